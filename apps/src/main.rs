@@ -1,0 +1,2 @@
+//! ringside apps.
+fn main() {}

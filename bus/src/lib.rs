@@ -1,0 +1,1 @@
+//! Reaching a PCI function.
