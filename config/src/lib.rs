@@ -1,1 +1,43 @@
-//! ringside config.
+//! The configuration: schema, defaults, validation.
+//!
+//! A configuration is a TOML file with one table for each section of [`Config`]. Every key has a
+//! default, so an empty file is a valid one; an unknown key is a fault, so that a misspelt key does
+//! not silently mean its default. All faults of a file are reported at once, each with its line and
+//! column, the key, the value and what is allowed.
+//!
+//! `ringside.toml` beside this crate's manifest is the commented sample; a test holds it equal to
+//! the defaults.
+//!
+//! ```
+//! use ringside_config::Config;
+//!
+//! let config = Config::from_toml_str("[rdma]\nqueue_pairs = 16\n")?;
+//! assert_eq!(config.rdma.queue_pairs, 16);
+//! assert_eq!(config.rdma.completion_queues, Config::default().rdma.completion_queues);
+//!
+//! let error = Config::from_toml_str("[rdma]\nqueue_pairs = 0\n").unwrap_err();
+//! assert!(error.to_string().contains("line 2, column 15: rdma.queue_pairs = 0"));
+//! # Ok::<(), ringside_config::ConfigError>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod address;
+mod choice;
+mod fault;
+mod load;
+mod sections;
+mod validate;
+
+pub use address::{AddressError, DeviceAddress, PciAddress};
+pub use choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Protocol};
+pub use fault::{ConfigError, Fault, Position};
+pub use sections::{
+    Config, DdpSection, DeadlinesSection, DeviceSection, LinkSection, MemorySection, ModelSection,
+    RdmaSection, WorkerSection,
+};
+
+/// The commented sample, as it lies in the source tree. It holds every key at its default.
+pub const SAMPLE: &str = include_str!("../ringside.toml");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! From a file or a text to a configuration, with every fault found on the way.
+
+use std::io::Read;
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
+
+use crate::fault::{ConfigError, Fault, Position};
+use crate::sections::Config;
+
+/// The longest file that is read.
+const LIMIT_BYTES: u64 = 1 << 20;
+
+/// The most faults that are reported.
+const FAULTS: usize = 50;
+
+impl Config {
+    /// Reads, parses and validates a file.
+    ///
+    /// Errors: [`ConfigError::Unreadable`], [`ConfigError::TooLong`], and [`ConfigError::Invalid`]
+    /// with every fault in it.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let unreadable = |source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        };
+        let file = std::fs::File::open(path).map_err(unreadable)?;
+        let length_bytes = file.metadata().map_err(unreadable)?.len();
+        let mut bytes = Vec::new();
+        file.take(LIMIT_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
+        let read_bytes = bytes.len() as u64;
+        if read_bytes > LIMIT_BYTES {
+            return Err(ConfigError::TooLong {
+                path: path.to_owned(),
+                length_bytes: length_bytes.max(read_bytes),
+                limit_bytes: LIMIT_BYTES,
+            });
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            unreadable(std::io::Error::new(std::io::ErrorKind::InvalidData, error))
+        })?;
+        parse(&text).map_err(|faults| ConfigError::Invalid {
+            origin: Some(path.to_owned()),
+            faults,
+        })
+    }
+
+    /// Parses and validates a text.
+    ///
+    /// Errors: [`ConfigError::Invalid`] with every fault in it.
+    pub fn from_toml_str(text: &str) -> Result<Self, ConfigError> {
+        parse(text).map_err(|faults| ConfigError::Invalid {
+            origin: None,
+            faults,
+        })
+    }
+
+    /// Validates a configuration that was made or changed in code.
+    ///
+    /// Errors: [`ConfigError::Invalid`] with every fault in it, without positions.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let faults = self.faults();
+        if faults.is_empty() {
+            Ok(())
+        } else {
+            Err(ConfigError::Invalid {
+                origin: None,
+                faults,
+            })
+        }
+    }
+
+    /// The configuration as TOML text, every key written out.
+    ///
+    /// Errors: the serializer's message; a configuration that validates has none.
+    pub fn to_toml_string(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(self)
+    }
+}
+
+fn parse(text: &str) -> Result<Config, Vec<Fault>> {
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if !errors.is_empty() {
+        return Err(errors
+            .iter()
+            .take(FAULTS)
+            .map(|error| syntax_fault(text, error))
+            .collect());
+    }
+    let (config, mut faults) = read_all(text, table.clone());
+    if let Some(config) = config {
+        faults.extend(
+            config
+                .faults()
+                .into_iter()
+                .map(|fault| located(text, &table, fault)),
+        );
+        if faults.is_empty() {
+            return Ok(config);
+        }
+    }
+    faults.sort_by_key(|fault| fault.position);
+    Err(faults)
+}
+
+/// Reads the table into a configuration; a key at fault is noted, taken out and read over, so that
+/// the faults behind it are found too.
+fn read_all(text: &str, mut table: Spanned<DeTable<'_>>) -> (Option<Config>, Vec<Fault>) {
+    let mut faults = Vec::new();
+    while faults.len() < FAULTS {
+        match Config::deserialize(Deserializer::from(table.clone())) {
+            Ok(config) => return (Some(config), faults),
+            Err(error) => {
+                let key = error
+                    .span()
+                    .and_then(|span| take_out(table.get_mut(), &span));
+                let gone = key.is_some();
+                faults.push(type_fault(text, &error, key));
+                if !gone {
+                    break;
+                }
+            }
+        }
+    }
+    (None, faults)
+}
+
+/// Removes the entry that `span` lies in, and returns its dotted key.
+fn take_out(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> {
+    let inside = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
+    let entry_of = |section: &Spanned<DeValue<'_>>| {
+        let mut entries = section.get_ref().as_table()?.iter();
+        let found = entries.find(|(key, value)| inside(key.span()) || inside(value.span()));
+        found.map(|(key, _)| key.get_ref().to_string())
+    };
+    let nested = table
+        .iter()
+        .find_map(|(section, value)| Some((section, Some(entry_of(value)?))));
+    let whole = || {
+        table
+            .iter()
+            .find(|(section, value)| inside(section.span()) || inside(value.span()))
+            .map(|(section, _)| (section, None))
+    };
+    let (section, entry) = nested.or_else(whole)?;
+    let section = section.get_ref().to_string();
+    let Some(entry) = entry else {
+        table.remove(section.as_str());
+        return Some(section);
+    };
+    if let DeValue::Table(entries) = table.get_mut(section.as_str())?.get_mut() {
+        entries.remove(entry.as_str());
+    }
+    Some(format!("{section}.{entry}"))
+}
+
+fn syntax_fault(text: &str, error: &toml::de::Error) -> Fault {
+    Fault {
+        position: error
+            .span()
+            .map(|span| Position::of_offset(text, span.start)),
+        key: None,
+        message: error.message().replace('\n', ", "),
+    }
+}
+
+fn type_fault(text: &str, error: &toml::de::Error, key: Option<String>) -> Fault {
+    let mut fault = syntax_fault(text, error);
+    if key.is_some() {
+        fault.key = key;
+        fault.message.insert_str(0, ": ");
+    }
+    fault
+}
+
+/// Adds to a fault of validation the place of its value in the text.
+fn located(text: &str, table: &Spanned<DeTable<'_>>, mut fault: Fault) -> Fault {
+    let place = fault.key.as_deref().and_then(|key| {
+        let (section, name) = key.split_once('.')?;
+        let span = table.get_ref().get(section)?.get_ref().get(name)?.span();
+        Some(Position::of_offset(text, span.start))
+    });
+    fault.position = place;
+    fault
+}

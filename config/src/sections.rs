@@ -1,0 +1,236 @@
+//! The sections of the configuration, their keys and the defaults.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::address::DeviceAddress;
+use crate::choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Protocol};
+
+/// The whole configuration. Each key's allowed range is checked by [`Config::validate`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// `[device]`: which function, and how long it may take to reset.
+    pub device: DeviceSection,
+    /// `[memory]`: what backs the memory that the device reads and writes.
+    pub memory: MemorySection,
+    /// `[rdma]`: how many RDMA objects the device is sized for.
+    pub rdma: RdmaSection,
+    /// `[link]`: frame size and speed.
+    pub link: LinkSection,
+    /// `[ddp]`: the device's pipeline package.
+    pub ddp: DdpSection,
+    /// `[deadlines]`: how long an answer is waited for.
+    pub deadlines: DeadlinesSection,
+    /// `[worker]`: the cores that poll.
+    pub worker: WorkerSection,
+    /// `[model]`: the E810 in software.
+    pub model: ModelSection,
+}
+
+/// `[device]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeviceSection {
+    /// The function to drive. Default: `model:0`.
+    pub address: DeviceAddress,
+    /// How long a PF reset may take, in ms. 100..=120_000.
+    ///
+    /// The device grants 300 ms for the reset itself and 5 s for a configuration lock that another
+    /// function may hold.
+    pub reset_deadline_ms: u64,
+    /// How long firmware and protocol engine may take to be ready after a reset, in ms.
+    /// 100..=120_000.
+    pub ready_deadline_ms: u64,
+}
+
+impl Default for DeviceSection {
+    fn default() -> Self {
+        Self {
+            address: DeviceAddress::Model(0),
+            reset_deadline_ms: 5_300,
+            ready_deadline_ms: 15_000,
+        }
+    }
+}
+
+/// `[memory]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemorySection {
+    /// Page size behind the device's memory. Default: [`HugePages::Auto`].
+    pub hugepages: HugePages,
+    /// NUMA node of that memory: `"auto"` or 0..=1023.
+    pub numa_node: NumaNode,
+}
+
+impl Default for MemorySection {
+    fn default() -> Self {
+        Self {
+            hugepages: HugePages::Auto,
+            numa_node: NumaNode::Auto,
+        }
+    }
+}
+
+/// `[rdma]`: the numbers wanted. The device's own limits may be lower; bring-up then says which key
+/// to lower and to what.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RdmaSection {
+    /// Transport. Only RoCEv2.
+    pub protocol: Protocol,
+    /// Queue pairs that applications may hold at once. 1..=262_141 (three ids are the driver's).
+    pub queue_pairs: u32,
+    /// Completion queues that applications may hold at once. 1..=524_285.
+    pub completion_queues: u32,
+    /// Memory regions registered at once. 1..=8_388_607.
+    pub memory_regions: u32,
+    /// Page list entries for regions and rings that are not contiguous, one for each page of them.
+    /// 0..=536_870_911.
+    pub pbles: u32,
+    /// Peers that queue pairs may address at once. 1..=262_143.
+    pub address_handles: u32,
+    /// ARP entries: own addresses and next hops. 1..=131_071.
+    pub arp_entries: u32,
+    /// Multicast groups. 0..=4096.
+    pub multicast_groups: u32,
+    /// Largest payload of one packet, in bytes: 256, 512, 1024, 2048 or 4096.
+    pub path_mtu: PathMtu,
+}
+
+impl Default for RdmaSection {
+    fn default() -> Self {
+        Self {
+            protocol: Protocol::Roce,
+            queue_pairs: 64,
+            completion_queues: 128,
+            memory_regions: 1024,
+            pbles: 65_536,
+            address_handles: 256,
+            arp_entries: 64,
+            multicast_groups: 64,
+            path_mtu: PathMtu::Bytes4096,
+        }
+    }
+}
+
+/// `[link]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkSection {
+    /// Largest IP packet of the port, in bytes, without Ethernet header and CRC. 576..=9702, and
+    /// large enough for `rdma.path_mtu`.
+    pub mtu: u32,
+    /// Speed. Default: [`LinkSpeed::Auto`].
+    pub speed: LinkSpeed,
+    /// How long bring-up waits for the link, in ms. 0..=120_000; 0 does not wait.
+    pub wait_ms: u64,
+}
+
+impl Default for LinkSection {
+    fn default() -> Self {
+        Self {
+            mtu: 9_000,
+            speed: LinkSpeed::Auto,
+            wait_ms: 10_000,
+        }
+    }
+}
+
+/// `[ddp]`: the package that Intel publishes for the E810's packet pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DdpSection {
+    /// Folders that are searched, in this order. At most 16.
+    pub search: Vec<PathBuf>,
+    /// File name within them, also tried with `.xz` and `.zst`; or an absolute path.
+    pub file: PathBuf,
+    /// Whether bring-up fails without a package. If not, the device runs in safe mode: one queue
+    /// and no RDMA.
+    pub require: bool,
+}
+
+impl Default for DdpSection {
+    fn default() -> Self {
+        Self {
+            search: vec![
+                PathBuf::from("/lib/firmware/updates/intel/ice/ddp"),
+                PathBuf::from("/lib/firmware/intel/ice/ddp"),
+                PathBuf::from("/usr/lib/firmware/intel/ice/ddp"),
+            ],
+            file: PathBuf::from("ice.pkg"),
+            require: false,
+        }
+    }
+}
+
+/// `[deadlines]`: how long an answer is waited for, in ms, before the device counts as gone.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DeadlinesSection {
+    /// One admin queue command. 1..=60_000.
+    pub admin_queue_ms: u64,
+    /// One control queue pair command. 1..=60_000.
+    pub control_queue_ms: u64,
+    /// A lock that another function holds (global configuration, package). 1..=600_000.
+    pub resource_lock_ms: u64,
+    /// Quieting the device at teardown. 1..=60_000.
+    pub quiesce_ms: u64,
+    /// The exchange of addresses with a peer. 1..=600_000.
+    pub connect_ms: u64,
+}
+
+impl Default for DeadlinesSection {
+    fn default() -> Self {
+        Self {
+            admin_queue_ms: 1_000,
+            control_queue_ms: 5_000,
+            resource_lock_ms: 30_000,
+            quiesce_ms: 1_000,
+            connect_ms: 10_000,
+        }
+    }
+}
+
+/// `[worker]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkerSection {
+    /// Logical CPUs that poll, one worker each, no CPU twice. Empty: one worker, not pinned.
+    pub cores: Vec<u32>,
+    /// Completions taken by one poll. 1..=256.
+    pub poll_batch: u32,
+    /// Requests from other cores that one worker keeps waiting. 2..=65_536.
+    pub inbox: u32,
+}
+
+impl Default for WorkerSection {
+    fn default() -> Self {
+        Self {
+            cores: Vec::new(),
+            poll_batch: 32,
+            inbox: 256,
+        }
+    }
+}
+
+/// `[model]`
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelSection {
+    /// Functions on the model's switch. 1..=8.
+    pub functions: u32,
+    /// Logical CPU of the model's thread: `"any"` or a number.
+    pub thread_core: Core,
+}
+
+impl Default for ModelSection {
+    fn default() -> Self {
+        Self {
+            functions: 2,
+            thread_core: Core::Any,
+        }
+    }
+}

@@ -1,0 +1,377 @@
+use std::io::Write;
+
+use super::*;
+
+fn error_of(text: &str) -> ConfigError {
+    match Config::from_toml_str(text) {
+        Ok(config) => panic!("accepted {text:?} as {config:?}"),
+        Err(error) => error,
+    }
+}
+
+fn messages(text: &str) -> Vec<String> {
+    error_of(text)
+        .faults()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[test]
+fn sample_equals_the_defaults() {
+    let sample = Config::from_toml_str(SAMPLE).expect("the sample is valid");
+    assert_eq!(sample, Config::default());
+    assert_eq!(
+        Config::from_toml_str("").expect("empty is valid"),
+        Config::default()
+    );
+    Config::default()
+        .validate()
+        .expect("the defaults are valid");
+}
+
+#[test]
+fn sample_names_every_key_of_the_schema() {
+    let written = Config::default().to_toml_string().expect("serializes");
+    let sample: toml::Table = SAMPLE.parse().expect("TOML");
+    let schema: toml::Table = written.parse().expect("TOML");
+    assert_eq!(sample, schema);
+    let keys: usize = schema
+        .values()
+        .filter_map(|value| value.as_table())
+        .map(|t| t.len())
+        .sum();
+    assert_eq!(
+        keys, 30,
+        "a new key needs a test of its range, and its line in the sample"
+    );
+}
+
+#[test]
+fn a_changed_configuration_survives_being_written_and_read() {
+    let mut config = Config::default();
+    config.device.address = "0000:3b:00.1".parse().expect("address");
+    config.memory.numa_node = NumaNode::Node(1);
+    config.memory.hugepages = HugePages::OneGib;
+    config.rdma.path_mtu = PathMtu::Bytes1024;
+    config.link.speed = LinkSpeed::Gigabits25;
+    config.worker.cores = vec![2, 3];
+    config.model.thread_core = Core::Pinned(1);
+    let text = config.to_toml_string().expect("serializes");
+    assert_eq!(Config::from_toml_str(&text).expect("valid"), config);
+}
+
+#[test]
+fn every_fault_is_reported_with_line_and_column() {
+    let text = "\
+[rdma]
+queue_pairs = 0
+mtu = 4
+pbles = \"many\"
+
+[memory]
+hugepages = \"3MiB\"
+
+[worker]
+poll_batch = 257
+";
+    let found = messages(text);
+    assert_eq!(found.len(), 5, "{found:#?}");
+    assert_eq!(
+        found[0],
+        "line 2, column 15: rdma.queue_pairs = 0: allowed is 1 to 262141"
+    );
+    assert!(
+        found[1].starts_with("line 3, column 1: rdma.mtu: unknown field `mtu`"),
+        "{found:#?}"
+    );
+    assert!(
+        found[2].starts_with("line 4, column 9: rdma.pbles: invalid type"),
+        "{found:#?}"
+    );
+    assert!(
+        found[3].starts_with("line 7, column 13: memory.hugepages: "),
+        "{found:#?}"
+    );
+    assert!(
+        found[3].contains("`auto`") && found[3].contains("`2MiB`"),
+        "{found:#?}"
+    );
+    assert_eq!(
+        found[4],
+        "line 10, column 14: worker.poll_batch = 257: allowed is 1 to 256 completions"
+    );
+}
+
+#[test]
+fn unknown_sections_and_broken_toml_are_located() {
+    let found = messages("[rdma]\nqueue_pairs = 4\n[lnik]\nmtu = 1500\n");
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].starts_with("line 3, column 2: lnik: unknown field"),
+        "{found:#?}"
+    );
+    let found = messages("[rdma]\nqueue_pairs = = 4\n");
+    assert!(found[0].starts_with("line 2, column "), "{found:#?}");
+    let found = messages("[rdma]\nqueue_pairs = 4\nqueue_pairs = 5\n");
+    assert!(
+        found[0].starts_with("line 3, column 1: duplicate key"),
+        "{found:#?}"
+    );
+    let found = messages("rdma = 4\n");
+    assert!(
+        found[0].starts_with("line 1, column 8: rdma: invalid type"),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn dotted_and_inline_keys_are_located_too() {
+    let found = messages("rdma.queue_pairs = 0\nlink = { mtu = 10 }\n");
+    assert_eq!(
+        found[0],
+        "line 1, column 20: rdma.queue_pairs = 0: allowed is 1 to 262141"
+    );
+    assert!(
+        found[1].starts_with("line 2, column 16: link.mtu = 10: "),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn every_number_out_of_range_is_refused_below_and_above() {
+    let cases: &[(&str, &str, i64, i64)] = &[
+        ("device", "reset_deadline_ms", 99, 120_001),
+        ("device", "ready_deadline_ms", 99, 120_001),
+        ("memory", "numa_node", -1, 1024),
+        ("rdma", "queue_pairs", 0, 262_142),
+        ("rdma", "completion_queues", 0, 524_286),
+        ("rdma", "memory_regions", 0, 8_388_608),
+        ("rdma", "pbles", -1, 536_870_912),
+        ("rdma", "address_handles", 0, 262_144),
+        ("rdma", "arp_entries", 0, 131_072),
+        ("rdma", "multicast_groups", -1, 4097),
+        ("rdma", "path_mtu", 255, 9000),
+        ("link", "mtu", 575, 9703),
+        ("link", "wait_ms", -1, 120_001),
+        ("deadlines", "admin_queue_ms", 0, 60_001),
+        ("deadlines", "control_queue_ms", 0, 60_001),
+        ("deadlines", "resource_lock_ms", 0, 600_001),
+        ("deadlines", "quiesce_ms", 0, 60_001),
+        ("deadlines", "connect_ms", 0, 600_001),
+        ("worker", "poll_batch", 0, 257),
+        ("worker", "inbox", 1, 65_537),
+        ("model", "functions", 0, 9),
+        ("model", "thread_core", -1, 1024),
+    ];
+    for &(section, key, below, above) in cases {
+        for value in [below, above] {
+            let found = messages(&format!("[{section}]\n{key} = {value}\n"));
+            let name = format!("{section}.{key}");
+            assert!(
+                found.iter().any(|fault| fault.contains(&name)),
+                "{name} = {value}: {found:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn limits_themselves_are_allowed() {
+    for text in [
+        "[rdma]\nqueue_pairs = 262141\ncompletion_queues = 524285\npbles = 0\nmulticast_groups = 0",
+        "[link]\nmtu = 9702\nwait_ms = 0",
+        "[link]\nmtu = 576\n[rdma]\npath_mtu = 256",
+        "[worker]\npoll_batch = 256\ncores = [0, 1023]\n[model]\nfunctions = 8\nthread_core = 7",
+    ] {
+        Config::from_toml_str(text).expect(text);
+    }
+}
+
+#[test]
+fn path_mtu_must_fit_the_link() {
+    let found = messages("[link]\nmtu = 4179\n");
+    assert!(
+        found[0].contains("rdma.path_mtu = 4096 needs at least 4180 bytes"),
+        "{found:?}"
+    );
+    Config::from_toml_str("[link]\nmtu = 4180\n").expect("just fits");
+    let found = messages("[rdma]\npath_mtu = 1500\n");
+    assert!(
+        found[0].contains("allowed are 256, 512, 1024, 2048 and 4096"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn cores_are_named_once_and_not_shared_with_the_model() {
+    assert!(messages("[worker]\ncores = [1, 2, 1]")[0].contains("name each core once"));
+    let found = messages("[worker]\ncores = [1]\n[model]\nthread_core = 1");
+    assert!(
+        found[0].starts_with("line 4, column 15: model.thread_core = 1"),
+        "{found:?}"
+    );
+    let found = messages("[model]\nthread_core = \"all\"");
+    assert!(
+        found[0].contains("the number of a logical CPU or \"any\""),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn ddp_needs_a_place_to_look() {
+    assert!(messages("[ddp]\nsearch = [\"firmware\"]")[0].contains("absolute path"));
+    assert!(messages("[ddp]\nfile = \"a/b\"")[0].contains("give a file name"));
+    assert!(messages("[ddp]\nfile = \"\"")[0].contains("give a file name"));
+    assert!(messages("[ddp]\nsearch = []\nrequire = true")[0].contains("ddp.search = []"));
+    let many = format!("[ddp]\nsearch = [{}]", "\"/a\", ".repeat(17));
+    assert!(messages(&many)[0].contains("17 folders"));
+    Config::from_toml_str("[ddp]\nsearch = []\nfile = \"/tmp/ice.pkg\"\nrequire = true")
+        .expect("an absolute path needs no search");
+}
+
+#[test]
+fn device_addresses_read_back_as_written() {
+    for text in [
+        "model:0",
+        "model:7",
+        "vfio-user:/run/e810.sock",
+        "0000:3b:00.0",
+        "00ff:ff:1f.7",
+    ] {
+        let address: DeviceAddress = text.parse().expect(text);
+        assert_eq!(address.to_string(), text);
+    }
+    let short: DeviceAddress = "3b:00.1".parse().expect("lspci without -D");
+    assert_eq!(short.to_string(), "0000:3b:00.1");
+}
+
+#[test]
+fn texts_that_name_no_device_are_refused() {
+    for text in [
+        "",
+        "model",
+        "model:",
+        "model:-1",
+        "model:+1",
+        "model:99999999999",
+        "vfio-user:",
+        "vfio-user:relative",
+        "0000:3b:20.0",
+        "0000:3b:00.8",
+        "0000:3b:00",
+        "3b00.0",
+        "eth0",
+        "0000:+b:00.0",
+        "10000:3b:00.0",
+        "0000:3b:00.0.1",
+        "a:b:c:d.e",
+    ] {
+        assert!(text.parse::<DeviceAddress>().is_err(), "{text:?}");
+        let found = messages(&format!("[device]\naddress = \"{text}\"\n"));
+        assert!(
+            found[0].starts_with("line 2, column 11: device.address: "),
+            "{found:?}"
+        );
+    }
+    let found = messages("[device]\naddress = \"model:2\"\n");
+    assert!(found[0].contains("model.functions = 2"), "{found:?}");
+}
+
+#[test]
+fn validation_in_code_has_no_positions() {
+    let mut config = Config::default();
+    config.rdma.queue_pairs = 0;
+    config.worker.inbox = 0;
+    let error = config.validate().expect_err("two faults");
+    assert_eq!(error.faults().len(), 2);
+    assert!(error.faults().iter().all(|fault| fault.position.is_none()));
+    assert_eq!(
+        error.to_string(),
+        "the configuration is not valid\n  rdma.queue_pairs = 0: allowed is 1 to 262141\n  \
+         worker.inbox = 0: allowed is 2 to 65536 requests"
+    );
+}
+
+/// A file of its own under the system's temporary folder, removed when dropped.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn new(name: &str, content: &[u8]) -> Self {
+        let name = format!("ringside-config-{}-{name}.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::File::create(&path)
+            .and_then(|mut file| file.write_all(content))
+            .expect("scratch");
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn files_load_and_their_errors_name_them() {
+    let good = Scratch::new("good", SAMPLE.as_bytes());
+    assert_eq!(Config::load(&good.0).expect("loads"), Config::default());
+
+    let bad = Scratch::new("bad", b"[rdma]\nqueue_pairs = 0\n");
+    let text = Config::load(&bad.0).expect_err("invalid").to_string();
+    assert!(
+        text.contains("-bad.toml is not valid\n  line 2, column 15"),
+        "{text}"
+    );
+
+    let binary = Scratch::new("binary", b"\xFF\xFE[rdma]");
+    assert!(matches!(
+        Config::load(&binary.0),
+        Err(ConfigError::Unreadable { .. })
+    ));
+
+    let long = Scratch::new("long", &vec![b'#'; (1 << 20) + 1]);
+    assert!(matches!(
+        Config::load(&long.0),
+        Err(ConfigError::TooLong {
+            length_bytes: 1_048_577,
+            limit_bytes: 1_048_576,
+            ..
+        })
+    ));
+
+    let missing = Config::load("/nonexistent/ringside.toml").expect_err("missing");
+    assert!(matches!(missing, ConfigError::Unreadable { .. }));
+    assert!(missing.to_string().contains("/nonexistent/ringside.toml"));
+}
+
+#[test]
+fn a_file_full_of_faults_ends() {
+    let mut text = String::from("[rdma]\n");
+    for index in 0..500 {
+        text.push_str(&format!("unknown_{index} = 1\n"));
+    }
+    assert_eq!(error_of(&text).faults().len(), 50);
+}
+
+#[test]
+fn positions_count_characters_and_lines_from_one() {
+    let text = "ä = 1\nbß = 2";
+    assert_eq!(
+        Position::of_offset(text, 0),
+        Position { line: 1, column: 1 }
+    );
+    assert_eq!(
+        Position::of_offset(text, 5),
+        Position { line: 1, column: 5 }
+    );
+    assert_eq!(
+        Position::of_offset(text, 7),
+        Position { line: 2, column: 1 }
+    );
+    assert_eq!(
+        Position::of_offset(text, 999),
+        Position { line: 2, column: 7 }
+    );
+}

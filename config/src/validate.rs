@@ -1,0 +1,255 @@
+//! The allowed ranges, and what must hold between keys.
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use crate::address::DeviceAddress;
+use crate::choice::{Core, NumaNode};
+use crate::fault::Fault;
+use crate::sections::{
+    Config, DdpSection, DeadlinesSection, DeviceSection, LinkSection, MemorySection, ModelSection,
+    RdmaSection, WorkerSection,
+};
+
+/// Bytes that RoCEv2 adds to a payload within an IP packet, at most: IPv6 40, UDP 8, base
+/// transport header 12, RDMA header 16, immediate data 4, invariant CRC 4.
+pub(crate) const ROCE_OVERHEAD_BYTES: u32 = 40 + 8 + 12 + 16 + 4 + 4;
+
+/// The most folders that are searched for a package.
+const SEARCH_FOLDERS: usize = 16;
+
+/// The highest number of a logical CPU that a thread can be pinned to.
+const CORES: RangeInclusive<u64> = 0..=1023;
+
+/// The faults found so far.
+#[derive(Default)]
+struct Checks {
+    faults: Vec<Fault>,
+}
+
+impl Checks {
+    fn fault(&mut self, key: &str, message: String) {
+        self.faults.push(Fault {
+            position: None,
+            key: Some(key.to_owned()),
+            message,
+        });
+    }
+
+    /// Notes a fault unless `value` lies in `allowed`. `unit` follows the number ("ms", "").
+    fn range(
+        &mut self,
+        key: &str,
+        value: impl Into<u64> + Copy,
+        allowed: RangeInclusive<u64>,
+        unit: &str,
+    ) {
+        let value = value.into();
+        if !allowed.contains(&value) {
+            let space = if unit.is_empty() { "" } else { " " };
+            let (low, high) = (allowed.start(), allowed.end());
+            self.fault(
+                key,
+                format!(" = {value}: allowed is {low} to {high}{space}{unit}"),
+            );
+        }
+    }
+
+    fn require(&mut self, holds: bool, key: &str, value: impl Display, why: &str) {
+        if !holds {
+            self.fault(key, format!(" = {value}: {why}"));
+        }
+    }
+}
+
+impl Config {
+    /// Everything that is wrong with the values, without positions.
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        let mut checks = Checks::default();
+        device(&mut checks, &self.device);
+        memory(&mut checks, &self.memory);
+        rdma(&mut checks, &self.rdma);
+        link(&mut checks, &self.link);
+        ddp(&mut checks, &self.ddp);
+        deadlines(&mut checks, &self.deadlines);
+        worker(&mut checks, &self.worker);
+        model(&mut checks, &self.model);
+        between_sections(&mut checks, self);
+        checks.faults
+    }
+}
+
+fn device(checks: &mut Checks, section: &DeviceSection) {
+    checks.range(
+        "device.reset_deadline_ms",
+        section.reset_deadline_ms,
+        100..=120_000,
+        "ms",
+    );
+    checks.range(
+        "device.ready_deadline_ms",
+        section.ready_deadline_ms,
+        100..=120_000,
+        "ms",
+    );
+}
+
+fn memory(checks: &mut Checks, section: &MemorySection) {
+    if let NumaNode::Node(node) = section.numa_node {
+        checks.range("memory.numa_node", node, 0..=1023, "");
+    }
+}
+
+fn rdma(checks: &mut Checks, section: &RdmaSection) {
+    checks.range("rdma.queue_pairs", section.queue_pairs, 1..=262_141, "");
+    checks.range(
+        "rdma.completion_queues",
+        section.completion_queues,
+        1..=524_285,
+        "",
+    );
+    checks.range(
+        "rdma.memory_regions",
+        section.memory_regions,
+        1..=8_388_607,
+        "",
+    );
+    checks.range("rdma.pbles", section.pbles, 0..=536_870_911, "");
+    checks.range(
+        "rdma.address_handles",
+        section.address_handles,
+        1..=262_143,
+        "",
+    );
+    checks.range("rdma.arp_entries", section.arp_entries, 1..=131_071, "");
+    checks.range(
+        "rdma.multicast_groups",
+        section.multicast_groups,
+        0..=4_096,
+        "",
+    );
+}
+
+fn link(checks: &mut Checks, section: &LinkSection) {
+    checks.range("link.mtu", section.mtu, 576..=9_702, "bytes");
+    checks.range("link.wait_ms", section.wait_ms, 0..=120_000, "ms");
+}
+
+fn ddp(checks: &mut Checks, section: &DdpSection) {
+    let folders = section.search.len();
+    checks.require(
+        folders <= SEARCH_FOLDERS,
+        "ddp.search",
+        format_args!("{folders} folders"),
+        "at most 16 are searched",
+    );
+    for folder in section.search.iter().filter(|folder| !folder.is_absolute()) {
+        checks.require(
+            false,
+            "ddp.search",
+            folder.display(),
+            "a folder must be an absolute path",
+        );
+    }
+    let file = &section.file;
+    let plain = file.is_absolute() || file.components().count() == 1;
+    checks.require(
+        plain && file.file_name().is_some(),
+        "ddp.file",
+        file.display(),
+        "give a file name, or an absolute path",
+    );
+    checks.require(
+        file.is_absolute() || !section.search.is_empty() || !section.require,
+        "ddp.search",
+        "[]",
+        "a package is required, but no folder is searched and ddp.file is no absolute path",
+    );
+}
+
+fn deadlines(checks: &mut Checks, section: &DeadlinesSection) {
+    checks.range(
+        "deadlines.admin_queue_ms",
+        section.admin_queue_ms,
+        1..=60_000,
+        "ms",
+    );
+    checks.range(
+        "deadlines.control_queue_ms",
+        section.control_queue_ms,
+        1..=60_000,
+        "ms",
+    );
+    checks.range(
+        "deadlines.resource_lock_ms",
+        section.resource_lock_ms,
+        1..=600_000,
+        "ms",
+    );
+    checks.range("deadlines.quiesce_ms", section.quiesce_ms, 1..=60_000, "ms");
+    checks.range(
+        "deadlines.connect_ms",
+        section.connect_ms,
+        1..=600_000,
+        "ms",
+    );
+}
+
+fn worker(checks: &mut Checks, section: &WorkerSection) {
+    for (index, &core) in section.cores.iter().enumerate() {
+        checks.range("worker.cores", core, CORES, "");
+        let before = section.cores.iter().take(index);
+        checks.require(
+            !before.into_iter().any(|&other| other == core),
+            "worker.cores",
+            core,
+            "two workers would busy-poll on one core; name each core once",
+        );
+    }
+    checks.range(
+        "worker.poll_batch",
+        section.poll_batch,
+        1..=256,
+        "completions",
+    );
+    checks.range("worker.inbox", section.inbox, 2..=65_536, "requests");
+}
+
+fn model(checks: &mut Checks, section: &ModelSection) {
+    checks.range("model.functions", section.functions, 1..=8, "");
+    if let Core::Pinned(core) = section.thread_core {
+        checks.range("model.thread_core", core, CORES, "");
+    }
+}
+
+fn between_sections(checks: &mut Checks, config: &Config) {
+    let path_mtu = config.rdma.path_mtu.bytes();
+    let needed = path_mtu + ROCE_OVERHEAD_BYTES;
+    if config.link.mtu < needed {
+        checks.fault(
+            "link.mtu",
+            format!(
+                " = {}: rdma.path_mtu = {path_mtu} needs at least {needed} bytes; raise link.mtu \
+                 or lower rdma.path_mtu",
+                config.link.mtu
+            ),
+        );
+    }
+    if let DeviceAddress::Model(function) = config.device.address {
+        let functions = config.model.functions;
+        checks.require(
+            function < functions,
+            "device.address",
+            &config.device.address,
+            &format!("the model has model.functions = {functions}, counted from 0"),
+        );
+        if let Core::Pinned(core) = config.model.thread_core {
+            checks.require(
+                !config.worker.cores.contains(&core),
+                "model.thread_core",
+                core,
+                "a worker polls on that core (worker.cores); the two would starve each other",
+            );
+        }
+    }
+}
