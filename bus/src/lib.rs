@@ -1,1 +1,49 @@
-//! Reaching a PCI function.
+//! Reaching a PCI function: configuration space, registers, doorbells, DMA memory, interrupts, time.
+//!
+//! Everything above this crate sees a device only through [`Function`]; what stands behind it is a
+//! card bound to VFIO, a model in another process, or a model in this one. This is also the only
+//! crate with unsafe code. Modules that need it opt in one by one and say why.
+
+pub mod address;
+pub mod clock;
+pub mod config_space;
+pub mod dma_pool;
+pub mod dma_space;
+pub mod doorbell;
+pub mod function;
+pub mod memory;
+pub mod pinning;
+pub mod ranges;
+
+pub use address::DeviceAddress;
+pub use clock::{Clock, Deadline, Instant, TscClock};
+pub use dma_pool::{DmaBuffer, DmaPool};
+pub use dma_space::{DmaFault, DmaSpace};
+pub use doorbell::Doorbell;
+pub use function::{Function, FunctionError};
+pub use memory::{HotTable, Memory, MemoryError, PageSize, Words};
+
+/// An I/O virtual address: what the device puts on the bus.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Iova(pub u64);
+
+impl Iova {
+    /// The address `bytes` further on; wraps as the bus would.
+    #[inline]
+    #[must_use]
+    pub const fn add(self, bytes: u64) -> Self {
+        Self(self.0.wrapping_add(bytes))
+    }
+}
+
+impl core::fmt::Debug for Iova {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl core::fmt::Display for Iova {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}

@@ -1,0 +1,130 @@
+//! How a user names a device: `0000:3b:00.0`, `vfio-user:/run/e810.sock` or `model:0`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Where a function is to be found.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum DeviceAddress {
+    /// A PCI function of this machine, `domain:bus:device.function` in hexadecimal.
+    Pci {
+        /// PCI domain (segment).
+        domain: u16,
+        /// Bus number.
+        bus: u8,
+        /// Device number, 0..=31.
+        device: u8,
+        /// Function number, 0..=7.
+        function: u8,
+    },
+    /// A device model in another process, behind a vfio-user socket.
+    VfioUser(PathBuf),
+    /// A function of the model inside this process, counted from 0.
+    Model(u16),
+}
+
+/// The text names no device.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "'{text}' is not a device address: expected a PCI address such as 0000:3b:00.0, \
+     vfio-user:/path/to/socket, or model:N"
+)]
+pub struct AddressError {
+    /// What was given.
+    pub text: String,
+}
+
+impl FromStr for DeviceAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let refuse = || AddressError {
+            text: text.to_owned(),
+        };
+        if let Some(path) = text.strip_prefix("vfio-user:") {
+            return if path.is_empty() {
+                Err(refuse())
+            } else {
+                Ok(Self::VfioUser(path.into()))
+            };
+        }
+        if let Some(index) = text.strip_prefix("model:") {
+            return index.parse().map(Self::Model).map_err(|_| refuse());
+        }
+        parse_pci(text).ok_or_else(refuse)
+    }
+}
+
+fn parse_pci(text: &str) -> Option<DeviceAddress> {
+    let (front, function) = text.rsplit_once('.')?;
+    let mut parts = front.rsplit(':');
+    let device = u8::from_str_radix(parts.next()?, 16).ok()?;
+    let bus = u8::from_str_radix(parts.next()?, 16).ok()?;
+    let domain = match parts.next() {
+        Some(domain) => u16::from_str_radix(domain, 16).ok()?,
+        None => 0,
+    };
+    let function = function.parse::<u8>().ok()?;
+    let sound = parts.next().is_none() && device < 32 && function < 8;
+    sound.then_some(DeviceAddress::Pci {
+        domain,
+        bus,
+        device,
+        function,
+    })
+}
+
+impl fmt::Display for DeviceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pci {
+                domain,
+                bus,
+                device,
+                function,
+            } => {
+                write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function}")
+            }
+            Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
+            Self::Model(index) => write!(f, "model:{index}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_printing_and_parsing() {
+        for text in [
+            "0000:3b:00.0",
+            "0001:ff:1f.7",
+            "vfio-user:/run/e810.sock",
+            "model:1",
+        ] {
+            assert_eq!(text.parse::<DeviceAddress>().unwrap().to_string(), text);
+        }
+        assert_eq!(
+            "3b:00.1".parse::<DeviceAddress>().unwrap().to_string(),
+            "0000:3b:00.1"
+        );
+    }
+
+    #[test]
+    fn what_names_no_device_is_refused_with_the_forms_that_do() {
+        for text in [
+            "",
+            "3b",
+            "0000:3b:20.0",
+            "0000:3b:00.8",
+            "model:",
+            "vfio-user:",
+            "1:2:3:4.0",
+        ] {
+            let error = text.parse::<DeviceAddress>().unwrap_err();
+            assert!(error.to_string().contains("0000:3b:00.0"), "{error}");
+        }
+    }
+}

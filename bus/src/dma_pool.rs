@@ -1,0 +1,410 @@
+//! The driver's side of DMA: buffers cut from blocks that the device has been given whole.
+//!
+//! Mapping is slow and mappings are few (VFIO allows 65,535), so memory is mapped in blocks of at
+//! least 2 MiB and handed out in pieces. A piece that is dropped goes back to the pool, a block
+//! goes back to the system only in [`DmaPool::close`]: dropping a buffer never unmaps anything
+//! under the device. A buffer that the device may still write to must be kept, or given to
+//! [`DmaBuffer::leak`].
+
+use crate::function::{DmaAccess, Function};
+use crate::memory::{Memory, MemoryError, PageSize, Words};
+use crate::ranges::Ranges;
+use crate::{FunctionError, Iova};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Where blocks come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// The largest page to try; smaller ones follow when the pool of huge pages is dry.
+    pub largest_page: PageSize,
+    /// Fail rather than fall back to a smaller page.
+    pub exact: bool,
+    /// Bind to this NUMA node.
+    pub numa_node: Option<u32>,
+}
+
+impl Default for PoolSettings {
+    fn default() -> Self {
+        Self {
+            largest_page: PageSize::TwoMiB,
+            exact: false,
+            numa_node: None,
+        }
+    }
+}
+
+/// Smallest block: one segment of the host memory cache.
+const BLOCK: usize = 2 << 20;
+
+struct Block {
+    memory: Memory,
+    iova: Iova,
+    free: Ranges,
+}
+
+#[derive(Default)]
+struct State {
+    blocks: Vec<Option<Block>>,
+    addresses: Ranges,
+    leaked_bytes: usize,
+    /// why memory is not on the pages that were wanted, said once
+    fallback: Option<String>,
+    closed: bool,
+}
+
+impl State {
+    fn take_addresses(&mut self, length: usize, alignment: usize) -> Result<u64, MemoryError> {
+        let taken = self.addresses.take(length as u64, alignment as u64);
+        taken.ok_or(MemoryError::NoAddressSpace { length })
+    }
+}
+
+/// DMA memory of one function.
+pub struct DmaPool {
+    function: Arc<dyn Function>,
+    settings: PoolSettings,
+    state: Mutex<State>,
+}
+
+/// What a pool holds.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PoolUsage {
+    /// Mappings held.
+    pub blocks: usize,
+    /// Bytes mapped.
+    pub mapped_bytes: usize,
+    /// Bytes handed out.
+    pub used_bytes: usize,
+    /// Bytes given up because the device may still write to them.
+    pub leaked_bytes: usize,
+    /// The smallest page among the blocks.
+    pub page_size: Option<PageSize>,
+    /// Why memory is not on the pages that were asked for, and what to do.
+    pub fallback: Option<String>,
+}
+
+impl DmaPool {
+    /// An empty pool in the address ranges that the function's IOMMU accepts.
+    pub fn new(
+        function: Arc<dyn Function>,
+        settings: PoolSettings,
+    ) -> Result<Arc<Self>, FunctionError> {
+        let limits = function.dma_limits()?;
+        // Address 0 stays free: a zero address in a descriptor is then always a mistake.
+        let usable = limits
+            .iova_ranges
+            .iter()
+            .map(|range| range.start.max(1 << 32)..range.end);
+        let state = State {
+            addresses: Ranges::new(usable),
+            ..State::default()
+        };
+        Ok(Arc::new(Self {
+            function,
+            settings,
+            state: Mutex::new(state),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Zeroed memory that the device can reach; `alignment` in bytes, a power of two, at most 1 GiB.
+    ///
+    /// The device sees it as one contiguous range.
+    pub fn allocate(
+        self: &Arc<Self>,
+        length: usize,
+        alignment: usize,
+    ) -> Result<DmaBuffer, MemoryError> {
+        if length == 0 || !alignment.is_power_of_two() || alignment > 1 << 30 {
+            return Err(MemoryError::BadRequest { length, alignment });
+        }
+        // Whole cache lines, so that no two buffers share one.
+        let length = length.next_multiple_of(64);
+        let alignment = alignment.max(64);
+        let mut state = self.state();
+        let place = match take_from_blocks(&mut state, length, alignment) {
+            Some(place) => place,
+            None => {
+                self.add_block(&mut state, length, alignment)?;
+                take_from_blocks(&mut state, length, alignment)
+                    .ok_or(MemoryError::NoAddressSpace { length })?
+            }
+        };
+        let (block, offset) = place;
+        let Some(Some(held)) = state.blocks.get(block) else {
+            return Err(MemoryError::NoAddressSpace { length });
+        };
+        let (memory, iova) = (held.memory.clone(), held.iova.add(offset as u64));
+        drop(state);
+        let zeroed = memory.fill(offset, length, 0);
+        debug_assert!(zeroed);
+        Ok(DmaBuffer {
+            pool: Arc::clone(self),
+            memory,
+            block,
+            offset,
+            length,
+            iova,
+        })
+    }
+
+    fn add_block(
+        &self,
+        state: &mut State,
+        length: usize,
+        alignment: usize,
+    ) -> Result<(), MemoryError> {
+        if state.closed {
+            return Err(MemoryError::NoAddressSpace { length });
+        }
+        // Address space first: a request beyond it must not touch memory at all.
+        let wanted = length.next_multiple_of(BLOCK);
+        let at = state.take_addresses(wanted, alignment.max(BLOCK))?;
+        let memory = match self.memory(state, wanted) {
+            Ok(memory) => memory,
+            Err(error) => {
+                state.addresses.give(at..at + wanted as u64);
+                return Err(error);
+            }
+        };
+        let bytes = memory.length();
+        // A larger page makes a larger block, which wants a place of its own.
+        let at = if bytes == wanted && at.is_multiple_of(memory.page_size().bytes() as u64) {
+            at
+        } else {
+            state.addresses.give(at..at + wanted as u64);
+            state.take_addresses(bytes, alignment.max(memory.page_size().bytes()))?
+        };
+        let iova = Iova(at);
+        if let Err(error) = self
+            .function
+            .map_dma(iova, &memory, 0..bytes, DmaAccess::ReadWrite)
+        {
+            state.addresses.give(at..at + bytes as u64);
+            return Err(error.into());
+        }
+        let free = Ranges::new(std::iter::once(0..bytes as u64));
+        let block = Some(Block { memory, iova, free });
+        match state.blocks.iter_mut().find(|slot| slot.is_none()) {
+            Some(slot) => *slot = block,
+            None => state.blocks.push(block),
+        }
+        Ok(())
+    }
+
+    /// Memory on the largest pages that there are, from the one asked for downwards.
+    fn memory(&self, state: &mut State, length: usize) -> Result<Memory, MemoryError> {
+        let mut refused = None;
+        for page_size in [PageSize::OneGiB, PageSize::TwoMiB, PageSize::FourKiB] {
+            // A page of 1 GiB for less than half of it would be a waste.
+            let worth = page_size != PageSize::OneGiB || length >= PageSize::OneGiB.bytes() / 2;
+            if page_size > self.settings.largest_page || !worth {
+                continue;
+            }
+            match Memory::allocate(length, page_size, self.settings.numa_node) {
+                Ok(memory) => {
+                    note_fallback(state, refused, page_size);
+                    return Ok(memory);
+                }
+                Err(error) if self.settings.exact || page_size == PageSize::FourKiB => {
+                    return Err(error);
+                }
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        Err(refused.unwrap_or(MemoryError::BadRequest {
+            length,
+            alignment: BLOCK,
+        }))
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn usage(&self) -> PoolUsage {
+        let state = self.state();
+        let blocks: Vec<_> = state.blocks.iter().flatten().collect();
+        let mapped_bytes = blocks.iter().map(|block| block.memory.length()).sum();
+        let free: u64 = blocks.iter().map(|block| block.free.free_bytes()).sum();
+        PoolUsage {
+            blocks: blocks.len(),
+            mapped_bytes,
+            used_bytes: mapped_bytes - free as usize,
+            leaked_bytes: state.leaked_bytes,
+            page_size: blocks.iter().map(|block| block.memory.page_size()).min(),
+            fallback: state.fallback.clone(),
+        }
+    }
+
+    /// Unmaps every block and gives the memory back to the system.
+    ///
+    /// Call it only when the device can no longer write: bus mastering off, or reset. Buffers still
+    /// alive keep their memory (this process can read it), the device can no longer reach it. A
+    /// block that cannot be unmapped is leaked, and that is the error; the others go back.
+    pub fn close(&self) -> Result<(), FunctionError> {
+        let mut state = self.state();
+        state.closed = true;
+        let mut result = Ok(());
+        for slot in 0..state.blocks.len() {
+            let Some(block) = state.blocks.get_mut(slot).and_then(Option::take) else {
+                continue;
+            };
+            let bytes = block.memory.length();
+            if let Err(error) = self.function.unmap_dma(block.iova, bytes as u64) {
+                tracing::error!(%error, iova = %block.iova, bytes, "unmapping failed: memory leaked");
+                state.leaked_bytes += bytes;
+                std::mem::forget(block);
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    fn give_back(&self, block: usize, offset: usize, length: usize) {
+        let mut state = self.state();
+        if let Some(Some(block)) = state.blocks.get_mut(block) {
+            block.free.give(offset as u64..(offset + length) as u64);
+        }
+    }
+}
+
+fn take_from_blocks(state: &mut State, length: usize, alignment: usize) -> Option<(usize, usize)> {
+    state
+        .blocks
+        .iter_mut()
+        .enumerate()
+        .find_map(|(index, slot)| {
+            let block = slot.as_mut()?;
+            // Alignment is of the device's address, so it holds only as far as the block has it.
+            let fits = block.iova.0.is_multiple_of(alignment as u64);
+            let offset = fits.then(|| block.free.take(length as u64, alignment as u64))??;
+            Some((index, offset as usize))
+        })
+}
+
+fn note_fallback(state: &mut State, refused: Option<MemoryError>, got: PageSize) {
+    if let Some(error) = refused
+        && state.fallback.is_none()
+    {
+        let text = format!("DMA memory is on {got} pages: {error}");
+        tracing::warn!("{text}");
+        state.fallback = Some(text);
+    }
+}
+
+impl Drop for DmaPool {
+    /// A pool that was not closed keeps its memory mapped and leaks it: nothing here knows whether
+    /// the device is quiet.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for block in state.blocks.drain(..).flatten() {
+            tracing::warn!(iova = %block.iova, bytes = block.memory.length(), "DMA pool dropped unclosed: memory leaked");
+            std::mem::forget(block);
+        }
+    }
+}
+
+impl std::fmt::Debug for DmaPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DmaPool")
+            .field("usage", &self.usage())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A piece of DMA memory, contiguous for the device; goes back to its pool when dropped.
+pub struct DmaBuffer {
+    pool: Arc<DmaPool>,
+    memory: Memory,
+    block: usize,
+    offset: usize,
+    length: usize,
+    iova: Iova,
+}
+
+impl DmaBuffer {
+    /// Where the device finds it.
+    #[inline]
+    #[must_use]
+    pub fn iova(&self) -> Iova {
+        self.iova
+    }
+
+    /// Bytes, a multiple of 64.
+    #[inline]
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// The page size of the memory beneath.
+    #[must_use]
+    pub fn page_size(&self) -> PageSize {
+        self.memory.page_size()
+    }
+
+    /// All of it as words.
+    #[must_use]
+    pub fn words(&self) -> Words {
+        self.memory
+            .words(self.offset, self.length)
+            .unwrap_or_else(|| {
+                unreachable!("offset and length are multiples of 64 inside the block")
+            })
+    }
+
+    /// Copies out; false, and nothing copied, if the range is outside.
+    #[must_use]
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
+        self.holds(offset, into.len()) && self.memory.read(self.offset + offset, into)
+    }
+
+    /// Copies in; false, and nothing copied, if the range is outside.
+    #[must_use]
+    pub fn write(&self, offset: usize, from: &[u8]) -> bool {
+        self.holds(offset, from.len()) && self.memory.write(self.offset + offset, from)
+    }
+
+    /// Fills a range; false if it is outside.
+    #[must_use]
+    pub fn fill(&self, offset: usize, length: usize, byte: u8) -> bool {
+        self.holds(offset, length) && self.memory.fill(self.offset + offset, length, byte)
+    }
+
+    fn holds(&self, offset: usize, length: usize) -> bool {
+        offset
+            .checked_add(length)
+            .is_some_and(|end| end <= self.length)
+    }
+
+    /// The whole mapping beneath and the offset of this piece in it.
+    #[must_use]
+    pub fn memory(&self) -> (&Memory, usize) {
+        (&self.memory, self.offset)
+    }
+
+    /// Gives the piece up for good, because the device may still write to it. Counted in
+    /// [`PoolUsage::leaked_bytes`]; its block still goes back in [`DmaPool::close`], once the
+    /// device has been silenced.
+    pub fn leak(self) {
+        self.pool.state().leaked_bytes += self.length;
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for DmaBuffer {
+    fn drop(&mut self) {
+        self.pool.give_back(self.block, self.offset, self.length);
+    }
+}
+
+impl std::fmt::Debug for DmaBuffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "DmaBuffer({} bytes at {})", self.length, self.iova)
+    }
+}
+
+#[cfg(test)]
+mod tests;

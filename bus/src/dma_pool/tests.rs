@@ -1,0 +1,207 @@
+use super::*;
+use crate::clock::{Clock, TscClock};
+use crate::doorbell::Doorbell;
+use crate::function::{Backend, BarInfo, DmaLimits};
+use crate::{DeviceAddress, DmaSpace};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A function that is nothing but an IOMMU: enough for a pool.
+struct Iommu {
+    address: DeviceAddress,
+    space: Mutex<DmaSpace>,
+    refuse_unmap: AtomicBool,
+}
+
+impl Iommu {
+    fn new() -> Arc<Self> {
+        let mut space = DmaSpace::new();
+        space.set_bus_master(true);
+        Arc::new(Self {
+            address: DeviceAddress::Model(0),
+            space: Mutex::new(space),
+            refuse_unmap: AtomicBool::new(false),
+        })
+    }
+
+    fn refuse<T>(&self, operation: &str) -> Result<T, FunctionError> {
+        Err(FunctionError::Unsupported {
+            backend: "test",
+            operation: operation.into(),
+        })
+    }
+}
+
+impl Function for Iommu {
+    fn address(&self) -> &DeviceAddress {
+        &self.address
+    }
+    fn backend(&self) -> Backend {
+        Backend::EmbeddedModel
+    }
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(TscClock::new())
+    }
+    fn config_read(&self, _: u16, _: &mut [u8]) -> Result<(), FunctionError> {
+        self.refuse("read configuration space")
+    }
+    fn config_write(&self, _: u16, _: &[u8]) -> Result<(), FunctionError> {
+        self.refuse("write configuration space")
+    }
+    fn bar(&self, _: u8) -> Result<BarInfo, FunctionError> {
+        self.refuse("have registers")
+    }
+    fn read32(&self, _: u8, _: u64) -> Result<u32, FunctionError> {
+        self.refuse("have registers")
+    }
+    fn write32(&self, _: u8, _: u64, _: u32) -> Result<(), FunctionError> {
+        self.refuse("have registers")
+    }
+    fn read64(&self, _: u8, _: u64) -> Result<u64, FunctionError> {
+        self.refuse("have registers")
+    }
+    fn doorbell(self: Arc<Self>, _: u8, _: u64) -> Result<Doorbell, FunctionError> {
+        self.refuse("have doorbells")
+    }
+    fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
+        Ok(DmaLimits {
+            iova_ranges: std::iter::once(0..1 << 36).collect(),
+            mappings: 16,
+            page_bytes: 4096,
+        })
+    }
+    fn map_dma(
+        &self,
+        iova: Iova,
+        memory: &Memory,
+        range: Range<usize>,
+        access: DmaAccess,
+    ) -> Result<(), FunctionError> {
+        let mut space = self.space.lock().unwrap();
+        assert!(space.map(iova, memory, range.start, range.len(), access));
+        Ok(())
+    }
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
+        if self.refuse_unmap.load(Ordering::Relaxed) {
+            return self.refuse("unmap");
+        }
+        assert_eq!(self.space.lock().unwrap().unmap(iova, length), 1);
+        Ok(())
+    }
+    fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
+        Ok(0)
+    }
+    fn set_interrupts(&self, _: u16, _: &[Option<BorrowedFd<'_>>]) -> Result<(), FunctionError> {
+        self.refuse("interrupt")
+    }
+    fn reset(&self) -> Result<(), FunctionError> {
+        self.refuse("reset")
+    }
+}
+
+fn pool(iommu: &Arc<Iommu>) -> Arc<DmaPool> {
+    let settings = PoolSettings {
+        largest_page: PageSize::FourKiB,
+        ..PoolSettings::default()
+    };
+    DmaPool::new(Arc::clone(iommu) as Arc<dyn Function>, settings).unwrap()
+}
+
+#[test]
+fn buffers_are_what_the_device_sees_at_their_address() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    let small = pool.allocate(100, 512).unwrap();
+    let large = pool.allocate(5 << 20, 4096).unwrap();
+    assert!(small.iova().0.is_multiple_of(512) && large.iova().0.is_multiple_of(4096));
+    assert!(large.write((5 << 20) - 4, b"last"));
+    let mut bytes = [0; 4];
+    iommu
+        .space
+        .lock()
+        .unwrap()
+        .read(large.iova().add((5 << 20) - 4), &mut bytes)
+        .unwrap();
+    assert_eq!(&bytes, b"last");
+    assert!(
+        !small.write(125, b"last"),
+        "outside the buffer though inside the block"
+    );
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_buffer_that_comes_again_is_zeroed() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    let first = pool.allocate(4096, 4096).unwrap();
+    let iova = first.iova();
+    assert!(first.fill(0, 4096, 0xAA));
+    drop(first);
+    let again = pool.allocate(4096, 4096).unwrap();
+    assert_eq!(again.iova(), iova);
+    assert!(
+        again
+            .words()
+            .as_slice()
+            .iter()
+            .all(|word| word.load(Ordering::Relaxed) == 0)
+    );
+    pool.close().unwrap();
+}
+
+#[test]
+fn closing_unmaps_everything_and_refuses_more() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    let kept = pool.allocate(64, 64).unwrap();
+    pool.close().unwrap();
+    assert_eq!(iommu.space.lock().unwrap().mappings().count(), 0);
+    assert!(pool.allocate(64, 64).is_err());
+    assert!(
+        kept.write(0, &[1]),
+        "the process can still read what it holds"
+    );
+}
+
+#[test]
+fn a_block_that_cannot_be_unmapped_is_leaked_and_reported() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    drop(pool.allocate(64, 64).unwrap());
+    iommu.refuse_unmap.store(true, Ordering::Relaxed);
+    assert!(pool.close().is_err());
+    assert_eq!(pool.usage().leaked_bytes, 2 << 20);
+    assert_eq!(iommu.space.lock().unwrap().mappings().count(), 1);
+}
+
+#[test]
+fn missing_huge_pages_fall_back_and_the_pool_says_so() {
+    let iommu = Iommu::new();
+    let settings = PoolSettings {
+        largest_page: PageSize::TwoMiB,
+        ..PoolSettings::default()
+    };
+    let pool = DmaPool::new(Arc::clone(&iommu) as Arc<dyn Function>, settings).unwrap();
+    let _buffer = pool.allocate(64, 64).unwrap();
+    let usage = pool.usage();
+    match usage.page_size {
+        Some(PageSize::FourKiB) => assert!(usage.fallback.unwrap().contains("nr_hugepages")),
+        other => assert_eq!((other, usage.fallback), (Some(PageSize::TwoMiB), None)),
+    }
+    pool.close().unwrap();
+}
+
+#[test]
+fn impossible_requests_are_refused() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    for (length, alignment) in [(0, 64), (64, 3), (64, 2 << 30), (1 << 40, 64)] {
+        assert!(
+            pool.allocate(length, alignment).is_err(),
+            "{length} {alignment}"
+        );
+    }
+    pool.close().unwrap();
+}

@@ -1,0 +1,357 @@
+//! The device's side of DMA: what an address on the bus reaches.
+//!
+//! A model holds one of these for each function. It is the IOMMU of the software machine: an
+//! address that was not mapped, or a write to a read-only mapping, is a [`DmaFault`], never a
+//! stray access.
+
+use crate::Iova;
+use crate::function::DmaAccess;
+use crate::memory::{Memory, Words};
+use std::cell::Cell;
+
+/// An access that the address space refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DmaFault {
+    /// Nothing is mapped there, or the range leaves its mapping.
+    #[error("{length} bytes at {iova} are not mapped")]
+    NotMapped {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+    },
+    /// A write to a mapping that only allows reads.
+    #[error("{length} bytes at {iova} are mapped read-only")]
+    ReadOnly {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+    },
+    /// The function's bus-master bit is off: it may not touch memory at all.
+    #[error("access to {iova} while bus mastering is off")]
+    BusMasterOff {
+        /// First address.
+        iova: Iova,
+    },
+    /// A structure that must be aligned is not.
+    #[error("{iova} is not aligned to {alignment} bytes")]
+    Misaligned {
+        /// First address.
+        iova: Iova,
+        /// What it must be a multiple of.
+        alignment: u64,
+    },
+}
+
+#[derive(Clone)]
+struct Region {
+    start: u64,
+    end: u64,
+    memory: Memory,
+    offset: usize,
+    access: DmaAccess,
+}
+
+/// The mappings of one function, sorted by address.
+#[derive(Default)]
+pub struct DmaSpace {
+    regions: Vec<Region>,
+    last: Cell<usize>,
+    generation: u64,
+    bus_master: bool,
+}
+
+impl DmaSpace {
+    /// No mapping, bus mastering off.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Switches bus mastering, as bit 2 of the PCI command register does.
+    pub fn set_bus_master(&mut self, on: bool) {
+        if self.bus_master != on {
+            self.bus_master = on;
+            self.generation += 1;
+        }
+    }
+
+    /// Changes with every mapping and unmapping: a cached [`DmaSpace::words`] is good only while
+    /// this stays the same.
+    #[inline(always)]
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Maps `length` bytes of `memory` from `offset` at `iova`. False if the range is empty, wraps,
+    /// overlaps another, or reaches outside the memory.
+    pub fn map(
+        &mut self,
+        iova: Iova,
+        memory: &Memory,
+        offset: usize,
+        length: usize,
+        access: DmaAccess,
+    ) -> bool {
+        let inside = offset
+            .checked_add(length)
+            .is_some_and(|end| end <= memory.length());
+        let Some(end) = iova.0.checked_add(length as u64) else {
+            return false;
+        };
+        let at = self.regions.partition_point(|region| region.start < end);
+        let free = at == 0 || self.regions[at - 1].end <= iova.0;
+        if length == 0 || !inside || !free {
+            return false;
+        }
+        let region = Region {
+            start: iova.0,
+            end,
+            memory: memory.clone(),
+            offset,
+            access,
+        };
+        self.regions.insert(at, region);
+        self.generation += 1;
+        true
+    }
+
+    /// Unmaps everything inside the range and says how many mappings went. A mapping that is only
+    /// partly inside stays (VFIO type 1 v2 refuses to split one).
+    pub fn unmap(&mut self, iova: Iova, length: u64) -> usize {
+        let end = iova.0.saturating_add(length);
+        let before = self.regions.len();
+        self.regions
+            .retain(|region| region.start < iova.0 || region.end > end);
+        self.generation += 1;
+        self.last.set(0);
+        before - self.regions.len()
+    }
+
+    /// Mapped ranges: first address and bytes.
+    pub fn mappings(&self) -> impl Iterator<Item = (Iova, u64)> + '_ {
+        self.regions
+            .iter()
+            .map(|region| (Iova(region.start), region.end - region.start))
+    }
+
+    #[inline]
+    fn find(&self, iova: Iova, length: usize) -> Result<(&Region, usize), DmaFault> {
+        if !self.bus_master {
+            return Err(DmaFault::BusMasterOff { iova });
+        }
+        let fault = DmaFault::NotMapped {
+            iova,
+            length: length as u64,
+        };
+        let end = iova.0.checked_add(length as u64).ok_or(fault)?;
+        let region = match self.regions.get(self.last.get()) {
+            Some(region) if region.start <= iova.0 && end <= region.end => region,
+            _ => {
+                let after = self
+                    .regions
+                    .partition_point(|region| region.start <= iova.0);
+                let index = after.checked_sub(1).ok_or(fault)?;
+                let region = self.regions.get(index).ok_or(fault)?;
+                if end > region.end {
+                    return Err(fault);
+                }
+                self.last.set(index);
+                region
+            }
+        };
+        Ok((region, region.offset + (iova.0 - region.start) as usize))
+    }
+
+    fn find_writable(&self, iova: Iova, length: usize) -> Result<(&Region, usize), DmaFault> {
+        let found = self.find(iova, length)?;
+        if found.0.access == DmaAccess::Read {
+            return Err(DmaFault::ReadOnly {
+                iova,
+                length: length as u64,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Checks that a range could be accessed, without touching it.
+    pub fn check(&self, iova: Iova, length: usize, access: DmaAccess) -> Result<(), DmaFault> {
+        match access {
+            DmaAccess::Read => self.find(iova, length).map(drop),
+            DmaAccess::ReadWrite => self.find_writable(iova, length).map(drop),
+        }
+    }
+
+    /// DMA read.
+    pub fn read(&self, iova: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
+        let (region, offset) = self.find(iova, into.len())?;
+        let fault = DmaFault::NotMapped {
+            iova,
+            length: into.len() as u64,
+        };
+        if region.memory.read(offset, into) {
+            Ok(())
+        } else {
+            Err(fault)
+        }
+    }
+
+    /// DMA write.
+    pub fn write(&self, iova: Iova, from: &[u8]) -> Result<(), DmaFault> {
+        let (region, offset) = self.find_writable(iova, from.len())?;
+        let fault = DmaFault::NotMapped {
+            iova,
+            length: from.len() as u64,
+        };
+        if region.memory.write(offset, from) {
+            Ok(())
+        } else {
+            Err(fault)
+        }
+    }
+
+    /// Moves bytes from one function's memory to another's (or its own), without a buffer between.
+    pub fn copy(
+        from: &Self,
+        at: Iova,
+        to: &Self,
+        to_at: Iova,
+        length: usize,
+    ) -> Result<(), DmaFault> {
+        let (source, offset) = from.find(at, length)?;
+        let (target, target_offset) = to.find_writable(to_at, length)?;
+        let fault = DmaFault::NotMapped {
+            iova: to_at,
+            length: length as u64,
+        };
+        let copied = Memory::copy(
+            &source.memory,
+            offset,
+            &target.memory,
+            target_offset,
+            length,
+        );
+        if copied { Ok(()) } else { Err(fault) }
+    }
+
+    /// A view of a structure made of whole words; `length` in bytes.
+    ///
+    /// It bypasses the look-up, so it must be taken anew when [`DmaSpace::generation`] changed.
+    pub fn words(&self, iova: Iova, length: usize) -> Result<Words, DmaFault> {
+        let (region, offset) = self.find_writable(iova, length)?;
+        let fault = DmaFault::Misaligned { iova, alignment: 8 };
+        region.memory.words(offset, length).ok_or(fault)
+    }
+
+    /// Reads `N` words; the address need only be 4-byte aligned, as some of the card's are.
+    pub fn read_words<const N: usize>(&self, iova: Iova) -> Result<[u64; N], DmaFault> {
+        let mut words = [0; N];
+        for (index, word) in words.iter_mut().enumerate() {
+            let mut bytes = [0; 8];
+            self.read(iova.add(index as u64 * 8), &mut bytes)?;
+            *word = u64::from_le_bytes(bytes);
+        }
+        Ok(words)
+    }
+
+    /// Writes words in ascending order.
+    pub fn write_words(&self, iova: Iova, words: &[u64]) -> Result<(), DmaFault> {
+        for (index, word) in words.iter().enumerate() {
+            self.write(iova.add(index as u64 * 8), &word.to_le_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::PageSize;
+
+    fn space() -> (DmaSpace, Memory) {
+        let memory = Memory::allocate(16384, PageSize::FourKiB, None).unwrap();
+        let mut space = DmaSpace::new();
+        space.set_bus_master(true);
+        assert!(space.map(Iova(0x10000), &memory, 0, 8192, DmaAccess::ReadWrite));
+        assert!(space.map(Iova(0x12000), &memory, 8192, 4096, DmaAccess::Read));
+        (space, memory)
+    }
+
+    #[test]
+    fn accesses_reach_the_mapped_memory_and_nothing_else() {
+        let (space, memory) = space();
+        space.write(Iova(0x10FFE), &[1, 2, 3, 4]).unwrap();
+        let mut bytes = [0; 4];
+        assert!(memory.read(0xFFE, &mut bytes));
+        assert_eq!(bytes, [1, 2, 3, 4]);
+        for (iova, length) in [
+            (0xFFFF, 1),
+            (0x13000, 1),
+            (0x11FFF, 2),
+            (u64::MAX, 2),
+            (0, 1),
+        ] {
+            let mut buffer = vec![0; length];
+            assert!(space.read(Iova(iova), &mut buffer).is_err(), "{iova:#x}");
+        }
+    }
+
+    #[test]
+    fn read_only_mappings_refuse_writes_and_copies_into_them() {
+        let (space, _memory) = space();
+        let error = space.write(Iova(0x12000), &[0]).unwrap_err();
+        assert_eq!(
+            error,
+            DmaFault::ReadOnly {
+                iova: Iova(0x12000),
+                length: 1
+            }
+        );
+        assert!(DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x12000), 8).is_err());
+        DmaSpace::copy(&space, Iova(0x12000), &space, Iova(0x10000), 8).unwrap();
+    }
+
+    #[test]
+    fn overlapping_wrapping_and_empty_mappings_are_refused() {
+        let (mut space, memory) = space();
+        for (iova, offset, length) in [
+            (0x11000, 0, 4096),
+            (0xF000, 0, 8192),
+            (0x20000, 0, 0),
+            (0x20000, 16384, 1),
+            (u64::MAX, 0, 4096),
+        ] {
+            assert!(!space.map(Iova(iova), &memory, offset, length, DmaAccess::ReadWrite));
+        }
+        assert_eq!(space.mappings().count(), 2);
+    }
+
+    #[test]
+    fn what_is_unmapped_is_out_of_reach_and_the_generation_tells() {
+        let (mut space, _memory) = space();
+        let generation = space.generation();
+        assert_eq!(
+            space.unmap(Iova(0x10000), 4096),
+            0,
+            "a mapping is not split"
+        );
+        assert_eq!(space.unmap(Iova(0x10000), 8192), 1);
+        assert!(space.generation() > generation);
+        assert!(space.read(Iova(0x10000), &mut [0]).is_err());
+    }
+
+    #[test]
+    fn nothing_is_reached_while_bus_mastering_is_off() {
+        let (mut space, _memory) = space();
+        space.set_bus_master(false);
+        let error = space.read(Iova(0x10000), &mut [0]).unwrap_err();
+        assert_eq!(
+            error,
+            DmaFault::BusMasterOff {
+                iova: Iova(0x10000)
+            }
+        );
+    }
+}

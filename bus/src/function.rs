@@ -1,0 +1,200 @@
+//! What a backend gives: one PCI function, however it is reached.
+
+use crate::clock::Clock;
+use crate::doorbell::Doorbell;
+use crate::memory::Memory;
+use crate::{DeviceAddress, DmaFault, Iova};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// What stands behind the function; a report says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// A card, through the kernel's VFIO.
+    Vfio,
+    /// A model in another process, through vfio-user.
+    VfioUser,
+    /// The software model inside this process.
+    EmbeddedModel,
+}
+
+impl Backend {
+    /// The name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Vfio => "VFIO",
+            Self::VfioUser => "vfio-user",
+            Self::EmbeddedModel => "embedded software model",
+        }
+    }
+}
+
+/// A base address register as it can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BarInfo {
+    /// Bytes.
+    pub size: u64,
+    /// The parts that can be mapped, as byte ranges; the rest is reached by messages only (VFIO's
+    /// sparse mmap areas). Empty: everything is a message.
+    pub mappable: Vec<Range<u64>>,
+}
+
+/// What may be mapped for DMA.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DmaLimits {
+    /// Address ranges that the IOMMU accepts, end exclusive.
+    pub iova_ranges: Vec<Range<u64>>,
+    /// Most mappings at once.
+    pub mappings: usize,
+    /// Smallest page of the IOMMU, bytes, a power of two.
+    pub page_bytes: u64,
+}
+
+/// What the device may do with a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DmaAccess {
+    /// The device only reads.
+    Read,
+    /// The device reads and writes.
+    ReadWrite,
+}
+
+/// Why a function did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FunctionError {
+    /// The device does not answer any more: unplugged, its server gone, or its thread dead.
+    #[error("{device}: the device is gone ({reason}); claim it again once it is back")]
+    Gone {
+        /// Its address.
+        device: DeviceAddress,
+        /// What was seen.
+        reason: String,
+    },
+    /// The backend did not answer within the deadline.
+    #[error(
+        "{device}: no answer to {request} within {waited_ms} ms; reset the device and claim it again"
+    )]
+    TimedOut {
+        /// Its address.
+        device: DeviceAddress,
+        /// What was asked.
+        request: String,
+        /// How long was waited.
+        waited_ms: u64,
+    },
+    /// An offset or width that the region does not have.
+    #[error(
+        "{region}: {width} bytes at {offset:#x} are not in its {size:#x} bytes; this is a bug of the caller"
+    )]
+    OutOfRange {
+        /// Which region, such as `configuration space` or `BAR 0`.
+        region: String,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        width: u64,
+        /// Size of the region.
+        size: u64,
+    },
+    /// The mapping was refused.
+    #[error("DMA mapping of {length:#x} bytes at {iova}: {reason}")]
+    Mapping {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The operating system refused.
+    #[error("{operation}: {error}; {remedy}")]
+    System {
+        /// What was tried.
+        operation: String,
+        /// The system's own words.
+        error: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// The device touched memory that it had not been given.
+    #[error("the device touched memory that it was not given: {0}")]
+    Fault(#[from] DmaFault),
+    /// This backend cannot do that.
+    #[error("{backend} cannot {operation}")]
+    Unsupported {
+        /// Which backend.
+        backend: &'static str,
+        /// What was asked.
+        operation: String,
+    },
+}
+
+/// One PCI function.
+///
+/// Everything here is control path: calls may be messages to another thread, process or the
+/// kernel, and each has a deadline of its own. What a data path needs is handed out once as values
+/// that need no further call: [`Doorbell`] and the memory that was mapped.
+///
+/// Registers with side effects are performed in the order of the calls. A read of a device that is
+/// gone is [`FunctionError::Gone`] where the backend knows, all ones where it does not.
+pub trait Function: Send + Sync {
+    /// The address under which it was claimed.
+    fn address(&self) -> &DeviceAddress;
+
+    /// What stands behind it.
+    fn backend(&self) -> Backend;
+
+    /// The clock to wait by: real time, or the simulation's.
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Reads configuration space, 0..4096.
+    fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError>;
+
+    /// Writes configuration space.
+    fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError>;
+
+    /// Size and mappable areas of base address register `bar`; size 0 if it has none.
+    fn bar(&self, bar: u8) -> Result<BarInfo, FunctionError>;
+
+    /// Reads a 32-bit register; `offset` in bytes, a multiple of 4.
+    fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError>;
+
+    /// Writes a 32-bit register.
+    fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError>;
+
+    /// Reads a 64-bit counter in one access where the backend can; `offset` a multiple of 4.
+    fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError>;
+
+    /// A doorbell at `offset` of `bar`: mapped where that area can be, else by message.
+    fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError>;
+
+    /// What the IOMMU accepts.
+    fn dma_limits(&self) -> Result<DmaLimits, FunctionError>;
+
+    /// Lets the device reach `range` (bytes) of `memory` at `iova`.
+    fn map_dma(
+        &self,
+        iova: Iova,
+        memory: &Memory,
+        range: Range<usize>,
+        access: DmaAccess,
+    ) -> Result<(), FunctionError>;
+
+    /// Takes that back. Once this returns, the device can no longer touch the memory.
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError>;
+
+    /// Message-signalled interrupt vectors that the function has.
+    fn interrupt_vectors(&self) -> Result<u16, FunctionError>;
+
+    /// Connects vectors `first..` to event descriptors; `None` disconnects one.
+    fn set_interrupts(
+        &self,
+        first: u16,
+        events: &[Option<BorrowedFd<'_>>],
+    ) -> Result<(), FunctionError>;
+
+    /// Function-level reset.
+    fn reset(&self) -> Result<(), FunctionError>;
+}

@@ -1,0 +1,428 @@
+//! Memory that a device can reach: a sealed memfd, mapped shared, on huge pages where there are any.
+#![allow(unsafe_code)] // maps memory and hands out views of it
+
+mod copy;
+mod hot_table;
+mod words;
+
+pub use hot_table::HotTable;
+pub use words::Words;
+
+use copy::{copy_from_shared, copy_to_shared};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The page size that backs a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PageSize {
+    /// Ordinary pages.
+    FourKiB,
+    /// Huge pages of 2 MiB.
+    TwoMiB,
+    /// Huge pages of 1 GiB.
+    OneGiB,
+}
+
+impl PageSize {
+    /// Bytes in a page.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::FourKiB => 4096,
+            Self::TwoMiB => 2 << 20,
+            Self::OneGiB => 1 << 30,
+        }
+    }
+}
+
+impl std::fmt::Display for PageSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::FourKiB => "4 KiB",
+            Self::TwoMiB => "2 MiB",
+            Self::OneGiB => "1 GiB",
+        })
+    }
+}
+
+/// Why there is no memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// No huge pages of that size are free.
+    #[error(
+        "no {page_size} huge pages for {length} bytes ({error}); reserve them with: \
+         echo {wanted} > /sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages",
+        wanted = length.div_ceil(page_size.bytes()), kib = page_size.bytes() / 1024
+    )]
+    NoHugePages {
+        /// Bytes asked for.
+        length: usize,
+        /// Page size asked for.
+        page_size: PageSize,
+        /// The system's words.
+        error: String,
+    },
+    /// The machine has not that much memory free.
+    #[error(
+        "{length} bytes of DMA memory are wanted and {available_bytes} are available; ask for less, or free memory"
+    )]
+    NotEnough {
+        /// Bytes asked for.
+        length: usize,
+        /// What the kernel could give without swapping.
+        available_bytes: usize,
+    },
+    /// The system refused.
+    #[error("{operation} of {length} bytes: {error}; free memory or raise the process's limits")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// Bytes asked for.
+        length: usize,
+        /// The system's words.
+        error: String,
+    },
+    /// A length of zero or an alignment that is no power of two; a bug of the caller.
+    #[error("{length} bytes aligned to {alignment} cannot be allocated")]
+    BadRequest {
+        /// Bytes asked for.
+        length: usize,
+        /// Alignment asked for.
+        alignment: usize,
+    },
+    /// The device's address space is full.
+    #[error(
+        "no {length} bytes of I/O virtual address space are left; release memory regions first"
+    )]
+    NoAddressSpace {
+        /// Bytes asked for.
+        length: usize,
+    },
+    /// The memory exists but the device could not be given it.
+    #[error(transparent)]
+    Function(#[from] crate::FunctionError),
+}
+
+struct Mapping {
+    base: NonNull<u8>,
+    length: usize,
+    page_size: PageSize,
+    descriptor: OwnedFd,
+}
+
+// SAFETY: a mapping is plain memory owned by this value; every access goes through atomics or
+// copies that tolerate concurrent change, so it may be used from and moved to any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `base` and `length` are what mmap returned, and nobody holds a view any more:
+        // every view owns a clone of the `Memory` whose last clone is being dropped.
+        if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) } {
+            tracing::warn!(%error, length = self.length, "munmap failed; the memory stays mapped");
+        }
+    }
+}
+
+/// A shared mapping; cloning it shares it. Unmapped when the last clone and view are gone.
+#[derive(Clone)]
+pub struct Memory(Arc<Mapping>);
+
+impl Memory {
+    /// Zeroed memory on pages of exactly `page_size`; `length` is rounded up to whole pages.
+    ///
+    /// `numa_node` binds it before it is populated. Errors: [`MemoryError::NoHugePages`] where the
+    /// pool is dry; choose a smaller page size or reserve pages.
+    pub fn allocate(
+        length: usize,
+        page_size: PageSize,
+        numa_node: Option<u32>,
+    ) -> Result<Self, MemoryError> {
+        if length == 0 {
+            return Err(MemoryError::BadRequest {
+                length,
+                alignment: page_size.bytes(),
+            });
+        }
+        let rounded = length.checked_next_multiple_of(page_size.bytes());
+        let length = rounded.ok_or(MemoryError::BadRequest {
+            length,
+            alignment: 1,
+        })?;
+        if page_size == PageSize::FourKiB {
+            refuse_beyond_available(length)?;
+        }
+        let descriptor = create_descriptor(length, page_size)?;
+        Self::map(descriptor, length, page_size, numa_node)
+    }
+
+    /// Maps `length` bytes of a descriptor that another process handed over.
+    ///
+    /// The descriptor must be at least that long and must not shrink (a sealed memfd does not).
+    pub fn from_descriptor(descriptor: OwnedFd, length: usize) -> Result<Self, MemoryError> {
+        let size = rustix::fs::fstat(&descriptor)
+            .map_err(|error| system("fstat", length, error))?
+            .st_size;
+        if length == 0 || usize::try_from(size).is_ok_and(|size| size < length) {
+            return Err(MemoryError::BadRequest {
+                length,
+                alignment: 1,
+            });
+        }
+        Self::map(descriptor, length, PageSize::FourKiB, None)
+    }
+
+    fn map(
+        descriptor: OwnedFd,
+        length: usize,
+        page_size: PageSize,
+        numa_node: Option<u32>,
+    ) -> Result<Self, MemoryError> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+        let mapped = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                length,
+                protection,
+                MapFlags::SHARED,
+                &descriptor,
+                0,
+            )
+        };
+        let base = match mapped.map(|pointer| NonNull::new(pointer.cast::<u8>())) {
+            Ok(Some(base)) => base,
+            Ok(None) => return Err(system("mmap", length, rustix::io::Errno::NOMEM)),
+            Err(error) if page_size == PageSize::FourKiB => {
+                return Err(system("mmap", length, error));
+            }
+            Err(error) => return Err(no_huge_pages(length, page_size, error)),
+        };
+        let memory = Self(Arc::new(Mapping {
+            base,
+            length,
+            page_size,
+            descriptor,
+        }));
+        if let Some(node) = numa_node {
+            memory.bind(node);
+        }
+        memory.populate()?;
+        Ok(memory)
+    }
+
+    /// Prefers `node` for pages not yet present; a refusal is reported and costs speed only.
+    fn bind(&self, node: u32) {
+        const MPOL_PREFERRED: libc::c_int = 1;
+        let mask: u64 = 1u64.checked_shl(node).unwrap_or(0);
+        // SAFETY: the range is this mapping; `mask` outlives the call and is 64 bits long.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.0.base.as_ptr(),
+                self.0.length,
+                MPOL_PREFERRED,
+                &raw const mask,
+                65,
+                0,
+            )
+        };
+        if result != 0 {
+            let error = std::io::Error::last_os_error();
+            tracing::warn!(node, %error, "DMA memory could not be bound to its NUMA node");
+        }
+    }
+
+    /// Makes every page present now, so that none is missing under load.
+    ///
+    /// A huge page that cannot be had is an error here, where a plain store would be a bus error.
+    fn populate(&self) -> Result<(), MemoryError> {
+        let Mapping {
+            base,
+            length,
+            page_size,
+            ..
+        } = &*self.0;
+        // SAFETY: the range is this mapping, which nobody else has seen yet.
+        let populated = unsafe {
+            rustix::mm::madvise(
+                base.as_ptr().cast(),
+                *length,
+                rustix::mm::Advice::LinuxPopulateWrite,
+            )
+        };
+        match populated {
+            Ok(()) => Ok(()),
+            // Kernels before 5.14 do not know the advice: pages then come when first touched.
+            Err(rustix::io::Errno::INVAL) => Ok(()),
+            Err(error) if *page_size != PageSize::FourKiB => {
+                Err(no_huge_pages(*length, *page_size, error))
+            }
+            Err(error) => Err(system("populating", *length, error)),
+        }
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.0.length
+    }
+
+    /// The page size that backs it.
+    #[must_use]
+    pub fn page_size(&self) -> PageSize {
+        self.0.page_size
+    }
+
+    /// The memfd, to hand to whoever maps it too.
+    #[must_use]
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.descriptor.as_fd()
+    }
+
+    /// Where it is mapped in this process, as a number: for a DMA map by virtual address.
+    #[must_use]
+    pub fn virtual_address(&self) -> u64 {
+        self.0.base.as_ptr() as u64
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.0.base
+    }
+
+    /// A view of whole words; `None` if `offset` or `length` (bytes) are not multiples of 8 or lie
+    /// outside.
+    #[must_use]
+    pub fn words(&self, offset: usize, length: usize) -> Option<Words> {
+        Words::new(self, offset, length)
+    }
+
+    /// Copies out. The other side may be writing: bytes are then some mixture, never undefined.
+    ///
+    /// Returns false, and copies nothing, if the range is outside.
+    #[must_use]
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
+        let fits = self.holds(offset, into.len());
+        if fits {
+            // SAFETY: in bounds by the check, mapped while `self` lives.
+            unsafe { copy_from_shared(into, self.0.base.add(offset)) };
+        }
+        fits
+    }
+
+    /// Copies in; false, and nothing copied, if the range is outside.
+    #[must_use]
+    pub fn write(&self, offset: usize, from: &[u8]) -> bool {
+        let fits = self.holds(offset, from.len());
+        if fits {
+            // SAFETY: in bounds by the check, mapped while `self` lives.
+            unsafe { copy_to_shared(self.0.base.add(offset), from) };
+        }
+        fits
+    }
+
+    /// Copies between two shared memories, or within one where the ranges do not overlap (if they
+    /// do, bytes end up as if copied upwards one by one). False if either range is outside.
+    #[must_use]
+    pub fn copy(from: &Self, at: usize, to: &Self, to_at: usize, length: usize) -> bool {
+        let fits = from.holds(at, length) && to.holds(to_at, length);
+        if fits {
+            // SAFETY: both ranges are in bounds by the check and mapped while both values live.
+            unsafe { copy::copy_shared(to.0.base.add(to_at), from.0.base.add(at), length) };
+        }
+        fits
+    }
+
+    /// Fills a range with one byte; false if the range is outside.
+    #[must_use]
+    pub fn fill(&self, offset: usize, length: usize, byte: u8) -> bool {
+        let fits = self.holds(offset, length);
+        if fits {
+            // SAFETY: in bounds by the check, mapped while `self` lives.
+            unsafe { copy::fill_shared(self.0.base.add(offset), length, byte) };
+        }
+        fits
+    }
+
+    fn holds(&self, offset: usize, length: usize) -> bool {
+        offset
+            .checked_add(length)
+            .is_some_and(|end| end <= self.0.length)
+    }
+
+    /// True if both are the same mapping.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Memory({} bytes on {} pages)",
+            self.0.length, self.0.page_size
+        )
+    }
+}
+
+fn create_descriptor(length: usize, page_size: PageSize) -> Result<OwnedFd, MemoryError> {
+    let huge = match page_size {
+        PageSize::FourKiB => MemfdFlags::empty(),
+        PageSize::TwoMiB => MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB,
+        PageSize::OneGiB => MemfdFlags::HUGETLB | MemfdFlags::HUGE_1GB,
+    };
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | huge;
+    let refuse = |error| match page_size {
+        PageSize::FourKiB => system("memfd_create", length, error),
+        _ => no_huge_pages(length, page_size, error),
+    };
+    let descriptor = rustix::fs::memfd_create("ringside-dma", flags).map_err(refuse)?;
+    rustix::fs::ftruncate(&descriptor, length as u64).map_err(refuse)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&descriptor, seals)
+        .map_err(|error| system("sealing", length, error))?;
+    Ok(descriptor)
+}
+
+/// Populating more ordinary pages than there are would have the kernel kill processes; huge pages
+/// are counted by their own pool.
+fn refuse_beyond_available(length: usize) -> Result<(), MemoryError> {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+    match kib.map(|kib| kib.saturating_mul(1024)) {
+        Some(available_bytes) if length > available_bytes => Err(MemoryError::NotEnough {
+            length,
+            available_bytes,
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn system(operation: &'static str, length: usize, error: rustix::io::Errno) -> MemoryError {
+    MemoryError::System {
+        operation,
+        length,
+        error: error.to_string(),
+    }
+}
+
+fn no_huge_pages(length: usize, page_size: PageSize, error: rustix::io::Errno) -> MemoryError {
+    MemoryError::NoHugePages {
+        length,
+        page_size,
+        error: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

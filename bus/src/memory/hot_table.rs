@@ -1,0 +1,101 @@
+//! Tables that only this process reads, on huge pages where there are any.
+#![allow(unsafe_code)]
+
+use std::alloc::Layout;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+/// A fixed table of zero-initialised 64-bit atomics: work-request ids, queue look-ups.
+///
+/// On a huge page when the pool has one (through `hugepage_rs::alloc`, whose null is checked: its
+/// `Box` would panic when the pool is dry) and the table fills at least half of one; otherwise on the heap.
+pub struct HotTable(Storage);
+
+enum Storage {
+    Heap(Box<[AtomicU64]>),
+    HugePages {
+        first: NonNull<AtomicU64>,
+        count: usize,
+        layout: Layout,
+    },
+}
+
+// SAFETY: both storages are owned memory holding atomics.
+unsafe impl Send for HotTable {}
+// SAFETY: as above.
+unsafe impl Sync for HotTable {}
+
+/// Tables smaller than this do not take a huge page of their own.
+const WORTH_A_HUGE_PAGE: usize = 1 << 20;
+
+impl HotTable {
+    /// `count` zeros.
+    #[must_use]
+    pub fn new(count: usize) -> Self {
+        match Layout::array::<AtomicU64>(count) {
+            Ok(layout) if layout.size() >= WORTH_A_HUGE_PAGE => {
+                Self::on_huge_pages(count, layout).unwrap_or_else(|| Self::on_heap(count))
+            }
+            _ => Self::on_heap(count),
+        }
+    }
+
+    fn on_heap(count: usize) -> Self {
+        Self(Storage::Heap(
+            (0..count).map(|_| AtomicU64::new(0)).collect(),
+        ))
+    }
+
+    fn on_huge_pages(count: usize, layout: Layout) -> Option<Self> {
+        // SAFETY: the layout has a size, checked by the caller to be large.
+        let first = NonNull::new(unsafe { hugepage_rs::alloc(layout) })?.cast::<AtomicU64>();
+        // Fresh anonymous memory is zero, which is a valid `AtomicU64`.
+        Some(Self(Storage::HugePages {
+            first,
+            count,
+            layout,
+        }))
+    }
+
+    /// True if it lies on huge pages.
+    #[must_use]
+    pub fn on_huge_page(&self) -> bool {
+        matches!(self.0, Storage::HugePages { .. })
+    }
+}
+
+impl Deref for HotTable {
+    type Target = [AtomicU64];
+
+    #[inline(always)]
+    fn deref(&self) -> &[AtomicU64] {
+        match &self.0 {
+            Storage::Heap(values) => values,
+            // SAFETY: `first` holds `count` initialised atomics until `self` is dropped.
+            Storage::HugePages { first, count, .. } => unsafe {
+                std::slice::from_raw_parts(first.as_ptr(), *count)
+            },
+        }
+    }
+}
+
+impl Drop for HotTable {
+    fn drop(&mut self) {
+        if let Storage::HugePages { first, layout, .. } = &self.0 {
+            // SAFETY: allocated by `hugepage_rs::alloc` with this very layout, freed once.
+            unsafe { hugepage_rs::dealloc(first.as_ptr().cast(), *layout) };
+        }
+    }
+}
+
+impl std::fmt::Debug for HotTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "HotTable({} words, huge page: {})",
+            self.len(),
+            self.on_huge_page()
+        )
+    }
+}

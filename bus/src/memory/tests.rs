@@ -1,0 +1,116 @@
+use super::*;
+use std::sync::atomic::Ordering;
+
+fn ordinary(length: usize) -> Memory {
+    Memory::allocate(length, PageSize::FourKiB, None).unwrap()
+}
+
+#[test]
+fn memory_starts_zeroed_and_keeps_what_is_written_at_any_length_and_offset() {
+    let memory = ordinary(8192);
+    let mut all = vec![1; 8192];
+    assert!(memory.read(0, &mut all));
+    assert!(all.iter().all(|&byte| byte == 0));
+    for length in [0usize, 1, 7, 8, 9, 63, 64, 65, 127, 1000] {
+        for offset in [0usize, 1, 3, 4091] {
+            let data: Vec<u8> = (0..length)
+                .map(|i| (i * 7 + offset + length) as u8)
+                .collect();
+            assert!(memory.write(offset, &data));
+            let mut back = vec![0; length];
+            assert!(memory.read(offset, &mut back));
+            assert_eq!(back, data, "{length} at {offset}");
+        }
+    }
+}
+
+#[test]
+fn ranges_outside_are_refused_and_touch_nothing() {
+    let memory = ordinary(4096);
+    assert!(!memory.write(4090, &[1; 7]));
+    assert!(!memory.read(usize::MAX, &mut [0; 2]));
+    assert!(!memory.fill(0, 4097, 1));
+    assert!(!Memory::copy(&memory, 0, &memory, 4000, 97));
+    assert!(memory.words(8, 4096).is_none());
+    assert!(memory.words(4, 8).is_none());
+    let mut all = vec![1; 4096];
+    assert!(memory.read(0, &mut all));
+    assert!(all.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn words_and_bytes_see_the_same_memory_little_endian() {
+    let memory = ordinary(4096);
+    let words = memory.words(64, 64).unwrap();
+    words.store_release(1, 0x0102_0304_0506_0708);
+    let mut bytes = [0; 8];
+    assert!(memory.read(72, &mut bytes));
+    assert_eq!(bytes, [8, 7, 6, 5, 4, 3, 2, 1]);
+    let part = words.part(1..3).unwrap();
+    assert_eq!(
+        (part.load_acquire(0), part.count()),
+        (0x0102_0304_0506_0708, 2)
+    );
+    assert!(words.part(7..9).is_none());
+}
+
+#[test]
+fn a_view_outlives_the_value_it_was_taken_from() {
+    let words = ordinary(4096).words(0, 4096).unwrap();
+    words.store(511, 5);
+    assert_eq!(words.load(511), 5);
+}
+
+#[test]
+fn a_second_mapping_of_the_descriptor_is_the_same_memory() {
+    let memory = ordinary(4096);
+    let descriptor = memory.descriptor().try_clone_to_owned().unwrap();
+    let other = Memory::from_descriptor(descriptor, 4096).unwrap();
+    assert!(memory.write(100, b"shared"));
+    let mut bytes = [0; 6];
+    assert!(other.read(100, &mut bytes));
+    assert_eq!(&bytes, b"shared");
+    let longer = memory.descriptor().try_clone_to_owned().unwrap();
+    assert!(
+        Memory::from_descriptor(longer, 8192).is_err(),
+        "longer than the descriptor"
+    );
+}
+
+#[test]
+fn the_descriptor_cannot_shrink_under_its_users() {
+    let memory = ordinary(8192);
+    assert!(rustix::fs::ftruncate(memory.descriptor(), 4096).is_err());
+}
+
+#[test]
+fn huge_pages_that_are_not_there_are_an_error_with_the_command_that_reserves_them() {
+    // More than any test machine reserves.
+    let error = Memory::allocate(64 << 40, PageSize::OneGiB, None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("nr_hugepages"), "{error}");
+}
+
+#[test]
+fn a_hot_table_starts_at_zero_wherever_it_lies() {
+    for count in [0, 1, 1 << 18] {
+        let table = HotTable::new(count);
+        assert_eq!(table.len(), count);
+        assert!(table.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+        if let Some(last) = table.last() {
+            last.store(9, Ordering::Relaxed);
+            assert_eq!(table[count - 1].load(Ordering::Relaxed), 9);
+        }
+    }
+}
+
+#[test]
+fn more_than_the_machine_has_is_refused_before_anything_is_touched() {
+    let error = Memory::allocate(1 << 44, PageSize::FourKiB, None).unwrap_err();
+    assert!(
+        matches!(error, MemoryError::NotEnough { length, .. } if length == 1 << 44),
+        "{error}"
+    );
+    assert!(Memory::allocate(usize::MAX, PageSize::FourKiB, None).is_err());
+}
