@@ -1,1 +1,4 @@
-//! ringside hmc.
+//! Host memory cache.
+#![forbid(unsafe_code)]
+pub mod address;
+pub mod pble;

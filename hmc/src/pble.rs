@@ -1,0 +1,124 @@
+//! Page buffer lists: which entries hold the page addresses of a memory region or a ring.
+//!
+//! A page buffer list entry (PBLE) is 8 bytes in FPM space that the CPU writes: the I/O virtual
+//! address of one page. A list has one level (its entries are the pages) or two (a root whose
+//! entries are the *indexes* of leaves, each leaf holding up to 512 pages). This module decides who
+//! gets which entries; it touches no memory. [`PageList::entries`] says what to write and
+//! [`PbleSpace::address`] where.
+//!
+//! Source: irdma `pble.c`, `irdma_get_pble`, `irdma_free_pble`; e810-rdma reference 2.7.
+
+mod allocator;
+mod list;
+mod space;
+
+pub use allocator::{PbleAllocator, PbleUsage};
+pub use list::{PageList, contiguous_start};
+pub use space::PbleSpace;
+
+use thiserror::Error;
+
+/// Entries of one allocation unit of 64 bytes: every list starts at a multiple of it.
+/// Source: irdma `pble.h`, PBLE_SHIFT.
+pub const ENTRIES_PER_UNIT: u32 = 8;
+
+/// Entries of a leaf of a list with two levels: one 4 KiB page full.
+/// Source: irdma `pble.h`, PBLE_PER_PAGE.
+pub const ENTRIES_PER_LEAF: u32 = 512;
+
+/// Entries that one 2 MiB segment holds; no list crosses from one segment into the next.
+pub const ENTRIES_PER_SEGMENT: u32 = 262_144;
+
+/// Entries that belong together: a list of one level, a root or a leaf.
+///
+/// It is no copy: whoever holds it holds the entries, and gives them back by value.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "entries that are dropped without being freed are lost until the allocator is made anew"]
+pub struct PbleRange {
+    first_index: u32,
+    entries: u32,
+}
+
+impl PbleRange {
+    /// Index of the first entry, counted from the PBLE object's base; a multiple of 8.
+    #[must_use]
+    pub fn first_index(&self) -> u32 {
+        self.first_index
+    }
+
+    /// Number of entries in use, at least 1.
+    #[must_use]
+    pub fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// The indexes in use.
+    #[must_use]
+    pub fn indexes(&self) -> std::ops::Range<u32> {
+        self.first_index..self.first_index + self.entries
+    }
+}
+
+/// Why there are no entries for a list.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PbleError {
+    /// A list without pages: a caller's mistake.
+    #[error("a page list needs at least one page")]
+    Empty,
+    /// More pages than any arrangement of this device's entries can hold.
+    #[error(
+        "{pages} pages need {needed} page buffer list entries, the device has {total}: use larger \
+         pages, register less, or raise rdma.pbles in the configuration"
+    )]
+    TooLarge {
+        /// Pages to be listed.
+        pages: u64,
+        /// Entries needed for them.
+        needed: u64,
+        /// Entries that there are at all.
+        total: u32,
+    },
+    /// A list of one level that is longer than a segment: a caller's mistake.
+    #[error("a flat list of {pages} pages crosses segments; at most {limit} fit: use two levels")]
+    TooLongForOneLevel {
+        /// Pages to be listed.
+        pages: u64,
+        /// The most that one level holds.
+        limit: u32,
+    },
+    /// Others hold the entries: free something and try again, or configure more.
+    #[error(
+        "no room for a page list of {entries} entries ({free} of {total} free, the longest run \
+         has {longest}): deregister memory, or raise rdma.pbles in the configuration"
+    )]
+    Exhausted {
+        /// Entries that were wanted in one run.
+        entries: u32,
+        /// Entries free in all.
+        free: u32,
+        /// The longest run of free entries.
+        longest: u32,
+        /// Entries that there are.
+        total: u32,
+    },
+    /// The range was not given out by this allocator, or was given back already: a bug of the
+    /// caller. Nothing is freed.
+    #[error("page buffer list entries {first_index}..+{entries} were not given out here")]
+    NotAllocated {
+        /// First entry of the range.
+        first_index: u32,
+        /// Entries of the range.
+        entries: u32,
+    },
+    /// Addresses and entries don't match in number: a caller's mistake.
+    #[error("{addresses} page addresses for a list of {pages} pages")]
+    WrongNumberOfAddresses {
+        /// Addresses given.
+        addresses: u64,
+        /// Pages of the list.
+        pages: u64,
+    },
+}
+
+#[cfg(test)]
+mod tests;
