@@ -28,9 +28,9 @@ mod load;
 mod sections;
 mod validate;
 
-pub use address::{AddressError, DeviceAddress, PciAddress};
 pub use choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Protocol};
 pub use fault::{ConfigError, Fault, Position};
+pub use ringside_bus::DeviceAddress;
 pub use sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, LinkSection, MemorySection, ModelSection,
     RdmaSection, WorkerSection,

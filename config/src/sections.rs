@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use ringside_bus::DeviceAddress;
 use serde::{Deserialize, Serialize};
 
-use crate::address::DeviceAddress;
 use crate::choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Protocol};
 
 /// The whole configuration. Each key's allowed range is checked by [`Config::validate`].
@@ -34,6 +34,7 @@ pub struct Config {
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceSection {
     /// The function to drive. Default: `model:0`.
+    #[serde(with = "crate::address")]
     pub address: DeviceAddress,
     /// How long a PF reset may take, in ms. 100..=120_000.
     ///

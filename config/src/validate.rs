@@ -3,7 +3,8 @@
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use crate::address::DeviceAddress;
+use ringside_bus::DeviceAddress;
+
 use crate::choice::{Core, NumaNode};
 use crate::fault::Fault;
 use crate::sections::{
@@ -80,6 +81,14 @@ impl Config {
 }
 
 fn device(checks: &mut Checks, section: &DeviceSection) {
+    if let DeviceAddress::VfioUser(path) = &section.address {
+        checks.require(
+            path.is_absolute(),
+            "device.address",
+            &section.address,
+            "the path of a socket must be absolute, as in vfio-user:/run/e810.sock",
+        );
+    }
     checks.range(
         "device.reset_deadline_ms",
         section.reset_deadline_ms,
@@ -238,7 +247,7 @@ fn between_sections(checks: &mut Checks, config: &Config) {
     if let DeviceAddress::Model(function) = config.device.address {
         let functions = config.model.functions;
         checks.require(
-            function < functions,
+            u32::from(function) < functions,
             "device.address",
             &config.device.address,
             &format!("the model has model.functions = {functions}, counted from 0"),
