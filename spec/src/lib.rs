@@ -11,3 +11,5 @@
 pub use pastey as __pastey;
 
 mod words;
+
+pub mod rdma;
