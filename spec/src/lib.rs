@@ -13,3 +13,5 @@ pub use pastey as __pastey;
 mod words;
 
 pub mod rdma;
+
+pub mod verbs;
