@@ -1,0 +1,97 @@
+//! What a transport asks of the model: the same requests from another thread, another process, or
+//! the caller's own thread.
+
+use ringside_bus::function::{BarInfo, DmaAccess};
+use ringside_bus::{Iova, Memory};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+/// One request to one function.
+#[derive(Debug)]
+pub enum Request {
+    /// Bytes of configuration space.
+    ConfigRead {
+        /// First byte.
+        offset: u16,
+        /// How many.
+        length: u16,
+    },
+    /// Write configuration space.
+    ConfigWrite {
+        /// First byte.
+        offset: u16,
+        /// What.
+        bytes: Vec<u8>,
+    },
+    /// Read a register of 4 or 8 bytes.
+    RegisterRead {
+        /// Base address register.
+        bar: u8,
+        /// Byte offset.
+        offset: u64,
+        /// 4 or 8.
+        width: u8,
+    },
+    /// Write a register of 4 or 8 bytes.
+    RegisterWrite {
+        /// Base address register.
+        bar: u8,
+        /// Byte offset.
+        offset: u64,
+        /// 4 or 8.
+        width: u8,
+        /// What.
+        value: u64,
+    },
+    /// Size and mappable parts of a base address register.
+    Bar {
+        /// Which.
+        bar: u8,
+    },
+    /// Give the function memory.
+    MapDma {
+        /// Where it will find it.
+        iova: Iova,
+        /// The memory.
+        memory: Memory,
+        /// Which bytes of it.
+        range: Range<usize>,
+        /// What it may do.
+        access: DmaAccess,
+    },
+    /// Take memory back.
+    UnmapDma {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+    },
+    /// How many interrupt vectors.
+    InterruptVectors,
+    /// Connect vectors to event descriptors.
+    SetInterrupts {
+        /// First vector.
+        first: u16,
+        /// One for each; `None` disconnects.
+        events: Vec<Option<OwnedFd>>,
+    },
+    /// Function-level reset.
+    Reset,
+}
+
+/// The answer to a [`Request`].
+#[derive(Debug)]
+pub enum Reply {
+    /// Done, nothing to say.
+    Done,
+    /// Configuration bytes.
+    Bytes(Vec<u8>),
+    /// A register's value.
+    Value(u64),
+    /// A base address register.
+    Bar(BarInfo),
+    /// A number of vectors.
+    Vectors(u16),
+    /// Refused; the text says why.
+    Refused(String),
+}

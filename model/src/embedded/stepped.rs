@@ -1,0 +1,109 @@
+//! The model in the caller's thread and in virtual time.
+
+use super::function::{Carrier, CarrierError, EmbeddedFunction};
+use crate::device::{Reply, Request};
+use crate::world::{World, WorldSettings};
+use ringside_bus::{Clock, DeviceAddress, Function, Instant, Memory};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Most steps that one wait lets the world take, so that a model that never rests ends in the
+/// caller's deadline rather than in an endless loop.
+const STEPS_PER_PAUSE: usize = 10_000;
+
+/// Virtual nanoseconds that a pause passes at least: a caller that only spins still meets its deadline.
+const SMALLEST_STEP: Duration = Duration::from_nanos(100);
+
+struct Inside {
+    world: World,
+    now: Instant,
+}
+
+/// See the module. Cloning shares the world.
+#[derive(Clone)]
+pub struct Stepped(Arc<Shared>);
+
+struct Shared {
+    inside: Mutex<Inside>,
+}
+
+impl Stepped {
+    /// A world at time zero.
+    #[must_use]
+    pub fn new(settings: &WorldSettings) -> Self {
+        let inside = Inside {
+            world: World::new(settings),
+            now: Instant(0),
+        };
+        Self(Arc::new(Shared {
+            inside: Mutex::new(inside),
+        }))
+    }
+
+    /// Function `index`, as a driver claims it; `None` if there is none.
+    #[must_use]
+    pub fn function(&self, index: u16) -> Option<Arc<dyn Function>> {
+        let count = self.0.inside().world.function_count();
+        (usize::from(index) < count).then(|| {
+            Arc::new(EmbeddedFunction {
+                address: DeviceAddress::Model(index),
+                index: usize::from(index),
+                clock: self.clock(),
+                carrier: Arc::clone(&self.0),
+            }) as Arc<dyn Function>
+        })
+    }
+
+    /// The clock that passes time in this world.
+    #[must_use]
+    pub fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.0) as Arc<dyn Clock>
+    }
+
+    /// Looks at, or changes, the world between steps.
+    pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
+        look(&mut self.0.inside().world)
+    }
+}
+
+impl Shared {
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock for Shared {
+    fn now(&self) -> Instant {
+        self.inside().now
+    }
+
+    fn pause(&self, at_most: Duration) {
+        let mut inside = self.inside();
+        let now = inside.now;
+        let steps = (0..STEPS_PER_PAUSE)
+            .take_while(|_| inside.world.step(now))
+            .count();
+        // Time passes when there was nothing to do, and then no further than the next timer.
+        let passes = match inside.world.next_timer() {
+            _ if steps > 0 => SMALLEST_STEP,
+            Some(timer) => timer
+                .since(now)
+                .clamp(SMALLEST_STEP, at_most.max(SMALLEST_STEP)),
+            None => at_most.max(SMALLEST_STEP),
+        };
+        inside.now = now.plus(passes);
+    }
+}
+
+impl Carrier for Shared {
+    fn ask(&self, function: usize, request: Request) -> Result<Reply, CarrierError> {
+        let mut inside = self.inside();
+        let now = inside.now;
+        inside.world.step(now);
+        Ok(inside.world.handle(function, request))
+    }
+
+    fn doorbell_page(&self, _function: usize) -> Option<&Memory> {
+        None
+    }
+}

@@ -1,0 +1,241 @@
+//! The model on a thread of its own, in real time.
+
+use super::function::{Carrier, CarrierError, DOORBELL_PAGE_BYTES, EmbeddedFunction};
+use crate::device::{Reply, Request};
+use crate::world::{World, WorldSettings};
+use crossbeam_queue::ArrayQueue;
+use ringside_bus::pinning::{PinError, pin_to};
+use ringside_bus::{Clock, DeviceAddress, Function, Memory, MemoryError, PageSize, TscClock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long a request may wait for the model's thread.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Requests that may be under way at once.
+const REQUESTS: usize = 256;
+
+/// Rounds without work after which the thread offers its core to others each round.
+const IDLE_BEFORE_YIELD: u32 = 20_000;
+
+/// Rounds without work after which it sleeps, so that an unused model does not take a core.
+const IDLE_BEFORE_SLEEP: u32 = 60_000;
+
+/// Why the model does not run.
+#[derive(Debug, thiserror::Error)]
+pub enum ThreadedError {
+    /// Its core cannot be had.
+    #[error("the model's thread: {0}")]
+    Pin(#[from] PinError),
+    /// No memory for doorbell pages.
+    #[error("the model's doorbell pages: {0}")]
+    Memory(#[from] MemoryError),
+    /// No thread.
+    #[error(
+        "the model's thread could not be started: {0}; raise the limit of processes (ulimit -u)"
+    )]
+    Spawn(#[from] std::io::Error),
+}
+
+enum Message {
+    Ask {
+        function: usize,
+        request: Request,
+        answer: mpsc::SyncSender<Reply>,
+    },
+    Look(Box<dyn FnOnce(&mut World) + Send>),
+}
+
+struct Shared {
+    messages: ArrayQueue<Message>,
+    doorbell_pages: Vec<Memory>,
+    stop: AtomicBool,
+    alive: AtomicBool,
+}
+
+/// See the module. Dropping it stops the thread; functions still held then report the device gone.
+pub struct Threaded {
+    shared: Arc<Shared>,
+    clock: Arc<TscClock>,
+    function_count: usize,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Threaded {
+    /// Starts the thread, pinned to `core` if one is given.
+    pub fn start(settings: &WorldSettings, core: Option<usize>) -> Result<Self, ThreadedError> {
+        let mut world = World::new(settings);
+        let function_count = world.function_count();
+        let allocate = |_| Memory::allocate(DOORBELL_PAGE_BYTES as usize, PageSize::FourKiB, None);
+        let doorbell_pages: Vec<_> = (0..function_count)
+            .map(allocate)
+            .collect::<Result<_, _>>()?;
+        for (index, page) in doorbell_pages.iter().enumerate() {
+            world.share_doorbell_page(index, page.clone());
+        }
+        let shared = Arc::new(Shared {
+            messages: ArrayQueue::new(REQUESTS),
+            doorbell_pages,
+            stop: AtomicBool::new(false),
+            alive: AtomicBool::new(true),
+        });
+        let clock = Arc::new(TscClock::new());
+        let (report, pinned) = mpsc::sync_channel(1);
+        let (inside, time) = (Arc::clone(&shared), Arc::clone(&clock));
+        let thread = std::thread::Builder::new()
+            .name("e810-model".into())
+            .spawn(move || {
+                let outcome = core.map_or(Ok(()), pin_to);
+                let go_on = outcome.is_ok();
+                let _ = report.send(outcome);
+                let _alive = Alive(Arc::clone(&inside));
+                if go_on {
+                    run(&mut world, &inside, &time);
+                }
+            })?;
+        let outcome = pinned.recv().unwrap_or(Ok(()));
+        let thread = Mutex::new(Some(thread));
+        let started = Self {
+            shared,
+            clock,
+            function_count,
+            thread,
+        };
+        outcome?;
+        Ok(started)
+    }
+
+    /// Function `index`, as a driver claims it; `None` if there is none.
+    #[must_use]
+    pub fn function(&self, index: u16) -> Option<Arc<dyn Function>> {
+        (usize::from(index) < self.function_count).then(|| {
+            Arc::new(EmbeddedFunction {
+                address: DeviceAddress::Model(index),
+                index: usize::from(index),
+                clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
+                carrier: Arc::clone(&self.shared),
+            }) as Arc<dyn Function>
+        })
+    }
+
+    /// Looks at, or changes, the world between two rounds of its thread; `None` if it has died.
+    pub fn with<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut World) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let message = Message::Look(Box::new(move |world| {
+            let _ = sender.send(look(world));
+        }));
+        self.shared.messages.push(message).ok()?;
+        receiver.recv_timeout(ANSWER_WITHIN).ok()
+    }
+
+    /// Stops the thread and waits for it. Functions still held report the device gone.
+    pub fn stop(&self) {
+        self.shared.stop.store(true, Ordering::Release);
+        let thread = self
+            .thread
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the model's thread panicked");
+        }
+    }
+}
+
+impl Drop for Threaded {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Marks the thread dead however it ends.
+struct Alive(Arc<Shared>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.alive.store(false, Ordering::Release);
+        while self.0.messages.pop().is_some() {}
+    }
+}
+
+fn run(world: &mut World, shared: &Shared, clock: &TscClock) {
+    let mut idle = 0u32;
+    while !shared.stop.load(Ordering::Relaxed) {
+        let mut worked = false;
+        while let Some(message) = shared.messages.pop() {
+            worked = true;
+            match message {
+                Message::Ask {
+                    function,
+                    request,
+                    answer,
+                } => {
+                    let _ = answer.send(world.handle(function, request));
+                }
+                Message::Look(look) => look(world),
+            }
+        }
+        worked |= world.step(clock.now());
+        idle = if worked { 0 } else { idle.saturating_add(1) };
+        if idle > IDLE_BEFORE_SLEEP {
+            std::thread::sleep(Duration::from_micros(50));
+        } else if idle > IDLE_BEFORE_YIELD {
+            std::thread::yield_now();
+        } else {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+impl Shared {
+    fn gone(&self) -> CarrierError {
+        CarrierError::Gone("the model's thread has ended".into())
+    }
+}
+
+impl Carrier for Shared {
+    fn ask(&self, function: usize, request: Request) -> Result<Reply, CarrierError> {
+        if !self.alive.load(Ordering::Acquire) {
+            return Err(self.gone());
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let message = Message::Ask {
+            function,
+            request,
+            answer: sender,
+        };
+        if self.messages.push(message).is_err() {
+            return Err(CarrierError::Gone(format!(
+                "{REQUESTS} requests are already waiting"
+            )));
+        }
+        // The thread answers within microseconds unless it is not scheduled: spin first.
+        for _ in 0..2_000 {
+            match receiver.try_recv() {
+                Ok(reply) => return Ok(reply),
+                Err(mpsc::TryRecvError::Disconnected) => return Err(self.gone()),
+                Err(mpsc::TryRecvError::Empty) => std::hint::spin_loop(),
+            }
+        }
+        receiver
+            .recv_timeout(ANSWER_WITHIN)
+            .map_err(|error| match error {
+                mpsc::RecvTimeoutError::Timeout => {
+                    CarrierError::TimedOut(ANSWER_WITHIN.as_millis() as u64)
+                }
+                mpsc::RecvTimeoutError::Disconnected => self.gone(),
+            })
+    }
+
+    fn doorbell_page(&self, function: usize) -> Option<&Memory> {
+        self.doorbell_pages.get(function)
+    }
+}

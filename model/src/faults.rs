@@ -1,0 +1,61 @@
+//! Faults as values, handed to the model.
+
+/// One thing that goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The PF reset bit never clears.
+    ResetNeverEnds,
+    /// GLNVM_ULD never says that everything is loaded.
+    FirmwareNeverReady,
+    /// A protocol-engine processor reports this instead of 0x80.
+    ProtocolEngineStatus(u32),
+    /// Every answer to this admin command carries this return code.
+    AdminCommandFails {
+        /// Opcode.
+        opcode: u16,
+        /// Return code.
+        code: u16,
+    },
+    /// This admin command is never answered.
+    AdminCommandSilent {
+        /// Opcode.
+        opcode: u16,
+    },
+    /// CQP creation is answered with the error bit.
+    ControlQueueCreationFails,
+    /// CQP creation is never answered.
+    ControlQueueCreationSilent,
+    /// Every completion of this CQP command carries this error.
+    ControlCommandFails {
+        /// Opcode.
+        opcode: u8,
+        /// Major code.
+        major: u16,
+        /// Minor code.
+        minor: u16,
+    },
+    /// This CQP command is never completed.
+    ControlCommandSilent {
+        /// Opcode.
+        opcode: u8,
+    },
+    /// The link stays down.
+    LinkDown,
+    /// No DDP package is loaded in the device when the driver comes.
+    NoPackageLoaded,
+    /// Frames are lost on the wire, by seed.
+    DropFrames {
+        /// Of a million.
+        per_million: u32,
+        /// For the choice.
+        seed: u64,
+    },
+}
+
+impl Fault {
+    /// True for faults of the wire, which belong to no function.
+    #[must_use]
+    pub const fn is_of_the_wire(self) -> bool {
+        matches!(self, Self::DropFrames { .. })
+    }
+}

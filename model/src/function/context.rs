@@ -1,0 +1,32 @@
+//! What a part of a function may touch while it works.
+
+use crate::faults::Fault;
+use crate::strict::Ledger;
+use ringside_bus::{DmaSpace, Instant};
+
+/// The rest of the function, lent to one of its parts for one call.
+pub struct Context<'a> {
+    /// Now.
+    pub now: Instant,
+    /// Host memory that this function reaches.
+    pub memory: &'a DmaSpace,
+    /// Where breaches are written down.
+    pub ledger: &'a mut Ledger,
+    /// Faults in force.
+    pub faults: &'a [Fault],
+    /// Interrupt causes raised during the call, delivered after it.
+    pub causes: &'a mut Causes,
+}
+
+/// Interrupt causes that a part raises.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Causes {
+    /// Completion event queues that got an entry.
+    pub completion_event_queues: Vec<u16>,
+    /// The asynchronous event queue got an entry.
+    pub asynchronous_event: bool,
+    /// The admin receive ring got an entry.
+    pub admin_event: bool,
+    /// Bits to raise in PFINT_OICR.
+    pub other: u32,
+}

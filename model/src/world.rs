@@ -1,0 +1,128 @@
+//! The software machine: functions, the memory each can reach, and the switch between their ports.
+//!
+//! Nothing here has a thread, a clock or a socket. A transport hands in requests and says what time
+//! it is; everything else follows from that, so a run can be repeated exactly.
+
+use crate::device::{Reply, Request};
+use crate::faults::Fault;
+use crate::function::{FunctionModel, FunctionSettings};
+use crate::strict::Breach;
+use crate::wire::Switch;
+use ringside_bus::{DmaSpace, Instant, Memory};
+
+/// What the world is made of.
+#[derive(Clone, Debug, Default)]
+pub struct WorldSettings {
+    /// One entry for each function; their ports are joined by a learning switch.
+    pub functions: Vec<FunctionSettings>,
+    /// Serialise every frame to bytes and parse it again, ICRC checked, instead of handing over
+    /// its parsed form: slower, and proves the packet code on all traffic.
+    pub frames_as_bytes: bool,
+}
+
+impl WorldSettings {
+    /// `count` functions with default settings and addresses of their own.
+    #[must_use]
+    pub fn with_functions(count: u16) -> Self {
+        let functions = (0..count).map(FunctionSettings::numbered).collect();
+        Self { functions, ..Self::default() }
+    }
+}
+
+/// See the module.
+pub struct World {
+    now: Instant,
+    functions: Vec<FunctionModel>,
+    /// `spaces[n]` is what function `n` can reach.
+    spaces: Vec<DmaSpace>,
+    switch: Switch,
+}
+
+impl World {
+    /// A world in which nothing has happened yet.
+    #[must_use]
+    pub fn new(settings: &WorldSettings) -> Self {
+        let functions: Vec<_> = settings.functions.iter().map(FunctionModel::new).collect();
+        Self {
+            now: Instant(0),
+            spaces: functions.iter().map(|_| DmaSpace::new()).collect(),
+            switch: Switch::new(functions.len(), settings.frames_as_bytes),
+            functions,
+        }
+    }
+
+    /// How many functions there are.
+    #[must_use]
+    pub fn function_count(&self) -> usize {
+        self.functions.len()
+    }
+
+    /// Performs one request for function `index`.
+    pub fn handle(&mut self, index: usize, request: Request) -> Reply {
+        let (Some(function), Some(space)) =
+            (self.functions.get_mut(index), self.spaces.get_mut(index))
+        else {
+            return Reply::Refused(format!("the model has no function {index}"));
+        };
+        function.handle(request, space, self.now)
+    }
+
+    /// Lets the world run until it has nothing to do at `now`, or for a bounded burst.
+    ///
+    /// Returns true if anything was done; call again until it returns false.
+    pub fn step(&mut self, now: Instant) -> bool {
+        self.now = self.now.max(now);
+        let mut worked = self.switch.step(&mut self.functions, &self.spaces, self.now);
+        for index in 0..self.functions.len() {
+            worked |= self.functions[index].step(&self.spaces, self.now);
+            worked |= self.switch.transmit_from(index, &mut self.functions, &self.spaces, self.now);
+        }
+        worked
+    }
+
+    /// When something will next happen by itself (a timer), if anything will.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Instant> {
+        let timers = self.functions.iter().filter_map(FunctionModel::next_timer);
+        timers.chain(self.switch.next_timer()).min()
+    }
+
+    /// The doorbell page of a function, shared with whoever rings by plain stores.
+    pub fn share_doorbell_page(&mut self, index: usize, page: Memory) {
+        if let Some(function) = self.functions.get_mut(index) {
+            function.share_doorbell_page(page);
+        }
+    }
+
+    /// Adds a fault to a function, or to the wire.
+    pub fn inject(&mut self, index: usize, fault: Fault) {
+        if fault.is_of_the_wire() {
+            self.switch.inject(fault);
+        } else if let Some(function) = self.functions.get_mut(index) {
+            function.inject(fault);
+        }
+    }
+
+    /// Every breach so far of function `index`.
+    #[must_use]
+    pub fn breaches(&self, index: usize) -> Vec<Breach> {
+        self.functions.get(index).map(FunctionModel::breaches).unwrap_or_default()
+    }
+
+    /// The function, to look at.
+    #[must_use]
+    pub fn function(&self, index: usize) -> Option<&FunctionModel> {
+        self.functions.get(index)
+    }
+
+    /// What function `index` can reach, to look at.
+    #[must_use]
+    pub fn space(&self, index: usize) -> Option<&DmaSpace> {
+        self.spaces.get(index)
+    }
+
+    /// The switch, to attach a tap or read its counters.
+    pub fn switch(&mut self) -> &mut Switch {
+        &mut self.switch
+    }
+}
