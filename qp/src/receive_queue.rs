@@ -1,0 +1,177 @@
+//! The receive queue: a ring of elements of one size that the device reads when it needs one.
+//!
+//! There is no doorbell: the valid bit alone tells the device, so software keeps the queue from
+//! overrunning. Source: irdma `uk.c`, irdma_uk_post_receive.
+
+use crate::RingError;
+use crate::send_queue::commit;
+use crate::state::{QueuePairState, SendRecordInfo};
+use ringside_bus::Words;
+use ringside_spec::verbs::receive::ReceiveHeader;
+use ringside_spec::verbs::sizes::{MAXIMUM_FRAGMENTS, MAXIMUM_RING_QUANTA};
+use ringside_spec::verbs::{Fragment, QUANTUM_WORDS};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use thiserror::Error;
+
+/// Why a receive request was not posted. Nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PostReceiveError {
+    /// No room: poll completions and try again.
+    #[error("the receive queue is full: poll its completion queue, then post again")]
+    QueueFull,
+    /// More pieces than this queue's elements hold.
+    #[error("{given} fragments; this receive queue takes at most {maximum}: split the buffer less")]
+    TooManyFragments {
+        /// fragments given
+        given: usize,
+        /// what the queue was made for
+        maximum: usize,
+    },
+    /// A piece longer than the field that tells its length.
+    #[error(
+        "a fragment of {length_bytes} bytes; at most {}",
+        Fragment::MAXIMUM_BYTES
+    )]
+    FragmentTooLong {
+        /// its bytes
+        length_bytes: u32,
+    },
+}
+
+/// A queue pair's receive queue. `Send`, not `Sync`: it belongs to one core.
+#[derive(Debug)]
+pub struct ReceiveQueue {
+    ring: Words,
+    state: Arc<QueuePairState>,
+    /// Elements of the ring, a power of two.
+    size: u64,
+    /// Requests posted since the beginning.
+    head: u64,
+    tail: u64,
+    maximum_fragments: usize,
+    one_core: PhantomData<Cell<()>>,
+}
+
+impl ReceiveQueue {
+    /// A queue in `ring`, of elements of `1 << state.receive_shift` quanta.
+    ///
+    /// Range: a power of two of elements, as many as `state` was made for; at most 32768 quanta.
+    /// Effects: fills the ring with zeros.
+    pub fn new(ring: Words, state: Arc<QueuePairState>) -> Result<Self, RingError> {
+        let quanta = ring.count() / QUANTUM_WORDS;
+        let elements = quanta >> state.receive_shift;
+        if !quanta.is_power_of_two() || quanta > MAXIMUM_RING_QUANTA as usize || elements < 2 {
+            return Err(RingError::WrongSize {
+                words: ring.count(),
+                minimum: 2 << state.receive_shift,
+                maximum: MAXIMUM_RING_QUANTA,
+            });
+        }
+        if state.receive.slots() != elements {
+            return Err(RingError::StateMismatch {
+                ring: elements,
+                state: state.receive.slots(),
+            });
+        }
+        ring.fill(0);
+        let slots = (2 << state.receive_shift) - 1;
+        Ok(Self {
+            ring,
+            size: elements as u64,
+            head: 0,
+            tail: 0,
+            maximum_fragments: slots.min(MAXIMUM_FRAGMENTS),
+            state,
+            one_core: PhantomData,
+        })
+    }
+
+    /// Posts one buffer, in up to as many pieces as the queue was made for.
+    ///
+    /// Effects: memory only; the device may take it at once. `id` comes back in the completion.
+    /// Errors: [`PostReceiveError::QueueFull`] (poll, then retry); the others are the caller's
+    /// mistakes.
+    #[inline]
+    pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
+        if fragments.len() > self.maximum_fragments {
+            return Err(PostReceiveError::TooManyFragments {
+                given: fragments.len(),
+                maximum: self.maximum_fragments,
+            });
+        }
+        let longest = fragments.iter().map(|piece| piece.length_bytes).max();
+        if let Some(length_bytes) = longest.filter(|&bytes| bytes > Fragment::MAXIMUM_BYTES) {
+            return Err(PostReceiveError::FragmentTooLong { length_bytes });
+        }
+        let position = self.head;
+        if position - self.tail >= self.size - 1 {
+            self.tail = self.state.receive.tail();
+            if position - self.tail >= self.size - 1 {
+                return Err(PostReceiveError::QueueFull);
+            }
+        }
+        self.head += 1;
+        self.state
+            .receive
+            .post(position, id, SendRecordInfo::ZERO, self.head);
+        self.write(position, fragments);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn write(&self, position: u64, fragments: &[Fragment]) {
+        let polarity = position & self.size == 0;
+        let slot = ((position & (self.size - 1)) << self.state.receive_shift) as usize;
+        let (ring, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
+        let (first, rest) = match fragments {
+            [first, rest @ ..] => (*first, rest),
+            [] => (Fragment::default(), &[][..]),
+        };
+        let mut slots = 0;
+        for (pair, place) in rest.chunks(2).zip(ring.iter().skip(slot + 1)) {
+            let second = pair.get(1).copied().unwrap_or_default().encode(polarity);
+            let piece = pair.first().copied().unwrap_or_default().encode(polarity);
+            for (word, value) in place.iter().zip(piece.into_iter().chain(second)) {
+                word.store(value.to_le(), Ordering::Relaxed);
+            }
+            slots += 2;
+        }
+        let header = ReceiveHeader::ZERO
+            .with_further_fragments(slots)
+            .with_valid(polarity);
+        let [address, key] = first.encode(polarity);
+        if let Some(place) = ring.get(slot) {
+            commit(place, [address, key, 0, header.0]);
+        }
+    }
+
+    /// Requests posted and not retired.
+    #[must_use]
+    pub fn used(&self) -> u32 {
+        (self.head - self.state.receive.tail()) as u32
+    }
+
+    /// Requests that can be outstanding.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        (self.size - 1) as u32
+    }
+
+    /// Pieces that one request may have.
+    #[must_use]
+    pub fn maximum_fragments(&self) -> usize {
+        self.maximum_fragments
+    }
+
+    /// What is outstanding, shared with the completion queue.
+    #[must_use]
+    pub fn state(&self) -> &Arc<QueuePairState> {
+        &self.state
+    }
+}
+
+#[cfg(test)]
+mod tests;

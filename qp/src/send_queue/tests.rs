@@ -1,0 +1,301 @@
+use super::*;
+use crate::request::{Send, SendInline, SendKind, Write, WriteInline};
+use crate::state::CompletionContext;
+use ringside_bus::{Memory, PageSize};
+use ringside_spec::verbs::{Fragment, SendElement, SendOpcode};
+
+struct Bench {
+    queue: SendQueue,
+    ring: Words,
+    page: Words,
+}
+
+fn bench(quanta: u32) -> Bench {
+    let length = quanta as usize * 32;
+    let memory = Memory::allocate(length.max(4096), PageSize::FourKiB, None).unwrap();
+    let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    let ring = memory.words(0, length).unwrap();
+    let context = CompletionContext::new(3, 1);
+    let state = Arc::new(QueuePairState::new(context, 77, quanta, 16, 0));
+    let doorbell = Doorbell::mapped(&page, 0).unwrap();
+    Bench {
+        queue: SendQueue::new(ring.clone(), doorbell, state).unwrap(),
+        ring,
+        page: page.words(0, 8).unwrap(),
+    }
+}
+
+fn write(fragments: &[Fragment]) -> Write<'_> {
+    Write {
+        fragments,
+        remote_address: 0x1000,
+        remote_key: 5,
+        immediate: None,
+    }
+}
+
+/// What a device does: reads elements from `index` on while their valid bit has the polarity of
+/// the pass; gives operations and positions, and stops where the hardware would.
+fn consume(ring: &Words, position: &mut u64) -> Vec<(SendOpcode, u64)> {
+    let size = ring.count() as u64 / 4;
+    let mut found = Vec::new();
+    loop {
+        let index = *position % size;
+        let polarity = (*position / size) % 2 == 0;
+        let at = index as usize * 4;
+        let header = ringside_spec::verbs::SendHeader(ring.load_acquire(at + 3));
+        if header.valid() != polarity {
+            return found;
+        }
+        let words: Vec<u64> = (at..at + header.quanta() * 4)
+            .map(|i| ring.load(i))
+            .collect();
+        let element = SendElement::new(&words).unwrap();
+        assert_eq!(element.breach(index as u32, polarity, false), None);
+        found.push((element.opcode(), *position));
+        *position += element.quanta() as u64;
+    }
+}
+
+/// The invariant of the module's documentation, over the whole ring.
+fn assert_invariant(bench: &Bench) {
+    let size = bench.queue.size;
+    for index in 0..size {
+        let bit = bench.ring.load(index as usize * 4 + 3) >> 63 == 1;
+        let pass = bench.queue.head / size;
+        let behind = index < bench.queue.head % size;
+        let pass_bit = pass % 2 == 0;
+        assert_eq!(
+            bit,
+            pass_bit == behind,
+            "index {index}, head {}",
+            bench.queue.head
+        );
+    }
+}
+
+struct Noise(u64);
+
+impl Noise {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+#[test]
+fn quanta_ahead_of_the_head_are_invalid_after_every_post_of_any_kind() {
+    let mut bench = bench(64);
+    let mut noise = Noise(0x9E37_79B9_7F4A_7C15);
+    let pieces = [Fragment {
+        address: 64,
+        length_bytes: 8,
+        steering_tag: 1,
+    }; 13];
+    let data = [0xFF; 101];
+    for id in 0..3_000 {
+        let count = noise.below(14) as usize;
+        let posted = match noise.below(4) {
+            0 => bench
+                .queue
+                .post(id, &write(&pieces[..count]), SendFlags::NONE),
+            1 => {
+                let length = noise.below(102) as usize;
+                let send = SendInline {
+                    data: &data[..length],
+                    kind: SendKind::Plain,
+                };
+                bench.queue.post(id, &send, SendFlags::SIGNALLED)
+            }
+            2 => {
+                let kind = SendKind::Immediate(u32::MAX);
+                let send = Send {
+                    fragments: &pieces[..count],
+                    kind,
+                };
+                bench.queue.post(id, &send, SendFlags::SOLICITED)
+            }
+            _ => bench.queue.post(id, &Nop, SendFlags::NONE),
+        };
+        assert_eq!(posted, Ok(()));
+        assert_invariant(&bench);
+        let head = bench.queue.state.send.head();
+        bench.queue.state.send.retire_to(head);
+    }
+}
+
+#[test]
+fn a_device_that_follows_valid_bits_sees_every_request_once_and_in_order() {
+    let mut bench = bench(64);
+    let mut noise = Noise(0x1234_5678_9ABC_DEF0);
+    let pieces = [Fragment::default(); 13];
+    let mut position = 0;
+    let mut posted = 0u64;
+    let mut seen = 0u64;
+    while posted < 5_000 {
+        let burst = 1 + noise.below(6);
+        for _ in 0..burst {
+            let count = noise.below(14) as usize;
+            match bench
+                .queue
+                .post(posted, &write(&pieces[..count]), SendFlags::NONE)
+            {
+                Ok(()) => posted += 1,
+                Err(error) => assert_eq!(error, PostSendError::QueueFull),
+            }
+        }
+        for (opcode, at) in consume(&bench.ring, &mut position) {
+            if opcode != SendOpcode::Nop {
+                let record = bench.queue.state.send.at(at).unwrap();
+                assert_eq!(record.id, seen);
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, posted);
+        assert_eq!(position, bench.queue.head);
+        bench.queue.state.send.retire_to(position);
+    }
+}
+
+#[test]
+fn a_full_queue_refuses_and_takes_again_what_completions_give_back() {
+    let mut bench = bench(64);
+    let mut count = 0;
+    while bench.queue.post(count, &Nop, SendFlags::NONE).is_ok() {
+        count += 1;
+    }
+    assert_eq!(count, u64::from(bench.queue.capacity_quanta()));
+    assert_eq!(count, 63);
+    assert_eq!(bench.queue.used_quanta(), 63);
+    assert_eq!(
+        bench.queue.post(0, &Nop, SendFlags::NONE),
+        Err(PostSendError::QueueFull)
+    );
+    bench.queue.state.send.retire_to(2);
+    assert_eq!(bench.queue.post(0, &Nop, SendFlags::NONE), Ok(()));
+    assert_eq!(bench.queue.post(0, &Nop, SendFlags::NONE), Ok(()));
+    assert_eq!(
+        bench.queue.post(0, &Nop, SendFlags::NONE),
+        Err(PostSendError::QueueFull)
+    );
+}
+
+#[test]
+fn a_refused_request_leaves_ring_and_records_as_they_were() {
+    let mut bench = bench(64);
+    let pieces = [Fragment::default(); 14];
+    let error = bench
+        .queue
+        .post(1, &write(&pieces), SendFlags::SIGNALLED)
+        .unwrap_err();
+    assert!(matches!(error, PostSendError::Request(_)));
+    assert_eq!(bench.queue.used_quanta(), 0);
+    assert!(
+        bench
+            .ring
+            .as_slice()
+            .iter()
+            .all(|word| word.load(Ordering::Relaxed) == 0)
+    );
+    assert_eq!(bench.queue.state.send.at(0), None);
+}
+
+#[test]
+fn an_element_never_crosses_a_block_and_the_gap_is_nops() {
+    let mut bench = bench(64);
+    let pieces = [Fragment::default(); 13];
+    let eight_quanta = Write {
+        immediate: Some(3),
+        ..write(&pieces)
+    };
+    bench
+        .queue
+        .post(1, &write(&pieces[..1]), SendFlags::NONE)
+        .unwrap();
+    bench
+        .queue
+        .post(2, &eight_quanta, SendFlags::SIGNALLED)
+        .unwrap();
+    assert_eq!(bench.queue.head_index(), 16);
+    let mut position = 0;
+    let found = consume(&bench.ring, &mut position);
+    let nops = found
+        .iter()
+        .filter(|(opcode, _)| *opcode == SendOpcode::Nop)
+        .count();
+    assert_eq!(nops, 7);
+    assert_eq!(found.last(), Some(&(SendOpcode::Write, 8)));
+    let state = &bench.queue.state.send;
+    assert_eq!(state.at(8).map(|record| record.id), Some(2));
+    assert!((1..8).all(|padding| state.at(padding).is_none()));
+}
+
+#[test]
+fn the_doorbell_gets_the_queue_pair_number_each_time_it_is_rung() {
+    let mut bench = bench(64);
+    bench.queue.post(1, &Nop, SendFlags::SIGNALLED).unwrap();
+    assert_eq!(bench.page.load(0), 0);
+    bench.queue.ring_doorbell();
+    assert_eq!(bench.page.load(0), 77);
+    bench.page.store(0, 0);
+    bench.queue.ring_doorbell();
+    assert_eq!(bench.page.load(0), 77);
+}
+
+#[test]
+fn records_keep_number_length_and_order_of_signalled_requests() {
+    let mut bench = bench(64);
+    let inline = WriteInline {
+        data: b"12345678",
+        remote_address: 0,
+        remote_key: 0,
+        immediate: None,
+    };
+    for (id, flags) in [
+        (10, SendFlags::NONE),
+        (11, SendFlags::SIGNALLED),
+        (12, SendFlags::SIGNALLED),
+    ] {
+        bench.queue.post(id, &inline, flags).unwrap();
+    }
+    let records: Vec<_> = (0..3)
+        .map(|at| bench.queue.state.send.at(at).unwrap())
+        .collect();
+    let ids: Vec<_> = records.iter().map(|record| record.id).collect();
+    assert_eq!(ids, [10, 11, 12]);
+    let sequences: Vec<_> = records
+        .iter()
+        .map(|record| record.info.sequence())
+        .collect();
+    assert_eq!(sequences, [0, 1, 2]);
+    assert!(records.iter().all(|record| record.info.length_bytes() == 8));
+    assert_eq!(records[0].info.signalled(), false);
+}
+
+#[test]
+fn memory_that_is_no_ring_is_refused() {
+    let memory = Memory::allocate(1 << 21, PageSize::FourKiB, None).unwrap();
+    let doorbell = Doorbell::mapped(&memory, 0).unwrap();
+    let context = CompletionContext::new(0, 1);
+    let make = |quanta: usize, state_quanta: u32| {
+        let state = Arc::new(QueuePairState::new(context, 1, state_quanta, 2, 0));
+        let ring = memory.words(0, quanta * 32).unwrap();
+        SendQueue::new(ring, doorbell.clone(), state).map(|_| ())
+    };
+    for quanta in [0, 8, 32, 65, 96, 65_536] {
+        assert!(
+            matches!(make(quanta, 64), Err(RingError::WrongSize { .. })),
+            "{quanta}"
+        );
+    }
+    assert_eq!(
+        make(128, 64),
+        Err(RingError::StateMismatch {
+            ring: 128,
+            state: 64
+        })
+    );
+    assert_eq!(make(128, 128), Ok(()));
+}

@@ -1,0 +1,209 @@
+//! What is outstanding on a queue pair: shared by the side that posts and the side that retires.
+//!
+//! The queue pair writes a record and the head, the completion queue reads records and writes the
+//! tail; each value has one writer. On x86 every access here is a plain move. The two sides may
+//! run on different cores, so a record is published by its position (release) and a slot is
+//! given back by the tail (release).
+//!
+//! Positions count elements since the queue was made, in 64 bits, and never wrap in practice: a
+//! record whose stored position is not the one asked for is not outstanding, whatever index the
+//! device names. So an index from the device is checked by one comparison.
+
+use ringside_bus::HotTable;
+use ringside_spec::verbs::sizes::{MAXIMUM_RING_QUANTA, MINIMUM_SEND_RING_QUANTA};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+ringside_spec::words! {
+    /// What the device returns in every completion of a queue pair: which slot of a completion
+    /// queue's table, and which of the queue pairs that had this slot.
+    ///
+    /// Never a pointer: the device is not trusted to return what it was given.
+    pub struct CompletionContext: u64 {
+        /// slot in the tables of completion queues
+        slot: [31:0],
+        /// which use of the slot, from 1; so the context is never 0
+        generation: [63:32],
+    }
+
+    /// What a send record says besides the caller's number.
+    pub struct SendRecordInfo: u64 {
+        /// bytes of the message
+        length_bytes: [31:0],
+        /// operation code
+        opcode: [37:32],
+        /// quanta that the element takes
+        quanta: [41:38],
+        /// the device reports its success
+        signalled: [42],
+        /// signalled requests posted up to and including this one, modulo 2^16
+        sequence: [63:48],
+    }
+}
+
+impl CompletionContext {
+    /// The context of a slot's use. Generation 0 becomes 1: a context of 0 means "none".
+    #[must_use]
+    pub const fn new(slot: u32, generation: u32) -> Self {
+        let generation = if generation == 0 { 1 } else { generation };
+        Self::ZERO
+            .with_slot(slot as u64)
+            .with_generation(generation as u64)
+    }
+}
+
+/// Words of a record, a power of two so that finding one is a shift.
+const RECORD_WORDS: usize = 4;
+
+/// A position that no request ever has.
+const NO_POSITION: u64 = u64::MAX;
+
+/// A request that was found outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outstanding {
+    /// The caller's number.
+    pub id: u64,
+    /// Where it is: the count of quanta (send) or requests (receive) before it.
+    pub position: u64,
+    /// Send: what it is. Receive: 0.
+    pub info: SendRecordInfo,
+}
+
+/// One queue's outstanding requests.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Tracker {
+    records: HotTable,
+    mask: u64,
+    head: Line,
+    tail: Line,
+}
+
+/// A counter on a cache line of its own: its writer and its reader may be on different cores.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Line(AtomicU64);
+
+impl Tracker {
+    /// For a ring of `slots` places, rounded up to a power of two.
+    #[must_use]
+    pub fn new(slots: u32) -> Self {
+        let slots = slots.max(1).next_power_of_two() as usize;
+        let records = HotTable::new(slots * RECORD_WORDS);
+        for record in records.chunks_exact(RECORD_WORDS) {
+            record[1].store(NO_POSITION, Ordering::Relaxed);
+        }
+        Self {
+            records,
+            mask: slots as u64 - 1,
+            head: Line(AtomicU64::new(0)),
+            tail: Line(AtomicU64::new(0)),
+        }
+    }
+
+    /// Places of the ring.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.mask as usize + 1
+    }
+
+    /// Position after the last request posted.
+    #[inline(always)]
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        self.head.0.load(Ordering::Acquire)
+    }
+
+    /// Position of the oldest place not given back.
+    #[inline(always)]
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.tail.0.load(Ordering::Acquire)
+    }
+
+    /// Notes a request and moves the head to `next`. Only the poster calls this.
+    #[inline(always)]
+    pub(crate) fn post(&self, position: u64, id: u64, info: SendRecordInfo, next: u64) {
+        let slot = (position & self.mask) as usize;
+        let (records, _) = self.records.as_chunks::<RECORD_WORDS>();
+        if let Some([id_word, position_word, info_word, _]) = records.get(slot) {
+            id_word.store(id, Ordering::Relaxed);
+            info_word.store(info.0, Ordering::Relaxed);
+            position_word.store(position, Ordering::Release);
+        }
+        self.head.0.store(next, Ordering::Release);
+    }
+
+    /// Moves the head over places that hold no request. Only the poster calls this.
+    #[inline(always)]
+    pub(crate) fn skip_to(&self, next: u64) {
+        self.head.0.store(next, Ordering::Release);
+    }
+
+    /// The request at `position`, if one is outstanding there.
+    #[inline(always)]
+    #[must_use]
+    pub fn at(&self, position: u64) -> Option<Outstanding> {
+        let slot = (position & self.mask) as usize;
+        let (records, _) = self.records.as_chunks::<RECORD_WORDS>();
+        let [id, stored, info, _] = records.get(slot)?;
+        (stored.load(Ordering::Acquire) == position).then(|| Outstanding {
+            id: id.load(Ordering::Relaxed),
+            position,
+            info: SendRecordInfo(info.load(Ordering::Relaxed)),
+        })
+    }
+
+    /// The position that ring index `index` has at or after `tail`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn position_of(&self, index: u64, tail: u64) -> u64 {
+        tail.wrapping_add(index.wrapping_sub(tail) & self.mask)
+    }
+
+    /// Gives back every place before `tail`. Only the retiring side calls this, with values that
+    /// never fall.
+    #[inline(always)]
+    pub fn retire_to(&self, tail: u64) {
+        self.tail.0.store(tail, Ordering::Release);
+    }
+}
+
+/// Completion state of a queue pair, shared by reference counting between the queue pair and the
+/// completion queues of its two sides.
+#[derive(Debug)]
+pub struct QueuePairState {
+    /// What the device returns in completions.
+    pub context: CompletionContext,
+    /// The queue pair's number.
+    pub number: u32,
+    /// Quanta of a receive element, as a power of two.
+    pub receive_shift: u32,
+    /// Outstanding sends; positions count quanta.
+    pub send: Tracker,
+    /// Outstanding receives; positions count requests.
+    pub receive: Tracker,
+}
+
+impl QueuePairState {
+    /// State for rings of `send_quanta` quanta and `receive_elements` elements of
+    /// `1 << receive_shift` quanta.
+    ///
+    /// Allocates all that posting and polling will ever need.
+    #[must_use]
+    pub fn new(
+        context: CompletionContext,
+        number: u32,
+        send_quanta: u32,
+        receive_elements: u32,
+        receive_shift: u32,
+    ) -> Self {
+        let send_quanta = send_quanta.clamp(MINIMUM_SEND_RING_QUANTA, MAXIMUM_RING_QUANTA);
+        Self {
+            context,
+            number,
+            receive_shift: receive_shift.min(3),
+            send: Tracker::new(send_quanta),
+            receive: Tracker::new(receive_elements.min(MAXIMUM_RING_QUANTA)),
+        }
+    }
+}
