@@ -1,1 +1,4 @@
-//! ringside model.
+//! The E810 in software.
+#![forbid(unsafe_code)]
+
+pub mod packet;

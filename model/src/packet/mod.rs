@@ -1,0 +1,201 @@
+//! RoCEv2 frames: bytes to plain values and back.
+//!
+//! [`parse`] turns a frame into a [`Packet`] and says where its payload lies; [`emit`] writes the
+//! frame of a [`Packet`], invariant CRC included. Neither does any input or output and neither
+//! panics, whatever the bytes. Inside the process the values travel as they are; bytes exist only
+//! on a wire that leaves it, on a capture tap and where faults are injected.
+//!
+//! Sources: InfiniBand Architecture Specification volume 1, chapter 9 (transport headers) and
+//! annex A17 (RoCEv2: encapsulation and ICRC); RFC 791, RFC 8200, RFC 768, IEEE 802.1Q.
+
+mod icrc;
+mod network;
+mod numbers;
+mod opcode;
+pub mod pcap;
+mod transport;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::ops::Range;
+
+pub use icrc::{INVARIANT_CRC_LENGTH, invariant_crc};
+pub use network::{Ipv4, Ipv6, MacAddress, Network, Path, ROCE_UDP_PORT, UdpChecksum};
+pub use numbers::{Psn, QpNumber};
+pub use opcode::{ExtensionKind, Opcode, OpcodeClass};
+pub use transport::{
+    Acknowledgement, AtomicRequest, Datagram, Extension, NegativeCode, RemoteBuffer, Syndrome,
+    TransportHeaders,
+};
+
+/// A RoCEv2 packet without its payload: the path that it takes and its transport headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Packet {
+    /// Ethernet, IP and UDP; constant for a connection.
+    pub path: Path,
+    /// Base transport header and the headers that its opcode adds.
+    pub transport: TransportHeaders,
+}
+
+/// Why a frame is not a RoCEv2 packet that can be used. A receiver drops it and counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// The frame ends inside a header.
+    #[error("the frame ends inside its {header} header")]
+    Truncated {
+        /// which header
+        header: &'static str,
+    },
+    /// Neither IPv4 nor IPv6 (ARP, LLDP, ...): not for this engine.
+    #[error("ethertype {ether_type:#06x} is neither IPv4 nor IPv6")]
+    NotIp {
+        /// the type, after the VLAN tag if there is one
+        ether_type: u16,
+    },
+    /// The IP header's version contradicts the ethertype, or its length is below 20 bytes.
+    #[error("malformed IP header: version and length byte {first_byte:#04x}")]
+    BadIpHeader {
+        /// the header's first byte
+        first_byte: u8,
+    },
+    /// IPv4 options, which RoCEv2 does not use.
+    #[error("IPv4 header with options ({header_bytes} bytes)")]
+    Ipv4Options {
+        /// length of the header in bytes
+        header_bytes: usize,
+    },
+    /// The IPv4 header's checksum is wrong.
+    #[error("IPv4 header checksum {found:#06x}, computed {computed:#06x}")]
+    BadIpv4Checksum {
+        /// in the frame
+        found: u16,
+        /// what it should be
+        computed: u16,
+    },
+    /// A fragment of an IPv4 packet; RoCEv2 packets are never fragmented.
+    #[error("fragment of an IPv4 packet")]
+    Fragment,
+    /// Not UDP (TCP, ICMP, ...): not for this engine.
+    #[error("IP protocol {protocol} is not UDP")]
+    NotUdp {
+        /// protocol or next header
+        protocol: u8,
+    },
+    /// UDP to another port: not for this engine.
+    #[error("UDP port {port} is not RoCEv2's 4791")]
+    NotRoce {
+        /// destination port
+        port: u16,
+    },
+    /// A length field contradicts another or the frame.
+    #[error("{header} length says {said} bytes, {available} are there")]
+    BadLength {
+        /// which header
+        header: &'static str,
+        /// value of the field
+        said: usize,
+        /// what the enclosing layer holds
+        available: usize,
+    },
+    /// The UDP checksum is present and wrong.
+    #[error("UDP checksum {found:#06x} does not fit the datagram")]
+    BadUdpChecksum {
+        /// in the frame
+        found: u16,
+    },
+    /// A transport header version that this engine does not know.
+    #[error("transport header version {version}, only 0 is known")]
+    BadTransportVersion {
+        /// the field's value
+        version: u8,
+    },
+    /// The invariant CRC is wrong: the packet was damaged.
+    #[error("invariant CRC {found:#010x}, computed {computed:#010x}")]
+    BadInvariantCrc {
+        /// in the frame
+        found: u32,
+        /// what it should be
+        computed: u32,
+    },
+}
+
+/// Why a packet cannot be written. Always the caller's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmitError {
+    /// The opcode asks for other extension headers than the value holds.
+    #[error("{opcode:?} takes extension {wanted:?}, the packet holds {held:?}")]
+    ExtensionMismatch {
+        /// opcode of the packet
+        opcode: Opcode,
+        /// extension that it takes
+        wanted: ExtensionKind,
+        /// extension that it was given
+        held: ExtensionKind,
+    },
+    /// The packet does not fit an IP datagram; cut the payload to the path MTU (at most 4096).
+    #[error("payload of {length_bytes} bytes does not fit an IP datagram")]
+    PayloadTooLong {
+        /// length of the payload
+        length_bytes: usize,
+    },
+}
+
+/// Reads a frame, from its Ethernet header to its invariant CRC (no frame check sequence).
+///
+/// Returns the headers and where in `frame` the payload lies, pad excluded. Bytes after the IP
+/// datagram (Ethernet's padding of short frames) are ignored. Checked on the way: IPv4 header
+/// checksum, every length, UDP checksum if present, invariant CRC.
+///
+/// # Errors
+/// [`ParseError`] says which check failed; it is also how frames of other protocols are told apart.
+pub fn parse(frame: &[u8]) -> Result<(Packet, Range<usize>), ParseError> {
+    let (path, ip, udp_payload) = network::parse(frame)?;
+    let segment = frame
+        .get(udp_payload.clone())
+        .ok_or(ParseError::Truncated { header: "UDP" })?;
+    let (transport, payload) = transport::parse(segment)?;
+    let covered = ip.start..udp_payload.end.saturating_sub(INVARIANT_CRC_LENGTH);
+    let trailer = frame
+        .get(covered.end..udp_payload.end)
+        .and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
+    let found = u32::from_le_bytes(trailer.ok_or(ParseError::Truncated { header: "ICRC" })?);
+    let computed = frame
+        .get(covered)
+        .and_then(invariant_crc)
+        .ok_or(ParseError::Truncated { header: "ICRC" })?;
+    if found != computed {
+        return Err(ParseError::BadInvariantCrc { found, computed });
+    }
+    let start = udp_payload.start + payload.start;
+    Ok((Packet { path, transport }, start..start + payload.len()))
+}
+
+/// Appends the frame of `packet` with `payload` to `frame`, from the Ethernet header to the
+/// invariant CRC.
+///
+/// Lengths, pad, checksums and the CRC are computed. Nothing is written if it fails.
+///
+/// # Errors
+/// [`EmitError`] if opcode and extension contradict each other or the payload is too long.
+pub fn emit(packet: &Packet, payload: &[u8], frame: &mut Vec<u8>) -> Result<(), EmitError> {
+    let start = frame.len();
+    let segment_bytes = transport::emitted_length(&packet.transport, payload.len())?;
+    let ip = network::emit(&packet.path, segment_bytes, frame).map_err(|_| {
+        EmitError::PayloadTooLong {
+            length_bytes: payload.len(),
+        }
+    })?;
+    transport::emit(&packet.transport, payload, frame);
+    let ip = start + ip;
+    if let Some(crc) = frame.get(ip..).and_then(invariant_crc) {
+        frame.extend_from_slice(&crc.to_le_bytes());
+    }
+    if packet.path.udp_checksum == UdpChecksum::Computed {
+        network::fill_udp_checksum(&packet.path.network, frame, ip);
+    }
+    Ok(())
+}
