@@ -1,1 +1,19 @@
-//! ringside pmd.
+//! The driver: bring-up in stages, admin queue, control queue pair, verbs, LAN half.
+//!
+//! [`Device::bring_up`] takes a PCI function from "found on the bus" to "serves verbs"; what it did
+//! is undone in reverse by [`Device::shutdown`], and by itself when a stage fails.
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod bring_up;
+pub mod control;
+pub mod ddp;
+mod device;
+pub mod lan;
+pub mod rdma;
+mod registers;
+pub mod trace;
+
+pub use bring_up::{BringUpError, BringUpOptions, StageError};
+pub use device::{Device, ShutdownReport};
+pub use registers::{Polled, Registers};

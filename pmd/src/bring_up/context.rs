@@ -1,0 +1,217 @@
+//! What the stages share.
+
+use super::undo::{Undo, Unwound};
+use super::{Facts, StageError, UndoFailure};
+use crate::Registers;
+use crate::admin::AdminQueue;
+use crate::bring_up::stages::rdma_state::RdmaState;
+use crate::trace::{Exchange, Recorder};
+use ringside_bus::clock::wait_for;
+use ringside_bus::{Clock, DmaPool, Function, FunctionError};
+use ringside_config::Config;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Names one entry of the list of undos.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "keep it to amend or discharge the undo, or drop it on purpose with `let _ =`"]
+pub struct UndoToken(u64);
+
+/// A function that is being brought up, in service, or being taken down.
+pub struct Context {
+    function: Arc<dyn Function>,
+    config: Config,
+    registers: Registers,
+    pool: Option<Arc<DmaPool>>,
+    admin: Option<Arc<AdminQueue>>,
+    /// What the stages found out.
+    pub facts: Facts,
+    /// What the RDMA stages built.
+    pub rdma: RdmaState,
+    undos: Vec<(UndoToken, Undo)>,
+    next_token: u64,
+    warnings: Vec<String>,
+    /// set when bus mastering is known to be off
+    silent: bool,
+    leaked_bytes: usize,
+}
+
+impl Context {
+    pub(crate) fn new(function: Arc<dyn Function>, config: Config) -> Self {
+        let registers = Registers::new(Arc::clone(&function), Recorder::new());
+        Self {
+            function,
+            config,
+            registers,
+            pool: None,
+            admin: None,
+            facts: Facts::default(),
+            rdma: RdmaState::default(),
+            undos: Vec::new(),
+            next_token: 0,
+            warnings: Vec::new(),
+            silent: false,
+            leaked_bytes: 0,
+        }
+    }
+
+    /// The function.
+    #[must_use]
+    pub fn function(&self) -> &Arc<dyn Function> {
+        &self.function
+    }
+
+    /// The clock of all waits.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        self.registers.clock()
+    }
+
+    /// The configuration.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Registers of BAR 0.
+    #[must_use]
+    pub fn registers(&self) -> &Registers {
+        &self.registers
+    }
+
+    /// The record of exchanges of the running stage.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        self.registers.recorder()
+    }
+
+    /// DMA memory, from the stage `config-space` on.
+    pub fn pool(&self) -> Result<&Arc<DmaPool>, StageError> {
+        self.pool.as_ref().ok_or(StageError::OutOfOrder {
+            missing: "DMA memory",
+            stage: "config-space",
+        })
+    }
+
+    pub(crate) fn set_pool(&mut self, pool: Option<Arc<DmaPool>>) {
+        self.pool = pool;
+    }
+
+    /// The admin queue, from the stage `admin-queue` on.
+    pub fn admin(&self) -> Result<Arc<AdminQueue>, StageError> {
+        self.admin.clone().ok_or(StageError::OutOfOrder {
+            missing: "the admin queue",
+            stage: "admin-queue",
+        })
+    }
+
+    pub(crate) fn set_admin(&mut self, admin: Option<Arc<AdminQueue>>) {
+        self.admin = admin;
+    }
+
+    /// Records what takes an effect back. Call it before the effect.
+    pub fn record(&mut self, undo: Undo) -> UndoToken {
+        let token = UndoToken(self.next_token);
+        self.next_token += 1;
+        self.undos.push((token, undo));
+        token
+    }
+
+    /// Replaces a recorded undo, once the effect told more (such as a number that the device chose).
+    pub fn amend(&mut self, token: UndoToken, undo: Undo) {
+        if let Some(entry) = self.undos.iter_mut().find(|entry| entry.0 == token) {
+            entry.1 = undo;
+        }
+    }
+
+    /// Drops a recorded undo: the effect is over, or never came.
+    pub fn discharge(&mut self, token: UndoToken) {
+        self.undos.retain(|entry| entry.0 != token);
+    }
+
+    /// What would be undone, latest first.
+    pub fn undos(&self) -> impl Iterator<Item = &Undo> {
+        self.undos.iter().rev().map(|(_, undo)| undo)
+    }
+
+    /// Tells the user something that is not an error.
+    pub fn warn(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        tracing::warn!(device = %self.function.address(), "{text}");
+        self.warnings.push(text);
+    }
+
+    pub(crate) fn take_warnings(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Waits until `ready` gives a value; `None` once `limit` has passed.
+    pub fn wait<T>(
+        &self,
+        limit: Duration,
+        step: Duration,
+        ready: impl FnMut() -> Result<Option<T>, StageError>,
+    ) -> Result<Option<T>, StageError> {
+        wait_for(&**self.clock(), limit, step, ready)
+    }
+
+    /// Writes a 16-bit register of configuration space, and keeps that in the trace.
+    pub fn write_config16(
+        &self,
+        offset: u16,
+        before: u16,
+        after: u16,
+    ) -> Result<(), FunctionError> {
+        self.recorder().record(|| Exchange::ConfigurationSpace {
+            offset,
+            before: before.into(),
+            after: after.into(),
+        });
+        self.function.config_write(offset, &after.to_le_bytes())
+    }
+
+    /// Reads a 16-bit register of configuration space.
+    pub fn read_config16(&self, offset: u16) -> Result<u16, FunctionError> {
+        let mut bytes = [0; 2];
+        self.function.config_read(offset, &mut bytes)?;
+        Ok(u16::from_le_bytes(bytes))
+    }
+
+    pub(crate) fn set_silent(&mut self, silent: bool) {
+        self.silent = silent;
+    }
+
+    pub(crate) fn silent(&self) -> bool {
+        self.silent
+    }
+
+    pub(crate) fn leaked(&mut self, bytes: usize) {
+        self.leaked_bytes += bytes;
+    }
+
+    /// Performs all recorded undos, latest first. One that fails is reported and the rest go on.
+    pub(crate) fn unwind(&mut self) -> Unwound {
+        self.recorder().switch(true);
+        let mut unwound = Unwound::default();
+        while let Some((_, undo)) = self.undos.pop() {
+            match undo.perform(self) {
+                Ok(()) => unwound.undone.push(undo),
+                Err(error) => {
+                    tracing::error!(device = %self.function.address(), %undo, %error, "undo failed");
+                    unwound.failures.push(UndoFailure { undo, error });
+                }
+            }
+        }
+        unwound.leaked_bytes = self.leaked_bytes;
+        unwound
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("device", self.function.address())
+            .field("undos", &self.undos)
+            .finish_non_exhaustive()
+    }
+}

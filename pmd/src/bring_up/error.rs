@@ -1,0 +1,124 @@
+//! Why a bring-up failed, and what became of the device.
+
+use super::Undo;
+use crate::rdma::RdmaStageError;
+use crate::trace::Trace;
+use ringside_bus::config_space::ConfigSpaceError;
+use ringside_bus::{DeviceAddress, FunctionError, MemoryError};
+
+/// Why a stage failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StageError {
+    /// The function did not do what it was asked.
+    #[error(transparent)]
+    Function(#[from] FunctionError),
+    /// Configuration space makes no sense.
+    #[error(transparent)]
+    ConfigSpace(#[from] ConfigSpaceError),
+    /// There is no memory for the device.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// An RDMA stage failed.
+    #[error(transparent)]
+    Rdma(#[from] RdmaStageError),
+    /// The device did not become ready in time.
+    #[error("{what}: register {offset:#08x} still reads {value:#x} after {waited_ms} ms; {remedy}")]
+    NotReady {
+        /// What was waited for.
+        what: &'static str,
+        /// The register that says so, bytes in BAR 0.
+        offset: u64,
+        /// What it read last.
+        value: u32,
+        /// How long was waited.
+        waited_ms: u64,
+        /// What to do about it.
+        remedy: &'static str,
+    },
+    /// The device cannot be used, or not like this.
+    #[error("{what}; {remedy}")]
+    Unusable {
+        /// What the device said, and what is wrong with it.
+        what: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// A stage that came before has not left what this one needs: a bug of this driver.
+    #[error("{missing} is missing: stage {stage} has to run first; this is a bug of the driver")]
+    OutOfOrder {
+        /// What is missing.
+        missing: &'static str,
+        /// The stage that provides it.
+        stage: &'static str,
+    },
+    /// A stage was named that does not exist.
+    #[error("there is no stage '{name}'; stages are: {}", names.join(", "))]
+    NoSuchStage {
+        /// What was named.
+        name: String,
+        /// Those that exist.
+        names: Vec<&'static str>,
+    },
+    /// The stage was asked to fail.
+    #[error("the stage was asked to fail (--fail-at); nothing is wrong with the device")]
+    Injected,
+}
+
+/// An undo that failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{undo}: {error}")]
+pub struct UndoFailure {
+    /// What was to be undone.
+    pub undo: Undo,
+    /// Why it was not.
+    pub error: StageError,
+}
+
+/// A bring-up that failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub struct BringUpError {
+    /// The device.
+    pub device: DeviceAddress,
+    /// The stage that failed.
+    pub stage: &'static str,
+    /// Why.
+    #[source]
+    pub cause: StageError,
+    /// What was undone, in that order.
+    pub undone: Vec<Undo>,
+    /// What could not be undone.
+    pub undo_failures: Vec<UndoFailure>,
+    /// Memory given up because the device may still write to it, bytes.
+    pub leaked_bytes: usize,
+    /// What the stages did, the unwinding last.
+    pub trace: Trace,
+}
+
+impl std::fmt::Display for BringUpError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            device,
+            stage,
+            cause,
+            ..
+        } = self;
+        write!(f, "{device}: bring-up failed at stage {stage}: {cause}")?;
+        match self.undo_failures.as_slice() {
+            [] => write!(f, "; the device was left as it was found"),
+            failures => {
+                write!(f, "; the device was not left as it was found:")?;
+                for failure in failures {
+                    write!(f, " [{failure}]")?;
+                }
+                write!(f, "; reset it before it is used again")
+            }
+        }?;
+        match self.leaked_bytes {
+            0 => Ok(()),
+            bytes => write!(
+                f,
+                "; {bytes} bytes of memory stay pinned, because the device may still write to them, until this process ends"
+            ),
+        }
+    }
+}

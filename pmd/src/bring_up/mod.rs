@@ -1,0 +1,169 @@
+//! Bring-up: a list of stages, each with its undo recorded before its effect.
+//!
+//! [`run`] performs the stages in order and unwinds when one fails; teardown of a device in service
+//! unwinds the same list. Undo is data ([`Undo`]): it can be printed and compared.
+
+mod context;
+mod error;
+mod facts;
+pub mod stages;
+mod undo;
+
+pub use context::{Context, UndoToken};
+pub use error::{BringUpError, StageError, UndoFailure};
+pub use facts::Facts;
+pub use undo::{Undo, Unwound};
+
+use crate::trace::{StageOutcome, StageReport, Trace};
+use ringside_bus::Function;
+use ringside_config::Config;
+use std::sync::Arc;
+
+/// What a stage needs in order to make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Every device can do it.
+    Device,
+    /// Skipped, with the reason in the trace, where [`Facts::rdma_unavailable`] says why not.
+    Rdma,
+}
+
+/// One stage of bring-up.
+#[derive(Clone, Copy, Debug)]
+pub struct Stage {
+    /// Name, in kebab-case: shown in traces, and what `--fail-at` takes.
+    pub name: &'static str,
+    /// When it is skipped.
+    pub needs: Needs,
+    /// What it does. It records each undo before the effect.
+    pub run: fn(&mut Context) -> Result<(), StageError>,
+}
+
+/// How a bring-up is to be run.
+#[derive(Default)]
+pub struct BringUpOptions<'a> {
+    /// Name of a stage that fails after its effects, to see that they are undone.
+    pub fail_at: Option<&'a str>,
+    /// Called after each stage.
+    pub progress: Option<&'a mut dyn FnMut(&StageReport)>,
+}
+
+/// Names of all stages, in order.
+#[must_use]
+pub fn stage_names() -> Vec<&'static str> {
+    stages::all().map(|stage| stage.name).collect()
+}
+
+/// Runs all stages on `function`.
+///
+/// When one fails, everything up to it has been undone when this returns, and the error says what
+/// was undone and what could not be.
+pub(crate) fn run(
+    function: Arc<dyn Function>,
+    config: &Config,
+    options: BringUpOptions<'_>,
+) -> Result<(Context, Trace), Box<BringUpError>> {
+    run_stages(function, config, options, stages::all())
+}
+
+fn run_stages<'s>(
+    function: Arc<dyn Function>,
+    config: &Config,
+    mut options: BringUpOptions<'_>,
+    stages: impl Iterator<Item = &'s Stage> + Clone,
+) -> Result<(Context, Trace), Box<BringUpError>> {
+    let mut context = Context::new(function, config.clone());
+    let mut trace = Trace::default();
+    if let Some(name) = options.fail_at
+        && !stages.clone().any(|stage| stage.name == name)
+    {
+        let names = stages.map(|stage| stage.name).collect();
+        let cause = StageError::NoSuchStage {
+            name: name.to_owned(),
+            names,
+        };
+        return Err(fail(context, trace, "options", cause));
+    }
+    for stage in stages {
+        let (report, result) = run_stage(stage, &mut context, options.fail_at);
+        if let Some(progress) = &mut options.progress {
+            progress(&report);
+        }
+        trace.stages.push(report);
+        if let Err(cause) = result {
+            return Err(fail(context, trace, stage.name, cause));
+        }
+    }
+    context.recorder().switch(false);
+    Ok((context, trace))
+}
+
+fn run_stage(
+    stage: &Stage,
+    context: &mut Context,
+    fail_at: Option<&str>,
+) -> (StageReport, Result<(), StageError>) {
+    let start = context.clock().now();
+    let skipped = match stage.needs {
+        Needs::Rdma => context.facts.rdma_unavailable.clone(),
+        Needs::Device => None,
+    };
+    let result = match &skipped {
+        Some(_) => Ok(()),
+        None => (stage.run)(context),
+    };
+    let result = match result {
+        Ok(()) if fail_at == Some(stage.name) => Err(StageError::Injected),
+        other => other,
+    };
+    let outcome = match (&result, skipped) {
+        (Err(error), _) => StageOutcome::Failed(error.to_string()),
+        (Ok(()), Some(reason)) => StageOutcome::Skipped(reason),
+        (Ok(()), None) => StageOutcome::Done,
+    };
+    let (exchanges, exchanges_dropped) = context.recorder().take();
+    let report = StageReport {
+        stage: stage.name,
+        outcome,
+        took: context.clock().now().since(start),
+        warnings: context.take_warnings(),
+        exchanges,
+        exchanges_dropped,
+    };
+    tracing::debug!(stage = report.stage, took = ?report.took, outcome = ?report.outcome, "bring-up");
+    (report, result)
+}
+
+fn fail(
+    mut context: Context,
+    mut trace: Trace,
+    stage: &'static str,
+    cause: StageError,
+) -> Box<BringUpError> {
+    let start = context.clock().now();
+    let unwound = context.unwind();
+    let (exchanges, exchanges_dropped) = context.recorder().take();
+    trace.stages.push(StageReport {
+        stage: "unwinding",
+        outcome: match unwound.failures.as_slice() {
+            [] => StageOutcome::Done,
+            failures => StageOutcome::Failed(format!("{} undos failed", failures.len())),
+        },
+        took: context.clock().now().since(start),
+        warnings: context.take_warnings(),
+        exchanges,
+        exchanges_dropped,
+    });
+    Box::new(BringUpError {
+        device: context.function().address().clone(),
+        stage,
+        cause,
+        undone: unwound.undone,
+        undo_failures: unwound.failures,
+        leaked_bytes: unwound.leaked_bytes,
+        trace,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! The control queue pair and its completion queue: commands to the RDMA engine.

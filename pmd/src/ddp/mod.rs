@@ -1,0 +1,1 @@
+//! The package of the packet pipeline (dynamic device personalization).

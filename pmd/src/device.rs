@@ -1,0 +1,119 @@
+//! A device in service.
+
+use crate::bring_up::{self, BringUpError, BringUpOptions, Context, Facts, Undo, UndoFailure};
+use crate::trace::Trace;
+use crate::Registers;
+use ringside_bus::{DmaPool, Function};
+use ringside_config::Config;
+use std::sync::Arc;
+
+/// What a shutdown did.
+#[derive(Clone, Debug, Default)]
+pub struct ShutdownReport {
+    /// What was undone, in that order.
+    pub undone: Vec<Undo>,
+    /// What could not be undone; empty: the device is as it was found.
+    pub failures: Vec<UndoFailure>,
+    /// Memory given up because the device may still write to it, bytes.
+    pub leaked_bytes: usize,
+}
+
+/// A device that has been brought up. Dropping it shuts it down.
+pub struct Device {
+    context: Context,
+    trace: Trace,
+}
+
+impl Device {
+    /// Brings `function` up as `config` says.
+    ///
+    /// Takes some milliseconds to some seconds, each wait with its deadline. On an error everything
+    /// has been undone, as far as [`BringUpError::undo_failures`] does not say otherwise.
+    pub fn bring_up(
+        function: Arc<dyn Function>,
+        config: &Config,
+        options: BringUpOptions<'_>,
+    ) -> Result<Self, Box<BringUpError>> {
+        let (context, trace) = bring_up::run(function, config, options)?;
+        Ok(Self { context, trace })
+    }
+
+    /// What is known about the device.
+    #[must_use]
+    pub fn facts(&self) -> &Facts {
+        &self.context.facts
+    }
+
+    /// What bring-up did.
+    #[must_use]
+    pub fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// The function beneath.
+    #[must_use]
+    pub fn function(&self) -> &Arc<dyn Function> {
+        self.context.function()
+    }
+
+    /// The configuration it was brought up with.
+    #[must_use]
+    pub fn config(&self) -> &Config {
+        self.context.config()
+    }
+
+    /// Registers of BAR 0.
+    #[must_use]
+    pub fn registers(&self) -> &Registers {
+        self.context.registers()
+    }
+
+    /// Its DMA memory; `None` only after a shutdown.
+    #[must_use]
+    pub fn pool(&self) -> Option<&Arc<DmaPool>> {
+        self.context.pool().ok()
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// What a shutdown would undo, in that order.
+    pub fn undos(&self) -> impl Iterator<Item = &Undo> {
+        self.context.undos()
+    }
+
+    /// Takes the device down: queues and objects, firmware configuration, a reset, bus mastering
+    /// off, and only then its memory.
+    pub fn shutdown(mut self) -> ShutdownReport {
+        self.take_down()
+    }
+
+    fn take_down(&mut self) -> ShutdownReport {
+        let unwound = self.context.unwind();
+        self.context.recorder().switch(false);
+        let _ = self.context.recorder().take();
+        ShutdownReport {
+            undone: unwound.undone,
+            failures: unwound.failures,
+            leaked_bytes: unwound.leaked_bytes,
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        let report = self.take_down();
+        for failure in &report.failures {
+            tracing::error!(device = %self.context.function().address(), %failure, "shutdown");
+        }
+    }
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device")
+            .field("address", self.context.function().address())
+            .finish_non_exhaustive()
+    }
+}

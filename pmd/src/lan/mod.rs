@@ -1,0 +1,1 @@
+//! The LAN half: virtual station interface, switch rules, scheduler, link.

@@ -1,0 +1,148 @@
+//! Registers of BAR 0, with "all ones" understood as "nobody answers".
+
+use crate::trace::{Exchange, Recorder, RegisterAccess};
+use ringside_bus::clock::{Clock, wait_for};
+use ringside_bus::{Function, FunctionError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The BAR that holds all registers.
+const BAR: u8 = 0;
+/// `PF_FUNC_RID`: bits [31:16] are zero on a device that answers.
+const IDENTITY: u64 = 0x09_E880;
+
+/// What a wait for a register ended with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polled {
+    /// The last value read.
+    pub value: u32,
+    /// Whether it is the one waited for; false: the deadline passed.
+    pub ready: bool,
+    /// How often it was read.
+    pub reads: u32,
+    /// How long the wait took.
+    pub took: Duration,
+}
+
+/// Access to the registers of one function. Cheap to clone.
+#[derive(Clone)]
+pub struct Registers {
+    function: Arc<dyn Function>,
+    clock: Arc<dyn Clock>,
+    recorder: Recorder,
+}
+
+impl Registers {
+    /// Registers of `function`; what is read and written goes to `recorder`.
+    #[must_use]
+    pub fn new(function: Arc<dyn Function>, recorder: Recorder) -> Self {
+        let clock = function.clock();
+        Self {
+            function,
+            clock,
+            recorder,
+        }
+    }
+
+    /// The function behind.
+    #[must_use]
+    pub fn function(&self) -> &Arc<dyn Function> {
+        &self.function
+    }
+
+    /// The clock to wait by.
+    #[must_use]
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Where exchanges are recorded.
+    #[must_use]
+    pub fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
+    /// Reads the register at `offset` (bytes).
+    ///
+    /// Errors: [`FunctionError::Gone`] also when the register and then the identity register read
+    /// all ones, as they do when nobody answers on the bus.
+    pub fn read(&self, offset: u64) -> Result<u32, FunctionError> {
+        let value = self.read_quietly(offset)?;
+        self.recorder.record(|| Exchange::Register {
+            access: RegisterAccess::Read,
+            offset,
+            value,
+            reads: 1,
+            took: Duration::ZERO,
+        });
+        Ok(value)
+    }
+
+    /// As [`Registers::read`], without a record: for polling loops.
+    pub fn read_quietly(&self, offset: u64) -> Result<u32, FunctionError> {
+        let value = self.function.read32(BAR, offset)?;
+        if value == u32::MAX && self.function.read32(BAR, IDENTITY)? == u32::MAX {
+            return Err(FunctionError::Gone {
+                device: self.function.address().clone(),
+                reason: format!("register {offset:#08x} and the identity register read all ones"),
+            });
+        }
+        Ok(value)
+    }
+
+    /// Writes the register at `offset` (bytes).
+    pub fn write(&self, offset: u64, value: u32) -> Result<(), FunctionError> {
+        self.recorder.record(|| Exchange::Register {
+            access: RegisterAccess::Write,
+            offset,
+            value,
+            reads: 0,
+            took: Duration::ZERO,
+        });
+        self.function.write32(BAR, offset, value)
+    }
+
+    /// As [`Registers::write`], without a record: for what is written once a command.
+    pub fn write_quietly(&self, offset: u64, value: u32) -> Result<(), FunctionError> {
+        self.function.write32(BAR, offset, value)
+    }
+
+    /// Reads the register every `step` until `ready` likes it or `limit` has passed.
+    ///
+    /// A deadline that passed is not an error here: the caller knows what it means.
+    pub fn poll(
+        &self,
+        offset: u64,
+        limit: Duration,
+        step: Duration,
+        ready: impl Fn(u32) -> bool,
+    ) -> Result<Polled, FunctionError> {
+        let start = self.clock.now();
+        let (mut value, mut reads) = (0, 0u32);
+        let found = wait_for(&*self.clock, limit, step, || {
+            value = self.read_quietly(offset)?;
+            reads = reads.saturating_add(1);
+            Ok::<_, FunctionError>(ready(value).then_some(()))
+        })?;
+        let took = self.clock.now().since(start);
+        self.recorder.record(|| Exchange::Register {
+            access: RegisterAccess::Poll,
+            offset,
+            value,
+            reads,
+            took,
+        });
+        Ok(Polled {
+            value,
+            ready: found.is_some(),
+            reads,
+            took,
+        })
+    }
+}
+
+impl std::fmt::Debug for Registers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Registers({})", self.function.address())
+    }
+}
