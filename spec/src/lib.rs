@@ -12,6 +12,6 @@ pub use pastey as __pastey;
 
 mod words;
 
+pub mod lan;
 pub mod rdma;
-
 pub mod verbs;

@@ -1,0 +1,130 @@
+//! LLDP and data centre bridging (DCB), as far as bring-up needs them.
+
+use crate::lan::wire::{parameters, wire};
+use zerocopy::byteorder::little_endian::{U16, U32};
+
+parameters! {
+    /// Parameters and answer of [`LldpGetMib`](super::Opcode::LldpGetMib), and of the event
+    /// [`LldpMibChange`](super::Opcode::LldpMibChange); the buffer holds LLDP TLVs.
+    pub struct LldpGetMib "ice_aqc_lldp_get_mib" {
+        /// see [`MibType`]
+        kind "type": u8,
+        /// bit 0 of an event: the change is pending
+        state "state": u8,
+        /// answer: bytes of local data
+        local_length_bytes "local_len": U16,
+        /// answer: bytes of remote data
+        remote_length_bytes "remote_len": U16,
+        /// zero
+        reserved "reserved": [u8; 2],
+        /// see [`super::Generic`]
+        address_high "addr_high": U32,
+        /// see [`super::Generic`]
+        address_low "addr_low": U32,
+    }
+    /// Parameters of [`LldpMibChange`](super::Opcode::LldpMibChange).
+    pub struct LldpSetMibChange "ice_aqc_lldp_set_mib_change" {
+        /// see [`MibChange`]
+        command "command": u8,
+        /// zero
+        reserved "reserved": [u8; 15],
+    }
+    /// Parameters of [`LldpStop`](super::Opcode::LldpStop).
+    pub struct LldpStop "ice_aqc_lldp_stop" {
+        /// see [`AgentCommand`]: bit 0 shuts down
+        command "command": u8,
+        /// zero
+        reserved "reserved": [u8; 15],
+    }
+    /// Parameters of [`LldpStart`](super::Opcode::LldpStart).
+    pub struct LldpStart "ice_aqc_lldp_start" {
+        /// see [`AgentCommand`]: bit 0 starts
+        command "command": u8,
+        /// zero
+        reserved "reserved": [u8; 15],
+    }
+    /// Parameters of [`LldpSetLocalMib`](super::Opcode::LldpSetLocalMib); the buffer holds TLVs.
+    pub struct LldpSetLocalMib "ice_aqc_lldp_set_local_mib" {
+        /// what the buffer holds
+        kind "type": u8,
+        /// zero
+        reserved_0 "reserved0": u8,
+        /// bytes of the buffer
+        length_bytes "length": U16,
+        /// zero
+        reserved_1 "reserved1": [u8; 4],
+        /// see [`super::Generic`]
+        address_high "addr_high": U32,
+        /// see [`super::Generic`]
+        address_low "addr_low": U32,
+    }
+    /// Parameters and answer of [`LldpDcbAgent`](super::Opcode::LldpDcbAgent).
+    pub struct LldpDcbAgent "ice_aqc_lldp_stop_start_specific_agent" {
+        /// bit 0: start; answer: running
+        command "command": u8,
+        /// zero
+        reserved "reserved": [u8; 15],
+    }
+    /// Parameters of [`LldpFilterControl`](super::Opcode::LldpFilterControl).
+    pub struct LldpFilterControl "ice_aqc_lldp_filter_ctrl" {
+        /// 0 adds, 1 deletes
+        action "cmd_flags": u8,
+        /// zero
+        reserved_1 "reserved1": u8,
+        /// VSI that gets LLDP packets
+        vsi "vsi_num": U16,
+        /// zero
+        reserved_2 "reserved2": [u8; 12],
+    }
+}
+
+wire! {
+    /// Answer of [`GetCeeDcbConfig`](super::Opcode::GetCeeDcbConfig).
+    pub struct CeeConfig "ice_aqc_get_cee_dcb_cfg_resp": 32 {
+        /// traffic classes
+        class_count "oper_num_tc": u8,
+        /// class of each priority, four bits
+        priority_to_class "oper_prio_tc": [u8; 4],
+        /// share of each class in percent
+        share "oper_tc_bw": [u8; 8],
+        /// priorities with flow control, a bit each
+        flow_control "oper_pfc_en": u8,
+        /// priorities of applications
+        application_priority "oper_app_prio": U16,
+        /// state of the TLVs
+        status "tlv_status": U32,
+        /// zero
+        reserved "reserved": [u8; 12],
+    }
+}
+
+/// Bytes of the buffer that drivers give for LLDP data.
+pub const MIB_BYTES_MAX: usize = 1500;
+
+crate::words! {
+    /// Source: ice `ICE_AQ_LLDP_MIB_TYPE_*`, `_BRID_TYPE_*`, `_TX_*`, `_DCBX_*`.
+    pub struct MibType: u8 {
+        /// 0 local, 1 remote, 2 both
+        kind: [1:0],
+        /// 0 nearest bridge, 1 nearest non-TPMR bridge
+        bridge: [3:2],
+        /// 0 active, 1 suspended, 3 flushed
+        transmit_state: [5:4],
+        /// 0 none, 1 CEE, 2 IEEE
+        exchange: [7:6],
+    }
+    /// Source: ice `ICE_AQ_LLDP_MIB_UPDATE_*`, `_MIB_PENDING_*`.
+    pub struct MibChange: u8 {
+        /// no events
+        disable: [0],
+        /// events for pending changes
+        pending: [1],
+    }
+    /// Source: ice `ICE_AQ_LLDP_AGENT_*`.
+    pub struct AgentCommand: u8 {
+        /// start: start; stop: shut down
+        act: [0],
+        /// the choice survives a reset
+        persist: [1],
+    }
+}

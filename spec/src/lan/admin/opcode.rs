@@ -1,0 +1,278 @@
+//! Opcodes of commands and events, and codes of answers.
+
+use crate::lan::wire::codes;
+
+codes! {
+    /// What a descriptor asks for or reports. Source: ice `ice_adminq_cmd.h`, `ice_adminq_opc`;
+    /// those marked so, DPDK `ice_adminq_cmd.h`.
+    pub enum Opcode: u16 {
+        /// version of firmware and interface
+        GetVersion "get_ver" = 0x0001,
+        /// tells the firmware which driver it serves
+        DriverVersion "driver_ver" = 0x0002,
+        /// the driver stops using the queue
+        QueueShutdown "q_shutdown" = 0x0003,
+        /// details of the last error; DPDK only
+        GetExpandedError "get_expanded_err" = 0x0005,
+        /// asks for ownership of a shared resource
+        RequestResource "req_res" = 0x0008,
+        /// gives ownership back
+        ReleaseResource "release_res" = 0x0009,
+        /// what the function has
+        ListFunctionCapabilities "list_func_caps" = 0x000A,
+        /// what the device has
+        ListDeviceCapabilities "list_dev_caps" = 0x000B,
+        /// MAC addresses of the function
+        ReadMac "manage_mac_read" = 0x0107,
+        /// changes the MAC address
+        WriteMac "manage_mac_write" = 0x0108,
+        /// leaves the boot mode
+        ClearPxe "clear_pxe_mode" = 0x0110,
+        /// no-drop policy; DPDK only
+        ConfigureNoDrop "config_no_drop" = 0x0112,
+        /// elements of the switch
+        GetSwitchConfig "get_sw_cfg" = 0x0200,
+        /// parameters of the port
+        SetPortParameters "set_port_params" = 0x0203,
+        /// allocates switch or parser resources
+        AllocateResource "alloc_res" = 0x0208,
+        /// frees them
+        FreeResource "free_res" = 0x0209,
+        /// resource descriptors that are allocated; DPDK only
+        GetAllocatedResources "get_res_alloc" = 0x020A,
+        /// shares them
+        ShareResource "share_res" = 0x020B,
+        /// single or double VLAN mode
+        SetVlanMode "set_vlan_mode_parameters" = 0x020C,
+        /// single or double VLAN mode
+        GetVlanMode "get_vlan_mode_parameters" = 0x020D,
+        /// adds a virtual station interface
+        AddVsi "add_vsi" = 0x0210,
+        /// changes sections of its properties
+        UpdateVsi "update_vsi" = 0x0211,
+        /// reads the properties; DPDK only
+        GetVsi "get_vsi_params" = 0x0212,
+        /// frees it
+        FreeVsi "free_vsi" = 0x0213,
+        /// adds recipes of the switch
+        AddRecipe "add_recipe" = 0x0290,
+        /// maps recipes to profiles
+        RecipeToProfile "recipe_to_profile" = 0x0291,
+        /// reads recipes
+        GetRecipe "get_recipe" = 0x0292,
+        /// reads the map
+        GetRecipeToProfile "get_recipe_to_profile" = 0x0293,
+        /// adds rules
+        AddSwitchRules "add_sw_rules" = 0x02A0,
+        /// changes rules
+        UpdateSwitchRules "update_sw_rules" = 0x02A1,
+        /// removes rules
+        RemoveSwitchRules "remove_sw_rules" = 0x02A2,
+        /// empties all that the function configured
+        ClearFunctionConfig "clear_pf_cfg" = 0x02A4,
+        /// priority flow control by VLAN or DSCP
+        QueryFlowControlMode "query_pfc_mode" = 0x0302,
+        /// priority flow control by VLAN or DSCP
+        SetFlowControlMode "set_pfc_mode" = 0x0303,
+        /// the scheduler's default tree
+        GetDefaultTopology "get_dflt_topo" = 0x0400,
+        /// adds nodes
+        AddSchedulerElements "add_sched_elems" = 0x0401,
+        /// changes nodes
+        ConfigureSchedulerElements "cfg_sched_elems" = 0x0403,
+        /// reads nodes
+        QuerySchedulerElements "get_sched_elems" = 0x0404,
+        /// moves nodes to another parent
+        MoveSchedulerElements "move_sched_elems" = 0x0408,
+        /// suspends nodes
+        SuspendSchedulerElements "suspend_sched_elems" = 0x0409,
+        /// resumes nodes
+        ResumeSchedulerElements "resume_sched_elems" = 0x040A,
+        /// traffic classes of the port
+        QueryPortEts "query_port_ets" = 0x040E,
+        /// deletes nodes
+        DeleteSchedulerElements "delete_sched_elems" = 0x040F,
+        /// adds rate limit profiles
+        AddRateLimitProfiles "add_rl_profiles" = 0x0410,
+        /// reads rate limit profiles; DPDK only
+        QueryRateLimitProfiles "query_rl_profiles" = 0x0411,
+        /// limits of the scheduler
+        QuerySchedulerResources "query_sched_res" = 0x0412,
+        /// removes rate limit profiles
+        RemoveRateLimitProfiles "remove_rl_profiles" = 0x0415,
+        /// chooses the scheduler's topology
+        SetTransmitTopology "set_tx_topo" = 0x0417,
+        /// reads the scheduler's topology
+        GetTransmitTopology "get_tx_topo" = 0x0418,
+        /// what PHY and module can do
+        GetPhyCapabilities "get_phy_caps" = 0x0600,
+        /// what the PHY shall do
+        SetPhyConfig "set_phy_cfg" = 0x0601,
+        /// largest frame, pause timers
+        SetMacConfig "set_mac_cfg" = 0x0603,
+        /// restarts or disables the link
+        RestartAutonegotiation "restart_an" = 0x0605,
+        /// state of the link; as an event: it changed
+        GetLinkStatus "get_link_status" = 0x0607,
+        /// which link events are sent
+        SetEventMask "set_event_mask" = 0x0613,
+        /// loopback in the MAC
+        SetMacLoopback "set_mac_lb" = 0x0620,
+        /// recovered clock output
+        SetRecoveredClock "set_phy_rec_clk_out" = 0x0630,
+        /// recovered clock output
+        GetRecoveredClock "get_phy_rec_clk_out" = 0x0631,
+        /// temperature
+        GetSensorReading "get_sensor_reading" = 0x0632,
+        /// runs a script of the PHY
+        RunScript "dnl_call" = 0x0682,
+        /// nodes on the board
+        GetLinkTopology "get_link_topo" = 0x06E0,
+        /// reads a device on the board
+        ReadI2c "read_i2c" = 0x06E2,
+        /// writes a device on the board
+        WriteI2c "write_i2c" = 0x06E3,
+        /// blinks the port's light
+        SetPortLed "set_port_id_led" = 0x06E9,
+        /// ways to split the port
+        GetPortOptions "get_port_options" = 0x06EA,
+        /// chooses one
+        SetPortOption "set_port_option" = 0x06EB,
+        /// general purpose output
+        SetGpio "set_gpio" = 0x06EC,
+        /// general purpose input
+        GetGpio "get_gpio" = 0x06ED,
+        /// memory of the module
+        ModuleEeprom "sff_eeprom" = 0x06EE,
+        /// reads flash or shadow RAM
+        NvmRead "nvm_read" = 0x0701,
+        /// erases flash
+        NvmErase "nvm_erase" = 0x0702,
+        /// writes flash
+        NvmWrite "nvm_write" = 0x0703,
+        /// verifies or renews the checksum
+        NvmChecksum "nvm_checksum" = 0x0706,
+        /// activates a bank
+        NvmActivate "nvm_write_activate" = 0x0707,
+        /// resets the EMP after an update
+        NvmReset "nvm_update_empr" = 0x0709,
+        /// data of an update package
+        NvmPackageData "nvm_pkg_data" = 0x070A,
+        /// components of an update package
+        NvmComponentTable "nvm_pass_component_tbl" = 0x070B,
+        /// message of a virtual function
+        MailboxToPhysicalFunction "mailbox_send_msg_to_pf" = 0x0801,
+        /// message to a virtual function
+        MailboxToVirtualFunction "mailbox_send_msg_to_vf" = 0x0802,
+        /// local or remote LLDP data
+        LldpGetMib "lldp_get_mib" = 0x0A00,
+        /// events when the data change; as an event: they did
+        LldpMibChange "lldp_set_mib_change" = 0x0A01,
+        /// stops the firmware's LLDP agent
+        LldpStop "lldp_stop" = 0x0A05,
+        /// starts it
+        LldpStart "lldp_start" = 0x0A06,
+        /// operational DCB configuration
+        GetCeeDcbConfig "get_cee_dcb_cfg" = 0x0A07,
+        /// writes local LLDP data
+        LldpSetLocalMib "lldp_set_local_mib" = 0x0A08,
+        /// stops or starts the DCB agent
+        LldpDcbAgent "lldp_stop_start_specific_agent" = 0x0A09,
+        /// receives LLDP packets in a VSI
+        LldpFilterControl "lldp_filter_ctrl" = 0x0A0A,
+        /// applies pending data
+        LldpExecutePendingMib "lldp_execute_pending_mib" = 0x0A0B,
+        /// writes the hash key
+        SetRssKey "set_rss_key" = 0x0B02,
+        /// writes the lookup table
+        SetRssTable "set_rss_lut" = 0x0B03,
+        /// reads the hash key
+        GetRssKey "get_rss_key" = 0x0B04,
+        /// reads the lookup table
+        GetRssTable "get_rss_lut" = 0x0B05,
+        /// registers of the PHY
+        NeighbourDeviceRequest "neighbour_device_request" = 0x0C00,
+        /// adds transmit queues with their contexts
+        AddTransmitQueues "add_txqs" = 0x0C30,
+        /// removes transmit queues
+        DisableTransmitQueues "dis_txqs" = 0x0C31,
+        /// moves transmit queues
+        MoveTransmitQueues "cfg_txqs" = 0x0C32,
+        /// adds RDMA queue sets
+        AddRdmaQueueSets "add_rdma_qset" = 0x0C33,
+        /// a buffer of the package
+        DownloadPackage "download_pkg" = 0x0C40,
+        /// reads a section back
+        UploadSection "upload_section" = 0x0C41,
+        /// changes tables of the package
+        UpdatePackage "update_pkg" = 0x0C42,
+        /// packages that are there
+        GetPackageInfo "get_pkg_info_list" = 0x0C43,
+        /// clock unit
+        GetClockAbilities "get_cgu_abilities" = 0x0C61,
+        /// clock unit
+        SetClockInput "set_cgu_input_config" = 0x0C62,
+        /// clock unit
+        GetClockInput "get_cgu_input_config" = 0x0C63,
+        /// clock unit
+        SetClockOutput "set_cgu_output_config" = 0x0C64,
+        /// clock unit
+        GetClockOutput "get_cgu_output_config" = 0x0C65,
+        /// clock unit
+        GetClockLoopStatus "get_cgu_dpll_status" = 0x0C66,
+        /// clock unit
+        SetClockLoop "set_cgu_dpll_config" = 0x0C67,
+        /// clock unit
+        SetClockPriority "set_cgu_ref_prio" = 0x0C68,
+        /// clock unit
+        GetClockPriority "get_cgu_ref_prio" = 0x0C69,
+        /// clock unit
+        GetClockInfo "get_cgu_info" = 0x0C6A,
+        /// words that the drivers share
+        DriverSharedParameters "driver_shared_params" = 0x0C90,
+        /// event: a queue overflowed
+        LanOverflow "event_lan_overflow" = 0x1001,
+        /// firmware log
+        FirmwareLogConfig "fw_logs_config" = 0xFF30,
+        /// firmware log
+        FirmwareLogRegister "fw_logs_register" = 0xFF31,
+        /// firmware log
+        FirmwareLogQuery "fw_logs_query" = 0xFF32,
+        /// firmware log
+        FirmwareLogEvent "fw_logs_event" = 0xFF33,
+    }
+
+    /// How a command went. Source: ice `ice_adminq_cmd.h`, `ice_aq_err`.
+    pub enum ReturnCode: u8 {
+        /// success
+        Ok "ok" = 0,
+        /// operation not permitted
+        NotPermitted "eperm" = 1,
+        /// no such element
+        NoEntry "enoent" = 2,
+        /// out of memory, or the buffer is too small
+        NoMemory "enomem" = 9,
+        /// resource busy: try again later
+        Busy "ebusy" = 12,
+        /// object exists already
+        Exists "eexist" = 13,
+        /// invalid argument
+        Invalid "einval" = 14,
+        /// no space left or allocation failed
+        NoSpace "enospc" = 16,
+        /// function not implemented
+        NotImplemented "enosys" = 17,
+        /// not allowed in this mode
+        WrongMode "emode" = 21,
+        /// security manifest missing
+        NoSecurity "enosec" = 24,
+        /// bad RSA signature
+        BadSignature "ebadsig" = 25,
+        /// security version number prohibits the package
+        SecurityVersion "esvn" = 26,
+        /// manifest hash mismatch
+        BadManifest "ebadman" = 27,
+        /// buffer hash mismatches manifest
+        BadBuffer "ebadbuf" = 28,
+    }
+}
