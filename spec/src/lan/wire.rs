@@ -80,6 +80,27 @@ macro_rules! wire {
             pub fn zeroed() -> Self {
                 ::zerocopy::FromZeros::new_zeroed()
             }
+
+            /// The bytes as they lie in memory.
+            #[must_use]
+            pub fn to_bytes(&self) -> [u8; $size] {
+                ::zerocopy::transmute!(*self)
+            }
+
+            /// Reads the structure from the first bytes; `None` if there are too few.
+            #[must_use]
+            pub fn read(bytes: &[u8]) -> Option<Self> {
+                let (first, _) = bytes.split_first_chunk::<$size>()?;
+                Some(::zerocopy::transmute!(*first))
+            }
+
+            /// Writes the structure over the first bytes; `None` and no change if there are too
+            /// few.
+            pub fn write(&self, bytes: &mut [u8]) -> Option<()> {
+                let (first, _) = bytes.split_first_chunk_mut::<$size>()?;
+                *first = self.to_bytes();
+                Some(())
+            }
         }
 
         const _: () = assert!(

@@ -1,5 +1,6 @@
 //! Link, PHY and MAC.
 
+pub use super::phy_type;
 use crate::lan::wire::{parameters, wire};
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
@@ -365,35 +366,6 @@ pub mod speed {
             _ => None,
         }
     }
-}
-
-/// Bits of `phy_type_low`, those that 25 to 100 Gb/s parts have.
-/// Source: ice `ICE_PHY_TYPE_LOW_*`.
-pub mod phy_type {
-    /// 10 Gb/s, short range fibre
-    pub const BASE_10G_SR: u64 = 1 << 14;
-    /// 10 Gb/s, long range fibre
-    pub const BASE_10G_LR: u64 = 1 << 15;
-    /// 25 Gb/s, copper
-    pub const BASE_25G_CR: u64 = 1 << 20;
-    /// 25 Gb/s, short range fibre
-    pub const BASE_25G_SR: u64 = 1 << 23;
-    /// 25 Gb/s, long range fibre
-    pub const BASE_25G_LR: u64 = 1 << 24;
-    /// 25 Gb/s, backplane
-    pub const BASE_25G_KR: u64 = 1 << 25;
-    /// 50 Gb/s, copper, two lanes
-    pub const BASE_50G_CR2: u64 = 1 << 36;
-    /// 50 Gb/s, short range fibre, two lanes
-    pub const BASE_50G_SR2: u64 = 1 << 37;
-    /// 100 Gb/s, copper, four lanes
-    pub const BASE_100G_CR4: u64 = 1 << 51;
-    /// 100 Gb/s, short range fibre, four lanes
-    pub const BASE_100G_SR4: u64 = 1 << 52;
-    /// 100 Gb/s, long range fibre, four lanes
-    pub const BASE_100G_LR4: u64 = 1 << 53;
-    /// 100 Gb/s, backplane, four lanes
-    pub const BASE_100G_KR4: u64 = 1 << 54;
 }
 
 /// Bytes of [`PhyCapabilities::module_type`]. Source: ice `ICE_AQC_MOD_TYPE_*`.

@@ -12,6 +12,7 @@ pub mod lldp;
 pub mod nvm;
 mod opcode;
 pub mod package;
+pub mod phy_type;
 pub mod queues;
 pub mod rss;
 pub mod scheduler;
