@@ -16,18 +16,11 @@ pub use allocator::{PbleAllocator, PbleUsage};
 pub use list::{PageList, contiguous_start};
 pub use space::PbleSpace;
 
+use ringside_spec::rdma::segments::{PBLE_BYTES, SEGMENT_BYTES};
 use thiserror::Error;
 
-/// Entries of one allocation unit of 64 bytes: every list starts at a multiple of it.
-/// Source: irdma `pble.h`, PBLE_SHIFT.
-pub const ENTRIES_PER_UNIT: u32 = 8;
-
-/// Entries of a leaf of a list with two levels: one 4 KiB page full.
-/// Source: irdma `pble.h`, PBLE_PER_PAGE.
-pub const ENTRIES_PER_LEAF: u32 = 512;
-
 /// Entries that one 2 MiB segment holds; no list crosses from one segment into the next.
-pub const ENTRIES_PER_SEGMENT: u32 = 262_144;
+pub const ENTRIES_PER_SEGMENT: u32 = (SEGMENT_BYTES / PBLE_BYTES) as u32;
 
 /// Entries that belong together: a list of one level, a root or a leaf.
 ///

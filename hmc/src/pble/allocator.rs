@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    ENTRIES_PER_LEAF, ENTRIES_PER_SEGMENT, ENTRIES_PER_UNIT, PageList, PbleError, PbleRange,
-    PbleSpace,
-};
+use ringside_spec::rdma::segments::{PBLE_UNIT, PBLES_PER_LEAF};
+
+use super::{ENTRIES_PER_SEGMENT, PageList, PbleError, PbleRange, PbleSpace};
+use crate::address::FpmAddress;
 
 /// How full the allocator is, in entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,10 +78,10 @@ impl PbleAllocator {
     ///
     /// Errors: see [`PbleError`]; nothing stays allocated after an error.
     pub fn allocate(&mut self, pages: u64) -> Result<PageList, PbleError> {
-        if pages <= u64::from(ENTRIES_PER_LEAF) {
+        if pages <= u64::from(PBLES_PER_LEAF) {
             return self.allocate_one_level(pages);
         }
-        let leaves = pages.div_ceil(u64::from(ENTRIES_PER_LEAF));
+        let leaves = pages.div_ceil(u64::from(PBLES_PER_LEAF));
         let needed = pages + leaves;
         let (Ok(root_entries), true) = (u32::try_from(leaves), needed <= u64::from(self.total))
         else {
@@ -95,7 +95,7 @@ impl PbleAllocator {
         let mut taken = Vec::with_capacity(root_entries as usize);
         let mut rest = pages;
         while rest > 0 {
-            let entries = rest.min(u64::from(ENTRIES_PER_LEAF));
+            let entries = rest.min(u64::from(PBLES_PER_LEAF));
             match self.take(entries as u32) {
                 Ok(leaf) => taken.push(leaf),
                 Err(error) => {
@@ -222,8 +222,8 @@ impl PbleAllocator {
 
     fn starts_segment(&self, index: u32) -> bool {
         self.space
-            .location(index)
-            .is_some_and(|location| location.page == 0 && location.offset_bytes == 0)
+            .address(index)
+            .is_some_and(FpmAddress::starts_segment)
     }
 
     fn insert_run(&mut self, first: u32, count: u32) {
@@ -239,5 +239,5 @@ impl PbleAllocator {
 
 /// Entries of the whole units that hold `entries`; `entries` is at most a segment's.
 fn rounded(entries: u32) -> u32 {
-    entries.next_multiple_of(ENTRIES_PER_UNIT)
+    entries.next_multiple_of(PBLE_UNIT)
 }

@@ -1,6 +1,8 @@
 //! The entries of one memory region or ring.
 
-use super::{ENTRIES_PER_LEAF, PbleError, PbleRange};
+use ringside_spec::rdma::segments::PBLES_PER_LEAF;
+
+use super::{PbleError, PbleRange};
 
 /// A page list with the entries that it holds.
 #[derive(Debug, PartialEq, Eq)]
@@ -71,7 +73,7 @@ impl PageList {
                 .zip(leaves.iter().map(|leaf| u64::from(leaf.first_index())))
         });
         let chunk = match root {
-            Some(_) => ENTRIES_PER_LEAF as usize,
+            Some(_) => PBLES_PER_LEAF as usize,
             None => addresses.len().max(1),
         };
         let of_leaves = leaves

@@ -1,10 +1,10 @@
 //! Where page buffer list entries lie.
 
-use super::ENTRIES_PER_UNIT;
-use crate::address::{FpmAddress, Location, PAGE_BYTES, SEGMENT_BYTES};
+use ringside_spec::rdma::segments::{
+    BACKING_PAGE_BYTES, FpmLocation, PBLE_BYTES, PBLE_UNIT, SEGMENT_BYTES,
+};
 
-/// Bytes of one entry.
-const ENTRY_BYTES: u64 = 8;
+use crate::address::FpmAddress;
 
 /// The page buffer list entries of a function: base in FPM space, and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +35,12 @@ impl PbleSpace {
     /// Address of entry `index` in FPM space; `None` if there is no such entry.
     #[must_use]
     pub fn address(&self, index: u32) -> Option<FpmAddress> {
-        (index < self.entries).then(|| FpmAddress(self.base.0 + u64::from(index) * ENTRY_BYTES))
+        (index < self.entries).then(|| FpmAddress(self.base.0 + u64::from(index) * PBLE_BYTES))
     }
 
     /// Segment, page and offset of entry `index`; `None` if there is no such entry.
     #[must_use]
-    pub fn location(&self, index: u32) -> Option<Location> {
+    pub fn location(&self, index: u32) -> Option<FpmLocation> {
         self.address(index).map(FpmAddress::location)
     }
 
@@ -48,8 +48,8 @@ impl PbleSpace {
     #[must_use]
     pub fn index(&self, address: FpmAddress) -> Option<u32> {
         let offset = address.0.checked_sub(self.base.0)?;
-        let index = u32::try_from(offset / ENTRY_BYTES).ok()?;
-        (offset % ENTRY_BYTES == 0 && index < self.entries).then_some(index)
+        let index = u32::try_from(offset / PBLE_BYTES).ok()?;
+        (offset % PBLE_BYTES == 0 && index < self.entries).then_some(index)
     }
 
     /// The usable runs of entries, as first index and number, one for each segment.
@@ -58,18 +58,18 @@ impl PbleSpace {
     /// memory; so do those that make no whole unit at the end. Source: irdma `pble.c`,
     /// `irdma_hmc_init_pble`.
     pub(super) fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
-        let end = self.base.0 + u64::from(self.entries) * ENTRY_BYTES;
-        let mut start = self.base.0.next_multiple_of(PAGE_BYTES);
+        let end = self.base.0 + u64::from(self.entries) * PBLE_BYTES;
+        let mut start = self.base.0.next_multiple_of(BACKING_PAGE_BYTES);
         let base = self.base.0;
         std::iter::from_fn(move || {
             if start >= end {
                 return None;
             }
             let stop = end.min((start / SEGMENT_BYTES + 1) * SEGMENT_BYTES);
-            let first = u32::try_from((start - base) / ENTRY_BYTES).ok()?;
-            let count = u32::try_from((stop - start) / ENTRY_BYTES).ok()?;
+            let first = u32::try_from((start - base) / PBLE_BYTES).ok()?;
+            let count = u32::try_from((stop - start) / PBLE_BYTES).ok()?;
             start = stop;
-            Some((first, count - count % ENTRIES_PER_UNIT))
+            Some((first, count - count % PBLE_UNIT))
         })
         .filter(|&(_, count)| count > 0)
     }

@@ -4,7 +4,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::address::{FpmAddress, PAGE_BYTES, SEGMENT_BYTES};
+use ringside_spec::rdma::segments::{BACKING_PAGE_BYTES, SEGMENT_BYTES};
+
+use crate::address::FpmAddress;
 
 fn allocator(base: u64, entries: u32) -> PbleAllocator {
     PbleAllocator::new(PbleSpace::new(FpmAddress(base), entries))
@@ -39,7 +41,7 @@ fn entries_before_the_first_page_boundary_stay_unused() {
         .space()
         .location(list.first_index())
         .expect("inside");
-    assert_eq!(at.offset_bytes, 0);
+    assert_eq!(at.page_offset, 0);
     allocator.free(list).expect("was out");
 }
 
@@ -105,7 +107,7 @@ fn root_entries_are_indexes_of_leaves_and_leaf_entries_are_pages() {
 
 #[test]
 fn no_range_crosses_a_segment() {
-    let base = SEGMENT_BYTES - 2 * PAGE_BYTES;
+    let base = SEGMENT_BYTES - 2 * BACKING_PAGE_BYTES;
     let mut allocator = allocator(base, 2 * 512 + 2 * ENTRIES_PER_SEGMENT);
     assert_eq!(allocator.usage().longest_free, ENTRIES_PER_SEGMENT);
     let list = allocator.allocate_one_level(1025).expect("room");
@@ -276,7 +278,7 @@ fn check(allocator: &PbleAllocator, lists: &[PageList], context: &str) {
             first_at.segment, last_at.segment,
             "{context}: crosses a segment"
         );
-        assert_eq!(first_at.offset_bytes % 64, 0, "{context}: not on a unit");
+        assert_eq!(first_at.page_offset % 64, 0, "{context}: not on a unit");
     }
     let usage = allocator.usage();
     assert_eq!(usage.free + used, usage.total, "{context}");

@@ -1,0 +1,272 @@
+//! Where the device put the objects: its answer to COMMIT_FPM, checked.
+
+use std::fmt;
+
+use ringside_spec::rdma::fpm::{FpmCommit, ObjectGrant, ObjectType, PerObject};
+use ringside_spec::rdma::limits::{
+    FIRST_USER_COMPLETION_QUEUE, FIRST_USER_QUEUE_PAIR, STAG_INDEX_MIN_BITS,
+};
+use ringside_spec::rdma::segments::SEGMENT_BYTES;
+use thiserror::Error;
+
+use crate::address::FpmAddress;
+use crate::pble::PbleSpace;
+use crate::sizing::{Plan, extent_bytes};
+use crate::table;
+
+/// Objects without which no user can be served, and how many the driver takes for itself.
+const RESERVED: [(ObjectType, u32); 4] = [
+    (ObjectType::QueuePair, FIRST_USER_QUEUE_PAIR),
+    (ObjectType::CompletionQueue, FIRST_USER_COMPLETION_QUEUE),
+    (ObjectType::MemoryRegion, 1),
+    (ObjectType::AddressVector, 1),
+];
+
+/// The device's answer contradicts the request or itself. It must not be used: the device would
+/// read and write other objects' memory. Reset it and start over; if it answers so again, its
+/// firmware is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum CommitError {
+    /// More than was asked for.
+    #[error("the device grants {granted} of {}, asked were {asked}", .object.name())]
+    Raised {
+        /// The object.
+        object: ObjectType,
+        /// Asked for.
+        asked: u32,
+        /// Granted.
+        granted: u32,
+    },
+    /// So few that not even one user can be served.
+    #[error("the device grants {granted} of {}, the driver itself takes {reserved}", .object.name())]
+    TooFew {
+        /// The object.
+        object: ObjectType,
+        /// Granted.
+        granted: u32,
+        /// The driver's own.
+        reserved: u32,
+    },
+    /// Two objects share memory.
+    #[error(
+        "the device puts {} at {second_base}, within {}, which ends at {first_end}",
+        .second.name(), .first.name()
+    )]
+    Overlap {
+        /// The object with the lower base.
+        first: ObjectType,
+        /// Its end.
+        first_end: FpmAddress,
+        /// The object with the higher base.
+        second: ObjectType,
+        /// Its base.
+        second_base: FpmAddress,
+    },
+    /// An object ends past the last segment that may be mapped.
+    #[error(
+        "the device lets {} end at {end}, but only {max_segments} segments may be mapped",
+        .object.name()
+    )]
+    OutOfSegments {
+        /// The object.
+        object: ObjectType,
+        /// Its end.
+        end: FpmAddress,
+        /// Segments that may be mapped.
+        max_segments: u32,
+    },
+}
+
+/// One object's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// How many there are.
+    pub count: u32,
+    /// Bytes of one.
+    pub size_bytes: u64,
+    /// Where the first one lies.
+    pub base: FpmAddress,
+}
+
+impl Placement {
+    /// The address after the last one.
+    #[must_use]
+    pub fn end(&self) -> FpmAddress {
+        FpmAddress(self.base.0 + u64::from(self.count) * self.size_bytes)
+    }
+
+    /// Address of the object with this index; `None` if there is no such object.
+    #[must_use]
+    pub fn address(&self, index: u32) -> Option<FpmAddress> {
+        (index < self.count).then(|| FpmAddress(self.base.0 + u64::from(index) * self.size_bytes))
+    }
+}
+
+/// A plan as the device granted it: counts and places of all objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    plan: Plan,
+    placements: PerObject<Placement>,
+}
+
+impl Layout {
+    /// Checks the device's answer to the plan's [`Plan::commit_request`].
+    ///
+    /// Counts may be lower than asked ([`Layout::lowered`] names them), never higher. Bases are
+    /// taken in any order, but no two objects may share memory.
+    /// Errors: [`CommitError`].
+    pub fn from_commit(plan: Plan, answer: &FpmCommit) -> Result<Self, CommitError> {
+        let placements = PerObject::from_fn(|object| {
+            let grant: ObjectGrant = answer.0[object];
+            Placement {
+                count: grant.count,
+                size_bytes: plan.limits().size_bytes(object),
+                base: FpmAddress(grant.base()),
+            }
+        });
+        let layout = Self { plan, placements };
+        layout.check_counts()?;
+        layout.check_places()?;
+        Ok(layout)
+    }
+
+    fn check_counts(&self) -> Result<(), CommitError> {
+        for (object, placement) in self.placements.iter() {
+            let (asked, granted) = (self.plan.count(object), placement.count);
+            if granted > asked {
+                return Err(CommitError::Raised {
+                    object,
+                    asked,
+                    granted,
+                });
+            }
+        }
+        for (object, reserved) in RESERVED {
+            let granted = self.placements[object].count;
+            if granted <= reserved {
+                return Err(CommitError::TooFew {
+                    object,
+                    granted,
+                    reserved,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_places(&self) -> Result<(), CommitError> {
+        let max_segments = self.plan.limits().max_segments();
+        let limit = FpmAddress(u64::from(max_segments) * SEGMENT_BYTES);
+        let mut used: Vec<_> = self
+            .placements
+            .iter()
+            .filter(|(_, placement)| placement.count > 0)
+            .collect();
+        used.sort_by_key(|(_, placement)| placement.base);
+        for (object, placement) in &used {
+            let end = placement.end();
+            if end > limit {
+                return Err(CommitError::OutOfSegments {
+                    object: *object,
+                    end,
+                    max_segments,
+                });
+            }
+        }
+        for pair in used.windows(2) {
+            if let &[(first, lower), (second, upper)] = pair
+                && lower.end() > upper.base
+            {
+                return Err(CommitError::Overlap {
+                    first,
+                    first_end: lower.end(),
+                    second,
+                    second_base: upper.base,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The plan that was granted.
+    #[must_use]
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Count, size and base of an object.
+    #[must_use]
+    pub fn placement(&self, object: ObjectType) -> Placement {
+        self.placements[object]
+    }
+
+    /// How many of an object were granted.
+    #[must_use]
+    pub fn count(&self, object: ObjectType) -> u32 {
+        self.placements[object].count
+    }
+
+    /// The objects of which the device granted fewer than asked: object, asked, granted.
+    pub fn lowered(&self) -> impl Iterator<Item = (ObjectType, u32, u32)> {
+        self.placements
+            .iter()
+            .map(|(object, placement)| (object, self.plan.count(object), placement.count))
+            .filter(|(_, asked, granted)| granted < asked)
+    }
+
+    /// Segments from 0 to the end of the last object.
+    #[must_use]
+    pub fn segments(&self) -> u32 {
+        let used = self
+            .placements
+            .iter()
+            .filter(|(_, placement)| placement.count > 0);
+        let end = used
+            .map(|(_, placement)| placement.end().0)
+            .max()
+            .unwrap_or(0);
+        // At most `max_segments`, as checked when the layout was made.
+        end.div_ceil(SEGMENT_BYTES) as u32
+    }
+
+    /// The page buffer list entries, for an allocator.
+    #[must_use]
+    pub fn pbles(&self) -> PbleSpace {
+        let Placement { base, count, .. } = self.placements[ObjectType::PageBufferList];
+        PbleSpace::new(base, count)
+    }
+
+    /// Width of the index within a steering tag, in bits: the rest is random.
+    /// Source: e810-rdma reference 2.5; irdma `hw.c`, `irdma_initialize_hw_rsrc`.
+    #[must_use]
+    pub fn steering_tag_index_bits(&self) -> u32 {
+        let count = self.count(ObjectType::MemoryRegion);
+        count
+            .next_power_of_two()
+            .trailing_zeros()
+            .max(STAG_INDEX_MIN_BITS)
+    }
+}
+
+/// A table: asked for, granted, the device's maximum, size of one, base, memory.
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = self.plan.limits();
+        let rows = self
+            .placements
+            .iter()
+            .map(|(object, placement)| table::Row {
+                object,
+                asked: self.plan.count(object),
+                granted: Some(placement.count),
+                maximum: limits.maximum(object),
+                size_bytes: placement.size_bytes,
+                base: Some(placement.base),
+                bytes: extent_bytes(limits, object, u64::from(placement.count)),
+            });
+        table::write(f, rows, self.segments(), limits.max_segments())
+    }
+}
+
+#[cfg(test)]
+mod tests;
