@@ -77,7 +77,7 @@ impl SendQueue {
         let quanta = ring.count() / QUANTUM_WORDS;
         let in_range =
             (MINIMUM_SEND_RING_QUANTA as usize..=MAXIMUM_RING_QUANTA as usize).contains(&quanta);
-        if !in_range || !quanta.is_power_of_two() || ring.count() % QUANTUM_WORDS != 0 {
+        if !in_range || !quanta.is_power_of_two() || !ring.count().is_multiple_of(QUANTUM_WORDS) {
             return Err(RingError::WrongSize {
                 words: ring.count(),
                 minimum: MINIMUM_SEND_RING_QUANTA,

@@ -153,11 +153,17 @@ impl Tracker {
         })
     }
 
-    /// The position that ring index `index` has at or after `tail`.
+    /// The outstanding request at ring index `index`, the first one at or after `tail`.
+    ///
+    /// `index` comes from the device: nothing if the ring has no such index, or no request
+    /// that begins there is outstanding.
     #[inline(always)]
     #[must_use]
-    pub const fn position_of(&self, index: u64, tail: u64) -> u64 {
-        tail.wrapping_add(index.wrapping_sub(tail) & self.mask)
+    pub fn find(&self, index: u64, tail: u64) -> Option<Outstanding> {
+        if index > self.mask {
+            return None;
+        }
+        self.at(tail.wrapping_add(index.wrapping_sub(tail) & self.mask))
     }
 
     /// Gives back every place before `tail`. Only the retiring side calls this, with values that

@@ -41,7 +41,7 @@ fn consume(ring: &Words, position: &mut u64) -> Vec<(SendOpcode, u64)> {
     let mut found = Vec::new();
     loop {
         let index = *position % size;
-        let polarity = (*position / size) % 2 == 0;
+        let polarity = (*position / size).is_multiple_of(2);
         let at = index as usize * 4;
         let header = ringside_spec::verbs::SendHeader(ring.load_acquire(at + 3));
         if header.valid() != polarity {
@@ -64,7 +64,7 @@ fn assert_invariant(bench: &Bench) {
         let bit = bench.ring.load(index as usize * 4 + 3) >> 63 == 1;
         let pass = bench.queue.head / size;
         let behind = index < bench.queue.head % size;
-        let pass_bit = pass % 2 == 0;
+        let pass_bit = pass.is_multiple_of(2);
         assert_eq!(
             bit,
             pass_bit == behind,
@@ -271,7 +271,7 @@ fn records_keep_number_length_and_order_of_signalled_requests() {
         .collect();
     assert_eq!(sequences, [0, 1, 2]);
     assert!(records.iter().all(|record| record.info.length_bytes() == 8));
-    assert_eq!(records[0].info.signalled(), false);
+    assert!(!records[0].info.signalled());
 }
 
 #[test]

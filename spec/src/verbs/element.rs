@@ -330,7 +330,7 @@ impl<'a> SendElement<'a> {
         let count = header.further_fragments() as usize;
         if header.inline() && length_bytes > sizes::MAXIMUM_INLINE_BYTES {
             Some(ElementBreach::InlineTooLong { length_bytes })
-        } else if !header.inline() && count % 2 != 0 && !self.is_atomic() {
+        } else if !header.inline() && !count.is_multiple_of(2) && !self.is_atomic() {
             Some(ElementBreach::OddFragments { count })
         } else {
             None

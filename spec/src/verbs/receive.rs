@@ -60,7 +60,7 @@ impl<'a> ReceiveElement<'a> {
         self.header().0 & ReceiveHeader::RESERVED == 0
             && self.words.get(2) == Some(&0)
             && self.words.len() >= (further / 2 + 1) * QUANTUM_WORDS
-            && further % 2 == 0
+            && further.is_multiple_of(2)
             && slots(self.words, 1 + further).all(|(_, key)| key.valid() == polarity)
     }
 }

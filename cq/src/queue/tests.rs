@@ -1,0 +1,630 @@
+use super::*;
+use crate::completion::Operation;
+use crate::inbox::HandleError;
+use ringside_bus::{Memory, PageSize};
+use ringside_qp::{Fragment, Nop, ReceiveQueue, SendFlags, SendInline, SendKind, SendQueue, Write};
+use ringside_spec::verbs::{CompletionElement, CompletionExtension};
+
+const SIGNALLED: SendFlags = SendFlags::SIGNALLED;
+const SILENT: SendFlags = SendFlags::NONE;
+
+fn words(count: usize) -> Words {
+    let length = (count * 8).max(4096);
+    let memory = Memory::allocate(length, PageSize::FourKiB, None).unwrap();
+    memory.words(0, count * 8).unwrap()
+}
+
+/// A queue pair, its completion queue and what a device would write.
+struct Bench {
+    send: SendQueue,
+    receive: ReceiveQueue,
+    queue: CompletionQueue,
+    ring: Words,
+    shadow: Words,
+    state: Arc<QueuePairState>,
+    written: u64,
+}
+
+fn bench_at(slots: usize, context: CompletionContext, shift: u32) -> Bench {
+    let state = Arc::new(QueuePairState::new(context, 42, 64, 8, shift));
+    let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    let doorbell = Doorbell::mapped(&page, 0).unwrap();
+    let ring = words(slots * 4);
+    let shadow = words(8);
+    let mut queue = CompletionQueue::new(ring.clone(), shadow.clone(), 8).unwrap();
+    queue.attach(Arc::clone(&state), Sides::Both).unwrap();
+    Bench {
+        send: SendQueue::new(words(64 * 4), doorbell, Arc::clone(&state)).unwrap(),
+        receive: ReceiveQueue::new(words(8 * 4 << shift), Arc::clone(&state)).unwrap(),
+        queue,
+        ring,
+        shadow,
+        state,
+        written: 0,
+    }
+}
+
+fn bench(slots: usize) -> Bench {
+    bench_at(slots, CompletionContext::new(3, 9), 0)
+}
+
+impl Bench {
+    fn put(&mut self, encode: impl Fn(bool) -> [u64; 4]) {
+        let size = self.ring.count() as u64 / 4;
+        let at = (self.written % size) as usize * 4;
+        let quantum = encode((self.written / size).is_multiple_of(2));
+        for (index, word) in quantum.into_iter().enumerate().take(3) {
+            self.ring.store(at + index, word);
+        }
+        self.ring.store_release(at + 3, quantum[3]);
+        self.written += 1;
+    }
+
+    fn success(&self, side: QueueSide, index: u16) -> CompletionElement {
+        CompletionElement::success(side, self.state.context.0, 42, index)
+    }
+
+    fn complete(&mut self, element: CompletionElement) {
+        self.put(|polarity| element.encode(polarity));
+    }
+
+    fn complete_send(&mut self, index: u16) {
+        self.complete(self.success(QueueSide::Send, index));
+    }
+
+    fn fail(&mut self, side: QueueSide, index: u16, minor: u16) {
+        let element = self.success(side, index);
+        self.complete(CompletionElement {
+            error: true,
+            major: 1,
+            minor,
+            ..element
+        });
+    }
+
+    fn poll(&mut self) -> Vec<Completion> {
+        let mut batch = [Completion::EMPTY; 64];
+        let count = self.queue.poll(&mut batch);
+        batch[..count].to_vec()
+    }
+
+    fn post(&mut self, id: u64, flags: SendFlags) {
+        let data = [0; 8];
+        let request = SendInline {
+            data: &data,
+            kind: SendKind::Plain,
+        };
+        self.send.post(id, &request, flags).unwrap();
+    }
+}
+
+fn ids(completions: &[Completion]) -> Vec<u64> {
+    completions.iter().map(|completion| completion.id).collect()
+}
+
+fn statuses(completions: &[Completion]) -> Vec<Status> {
+    completions
+        .iter()
+        .map(|completion| completion.status)
+        .collect()
+}
+
+#[test]
+fn every_signalled_send_completes_once_through_many_wraps_of_both_rings() {
+    let mut bench = bench(16);
+    for id in 0..1_000 {
+        bench.post(id, SIGNALLED);
+        assert_eq!(bench.poll(), []);
+        bench.complete_send((id % 64) as u16);
+        let found = bench.poll();
+        assert_eq!(ids(&found), [id]);
+        assert!(found[0].status.is_success() && found[0].is_send());
+        assert_eq!((found[0].byte_length, found[0].queue_pair), (8, 42));
+        assert_eq!(found[0].operation(), Operation::Send);
+        assert_eq!(bench.poll(), []);
+        assert_eq!(bench.send.used_quanta(), 0);
+    }
+    assert_eq!(bench.queue.anomalies(), Anomalies::default());
+}
+
+#[test]
+fn completion_with_stale_polarity_is_not_delivered() {
+    let mut bench = bench(4);
+    for id in 0..4 {
+        bench.post(id, SIGNALLED);
+        bench.complete_send(id as u16);
+    }
+    assert_eq!(bench.poll().len(), 4);
+    bench.post(4, SIGNALLED);
+    // The four slots still hold the first pass's completions.
+    assert_eq!(bench.poll(), []);
+    bench.complete_send(4);
+    assert_eq!(ids(&bench.poll()), [4]);
+    assert_eq!(bench.poll(), []);
+}
+
+#[test]
+fn a_signalled_completion_retires_the_silent_ones_before_it() {
+    let mut bench = bench(16);
+    for round in 0..50u64 {
+        for id in 0..7 {
+            bench.post(round * 8 + id, SILENT);
+        }
+        bench.post(round * 8 + 7, SIGNALLED);
+        bench.complete_send(((round * 8 + 7) % 64) as u16);
+        assert_eq!(ids(&bench.poll()), [round * 8 + 7]);
+        assert_eq!(bench.send.used_quanta(), 0);
+    }
+    assert_eq!(bench.queue.anomalies(), Anomalies::default());
+}
+
+#[test]
+fn a_signalled_send_that_the_device_passes_over_is_still_reported_once() {
+    let mut bench = bench(16);
+    for id in 0..6 {
+        bench.post(id, if id == 1 { SILENT } else { SIGNALLED });
+    }
+    bench.complete_send(3);
+    assert_eq!(ids(&bench.poll()), [0, 2, 3]);
+    bench.complete_send(4);
+    bench.complete_send(2);
+    bench.complete_send(5);
+    assert_eq!(ids(&bench.poll()), [4, 5]);
+    let anomalies = bench.queue.anomalies();
+    assert_eq!((anomalies.passed_over, anomalies.bad_index), (2, 1));
+}
+
+#[test]
+fn a_success_that_nobody_asked_for_is_retired_and_not_reported() {
+    let mut bench = bench(16);
+    bench.post(1, SILENT);
+    bench.post(2, SIGNALLED);
+    bench.complete_send(0);
+    bench.complete_send(1);
+    assert_eq!(ids(&bench.poll()), [2]);
+    assert_eq!(bench.queue.anomalies().unasked, 1);
+}
+
+#[test]
+fn contexts_and_indexes_that_the_device_invents_reach_no_request() {
+    let mut bench = bench(32);
+    bench.post(1, SIGNALLED);
+    bench.receive.post(2, &[]).unwrap();
+    let good = bench.success(QueueSide::Send, 0);
+    for context in [0, 3, 8 << 32 | 3, 9 << 32 | 4, 9 << 32 | 8, u64::MAX] {
+        bench.complete(CompletionElement { context, ..good });
+    }
+    for index in [1, 63, 64, 128, 0x7FFF] {
+        bench.complete_send(index);
+        let element = bench.success(QueueSide::Receive, index);
+        bench.complete(element);
+    }
+    assert_eq!(bench.poll(), []);
+    let anomalies = bench.queue.anomalies();
+    assert_eq!((anomalies.unknown_context, anomalies.bad_index), (6, 10));
+    bench.complete_send(0);
+    assert_eq!(ids(&bench.poll()), [1]);
+}
+
+#[test]
+fn padding_is_no_request_even_if_the_device_completes_it() {
+    let mut bench = bench(16);
+    bench.post(1, SIGNALLED);
+    let pieces = [Fragment::default(); 13];
+    let long = Write {
+        fragments: &pieces,
+        remote_address: 0,
+        remote_key: 0,
+        immediate: Some(1),
+    };
+    bench.send.post(2, &long, SIGNALLED).unwrap();
+    bench.complete_send(0);
+    bench.complete_send(3);
+    bench.complete_send(9);
+    bench.complete_send(8);
+    assert_eq!(ids(&bench.poll()), [1, 2]);
+    assert_eq!(bench.queue.anomalies().bad_index, 2);
+    assert_eq!(bench.send.used_quanta(), 0);
+}
+
+#[test]
+fn one_flush_completion_becomes_one_for_each_request_with_the_reason_first() {
+    for limit in [1, 2, 5, 64] {
+        let mut bench = bench(16);
+        for id in 0..10 {
+            bench.post(id, if id % 3 == 0 { SIGNALLED } else { SILENT });
+        }
+        bench.complete_send(0);
+        // The oldest that the device had not done: 0 and 1 were successes.
+        bench.fail(QueueSide::Send, 2, 3);
+        let mut found = Vec::new();
+        let mut batch = [Completion::EMPTY; 64];
+        for _ in 0..40 {
+            let count = bench.queue.poll(&mut batch[..limit]);
+            found.extend_from_slice(&batch[..count]);
+        }
+        assert_eq!(ids(&found), [0, 2, 3, 4, 5, 6, 7, 8, 9], "batch {limit}");
+        let mut wanted = vec![Status::Success, Status::RemoteAccess];
+        wanted.extend([Status::Flushed; 7]);
+        assert_eq!(statuses(&found), wanted);
+        assert!(
+            found[1..]
+                .iter()
+                .all(|completion| completion.byte_length == 0)
+        );
+        assert_eq!(bench.send.used_quanta(), 0);
+    }
+}
+
+#[test]
+fn what_is_posted_after_the_flush_completes_as_flushed_too() {
+    let mut bench = bench(16);
+    bench.post(1, SIGNALLED);
+    bench.receive.post(2, &[]).unwrap();
+    bench.fail(QueueSide::Send, 0, 8);
+    assert_eq!(statuses(&bench.poll()), [Status::RetryExceeded]);
+    bench.post(3, SILENT);
+    bench.receive.post(4, &[]).unwrap();
+    let found = bench.poll();
+    assert_eq!(
+        (ids(&found), statuses(&found)),
+        (vec![3], vec![Status::Flushed])
+    );
+    // The receive queue has not been flushed yet.
+    bench.fail(QueueSide::Receive, 0, 1);
+    let found = bench.poll();
+    assert_eq!(ids(&found), [2, 4]);
+    assert!(found.iter().all(|completion| !completion.is_send()));
+}
+
+#[test]
+fn a_flush_without_a_pending_request_is_made_in_software() {
+    let mut bench = bench(16);
+    let context = bench.state.context;
+    bench.post(1, SIGNALLED);
+    bench.post(2, SIGNALLED);
+    bench.complete_send(0);
+    // The device's own completion comes first although the order to flush is older.
+    bench
+        .queue
+        .handle()
+        .flush(context, QueueSide::Send)
+        .unwrap();
+    let found = bench.poll();
+    assert_eq!(ids(&found), [1, 2]);
+    assert_eq!(statuses(&found), [Status::Success, Status::Flushed]);
+    bench.post(3, SIGNALLED);
+    assert_eq!(statuses(&bench.poll()), [Status::Flushed]);
+}
+
+#[test]
+fn a_flush_that_names_no_outstanding_request_begins_at_the_oldest() {
+    let mut bench = bench(16);
+    bench.post(1, SIGNALLED);
+    bench.post(2, SILENT);
+    bench.fail(QueueSide::Send, 50, 2);
+    let found = bench.poll();
+    assert_eq!(ids(&found), [1, 2]);
+    assert_eq!(statuses(&found), [Status::LocalProtection, Status::Flushed]);
+    assert_eq!(bench.queue.anomalies().bad_index, 1);
+}
+
+#[test]
+fn an_error_of_unknown_kind_ends_its_own_request_and_keeps_its_codes() {
+    let mut bench = bench(16);
+    bench.post(1, SIGNALLED);
+    bench.post(2, SIGNALLED);
+    let element = bench.success(QueueSide::Send, 0);
+    bench.complete(CompletionElement {
+        error: true,
+        major: 0xA5C3,
+        minor: 7,
+        ..element
+    });
+    bench.complete_send(1);
+    let unknown = Status::Unknown {
+        major: 0xA5C3,
+        minor: 7,
+    };
+    assert_eq!(statuses(&bench.poll()), [unknown, Status::Success]);
+}
+
+#[test]
+fn receives_carry_length_immediate_and_invalidated_key() {
+    let mut bench = bench(4);
+    for id in 0..5 {
+        bench.receive.post(id, &[]).unwrap();
+    }
+    let plain = bench.success(QueueSide::Receive, 0);
+    bench.complete(CompletionElement {
+        payload_bytes: 100,
+        operation: 4,
+        ..plain
+    });
+    let invalidating = CompletionElement {
+        element_index: 1,
+        invalidated_or_source: 0xABC,
+        invalidated_or_ipv4: true,
+        solicited: true,
+        ..plain
+    };
+    bench.complete(invalidating);
+    let with_immediate = CompletionElement {
+        element_index: 2,
+        extended: true,
+        operation: 0x0B,
+        ..plain
+    };
+    bench.complete(with_immediate);
+    let found = bench.poll();
+    assert_eq!(ids(&found), [0, 1], "half a pair is nothing yet");
+    assert_eq!(
+        (found[0].byte_length, found[0].invalidated_key()),
+        (100, None)
+    );
+    assert_eq!(found[1].invalidated_key(), Some(0xABC));
+    assert!(found[1].is_solicited());
+    let extension = CompletionExtension {
+        immediate: Some(0x1122_3344),
+        ..CompletionExtension::default()
+    };
+    bench.put(|polarity| extension.encode(polarity));
+    let found = bench.poll();
+    assert_eq!(ids(&found), [2]);
+    assert_eq!(found[0].immediate(), Some(0x1122_3344));
+    assert_eq!(found[0].operation(), Operation::ReceiveWriteImmediate);
+}
+
+#[test]
+fn a_pair_that_wraps_into_the_first_slot_is_read_with_both_polarities() {
+    let mut bench = bench(4);
+    for id in 0..7 {
+        bench.receive.post(id, &[]).unwrap();
+    }
+    for index in 0..3 {
+        bench.complete(bench.success(QueueSide::Receive, index));
+    }
+    assert_eq!(bench.poll().len(), 3);
+    let pair = CompletionElement {
+        extended: true,
+        ..bench.success(QueueSide::Receive, 3)
+    };
+    bench.complete(pair);
+    assert_eq!(bench.poll(), []);
+    let extension = CompletionExtension {
+        immediate: Some(7),
+        ..Default::default()
+    };
+    bench.put(|polarity| extension.encode(polarity));
+    assert_eq!(bench.poll()[0].immediate(), Some(7));
+    assert_eq!(
+        (bench.queue.head_index(), bench.queue.polarity()),
+        (1, false)
+    );
+}
+
+#[test]
+fn receives_passed_over_by_the_device_are_reported_as_such() {
+    let mut bench = bench_at(16, CompletionContext::new(0, 1), 2);
+    for id in 10..14 {
+        bench.receive.post(id, &[]).unwrap();
+    }
+    bench.complete(bench.success(QueueSide::Receive, 8));
+    bench.complete(bench.success(QueueSide::Receive, 9));
+    let found = bench.poll();
+    assert_eq!(ids(&found), [10, 11, 12]);
+    let wanted = [Status::Unreported, Status::Unreported, Status::Success];
+    assert_eq!(statuses(&found), wanted);
+    assert_eq!(
+        bench.queue.anomalies().bad_index,
+        1,
+        "an index inside an element"
+    );
+}
+
+#[test]
+fn completions_of_a_side_that_reports_elsewhere_are_refused() {
+    let mut bench = bench(16);
+    let context = bench.state.context;
+    assert!(bench.queue.detach(context));
+    bench
+        .queue
+        .attach(Arc::clone(&bench.state), Sides::Receive)
+        .unwrap();
+    bench.post(1, SIGNALLED);
+    bench.complete_send(0);
+    assert_eq!(bench.poll(), []);
+    assert_eq!(bench.queue.anomalies().wrong_queue, 1);
+    assert!(!bench.queue.flush(context, QueueSide::Send));
+}
+
+#[test]
+fn another_core_attaches_and_detaches_through_the_handle() {
+    let mut bench = bench(16);
+    let context = bench.state.context;
+    let handle = bench.queue.handle();
+    handle.detach(context).unwrap();
+    let before = Arc::strong_count(&bench.state);
+    assert_eq!(bench.poll(), []);
+    assert_eq!(Arc::strong_count(&bench.state), before - 1);
+    bench.post(1, SIGNALLED);
+    bench.complete_send(0);
+    let state = Arc::clone(&bench.state);
+    std::thread::spawn(move || handle.attach(state, Sides::Both).unwrap())
+        .join()
+        .unwrap();
+    assert_eq!(ids(&bench.poll()), [1]);
+    let far = Arc::new(QueuePairState::new(
+        CompletionContext::new(8, 1),
+        1,
+        64,
+        8,
+        0,
+    ));
+    let error = bench.queue.handle().attach(far, Sides::Both).unwrap_err();
+    assert!(matches!(
+        error,
+        HandleError::Attach(AttachError::NoSuchSlot { .. })
+    ));
+    let taken = Arc::new(QueuePairState::new(
+        CompletionContext::new(3, 10),
+        1,
+        64,
+        8,
+        0,
+    ));
+    bench.queue.handle().attach(taken, Sides::Both).unwrap();
+    assert_eq!(bench.poll(), []);
+    assert_eq!(bench.queue.anomalies().attach_refused, 1);
+}
+
+#[test]
+fn a_full_inbox_says_so_and_loses_nothing() {
+    let mut bench = bench(16);
+    let context = bench.state.context;
+    let handle = bench.queue.handle();
+    for _ in 0..INBOX_CAPACITY {
+        handle.flush(context, QueueSide::Send).unwrap();
+    }
+    let error = handle.detach(context).unwrap_err();
+    assert_eq!(
+        error,
+        HandleError::InboxFull {
+            waiting: INBOX_CAPACITY
+        }
+    );
+    bench.poll();
+    handle.detach(context).unwrap();
+}
+
+#[test]
+fn the_shadow_head_is_what_was_read_and_wraps_with_the_ring() {
+    let mut bench = bench(4);
+    for id in 0..9u64 {
+        bench.post(id, SIGNALLED);
+        bench.complete_send(id as u16);
+        bench.poll();
+        assert_eq!(bench.shadow.load(0), (id + 1) % 4);
+    }
+}
+
+#[test]
+fn arming_asks_for_any_or_for_solicited_and_rings_the_queue_number() {
+    let mut bench = bench(4);
+    let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    let doorbell = Doorbell::mapped(&page, 64).unwrap();
+    bench.queue.arm(&doorbell, 99, false);
+    assert_eq!(bench.shadow.load(4), 114_688);
+    assert_eq!(page.words(64, 8).unwrap().load(0), 99);
+    bench.queue.arm(&doorbell, 99, true);
+    assert_eq!(bench.shadow.load(4), 163_840);
+}
+
+#[test]
+fn whatever_a_device_writes_no_request_completes_twice_and_nothing_panics() {
+    let mut noise = 0x2545_F491_4F6C_DD1Du64;
+    let mut random = move |limit: u64| {
+        noise ^= noise << 13;
+        noise ^= noise >> 7;
+        noise ^= noise << 17;
+        noise % limit
+    };
+    for seed in 0..60 {
+        let mut bench = bench(16);
+        let mut completed = std::collections::HashSet::new();
+        let mut posted = 0;
+        for _ in 0..400 {
+            let flags = if random(2) == 0 { SIGNALLED } else { SILENT };
+            posted += u64::from(bench.send.post(posted, &Nop, flags).is_ok());
+            let receive_id = 1 << 32 | posted;
+            let _ = bench.receive.post(receive_id, &[]);
+            let element = CompletionElement {
+                element_index: random(70) as u16,
+                error: random(40) == 0,
+                major: random(3) as u16,
+                minor: random(14) as u16,
+                extended: random(9) == 0,
+                context: if random(5) == 0 {
+                    random(u64::MAX)
+                } else {
+                    9 << 32 | 3
+                },
+                operation: random(64) as u8,
+                ..bench.success(
+                    if random(2) == 0 {
+                        QueueSide::Send
+                    } else {
+                        QueueSide::Receive
+                    },
+                    0,
+                )
+            };
+            bench.complete(element);
+            for completion in bench.poll() {
+                let key = (completion.is_send(), completion.id);
+                if completion.is_send() {
+                    assert!(completed.insert(key), "seed {seed}: {completion:?} twice");
+                }
+                assert!(completion.id & 0xFFFF_FFFF <= posted);
+            }
+        }
+    }
+}
+
+#[test]
+fn posting_and_polling_may_be_on_different_cores() {
+    const REQUESTS: u64 = 20_000;
+    let Bench {
+        mut send,
+        mut queue,
+        ring,
+        state,
+        ..
+    } = bench(16);
+    let context = state.context.0;
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let poster = std::thread::spawn(move || {
+        for id in 0..REQUESTS {
+            while send.post(id, &Nop, SIGNALLED).is_err() {
+                assert!(std::time::Instant::now() < deadline, "queue stays full");
+                std::thread::yield_now();
+            }
+        }
+    });
+    let mut next = 0;
+    let mut written = 0u64;
+    while next < REQUESTS {
+        assert!(std::time::Instant::now() < deadline, "stopped at {next}");
+        // The device: completes what is posted, as far as the ring has room.
+        let head = state.send.head();
+        while written < head && written < next + 16 {
+            let element =
+                CompletionElement::success(QueueSide::Send, context, 42, (written % 64) as u16);
+            let at = (written % 16) as usize * 4;
+            let quantum = element.encode((written / 16).is_multiple_of(2));
+            for (index, word) in quantum.into_iter().enumerate() {
+                ring.store_release(at + index, word);
+            }
+            written += 1;
+        }
+        let mut batch = [Completion::EMPTY; 8];
+        let count = queue.poll(&mut batch);
+        for completion in &batch[..count] {
+            assert_eq!(completion.id, next);
+            next += 1;
+        }
+        std::thread::yield_now();
+    }
+    poster.join().unwrap();
+    assert_eq!(queue.anomalies(), Anomalies::default());
+}
+
+#[test]
+fn memory_that_is_no_ring_is_refused() {
+    for slots in [0, 1, 2, 3, 5, 6, 24] {
+        let error = CompletionQueue::new(words(slots * 4), words(8), 1).unwrap_err();
+        assert_eq!(error, QueueError::WrongSize { words: slots * 4 });
+    }
+    let error = CompletionQueue::new(words(16), words(7), 1).unwrap_err();
+    assert_eq!(error, QueueError::ShadowTooSmall { words: 7 });
+}
