@@ -125,3 +125,6 @@ impl Features {
         words
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -455,3 +455,6 @@ impl FpmCommit {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -177,3 +177,6 @@ pub const PBLE_BYTES: u64 = 8;
 pub const PBLE_UNIT: u32 = 8;
 /// Entries of a leaf of a list of two levels.
 pub const PBLES_PER_LEAF: u32 = 512;
+
+#[cfg(test)]
+mod tests;
