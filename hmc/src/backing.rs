@@ -322,7 +322,9 @@ impl Backing {
     }
 
     /// The entries that take the backing of all present segments away. The books are left alone:
-    /// call [`Backing::forget`] once the device has taken them.
+    /// call [`Backing::forget`] once the device has taken them. Page descriptors of a paged segment
+    /// may still be cached: a segment that is to be used again without a reset between needs them
+    /// invalidated (register PFHMC_PDINV) first.
     pub fn clearing_entries(&self) -> impl Iterator<Item = SegmentEntry> {
         self.present().map(|(segment, kind)| {
             SegmentEntry::write(segment, SegmentData::cleared(kind == SegmentKind::Direct))

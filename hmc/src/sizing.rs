@@ -231,6 +231,9 @@ pub struct Plan {
 impl Plan {
     /// Plans for the numbers that are wanted.
     ///
+    /// Every count stays within the maximum that the device reports. Linux compares only the counts
+    /// that it starts from and commits the ones that follow unchecked; whether a card takes more of
+    /// those than it reports was not tried.
     /// Errors: [`SizingError`], which names the setting to lower and the largest value that fits.
     pub fn new(limits: &DeviceLimits, wanted: &Wanted) -> Result<Self, SizingError> {
         for setting in Setting::ALL {
