@@ -1,1 +1,7 @@
 //! The control queue pair and its completion queue: commands to the RDMA engine.
+
+mod error;
+mod queue;
+
+pub use error::ControlError;
+pub use queue::{Completed, ControlQueue, ControlQueueSettings};

@@ -1,0 +1,96 @@
+//! What can go wrong with a command to the RDMA engine.
+
+use ringside_bus::{FunctionError, MemoryError};
+use ringside_spec::rdma::commands::Opcode;
+use ringside_spec::rdma::control_completion::CommandFailure;
+
+/// A command to the RDMA engine did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// The engine answered with an error.
+    #[error("the RDMA engine refused {opcode:?}: {} (major {:#06x}, minor {:#06x}); {}",
+        meaning(*failure), failure.codes().0, failure.codes().1, remedy(*failure))]
+    Refused {
+        /// The command.
+        opcode: Opcode,
+        /// What it answered.
+        failure: CommandFailure,
+    },
+    /// No answer came.
+    #[error(
+        "the RDMA engine did not answer {opcode:?} within {waited_ms} ms; reset the device (its control queue pair is not used again)"
+    )]
+    TimedOut {
+        /// The command.
+        opcode: Opcode,
+        /// How long was waited.
+        waited_ms: u64,
+    },
+    /// An earlier command got no answer, so the answers of later ones could not be told apart.
+    #[error(
+        "{opcode:?} was not sent: an earlier command was never answered; reset the device and bring it up again"
+    )]
+    Stuck {
+        /// The command.
+        opcode: Opcode,
+    },
+    /// The engine answered something else than was asked.
+    #[error("the RDMA engine answered {opcode:?} with {what}; reset the device")]
+    Garbled {
+        /// The command.
+        opcode: Opcode,
+        /// What was wrong with the answer.
+        what: String,
+    },
+    /// The control queue pair could not be created.
+    #[error(
+        "the control queue pair was not created: status {status:#010x}, error major {major:#06x}, minor {minor:#06x}; reset the device, and check that its firmware supports RDMA"
+    )]
+    NotCreated {
+        /// PFPE_CCQPSTATUS.
+        status: u32,
+        /// Of PFPE_CQPERRCODES.
+        major: u16,
+        /// Of PFPE_CQPERRCODES.
+        minor: u16,
+    },
+    /// The size wanted is none that the engine has.
+    #[error(
+        "a control queue of {entries} entries does not exist; choose a power of two from 4 to 2048"
+    )]
+    WrongSize {
+        /// What was wanted.
+        entries: u32,
+    },
+    /// The device cannot be reached.
+    #[error(transparent)]
+    Function(#[from] FunctionError),
+    /// There is no DMA memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+fn meaning(failure: CommandFailure) -> &'static str {
+    match failure {
+        CommandFailure::ObjectCache { .. } => "its object cache failed",
+        CommandFailure::ContextCache { .. } => "its context cache failed",
+        CommandFailure::InvalidState => "the object is not in a state that allows it",
+        CommandFailure::FlushNothingPending => "nothing was pending",
+        CommandFailure::BadClose => "the queue pair was closed badly",
+        CommandFailure::ConnectionClosed => "the connection is closed already",
+        CommandFailure::ResetNotSent => "the reset was not sent",
+        CommandFailure::Fatal => "the engine is broken",
+        CommandFailure::Other { .. } => "for a reason without a published name",
+    }
+}
+
+fn remedy(failure: CommandFailure) -> &'static str {
+    match failure {
+        CommandFailure::ObjectCache { .. } | CommandFailure::ContextCache { .. } => {
+            "host memory cache backing is missing or wrong: reset the device and report this"
+        }
+        CommandFailure::Fatal => "reset the device",
+        CommandFailure::Other { .. } => "report these codes with a trace of the bring-up",
+        _ => "destroy the object and create it again",
+    }
+}
