@@ -59,13 +59,13 @@ impl FromStr for DeviceAddress {
 fn parse_pci(text: &str) -> Option<DeviceAddress> {
     let (front, function) = text.rsplit_once('.')?;
     let mut parts = front.rsplit(':');
-    let device = u8::from_str_radix(parts.next()?, 16).ok()?;
-    let bus = u8::from_str_radix(parts.next()?, 16).ok()?;
+    let device = u8::try_from(hexadecimal(parts.next()?, 2)?).ok()?;
+    let bus = u8::try_from(hexadecimal(parts.next()?, 2)?).ok()?;
     let domain = match parts.next() {
-        Some(domain) => u16::from_str_radix(domain, 16).ok()?,
+        Some(domain) => hexadecimal(domain, 4)?,
         None => 0,
     };
-    let function = function.parse::<u8>().ok()?;
+    let function = u8::try_from(hexadecimal(function, 1)?).ok()?;
     let sound = parts.next().is_none() && device < 32 && function < 8;
     sound.then_some(DeviceAddress::Pci {
         domain,
@@ -73,6 +73,12 @@ fn parse_pci(text: &str) -> Option<DeviceAddress> {
         device,
         function,
     })
+}
+
+/// One to `digits` hexadecimal digits and nothing else (`from_str_radix` would take a sign).
+fn hexadecimal(text: &str, digits: usize) -> Option<u16> {
+    let sound = text.len() <= digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    sound.then(|| u16::from_str_radix(text, 16).ok())?
 }
 
 impl fmt::Display for DeviceAddress {
