@@ -1,8 +1,8 @@
 //! A device in service.
 
+use crate::Registers;
 use crate::bring_up::{self, BringUpError, BringUpOptions, Context, Facts, Undo, UndoFailure};
 use crate::trace::Trace;
-use crate::Registers;
 use ringside_bus::{DmaPool, Function};
 use ringside_config::Config;
 use std::sync::Arc;

@@ -107,7 +107,10 @@ impl fmt::Display for Exchange {
                     RegisterAccess::Read => write!(f, "read {name}: {value:#x}"),
                     RegisterAccess::Write => write!(f, "wrote {name}: {value:#x}"),
                     RegisterAccess::Poll => {
-                        write!(f, "polled {name}: {value:#x} after {reads} reads, {took:.1?}")
+                        write!(
+                            f,
+                            "polled {name}: {value:#x} after {reads} reads, {took:.1?}"
+                        )
                     }
                 }
             }
@@ -115,7 +118,10 @@ impl fmt::Display for Exchange {
                 offset,
                 before,
                 after,
-            } => write!(f, "configuration space {offset:#05x}: {before:#x} -> {after:#x}"),
+            } => write!(
+                f,
+                "configuration space {offset:#05x}: {before:#x} -> {after:#x}"
+            ),
             Self::Command {
                 opcode,
                 name,
@@ -129,7 +135,10 @@ impl fmt::Display for Exchange {
                     CommandQueue::Admin => "admin",
                     CommandQueue::Control => "control",
                 };
-                write!(f, "{queue} {opcode:#06x} {name}: asked {asked}; answered {answered}; ")?;
+                write!(
+                    f,
+                    "{queue} {opcode:#06x} {name}: asked {asked}; answered {answered}; "
+                )?;
                 if *attempts > 1 {
                     write!(f, "{attempts} attempts, ")?;
                 }

@@ -1,5 +1,14 @@
 //! The admin queue: commands to the firmware of the physical function, and its events.
+//!
+//! [`AdminQueue`] owns the two rings and the rules of their use; [`commands`] are the typed
+//! commands on top, each checking what was answered.
 
-/// The two rings of the admin queue and the rules of their use.
-#[derive(Debug)]
-pub struct AdminQueue {}
+pub mod commands;
+mod error;
+mod queue;
+mod ring;
+
+pub use error::AdminError;
+pub(crate) use queue::pause;
+pub use queue::{AdminEvent, AdminQueue, Answer, Data};
+pub use ring::RING_ENTRIES;

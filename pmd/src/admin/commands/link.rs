@@ -1,0 +1,109 @@
+//! PHY, MAC and link.
+
+use super::read_at;
+use crate::admin::{AdminError, AdminQueue, Data};
+use ringside_spec::lan::admin::Opcode;
+use ringside_spec::lan::admin::link::{
+    GetLinkStatus, GetPhyCapabilities, LINK_STATUS_BYTES, LinkEvents, LinkInfo, LinkStatus,
+    PhyCapabilities, PhyConfig, PhyReport, SetEventMask, SetMacConfig, SetPhyConfig, speed,
+};
+use serde::Serialize;
+use zerocopy::IntoBytes;
+
+/// The state of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+pub struct LinkState {
+    /// Frames go and come.
+    pub up: bool,
+    /// A module or cable is there.
+    pub media: bool,
+    /// Megabits a second; `None` while down or unknown.
+    pub megabits_per_second: Option<u32>,
+    /// Largest frame that the MAC takes, bytes.
+    pub frame_bytes_max: u16,
+}
+
+impl LinkState {
+    /// Reads the body of an answer or of an event.
+    pub(crate) fn decode(data: &[u8]) -> Result<Self, AdminError> {
+        let opcode = Opcode::GetLinkStatus;
+        if data.len() < LINK_STATUS_BYTES {
+            let reason = format!("{} bytes, and {LINK_STATUS_BYTES} are needed", data.len());
+            return Err(AdminError::malformed(opcode, reason));
+        }
+        // The E810 gives the first part only; the rest stays zero.
+        let mut bytes = [0; LinkStatus::SIZE];
+        for (to, from) in bytes.iter_mut().zip(data) {
+            *to = *from;
+        }
+        let status: LinkStatus = read_at(opcode, &bytes, 0)?;
+        let info = LinkInfo(status.link_info);
+        Ok(Self {
+            up: info.up(),
+            media: info.media(),
+            megabits_per_second: info
+                .up()
+                .then(|| speed::megabits(status.speed.get()))
+                .flatten(),
+            frame_bytes_max: status.frame_bytes_max.get(),
+        })
+    }
+}
+
+impl AdminQueue {
+    /// What the PHY can do or does (0x0600); `mode` is one of `link::report_mode`.
+    pub fn phy_capabilities(&self, mode: u16) -> Result<PhyCapabilities, AdminError> {
+        let opcode = Opcode::GetPhyCapabilities;
+        let parameters = GetPhyCapabilities {
+            report: PhyReport::ZERO.with_mode(mode).0.into(),
+            ..GetPhyCapabilities::zeroed()
+        };
+        let data = Data::Receive(PhyCapabilities::SIZE);
+        let answer = self.execute(opcode, &parameters, data)?;
+        read_at(opcode, &answer.data, 0)
+    }
+
+    /// What the PHY shall do (0x0601).
+    pub fn set_phy_config(&self, port: u8, config: &PhyConfig) -> Result<(), AdminError> {
+        let parameters = SetPhyConfig {
+            port,
+            ..SetPhyConfig::zeroed()
+        };
+        let data = Data::Send(config.as_bytes());
+        self.execute(Opcode::SetPhyConfig, &parameters, data)?;
+        Ok(())
+    }
+
+    /// Largest frame of the MAC (0x0603), bytes.
+    pub fn set_mac_config(&self, frame_bytes_max: u16) -> Result<(), AdminError> {
+        let parameters = SetMacConfig {
+            frame_bytes_max: frame_bytes_max.into(),
+            ..SetMacConfig::zeroed()
+        };
+        self.execute(Opcode::SetMacConfig, &parameters, Data::None)?;
+        Ok(())
+    }
+
+    /// State of the link (0x0607); `events` is one of `link::link_events`.
+    pub fn link_status(&self, port: u8, events: u16) -> Result<LinkState, AdminError> {
+        let parameters = GetLinkStatus {
+            port,
+            flags: events.into(),
+            ..GetLinkStatus::zeroed()
+        };
+        let data = Data::Receive(LINK_STATUS_BYTES);
+        let answer = self.execute(Opcode::GetLinkStatus, &parameters, data)?;
+        LinkState::decode(&answer.data)
+    }
+
+    /// Which link events are masked (0x0613).
+    pub fn set_link_event_mask(&self, port: u8, masked: LinkEvents) -> Result<(), AdminError> {
+        let parameters = SetEventMask {
+            port,
+            mask: masked.0.into(),
+            ..SetEventMask::zeroed()
+        };
+        self.execute(Opcode::SetEventMask, &parameters, Data::None)?;
+        Ok(())
+    }
+}

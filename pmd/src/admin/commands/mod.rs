@@ -1,0 +1,84 @@
+//! Typed commands, each checking what was answered.
+
+mod capabilities;
+mod generic;
+mod link;
+mod package;
+mod scheduler;
+mod switch;
+mod vsi;
+
+pub use capabilities::{Capabilities, QueueRange};
+pub use generic::{FirmwareVersion, GlobalLock};
+pub use link::LinkState;
+pub use package::InstalledPackage;
+pub use scheduler::SchedulerLimits;
+pub use switch::SwitchPort;
+
+use super::AdminError;
+use ringside_spec::lan::admin::Opcode;
+use zerocopy::FromBytes;
+
+/// True for commands that are sent again when the firmware answers "busy".
+/// Source: ice `ice_common.c`, `ice_should_retry_sq_send_cmd`.
+pub(super) fn retried_when_busy(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::GetLinkTopology
+            | Opcode::LldpStop
+            | Opcode::LldpStart
+            | Opcode::LldpFilterControl
+            | Opcode::ModuleEeprom
+    )
+}
+
+/// Reads a structure at `offset` of an answer's data.
+fn read_at<T: FromBytes>(opcode: Opcode, data: &[u8], offset: usize) -> Result<T, AdminError> {
+    data.get(offset..)
+        .and_then(|rest| T::read_from_prefix(rest).ok())
+        .map(|(value, _)| value)
+        .ok_or_else(|| {
+            let reason = format!(
+                "{} bytes of data end within the {} bytes at {offset}",
+                data.len(),
+                size_of::<T>()
+            );
+            AdminError::malformed(opcode, reason)
+        })
+}
+
+/// Reads `count` structures that begin at `offset`; more than `limit` make no sense.
+fn read_list<T: FromBytes>(
+    opcode: Opcode,
+    data: &[u8],
+    offset: usize,
+    count: usize,
+    limit: usize,
+) -> Result<Vec<T>, AdminError> {
+    if count > limit {
+        let reason = format!("it counts {count} elements, and at most {limit} can be");
+        return Err(AdminError::malformed(opcode, reason));
+    }
+    (0..count)
+        .map(|index| read_at(opcode, data, offset + index * size_of::<T>()))
+        .collect()
+}
+
+/// Checks that the firmware did as many elements as were asked.
+fn check_count(opcode: Opcode, asked: u16, answered: u16) -> Result<(), AdminError> {
+    if asked == answered {
+        return Ok(());
+    }
+    let reason = format!("{asked} elements were asked and {answered} were done");
+    Err(AdminError::malformed(opcode, reason))
+}
+
+/// Text of a name padded with zeros.
+fn name(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|byte| *byte == 0);
+    let used = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or(bytes);
+    String::from_utf8_lossy(used).into_owned()
+}
+
+#[cfg(test)]
+mod tests;
