@@ -40,7 +40,7 @@ pub const BAR_CONTROL: u64 = 0x09_DE74;
 pub const AEQ_CAUSE_CONTROL: u64 = 0x16_CB00;
 /// PFHMC_PDINV: drop a cached page descriptor, see [`PageDescriptorInvalidate`].
 pub const PAGE_DESCRIPTOR_INVALIDATE: u64 = 0x52_0300;
-/// PFPE_MRTEIDXMASK: number of index bits of a steering tag, bits [4:0].
+/// PFPE_MRTEIDXMASK: number of index bits of a steering tag, bits `[4:0]`.
 pub const STAG_INDEX_BITS: u64 = 0x50_A300;
 /// PFHMC_SDCMD: register form of the segment command, see [`crate::rdma::segments::SegmentCommand`].
 pub const SEGMENT_COMMAND: u64 = 0x52_0000;
@@ -50,7 +50,7 @@ pub const SEGMENT_DATA_LOW: u64 = 0x52_0100;
 pub const SEGMENT_DATA_HIGH: u64 = 0x52_0200;
 /// PFHMC_ERRORINFO: host memory cache error, see [`HmcErrorInfo`].
 pub const HMC_ERROR_INFO: u64 = 0x52_0400;
-/// PFHMC_ERRORDATA: data of that error, bits [29:0].
+/// PFHMC_ERRORDATA: data of that error, bits `[29:0]`.
 pub const HMC_ERROR_DATA: u64 = 0x52_0500;
 /// GLNVM_ULD: which units have loaded after reset, see [`UnitsLoaded`].
 pub const UNITS_LOADED: u64 = 0x0B_6008;

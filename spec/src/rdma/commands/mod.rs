@@ -1,6 +1,6 @@
 //! Commands of the control queue pair (CQP): work queue entries of 64 bytes.
 //!
-//! Word 3 is the header in every command: opcode in bits [37:32], valid (ring polarity) in bit 63.
+//! Word 3 is the header in every command: opcode in bits `[37:32]`, valid (ring polarity) in bit 63.
 //! Each command is a plain structure; [`Command`] holds any of them.
 //! Source: irdma `defs.h`, IRDMA_CQPSQ_*, IRDMA_CQP_OP_*; encoders in irdma `ctrl.c`, `uda.c`,
 //! `ws.c`.
@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::layout::{FieldLayout, codes};
 
 codes! {
-    /// Operation of a command, word 3 bits [37:32].
+    /// Operation of a command, word 3 bits `[37:32]`.
     /// Source: irdma `type.h`/`defs.h`, IRDMA_CQP_OP_*.
     pub enum Opcode: u8 {
         /// Create a queue pair.
