@@ -59,6 +59,25 @@ impl State {
     }
 }
 
+/// Memory that a device may still write to: it stays mapped until the process ends.
+static KEPT: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
+
+fn keep_forever(memory: Memory) {
+    KEPT.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push(memory);
+}
+
+/// Bytes that this process keeps because some device may still write to them.
+#[must_use]
+pub fn kept_forever_bytes() -> usize {
+    KEPT.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+        .map(Memory::length)
+        .sum()
+}
+
 /// DMA memory of one function.
 pub struct DmaPool {
     function: Arc<dyn Function>,
@@ -148,6 +167,7 @@ impl DmaPool {
             offset,
             length,
             iova,
+            leaked: false,
         })
     }
 
@@ -255,7 +275,7 @@ impl DmaPool {
             if let Err(error) = self.function.unmap_dma(block.iova, bytes as u64) {
                 tracing::error!(%error, iova = %block.iova, bytes, "unmapping failed: memory leaked");
                 state.leaked_bytes += bytes;
-                std::mem::forget(block);
+                keep_forever(block.memory);
                 result = Err(error);
             }
         }
@@ -300,8 +320,9 @@ impl Drop for DmaPool {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for block in state.blocks.drain(..).flatten() {
-            tracing::warn!(iova = %block.iova, bytes = block.memory.length(), "DMA pool dropped unclosed: memory leaked");
-            std::mem::forget(block);
+            let bytes = block.memory.length();
+            tracing::warn!(iova = %block.iova, bytes, "DMA pool dropped unclosed: memory leaked");
+            keep_forever(block.memory);
         }
     }
 }
@@ -322,6 +343,7 @@ pub struct DmaBuffer {
     offset: usize,
     length: usize,
     iova: Iova,
+    leaked: bool,
 }
 
 impl DmaBuffer {
@@ -388,14 +410,17 @@ impl DmaBuffer {
     /// Gives the piece up for good, because the device may still write to it. Counted in
     /// [`PoolUsage::leaked_bytes`]; its block still goes back in [`DmaPool::close`], once the
     /// device has been silenced.
-    pub fn leak(self) {
+    pub fn leak(mut self) {
         self.pool.state().leaked_bytes += self.length;
-        std::mem::forget(self);
+        self.leaked = true;
     }
 }
 
 impl Drop for DmaBuffer {
     fn drop(&mut self) {
+        if self.leaked {
+            return;
+        }
         self.pool.give_back(self.block, self.offset, self.length);
     }
 }

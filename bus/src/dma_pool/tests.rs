@@ -173,6 +173,7 @@ fn a_block_that_cannot_be_unmapped_is_leaked_and_reported() {
     iommu.refuse_unmap.store(true, Ordering::Relaxed);
     assert!(pool.close().is_err());
     assert_eq!(pool.usage().leaked_bytes, 2 << 20);
+    assert!(kept_forever_bytes() >= 2 << 20);
     assert_eq!(iommu.space.lock().unwrap().mappings().count(), 1);
 }
 
@@ -203,5 +204,17 @@ fn impossible_requests_are_refused() {
             "{length} {alignment}"
         );
     }
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_leaked_buffer_is_never_handed_out_again() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    let buffer = pool.allocate(4096, 64).unwrap();
+    let iova = buffer.iova();
+    buffer.leak();
+    assert_ne!(pool.allocate(4096, 64).unwrap().iova(), iova);
+    assert_eq!(pool.usage().leaked_bytes, 4096);
     pool.close().unwrap();
 }
