@@ -115,9 +115,9 @@ parameters! {
         count "port_options_count": u8,
         /// answer: innermost PHY
         innermost_phy "innermost_phy_index": u8,
-        /// answer: active option in [3:0], valid in bit 7
+        /// answer: active option in `[3:0]`, valid in bit 7
         active "port_options": u8,
-        /// answer: pending option in [3:0], valid in bit 7
+        /// answer: pending option in `[3:0]`, valid in bit 7
         pending "pending_port_option_status": u8,
         /// zero
         reserved "rsvd": [u8; 2],
@@ -152,7 +152,7 @@ wire! {
         port "lport_num": u8,
         /// bit 0: the port counts
         port_valid "lport_num_valid": u8,
-        /// type in [3:0], context in [7:4]
+        /// type in `[3:0]`, context in `[7:4]`
         kind "node_type_ctx": u8,
         /// index among those of its type
         index "index": u8,

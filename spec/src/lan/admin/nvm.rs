@@ -8,7 +8,7 @@ parameters! {
     pub struct NvmCommand "ice_aqc_nvm" {
         /// low half of the offset in bytes
         offset_low "offset_low": U16,
-        /// bits [23:16] of the offset
+        /// bits `[23:16]` of the offset
         offset_high "offset_high": u8,
         /// see [`NvmFlags`]
         flags "cmd_flags": u8,
@@ -55,11 +55,11 @@ pub const CHECKSUM_CORRECT: u16 = 0xBABA;
 
 /// Word offsets in the shadow RAM. Source: ice `ice_type.h`, `ICE_SR_*`.
 pub mod shadow_ram {
-    /// control word: bits [7:6] = 1 valid, bit 3 ROM, bit 4 netlist, bit 5 firmware in bank 1
+    /// control word: bits `[7:6]` = 1 valid, bit 3 ROM, bit 4 netlist, bit 5 firmware in bank 1
     pub const CONTROL: u16 = 0x00;
     /// pointer to the board's part number
     pub const PART_NUMBER: u16 = 0x16;
-    /// version of the image: major in [15:12], minor in [7:0]
+    /// version of the image: major in `[15:12]`, minor in `[7:0]`
     pub const VERSION: u16 = 0x18;
     /// wake-up configuration
     pub const WAKE_UP: u16 = 0x19;

@@ -32,7 +32,7 @@ pub const RECEIVE_QUEUE_CONTEXT: RegisterGrid = RegisterGrid::new(
     (0x2000, RECEIVE_CONTEXT_DWORDS),
     (4, RECEIVE_QUEUE_COUNT),
 );
-/// Tail of a receive queue, bits [12:0]; hardware ignores the low three.
+/// Tail of a receive queue, bits `[12:0]`; hardware ignores the low three.
 pub const RECEIVE_QUEUE_TAIL: RegisterArray =
     RegisterArray::new("QRX_TAIL", 0x29_0000, 4, RECEIVE_QUEUE_COUNT);
 /// Throttling of a receive queue; bit 0: no expiry.

@@ -38,7 +38,7 @@ registers! {
     CLOCK_SOURCE "GLGEN_CLKSTAT_SRC" = 0x0B_826C;
     /// Bit 1: cache lines of 128 bytes instead of 64.
     PCI_CONFIGURATION_2 "GLPCI_CNF2" = 0x0B_E004;
-    /// Bits [1:0]: topology of dual-complex parts.
+    /// Bits `[1:0]`: topology of dual-complex parts.
     MAC_LINK_TOPOLOGY "GLGEN_MAC_LINK_TOPO" = 0x0B_81DC;
     /// Switch mode of dual-complex parts.
     SWITCH_MODE_CONFIGURATION "GLGEN_SWITCH_MODE_CONFIG" = 0x0B_81E0;
@@ -70,7 +70,7 @@ registers! {
     FUNCTION_MALICIOUS_TRANSMIT_DATA "PF_MDET_TX_TDPU" = 0x04_0800;
     /// The function's own event, receive side: bit 0.
     FUNCTION_MALICIOUS_RECEIVE "PF_MDET_RX" = 0x29_4280;
-    /// Priority flow control: allowance for the link's delay in bits [31:16].
+    /// Priority flow control: allowance for the link's delay in bits `[31:16]`.
     DCB_CONTROL "PRTDCB_GENC" = 0x08_3000;
     /// State of the DCB exchange; see [`DcbStatus`].
     DCB_STATUS "PRTDCB_GENS" = 0x08_3020;
