@@ -1,6 +1,7 @@
 //! Why a bring-up failed, and what became of the device.
 
 use super::Undo;
+use crate::admin::AdminError;
 use crate::rdma::RdmaStageError;
 use crate::trace::Trace;
 use ringside_bus::config_space::ConfigSpaceError;
@@ -18,6 +19,9 @@ pub enum StageError {
     /// There is no memory for the device.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The firmware did not do what it was asked.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     /// An RDMA stage failed.
     #[error(transparent)]
     Rdma(#[from] RdmaStageError),

@@ -11,7 +11,7 @@ mod undo;
 
 pub use context::{Context, UndoToken};
 pub use error::{BringUpError, StageError, UndoFailure};
-pub use facts::Facts;
+pub use facts::{Bus, Facts, Identity, SchedulerTree};
 pub use undo::{Undo, Unwound};
 
 use crate::trace::{StageOutcome, StageReport, Trace};

@@ -1,1 +1,5 @@
-//! The LAN half: virtual station interface, switch rules, scheduler, link.
+//! The LAN half: reset, virtual station interface, link.
+
+pub mod link;
+pub mod reset;
+pub mod vsi;

@@ -1,12 +1,54 @@
 //! The stages, one file each, in the order of [`all`].
 
+mod admin_queue;
+mod capabilities;
+mod claim;
+mod clear_function_config;
+mod clear_pxe;
 mod config_space;
+mod ddp_package;
+mod driver_version;
+mod firmware_ready;
+mod function_reset;
+mod link;
+mod mac_address;
+mod mac_config;
+mod mac_filters;
+mod port_parameters;
+mod protocol_engine;
+mod queue_group;
 pub mod rdma_state;
+mod scheduler;
+mod switch_config;
+mod vsi;
+mod vsi_rdma_filter;
 
 use super::Stage;
 
 /// The stages of the LAN half, in order.
-const LAN: &[Stage] = &[config_space::STAGE];
+const LAN: &[Stage] = &[
+    claim::STAGE,
+    config_space::STAGE,
+    function_reset::STAGE,
+    firmware_ready::STAGE,
+    admin_queue::STAGE,
+    clear_function_config::STAGE,
+    driver_version::STAGE,
+    capabilities::STAGE,
+    clear_pxe::STAGE,
+    mac_address::STAGE,
+    switch_config::STAGE,
+    scheduler::STAGE,
+    mac_config::STAGE,
+    ddp_package::STAGE,
+    protocol_engine::STAGE,
+    port_parameters::STAGE,
+    vsi::STAGE,
+    mac_filters::STAGE,
+    link::STAGE,
+    vsi_rdma_filter::STAGE,
+    queue_group::STAGE,
+];
 
 /// Every stage, in order.
 pub(super) fn all() -> impl Iterator<Item = &'static Stage> + Clone {

@@ -1,0 +1,40 @@
+//! `capabilities`: what device and function can do.
+
+use crate::bring_up::{Context, Needs, Stage, StageError};
+
+pub(super) const STAGE: Stage = Stage {
+    name: "capabilities",
+    needs: Needs::Device,
+    run,
+};
+
+/// With more functions than these the firmware gives none of them RDMA.
+const RDMA_FUNCTIONS_MAX: u32 = 4;
+
+fn run(context: &mut Context) -> Result<(), StageError> {
+    let found = context.admin()?.capabilities()?;
+    let lacking = [
+        (found.vsis == 0, "VSIs"),
+        (found.receive_queues.count == 0, "receive queues"),
+        (found.transmit_queues.count == 0, "transmit queues"),
+    ];
+    if let Some((_, what)) = lacking.iter().find(|(lacks, _)| *lacks) {
+        return Err(StageError::Unusable {
+            what: format!("the function has no {what}"),
+            remedy: "the device is partitioned so that this function cannot be driven; use another"
+                .to_owned(),
+        });
+    }
+    if !found.rdma {
+        context.facts.rdma_unavailable = Some(
+            "the function has no RDMA capability; enable RDMA in the device's setup".to_owned(),
+        );
+    } else if found.functions > RDMA_FUNCTIONS_MAX {
+        context.facts.rdma_unavailable = Some(format!(
+            "the device has {} functions, and RDMA works with at most {RDMA_FUNCTIONS_MAX}",
+            found.functions
+        ));
+    }
+    context.facts.capabilities = Some(found);
+    Ok(())
+}

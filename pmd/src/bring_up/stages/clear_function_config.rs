@@ -1,0 +1,15 @@
+//! `clear-pf-config`: what a driver before us left behind is gone.
+
+use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+
+pub(super) const STAGE: Stage = Stage {
+    name: "clear-pf-config",
+    needs: Needs::Device,
+    run,
+};
+
+fn run(context: &mut Context) -> Result<(), StageError> {
+    // Everything that later stages configure in the firmware is covered by this one as well.
+    let _ = context.record(Undo::ClearFunctionConfig);
+    Ok(context.admin()?.clear_function_config()?)
+}

@@ -1,0 +1,98 @@
+//! `link`: the PHY configured as wanted, link events on, the link up if it comes up in time.
+
+use crate::admin::AdminError;
+use crate::admin::commands::LinkState;
+use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::lan::link::{as_configured, wanted_config, wanted_events};
+use ringside_config::LinkSpeed;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::link::{link_events, report_mode};
+use std::time::Duration;
+
+pub(super) const STAGE: Stage = Stage {
+    name: "link",
+    needs: Needs::Device,
+    run,
+};
+
+/// Between two questions for the state.
+const STEP: Duration = Duration::from_millis(10);
+
+fn run(context: &mut Context) -> Result<(), StageError> {
+    let admin = context.admin()?;
+    let port = context.facts.switch()?.port;
+    let _ = context.record(Undo::MaskLinkEvents { port });
+    admin.set_link_event_mask(port, wanted_events())?;
+    let _ = context.record(Undo::DisableLinkEvents { port });
+    let first = admin.link_status(port, link_events::ENABLE)?;
+    if first.media {
+        configure_phy(context, port)?;
+    }
+    let state = wait_for_link(context, port, first)?;
+    context.facts.link = Some(state);
+    warn_about(context, state);
+    Ok(())
+}
+
+/// Asks for the wanted types, unless that is what is active.
+fn configure_phy(context: &mut Context, port: u8) -> Result<(), StageError> {
+    let admin = context.admin()?;
+    let possible = admin.phy_capabilities(report_mode::TOPOLOGY_WITH_MEDIA)?;
+    let active = admin.phy_capabilities(report_mode::ACTIVE)?;
+    let speed = context.config().link.speed;
+    let Some(wanted) = wanted_config(&possible, &active, speed) else {
+        return Err(StageError::Unusable {
+            what: format!(
+                "the link speed {} is none that port and module can do",
+                speed_text(speed)
+            ),
+            remedy: "set link.speed to \"auto\", or use another module or cable".to_owned(),
+        });
+    };
+    let found = as_configured(&active);
+    if found == wanted {
+        return Ok(());
+    }
+    let undo = context.record(Undo::RestorePhyConfig { port, found });
+    match admin.set_phy_config(port, &wanted) {
+        Err(AdminError::Refused {
+            code: ReturnCode::WrongMode,
+            ..
+        }) => {
+            context.discharge(undo);
+            context.warn("the device does not let the PHY be configured; it stays as it is");
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+fn wait_for_link(context: &Context, port: u8, first: LinkState) -> Result<LinkState, StageError> {
+    let admin = context.admin()?;
+    let limit = Duration::from_millis(context.config().link.wait_ms);
+    let mut state = first;
+    context.wait(limit, STEP, || {
+        state = admin.link_status(port, link_events::KEEP)?;
+        // Without a module there is nothing to wait for.
+        Ok((state.up || !state.media).then_some(()))
+    })?;
+    Ok(state)
+}
+
+fn warn_about(context: &mut Context, state: LinkState) {
+    let limit = context.config().link.wait_ms;
+    if !state.media {
+        context.warn("no module or cable is in the port: the link is down");
+    } else if !state.up {
+        context.warn(format!(
+            "the link did not come up within {limit} ms: check cable and partner, or raise link.wait_ms"
+        ));
+    }
+}
+
+fn speed_text(speed: LinkSpeed) -> String {
+    match speed.megabits_per_second() {
+        Some(megabits) => format!("{}G", megabits / 1000),
+        None => "auto".to_owned(),
+    }
+}

@@ -1,0 +1,23 @@
+//! `mac-filters`: frames to our own address and to everybody are delivered.
+
+use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+
+pub(super) const STAGE: Stage = Stage {
+    name: "mac-filters",
+    needs: Needs::Device,
+    run,
+};
+
+const BROADCAST: [u8; 6] = [0xFF; 6];
+
+fn run(context: &mut Context) -> Result<(), StageError> {
+    let admin = context.admin()?;
+    let vsi = context.facts.vsi()?;
+    for mac in [context.facts.mac()?, BROADCAST] {
+        let undo = |rule| Undo::RemoveMacRule { vsi, mac, rule };
+        let token = context.record(undo(None));
+        let rule = admin.add_mac_rule(vsi, mac)?;
+        context.amend(token, undo(Some(rule)));
+    }
+    Ok(())
+}

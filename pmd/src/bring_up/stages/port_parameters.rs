@@ -1,0 +1,13 @@
+//! `port-params`: the port in its plain mode.
+
+use crate::bring_up::{Context, Needs, Stage, StageError};
+
+pub(super) const STAGE: Stage = Stage {
+    name: "port-params",
+    needs: Needs::Device,
+    run,
+};
+
+fn run(context: &mut Context) -> Result<(), StageError> {
+    Ok(context.admin()?.set_port_parameters()?)
+}

@@ -1,0 +1,25 @@
+//! `vsi`: the function's virtual station interface.
+
+use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::lan::vsi::default_properties;
+
+pub(super) const STAGE: Stage = Stage {
+    name: "vsi",
+    needs: Needs::Device,
+    run,
+};
+
+fn run(context: &mut Context) -> Result<(), StageError> {
+    let admin = context.admin()?;
+    let properties = default_properties(context.facts.switch()?.switch_id);
+    let undo = context.record(Undo::FreeVsi { number: None });
+    let number = admin.add_vsi(&properties)?;
+    context.amend(
+        undo,
+        Undo::FreeVsi {
+            number: Some(number),
+        },
+    );
+    context.facts.vsi = Some(number);
+    Ok(())
+}

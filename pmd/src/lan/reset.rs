@@ -1,0 +1,56 @@
+//! Reset of the physical function.
+
+use crate::Registers;
+use crate::bring_up::StageError;
+use ringside_spec::lan::registers::reset::{
+    FUNCTION_CONTROL, FunctionControl, RESET_CONTROL, RESET_STATUS, ResetControl, ResetStatus,
+};
+use std::time::Duration;
+
+/// Between two looks at a register.
+pub(crate) const STEP: Duration = Duration::from_millis(1);
+
+/// Triggers a reset of the function and waits until the device says that it is done.
+pub(crate) fn trigger_and_wait(registers: &Registers, limit: Duration) -> Result<(), StageError> {
+    let control = FunctionControl(registers.read(FUNCTION_CONTROL)?);
+    registers.write(FUNCTION_CONTROL, control.with_software_reset(true).0)?;
+    let polled = registers.poll(FUNCTION_CONTROL, limit, STEP, |value| {
+        !FunctionControl(value).software_reset()
+    })?;
+    if polled.ready {
+        return Ok(());
+    }
+    Err(StageError::NotReady {
+        what: "the reset of the function (PFGEN_CTRL) does not end",
+        offset: FUNCTION_CONTROL,
+        value: polled.value,
+        waited_ms: milliseconds(limit),
+        remedy: "another function may hold the device; raise device.reset_deadline_ms, or power-cycle the card",
+    })
+}
+
+/// Waits until no reset of the whole device is in progress; true if there was one.
+pub(crate) fn wait_for_device(registers: &Registers) -> Result<bool, StageError> {
+    let operational = |value| ResetStatus(value).device_state() == 0;
+    if operational(registers.read(RESET_STATUS)?) {
+        return Ok(false);
+    }
+    let delay = ResetControl(registers.read(RESET_CONTROL)?).delay_100ms();
+    let limit = Duration::from_millis(100) * (delay + 10);
+    let polled = registers.poll(RESET_STATUS, limit, STEP, operational)?;
+    if polled.ready {
+        return Ok(true);
+    }
+    Err(StageError::NotReady {
+        what: "a reset of the whole device (GLGEN_RSTAT) does not end",
+        offset: RESET_STATUS,
+        value: polled.value,
+        waited_ms: milliseconds(limit),
+        remedy: "power-cycle the card",
+    })
+}
+
+/// Whole milliseconds.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,71 @@
+//! Properties of the function's virtual station interface (VSI).
+
+use ringside_spec::lan::admin::vsi::{
+    InnerVlanFlags, PriorityTable, QUEUES_CONTIGUOUS, QueueOptionRss, RDMA_FILTERS_ENABLED,
+    SwitchFlags, SwitchFlags2, VsiProperties, VsiSections, rss, vlan_receive, vlan_transmit,
+};
+
+/// The default VSI of the function: one queue, sends to the wire, keeps VLAN tags where they are,
+/// maps each priority to itself. Source: ice `ice_lib.c`, `ice_set_dflt_vsi_ctx`.
+#[must_use]
+pub fn default_properties(switch_id: u16) -> VsiProperties {
+    let [switch_id, _] = switch_id.to_le_bytes();
+    let sections = VsiSections::ZERO
+        .with_switch(true)
+        .with_security(true)
+        .with_vlan(true)
+        .with_ingress_priority(true)
+        .with_egress_priority(true)
+        .with_receive_queue_map(true)
+        .with_queue_option(true)
+        .with_outer_priority(true);
+    let mut properties = VsiProperties {
+        valid_sections: sections.0.into(),
+        switch_id,
+        switch_flags: SwitchFlags::ZERO.with_source_prune(true).0,
+        switch_flags_2: SwitchFlags2::ZERO.with_lan_enable(true).0,
+        inner_vlan_flags: InnerVlanFlags::ZERO
+            .with_transmit_mode(vlan_transmit::ALL)
+            .with_receive_mode(vlan_receive::NOTHING)
+            .0,
+        ingress_table: same_priorities().0.into(),
+        egress_table: same_priorities().0.into(),
+        outer_priority_table: same_priorities().0.into(),
+        mapping_flags: QUEUES_CONTIGUOUS.into(),
+        queue_option_rss: QueueOptionRss::ZERO
+            .with_table(rss::TABLE_FUNCTION)
+            .with_hash(rss::HASH_TOEPLITZ)
+            .0,
+        ..VsiProperties::zeroed()
+    };
+    // First queue 0, one queue.
+    let [first, count, ..] = &mut properties.queue_mapping;
+    *first = 0.into();
+    *count = 1.into();
+    properties
+}
+
+/// Each priority stays what it is.
+fn same_priorities() -> PriorityTable {
+    PriorityTable::ZERO
+        .with_priority_1(1)
+        .with_priority_2(2)
+        .with_priority_3(3)
+        .with_priority_4(4)
+        .with_priority_5(5)
+        .with_priority_6(6)
+        .with_priority_7(7)
+}
+
+/// Properties for an update that switches the RDMA filters and nothing else.
+///
+/// The section holds the hash options as well, so they are given as they were added.
+#[must_use]
+pub fn rdma_filters(enabled: bool) -> VsiProperties {
+    VsiProperties {
+        valid_sections: VsiSections::ZERO.with_queue_option(true).0.into(),
+        queue_option_rss: default_properties(0).queue_option_rss,
+        queue_option_flags: if enabled { RDMA_FILTERS_ENABLED } else { 0 },
+        ..VsiProperties::zeroed()
+    }
+}
