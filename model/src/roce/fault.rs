@@ -1,8 +1,11 @@
 //! What stops a half of a connection, and the asynchronous event that tells the driver.
 //!
-//! Codes: irdma `defs.h`, IRDMA_AE_*; sources: IRDMA_AE_SOURCE_*. Which code stands for which
+//! Which code stands for which
 //! situation is documented nowhere for the E810; this is the model's choice, made so that the
 //! Linux driver's table gives the completion status that verbs ask for.
+
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::AeSource;
 
 use crate::packet::NegativeCode;
 
@@ -22,9 +25,9 @@ impl EventSource {
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
-            Self::ReceiveQueue => 1,
-            Self::SendQueue => 5,
-            Self::Inbound => 9,
+            Self::ReceiveQueue => AeSource::ReceiveQueue.code(),
+            Self::SendQueue => AeSource::SendQueue.code(),
+            Self::Inbound => AeSource::InboundRequest.code(),
         }
     }
 }
@@ -66,15 +69,15 @@ impl AccessFault {
     #[must_use]
     pub const fn event_code(self) -> u16 {
         match self {
-            Self::UnallocatedKey => 0x0102,
-            Self::InvalidKey => 0x0103,
-            Self::BadQueuePair => 0x0104,
-            Self::BadProtectionDomain => 0x0105,
-            Self::BadKeyByte => 0x0106,
-            Self::BadKeyIndex => 0x0107,
-            Self::Bounds => 0x0108,
-            Self::Rights => 0x0109,
-            Self::Wrap => 0x010A,
+            Self::UnallocatedKey => AeCode::UnallocatedStag.code(),
+            Self::InvalidKey => AeCode::InvalidStag.code(),
+            Self::BadQueuePair => AeCode::BadQueuePair.code(),
+            Self::BadProtectionDomain => AeCode::BadProtectionDomain.code(),
+            Self::BadKeyByte => AeCode::BadStagKey.code(),
+            Self::BadKeyIndex => AeCode::BadStagIndex.code(),
+            Self::Bounds => AeCode::BoundsViolation.code(),
+            Self::Rights => AeCode::RightsViolation.code(),
+            Self::Wrap => AeCode::TaggedOffsetWrap.code(),
         }
     }
 }
@@ -125,13 +128,15 @@ impl RequesterFault {
     #[must_use]
     pub const fn event_code(self) -> u16 {
         match self.reason {
-            RequesterFaultReason::RetriesExhausted => 0x050A,
-            RequesterFaultReason::NotReadyRetriesExhausted => 0x050F,
-            RequesterFaultReason::RemoteInvalidRequest => 0x0208,
-            RequesterFaultReason::RemoteAccess => 0x020D,
-            RequesterFaultReason::RemoteOperation => 0x020E,
-            RequesterFaultReason::ResponseLength { .. } => 0x0316,
-            RequesterFaultReason::ResponseOpcode => 0x0314,
+            RequesterFaultReason::RetriesExhausted => AeCode::TooManyRetries.code(),
+            RequesterFaultReason::NotReadyRetriesExhausted => {
+                AeCode::TooManyReceiverNotReady.code()
+            }
+            RequesterFaultReason::RemoteInvalidRequest => AeCode::InvalidInfinibandRequest.code(),
+            RequesterFaultReason::RemoteAccess => AeCode::RemoteAccessError.code(),
+            RequesterFaultReason::RemoteOperation => AeCode::RemoteOperationError.code(),
+            RequesterFaultReason::ResponseLength { .. } => AeCode::RoceResponseLength.code(),
+            RequesterFaultReason::ResponseOpcode => AeCode::InvalidWriteOrReadResponse.code(),
         }
     }
 
@@ -194,12 +199,12 @@ impl ResponderFault {
         match self {
             Self::RemoteAccess(access) | Self::ReceiveAccess(access) => access.event_code(),
             Self::BadReceiveRequest { event_code } => event_code,
-            Self::MessageTooLong { .. } => 0x0303,
-            Self::BadOpcode | Self::BadLength { .. } => 0x0208,
-            Self::BadWriteLength => 0x0314,
-            Self::BadReadRequest => 0x0313,
-            Self::TooManyReads => 0x0207,
-            Self::Invalidate(_) => 0x0112,
+            Self::MessageTooLong { .. } => AeCode::MessageTooLong.code(),
+            Self::BadOpcode | Self::BadLength { .. } => AeCode::InvalidInfinibandRequest.code(),
+            Self::BadWriteLength => AeCode::InvalidWriteOrReadResponse.code(),
+            Self::BadReadRequest => AeCode::InvalidReadRequest.code(),
+            Self::TooManyReads => AeCode::InboundReadQueueFull.code(),
+            Self::Invalidate(_) => AeCode::InvalidateWithoutRemoteAccess.code(),
         }
     }
 

@@ -190,6 +190,15 @@ fn a_nak_that_has_not_left_is_void_once_the_gap_is_filled() {
 }
 
 #[test]
+fn a_read_that_fills_the_gap_voids_the_nak_too() {
+    let mut bench = Bench::new();
+    bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
+    bench.take(read(START, 8), 0);
+    let response = (START, Opcode::READ_RESPONSE_ONLY, ACKNOWLEDGED);
+    assert_eq!(bench.answers(), [response]);
+}
+
+#[test]
 fn acknowledgements_of_a_burst_are_one() {
     let mut bench = Bench::new();
     for psn in START..START + 32 {
