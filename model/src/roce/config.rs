@@ -33,7 +33,7 @@ impl PathMtu {
         Self::Bytes4096,
     ];
 
-    /// The value of `bytes` bytes (queue pair context w6[29:16]); `None` for any other number.
+    /// The value of `bytes` bytes (queue pair context `w6[29:16]`); `None` for any other number.
     #[must_use]
     pub const fn from_bytes(bytes: u32) -> Option<Self> {
         Some(match bytes {
@@ -71,23 +71,23 @@ impl PathMtu {
 /// What a [`Requester`](super::Requester) is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct RequesterConfig {
-    /// The peer's queue pair. Context w8[23:0].
+    /// The peer's queue pair. Context `w8[23:0]`.
     pub destination_qp: QpNumber,
-    /// Context w7[47:32].
+    /// Context `w7[47:32]`.
     pub partition_key: u16,
-    /// Context w6[29:16].
+    /// Context `w6[29:16]`.
     pub path_mtu: PathMtu,
-    /// Number of the first packet. Context w10[23:0], taken at the step to RTS.
+    /// Number of the first packet. Context `w10[23:0]`, taken at the step to RTS.
     pub first_psn: Psn,
-    /// Reads that may be outstanding (ORD). Context w20[7:0].
+    /// Reads that may be outstanding (ORD). Context `w20[7:0]`.
     pub outstanding_reads: u8,
-    /// Tries after the first without progress before giving up. Context w16[53:48].
+    /// Tries after the first without progress before giving up. Context `w16[53:48]`.
     pub retry_limit: u8,
-    /// The same for a receiver that is not ready; [`RETRY_FOREVER`] = no limit. Context w16[56:54].
+    /// The same for a receiver that is not ready; [`RETRY_FOREVER`] = no limit. Context `w16[56:54]`.
     pub not_ready_retry_limit: u8,
     /// How long to wait for an answer before sending again.
     pub retransmit_after: Duration,
-    /// Packets that may be unacknowledged, at least 1. Context w14[55:32].
+    /// Packets that may be unacknowledged, at least 1. Context `w14[55:32]`.
     pub window_packets: u32,
     /// An acknowledgement is asked for at the end of each message and each so many packets.
     pub acknowledge_every_packets: u32,
@@ -121,17 +121,17 @@ impl RequesterConfig {
 /// What a [`Responder`](super::Responder) is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponderConfig {
-    /// The peer's queue pair. Context w8[23:0].
+    /// The peer's queue pair. Context `w8[23:0]`.
     pub destination_qp: QpNumber,
-    /// Context w7[47:32].
+    /// Context `w7[47:32]`.
     pub partition_key: u16,
-    /// Context w6[29:16].
+    /// Context `w6[29:16]`.
     pub path_mtu: PathMtu,
-    /// Number of the first packet to come. Context w11[23:0], taken at the step to RTR.
+    /// Number of the first packet to come. Context `w11[23:0]`, taken at the step to RTR.
     pub expected_psn: Psn,
-    /// Reads that may wait or be under way (IRD). Context w20[18:16], decoded.
+    /// Reads that may wait or be under way (IRD). Context `w20[18:16]`, decoded.
     pub inbound_reads: u16,
-    /// Credit code of acknowledgements, 5 bits; 31 = none are counted. Context w7[24:20].
+    /// Credit code of acknowledgements, 5 bits; 31 = none are counted. Context `w7[24:20]`.
     pub acknowledge_credits: u8,
     /// How long a sender shall wait for a receive request, 5 bits, see
     /// [`receiver_not_ready_wait`].
