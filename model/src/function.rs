@@ -2,12 +2,46 @@
 
 pub mod context;
 
-pub use context::{Context, Host};
+mod config_space;
+mod filter;
+mod interrupts;
+mod register_file;
+mod registers;
+mod snapshot;
+mod statistics;
+
+pub use config_space::{CONFIG_BYTES, REGISTER_BAR_BYTES};
+pub use context::{Causes, Context};
+pub use register_file::ResetKind;
+pub use snapshot::FunctionSnapshot;
+
+pub(crate) use filter::{ReceiveFilter, Verdict};
 
 use crate::device::{Reply, Request};
 use crate::faults::Fault;
+use crate::firmware::Firmware;
+use crate::packet::MacAddress;
+use crate::rdma::RdmaEngine;
 use crate::strict::{Breach, Ledger};
+use crate::wire::{Frame, Payload};
+use config_space::{ConfigEffect, ConfigSpace};
+use interrupts::Interrupts;
+use register_file::RegisterFile;
+use ringside_bus::function::BarInfo;
 use ringside_bus::{DmaSpace, Instant, Memory};
+use ringside_spec::lan::identity;
+use ringside_spec::lan::registers::interrupts::OtherCauses;
+use statistics::Statistics;
+use std::time::Duration;
+
+/// How long a reset of the function takes.
+const FUNCTION_RESET_TAKES: Duration = Duration::from_micros(100);
+
+/// How long a core or stronger reset takes.
+const DEVICE_RESET_TAKES: Duration = Duration::from_millis(1);
+
+/// Frames that a port without link throws away at once.
+const DISCARD_BURST: usize = 32;
 
 /// What makes one function different from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,3 +66,386 @@ impl FunctionSettings {
         }
     }
 }
+
+/// Where the resets of a function stand.
+#[derive(Debug, Default)]
+struct Resets {
+    /// A reset of the function ends then.
+    function_until: Option<Instant>,
+    /// A stronger reset ends then.
+    device_until: Option<Instant>,
+    /// The last stronger reset, and how many of each there were.
+    last: Option<ResetKind>,
+    core_count: u32,
+    global_count: u32,
+    firmware_count: u32,
+}
+
+/// See the module.
+pub struct FunctionModel {
+    index: usize,
+    settings: FunctionSettings,
+    config: ConfigSpace,
+    registers: RegisterFile,
+    msix_table: RegisterFile,
+    interrupts: Interrupts,
+    firmware: Firmware,
+    rdma: RdmaEngine,
+    statistics: Statistics,
+    filter: ReceiveFilter,
+    link_up: bool,
+    resets: Resets,
+    ledger: Ledger,
+    faults: Vec<Fault>,
+    causes: Causes,
+}
+
+/// The parts of a function lent out for one call.
+macro_rules! lend {
+    ($function:expr, $memory:expr, $now:expr) => {
+        Context {
+            now: $now,
+            memory: $memory,
+            ledger: &mut $function.ledger,
+            faults: &$function.faults,
+            causes: &mut $function.causes,
+        }
+    };
+}
+use lend;
+
+impl FunctionModel {
+    /// Function `index` of its world, as power on leaves it.
+    #[must_use]
+    pub fn new(index: usize, settings: &FunctionSettings) -> Self {
+        let vectors = u64::from(identity::MSIX_VECTORS_MAX);
+        // bit 0 of the last dword of each entry: masked
+        let masked = (0..vectors).map(|vector| (identity::MSIX_TABLE_OFFSET + 16 * vector + 12, 1));
+        let defaults = register_file::reset_values(settings.pci_function);
+        Self {
+            index,
+            settings: settings.clone(),
+            config: ConfigSpace::new(settings),
+            registers: RegisterFile::new(REGISTER_BAR_BYTES, defaults),
+            msix_table: RegisterFile::new(identity::MSIX_BAR_SIZE, masked.collect()),
+            interrupts: Interrupts::new(),
+            firmware: Firmware::new(settings),
+            rdma: RdmaEngine::new(settings),
+            statistics: Statistics::default(),
+            filter: ReceiveFilter::default(),
+            link_up: true,
+            resets: Resets::default(),
+            ledger: Ledger::default(),
+            faults: Vec::new(),
+            causes: Causes::default(),
+        }
+    }
+
+    /// Performs one request.
+    pub fn handle(&mut self, request: Request, space: &mut DmaSpace, now: Instant) -> Reply {
+        match request {
+            Request::RegisterWrite {
+                bar,
+                offset,
+                width,
+                value,
+            } => self.write_bar(bar, offset, width, value, space, now),
+            Request::RegisterRead { bar, offset, width } => {
+                self.read_bar(bar, offset, width, space, now)
+            }
+            Request::ConfigRead { offset, length } => match self.config.read(offset, length) {
+                Some(bytes) => Reply::Bytes(bytes),
+                None => refuse_config(offset, length.into()),
+            },
+            Request::ConfigWrite { offset, bytes } => self.write_config(offset, &bytes, space, now),
+            Request::Bar { bar } => Reply::Bar(BarInfo {
+                size: bar_bytes(bar),
+                mappable: Vec::new(),
+            }),
+            Request::MapDma {
+                iova,
+                memory,
+                range,
+                access,
+            } => {
+                let length = range.end.saturating_sub(range.start);
+                if space.map(iova, &memory, range.start, length, access) {
+                    Reply::Done
+                } else {
+                    Reply::Refused(format!(
+                        "{length:#x} bytes at {iova} are empty, overlap a mapping, or leave their memory"
+                    ))
+                }
+            }
+            Request::UnmapDma { iova, length } => {
+                if space.unmap(iova, length) > 0 {
+                    Reply::Done
+                } else {
+                    Reply::Refused(format!(
+                        "no mapping lies within the {length:#x} bytes at {iova}"
+                    ))
+                }
+            }
+            Request::InterruptVectors => Reply::Vectors(identity::MSIX_VECTORS_MAX),
+            Request::SetInterrupts { first, events } => {
+                if self.interrupts.connect(first, events) {
+                    Reply::Done
+                } else {
+                    Reply::Refused(format!("vectors from {first} on are more than there are"))
+                }
+            }
+            Request::Reset => {
+                self.function_level_reset(space);
+                Reply::Done
+            }
+        }
+    }
+
+    fn write_config(
+        &mut self,
+        offset: u16,
+        bytes: &[u8],
+        space: &mut DmaSpace,
+        _now: Instant,
+    ) -> Reply {
+        match self.config.write(offset, bytes) {
+            None => return refuse_config(offset, bytes.len()),
+            Some(ConfigEffect::Reset) => self.function_level_reset(space),
+            Some(ConfigEffect::None) => {}
+        }
+        space.set_bus_master(self.config.command().bus_master());
+        Reply::Done
+    }
+
+    /// Configuration space as after power on, the function's registers too; what the firmware holds
+    /// stays, as after any reset of the function.
+    fn function_level_reset(&mut self, space: &mut DmaSpace) {
+        self.config.reset();
+        space.set_bus_master(self.config.command().bus_master());
+        self.registers.reset(ResetKind::Firmware);
+        self.msix_table.reset(ResetKind::Firmware);
+        self.interrupts.reset();
+        self.interrupts.disconnect();
+        self.firmware.rings_reset(ResetKind::Firmware);
+        self.firmware.reset(ResetKind::Function);
+        self.rdma.reset();
+        self.causes = Causes::default();
+        self.resets.function_until = None;
+        self.refresh();
+    }
+
+    /// A reset of the function, or a stronger one, begins.
+    fn begin_reset(&mut self, kind: ResetKind, now: Instant) {
+        self.registers.reset(kind);
+        self.interrupts.reset();
+        self.firmware.rings_reset(kind);
+        self.firmware.reset(kind);
+        self.rdma.reset();
+        self.causes = Causes::default();
+        if kind == ResetKind::Function {
+            self.resets.function_until = Some(now.plus(FUNCTION_RESET_TAKES));
+        } else {
+            self.resets.begin_device(kind, now.plus(DEVICE_RESET_TAKES));
+            let cause = OtherCauses::ZERO.with_global_reset(true);
+            self.interrupts.raise_other(cause.0, &mut self.registers);
+        }
+        self.refresh();
+    }
+
+    /// Works out again what depends on the firmware's tables and on faults.
+    fn refresh(&mut self) {
+        self.filter = self.firmware.receive_filter();
+        self.link_up = self.firmware.link_up() && !self.faults.contains(&Fault::LinkDown);
+        self.rdma.set_receive_enabled(self.filter.any_rdma());
+    }
+
+    /// Works for a bounded time; true if anything was done. `spaces` are those of the world.
+    pub fn step(&mut self, spaces: &[DmaSpace], now: Instant) -> bool {
+        let Some(memory) = spaces.get(self.index) else {
+            return false;
+        };
+        let mut worked = self.end_resets(now);
+        if self.firmware.has_work() {
+            let mut context = lend!(self, memory, now);
+            worked |= self.firmware.step(&mut context);
+            if self.firmware.take_changed() {
+                self.refresh();
+            }
+        }
+        let mut context = lend!(self, memory, now);
+        worked |= self.rdma.step(&mut context);
+        self.deliver_causes();
+        worked
+    }
+
+    #[inline]
+    fn deliver_causes(&mut self) {
+        let causes = &self.causes;
+        let raised = causes.asynchronous_event | causes.admin_event | (causes.other != 0);
+        if raised || !causes.completion_event_queues.is_empty() {
+            self.interrupts
+                .deliver(&mut self.causes, &mut self.registers);
+        }
+    }
+
+    /// The next frame for the wire, if there is one and the link is up.
+    #[inline]
+    pub fn next_frame(&mut self, spaces: &[DmaSpace], now: Instant) -> Option<Frame> {
+        let memory = spaces.get(self.index)?;
+        let mut context = lend!(self, memory, now);
+        let mut frame = self.rdma.next_frame(&mut context)?;
+        if !self.link_up {
+            self.discard_frames(memory, now);
+            return None;
+        }
+        if let Payload::Memory { source, .. } = &mut frame.payload {
+            *source = self.index;
+        }
+        self.statistics
+            .sent
+            .count(frame.packet.path.destination, frame.length());
+        Some(frame)
+    }
+
+    #[cold]
+    fn discard_frames(&mut self, memory: &DmaSpace, now: Instant) {
+        self.statistics.sent_link_down += 1;
+        for _ in 0..DISCARD_BURST {
+            let mut context = lend!(self, memory, now);
+            if self.rdma.next_frame(&mut context).is_none() {
+                break;
+            }
+            self.statistics.sent_link_down += 1;
+        }
+    }
+
+    /// A frame from the wire; the rules of the switch decide whether it gets in.
+    #[inline]
+    pub fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace], now: Instant) {
+        let Some(memory) = spaces.get(self.index) else {
+            return;
+        };
+        if !self.link_up {
+            return;
+        }
+        let destination = frame.packet.path.destination;
+        let length = frame.length();
+        self.statistics.received.count(destination, length);
+        let Verdict::Accepted { rdma } = self.filter.judge(destination) else {
+            self.statistics.not_for_us += 1;
+            return;
+        };
+        self.statistics.vsi_received.count(destination, length);
+        if rdma && self.rdma.claims(&frame.packet) {
+            let mut context = lend!(self, memory, now);
+            self.rdma.receive(frame, spaces, &mut context);
+            self.deliver_causes();
+        }
+    }
+
+    /// True if the function's own switch delivers what it sends to `destination` itself.
+    #[inline]
+    #[must_use]
+    pub fn loops_back(&self, destination: MacAddress) -> bool {
+        self.filter.owns(destination)
+    }
+
+    /// When something will next happen by itself.
+    #[must_use]
+    pub fn next_timer(&self) -> Option<Instant> {
+        let endless = self.faults.contains(&Fault::ResetNeverEnds);
+        let function = self.resets.function_until.filter(|_| !endless);
+        let timers = [function, self.resets.device_until, self.rdma.next_timer()];
+        timers.into_iter().flatten().min()
+    }
+
+    /// The doorbell page of the RDMA engine, shared with whoever rings by plain stores.
+    pub fn share_doorbell_page(&mut self, page: Memory) {
+        self.rdma.share_doorbell_page(page);
+    }
+
+    /// Adds a fault.
+    pub fn inject(&mut self, fault: Fault) {
+        self.faults.push(fault);
+        self.refresh();
+        self.firmware.link_may_have_changed();
+    }
+
+    /// Ends all faults of the function.
+    pub fn clear_faults(&mut self) {
+        self.faults.clear();
+        self.refresh();
+        self.firmware.link_may_have_changed();
+    }
+
+    /// Every breach so far.
+    #[must_use]
+    pub fn breaches(&self) -> Vec<Breach> {
+        self.ledger.breaches()
+    }
+
+    /// How often a vector fired.
+    #[must_use]
+    pub fn interrupts_fired(&self, vector: u16) -> u64 {
+        self.interrupts.fired(vector)
+    }
+
+    /// Frames from the wire that no rule of the function wanted.
+    #[must_use]
+    pub const fn frames_not_for_us(&self) -> u64 {
+        self.statistics.not_for_us
+    }
+
+    /// The RDMA engine, to look at.
+    #[must_use]
+    pub const fn rdma(&self) -> &RdmaEngine {
+        &self.rdma
+    }
+
+    /// Everything that a driver could have left behind; `space` is the function's own.
+    #[must_use]
+    pub fn snapshot(&self, space: &DmaSpace) -> FunctionSnapshot {
+        FunctionSnapshot {
+            configuration: self.config.differences(),
+            registers: self.registers.differences(),
+            msix_table: self.msix_table.differences(),
+            vectors: self.interrupts.connected(),
+            mappings: space.mappings().collect(),
+            firmware: self.firmware.snapshot(),
+            rdma: self.rdma.snapshot(),
+        }
+    }
+}
+
+impl Resets {
+    fn begin_device(&mut self, kind: ResetKind, until: Instant) {
+        self.device_until = Some(until);
+        self.last = Some(kind);
+        let count = match kind {
+            ResetKind::Function => return,
+            ResetKind::Core => &mut self.core_count,
+            ResetKind::Global => &mut self.global_count,
+            ResetKind::Firmware => &mut self.firmware_count,
+        };
+        *count = count.wrapping_add(1);
+    }
+}
+
+/// Bytes of a base address register; 0 if there is none.
+fn bar_bytes(bar: u8) -> u64 {
+    match bar {
+        identity::REGISTER_BAR => REGISTER_BAR_BYTES,
+        identity::MSIX_BAR => identity::MSIX_BAR_SIZE,
+        _ => 0,
+    }
+}
+
+#[cold]
+fn refuse_config(offset: u16, length: usize) -> Reply {
+    Reply::Refused(format!(
+        "{length} bytes at {offset:#x} are not in the {CONFIG_BYTES} bytes of configuration space"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

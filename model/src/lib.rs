@@ -1,5 +1,22 @@
-//! The E810 in software.
+//! The E810 in software: a world of functions joined by a switch, to be claimed by a driver inside
+//! this process ([`Stepped`], [`Threaded`]) or served to another.
 #![forbid(unsafe_code)]
 
+pub mod device;
+pub mod embedded;
+pub mod faults;
+pub mod function;
 pub mod packet;
+pub mod rdma;
 pub mod roce;
+pub mod strict;
+pub mod wire;
+pub mod world;
+
+mod firmware;
+
+pub use embedded::{Stepped, Threaded};
+pub use faults::Fault;
+pub use firmware::{FirmwareSnapshot, Rule};
+pub use function::{FunctionModel, FunctionSettings, FunctionSnapshot};
+pub use world::{World, WorldSettings};

@@ -5,7 +5,7 @@
 
 use crate::device::{Reply, Request};
 use crate::faults::Fault;
-use crate::function::{FunctionModel, FunctionSettings};
+use crate::function::{FunctionModel, FunctionSettings, FunctionSnapshot};
 use crate::strict::Breach;
 use crate::wire::Switch;
 use ringside_bus::{DmaSpace, Instant, Memory};
@@ -25,7 +25,10 @@ impl WorldSettings {
     #[must_use]
     pub fn with_functions(count: u16) -> Self {
         let functions = (0..count).map(FunctionSettings::numbered).collect();
-        Self { functions, ..Self::default() }
+        Self {
+            functions,
+            ..Self::default()
+        }
     }
 }
 
@@ -42,7 +45,10 @@ impl World {
     /// A world in which nothing has happened yet.
     #[must_use]
     pub fn new(settings: &WorldSettings) -> Self {
-        let functions: Vec<_> = settings.functions.iter().map(FunctionModel::new).collect();
+        let numbered = settings.functions.iter().enumerate();
+        let functions: Vec<_> = numbered
+            .map(|(index, function)| FunctionModel::new(index, function))
+            .collect();
         Self {
             now: Instant(0),
             spaces: functions.iter().map(|_| DmaSpace::new()).collect(),
@@ -72,10 +78,14 @@ impl World {
     /// Returns true if anything was done; call again until it returns false.
     pub fn step(&mut self, now: Instant) -> bool {
         self.now = self.now.max(now);
-        let mut worked = self.switch.step(&mut self.functions, &self.spaces, self.now);
+        let mut worked = self
+            .switch
+            .step(&mut self.functions, &self.spaces, self.now);
         for index in 0..self.functions.len() {
             worked |= self.functions[index].step(&self.spaces, self.now);
-            worked |= self.switch.transmit_from(index, &mut self.functions, &self.spaces, self.now);
+            worked |= self
+                .switch
+                .transmit_from(index, &mut self.functions, &self.spaces, self.now);
         }
         worked
     }
@@ -106,13 +116,29 @@ impl World {
     /// Every breach so far of function `index`.
     #[must_use]
     pub fn breaches(&self, index: usize) -> Vec<Breach> {
-        self.functions.get(index).map(FunctionModel::breaches).unwrap_or_default()
+        self.functions
+            .get(index)
+            .map(FunctionModel::breaches)
+            .unwrap_or_default()
     }
 
     /// The function, to look at.
     #[must_use]
     pub fn function(&self, index: usize) -> Option<&FunctionModel> {
         self.functions.get(index)
+    }
+
+    /// Everything that a driver could have left behind in function `index`.
+    #[must_use]
+    pub fn snapshot(&self, index: usize) -> Option<FunctionSnapshot> {
+        Some(self.functions.get(index)?.snapshot(self.spaces.get(index)?))
+    }
+
+    /// Ends all faults of function `index`.
+    pub fn clear_faults(&mut self, index: usize) {
+        if let Some(function) = self.functions.get_mut(index) {
+            function.clear_faults();
+        }
     }
 
     /// What function `index` can reach, to look at.

@@ -21,8 +21,8 @@ pub(super) enum CarrierError {
 }
 
 /// Where the doorbell page lies in BAR 0, and its size.
-pub(super) const DOORBELL_PAGE: u64 = ringside_spec::rdma::DOORBELL_PAGE_OFFSET;
-pub(super) const DOORBELL_PAGE_BYTES: u64 = 4096;
+pub(super) const DOORBELL_PAGE: u64 = ringside_spec::rdma::registers::DOORBELL_PAGE;
+pub(super) const DOORBELL_PAGE_BYTES: u64 = ringside_spec::rdma::registers::DOORBELL_PAGE_BYTES;
 
 pub(super) struct EmbeddedFunction<C> {
     pub(super) address: DeviceAddress,

@@ -1,0 +1,574 @@
+//! The firmware of the function: the admin queue, and everything that its commands configure.
+
+mod command;
+mod generic;
+mod link;
+mod nvm;
+mod package;
+mod queues;
+mod rings;
+mod rss;
+mod rules;
+mod scheduler;
+mod switch;
+mod vsi;
+
+pub use rules::Rule;
+
+use crate::faults::Fault;
+use crate::function::{Context, FunctionSettings, ReceiveFilter, ResetKind};
+use command::{Command, Outcome};
+use generic::{Locks, SharedWords};
+use link::Link;
+use package::Package;
+use queues::Queues;
+use rings::{Rings, Which};
+use ringside_spec::lan::admin::generic::{NoParameters, resource};
+use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
+use ringside_spec::lan::registers::interrupts::OtherCauses;
+use rss::Rss;
+use rules::Rules;
+use scheduler::Scheduler;
+use std::collections::VecDeque;
+use switch::Resources;
+use vsi::Vsis;
+
+/// Commands that one step carries out at most.
+const BURST: usize = 8;
+
+/// Events that wait for a free descriptor at most; older ones are lost.
+const EVENTS_MAX: usize = 64;
+
+/// An event on its way to the receive ring.
+type Event = (Descriptor, Vec<u8>);
+
+/// See the module.
+pub(crate) struct Firmware {
+    settings: FunctionSettings,
+    mac: [u8; 6],
+    rings: Rings,
+    version_asked: bool,
+    shutdown_said: bool,
+    pxe_cleared: bool,
+    locks: Locks,
+    shared_words: SharedWords,
+    vsis: Vsis,
+    rules: Rules,
+    resources: Resources,
+    scheduler: Scheduler,
+    queues: Queues,
+    rss: Rss,
+    link: Link,
+    package: Package,
+    events: VecDeque<Event>,
+    changed: bool,
+}
+
+/// What a driver could leave behind in the firmware.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirmwareSnapshot {
+    /// Rings with registers that are not zero: base low and high, length, head, tail.
+    pub rings: Vec<(&'static str, [u32; 5])>,
+    /// MAC address, if it was changed.
+    pub mac: Option<[u8; 6]>,
+    /// Locks that are held.
+    pub locks: Vec<u16>,
+    /// VSIs: number, kind, properties (none: only the number is kept).
+    pub vsis: Vec<(u16, u16, Option<Vec<u8>>)>,
+    /// Switch rules.
+    pub rules: Vec<Rule>,
+    /// Lists of VSIs.
+    pub vsi_lists: Vec<(u16, Vec<u16>)>,
+    /// Allocated resources: type and number.
+    pub resources: Vec<(u16, u16)>,
+    /// Scheduler nodes added (id, parent, kind) or missing (id, no parent, 0).
+    pub scheduler_nodes: Vec<(u32, u32, u8)>,
+    /// Rate limit profiles: layer and id.
+    pub rate_profiles: Vec<(u8, u16)>,
+    /// Transmit queues.
+    pub transmit_queues: Vec<u16>,
+    /// RDMA queue sets.
+    pub rdma_queue_sets: Vec<u16>,
+    /// VSIs with a hash key, and lookup tables.
+    pub rss: (Vec<u16>, Vec<(u16, u16)>),
+    /// Link disabled, link events enabled, their mask, PHY settings changed.
+    pub link: (bool, bool, u16, bool),
+}
+
+impl Firmware {
+    pub(crate) fn new(settings: &FunctionSettings) -> Self {
+        Self {
+            settings: settings.clone(),
+            mac: settings.mac,
+            rings: Rings::default(),
+            version_asked: false,
+            shutdown_said: false,
+            pxe_cleared: false,
+            locks: Locks::default(),
+            shared_words: SharedWords::default(),
+            vsis: Vsis::default(),
+            rules: Rules::default(),
+            resources: Resources::default(),
+            scheduler: Scheduler::new(),
+            queues: Queues::default(),
+            rss: Rss::default(),
+            link: Link::new(),
+            package: Package::default(),
+            events: VecDeque::new(),
+            changed: false,
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> FirmwareSnapshot {
+        FirmwareSnapshot {
+            rings: self.rings.in_use(),
+            mac: (self.mac != self.settings.mac).then_some(self.mac),
+            locks: self.locks.list(),
+            vsis: self.vsis.list(),
+            rules: self.rules.list(),
+            vsi_lists: self.rules.vsi_lists(),
+            resources: self.resources.list(),
+            scheduler_nodes: self.scheduler.differences(),
+            rate_profiles: self.scheduler.profiles(),
+            transmit_queues: self.queues.transmit(),
+            rdma_queue_sets: self.queues.rdma(),
+            rss: self.rss.list(),
+            link: self.link.differences(),
+        }
+    }
+
+    /// A register of a ring.
+    pub(crate) fn ring_register(&self, offset: u64) -> Option<u32> {
+        self.rings.read(offset)
+    }
+
+    /// Writes a register of a ring; false if it is none.
+    pub(crate) fn write_ring_register(
+        &mut self,
+        offset: u64,
+        value: u32,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let Some(switched_off) = self.rings.write(offset, value, context) else {
+            return false;
+        };
+        if switched_off {
+            if !self.shutdown_said {
+                context
+                    .ledger
+                    .breach("admin queue switched off without a queue shutdown", || {
+                        format!("{value:#x} to {offset:#x}")
+                    });
+            }
+            self.version_asked = false;
+            self.shutdown_said = false;
+        }
+        true
+    }
+
+    pub(crate) fn rings_reset(&mut self, kind: ResetKind) {
+        self.rings.reset(kind);
+    }
+
+    /// A reset: of the function takes its queues and locks; a stronger one all that was configured.
+    pub(crate) fn reset(&mut self, kind: ResetKind) {
+        self.locks.clear();
+        self.queues.clear(&mut self.scheduler);
+        self.link.reset_function();
+        self.events.clear();
+        if kind >= ResetKind::Core {
+            self.clear_config();
+            self.package.lose();
+            self.link = Link::new();
+            self.pxe_cleared = false;
+        }
+        if kind == ResetKind::Firmware {
+            self.version_asked = false;
+            self.shutdown_said = false;
+            self.mac = self.settings.mac;
+        }
+    }
+
+    fn clear_config(&mut self) {
+        self.vsis.clear();
+        self.rules.clear();
+        self.resources.clear();
+        self.scheduler = Scheduler::new();
+        self.queues = Queues::default();
+        self.rss.clear();
+        self.changed = true;
+    }
+
+    pub(crate) fn receive_filter(&self) -> ReceiveFilter {
+        self.rules.receive_filter(&self.vsis)
+    }
+
+    /// Number of the function's own VSI.
+    pub(crate) fn function_vsi(&self) -> Option<u16> {
+        self.vsis.of_function()
+    }
+
+    pub(crate) const fn link_up(&self) -> bool {
+        self.link.wanted()
+    }
+
+    /// A fault came or went.
+    pub(crate) fn link_may_have_changed(&mut self) {
+        self.link.check = true;
+    }
+
+    /// True once after something changed on which the data path depends.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        self.link.check
+            || self.rings.waiting(Which::AdminSend)
+            || self.rings.waiting(Which::MailboxSend)
+            || self.rings.waiting(Which::SidebandSend)
+            || (!self.events.is_empty() && self.rings.can_receive())
+    }
+
+    /// Carries out waiting commands and delivers events; true if anything was done.
+    pub(crate) fn step(&mut self, context: &mut Context<'_>) -> bool {
+        let mut worked = false;
+        for _ in 0..BURST {
+            if !self.rings.waiting(Which::AdminSend) {
+                break;
+            }
+            worked |= self.serve_admin(context);
+        }
+        for ring in [Which::MailboxSend, Which::SidebandSend] {
+            if self.rings.waiting(ring) {
+                worked |= self.refuse_message(ring, context);
+            }
+        }
+        if self.link.check {
+            self.report_link(context);
+            worked = true;
+        }
+        while self.rings.can_receive() {
+            let Some((event, body)) = self.events.pop_front() else {
+                break;
+            };
+            self.rings.deliver_event(&event, &body, context);
+            worked = true;
+        }
+        worked
+    }
+
+    /// There are no virtual functions to talk to, and no sideband on this part.
+    fn refuse_message(&mut self, ring: Which, context: &mut Context<'_>) -> bool {
+        let Some(command) = self.rings.fetch(ring, context) else {
+            return false;
+        };
+        let parameters = NoParameters {
+            reserved: command.descriptor.parameters,
+        };
+        let answer = command
+            .descriptor
+            .answered(ReturnCode::NoEntry, &parameters, 0);
+        self.rings.complete(ring, &answer, &[], context);
+        true
+    }
+
+    fn report_link(&mut self, context: &mut Context<'_>) {
+        let Some(status) = self.link.changed(context.faults) else {
+            return;
+        };
+        self.changed = true;
+        context.causes.other |= OtherCauses::ZERO.with_link_change(true).0;
+        if self.link.wants_event() {
+            let event = Descriptor {
+                opcode: Opcode::GetLinkStatus.code().into(),
+                ..Descriptor::zeroed()
+            };
+            if self.events.len() >= EVENTS_MAX {
+                self.events.pop_front();
+            }
+            self.events.push_back((event, Link::event_body(&status)));
+        }
+    }
+
+    fn serve_admin(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(mut command) = self.rings.fetch(Which::AdminSend, context) else {
+            return false;
+        };
+        let opcode = command.descriptor.opcode();
+        let code = opcode.code();
+        let silent = |fault: &Fault| *fault == Fault::AdminCommandSilent { opcode: code };
+        if context.faults.iter().any(silent) {
+            self.rings.stall(Which::AdminSend);
+            return true;
+        }
+        let failing = context.faults.iter().find_map(|fault| match fault {
+            Fault::AdminCommandFails {
+                opcode,
+                code: failure,
+            } if *opcode == code => Some(*failure),
+            _ => None,
+        });
+        self.check_order(opcode, context);
+        let outcome = match failing {
+            Some(failure) => Err(ReturnCode::from_code(failure as u8)),
+            None => self.execute(opcode, &mut command, context),
+        };
+        let (answer, length) = match &outcome {
+            Ok(answer) => {
+                let parameters = NoParameters {
+                    reserved: answer.parameters,
+                };
+                let length = answer.length.min(command.buffer.len());
+                (
+                    command
+                        .descriptor
+                        .answered(ReturnCode::Ok, &parameters, length as u16),
+                    length,
+                )
+            }
+            Err(code) => {
+                let parameters = NoParameters {
+                    reserved: command.descriptor.parameters,
+                };
+                (
+                    command.descriptor.answered(
+                        *code,
+                        &parameters,
+                        command.descriptor.data_length.get(),
+                    ),
+                    0,
+                )
+            }
+        };
+        tracing::trace!(opcode = opcode.c_name(), failed = ?outcome.err(), "admin command");
+        let written = command.buffer.get(..length).unwrap_or_default();
+        self.rings
+            .complete(Which::AdminSend, &answer, written, context);
+        true
+    }
+
+    fn check_order(&mut self, opcode: Opcode, context: &mut Context<'_>) {
+        let free = matches!(opcode, Opcode::GetVersion | Opcode::QueueShutdown);
+        if !self.version_asked && !free {
+            context
+                .ledger
+                .breach("admin command before the version was asked for", || {
+                    opcode.c_name().to_owned()
+                });
+        }
+        if self.shutdown_said && opcode != Opcode::QueueShutdown {
+            context
+                .ledger
+                .breach("admin command after the queue shutdown", || {
+                    opcode.c_name().to_owned()
+                });
+        }
+    }
+
+    /// Commands of the admin queue itself, of the device, and of locks.
+    fn execute(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::GetVersion => {
+                self.version_asked = true;
+                generic::version(command)
+            }
+            Opcode::DriverVersion => generic::driver_version(command, context),
+            Opcode::QueueShutdown => {
+                self.shutdown_said = true;
+                command.done()
+            }
+            Opcode::RequestResource => {
+                let complete = self.package.complete(context.faults);
+                self.locks.request(command, complete, context)
+            }
+            Opcode::ReleaseResource => self.locks.release(command, context),
+            Opcode::ListFunctionCapabilities => {
+                generic::capabilities(command, &self.settings, false)
+            }
+            Opcode::ListDeviceCapabilities => generic::capabilities(command, &self.settings, true),
+            Opcode::ReadMac => generic::read_mac(command, self.mac, self.settings.pci_function),
+            Opcode::WriteMac => generic::write_mac(command, &mut self.mac),
+            Opcode::ClearPxe => {
+                let already = std::mem::replace(&mut self.pxe_cleared, true);
+                generic::clear_pxe(command, already)
+            }
+            Opcode::DriverSharedParameters => self.shared_words.access(command),
+            Opcode::GetExpandedError | Opcode::ConfigureNoDrop | Opcode::SetPortLed => {
+                command.done()
+            }
+            Opcode::ClearFunctionConfig => {
+                self.clear_config();
+                self.locks.clear();
+                self.link.reset_function();
+                command.done()
+            }
+            Opcode::NvmRead => {
+                let locked = self.locks.holds(resource::NVM, context.now);
+                nvm::read(command, locked, context)
+            }
+            Opcode::NvmChecksum => nvm::checksum(command),
+            Opcode::DownloadPackage => {
+                let locked = self.locks.holds(resource::GLOBAL_CONFIG, context.now);
+                self.package.download(command, locked, context)
+            }
+            Opcode::UpdatePackage => {
+                let locked = self.locks.holds(resource::CHANGE_LOCK, context.now);
+                self.package.update(command, locked, context)
+            }
+            Opcode::UploadSection => command.done(),
+            Opcode::GetPackageInfo => self.package.info(command, context.faults),
+            _ => self.execute_switch(opcode, command, context),
+        }
+    }
+
+    /// Commands of the switch and its VSIs.
+    fn execute_switch(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::GetSwitchConfig => switch::config(command, self.settings.pci_function),
+            Opcode::SetPortParameters => switch::port_parameters(command, context),
+            Opcode::AllocateResource => self.resources.allocate(command, context),
+            Opcode::FreeResource => {
+                for list in self.resources.free(command, context)? {
+                    self.rules.forget_list(list);
+                }
+                command.done()
+            }
+            Opcode::GetAllocatedResources | Opcode::ShareResource => command.done(),
+            Opcode::GetVlanMode => switch::vlan_mode(command),
+            Opcode::SetVlanMode => command.done(),
+            Opcode::AddVsi | Opcode::UpdateVsi | Opcode::GetVsi | Opcode::FreeVsi => {
+                self.changed = true;
+                self.execute_vsi(opcode, command, context)
+            }
+            Opcode::GetRecipe | Opcode::GetRecipeToProfile => Err(ReturnCode::NoEntry),
+            Opcode::AddSwitchRules => {
+                self.changed = true;
+                self.rules.add(command, &self.vsis, context)
+            }
+            Opcode::UpdateSwitchRules => {
+                self.changed = true;
+                self.rules.update(command, &self.vsis, context)
+            }
+            Opcode::RemoveSwitchRules => {
+                self.changed = true;
+                self.rules.remove(command, context)
+            }
+            Opcode::SetRssKey => self.rss.set_key(command, &self.vsis),
+            Opcode::GetRssKey => self.rss.get_key(command, &self.vsis),
+            Opcode::SetRssTable => self.rss.set_table(command, &self.vsis),
+            Opcode::GetRssTable => self.rss.get_table(command, &self.vsis),
+            _ => self.execute_scheduler(opcode, command, context),
+        }
+    }
+
+    fn execute_vsi(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::AddVsi => self.vsis.add(command, context),
+            Opcode::UpdateVsi => self.vsis.update(command, context),
+            Opcode::GetVsi => self.vsis.get(command, context),
+            _ => {
+                let outcome = self.vsis.free(command, context)?;
+                for vsi in self.rss.list().0 {
+                    if !self.vsis.exists(vsi) {
+                        self.rss.forget(vsi);
+                    }
+                }
+                Ok(outcome)
+            }
+        }
+    }
+
+    /// Commands of the transmit scheduler and its leaves.
+    fn execute_scheduler(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::GetDefaultTopology => self.scheduler.default_topology(command),
+            Opcode::AddSchedulerElements => self.scheduler.add_elements(command, context),
+            Opcode::ConfigureSchedulerElements => self.scheduler.configure_elements(command),
+            Opcode::QuerySchedulerElements => self.scheduler.query_elements(command),
+            Opcode::MoveSchedulerElements => self.scheduler.move_elements(command, context),
+            Opcode::SuspendSchedulerElements => self.scheduler.suspend(command, true),
+            Opcode::ResumeSchedulerElements => self.scheduler.suspend(command, false),
+            Opcode::QueryPortEts => self.scheduler.port_ets(command),
+            Opcode::DeleteSchedulerElements => self.scheduler.delete_elements(command, context),
+            Opcode::AddRateLimitProfiles => self.scheduler.add_rate_profiles(command),
+            Opcode::QueryRateLimitProfiles => self.scheduler.query_rate_profiles(command),
+            Opcode::RemoveRateLimitProfiles => {
+                self.scheduler.remove_rate_profiles(command, context)
+            }
+            Opcode::QuerySchedulerResources => self.scheduler.resources(command),
+            Opcode::AddTransmitQueues => {
+                self.queues
+                    .add_transmit(command, &mut self.scheduler, context)
+            }
+            Opcode::DisableTransmitQueues => {
+                self.queues.disable(command, &mut self.scheduler, context)
+            }
+            Opcode::AddRdmaQueueSets => self.queues.add_rdma(command, &mut self.scheduler, context),
+            _ => self.execute_link(opcode, command, context),
+        }
+    }
+
+    /// Commands of link, LLDP and flow control; what is left is not implemented.
+    fn execute_link(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::GetPhyCapabilities => self.link.phy_capabilities(command),
+            Opcode::SetPhyConfig => self.link.set_phy_config(command),
+            Opcode::SetMacConfig => self.link.set_mac_config(command),
+            Opcode::RestartAutonegotiation => self.link.restart(command),
+            Opcode::GetLinkStatus => self.link.get_status(command, context.faults),
+            Opcode::SetEventMask => self.link.set_event_mask(command),
+            Opcode::GetPortOptions => self.link.port_options(command),
+            Opcode::GetLinkTopology | Opcode::ModuleEeprom => Err(ReturnCode::NoEntry),
+            Opcode::LldpGetMib | Opcode::GetCeeDcbConfig => Err(ReturnCode::NoEntry),
+            Opcode::LldpMibChange
+            | Opcode::LldpStop
+            | Opcode::LldpStart
+            | Opcode::LldpSetLocalMib
+            | Opcode::LldpDcbAgent
+            | Opcode::LldpFilterControl
+            | Opcode::LldpExecutePendingMib
+            | Opcode::QueryFlowControlMode
+            | Opcode::SetFlowControlMode
+            | Opcode::SetMacLoopback => command.done(),
+            Opcode::Unknown(code) => {
+                context
+                    .ledger
+                    .breach("admin command that does not exist", || {
+                        format!("{code:#06x}")
+                    });
+                Err(ReturnCode::NotImplemented)
+            }
+            _ => Err(ReturnCode::NotImplemented),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

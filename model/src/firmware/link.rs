@@ -1,0 +1,251 @@
+//! Link, PHY and MAC of the port: a 100 Gb/s link over short-range fibre.
+
+use super::command::{Command, Outcome};
+use crate::faults::Fault;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::link::{
+    AutonegotiationInfo, FRAME_BYTES_MAX, ForwardErrorCorrection, GetLinkStatus,
+    GetPhyCapabilities, GetPortOptions, LINK_STATUS_BYTES, LinkConfig, LinkEvents, LinkInfo,
+    LinkStatus, PhyAbilities, PhyCapabilities, PhyConfig, PhyEnable, PhyReport, PortOption,
+    RestartAutonegotiation, RestartFlags, SetEventMask, SetMacConfig, link_events, module_type,
+    phy_type, report_mode, speed,
+};
+use zerocopy::IntoBytes;
+
+/// What the board could drive with other modules.
+const BOARD_PHY_TYPES: u64 = phy_type::BASE_100G_CR4
+    | phy_type::BASE_100G_SR4
+    | phy_type::BASE_100G_LR4
+    | phy_type::BASE_100G_KR4
+    | phy_type::BASE_25G_SR
+    | phy_type::BASE_25G_CR;
+const MODULE_PHY_TYPE: u64 = phy_type::BASE_100G_SR4;
+
+/// Extended compliance code of 100GBASE-SR4. Source: SFF-8024, table 4-4.
+const COMPLIANCE_SR4: u8 = 2;
+
+/// Code of 100 Gb/s in a port option.
+const LANE_SPEED_100G: u8 = 7;
+
+/// The port's link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    enabled: bool,
+    config: PhyConfig,
+    events_enabled: bool,
+    event_mask: LinkEvents,
+    /// The state of which drivers know.
+    reported_up: bool,
+    /// Something happened since.
+    pub(super) check: bool,
+}
+
+/// What a driver could leave behind: link disabled, events enabled, mask, changed PHY settings.
+pub(super) type LinkDifferences = (bool, bool, u16, bool);
+
+impl Link {
+    pub(super) fn new() -> Self {
+        Self {
+            enabled: true,
+            config: default_config(),
+            events_enabled: false,
+            event_mask: LinkEvents::ZERO,
+            reported_up: true,
+            check: false,
+        }
+    }
+
+    /// A reset of the function: its wish for events is forgotten, the link stays.
+    pub(super) fn reset_function(&mut self) {
+        self.events_enabled = false;
+        self.event_mask = LinkEvents::ZERO;
+    }
+
+    pub(super) fn differences(&self) -> LinkDifferences {
+        let changed = self.config != default_config();
+        (
+            !self.enabled,
+            self.events_enabled,
+            self.event_mask.0,
+            changed,
+        )
+    }
+
+    /// True unless the driver switched the link off.
+    pub(super) const fn wanted(&self) -> bool {
+        self.enabled
+    }
+
+    fn up(&self, faults: &[Fault]) -> bool {
+        self.enabled && !faults.contains(&Fault::LinkDown)
+    }
+
+    /// The new state if the link changed since it was last looked at.
+    pub(super) fn changed(&mut self, faults: &[Fault]) -> Option<LinkStatus> {
+        self.check = false;
+        let up = self.up(faults);
+        let changed = std::mem::replace(&mut self.reported_up, up) != up;
+        changed.then(|| self.status(faults))
+    }
+
+    /// True if a driver wants an event when the link goes up or down.
+    pub(super) const fn wants_event(&self) -> bool {
+        self.events_enabled && !self.event_mask.up_down()
+    }
+
+    fn status(&self, faults: &[Fault]) -> LinkStatus {
+        let up = self.up(faults);
+        let info = LinkInfo::ZERO
+            .with_media(true)
+            .with_up(up)
+            .with_port_up(up)
+            .with_signal(up);
+        let done = AutonegotiationInfo::ZERO
+            .with_completed(up)
+            .with_qualified_module(true);
+        let enable = PhyEnable(self.config.enable);
+        let pause = done
+            .with_transmit_pause(up && enable.transmit_pause())
+            .with_receive_pause(up && enable.receive_pause());
+        LinkStatus {
+            link_info: info.0,
+            autonegotiation: pause.0,
+            frame_bytes_max: FRAME_BYTES_MAX.into(),
+            config: LinkConfig::ZERO.with_rs_528(up).0,
+            speed: if up { speed::GIGABITS_100 } else { 0 }.into(),
+            phy_type_low: MODULE_PHY_TYPE.into(),
+            ..LinkStatus::zeroed()
+        }
+    }
+
+    /// The 32 bytes that answers and events carry.
+    pub(super) fn event_body(status: &LinkStatus) -> Vec<u8> {
+        status
+            .as_bytes()
+            .get(..LINK_STATUS_BYTES)
+            .unwrap_or_default()
+            .to_vec()
+    }
+
+    pub(super) fn get_status(&mut self, command: &mut Command, faults: &[Fault]) -> Outcome {
+        let asked: GetLinkStatus = command.parameters();
+        match asked.flags.get() {
+            link_events::ENABLE => self.events_enabled = true,
+            link_events::DISABLE => self.events_enabled = false,
+            _ => {}
+        }
+        let body = Self::event_body(&self.status(faults));
+        command.put_bytes(0, &body)?;
+        let flags = if self.events_enabled {
+            link_events::ENABLED
+        } else {
+            0
+        };
+        command.answer_with(
+            &GetLinkStatus {
+                flags: flags.into(),
+                ..asked
+            },
+            LINK_STATUS_BYTES,
+        )
+    }
+
+    pub(super) fn phy_capabilities(&self, command: &mut Command) -> Outcome {
+        let asked: GetPhyCapabilities = command.parameters();
+        let mode = PhyReport(asked.report.get()).mode();
+        let config = if mode == report_mode::ACTIVE {
+            self.config
+        } else {
+            default_config()
+        };
+        let enable = PhyEnable(config.enable);
+        let abilities = PhyAbilities::ZERO
+            .with_transmit_pause(enable.transmit_pause())
+            .with_receive_pause(enable.receive_pause())
+            .with_link(enable.link())
+            .with_automatic_correction(enable.automatic_correction());
+        let types = if mode == report_mode::TOPOLOGY {
+            BOARD_PHY_TYPES
+        } else {
+            MODULE_PHY_TYPE
+        };
+        let capabilities = PhyCapabilities {
+            phy_type_low: types.into(),
+            abilities: abilities.0,
+            error_correction: config.error_correction,
+            extended_compliance: COMPLIANCE_SR4,
+            module_type: [module_type::QSFP_PLUS, 0, module_type::QSFP_PLUS_LAST],
+            ..PhyCapabilities::zeroed()
+        };
+        command.put(0, &capabilities)?;
+        command.answer_with(&asked, PhyCapabilities::SIZE)
+    }
+
+    pub(super) fn set_phy_config(&mut self, command: &Command) -> Outcome {
+        let config: PhyConfig = command.item(0)?;
+        self.enabled = PhyEnable(config.enable).link();
+        // "apply at once" is a command, not a setting
+        let enable = PhyEnable(config.enable).with_automatic_update(false);
+        self.config = PhyConfig {
+            enable: enable.0,
+            ..config
+        };
+        self.check = true;
+        command.done()
+    }
+
+    pub(super) fn set_mac_config(&self, command: &Command) -> Outcome {
+        let asked: SetMacConfig = command.parameters();
+        match asked.frame_bytes_max.get() {
+            0 => Err(ReturnCode::Invalid),
+            length if length > FRAME_BYTES_MAX => Err(ReturnCode::Invalid),
+            _ => command.done(),
+        }
+    }
+
+    pub(super) fn restart(&mut self, command: &Command) -> Outcome {
+        let asked: RestartAutonegotiation = command.parameters();
+        self.enabled = RestartFlags(asked.flags).enable();
+        self.check = true;
+        command.done()
+    }
+
+    pub(super) fn set_event_mask(&mut self, command: &Command) -> Outcome {
+        let asked: SetEventMask = command.parameters();
+        self.event_mask = LinkEvents(asked.mask.get());
+        command.done()
+    }
+
+    pub(super) fn port_options(&self, command: &mut Command) -> Outcome {
+        let asked: GetPortOptions = command.parameters();
+        let option = PortOption {
+            mac_count: 1,
+            lane_speed_max: LANE_SPEED_100G,
+            ..PortOption::zeroed()
+        };
+        command.put(0, &option)?;
+        // option 0 is active, and that is so for certain
+        let answer = GetPortOptions {
+            count: 1,
+            active: 1 << 7,
+            pending: 0,
+            ..asked
+        };
+        command.answer_with(&answer, PortOption::SIZE)
+    }
+}
+
+fn default_config() -> PhyConfig {
+    let correction = ForwardErrorCorrection::ZERO
+        .with_rs_528_request(true)
+        .with_rs_clause_91(true);
+    PhyConfig {
+        phy_type_low: MODULE_PHY_TYPE.into(),
+        enable: PhyEnable::ZERO
+            .with_link(true)
+            .with_automatic_correction(true)
+            .0,
+        error_correction: correction.0,
+        ..PhyConfig::zeroed()
+    }
+}

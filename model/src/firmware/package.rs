@@ -1,0 +1,202 @@
+//! The package (DDP): loaded already, or taken buffer by buffer.
+
+use super::command::{Command, Outcome};
+use crate::faults::Fault;
+use crate::function::Context;
+use ringside_spec::lan::Parameters;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::package::{
+    DownloadAnswer, DownloadPackage, LAST_BUFFER, PackageInfo, PackageInfoList,
+};
+use ringside_spec::lan::package::{
+    BUFFER_BYTES, BufferHeader, MetadataSection, NOT_DOWNLOADED, PackageVersion,
+    SECTION_OFFSET_MIN, SECTIONS_MAX, SUPPORTED_VERSION, SectionEntry, section,
+};
+
+/// Name and version of the package that the device comes with.
+const DEFAULT_NAME: &[u8] = b"ICE OS Default Package";
+const DEFAULT_VERSION: PackageVersion = PackageVersion {
+    major: 1,
+    minor: 3,
+    update: 43,
+    draft: 0,
+};
+
+/// Where the download stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// As the device came.
+    #[default]
+    Default,
+    /// Gone with a core reset.
+    Lost,
+    /// Buffers are coming; what the first said.
+    Loading(MetadataSection),
+    /// Complete.
+    Loaded(MetadataSection),
+}
+
+/// The package of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Package(State);
+
+impl Package {
+    /// A core or stronger reset took it.
+    pub(super) fn lose(&mut self) {
+        self.0 = State::Lost;
+    }
+
+    /// True if a driver downloaded it.
+    pub(super) const fn downloaded(&self) -> bool {
+        matches!(self.0, State::Loaded(_) | State::Loading(_))
+    }
+
+    /// What is active, if anything.
+    fn active(&self, faults: &[Fault]) -> Option<MetadataSection> {
+        match &self.0 {
+            State::Loaded(metadata) => Some(*metadata),
+            State::Default if !faults.contains(&Fault::NoPackageLoaded) => {
+                let mut name = [0; 28];
+                for (place, byte) in name.iter_mut().zip(DEFAULT_NAME) {
+                    *place = *byte;
+                }
+                Some(MetadataSection {
+                    version: DEFAULT_VERSION,
+                    name,
+                    track_id: 1.into(),
+                })
+            }
+            State::Default | State::Lost | State::Loading(_) => None,
+        }
+    }
+
+    /// True if the work that the global lock protects is done.
+    pub(super) fn complete(&self, faults: &[Fault]) -> bool {
+        self.active(faults).is_some()
+    }
+
+    pub(super) fn info(&self, command: &mut Command, faults: &[Fault]) -> Outcome {
+        let active = self.active(faults);
+        let count = u32::from(active.is_some());
+        command.put(
+            0,
+            &PackageInfoList {
+                count: count.into(),
+            },
+        )?;
+        let mut length = PackageInfoList::SIZE;
+        if let Some(metadata) = active {
+            let info = PackageInfo {
+                version: metadata.version,
+                name: metadata.name,
+                track_id: metadata.track_id,
+                in_nvm: u8::from(!self.downloaded()),
+                active: 1,
+                active_at_boot: u8::from(!self.downloaded()),
+                modified: 0,
+            };
+            command.put(length, &info)?;
+            length += PackageInfo::SIZE;
+        }
+        let parameters = command.descriptor.parameters;
+        Ok(super::command::Answer { parameters, length })
+    }
+
+    /// One buffer of a download. `locked`: the driver holds the global configuration lock.
+    pub(super) fn download(
+        &mut self,
+        command: &Command,
+        locked: bool,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked: DownloadPackage = command.parameters();
+        if !locked {
+            context.ledger.breach(
+                "package download without the global configuration lock",
+                String::new,
+            );
+            return Err(ReturnCode::NotPermitted);
+        }
+        if command.buffer.len() != BUFFER_BYTES {
+            context
+                .ledger
+                .breach("package buffer of another size than 4096 bytes", || {
+                    format!("{} bytes", command.buffer.len())
+                });
+            return Err(ReturnCode::Invalid);
+        }
+        let first = check_buffer(command)?;
+        match self.0.clone() {
+            State::Default | State::Lost => {
+                if first.kind.get() != section::METADATA {
+                    context.ledger.breach(
+                        "package download that does not begin with its metadata",
+                        || format!("section {}", first.kind.get()),
+                    );
+                    return Err(ReturnCode::Invalid);
+                }
+                let metadata: MetadataSection = command.item(first.offset.get().into())?;
+                if (metadata.version.major, metadata.version.minor) != SUPPORTED_VERSION {
+                    return Err(ReturnCode::SecurityVersion);
+                }
+                self.0 = State::Loading(metadata);
+            }
+            State::Loaded(_) if first.kind.get() & NOT_DOWNLOADED == 0 => {
+                context
+                    .ledger
+                    .breach("package buffer after the last", String::new);
+                return Err(ReturnCode::Exists);
+            }
+            State::Loading(_) | State::Loaded(_) => {}
+        }
+        if asked.flags & LAST_BUFFER != 0
+            && let State::Loading(metadata) = &self.0
+        {
+            self.0 = State::Loaded(*metadata);
+        }
+        let answer = DownloadAnswer::from_raw(asked.to_raw());
+        command.answer(&DownloadAnswer {
+            error_offset: 0.into(),
+            error_info: 0.into(),
+            ..answer
+        })
+    }
+
+    /// A change of tables while the package is active. `locked`: the driver holds the change lock.
+    pub(super) fn update(
+        &self,
+        command: &Command,
+        locked: bool,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        if !locked {
+            context
+                .ledger
+                .breach("package update without the change lock", String::new);
+            return Err(ReturnCode::NotPermitted);
+        }
+        check_buffer(command)?;
+        command.done()
+    }
+}
+
+/// Checks the head of a buffer and of its sections; the first section.
+fn check_buffer(command: &Command) -> Result<SectionEntry, ReturnCode> {
+    let header: BufferHeader = command.item(0)?;
+    let (count, end) = (
+        header.section_count.get(),
+        usize::from(header.data_end.get()),
+    );
+    let fits = (usize::from(SECTION_OFFSET_MIN)..=command.buffer.len()).contains(&end);
+    if count == 0 || count > SECTIONS_MAX || !fits {
+        return Err(ReturnCode::BadBuffer);
+    }
+    for index in 0..usize::from(count) {
+        let entry: SectionEntry = command.item(BufferHeader::SIZE + index * SectionEntry::SIZE)?;
+        let last = usize::from(entry.offset.get()) + usize::from(entry.size_bytes.get());
+        if entry.offset.get() < SECTION_OFFSET_MIN || last > end {
+            return Err(ReturnCode::BadBuffer);
+        }
+    }
+    command.item(BufferHeader::SIZE)
+}

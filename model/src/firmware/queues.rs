@@ -1,0 +1,177 @@
+//! Transmit queues and RDMA queue sets: leaves of the scheduler's tree.
+
+use super::command::{Command, Outcome};
+use super::scheduler::Scheduler;
+use crate::function::Context;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::queues::{
+    AddRdmaQueueSets, AddTransmitQueues, DisableGroup, DisableTransmitQueues, DisabledQueue,
+    RdmaQueueSet, RdmaQueueSetGroup, TransmitQueue, TransmitQueueGroup,
+};
+use ringside_spec::lan::admin::scheduler::{Element, ElementType};
+use std::collections::BTreeMap;
+
+/// Most queues of a function.
+const TRANSMIT_QUEUES: u16 = 256;
+const RDMA_QUEUE_SETS: u16 = 1024;
+
+/// Where a leaf hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Leaf {
+    parent: u32,
+    node: u32,
+}
+
+/// Queues by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Queues {
+    transmit: BTreeMap<u16, (Leaf, [u8; 22])>,
+    rdma: BTreeMap<u16, Leaf>,
+}
+
+fn leaf(element: Element) -> Element {
+    Element {
+        kind: ElementType::Leaf.code(),
+        ..element
+    }
+}
+
+impl Queues {
+    /// Numbers of the transmit queues.
+    pub(super) fn transmit(&self) -> Vec<u16> {
+        self.transmit.keys().copied().collect()
+    }
+
+    /// Numbers of the RDMA queue sets.
+    pub(super) fn rdma(&self) -> Vec<u16> {
+        self.rdma.keys().copied().collect()
+    }
+
+    /// A reset took all queues.
+    pub(super) fn clear(&mut self, scheduler: &mut Scheduler) {
+        for (leaf, _) in self.transmit.values() {
+            scheduler.drop_leaf(leaf.node);
+        }
+        for leaf in self.rdma.values() {
+            scheduler.drop_leaf(leaf.node);
+        }
+        *self = Self::default();
+    }
+
+    pub(super) fn add_transmit(
+        &mut self,
+        command: &mut Command,
+        scheduler: &mut Scheduler,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked: AddTransmitQueues = command.parameters();
+        let mut at = 0;
+        for _ in 0..asked.group_count {
+            let group: TransmitQueueGroup = command.item(at)?;
+            at += TransmitQueueGroup::SIZE;
+            for _ in 0..group.count {
+                let mut queue: TransmitQueue = command.item(at)?;
+                let number = queue.queue.get();
+                if number >= TRANSMIT_QUEUES || self.transmit.contains_key(&number) {
+                    context.ledger.breach(
+                        "transmit queue added under a number in use or too high",
+                        || format!("queue {number}"),
+                    );
+                    return Err(ReturnCode::Exists);
+                }
+                let parent = group.parent.get();
+                let node = scheduler.add(parent, leaf(queue.element), context)?;
+                self.transmit
+                    .insert(number, (Leaf { parent, node }, queue.context));
+                queue.node = node.into();
+                command.put(at, &queue)?;
+                at += TransmitQueue::SIZE;
+            }
+        }
+        command.done()
+    }
+
+    pub(super) fn add_rdma(
+        &mut self,
+        command: &mut Command,
+        scheduler: &mut Scheduler,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked: AddRdmaQueueSets = command.parameters();
+        let mut at = 0;
+        for _ in 0..asked.group_count {
+            let group: RdmaQueueSetGroup = command.item(at)?;
+            at += RdmaQueueSetGroup::SIZE;
+            for _ in 0..group.count.get() {
+                let mut set: RdmaQueueSet = command.item(at)?;
+                let number = set.queue_set.get();
+                if number == 0 || number >= RDMA_QUEUE_SETS || self.rdma.contains_key(&number) {
+                    context.ledger.breach(
+                        "RDMA queue set added under a number in use or not valid",
+                        || format!("queue set {number}"),
+                    );
+                    return Err(ReturnCode::Exists);
+                }
+                let parent = group.parent.get();
+                let node = scheduler.add(parent, leaf(set.element), context)?;
+                self.rdma.insert(number, Leaf { parent, node });
+                set.node = node.into();
+                command.put(at, &set)?;
+                at += RdmaQueueSet::SIZE;
+            }
+        }
+        command.done()
+    }
+
+    pub(super) fn disable(
+        &mut self,
+        command: &Command,
+        scheduler: &mut Scheduler,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked: DisableTransmitQueues = command.parameters();
+        let mut at = 0;
+        for _ in 0..asked.group_count {
+            let group: DisableGroup = command.item(at)?;
+            let count = usize::from(group.count);
+            for index in 0..count {
+                let queue = DisabledQueue(command.number16(at + DisableGroup::SIZE + 2 * index)?);
+                self.disable_one(queue, group.parent.get(), scheduler, context)?;
+            }
+            at += DisableGroup::size_with(count);
+        }
+        command.answer(&DisableTransmitQueues {
+            blocked_domains: 0.into(),
+            ..asked
+        })
+    }
+
+    fn disable_one(
+        &mut self,
+        queue: DisabledQueue,
+        parent: u32,
+        scheduler: &mut Scheduler,
+        context: &mut Context<'_>,
+    ) -> Result<(), ReturnCode> {
+        let number = queue.number();
+        let found = if queue.rdma_queue_set() {
+            self.rdma.get(&number).copied()
+        } else {
+            self.transmit.get(&number).map(|(leaf, _)| *leaf)
+        };
+        let Some(leaf) = found.filter(|leaf| leaf.parent == parent) else {
+            context.ledger.breach(
+                "queue disabled that does not exist under its parent",
+                || format!("{queue:?} under {parent:#x}"),
+            );
+            return Err(ReturnCode::NoEntry);
+        };
+        scheduler.remove(leaf.parent, leaf.node, context)?;
+        if queue.rdma_queue_set() {
+            self.rdma.remove(&number);
+        } else {
+            self.transmit.remove(&number);
+        }
+        Ok(())
+    }
+}

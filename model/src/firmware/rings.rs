@@ -1,0 +1,347 @@
+//! The rings of the control queues: their registers, and moving descriptors.
+
+use super::command::Command;
+use crate::function::{Context, ResetKind};
+use ringside_bus::Iova;
+use ringside_spec::lan::admin::{
+    BUFFER_SIZE, DESCRIPTOR_SIZE, Descriptor, DescriptorFlags, LARGE_BUFFER_BYTES,
+};
+use ringside_spec::lan::registers::control_queues::{
+    RING_ALIGNMENT, RINGS, RingIndex, RingLength, RingRegister,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// One ring as its registers have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ring {
+    base_low: u32,
+    base_high: u32,
+    length: u32,
+    head: u32,
+    tail: u32,
+    /// A descriptor could not be fetched, or the firmware keeps silent: nothing moves any more.
+    stalled: bool,
+}
+
+/// Which ring, by its place in [`RINGS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    AdminSend = 0,
+    AdminReceive = 1,
+    MailboxSend = 2,
+    SidebandSend = 4,
+}
+
+/// All rings of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rings {
+    rings: [Ring; RINGS.len()],
+}
+
+impl Ring {
+    fn length(&self) -> RingLength {
+        RingLength(self.length)
+    }
+
+    fn entries(&self) -> u32 {
+        self.length().entries()
+    }
+
+    pub(super) fn enabled(&self) -> bool {
+        self.length().enable() && self.entries() > 0
+    }
+
+    fn waiting(&self) -> bool {
+        self.head != self.tail && self.enabled() && !self.stalled
+    }
+
+    fn address_of(&self, index: u32) -> Iova {
+        let base = u64::from(self.base_high) << 32 | u64::from(self.base_low);
+        Iova(base).add(u64::from(index) * DESCRIPTOR_SIZE as u64)
+    }
+
+    fn value(&self, register: RingRegister) -> u32 {
+        match register {
+            RingRegister::BaseLow => self.base_low,
+            RingRegister::BaseHigh => self.base_high,
+            RingRegister::Length => self.length,
+            RingRegister::Head => self.head,
+            RingRegister::Tail => self.tail,
+        }
+    }
+
+    fn fail(&mut self) {
+        self.length = self.length().with_critical_error(true).0;
+        self.stalled = true;
+    }
+
+    fn advance(&mut self) {
+        let next = self.head + 1;
+        self.head = if next >= self.entries() { 0 } else { next };
+    }
+}
+
+impl Rings {
+    fn position(offset: u64) -> Option<(usize, RingRegister)> {
+        let rings = RINGS.iter().enumerate();
+        let mut found = rings.filter_map(|(ring, all)| Some((ring, all.register_at(offset)?)));
+        found.next()
+    }
+
+    pub(super) fn get(&self, which: Which) -> Ring {
+        self.rings.get(which as usize).copied().unwrap_or_default()
+    }
+
+    fn get_mut(&mut self, which: Which) -> &mut Ring {
+        // `Which` names places of the array
+        let [admin_send, admin_receive, mailbox_send, _, sideband_send, _] = &mut self.rings;
+        match which {
+            Which::AdminSend => admin_send,
+            Which::AdminReceive => admin_receive,
+            Which::MailboxSend => mailbox_send,
+            Which::SidebandSend => sideband_send,
+        }
+    }
+
+    pub(super) fn read(&self, offset: u64) -> Option<u32> {
+        let (ring, register) = Self::position(offset)?;
+        Some(self.rings.get(ring)?.value(register))
+    }
+
+    /// Writes a register; `None` if it is not one of a ring. True if the admin send ring was
+    /// switched off by it.
+    pub(super) fn write(
+        &mut self,
+        offset: u64,
+        value: u32,
+        context: &mut Context<'_>,
+    ) -> Option<bool> {
+        let (number, register) = Self::position(offset)?;
+        let ring = self.rings.get_mut(number)?;
+        let was_enabled = ring.enabled();
+        match register {
+            RingRegister::BaseLow => {
+                let low = (RING_ALIGNMENT - 1) as u32;
+                if value & low != 0 {
+                    context
+                        .ledger
+                        .breach("control queue base not aligned to 64 bytes", || {
+                            format!("{value:#x} to {offset:#x}")
+                        });
+                }
+                ring.base_low = value & !low;
+            }
+            RingRegister::BaseHigh => ring.base_high = value,
+            RingRegister::Length => {
+                if value & RingLength::RESERVED != 0
+                    || RingLength(value).enable() && RingLength(value).entries() == 0
+                {
+                    context.ledger.breach("control queue length not valid", || {
+                        format!("{value:#x} to {offset:#x}")
+                    });
+                }
+                ring.length = value & RingLength::DEFINED;
+                ring.stalled = false;
+            }
+            RingRegister::Head => ring.head = value & RingIndex::DEFINED,
+            RingRegister::Tail => {
+                if ring.enabled() && value >= ring.entries() {
+                    context
+                        .ledger
+                        .breach("control queue tail beyond the ring", || {
+                            format!("{value} of {} entries, to {offset:#x}", ring.entries())
+                        });
+                    return Some(false);
+                }
+                ring.tail = value & RingIndex::DEFINED;
+            }
+        }
+        Some(number == Which::AdminSend as usize && was_enabled && !ring.enabled())
+    }
+
+    pub(super) fn reset(&mut self, kind: ResetKind) {
+        let [_, _, others @ ..] = &mut self.rings;
+        match kind {
+            ResetKind::Function => others.iter_mut().for_each(|ring| ring.length = 0),
+            ResetKind::Core | ResetKind::Global => others.fill(Ring::default()),
+            ResetKind::Firmware => self.rings.fill(Ring::default()),
+        }
+    }
+
+    pub(super) fn waiting(&self, which: Which) -> bool {
+        self.get(which).waiting()
+    }
+
+    /// Registers that are not zero: ring, register values.
+    pub(super) fn in_use(&self) -> Vec<(&'static str, [u32; 5])> {
+        let rings = RINGS.iter().zip(&self.rings);
+        let values = rings.map(|(names, ring)| {
+            (
+                names.c_name,
+                RingRegister::ALL.map(|register| ring.value(register)),
+            )
+        });
+        values.filter(|(_, values)| *values != [0; 5]).collect()
+    }
+
+    /// The next command of a ring, with its buffer.
+    pub(super) fn fetch(&mut self, which: Which, context: &mut Context<'_>) -> Option<Command> {
+        let ring = self.get_mut(which);
+        let mut bytes = [0; DESCRIPTOR_SIZE];
+        if let Err(fault) = context.memory.read(ring.address_of(ring.head), &mut bytes) {
+            context
+                .ledger
+                .breach("control queue descriptor cannot be read", || {
+                    fault.to_string()
+                });
+            ring.fail();
+            return None;
+        }
+        let descriptor = Descriptor::read_from_bytes(&bytes).ok()?;
+        match fetch_buffer(&descriptor, context) {
+            Some(buffer) => Some(Command { descriptor, buffer }),
+            None => {
+                self.get_mut(which).fail();
+                None
+            }
+        }
+    }
+
+    /// Stops a ring for good: the command at its head is never answered.
+    pub(super) fn stall(&mut self, which: Which) {
+        self.get_mut(which).stalled = true;
+    }
+
+    /// Writes buffer and descriptor back, in that order, and then moves the head.
+    pub(super) fn complete(
+        &mut self,
+        which: Which,
+        answer: &Descriptor,
+        buffer: &[u8],
+        context: &mut Context<'_>,
+    ) {
+        let ring = self.get_mut(which);
+        let buffer_written = if buffer.is_empty() {
+            Ok(())
+        } else {
+            context.memory.write(Iova(answer.buffer_address()), buffer)
+        };
+        let place = ring.address_of(ring.head);
+        let written = buffer_written.and_then(|()| context.memory.write(place, answer.as_bytes()));
+        if let Err(fault) = written {
+            context
+                .ledger
+                .breach("control queue answer cannot be written", || {
+                    fault.to_string()
+                });
+            ring.fail();
+            return;
+        }
+        ring.advance();
+    }
+
+    /// True if the receive ring has a free descriptor.
+    pub(super) fn can_receive(&self) -> bool {
+        self.waiting(Which::AdminReceive)
+    }
+
+    /// Fills the next free descriptor of the receive ring with an event.
+    pub(super) fn deliver_event(
+        &mut self,
+        event: &Descriptor,
+        body: &[u8],
+        context: &mut Context<'_>,
+    ) {
+        let ring = self.get_mut(Which::AdminReceive);
+        let place = ring.address_of(ring.head);
+        let mut bytes = [0; DESCRIPTOR_SIZE];
+        if let Err(fault) = context.memory.read(place, &mut bytes) {
+            context
+                .ledger
+                .breach("control queue descriptor cannot be read", || {
+                    fault.to_string()
+                });
+            ring.fail();
+            return;
+        }
+        let Ok(free) = Descriptor::read_from_bytes(&bytes) else {
+            return;
+        };
+        if !free.flags().buffer() || usize::from(free.data_length.get()) < body.len() {
+            context
+                .ledger
+                .breach("receive descriptor without a buffer for events", || {
+                    format!("{free:?}")
+                });
+        }
+        let room = body.len().min(free.data_length.get().into());
+        let body = body.get(..room).unwrap_or_default();
+        let mut filled = event.with_buffer_address(free.buffer_address());
+        let flags = free.flags().with_done(true).with_complete(true);
+        filled.flags = flags.0.into();
+        filled.data_length = (room as u16).into();
+        self.complete(Which::AdminReceive, &filled, body, context);
+        context.causes.admin_event = true;
+    }
+}
+
+/// The buffer of a command: read if the driver says that there are data, else zeros. `None` if it
+/// cannot be read.
+fn fetch_buffer(descriptor: &Descriptor, context: &mut Context<'_>) -> Option<Vec<u8>> {
+    let (flags, length) = (
+        descriptor.flags(),
+        usize::from(descriptor.data_length.get()),
+    );
+    let opcode = descriptor.opcode.get();
+    let mut check = |wrong: bool, kind: &'static str| {
+        if wrong {
+            context.ledger.breach(kind, || {
+                format!(
+                    "opcode {opcode:#06x}, flags {:#06x}, {length} bytes",
+                    flags.0
+                )
+            });
+        }
+    };
+    let device_flags = DescriptorFlags::ZERO
+        .with_done(true)
+        .with_complete(true)
+        .with_error(true);
+    let foreign = DescriptorFlags::RESERVED | device_flags.0;
+    check(
+        flags.0 & foreign != 0,
+        "admin descriptor flags that are not the driver's",
+    );
+    check(
+        flags.large_buffer() != (length > LARGE_BUFFER_BYTES),
+        "admin descriptor with a wrong large-buffer flag",
+    );
+    check(
+        flags.buffer() != (length > 0),
+        "admin descriptor whose buffer flag contradicts its length",
+    );
+    check(
+        flags.read_buffer() && !flags.buffer(),
+        "admin descriptor with data but no buffer",
+    );
+    check(
+        length > BUFFER_SIZE,
+        "admin descriptor with a buffer of more than 4096 bytes",
+    );
+    let length = if flags.buffer() {
+        length.min(BUFFER_SIZE)
+    } else {
+        0
+    };
+    let mut buffer = vec![0; length];
+    if flags.read_buffer() && length > 0 {
+        let address = Iova(descriptor.buffer_address());
+        if let Err(fault) = context.memory.read(address, &mut buffer) {
+            context
+                .ledger
+                .breach("admin buffer cannot be read", || fault.to_string());
+            return None;
+        }
+    }
+    Some(buffer)
+}

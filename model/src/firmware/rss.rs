@@ -1,0 +1,93 @@
+//! Receive side scaling: keys and lookup tables, as they were written.
+
+use super::command::{Command, Outcome};
+use super::vsi::Vsis;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::rss::{
+    RssKey, RssKeyCommand, RssTableCommand, RssTableFlags, RssVsi, table,
+};
+use std::collections::BTreeMap;
+
+/// Keys by VSI, tables by VSI (or none) and flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rss {
+    keys: BTreeMap<u16, RssKey>,
+    tables: BTreeMap<(u16, u16), Vec<u8>>,
+}
+
+fn existing(vsi: u16, vsis: &Vsis) -> Result<u16, ReturnCode> {
+    let vsi = RssVsi(vsi);
+    let exists = vsi.valid() && vsis.exists(vsi.number());
+    exists.then_some(vsi.number()).ok_or(ReturnCode::NoEntry)
+}
+
+fn table_bytes(flags: RssTableFlags) -> Result<usize, ReturnCode> {
+    match (flags.kind(), flags.size()) {
+        (table::VSI, _) => Ok(table::VSI_ENTRIES),
+        (_, table::SIZE_128) => Ok(128),
+        (_, table::SIZE_512) => Ok(table::GLOBAL_ENTRIES),
+        (_, table::SIZE_2048) => Ok(table::FUNCTION_ENTRIES),
+        _ => Err(ReturnCode::Invalid),
+    }
+}
+
+impl Rss {
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// VSIs that have a key, and tables: VSI, flags.
+    pub(super) fn list(&self) -> (Vec<u16>, Vec<(u16, u16)>) {
+        (
+            self.keys.keys().copied().collect(),
+            self.tables.keys().copied().collect(),
+        )
+    }
+
+    /// A VSI was freed.
+    pub(super) fn forget(&mut self, vsi: u16) {
+        self.keys.remove(&vsi);
+        self.tables.retain(|(owner, _), _| *owner != vsi);
+    }
+
+    pub(super) fn set_key(&mut self, command: &Command, vsis: &Vsis) -> Outcome {
+        let asked: RssKeyCommand = command.parameters();
+        let vsi = existing(asked.vsi.get(), vsis)?;
+        self.keys.insert(vsi, command.item(0)?);
+        command.done()
+    }
+
+    pub(super) fn get_key(&self, command: &mut Command, vsis: &Vsis) -> Outcome {
+        let asked: RssKeyCommand = command.parameters();
+        let vsi = existing(asked.vsi.get(), vsis)?;
+        let key = self.keys.get(&vsi).copied().unwrap_or(RssKey::zeroed());
+        command.put(0, &key)?;
+        command.answer_with(&asked, RssKey::SIZE)
+    }
+
+    pub(super) fn set_table(&mut self, command: &Command, vsis: &Vsis) -> Outcome {
+        let asked: RssTableCommand = command.parameters();
+        let flags = RssTableFlags(asked.flags.get());
+        let vsi = existing(asked.vsi.get(), vsis)?;
+        let wanted = table_bytes(flags)?;
+        let bytes = command
+            .buffer
+            .get(..wanted.min(command.buffer.len()))
+            .unwrap_or_default();
+        if bytes.len() < wanted {
+            return Err(ReturnCode::Invalid);
+        }
+        self.tables.insert((vsi, flags.0), bytes.to_vec());
+        command.done()
+    }
+
+    pub(super) fn get_table(&self, command: &mut Command, vsis: &Vsis) -> Outcome {
+        let asked: RssTableCommand = command.parameters();
+        let flags = RssTableFlags(asked.flags.get());
+        let vsi = existing(asked.vsi.get(), vsis)?;
+        let empty = vec![0; table_bytes(flags)?];
+        let bytes = self.tables.get(&(vsi, flags.0)).unwrap_or(&empty);
+        command.put_bytes(0, bytes)?;
+        command.answer_with(&asked, bytes.len())
+    }
+}

@@ -1,0 +1,286 @@
+//! Switch rules and lists of VSIs.
+
+use super::command::{Command, Outcome};
+use super::vsi::Vsis;
+use crate::function::{Context, ReceiveFilter};
+use crate::packet::MacAddress;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::switch::{
+    LOOKUP_HEADER_BYTES, LookupRule, RuleHeader, RuleType, SingleAction, SwitchRules, VsiListRule,
+    action, recipe,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rules that fit.
+const RULES_MAX: u16 = 2048;
+
+/// One lookup rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Number that the firmware gave.
+    pub index: u16,
+    /// Received or sent packets; see [`RuleType`].
+    pub kind: u16,
+    /// Which fields count.
+    pub recipe: u16,
+    /// Port or VSI.
+    pub source: u16,
+    /// What happens.
+    pub action: u32,
+    /// Destination, source, tag.
+    pub header: [u8; LOOKUP_HEADER_BYTES],
+}
+
+/// The switch's tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rules {
+    rules: BTreeMap<u16, Rule>,
+    lists: BTreeMap<u16, BTreeSet<u16>>,
+}
+
+impl Rules {
+    pub(super) fn clear(&mut self) {
+        self.rules.clear();
+        self.lists.clear();
+    }
+
+    /// All lookup rules.
+    pub(super) fn list(&self) -> Vec<Rule> {
+        self.rules.values().cloned().collect()
+    }
+
+    /// All lists that have members: number and VSIs.
+    pub(super) fn vsi_lists(&self) -> Vec<(u16, Vec<u16>)> {
+        let lists = self.lists.iter().filter(|(_, members)| !members.is_empty());
+        lists
+            .map(|(number, members)| (*number, members.iter().copied().collect()))
+            .collect()
+    }
+
+    /// A list was freed.
+    pub(super) fn forget_list(&mut self, list: u16) {
+        self.lists.remove(&list);
+    }
+
+    pub(super) fn add(
+        &mut self,
+        command: &mut Command,
+        vsis: &Vsis,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        self.each(command, context, |rules, command, at, context| {
+            let header: RuleHeader = command.item(at)?;
+            match RuleType::from_code(header.kind.get()) {
+                RuleType::LookupReceive | RuleType::LookupTransmit => {
+                    rules.add_lookup(command, at, vsis, context)
+                }
+                RuleType::LargeAction | RuleType::Unknown(_) => Err(ReturnCode::NotImplemented),
+                kind => rules.change_list(command, at, kind, vsis, context),
+            }
+        })
+    }
+
+    pub(super) fn update(
+        &mut self,
+        command: &mut Command,
+        vsis: &Vsis,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        self.each(command, context, |rules, command, at, context| {
+            let header: RuleHeader = command.item(at)?;
+            match RuleType::from_code(header.kind.get()) {
+                RuleType::LookupReceive | RuleType::LookupTransmit => {
+                    let new: LookupRule = command.item(at)?;
+                    let rule = rules
+                        .rules
+                        .get_mut(&new.index.get())
+                        .ok_or(ReturnCode::NoEntry)?;
+                    rule.action = new.action.get();
+                    rule.source = new.source.get();
+                    Ok(LookupRule::SIZE + usize::from(new.header_length.get()))
+                }
+                RuleType::LargeAction | RuleType::Unknown(_) => Err(ReturnCode::NotImplemented),
+                kind => rules.change_list(command, at, kind, vsis, context),
+            }
+        })
+    }
+
+    pub(super) fn remove(&mut self, command: &mut Command, context: &mut Context<'_>) -> Outcome {
+        self.each(command, context, |rules, command, at, context| {
+            let header: RuleHeader = command.item(at)?;
+            match RuleType::from_code(header.kind.get()) {
+                RuleType::LookupReceive | RuleType::LookupTransmit => {
+                    let rule: LookupRule = command.item(at)?;
+                    if rules.rules.remove(&rule.index.get()).is_none() {
+                        context
+                            .ledger
+                            .breach("switch rule removed that does not exist", || {
+                                format!("rule {}", rule.index.get())
+                            });
+                        return Err(ReturnCode::NoEntry);
+                    }
+                    Ok(LookupRule::SIZE + usize::from(rule.header_length.get()))
+                }
+                RuleType::LargeAction | RuleType::Unknown(_) => Err(ReturnCode::NotImplemented),
+                _ => {
+                    let rule: VsiListRule = command.item(at)?;
+                    rules.lists.remove(&rule.list.get());
+                    Ok(VsiListRule::SIZE + 2 * usize::from(rule.count.get()))
+                }
+            }
+        })
+    }
+
+    /// Carries out rule after rule; each gets its status, and the first failure is the command's.
+    fn each(
+        &mut self,
+        command: &mut Command,
+        context: &mut Context<'_>,
+        mut one: impl FnMut(
+            &mut Self,
+            &mut Command,
+            usize,
+            &mut Context<'_>,
+        ) -> Result<usize, ReturnCode>,
+    ) -> Outcome {
+        let asked: SwitchRules = command.parameters();
+        let mut at = 0;
+        for _ in 0..asked.rule_count.get() {
+            let taken = one(self, command, at, context)?;
+            let header: RuleHeader = command.item(at)?;
+            command.put(
+                at,
+                &RuleHeader {
+                    status: 0.into(),
+                    ..header
+                },
+            )?;
+            at += taken;
+        }
+        command.done()
+    }
+
+    fn add_lookup(
+        &mut self,
+        command: &mut Command,
+        at: usize,
+        vsis: &Vsis,
+        context: &mut Context<'_>,
+    ) -> Result<usize, ReturnCode> {
+        let new: LookupRule = command.item(at)?;
+        let bytes = usize::from(new.header_length.get());
+        if bytes != LOOKUP_HEADER_BYTES {
+            context
+                .ledger
+                .breach("switch rule without a header of 16 bytes", || {
+                    format!("{bytes}")
+                });
+            return Err(ReturnCode::Invalid);
+        }
+        let action = SingleAction(new.action.get());
+        let unknown_vsi = !action.is_list() && !vsis.exists(action.vsi() as u16);
+        if action.kind() == action::FORWARD && action.valid() && !action.drop() && unknown_vsi {
+            context
+                .ledger
+                .breach("switch rule for a VSI that does not exist", || {
+                    format!("VSI {}", action.vsi())
+                });
+            return Err(ReturnCode::NoEntry);
+        }
+        let header: [u8; LOOKUP_HEADER_BYTES] = command.item(at + LookupRule::SIZE)?;
+        let same = |rule: &Rule| {
+            rule.recipe == new.recipe.get()
+                && rule.source == new.source.get()
+                && rule.header == header
+        };
+        if self.rules.values().any(same) {
+            return Err(ReturnCode::Exists);
+        }
+        let free = (1..RULES_MAX).find(|index| !self.rules.contains_key(index));
+        let index = free.ok_or(ReturnCode::NoSpace)?;
+        let rule = Rule {
+            index,
+            kind: new.header.kind.get(),
+            recipe: new.recipe.get(),
+            source: new.source.get(),
+            action: action.0,
+            header,
+        };
+        self.rules.insert(index, rule);
+        command.put(
+            at,
+            &LookupRule {
+                index: index.into(),
+                ..new
+            },
+        )?;
+        Ok(LookupRule::SIZE + bytes)
+    }
+
+    fn change_list(
+        &mut self,
+        command: &Command,
+        at: usize,
+        kind: RuleType,
+        vsis: &Vsis,
+        context: &mut Context<'_>,
+    ) -> Result<usize, ReturnCode> {
+        let rule: VsiListRule = command.item(at)?;
+        let count = usize::from(rule.count.get());
+        let members = self.lists.entry(rule.list.get()).or_default();
+        for member in 0..count {
+            let vsi = command.number16(at + VsiListRule::SIZE + 2 * member)?;
+            let clear = matches!(kind, RuleType::VsiListClear | RuleType::PruneListClear);
+            if clear {
+                members.remove(&vsi);
+            } else if vsis.exists(vsi) {
+                members.insert(vsi);
+            } else {
+                context
+                    .ledger
+                    .breach("VSI list with a VSI that does not exist", || {
+                        format!("VSI {vsi}")
+                    });
+                return Err(ReturnCode::NoEntry);
+            }
+        }
+        Ok(VsiListRule::SIZE + 2 * count)
+    }
+
+    /// What the rules come to for frames from the wire. The rules of a driver for its own address
+    /// are of the transmit kind and count for received frames all the same.
+    pub(super) fn receive_filter(&self, vsis: &Vsis) -> ReceiveFilter {
+        let mut filter = ReceiveFilter::default();
+        for rule in self.rules.values() {
+            let action = SingleAction(rule.action);
+            if action.kind() != action::FORWARD || !action.valid() || action.drop() {
+                continue;
+            }
+            let number = action.vsi() as u16;
+            let single = BTreeSet::from([number]);
+            let none = BTreeSet::new();
+            let targets = if action.is_list() {
+                self.lists.get(&number).unwrap_or(&none)
+            } else {
+                &single
+            };
+            let mut targets = targets.iter().filter(|vsi| vsis.exists(**vsi)).peekable();
+            if targets.peek().is_none() {
+                continue;
+            }
+            let rdma = targets.any(|vsi| vsis.lets_rdma_in(*vsi));
+            let [a, b, c, d, e, f, ..] = rule.header;
+            let address = MacAddress([a, b, c, d, e, f]);
+            match rule.recipe {
+                recipe::MAC | recipe::MAC_VLAN => filter.add_address(address, rdma),
+                recipe::PROMISCUOUS | recipe::PROMISCUOUS_VLAN if a & 1 != 0 => {
+                    filter.add_multicast(rdma)
+                }
+                recipe::PROMISCUOUS | recipe::PROMISCUOUS_VLAN => filter.add_unicast(rdma),
+                recipe::DEFAULT_VSI | recipe::LOGICAL_PORT => filter.add_default(rdma),
+                _ => {}
+            }
+        }
+        filter
+    }
+}

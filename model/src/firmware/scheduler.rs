@@ -1,0 +1,455 @@
+//! The transmit scheduler's tree, and the commands that change it.
+
+use super::command::{Answer, Command, Outcome};
+use crate::function::Context;
+use ringside_spec::lan::Parameters;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::scheduler::{
+    Element, ElementCommand, ElementType, GetTopology, GroupHeader, LAYERS_MAX, LayerProperties,
+    MoveHeader, NO_NODE, Node, PortEts, QueryPortEts, RateLimitCommand, RateLimitFlags,
+    RateLimitProfile, SUSPENDED, SchedulerProperties, SchedulerResources, TopologyBranch,
+};
+use std::collections::BTreeMap;
+
+/// Children that a node may have in each layer, the root's first.
+const SIBLINGS_MAX: [u16; LAYERS_MAX] = [1, 8, 8, 8, 8, 64, 64, 64, 64];
+const NODES_MAX: u16 = 1024;
+const RATE_PROFILES_MAX: u16 = 256;
+const RDMA_QUEUE_SETS: u16 = 1024;
+
+const ROOT: u32 = 0x100;
+const CLASS_0: u32 = 0x101;
+const ENTRY_POINT: u32 = 0x102;
+const FIRST_GIVEN: u32 = 0x200;
+
+/// A node of the tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    parent: u32,
+    layer: u8,
+    element: Element,
+}
+
+/// The tree of one port, as this function sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Scheduler {
+    nodes: BTreeMap<u32, Place>,
+    next: u32,
+    rate_profiles: BTreeMap<(u8, u16), RateLimitProfile>,
+}
+
+impl Scheduler {
+    pub(super) fn new() -> Self {
+        let mut tree = Self {
+            nodes: BTreeMap::new(),
+            next: FIRST_GIVEN,
+            rate_profiles: BTreeMap::new(),
+        };
+        let defaults = [
+            (ROOT, NO_NODE, ElementType::RootPort),
+            (CLASS_0, ROOT, ElementType::TrafficClass),
+            (ENTRY_POINT, CLASS_0, ElementType::EntryPoint),
+        ];
+        for (layer, (node, parent, kind)) in (0..).zip(defaults) {
+            let element = Element {
+                kind: kind.code(),
+                ..Element::unlimited()
+            };
+            tree.nodes.insert(
+                node,
+                Place {
+                    parent,
+                    layer,
+                    element,
+                },
+            );
+        }
+        tree
+    }
+
+    /// Nodes that are not those of the default tree, and default ones that are gone, as
+    /// id, parent, kind.
+    pub(super) fn differences(&self) -> Vec<(u32, u32, u8)> {
+        let default = Self::new();
+        let added = self
+            .nodes
+            .iter()
+            .filter(|(id, _)| !default.nodes.contains_key(id));
+        let gone = default
+            .nodes
+            .iter()
+            .filter(|(id, _)| !self.nodes.contains_key(id));
+        let added = added.map(|(id, place)| (*id, place.parent, place.element.kind));
+        added.chain(gone.map(|(id, _)| (*id, NO_NODE, 0))).collect()
+    }
+
+    /// Rate limit profiles that exist: layer and id.
+    pub(super) fn profiles(&self) -> Vec<(u8, u16)> {
+        self.rate_profiles.keys().copied().collect()
+    }
+
+    fn children(&self, parent: u32) -> usize {
+        self.nodes
+            .values()
+            .filter(|place| place.parent == parent)
+            .count()
+    }
+
+    /// Adds a node under `parent`; the id that it got.
+    pub(super) fn add(
+        &mut self,
+        parent: u32,
+        element: Element,
+        context: &mut Context<'_>,
+    ) -> Result<u32, ReturnCode> {
+        let Some(above) = self.nodes.get(&parent) else {
+            context
+                .ledger
+                .breach("scheduler node under a parent that does not exist", || {
+                    format!("parent {parent:#x}")
+                });
+            return Err(ReturnCode::NoEntry);
+        };
+        let layer = above.layer + 1;
+        let Some(siblings) = SIBLINGS_MAX.get(usize::from(layer)) else {
+            context
+                .ledger
+                .breach("scheduler node below the last layer", || {
+                    format!("parent {parent:#x}")
+                });
+            return Err(ReturnCode::Invalid);
+        };
+        if self.children(parent) >= usize::from(*siblings) || self.nodes.len() >= NODES_MAX.into() {
+            return Err(ReturnCode::NoSpace);
+        }
+        let node = self.next;
+        self.next = self
+            .next
+            .checked_add(1)
+            .filter(|id| *id != NO_NODE)
+            .unwrap_or(FIRST_GIVEN);
+        self.nodes.insert(
+            node,
+            Place {
+                parent,
+                layer,
+                element,
+            },
+        );
+        Ok(node)
+    }
+
+    /// Removes a node that has no children.
+    pub(super) fn remove(
+        &mut self,
+        parent: u32,
+        node: u32,
+        context: &mut Context<'_>,
+    ) -> Result<(), ReturnCode> {
+        let found = self
+            .nodes
+            .get(&node)
+            .is_some_and(|place| place.parent == parent);
+        if !found {
+            context.ledger.breach(
+                "scheduler node removed that is not under its parent",
+                || format!("node {node:#x}, parent {parent:#x}"),
+            );
+            return Err(ReturnCode::NoEntry);
+        }
+        if self.children(node) > 0 || node == ROOT || node == CLASS_0 {
+            context
+                .ledger
+                .breach("scheduler node removed while it has children", || {
+                    format!("node {node:#x}")
+                });
+            return Err(ReturnCode::Invalid);
+        }
+        self.nodes.remove(&node);
+        Ok(())
+    }
+
+    /// Removes a leaf whatever is there: a reset of queues.
+    pub(super) fn drop_leaf(&mut self, node: u32) {
+        self.nodes.remove(&node);
+    }
+
+    fn node(&self, id: u32) -> Result<Node, ReturnCode> {
+        let place = self.nodes.get(&id).ok_or(ReturnCode::NoEntry)?;
+        Ok(Node {
+            parent: place.parent.into(),
+            node: id.into(),
+            element: place.element,
+        })
+    }
+
+    fn counted(command: &Command, asked: &ElementCommand, done: u16) -> Outcome {
+        let answer = ElementCommand {
+            answered: done.into(),
+            ..*asked
+        };
+        command.answer(&answer)
+    }
+
+    /// One group per command: all that drivers send.
+    fn one_group(
+        command: &Command,
+        context: &mut Context<'_>,
+    ) -> Result<ElementCommand, ReturnCode> {
+        let asked: ElementCommand = command.parameters();
+        if asked.requested.get() != 1 {
+            context
+                .ledger
+                .breach("scheduler command without exactly one group", || {
+                    format!("{} groups", asked.requested.get())
+                });
+            return Err(ReturnCode::Invalid);
+        }
+        Ok(asked)
+    }
+
+    pub(super) fn default_topology(&self, command: &mut Command) -> Outcome {
+        let mut branch = TopologyBranch::zeroed();
+        let mut count = 0u16;
+        for (place, id) in branch.nodes.iter_mut().zip([ROOT, CLASS_0, ENTRY_POINT]) {
+            if let Ok(node) = self.node(id) {
+                *place = node;
+                count += 1;
+            }
+        }
+        branch.header.parent = NO_NODE.into();
+        branch.header.count = count.into();
+        command.put(0, &branch)?;
+        let asked: GetTopology = command.parameters();
+        command.answer_with(
+            &GetTopology {
+                branch_count: 1,
+                ..asked
+            },
+            TopologyBranch::SIZE,
+        )
+    }
+
+    pub(super) fn add_elements(
+        &mut self,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked = Self::one_group(command, context)?;
+        let group: GroupHeader = command.item(0)?;
+        for index in 0..usize::from(group.count.get()) {
+            let at = GroupHeader::SIZE + index * Node::SIZE;
+            let mut node: Node = command.item(at)?;
+            let generic = matches!(
+                node.element.kind(),
+                ElementType::Generic | ElementType::Padded
+            );
+            if !generic || node.parent != group.parent {
+                context
+                    .ledger
+                    .breach("scheduler node of a kind that a driver cannot add", || {
+                        format!("{:?} under {:#x}", node.element.kind(), node.parent.get())
+                    });
+                return Err(ReturnCode::Invalid);
+            }
+            let id = self.add(group.parent.get(), node.element, context)?;
+            node.node = id.into();
+            command.put(at, &node)?;
+        }
+        Self::counted(command, &asked, 1)
+    }
+
+    pub(super) fn delete_elements(
+        &mut self,
+        command: &Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked = Self::one_group(command, context)?;
+        let group: GroupHeader = command.item(0)?;
+        for index in 0..usize::from(group.count.get()) {
+            let node = command.number32(GroupHeader::SIZE + 4 * index)?;
+            self.remove(group.parent.get(), node, context)?;
+        }
+        Self::counted(command, &asked, 1)
+    }
+
+    pub(super) fn move_elements(
+        &mut self,
+        command: &Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked = Self::one_group(command, context)?;
+        let header: MoveHeader = command.item(0)?;
+        let (from, to) = (header.source_parent.get(), header.destination_parent.get());
+        for index in 0..usize::from(header.count.get()) {
+            let node = command.number32(MoveHeader::SIZE + 4 * index)?;
+            let layers = (self.nodes.get(&to), self.nodes.get(&node));
+            let fits = matches!(layers, (Some(parent), Some(place))
+                if place.parent == from && parent.layer + 1 == place.layer);
+            if !fits {
+                context
+                    .ledger
+                    .breach("scheduler node moved to where it does not fit", || {
+                        format!("node {node:#x} from {from:#x} to {to:#x}")
+                    });
+                return Err(ReturnCode::Invalid);
+            }
+            if let Some(place) = self.nodes.get_mut(&node) {
+                place.parent = to;
+            }
+        }
+        Self::counted(command, &asked, 1)
+    }
+
+    pub(super) fn configure_elements(&mut self, command: &Command) -> Outcome {
+        let asked: ElementCommand = command.parameters();
+        for index in 0..usize::from(asked.requested.get()) {
+            let new: Node = command.item(index * Node::SIZE)?;
+            let place = self
+                .nodes
+                .get_mut(&new.node.get())
+                .ok_or(ReturnCode::NoEntry)?;
+            let kind = place.element.kind;
+            place.element = Element {
+                kind,
+                ..new.element
+            };
+        }
+        Self::counted(command, &asked, asked.requested.get())
+    }
+
+    pub(super) fn query_elements(&self, command: &mut Command) -> Outcome {
+        let asked: ElementCommand = command.parameters();
+        for index in 0..usize::from(asked.requested.get()) {
+            let at = index * Node::SIZE;
+            let wanted: Node = command.item(at)?;
+            let node = self.node(wanted.node.get())?;
+            command.put(at, &node)?;
+        }
+        Self::counted(command, &asked, asked.requested.get())
+    }
+
+    pub(super) fn suspend(&mut self, command: &Command, suspend: bool) -> Outcome {
+        let asked: ElementCommand = command.parameters();
+        for index in 0..usize::from(asked.requested.get()) {
+            let id = command.number32(4 * index)?;
+            let place = self.nodes.get_mut(&id).ok_or(ReturnCode::NoEntry)?;
+            let others = place.element.flags & !SUSPENDED;
+            place.element.flags = if suspend { others | SUSPENDED } else { others };
+        }
+        Self::counted(command, &asked, asked.requested.get())
+    }
+
+    pub(super) fn port_ets(&self, command: &mut Command) -> Outcome {
+        let asked: QueryPortEts = command.parameters();
+        if asked.port_node.get() != ROOT {
+            return Err(ReturnCode::NoEntry);
+        }
+        let mut ets = PortEts {
+            valid_classes: 1,
+            class_nodes: [NO_NODE.into(); 8],
+            ..PortEts::zeroed()
+        };
+        let [first, ..] = &mut ets.share;
+        *first = 100;
+        let [first, ..] = &mut ets.class_nodes;
+        *first = CLASS_0.into();
+        command.put(0, &ets)?;
+        Ok(Answer {
+            parameters: asked.to_raw(),
+            length: PortEts::SIZE,
+        })
+    }
+
+    pub(super) fn resources(&self, command: &mut Command) -> Outcome {
+        let properties = SchedulerProperties {
+            physical_levels: (LAYERS_MAX as u16).into(),
+            logical_levels: (LAYERS_MAX as u16).into(),
+            device_domains_max: 32,
+            function_domains_max: 32,
+            rdma_queue_sets: RDMA_QUEUE_SETS.into(),
+            ..SchedulerProperties::zeroed()
+        };
+        let mut layers = [LayerProperties::zeroed(); LAYERS_MAX];
+        for (number, (layer, siblings)) in (0..).zip(layers.iter_mut().zip(SIBLINGS_MAX)) {
+            *layer = LayerProperties {
+                logical_layer: number,
+                chunk_size: 1,
+                device_nodes_max: NODES_MAX.into(),
+                function_nodes_max: NODES_MAX.into(),
+                siblings_max: siblings.into(),
+                committed_profiles_max: RATE_PROFILES_MAX.into(),
+                excess_profiles_max: RATE_PROFILES_MAX.into(),
+                shared_profiles_max: RATE_PROFILES_MAX.into(),
+                ..LayerProperties::zeroed()
+            };
+        }
+        command.put(0, &SchedulerResources { properties, layers })?;
+        Ok(Answer {
+            parameters: command.descriptor.parameters,
+            length: SchedulerResources::SIZE,
+        })
+    }
+
+    pub(super) fn add_rate_profiles(&mut self, command: &mut Command) -> Outcome {
+        let asked: RateLimitCommand = command.parameters();
+        for index in 0..usize::from(asked.count.get()) {
+            let at = index * RateLimitProfile::SIZE;
+            let mut profile: RateLimitProfile = command.item(at)?;
+            let layer = profile.level;
+            if layer == 0 || usize::from(layer) > LAYERS_MAX {
+                return Err(ReturnCode::Invalid);
+            }
+            let free =
+                (1..RATE_PROFILES_MAX).find(|id| !self.rate_profiles.contains_key(&(layer, *id)));
+            let id = free.ok_or(ReturnCode::NoSpace)?;
+            profile.profile = id.into();
+            profile.flags = RateLimitFlags(profile.flags).with_invalid(false).0;
+            self.rate_profiles.insert((layer, id), profile);
+            command.put(at, &profile)?;
+        }
+        command.answer(&RateLimitCommand {
+            processed: asked.count,
+            ..asked
+        })
+    }
+
+    pub(super) fn query_rate_profiles(&self, command: &mut Command) -> Outcome {
+        let asked: RateLimitCommand = command.parameters();
+        for index in 0..usize::from(asked.count.get()) {
+            let at = index * RateLimitProfile::SIZE;
+            let wanted: RateLimitProfile = command.item(at)?;
+            let key = (wanted.level, wanted.profile.get());
+            let profile = *self.rate_profiles.get(&key).ok_or(ReturnCode::NoEntry)?;
+            command.put(at, &profile)?;
+        }
+        command.answer(&RateLimitCommand {
+            processed: asked.count,
+            ..asked
+        })
+    }
+
+    pub(super) fn remove_rate_profiles(
+        &mut self,
+        command: &Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked: RateLimitCommand = command.parameters();
+        for index in 0..usize::from(asked.count.get()) {
+            let profile: RateLimitProfile = command.item(index * RateLimitProfile::SIZE)?;
+            let key = (profile.level, profile.profile.get());
+            if self.rate_profiles.remove(&key).is_none() {
+                context
+                    .ledger
+                    .breach("rate limit profile removed that does not exist", || {
+                        format!("layer {}, profile {}", key.0, key.1)
+                    });
+                return Err(ReturnCode::NoEntry);
+            }
+        }
+        command.answer(&RateLimitCommand {
+            processed: asked.count,
+            ..asked
+        })
+    }
+}

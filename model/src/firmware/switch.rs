@@ -1,0 +1,139 @@
+//! The switch's elements, allocated resources, VLAN mode.
+
+use super::command::{Command, Outcome};
+use crate::function::Context;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::switch::{
+    AllocateResource, ElementFunction, ElementNumber, GetSwitchConfig, GetVlanMode, PortSwitch,
+    Resource, ResourceElements, ResourceType, SetPortParameters, SwitchElement, element,
+};
+use std::collections::BTreeSet;
+
+/// Number of the one switch.
+pub(super) const SWITCH_ID: u8 = 1;
+
+pub(super) fn config(command: &mut Command, port: u8) -> Outcome {
+    let asked: GetSwitchConfig = command.parameters();
+    let number = ElementNumber::ZERO
+        .with_number(port.into())
+        .with_kind(element::PHYSICAL_PORT);
+    let port = SwitchElement {
+        number: number.0.into(),
+        switch_id: u16::from(SWITCH_ID).into(),
+        function: ElementFunction::ZERO.with_number(port.into()).0.into(),
+    };
+    command.put(0, &port)?;
+    let answer = GetSwitchConfig {
+        element: 0.into(),
+        element_count: 1.into(),
+        ..asked
+    };
+    command.answer_with(&answer, SwitchElement::SIZE)
+}
+
+pub(super) fn port_parameters(command: &Command, context: &mut Context<'_>) -> Outcome {
+    let asked: SetPortParameters = command.parameters();
+    let switch = PortSwitch(asked.switch_id.get());
+    if switch.valid() && switch.id() != u16::from(SWITCH_ID) {
+        context
+            .ledger
+            .breach("port parameters for a switch that does not exist", || {
+                format!("{switch:?}")
+            });
+        return Err(ReturnCode::Invalid);
+    }
+    command.done()
+}
+
+/// Single VLAN mode: all zero.
+pub(super) fn vlan_mode(command: &mut Command) -> Outcome {
+    command.put(0, &GetVlanMode::zeroed())?;
+    command.done()
+}
+
+/// Resources that the function holds, by type and number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Resources(BTreeSet<(u16, u16)>);
+
+/// How many of a type there are, and the first number: drivers use them as indexes, unchecked.
+fn numbers(resource: Resource) -> std::ops::Range<u16> {
+    match resource {
+        // zero is a valid list for nobody
+        Resource::VsiListReplication | Resource::VsiListPrune => 1..1024,
+        Resource::Recipe => 11..64,
+        Resource::FlowDirectorCounters | Resource::GlobalHash => 0..16,
+        Resource::AccessTcam | Resource::FlowDirectorTcam | Resource::HashTcam => 0..512,
+        _ => 0..128,
+    }
+}
+
+impl Resources {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// All that are allocated.
+    pub(super) fn list(&self) -> Vec<(u16, u16)> {
+        self.0.iter().copied().collect()
+    }
+
+    fn head(command: &Command, context: &mut Context<'_>) -> Result<(u16, usize), ReturnCode> {
+        let asked: AllocateResource = command.parameters();
+        if asked.entry_count.get() != 1 {
+            context
+                .ledger
+                .breach("resource command without exactly one list", || {
+                    format!("{} lists", asked.entry_count.get())
+                });
+            return Err(ReturnCode::Invalid);
+        }
+        let head: ResourceElements = command.item(0)?;
+        let kind = ResourceType(head.resource_type.get()).resource();
+        let room = (command.buffer.len() - ResourceElements::SIZE) / 2;
+        // Counts of flow director entries are larger than the list: they are amounts, not numbers.
+        Ok((kind, usize::from(head.count.get()).min(room)))
+    }
+
+    pub(super) fn allocate(&mut self, command: &mut Command, context: &mut Context<'_>) -> Outcome {
+        let (kind, count) = Self::head(command, context)?;
+        let all = numbers(Resource::from_code(kind));
+        for index in 0..count {
+            let mut free = all
+                .clone()
+                .filter(|number| !self.0.contains(&(kind, *number)));
+            let number = free.next().ok_or(ReturnCode::NoSpace)?;
+            self.0.insert((kind, number));
+            command.put_bytes(ResourceElements::SIZE + 2 * index, &number.to_le_bytes())?;
+        }
+        command.done()
+    }
+
+    /// Frees what is listed; the list of the switch that is no more, if it is one.
+    pub(super) fn free(
+        &mut self,
+        command: &Command,
+        context: &mut Context<'_>,
+    ) -> Result<Vec<u16>, ReturnCode> {
+        let (kind, count) = Self::head(command, context)?;
+        let mut lists = Vec::new();
+        for index in 0..count {
+            let number = command.number16(ResourceElements::SIZE + 2 * index)?;
+            if !self.0.remove(&(kind, number)) {
+                context
+                    .ledger
+                    .breach("resource freed that was not allocated", || {
+                        format!("type {kind:#x}, number {number}")
+                    });
+                return Err(ReturnCode::NoEntry);
+            }
+            let resource = Resource::from_code(kind);
+            if matches!(
+                resource,
+                Resource::VsiListReplication | Resource::VsiListPrune
+            ) {
+                lists.push(number);
+            }
+        }
+        Ok(lists)
+    }
+}

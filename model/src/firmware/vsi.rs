@@ -1,0 +1,228 @@
+//! Virtual station interfaces.
+
+use super::command::{Command, Outcome};
+use super::switch::SWITCH_ID;
+use crate::function::Context;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::vsi::{
+    self, KEEP_ALLOCATED, RDMA_FILTERS_ENABLED, VsiAnswer, VsiCommand, VsiNumber, VsiProperties,
+    VsiSections, VsiType,
+};
+use ringside_spec::lan::identity::VSI_COUNT;
+use std::collections::BTreeMap;
+use zerocopy::IntoBytes;
+
+/// Number of the first VSI that a driver gets; not zero, so that a forgotten number shows.
+const FIRST_VSI: u16 = 16;
+
+/// One VSI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Vsi {
+    kind: u16,
+    /// `None`: freed, but its number is kept.
+    properties: Option<VsiProperties>,
+}
+
+/// Those that exist, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Vsis(BTreeMap<u16, Vsi>);
+
+impl Vsis {
+    pub(super) fn exists(&self, number: u16) -> bool {
+        self.0
+            .get(&number)
+            .is_some_and(|vsi| vsi.properties.is_some())
+    }
+
+    /// True if RDMA gets the packets of this VSI.
+    pub(super) fn lets_rdma_in(&self, number: u16) -> bool {
+        let properties = self.0.get(&number).and_then(|vsi| vsi.properties.as_ref());
+        properties.is_some_and(|all| all.queue_option_flags & RDMA_FILTERS_ENABLED != 0)
+    }
+
+    /// The first VSI of the physical function.
+    pub(super) fn of_function(&self) -> Option<u16> {
+        let own = |vsi: &Vsi| vsi.kind == vsi::kind::PHYSICAL_FUNCTION && vsi.properties.is_some();
+        self.0
+            .iter()
+            .find(|(_, vsi)| own(vsi))
+            .map(|(number, _)| *number)
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Every VSI: number, kind, properties.
+    pub(super) fn list(&self) -> Vec<(u16, u16, Option<Vec<u8>>)> {
+        let bytes = |all: &VsiProperties| all.as_bytes().to_vec();
+        let entries = self.0.iter();
+        entries
+            .map(|(number, vsi)| (*number, vsi.kind, vsi.properties.as_ref().map(bytes)))
+            .collect()
+    }
+
+    fn answer(&self, command: &Command, number: u16) -> Outcome {
+        let used = self.0.len() as u16;
+        let answer = VsiAnswer {
+            number: VsiNumber::ZERO
+                .with_number(number)
+                .with_valid(true)
+                .0
+                .into(),
+            used: used.into(),
+            free: VSI_COUNT.saturating_sub(used).into(),
+            ..VsiAnswer::zeroed()
+        };
+        command.answer(&answer)
+    }
+
+    pub(super) fn add(&mut self, command: &Command, context: &mut Context<'_>) -> Outcome {
+        let asked: VsiCommand = command.parameters();
+        let number = VsiNumber(asked.number.get());
+        let properties: VsiProperties = command.item(0)?;
+        if properties.switch_id != SWITCH_ID {
+            context
+                .ledger
+                .breach("VSI on a switch that does not exist", || {
+                    format!("switch {}, there is {SWITCH_ID}", properties.switch_id)
+                });
+        }
+        let number = if number.valid() {
+            number.number()
+        } else {
+            let free = (FIRST_VSI..VSI_COUNT).find(|number| !self.0.contains_key(number));
+            free.ok_or(ReturnCode::NoSpace)?
+        };
+        if number >= VSI_COUNT {
+            return Err(ReturnCode::Invalid);
+        }
+        if self.exists(number) {
+            context
+                .ledger
+                .breach("VSI added under a number in use", || {
+                    format!("VSI {number}")
+                });
+            return Err(ReturnCode::Exists);
+        }
+        let kind = VsiType(asked.vsi_flags.get()).kind();
+        self.0.insert(
+            number,
+            Vsi {
+                kind,
+                properties: Some(properties),
+            },
+        );
+        self.answer(command, number)
+    }
+
+    fn existing(
+        &mut self,
+        command: &Command,
+        context: &mut Context<'_>,
+    ) -> Result<u16, ReturnCode> {
+        let asked: VsiCommand = command.parameters();
+        let number = VsiNumber(asked.number.get());
+        if !number.valid() || !self.exists(number.number()) {
+            context
+                .ledger
+                .breach("VSI command for a VSI that does not exist", || {
+                    format!(
+                        "opcode {:#06x}, {number:?}",
+                        command.descriptor.opcode.get()
+                    )
+                });
+            return Err(ReturnCode::NoEntry);
+        }
+        Ok(number.number())
+    }
+
+    pub(super) fn update(&mut self, command: &Command, context: &mut Context<'_>) -> Outcome {
+        let number = self.existing(command, context)?;
+        let new: VsiProperties = command.item(0)?;
+        if let Some(Vsi {
+            properties: Some(properties),
+            ..
+        }) = self.0.get_mut(&number)
+        {
+            apply_sections(properties, &new);
+        }
+        self.answer(command, number)
+    }
+
+    pub(super) fn get(&mut self, command: &mut Command, context: &mut Context<'_>) -> Outcome {
+        let number = self.existing(command, context)?;
+        if let Some(Vsi {
+            properties: Some(properties),
+            ..
+        }) = self.0.get(&number)
+        {
+            let properties = *properties;
+            command.put(0, &properties)?;
+        }
+        self.answer(command, number)
+    }
+
+    pub(super) fn free(&mut self, command: &Command, context: &mut Context<'_>) -> Outcome {
+        let number = self.existing(command, context)?;
+        let asked: VsiCommand = command.parameters();
+        if asked.flags.get() & KEEP_ALLOCATED == 0 {
+            self.0.remove(&number);
+        } else if let Some(vsi) = self.0.get_mut(&number) {
+            vsi.properties = None;
+        }
+        self.answer(command, number)
+    }
+}
+
+/// Takes over the sections that are marked valid.
+fn apply_sections(old: &mut VsiProperties, new: &VsiProperties) {
+    let sections = VsiSections(new.valid_sections.get());
+    old.valid_sections = new.valid_sections;
+    if sections.switch() {
+        old.switch_id = new.switch_id;
+        old.switch_flags = new.switch_flags;
+        old.switch_flags_2 = new.switch_flags_2;
+        old.veb_statistics = new.veb_statistics;
+    }
+    if sections.security() {
+        old.security_flags = new.security_flags;
+    }
+    if sections.vlan() {
+        old.inner_port_vlan = new.inner_port_vlan;
+        old.inner_vlan_flags = new.inner_vlan_flags;
+    }
+    if sections.outer_tag() {
+        old.outer_port_vlan = new.outer_port_vlan;
+        old.outer_vlan_flags = new.outer_vlan_flags;
+    }
+    if sections.ingress_priority() {
+        old.ingress_table = new.ingress_table;
+    }
+    if sections.egress_priority() {
+        old.egress_table = new.egress_table;
+    }
+    if sections.receive_queue_map() {
+        old.mapping_flags = new.mapping_flags;
+        old.queue_mapping = new.queue_mapping;
+        old.class_mapping = new.class_mapping;
+    }
+    if sections.queue_option() {
+        old.queue_option_rss = new.queue_option_rss;
+        old.queue_option_class = new.queue_option_class;
+        old.queue_option_flags = new.queue_option_flags;
+    }
+    if sections.outer_priority() {
+        old.outer_priority_table = new.outer_priority_table;
+    }
+    if sections.flow_director() {
+        old.flow_director_options = new.flow_director_options;
+        old.flow_director_dedicated = new.flow_director_dedicated;
+        old.flow_director_shared = new.flow_director_shared;
+        old.flow_director_default = new.flow_director_default;
+        old.flow_director_report = new.flow_director_report;
+    }
+    if sections.process_address_space() {
+        old.process_address_space = new.process_address_space;
+    }
+}

@@ -1,0 +1,96 @@
+//! Which frames from the wire get in: what the switch rules and VSIs of the function come to.
+
+use crate::packet::MacAddress;
+use crate::wire::is_group;
+
+/// What happens to a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// No rule wants it.
+    Rejected,
+    /// It gets in.
+    Accepted {
+        /// A VSI that wants it lets RDMA have its packets.
+        rdma: bool,
+    },
+}
+
+/// See the module. Built when rules change, asked for each frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ReceiveFilter {
+    /// Addresses of rules, with whether a VSI behind them lets RDMA have packets.
+    addresses: Vec<(MacAddress, bool)>,
+    unicast: Option<bool>,
+    multicast: Option<bool>,
+    otherwise: Option<bool>,
+}
+
+impl ReceiveFilter {
+    /// Frames to `address` get in.
+    pub(crate) fn add_address(&mut self, address: MacAddress, rdma: bool) {
+        match self
+            .addresses
+            .iter_mut()
+            .find(|(known, _)| *known == address)
+        {
+            Some((_, known)) => *known |= rdma,
+            None => self.addresses.push((address, rdma)),
+        }
+    }
+
+    /// All frames to single addresses get in.
+    pub(crate) fn add_unicast(&mut self, rdma: bool) {
+        self.unicast = Some(self.unicast.unwrap_or(false) | rdma);
+    }
+
+    /// All frames to groups get in.
+    pub(crate) fn add_multicast(&mut self, rdma: bool) {
+        self.multicast = Some(self.multicast.unwrap_or(false) | rdma);
+    }
+
+    /// Frames that no other rule wants get in.
+    pub(crate) fn add_default(&mut self, rdma: bool) {
+        self.otherwise = Some(self.otherwise.unwrap_or(false) | rdma);
+    }
+
+    /// True if RDMA packets could get in at all.
+    pub(crate) fn any_rdma(&self) -> bool {
+        let general = [self.unicast, self.multicast, self.otherwise];
+        self.addresses.iter().any(|(_, rdma)| *rdma) || general.contains(&Some(true))
+    }
+
+    #[inline]
+    fn rule(&self, address: MacAddress) -> Option<bool> {
+        self.addresses
+            .iter()
+            .find(|(known, _)| *known == address)
+            .map(|(_, rdma)| *rdma)
+    }
+
+    /// True if a rule names the address and it is that of a single station.
+    #[inline]
+    pub(crate) fn owns(&self, address: MacAddress) -> bool {
+        !is_group(address) && self.rule(address).is_some()
+    }
+
+    /// What happens to a frame to `destination`.
+    #[inline]
+    pub(crate) fn judge(&self, destination: MacAddress) -> Verdict {
+        let named = self.rule(destination);
+        let promiscuous = if is_group(destination) {
+            self.multicast
+        } else {
+            self.unicast
+        };
+        match (named, promiscuous) {
+            (None, None) => match self.otherwise {
+                Some(rdma) => Verdict::Accepted { rdma },
+                None => Verdict::Rejected,
+            },
+            (named, promiscuous) => {
+                let rdma = named.unwrap_or(false) | promiscuous.unwrap_or(false);
+                Verdict::Accepted { rdma }
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! From causes to vectors to event descriptors.
+//!
+//! A cause that is enabled goes to the vector that its control register names. A vector fires if
+//! it is enabled, and then masks itself; if it is not, the event waits in its pending bit. Source:
+//! reference of `GLINT_DYN_CTL`, `PFINT_OICR` and neighbours in [`interrupts`].
+
+use super::context::Causes;
+use super::register_file::RegisterFile;
+use ringside_spec::lan::identity::MSIX_VECTORS_MAX;
+use ringside_spec::lan::registers::interrupts::{
+    self, CauseControl, InterruptControl, OtherCauses, VectorControl,
+};
+use ringside_spec::rdma::registers::AEQ_CAUSE_CONTROL;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::os::fd::OwnedFd;
+
+/// What one vector is connected to, and how often it fired.
+#[derive(Default)]
+struct Vector {
+    event: Option<OwnedFd>,
+    pending: bool,
+    fired: u64,
+}
+
+/// The vectors of a function and its register of other causes.
+#[derive(Default)]
+pub(super) struct Interrupts {
+    vectors: Vec<Vector>,
+    other_causes: OtherCausesState,
+    other_control_written: bool,
+}
+
+#[derive(Default)]
+struct OtherCausesState(u32);
+
+impl Interrupts {
+    pub(super) fn new() -> Self {
+        let vectors = (0..MSIX_VECTORS_MAX).map(|_| Vector::default()).collect();
+        Self {
+            vectors,
+            ..Self::default()
+        }
+    }
+
+    /// Connects vectors to event descriptors; false if there are not that many vectors.
+    pub(super) fn connect(&mut self, first: u16, events: Vec<Option<OwnedFd>>) -> bool {
+        let start = usize::from(first);
+        let Some(vectors) = self.vectors.get_mut(start..start + events.len()) else {
+            return false;
+        };
+        for (vector, event) in vectors.iter_mut().zip(events) {
+            vector.event = event;
+        }
+        true
+    }
+
+    /// Vectors that are connected.
+    pub(super) fn connected(&self) -> Vec<u16> {
+        let vectors = self.vectors.iter().zip(0u16..);
+        vectors
+            .filter(|(vector, _)| vector.event.is_some())
+            .map(|(_, number)| number)
+            .collect()
+    }
+
+    /// How often a vector fired.
+    pub(super) fn fired(&self, vector: u16) -> u64 {
+        self.vectors
+            .get(usize::from(vector))
+            .map_or(0, |vector| vector.fired)
+    }
+
+    pub(super) fn reset(&mut self) {
+        for vector in &mut self.vectors {
+            vector.pending = false;
+        }
+        self.other_causes.0 = 0;
+        self.other_control_written = false;
+    }
+
+    /// A function-level reset also takes the connections.
+    pub(super) fn disconnect(&mut self) {
+        for vector in &mut self.vectors {
+            vector.event = None;
+        }
+    }
+
+    /// Reads the register of other causes, which clears it.
+    pub(super) fn take_other_causes(&mut self) -> u32 {
+        std::mem::take(&mut self.other_causes.0)
+    }
+
+    /// A driver sets other causes itself.
+    pub(super) fn raise_other(&mut self, bits: u32, registers: &mut RegisterFile) {
+        self.other_causes.0 |= bits;
+        let enabled = registers.get(interrupts::OTHER_CAUSES_ENABLE);
+        if bits & enabled == 0 {
+            return;
+        }
+        self.other_causes.0 |= OtherCauses::ZERO.with_interrupt_event(true).0;
+        let control = CauseControl(registers.get(interrupts::OTHER_CAUSES_CONTROL));
+        // DPDK never writes this register and gets its interrupts: enabled until told otherwise.
+        if control.enable() || !self.other_control_written {
+            self.raise_vector(control.vector(), registers);
+        }
+    }
+
+    /// The control register of other causes was written.
+    pub(super) fn other_control_written(&mut self) {
+        self.other_control_written = true;
+    }
+
+    /// Delivers what a part raised, and empties it.
+    pub(super) fn deliver(&mut self, causes: &mut Causes, registers: &mut RegisterFile) {
+        for queue in causes.completion_event_queues.drain(..) {
+            let array = interrupts::COMPLETION_EVENT_QUEUE_CONTROL;
+            let queue = u32::from(queue);
+            if queue < array.count {
+                self.raise(array.at(queue), registers);
+            }
+        }
+        if std::mem::take(&mut causes.asynchronous_event) {
+            self.raise(AEQ_CAUSE_CONTROL, registers);
+        }
+        if std::mem::take(&mut causes.admin_event) {
+            self.raise(interrupts::FIRMWARE_CONTROL, registers);
+        }
+        let other = std::mem::take(&mut causes.other);
+        if other != 0 {
+            self.raise_other(other, registers);
+        }
+    }
+
+    fn raise(&mut self, control: u64, registers: &mut RegisterFile) {
+        let control = CauseControl(registers.get(control));
+        if control.enable() {
+            self.raise_vector(control.vector(), registers);
+        }
+    }
+
+    fn raise_vector(&mut self, number: u32, registers: &mut RegisterFile) {
+        let Some(vector) = self.vectors.get_mut(number as usize) else {
+            return;
+        };
+        let at = interrupts::VECTOR_CONTROL.at(number);
+        let control = VectorControl(registers.get(at));
+        if !control.enable() {
+            vector.pending = true;
+            return;
+        }
+        vector.fire();
+        let mode = InterruptControl(registers.get(interrupts::INTERRUPT_CONTROL));
+        if !mode.automatic_mask_disabled() {
+            registers.set(at, control.with_enable(false).0);
+        }
+    }
+
+    /// A driver writes the control register of a vector.
+    pub(super) fn control_vector(&mut self, number: u32, value: u32, registers: &mut RegisterFile) {
+        let at = interrupts::VECTOR_CONTROL.at(number);
+        let (written, before) = (VectorControl(value), VectorControl(registers.get(at)));
+        let enable = if written.keep_enable() {
+            before.enable()
+        } else {
+            written.enable()
+        };
+        // trigger, clear and keep are commands, not state
+        let kept = written
+            .with_enable(enable)
+            .with_clear_pending(false)
+            .with_software_trigger(false)
+            .with_keep_enable(false);
+        registers.set(at, kept.0);
+        let Some(vector) = self.vectors.get_mut(number as usize) else {
+            return;
+        };
+        if written.software_trigger() {
+            vector.fire();
+        } else if enable && vector.pending {
+            vector.pending = false;
+            self.raise_vector(number, registers);
+        } else if written.clear_pending() {
+            vector.pending = false;
+        }
+    }
+}
+
+impl Vector {
+    fn fire(&mut self) {
+        self.fired += 1;
+        let Some(event) = &self.event else {
+            return;
+        };
+        // Somebody else's descriptor: never wait for it.
+        let no_wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut poll = [PollFd::new(event, PollFlags::OUT)];
+        let ready =
+            matches!(rustix::event::poll(&mut poll, Some(&no_wait)), Ok(count) if count > 0);
+        if !ready || rustix::io::write(event, &1u64.to_ne_bytes()).is_err() {
+            tracing::debug!("an interrupt's event descriptor does not take it");
+        }
+    }
+}

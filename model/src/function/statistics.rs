@@ -1,0 +1,168 @@
+//! Counters of the port and of the function's VSI.
+
+use crate::packet::MacAddress;
+use crate::wire::is_group;
+use ringside_spec::lan::registers::statistics as registers;
+use ringside_spec::lan::registers::statistics::Counter;
+
+/// Longest frame of each size class but the last, bytes with frame check sequence.
+const SIZE_CLASSES: [usize; 6] = [64, 127, 255, 511, 1023, 1522];
+
+/// Bytes of the frame check sequence, which only some counters count.
+const CHECK_BYTES: u64 = 4;
+
+/// Bits [39:32] of a wide counter, which its second register holds.
+const HIGH_BITS: u64 = 0xFF;
+
+/// What went one way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traffic {
+    bytes: u64,
+    unicast: u64,
+    multicast: u64,
+    broadcast: u64,
+    by_size: [u64; 7],
+}
+
+impl Traffic {
+    /// Counts a frame of `length` bytes, frame check sequence included.
+    #[inline]
+    pub(super) fn count(&mut self, destination: MacAddress, length: usize) {
+        self.bytes += length as u64;
+        if !is_group(destination) {
+            self.unicast += 1;
+        } else if destination == MacAddress([0xFF; 6]) {
+            self.broadcast += 1;
+        } else {
+            self.multicast += 1;
+        }
+        let class = SIZE_CLASSES
+            .iter()
+            .filter(|longest| length > **longest)
+            .count();
+        if let Some(counter) = self.by_size.get_mut(class) {
+            *counter += 1;
+        }
+    }
+
+    fn frames(&self) -> u64 {
+        self.unicast + self.multicast + self.broadcast
+    }
+}
+
+/// All counters of a function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Statistics {
+    /// From the wire, as far as the port took it.
+    pub(super) received: Traffic,
+    /// To the wire.
+    pub(super) sent: Traffic,
+    /// From the wire, as far as the VSI's rules let it through.
+    pub(super) vsi_received: Traffic,
+    /// Frames that were to be sent while the link was down.
+    pub(super) sent_link_down: u64,
+    /// Frames that no rule wanted.
+    pub(super) not_for_us: u64,
+}
+
+impl Statistics {
+    /// The register at `offset`, if it is a counter; `port` and `vsi` are this function's.
+    pub(super) fn register(&self, offset: u64, port: u32, vsi: Option<u32>) -> Option<u32> {
+        if let Some((counter, index, high)) = find(registers::PORT, offset) {
+            let value = if index == port {
+                self.port_value(counter)
+            } else {
+                0
+            };
+            return Some(half(value, high));
+        }
+        let (counter, index, high) = find(registers::VSI, offset)?;
+        let value = if Some(index) == vsi {
+            self.vsi_value(counter)
+        } else {
+            0
+        };
+        Some(half(value, high))
+    }
+
+    fn port_value(&self, counter: &Counter) -> u64 {
+        let sizes = [
+            (registers::PORT_RECEIVE_64, registers::PORT_TRANSMIT_64),
+            (registers::PORT_RECEIVE_127, registers::PORT_TRANSMIT_127),
+            (registers::PORT_RECEIVE_255, registers::PORT_TRANSMIT_255),
+            (registers::PORT_RECEIVE_511, registers::PORT_TRANSMIT_511),
+            (registers::PORT_RECEIVE_1023, registers::PORT_TRANSMIT_1023),
+            (registers::PORT_RECEIVE_1522, registers::PORT_TRANSMIT_1522),
+            (registers::PORT_RECEIVE_9522, registers::PORT_TRANSMIT_9522),
+        ];
+        let by_size = self
+            .received
+            .by_size
+            .iter()
+            .zip(&self.sent.by_size)
+            .zip(sizes);
+        let mut values = vec![
+            (registers::PORT_RECEIVE_BYTES, self.received.bytes),
+            (registers::PORT_RECEIVE_UNICAST, self.received.unicast),
+            (registers::PORT_RECEIVE_MULTICAST, self.received.multicast),
+            (registers::PORT_RECEIVE_BROADCAST, self.received.broadcast),
+            (registers::PORT_TRANSMIT_BYTES, self.sent.bytes),
+            (registers::PORT_TRANSMIT_UNICAST, self.sent.unicast),
+            (registers::PORT_TRANSMIT_MULTICAST, self.sent.multicast),
+            (registers::PORT_TRANSMIT_BROADCAST, self.sent.broadcast),
+            (registers::PORT_TRANSMIT_LINK_DOWN, self.sent_link_down),
+        ];
+        for ((received, sent), (receive, transmit)) in by_size {
+            values.push((receive, *received));
+            values.push((transmit, *sent));
+        }
+        pick(&values, counter)
+    }
+
+    fn vsi_value(&self, counter: &Counter) -> u64 {
+        let sent_bytes = self.sent.bytes - CHECK_BYTES * self.sent.frames();
+        let values = [
+            (registers::VSI_RECEIVE_BYTES, self.vsi_received.bytes),
+            (registers::VSI_RECEIVE_UNICAST, self.vsi_received.unicast),
+            (
+                registers::VSI_RECEIVE_MULTICAST,
+                self.vsi_received.multicast,
+            ),
+            (
+                registers::VSI_RECEIVE_BROADCAST,
+                self.vsi_received.broadcast,
+            ),
+            (registers::VSI_TRANSMIT_BYTES, sent_bytes),
+            (registers::VSI_TRANSMIT_UNICAST, self.sent.unicast),
+            (registers::VSI_TRANSMIT_MULTICAST, self.sent.multicast),
+            (registers::VSI_TRANSMIT_BROADCAST, self.sent.broadcast),
+        ];
+        pick(&values, counter)
+    }
+}
+
+fn pick(values: &[(Counter, u64)], wanted: &Counter) -> u64 {
+    let found = values
+        .iter()
+        .find(|(counter, _)| counter.registers.first == wanted.registers.first);
+    found.map_or(0, |(_, value)| *value)
+}
+
+/// The counter at `offset`, its index, and whether it is the second register of a wide one.
+fn find(list: &'static [Counter], offset: u64) -> Option<(&'static Counter, u32, bool)> {
+    list.iter().find_map(|counter| {
+        if let Some(index) = counter.registers.index_of(offset) {
+            return Some((counter, index, false));
+        }
+        let low = offset.checked_sub(4).filter(|_| counter.width_bits > 32)?;
+        Some((counter, counter.registers.index_of(low)?, true))
+    })
+}
+
+fn half(value: u64, high: bool) -> u32 {
+    if high {
+        (value >> 32 & HIGH_BITS) as u32
+    } else {
+        value as u32
+    }
+}

@@ -1,0 +1,41 @@
+//! Which port an address was last seen at.
+
+use crate::packet::MacAddress;
+
+/// Addresses that are remembered; more push out the oldest.
+const ADDRESSES_MAX: usize = 256;
+
+/// See the module. Short, so a search from the most recent is faster than any hash.
+#[derive(Debug, Default)]
+pub(super) struct MacTable {
+    entries: Vec<(MacAddress, usize)>,
+    next: usize,
+}
+
+impl MacTable {
+    #[inline]
+    pub(super) fn find(&self, address: MacAddress) -> Option<usize> {
+        let found = self.entries.iter().find(|(known, _)| *known == address);
+        found.map(|(_, port)| *port)
+    }
+
+    /// Remembers where `address` sends from; group addresses send nothing.
+    #[inline]
+    pub(super) fn learn(&mut self, address: MacAddress, port: usize) {
+        if let Some((_, known)) = self.entries.iter_mut().find(|(known, _)| *known == address) {
+            *known = port;
+        } else if !super::is_group(address) {
+            self.add(address, port);
+        }
+    }
+
+    #[cold]
+    fn add(&mut self, address: MacAddress, port: usize) {
+        if self.entries.len() < ADDRESSES_MAX {
+            self.entries.push((address, port));
+        } else if let Some(oldest) = self.entries.get_mut(self.next) {
+            *oldest = (address, port);
+            self.next = (self.next + 1) % ADDRESSES_MAX;
+        }
+    }
+}
