@@ -1,20 +1,51 @@
 //! The RDMA engine ("protocol engine") of the E810 in software: registers, control queue pair, host
 //! memory cache, queues, and the transport that they feed.
+//!
+//! Doorbells and registers come in through [`RdmaEngine::register_write`]; commands are carried out
+//! at once. [`RdmaEngine::step`] takes posted work, [`RdmaEngine::next_frame`] gives packets, and
+//! [`RdmaEngine::receive`] takes them; completions and events appear in the host's memory.
 
+mod access;
+mod control;
+mod counters;
+mod hmc;
+mod objects;
+mod queues;
+mod registers;
+mod ring;
+mod schedule;
 mod snapshot;
+mod translation;
 
 pub use snapshot::RdmaSnapshot;
 
 use crate::function::{Context, FunctionSettings};
-use crate::packet::Packet;
+use crate::packet::{Network, OpcodeClass, Packet};
 use crate::wire::Frame;
-use ringside_bus::{DmaSpace, Instant, Memory};
+use control::ControlQueue;
+use control::SchedulerNode;
+use objects::Objects;
+use objects::queue_pair::QueuePair;
+use queues::AtWork;
+use registers::{DoorbellPage, Registers};
+use ringside_bus::{DmaSpace, Memory};
+use ringside_spec::rdma::commands::CreateAddressHandle;
+use schedule::Schedule;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The RDMA engine of one function.
 pub struct RdmaEngine {
     hmc_function: u8,
     receive_enabled: bool,
-    page: Option<Memory>,
+    registers: Registers,
+    page: Option<DoorbellPage>,
+    control: Option<ControlQueue>,
+    queue_pairs: Vec<Option<Box<QueuePair>>>,
+    objects: Objects,
+    scheduler_nodes: BTreeMap<u16, SchedulerNode>,
+    address_handles: BTreeMap<u32, CreateAddressHandle>,
+    multicast_groups: BTreeSet<u16>,
+    schedule: Schedule,
 }
 
 impl RdmaEngine {
@@ -24,53 +55,60 @@ impl RdmaEngine {
         Self {
             hmc_function: settings.pci_function,
             receive_enabled: false,
+            registers: Registers::default(),
             page: None,
+            control: None,
+            queue_pairs: Vec::new(),
+            objects: Objects::new(),
+            scheduler_nodes: BTreeMap::new(),
+            address_handles: BTreeMap::new(),
+            multicast_groups: BTreeSet::new(),
+            schedule: Schedule::default(),
         }
     }
 
     /// A reset of the function, or a stronger one: everything is forgotten.
     pub fn reset(&mut self) {
         self.receive_enabled = false;
+        self.registers = Registers::default();
+        self.control = None;
+        self.scheduler_nodes.clear();
+        self.address_handles.clear();
+        self.multicast_groups.clear();
+        self.destroy_objects();
+        self.objects.hmc = hmc::Hmc::new();
+        self.objects.counters = counters::Counters::default();
     }
 
-    /// Reads a register; `None` if it is not one of the engine's.
-    pub fn register_read(&mut self, _offset: u64, _context: &mut Context<'_>) -> Option<u32> {
-        None
+    /// Every queue and tag goes; segments stay until they are cleared.
+    fn destroy_objects(&mut self) {
+        let polled = self.objects.doorbells_are_polled;
+        let hmc = std::mem::replace(&mut self.objects.hmc, hmc::Hmc::new());
+        let counters = self.objects.counters;
+        self.queue_pairs.clear();
+        self.schedule = Schedule::default();
+        self.objects = Objects {
+            hmc,
+            counters,
+            doorbells_are_polled: polled,
+            ..Objects::new()
+        };
+        self.scheduler_nodes.clear();
+        self.address_handles.clear();
+        self.multicast_groups.clear();
     }
 
-    /// Writes a register, or rings a doorbell; false if it is not one of the engine's.
-    pub fn register_write(&mut self, _offset: u64, _value: u32, _context: &mut Context<'_>) -> bool {
-        false
+    /// Queues or tags that live in the host memory cache exist.
+    fn has_objects(&self) -> bool {
+        self.queue_pairs.iter().any(Option::is_some)
+            || self.objects.completion_queues.iter().any(Option::is_some)
+            || self.objects.regions.in_use().next().is_some()
     }
 
     /// Polls a doorbell page that somebody rings by plain stores.
     pub fn share_doorbell_page(&mut self, page: Memory) {
-        self.page = Some(page);
-    }
-
-    /// Does a bounded burst of work; true if anything was done.
-    pub fn step(&mut self, _context: &mut Context<'_>) -> bool {
-        false
-    }
-
-    /// The next frame for the wire, if there is one.
-    pub fn next_frame(&mut self, _context: &mut Context<'_>) -> Option<Frame> {
-        None
-    }
-
-    /// Takes a frame from the wire. Its payload may lie in another function's memory, hence `spaces`.
-    pub fn receive(&mut self, _frame: &Frame, _spaces: &[DmaSpace], _context: &mut Context<'_>) {}
-
-    /// When a timer runs out next, if any runs.
-    #[must_use]
-    pub fn next_timer(&self) -> Option<Instant> {
-        None
-    }
-
-    /// Everything that a driver could leave behind.
-    #[must_use]
-    pub fn snapshot(&self) -> RdmaSnapshot {
-        RdmaSnapshot::default()
+        self.page = DoorbellPage::new(&page);
+        self.objects.doorbells_are_polled = self.page.is_some();
     }
 
     /// Lets frames in, or not: the filter of the function's VSI.
@@ -80,7 +118,46 @@ impl RdmaEngine {
 
     /// True if a packet is this engine's business: RoCEv2, while its filter lets frames in.
     #[must_use]
-    pub fn claims(&self, _packet: &Packet) -> bool {
-        self.receive_enabled
+    pub fn claims(&self, packet: &Packet) -> bool {
+        self.receive_enabled && packet.transport.opcode.class() != OpcodeClass::Unknown
+    }
+
+    /// Takes a frame from the wire. Its payload may lie in another function's memory, hence `spaces`.
+    pub fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace], context: &mut Context<'_>) {
+        let is_ipv4 = matches!(frame.packet.path.network, Network::V4(_));
+        let bytes = frame.length() as u64;
+        let counters = &mut self.objects.counters;
+        if is_ipv4 {
+            counters.ipv4_received += 1;
+            counters.ipv4_received_bytes += bytes;
+        } else {
+            counters.ipv6_received += 1;
+            counters.ipv6_received_bytes += bytes;
+        }
+        let number = frame.packet.transport.destination_qp.value();
+        let found = self.queue_pairs.get_mut(number as usize);
+        let taken = match found.and_then(Option::as_deref_mut) {
+            Some(qp) => {
+                let mut at_work = AtWork {
+                    qp,
+                    objects: &mut self.objects,
+                    context,
+                };
+                at_work.receive(frame, spaces)
+            }
+            None => false,
+        };
+        if taken {
+            self.wake(number);
+            return;
+        }
+        if is_ipv4 {
+            self.objects.counters.ipv4_discarded += 1;
+        } else {
+            self.objects.counters.ipv6_discarded += 1;
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

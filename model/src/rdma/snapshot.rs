@@ -1,5 +1,7 @@
 //! What a driver can leave behind in the RDMA engine.
 
+use super::RdmaEngine;
+
 /// Everything that differs from an engine after reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RdmaSnapshot {
@@ -27,4 +29,35 @@ pub struct RdmaSnapshot {
     pub multicast_groups: Vec<u16>,
     /// The VSI lets RDMA frames in.
     pub receive_enabled: bool,
+}
+
+/// Indexes of the places that are taken.
+fn taken<T, N: TryFrom<usize>>(table: &[Option<T>]) -> Vec<N> {
+    let numbered = table.iter().enumerate();
+    let present = numbered.filter(|(_, slot)| slot.is_some());
+    present
+        .filter_map(|(index, _)| N::try_from(index).ok())
+        .collect()
+}
+
+impl RdmaEngine {
+    /// Everything that a driver could leave behind.
+    #[must_use]
+    pub fn snapshot(&self) -> RdmaSnapshot {
+        let objects = &self.objects;
+        RdmaSnapshot {
+            control_queue: self.control.is_some(),
+            queue_pairs: taken(&self.queue_pairs),
+            completion_queues: taken(&objects.completion_queues),
+            completion_event_queues: taken(&objects.completion_event_queues),
+            asynchronous_event_queue: objects.asynchronous_events.is_some(),
+            steering_tags: objects.regions.in_use().collect(),
+            segments: objects.hmc.backed().collect(),
+            arp_entries: taken(&objects.arp),
+            scheduler_nodes: self.scheduler_nodes.keys().copied().collect(),
+            address_handles: self.address_handles.keys().copied().collect(),
+            multicast_groups: self.multicast_groups.iter().copied().collect(),
+            receive_enabled: self.receive_enabled,
+        }
+    }
 }

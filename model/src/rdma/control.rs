@@ -1,0 +1,400 @@
+//! The control queue pair: created by a handshake in registers, then fed by a ring of commands.
+
+mod completion_queues;
+mod host_memory;
+mod network;
+mod queue_pairs;
+mod services;
+mod steering_tags;
+
+use super::RdmaEngine;
+use super::access::{aligned, reached, unreached};
+use super::objects::event_queues::report;
+use super::hmc::HmcFault;
+use crate::faults::Fault;
+use crate::function::Context;
+use ringside_bus::Iova;
+use ringside_spec::rdma::commands::{COMMAND_BYTES, Command, CommandHeader, Opcode};
+use ringside_spec::rdma::control_completion::{CommandFailure, ControlCompletion};
+use ringside_spec::rdma::cqp_context::{
+    CqpContext, HARDWARE_MAJOR_VERSION, Protocol, ring_entries,
+};
+use ringside_spec::rdma::limits::{CONTROL_BUFFER_ALIGNMENT, CQP_RING_ALIGNMENT};
+use ringside_spec::rdma::registers::{CqpErrorCodes, CqpStatus, CqpTail};
+
+pub(super) use services::SchedulerNode;
+
+/// Number of the control completion queue.
+pub(super) const CONTROL_COMPLETION_QUEUE: u32 = 0;
+
+/// A command that makes no sense (the card's own codes for that are not known).
+pub(super) const REFUSED: CommandFailure = CommandFailure::Other {
+    major: 0xFFFF,
+    minor: 0x8003,
+};
+
+/// A command that names an object that does not exist, or one that exists already.
+pub(super) const NO_SUCH_OBJECT: CommandFailure = CommandFailure::Other {
+    major: 0xFFFF,
+    minor: 0x8004,
+};
+
+/// What a command gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Handle, index, page.
+    pub(super) value: u32,
+    /// Meaningful without error too: what a flush found.
+    pub(super) minor: u16,
+}
+
+/// What became of a command.
+pub(super) type Executed = Result<Outcome, CommandFailure>;
+
+/// Done, nothing to say.
+pub(super) const DONE: Executed = Ok(Outcome { value: 0, minor: 0 });
+
+/// The control queue pair while it exists.
+pub(super) struct ControlQueue {
+    ring: Iova,
+    entries: u32,
+    tail: u32,
+    polarity: bool,
+    completion_context: u64,
+    /// A command is never going to be completed, so none behind it is either.
+    stalled: bool,
+}
+
+impl RdmaEngine {
+    /// The low half of the context's address was written: create, or destroy if both are 0.
+    pub(super) fn start_control_queue(&mut self, context: &mut Context<'_>) {
+        let address = self.registers.context_address();
+        if address == 0 {
+            self.control = None;
+            self.registers.status = CqpStatus::ZERO;
+            self.destroy_objects();
+            return;
+        }
+        if context.faults.contains(&Fault::ControlQueueCreationSilent) {
+            return;
+        }
+        let fails = context.faults.contains(&Fault::ControlQueueCreationFails);
+        let created = if fails {
+            None
+        } else {
+            self.create_control_queue(address, context)
+        };
+        match created {
+            Some(queue) => {
+                self.control = Some(queue);
+                self.registers.status = CqpStatus::ZERO.with_done(true);
+            }
+            None => {
+                self.set_error_codes(REFUSED);
+                self.registers.status = CqpStatus::ZERO.with_done(true).with_error(true);
+            }
+        }
+    }
+
+    fn create_control_queue(
+        &mut self,
+        address: u64,
+        context: &mut Context<'_>,
+    ) -> Option<ControlQueue> {
+        if self.control.is_some() {
+            context
+                .ledger
+                .breach("the control queue pair is created twice", || {
+                    format!("context at {address:#x}")
+                });
+            return None;
+        }
+        if !aligned(context, "CQP context", address, CONTROL_BUFFER_ALIGNMENT) {
+            return None;
+        }
+        let words = context.memory.read_words(Iova(address));
+        let words: [u64; 8] = reached(context, "CQP context", words)?;
+        let reserved = CqpContext::reserved_bits(&words);
+        if reserved != [0; 8] {
+            context
+                .ledger
+                .breach("reserved bits are set in the CQP context", || {
+                    format!("{reserved:x?}")
+                });
+        }
+        let settings = CqpContext::decode(&words);
+        let wrong = settings.hardware_major_version != HARDWARE_MAJOR_VERSION
+            || matches!(settings.protocol_used, Protocol::Unknown(_));
+        let entries = ring_entries(settings.ring_size_code);
+        if wrong || entries.is_none() || settings.ring_address() == 0 {
+            context
+                .ledger
+                .breach("the CQP context makes no sense", || format!("{settings:?}"));
+        }
+        let entries = entries.filter(|_| !wrong)?;
+        let ring = Iova(settings.ring_address());
+        let bytes = entries as usize * COMMAND_BYTES;
+        let whole = context
+            .memory
+            .check(ring, bytes, ringside_bus::function::DmaAccess::Read);
+        reached(context, "CQP ring", whole)?;
+        debug_assert!(ring.0.is_multiple_of(CQP_RING_ALIGNMENT as u64));
+        Some(ControlQueue {
+            ring,
+            entries,
+            tail: 0,
+            polarity: true,
+            completion_context: settings.completion_context,
+            stalled: false,
+        })
+    }
+
+    fn set_error_codes(&mut self, failure: CommandFailure) {
+        let (major, minor) = failure.codes();
+        self.registers.error_codes = CqpErrorCodes::ZERO
+            .with_major(major.into())
+            .with_minor(minor.into());
+    }
+
+    /// The doorbell of the control queue pair: carries out every command up to `head`.
+    pub(super) fn run_commands(&mut self, head: u32, context: &mut Context<'_>) {
+        let Some(entries) = self.control.as_ref().map(|queue| queue.entries) else {
+            if head != 0 {
+                context
+                    .ledger
+                    .breach("doorbell of a control queue pair that does not exist", || {
+                        format!("head {head}")
+                    });
+            }
+            return;
+        };
+        if head >= entries {
+            context
+                .ledger
+                .breach("the control queue pair's head is beyond its ring", || {
+                    format!("head {head} of {entries}")
+                });
+            return;
+        }
+        // At most one round: each turn moves the tail.
+        for _ in 0..entries {
+            if !self.run_command(head, context) {
+                break;
+            }
+        }
+    }
+
+    /// Carries out the next command; false if there is none.
+    fn run_command(&mut self, head: u32, context: &mut Context<'_>) -> bool {
+        let Some(queue) = &mut self.control else {
+            return false;
+        };
+        if queue.stalled || queue.tail == head {
+            return false;
+        }
+        let at = queue.ring.add(u64::from(queue.tail) * COMMAND_BYTES as u64);
+        let words: [u64; 8] = match context.memory.read_words(at) {
+            Ok(words) => words,
+            Err(fault) => {
+                unreached(context, "command", fault);
+                return false;
+            }
+        };
+        let header = CommandHeader::of(&words);
+        if header.valid() != queue.polarity {
+            let (tail, polarity) = (queue.tail, queue.polarity);
+            context
+                .ledger
+                .breach("a command before the head has the wrong valid bit", || {
+                    format!("entry {tail}, head {head}, valid bit should be {polarity}")
+                });
+            return false;
+        }
+        let index = queue.tail;
+        queue.tail += 1;
+        if queue.tail == queue.entries {
+            queue.tail = 0;
+            queue.polarity = !queue.polarity;
+        }
+        // A stale error would fail the next command that is awaited by register.
+        self.registers.tail = self.registers.tail.with_operation_error(false);
+        let opcode = header.operation();
+        let executed = self.execute(opcode, &words, context);
+        let code = opcode.code();
+        if context
+            .faults
+            .contains(&Fault::ControlCommandSilent { opcode: code })
+        {
+            if let Some(queue) = &mut self.control {
+                queue.stalled = true;
+            }
+            return false;
+        }
+        self.complete_command(index, opcode, executed, context);
+        true
+    }
+
+    fn complete_command(
+        &mut self,
+        index: u32,
+        opcode: Opcode,
+        executed: Executed,
+        context: &mut Context<'_>,
+    ) {
+        let Some(queue) = &self.control else {
+            return;
+        };
+        let (tail, completion_context) = (queue.tail, queue.completion_context);
+        let failed = executed.err();
+        if let Some(failure) = failed {
+            tracing::debug!(?opcode, ?failure, "command failed");
+            self.set_error_codes(failure);
+        }
+        self.registers.tail = CqpTail::ZERO
+            .with_tail(tail)
+            .with_operation_error(failed.is_some());
+        let outcome = executed.unwrap_or_default();
+        let (major, minor) = failed.map_or((0, outcome.minor), CommandFailure::codes);
+        let completion = ControlCompletion {
+            cqp_context: completion_context,
+            return_value: outcome.value,
+            minor_code: minor,
+            major_code: major,
+            wqe_index: index as u16,
+            error: failed.is_some(),
+            valid: false,
+        };
+        let element = super::objects::Element {
+            words: completion.encode(),
+            extension: None,
+            notable: true,
+        };
+        // Before it exists, and for its own destruction, only the register tells.
+        self.objects
+            .complete(CONTROL_COMPLETION_QUEUE, &element, context);
+    }
+
+    fn execute(
+        &mut self,
+        opcode: Opcode,
+        words: &[u64; 8],
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let injected = context.faults.iter().find_map(|fault| match *fault {
+            Fault::ControlCommandFails {
+                opcode: code,
+                major,
+                minor,
+            } if code == opcode.code() => Some(CommandFailure::from_codes(major, minor)),
+            _ => None,
+        });
+        if let Some(failure) = injected {
+            return Err(failure);
+        }
+        let Ok(command) = Command::decode(words) else {
+            context
+                .ledger
+                .breach("a command with an unknown opcode", || format!("{opcode:?}"));
+            return Err(REFUSED);
+        };
+        if let Ok(reserved) = Command::reserved_bits(words)
+            && reserved != [0; 8]
+        {
+            context
+                .ledger
+                .breach("reserved bits are set in a command", || {
+                    format!("{opcode:?}: {reserved:x?}")
+                });
+        }
+        tracing::trace!(?command, "command");
+        self.dispatch(&command, context)
+    }
+
+    fn dispatch(&mut self, command: &Command, context: &mut Context<'_>) -> Executed {
+        match command {
+            Command::CreateQueuePair(command) => self.create_queue_pair(command, context),
+            Command::ModifyQueuePair(command) => self.modify_queue_pair(command, context),
+            Command::DestroyQueuePair(command) => self.destroy_queue_pair(command, context),
+            Command::FlushWorkQueues(command) => self.flush_work_queues(command, context),
+            Command::SuspendQueuePair(command) => self.suspend_queue_pair(command, context),
+            Command::ResumeQueuePair(command) => self.resume_queue_pair(command, context),
+            Command::UploadContext(command) => self.upload_context(command, context),
+            Command::CreateCompletionQueue(command) => {
+                self.create_completion_queue(command, context)
+            }
+            Command::ModifyCompletionQueue(command) => {
+                self.modify_completion_queue(command, context)
+            }
+            Command::DestroyCompletionQueue(command) => {
+                self.destroy_completion_queue(command, context)
+            }
+            Command::CreateCompletionEventQueue(command) => self.create_ceq(command, context),
+            Command::DestroyCompletionEventQueue(command) => self.destroy_ceq(command, context),
+            Command::CreateAsynchronousEventQueue(command) => self.create_aeq(command, context),
+            Command::DestroyAsynchronousEventQueue(_) => self.destroy_aeq(context),
+            Command::AllocateStag(command) => self.allocate_stag(command, context),
+            Command::RegisterMemoryRegion(command) => self.register_region(command, context),
+            Command::DeallocateStag(command) => self.deallocate_stag(command, context),
+            Command::QueryStag(command) => self.query_stag(command, context),
+            Command::QueryFpm(command) => self.query_fpm(command, context),
+            Command::CommitFpm(command) => self.commit_fpm(command, context),
+            Command::UpdateSegments(command) => self.update_segments(command, context),
+            Command::StaticHmcPagesAllocated(command) => {
+                self.static_pages_allocated(command, context)
+            }
+            Command::QueryFeatures(command) => self.query_features(command, context),
+            Command::ManageArp(command) => self.manage_arp(command, context),
+            Command::CreateAddressHandle(command) => self.create_address_handle(command, context),
+            Command::DestroyAddressHandle(command) => {
+                self.destroy_address_handle(command.ah_number, context)
+            }
+            Command::CreateMulticastGroup(command) => {
+                self.create_multicast_group(command.group_index, context)
+            }
+            Command::ModifyMulticastGroup(command) => {
+                self.find_multicast_group(command.group_index)
+            }
+            Command::DestroyMulticastGroup(command) => {
+                self.destroy_multicast_group(command.group_index)
+            }
+            Command::WorkSchedulerNode(command) => self.scheduler_node(command, context),
+            Command::GatherStatistics(command) => self.gather_statistics(command, context),
+            Command::ManageStatistics(_) | Command::UserPriorityMap(_) | Command::Nop(_) => DONE,
+            Command::ModifyAddressHandle(_)
+            | Command::ManageLocalMacTable(_)
+            | Command::AllocateLocalMacTableEntry(_)
+            | Command::ManagePushPage(_)
+            | Command::ManageHmcFunctionTable(_)
+            | Command::ManageAcceleratedPort(_)
+            | Command::ManageQuadHash(_) => {
+                context
+                    .ledger
+                    .breach("a command that this card does not carry out", || {
+                        format!("{:?}", command.opcode())
+                    });
+                Err(REFUSED)
+            }
+        }
+    }
+
+    /// A command that cannot be carried out because of what the driver asks.
+    pub(super) fn refuse(
+        context: &mut Context<'_>,
+        kind: &'static str,
+        failure: CommandFailure,
+        detail: impl FnOnce() -> String,
+    ) -> Executed {
+        context.ledger.breach(kind, detail);
+        Err(failure)
+    }
+}
+
+/// The failure that a fault of the host memory cache makes of a command; written down too.
+pub(super) fn cache_failure(
+    context: &mut Context<'_>,
+    what: &'static str,
+    fault: HmcFault,
+) -> CommandFailure {
+    report(context, what, fault);
+    CommandFailure::ObjectCache { minor: 1 }
+}

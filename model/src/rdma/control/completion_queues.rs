@@ -1,0 +1,347 @@
+//! Commands about completion queues and event queues.
+
+use super::{
+    CONTROL_COMPLETION_QUEUE, CommandFailure, DONE, Executed, NO_SUCH_OBJECT, REFUSED,
+    cache_failure,
+};
+use crate::function::Context;
+use crate::rdma::RdmaEngine;
+use crate::rdma::access::aligned;
+use crate::rdma::objects::completion_queue::{CompletionQueue, CompletionQueueSettings};
+use crate::rdma::objects::event_queues::EventQueue;
+use crate::rdma::ring::{Place, Ring};
+use ringside_bus::Iova;
+use ringside_spec::rdma::commands::{
+    CreateAsynchronousEventQueue, CreateCompletionEventQueue, CreateCompletionQueue,
+    DestroyCompletionEventQueue, DestroyCompletionQueue, ModifyCompletionQueue, PageList,
+};
+use ringside_spec::rdma::fpm::ObjectType;
+use ringside_spec::rdma::limits::{
+    ASYNCHRONOUS_EVENT_BYTES, CCQ_SHADOW_ALIGNMENT, COMPLETION_EVENT_BYTES, EVENT_RING_ALIGNMENT,
+    MAX_AEQ_ENTRIES, MAX_CEQ_ENTRIES, MAX_CQ_ENTRIES, SHADOW_BYTES,
+};
+
+/// A ring as commands describe it.
+struct Described {
+    what: &'static str,
+    address: u64,
+    first_entry: u32,
+    list: PageList,
+    listed: bool,
+}
+
+impl Described {
+    /// Where it lies, alignment checked.
+    fn place(&self, context: &mut Context<'_>) -> Result<Place, CommandFailure> {
+        let wanted = if self.listed {
+            PageList::OneLevel
+        } else {
+            PageList::Contiguous
+        };
+        if self.list != wanted {
+            let (what, list) = (self.what, self.list);
+            context
+                .ledger
+                .breach("page list and address of a ring contradict each other", || {
+                    format!("{what}: {list:?}")
+                });
+            return Err(REFUSED);
+        }
+        if self.listed {
+            return Ok(Place::Listed(self.first_entry.into()));
+        }
+        if !aligned(context, self.what, self.address, EVENT_RING_ALIGNMENT) {
+            return Err(REFUSED);
+        }
+        Ok(Place::Contiguous(Iova(self.address)))
+    }
+}
+
+impl RdmaEngine {
+    fn check_size(
+        context: &mut Context<'_>,
+        what: &'static str,
+        size: u32,
+        most: u32,
+    ) -> Result<(), CommandFailure> {
+        if (1..=most).contains(&size) {
+            return Ok(());
+        }
+        context
+            .ledger
+            .breach("a ring of impossible size", || format!("{what}: {size} entries"));
+        Err(REFUSED)
+    }
+
+    pub(super) fn create_completion_queue(
+        &mut self,
+        command: &CreateCompletionQueue,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.cq_number;
+        if !self.objects.hmc.static_pages_allocated {
+            return Self::refuse(
+                context,
+                "an object is created before its memory is there",
+                CommandFailure::InvalidState,
+                || format!("completion queue {number} before SHMC_PAGES_ALLOCATED"),
+            );
+        }
+        let free = match self.objects.completion_queues.get(number as usize) {
+            Some(slot) => slot.is_none(),
+            None => {
+                return Self::refuse(
+                    context,
+                    "an object beyond those that were committed",
+                    NO_SUCH_OBJECT,
+                    || format!("completion queue {number}"),
+                );
+            }
+        };
+        if !free {
+            return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
+                format!("completion queue {number}")
+            });
+        }
+        Self::check_size(context, "completion queue", command.size_entries, MAX_CQ_ENTRIES)?;
+        let place = Described {
+            what: "completion queue",
+            address: command.ring_address,
+            first_entry: command.first_pble_index,
+            list: command.pble_levels_code,
+            listed: command.ring_virtual,
+        }
+        .place(context)?;
+        let alignment = if number == CONTROL_COMPLETION_QUEUE {
+            CCQ_SHADOW_ALIGNMENT
+        } else {
+            SHADOW_BYTES
+        };
+        aligned(context, "shadow area", command.shadow_address, alignment);
+        if command.extended_cqe {
+            return Self::refuse(context, "64-byte completions", REFUSED, || {
+                "not on this card".into()
+            });
+        }
+        let queue = CompletionQueue::new(CompletionQueueSettings {
+            number,
+            place,
+            size: command.size_entries,
+            shadow: Iova(command.shadow_address),
+            completion_context: command.completion_context,
+            event_queue: command.ceq_number_valid.then_some(command.ceq_number),
+            check_overflow: command.check_overflow,
+            one_event_at_a_time: command.ceqe_mask,
+        });
+        self.keep_completion_queue(queue, context)
+    }
+
+    fn keep_completion_queue(
+        &mut self,
+        mut queue: CompletionQueue,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let settings = queue.settings;
+        if !queue.resolve(&mut self.objects.hmc, context) {
+            return Err(REFUSED);
+        }
+        let words = [
+            settings.number.into(),
+            settings.size.into(),
+            settings.shadow.0,
+            settings.completion_context,
+        ];
+        let kept = self.objects.hmc.keep(
+            ObjectType::CompletionQueue,
+            settings.number,
+            &words,
+            context.memory,
+        );
+        if let Err(fault) = kept {
+            return Err(cache_failure(context, "completion queue context", fault));
+        }
+        if let Some(slot) = self
+            .objects
+            .completion_queues
+            .get_mut(settings.number as usize)
+        {
+            *slot = Some(Box::new(queue));
+        }
+        DONE
+    }
+
+    pub(super) fn modify_completion_queue(
+        &mut self,
+        command: &ModifyCompletionQueue,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.cq_number;
+        if self.objects.completion_queue(number).is_none() {
+            return Self::refuse(context, "a command for an object that does not exist", NO_SUCH_OBJECT, || {
+                format!("completion queue {number}")
+            });
+        }
+        if !command.resize {
+            return DONE;
+        }
+        Self::check_size(context, "completion queue", command.size_entries, MAX_CQ_ENTRIES)?;
+        let place = Described {
+            what: "completion queue",
+            address: command.ring_address,
+            first_entry: command.first_pble_index,
+            list: command.pble_levels_code,
+            listed: command.ring_virtual,
+        }
+        .place(context)?;
+        let found = self.objects.completion_queues.get_mut(number as usize);
+        let Some(queue) = found.and_then(Option::as_deref_mut) else {
+            return Err(NO_SUCH_OBJECT);
+        };
+        queue.move_to(place, command.size_entries);
+        if queue.resolve(&mut self.objects.hmc, context) {
+            DONE
+        } else {
+            Err(REFUSED)
+        }
+    }
+
+    pub(super) fn destroy_completion_queue(
+        &mut self,
+        command: &DestroyCompletionQueue,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.cq_number;
+        let slot = self.objects.completion_queues.get_mut(number as usize);
+        match slot.and_then(Option::take) {
+            None => Self::refuse(context, "a command for an object that does not exist", NO_SUCH_OBJECT, || {
+                format!("completion queue {number}")
+            }),
+            Some(queue) if queue.users > 0 => {
+                let users = queue.users;
+                if let Some(slot) = self.objects.completion_queues.get_mut(number as usize) {
+                    *slot = Some(queue);
+                }
+                Self::refuse(
+                    context,
+                    "an object is destroyed while others use it",
+                    CommandFailure::InvalidState,
+                    || format!("completion queue {number}, used by {users} work queues"),
+                )
+            }
+            Some(_) => DONE,
+        }
+    }
+
+    pub(super) fn create_ceq(
+        &mut self,
+        command: &CreateCompletionEventQueue,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.ceq_number;
+        Self::check_size(context, "completion event queue", command.size_entries, MAX_CEQ_ENTRIES)?;
+        let place = Described {
+            what: "completion event queue",
+            address: command.ring_address,
+            first_entry: command.first_pble_index,
+            list: command.pble_levels_code,
+            listed: command.ring_virtual,
+        }
+        .place(context)?;
+        let slot = self
+            .objects
+            .completion_event_queues
+            .get_mut(usize::from(number));
+        match slot {
+            Some(slot @ None) => {
+                let words = command.size_entries as usize * COMPLETION_EVENT_BYTES / 8;
+                let mut queue = EventQueue::new(Ring::new(place, words), command.size_entries);
+                if let Err(fault) = queue.resolve(&mut self.objects.hmc, context) {
+                    return Err(cache_failure(context, "completion event queue", fault));
+                }
+                *slot = Some(queue);
+                DONE
+            }
+            Some(_) => Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
+                format!("completion event queue {number}")
+            }),
+            None => Self::refuse(
+                context,
+                "an object beyond those that were committed",
+                NO_SUCH_OBJECT,
+                || format!("completion event queue {number}"),
+            ),
+        }
+    }
+
+    pub(super) fn destroy_ceq(
+        &mut self,
+        command: &DestroyCompletionEventQueue,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.ceq_number;
+        let users = self
+            .objects
+            .completion_queues
+            .iter()
+            .flatten()
+            .filter(|queue| queue.settings.event_queue == Some(number))
+            // The control completion queue outlives its event queue.
+            .filter(|queue| queue.settings.number != CONTROL_COMPLETION_QUEUE)
+            .count();
+        if users > 0 {
+            return Self::refuse(
+                context,
+                "an object is destroyed while others use it",
+                CommandFailure::InvalidState,
+                || format!("completion event queue {number}, used by {users} completion queues"),
+            );
+        }
+        let slot = self
+            .objects
+            .completion_event_queues
+            .get_mut(usize::from(number));
+        match slot.and_then(Option::take) {
+            Some(_) => DONE,
+            None => Self::refuse(context, "a command for an object that does not exist", NO_SUCH_OBJECT, || {
+                format!("completion event queue {number}")
+            }),
+        }
+    }
+
+    pub(super) fn create_aeq(
+        &mut self,
+        command: &CreateAsynchronousEventQueue,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        Self::check_size(context, "asynchronous event queue", command.size_entries, MAX_AEQ_ENTRIES)?;
+        let place = Described {
+            what: "asynchronous event queue",
+            address: command.ring_address,
+            first_entry: command.first_pble_index,
+            list: command.pble_levels_code,
+            listed: command.ring_virtual,
+        }
+        .place(context)?;
+        if self.objects.asynchronous_events.is_some() {
+            return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
+                "asynchronous event queue".into()
+            });
+        }
+        let words = command.size_entries as usize * ASYNCHRONOUS_EVENT_BYTES / 8;
+        let mut queue = EventQueue::new(Ring::new(place, words), command.size_entries);
+        if let Err(fault) = queue.resolve(&mut self.objects.hmc, context) {
+            return Err(cache_failure(context, "asynchronous event queue", fault));
+        }
+        self.objects.asynchronous_events = Some(queue);
+        DONE
+    }
+
+    pub(super) fn destroy_aeq(&mut self, context: &mut Context<'_>) -> Executed {
+        match self.objects.asynchronous_events.take() {
+            Some(_) => DONE,
+            None => Self::refuse(context, "a command for an object that does not exist", NO_SUCH_OBJECT, || {
+                "asynchronous event queue".into()
+            }),
+        }
+    }
+}

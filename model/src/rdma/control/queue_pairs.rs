@@ -1,0 +1,385 @@
+//! Commands about queue pairs.
+
+use super::{CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED, cache_failure};
+use crate::function::Context;
+use crate::rdma::RdmaEngine;
+use crate::rdma::access::{aligned, reached};
+use crate::rdma::objects::queue_pair::{CONTEXT_WORDS, ContextFault, QueuePair};
+use crate::rdma::queues::AtWork;
+use ringside_bus::Iova;
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::{
+    CreateQueuePair, DestroyQueuePair, FlushWorkQueues, ModifyQueuePair,
+    QueuePairState, QueuePairType, ResumeQueuePair, SuspendQueuePair, UploadContext,
+};
+use ringside_spec::rdma::limits::SHADOW_BYTES;
+use ringside_spec::rdma::qp_context::RoceQueuePairContext;
+
+/// Contexts of the driver's own queue pairs are aligned to this only; others to 256.
+const CONTEXT_ALIGNMENT: usize = 64;
+
+impl RdmaEngine {
+    /// Reads a queue pair's context from the host.
+    fn read_context(
+        context: &mut Context<'_>,
+        address: u64,
+        kind: QueuePairType,
+    ) -> Result<RoceQueuePairContext, CommandFailure> {
+        if !aligned(context, "queue pair context", address, CONTEXT_ALIGNMENT) {
+            return Err(REFUSED);
+        }
+        let words = context.memory.read_words(Iova(address));
+        let words: [u64; CONTEXT_WORDS] =
+            reached(context, "queue pair context", words).ok_or(REFUSED)?;
+        let roce = matches!(
+            kind,
+            QueuePairType::RoceReliableConnected | QueuePairType::RoceUnreliableDatagram
+        );
+        let reserved = RoceQueuePairContext::reserved_bits(&words);
+        if roce && reserved != [0; CONTEXT_WORDS] {
+            context
+                .ledger
+                .breach("reserved bits are set in a queue pair context", || {
+                    format!("{reserved:x?}")
+                });
+        }
+        Ok(RoceQueuePairContext::decode(&words))
+    }
+
+    fn context_refused(context: &mut Context<'_>, number: u32, fault: ContextFault) -> CommandFailure {
+        context
+            .ledger
+            .breach("a queue pair context makes no sense", || {
+                format!("queue pair {number}: {fault}")
+            });
+        REFUSED
+    }
+
+    fn no_queue_pair(context: &mut Context<'_>, number: u32) -> CommandFailure {
+        context
+            .ledger
+            .breach("a command for an object that does not exist", || {
+                format!("queue pair {number}")
+            });
+        NO_SUCH_OBJECT
+    }
+
+    pub(super) fn create_queue_pair(
+        &mut self,
+        command: &CreateQueuePair,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.qp_number;
+        if !self.objects.hmc.static_pages_allocated {
+            return Self::refuse(
+                context,
+                "an object is created before its memory is there",
+                CommandFailure::InvalidState,
+                || format!("queue pair {number} before SHMC_PAGES_ALLOCATED"),
+            );
+        }
+        match self.queue_pairs.get(number as usize) {
+            Some(None) => {}
+            Some(Some(_)) => {
+                return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
+                    format!("queue pair {number}")
+                });
+            }
+            None => {
+                return Self::refuse(
+                    context,
+                    "an object beyond those that were committed",
+                    NO_SUCH_OBJECT,
+                    || format!("queue pair {number}"),
+                );
+            }
+        }
+        let settings = Self::read_context(context, command.host_context_address, command.qp_type)?;
+        aligned(context, "queue pair shadow area", command.shadow_address, SHADOW_BYTES);
+        let mut qp = QueuePair::new(
+            number,
+            command.qp_type,
+            settings,
+            command.queues_virtual,
+            command.shadow_address,
+        )
+        .map_err(|fault| Self::context_refused(context, number, fault))?;
+        if matches!(command.qp_type, QueuePairType::Iwarp | QueuePairType::Unknown(_)) {
+            return Self::refuse(context, "a queue pair of a kind that is not there", REFUSED, || {
+                format!("{:?}", command.qp_type)
+            });
+        }
+        self.check_completion_queues(&qp, context)?;
+        let hmc = &mut self.objects.hmc;
+        let kept = qp.keep_context(hmc, context.memory);
+        qp.forget_memory();
+        let found = kept.and_then(|()| qp.resolve(hmc, context.memory));
+        if let Err(fault) = found {
+            return Err(cache_failure(context, "queue pair", fault));
+        }
+        qp.state = match command.next_state {
+            QueuePairState::Invalid => QueuePairState::Idle,
+            // The driver's own datagram queue pairs start at once.
+            state @ (QueuePairState::Idle | QueuePairState::ReadyToSend) => state,
+            other => {
+                return Self::refuse(context, "a state that cannot be taken", REFUSED, || {
+                    format!("queue pair {number} is created in {other:?}")
+                });
+            }
+        };
+        self.use_completion_queues(qp.send_cq, qp.receive_cq, true);
+        if let Some(slot) = self.queue_pairs.get_mut(number as usize) {
+            *slot = Some(Box::new(qp));
+        }
+        DONE
+    }
+
+    fn check_completion_queues(&mut self, qp: &QueuePair, context: &mut Context<'_>) -> Executed {
+        for number in [qp.send_cq, qp.receive_cq] {
+            if number == 0 || self.objects.completion_queue(number).is_none() {
+                return Self::refuse(
+                    context,
+                    "a queue pair without completion queue",
+                    NO_SUCH_OBJECT,
+                    || format!("queue pair {}: completion queue {number}", qp.number),
+                );
+            }
+        }
+        DONE
+    }
+
+    fn use_completion_queues(&mut self, send: u32, receive: u32, more: bool) {
+        for number in [send, receive] {
+            if let Some(queue) = self.objects.completion_queue(number) {
+                queue.users = if more {
+                    queue.users + 1
+                } else {
+                    queue.users.saturating_sub(1)
+                };
+            }
+        }
+    }
+
+    pub(super) fn modify_queue_pair(
+        &mut self,
+        command: &ModifyQueuePair,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.qp_number;
+        let found = self.queue_pairs.get_mut(number as usize);
+        let Some(qp) = found.and_then(Option::as_deref_mut) else {
+            return Err(Self::no_queue_pair(context, number));
+        };
+        let next = match command.next_state {
+            QueuePairState::Invalid => qp.state,
+            state => state,
+        };
+        if !allowed(qp.state, next) {
+            let now = qp.state;
+            return Self::refuse(
+                context,
+                "a state that cannot be taken",
+                CommandFailure::InvalidState,
+                || format!("queue pair {number}: {now:?} to {next:?}"),
+            );
+        }
+        if (command.shadow_address, command.qp_type) != (qp.shadow_address, qp.kind) {
+            context
+                .ledger
+                .breach("MODIFY_QP does not fit what was created", || {
+                    format!("{command:?}")
+                });
+        }
+        let settings = Self::read_context(context, command.host_context_address, qp.kind)?;
+        let taken = take_context(qp, &settings, next);
+        taken.map_err(|fault| Self::context_refused(context, number, fault))?;
+        let kept = qp.keep_context(&mut self.objects.hmc, context.memory);
+        qp.forget_memory();
+        if let Err(fault) = kept {
+            return Err(cache_failure(context, "queue pair context", fault));
+        }
+        self.enter(number, next, context);
+        DONE
+    }
+
+    /// What a new state starts or ends.
+    fn enter(&mut self, number: u32, next: QueuePairState, context: &mut Context<'_>) {
+        let found = self.queue_pairs.get_mut(number as usize);
+        let Some(qp) = found.and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let before = qp.state;
+        qp.state = next;
+        if next == QueuePairState::Error {
+            qp.stop(true);
+        }
+        if next == QueuePairState::Closing && before != next {
+            qp.quiesce = true;
+            let mut at_work = AtWork {
+                qp,
+                objects: &mut self.objects,
+                context,
+            };
+            at_work.drain_completions();
+        }
+        self.wake(number);
+    }
+
+    pub(super) fn destroy_queue_pair(
+        &mut self,
+        command: &DestroyQueuePair,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.qp_number;
+        let slot = self.queue_pairs.get_mut(number as usize);
+        let Some(qp) = slot.and_then(Option::take) else {
+            return Err(Self::no_queue_pair(context, number));
+        };
+        self.use_completion_queues(qp.send_cq, qp.receive_cq, false);
+        self.forget(number);
+        DONE
+    }
+
+    pub(super) fn flush_work_queues(
+        &mut self,
+        command: &FlushWorkQueues,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.qp_number;
+        let found = self.queue_pairs.get_mut(number as usize);
+        let Some(qp) = found.and_then(Option::as_deref_mut) else {
+            return Err(Self::no_queue_pair(context, number));
+        };
+        let state = qp.state;
+        let mut at_work = AtWork {
+            qp,
+            objects: &mut self.objects,
+            context,
+        };
+        if command.generate_ae {
+            let code = AeCode::from_code(command.ae_code);
+            at_work.raise(code, command.ae_source, 0);
+        }
+        if !command.flush_sq && !command.flush_rq {
+            return DONE;
+        }
+        if state != QueuePairState::Error {
+            return Self::refuse(
+                context,
+                "flush of a queue pair that is not in error",
+                CommandFailure::InvalidState,
+                || format!("queue pair {number} is in {state:?}"),
+            );
+        }
+        let result = at_work.flush(command);
+        Ok(Outcome {
+            value: 0,
+            minor: result.minor_code(),
+        })
+    }
+
+    pub(super) fn suspend_queue_pair(
+        &mut self,
+        command: &SuspendQueuePair,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.qp_number;
+        let found = self.queue_pairs.get_mut(number as usize);
+        let Some(qp) = found.and_then(Option::as_deref_mut) else {
+            return Err(Self::no_queue_pair(context, number));
+        };
+        qp.suspended = true;
+        qp.quiesce = true;
+        let mut at_work = AtWork {
+            qp,
+            objects: &mut self.objects,
+            context,
+        };
+        at_work.drain_completions();
+        DONE
+    }
+
+    pub(super) fn resume_queue_pair(
+        &mut self,
+        command: &ResumeQueuePair,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.qp_number;
+        let found = self.queue_pairs.get_mut(number as usize);
+        let Some(qp) = found.and_then(Option::as_deref_mut) else {
+            return Err(Self::no_queue_pair(context, number));
+        };
+        qp.suspended = false;
+        qp.context.queue_set_handle = command.queue_set_handle as u16;
+        self.wake(number);
+        DONE
+    }
+
+    pub(super) fn upload_context(
+        &mut self,
+        command: &UploadContext,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.qp_number;
+        let found = self.queue_pairs.get(number as usize);
+        let Some(qp) = found.and_then(Option::as_deref) else {
+            return Err(Self::no_queue_pair(context, number));
+        };
+        let mut current = *qp.context;
+        if let Some(requester) = &qp.requester {
+            let (next, unacknowledged) = requester.sequence_numbers();
+            current.psn_next = next.value();
+            current.psn_max = next.value();
+            current.psn_unacknowledged = unacknowledged.value();
+        }
+        if let Some(responder) = &qp.responder {
+            current.expected_psn = responder.expected_psn().value();
+        }
+        let at = Iova(command.buffer_address);
+        let written = context.memory.write_words(at, &current.encode());
+        reached(context, "context buffer", written).ok_or(REFUSED)?;
+        DONE
+    }
+}
+
+/// Which state may follow which. ERROR may follow any, and is the last.
+fn allowed(now: QueuePairState, next: QueuePairState) -> bool {
+    use QueuePairState::{Closing, Error, Idle, ReadyToReceive, ReadyToSend};
+    match next {
+        Error => true,
+        Idle => now == Idle,
+        ReadyToReceive => matches!(now, Idle | ReadyToReceive),
+        ReadyToSend => matches!(now, ReadyToReceive | ReadyToSend | Closing),
+        Closing => matches!(now, ReadyToSend | Closing),
+        _ => false,
+    }
+}
+
+/// Takes the host's context, which always holds the first packet numbers: those count only when the
+/// half that they are for starts.
+fn take_context(
+    qp: &mut QueuePair,
+    settings: &RoceQueuePairContext,
+    next: QueuePairState,
+) -> Result<(), ContextFault> {
+    let before = qp.state;
+    let kept = *qp.context;
+    *qp.context = *settings;
+    // Where the queues are, and what completes them, was settled at creation.
+    qp.context.sq_address = kept.sq_address;
+    qp.context.rq_address = kept.rq_address;
+    qp.context.sq_size_code = kept.sq_size_code;
+    qp.context.rq_size_code = kept.rq_size_code;
+    qp.context.rq_wqe_size_code = kept.rq_wqe_size_code;
+    qp.context.completion_context = kept.completion_context;
+    if qp.kind != QueuePairType::RoceReliableConnected {
+        return Ok(());
+    }
+    if next == QueuePairState::ReadyToReceive && before == QueuePairState::Idle {
+        qp.start_responder()?;
+    }
+    if next == QueuePairState::ReadyToSend && before == QueuePairState::ReadyToReceive {
+        qp.start_requester()?;
+    }
+    Ok(())
+}

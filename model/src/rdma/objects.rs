@@ -1,0 +1,175 @@
+//! The objects that commands create, and what the data path needs of them.
+
+pub(super) mod completion_queue;
+pub(super) mod event_queues;
+pub(super) mod queue_pair;
+pub(super) mod regions;
+pub(super) mod work_queue;
+
+use super::counters::Counters;
+use super::hmc::Hmc;
+use super::translation::Tables;
+use crate::function::Context;
+use completion_queue::{CompletionQueue, Written};
+use event_queues::{Event, EventQueue};
+use regions::RegionTable;
+use ringside_bus::DmaSpace;
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::AeSource;
+use ringside_spec::verbs::Quantum;
+
+/// Everything but the queue pairs: borrowed together while one of those works.
+pub(super) struct Objects {
+    pub(super) hmc: Hmc,
+    pub(super) regions: RegionTable,
+    pub(super) completion_queues: Vec<Option<Box<CompletionQueue>>>,
+    pub(super) completion_event_queues: Vec<Option<EventQueue>>,
+    pub(super) asynchronous_events: Option<EventQueue>,
+    /// Destination MAC addresses by index.
+    pub(super) arp: Vec<Option<[u8; 6]>>,
+    pub(super) counters: Counters,
+    /// Doorbells are stores to a page that is polled: an arm request may come without being seen.
+    pub(super) doorbells_are_polled: bool,
+}
+
+/// What a queue pair completes with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Element {
+    /// The element's words, valid bit clear.
+    pub(super) words: Quantum,
+    /// Its extension, valid bit clear.
+    pub(super) extension: Option<Quantum>,
+    /// Solicited, or failed.
+    pub(super) notable: bool,
+}
+
+impl Objects {
+    pub(super) fn new() -> Self {
+        Self {
+            hmc: Hmc::new(),
+            regions: RegionTable::new(0),
+            completion_queues: Vec::new(),
+            completion_event_queues: Vec::new(),
+            asynchronous_events: None,
+            arp: Vec::new(),
+            counters: Counters::default(),
+            doorbells_are_polled: false,
+        }
+    }
+
+    pub(super) fn tables<'a>(&'a mut self, memory: &'a DmaSpace) -> Tables<'a> {
+        Tables {
+            regions: &mut self.regions,
+            hmc: &mut self.hmc,
+            memory,
+        }
+    }
+
+    pub(super) fn completion_queue(&mut self, number: u32) -> Option<&mut CompletionQueue> {
+        let slot = self.completion_queues.get_mut(number as usize)?;
+        slot.as_deref_mut()
+    }
+
+    /// Writes a completion, and tells of it where software waits.
+    #[inline]
+    pub(super) fn complete(&mut self, number: u32, element: &Element, context: &mut Context<'_>) {
+        let found = self.completion_queues.get_mut(number as usize);
+        let Some(queue) = found.and_then(Option::as_deref_mut) else {
+            return;
+        };
+        if self.doorbells_are_polled && queue.resolve(&mut self.hmc, context) {
+            queue.look_at_arm(false);
+        }
+        let Element {
+            words,
+            extension,
+            notable,
+        } = *element;
+        match queue.write(words, extension, notable, &mut self.hmc, context) {
+            Written::Quietly | Written::Lost => {}
+            Written::Tell => self.tell(number, context),
+            Written::Overflow => {
+                let completion_context = queue.settings.completion_context;
+                let event = Event {
+                    code: AeCode::CompletionQueueError,
+                    source: AeSource::CompletionQueue,
+                    queue_number: number,
+                    wqe_index: 0,
+                    completion_context,
+                };
+                self.raise(&event, context);
+            }
+        }
+    }
+
+    /// Writes a completion event for a queue, or remembers to.
+    pub(super) fn tell(&mut self, number: u32, context: &mut Context<'_>) {
+        let found = self.completion_queues.get_mut(number as usize);
+        let Some(queue) = found.and_then(Option::as_deref_mut) else {
+            return;
+        };
+        let Some(event_queue) = queue.settings.event_queue else {
+            return;
+        };
+        let slot = self
+            .completion_event_queues
+            .get_mut(usize::from(event_queue));
+        match slot.and_then(Option::as_mut) {
+            Some(events) if queue.may_tell() => {
+                let completion_context = queue.settings.completion_context;
+                events.tell_completion(completion_context, &mut self.hmc, context);
+                context.causes.completion_event_queues.push(event_queue);
+            }
+            Some(_) => {}
+            // Nobody to tell yet: stays armed.
+            None => queue.armed = completion_queue::Armed::Any,
+        }
+    }
+
+    /// Software has taken the event of a completion queue.
+    pub(super) fn acknowledge(&mut self, number: u32, context: &mut Context<'_>) {
+        let waiting = match self.completion_queue(number) {
+            Some(queue) => queue.acknowledge(),
+            None => {
+                context
+                    .ledger
+                    .breach("acknowledge of a completion queue that does not exist", || {
+                        format!("queue {number}")
+                    });
+                false
+            }
+        };
+        if waiting {
+            self.tell(number, context);
+        }
+    }
+
+    /// Takes the arm request of a completion queue, as its doorbell asks.
+    pub(super) fn arm(&mut self, number: u32, context: &mut Context<'_>) {
+        let found = self.completion_queues.get_mut(number as usize);
+        match found.and_then(Option::as_deref_mut) {
+            Some(queue) => {
+                if queue.resolve(&mut self.hmc, context) {
+                    queue.look_at_arm(true);
+                }
+            }
+            None => context.ledger.breach(
+                "doorbell of a completion queue that does not exist",
+                || format!("queue {number}"),
+            ),
+        }
+    }
+
+    /// Raises an asynchronous event.
+    #[cold]
+    pub(super) fn raise(&mut self, event: &Event, context: &mut Context<'_>) {
+        tracing::debug!(?event, "asynchronous event");
+        match &mut self.asynchronous_events {
+            Some(queue) => {
+                queue.tell(event, &mut self.hmc, context);
+                context.causes.asynchronous_event = true;
+            }
+            None => tracing::debug!(?event, "no asynchronous event queue: lost"),
+        }
+    }
+}

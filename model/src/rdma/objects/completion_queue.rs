@@ -1,0 +1,245 @@
+//! Completion queues: writing elements, telling of them, noticing overflow.
+
+use crate::function::Context;
+use crate::rdma::hmc::Hmc;
+use crate::rdma::objects::event_queues::report;
+use crate::rdma::ring::{Place, Ring};
+use ringside_bus::Iova;
+use ringside_spec::rdma::events::{
+    CQ_SHADOW_ARM_WORD, CQ_SHADOW_HEAD_WORD, CqShadowArm, CqShadowHead,
+};
+use ringside_spec::rdma::limits::{COMPLETION_BYTES, SHADOW_BYTES};
+use ringside_spec::verbs::completion::{CompletionHeader, ExtensionHeader};
+
+const ELEMENT_WORDS: usize = COMPLETION_BYTES / 8;
+const HEADER: usize = ELEMENT_WORDS - 1;
+
+/// What software waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) enum Armed {
+    No,
+    Solicited,
+    Any,
+}
+
+/// What writing an element led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) enum Written {
+    /// It is there.
+    Quietly,
+    /// It is there, and software wants to hear of it.
+    Tell,
+    /// There was no room: the queue has overflown.
+    Overflow,
+    /// It had failed before, or its memory is gone.
+    Lost,
+}
+
+/// How a completion queue is made.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rdma) struct CompletionQueueSettings {
+    pub(in crate::rdma) number: u32,
+    pub(in crate::rdma) place: Place,
+    pub(in crate::rdma) size: u32,
+    pub(in crate::rdma) shadow: Iova,
+    pub(in crate::rdma) completion_context: u64,
+    pub(in crate::rdma) event_queue: Option<u16>,
+    pub(in crate::rdma) check_overflow: bool,
+    pub(in crate::rdma) one_event_at_a_time: bool,
+}
+
+/// A completion queue.
+pub(in crate::rdma) struct CompletionQueue {
+    pub(in crate::rdma) settings: CompletionQueueSettings,
+    ring: Ring,
+    shadow: Ring,
+    next: u32,
+    polarity: bool,
+    /// Elements written since the ring was taken, and those that software is known to have read.
+    written: u64,
+    read: u64,
+    last_head: u32,
+    pub(in crate::rdma) armed: Armed,
+    last_sequence: u64,
+    /// An event was written and not yet acknowledged.
+    event_outstanding: bool,
+    /// An event waits for that acknowledgement.
+    pub(in crate::rdma) event_waiting: bool,
+    failed: bool,
+    /// Queues (send or receive) that complete here.
+    pub(in crate::rdma) users: u32,
+}
+
+impl CompletionQueue {
+    pub(in crate::rdma) fn new(settings: CompletionQueueSettings) -> Self {
+        Self {
+            ring: Ring::new(settings.place, settings.size as usize * ELEMENT_WORDS),
+            shadow: Ring::new(Place::Contiguous(settings.shadow), SHADOW_BYTES / 8),
+            settings,
+            next: 0,
+            polarity: true,
+            written: 0,
+            read: 0,
+            last_head: 0,
+            armed: Armed::No,
+            last_sequence: 0,
+            event_outstanding: false,
+            event_waiting: false,
+            failed: false,
+            users: 0,
+        }
+    }
+
+    /// Finds its memory; false, and a breach, if it is not there.
+    #[inline]
+    pub(in crate::rdma) fn resolve(&mut self, hmc: &mut Hmc, context: &mut Context<'_>) -> bool {
+        let memory = context.memory;
+        let found = self
+            .ring
+            .resolve(hmc, memory)
+            .and_then(|()| self.shadow.resolve(hmc, memory));
+        if let Err(fault) = found {
+            report(context, "completion queue", fault);
+            return false;
+        }
+        true
+    }
+
+    /// Goes on in a new ring, from index 0 and polarity 1 (resize).
+    pub(in crate::rdma) fn move_to(&mut self, place: Place, size: u32) {
+        self.settings.place = place;
+        self.settings.size = size;
+        self.ring = Ring::new(place, size as usize * ELEMENT_WORDS);
+        self.next = 0;
+        self.polarity = true;
+        self.written = 0;
+        self.read = 0;
+        self.last_head = 0;
+    }
+
+    /// Reads how far software has got.
+    fn look_at_head(&mut self, context: &mut Context<'_>) {
+        let head = CqShadowHead(self.shadow.load(CQ_SHADOW_HEAD_WORD)).head() as u32;
+        let size = self.settings.size;
+        let outstanding = self.written - self.read;
+        let taken = if head < size {
+            u64::from((head + size - self.last_head) % size)
+        } else {
+            u64::MAX
+        };
+        if taken > outstanding {
+            let number = self.settings.number;
+            context
+                .ledger
+                .breach("a completion queue's head is beyond what was written", || {
+                    format!("queue {number}: head {head} of {size}, {outstanding} unread")
+                });
+            return;
+        }
+        self.last_head = head;
+        self.read += taken;
+    }
+
+    /// Room for `count` more: one slot always stays free, so that full and empty differ.
+    #[inline]
+    fn has_room(&mut self, count: u64, context: &mut Context<'_>) -> bool {
+        let usable = u64::from(self.settings.size).saturating_sub(1);
+        if self.written - self.read + count <= usable {
+            return true;
+        }
+        self.look_at_head(context);
+        self.written - self.read + count <= usable || !self.settings.check_overflow
+    }
+
+    /// Writes an element; `extension` goes to the slot after it, and to memory first.
+    ///
+    /// The words come without valid bit.
+    pub(in crate::rdma) fn write(
+        &mut self,
+        element: [u64; ELEMENT_WORDS],
+        extension: Option<[u64; ELEMENT_WORDS]>,
+        notable: bool,
+        hmc: &mut Hmc,
+        context: &mut Context<'_>,
+    ) -> Written {
+        if self.failed || !self.resolve(hmc, context) {
+            return Written::Lost;
+        }
+        let slots = 1 + u64::from(extension.is_some());
+        if !self.has_room(slots, context) {
+            self.failed = true;
+            let settings = self.settings;
+            context
+                .ledger
+                .breach("a completion queue has overflown", || {
+                    format!("queue {} of {} elements", settings.number, settings.size)
+                });
+            return Written::Overflow;
+        }
+        let (at, polarity) = (self.next as usize * ELEMENT_WORDS, self.polarity);
+        self.advance();
+        if let Some(words) = extension {
+            let at = self.next as usize * ELEMENT_WORDS;
+            let header = ExtensionHeader(words[HEADER]).with_valid(self.polarity);
+            self.put(at, words, header.0);
+            self.advance();
+        }
+        let header = CompletionHeader(element[HEADER]).with_valid(polarity);
+        self.put(at, element, header.0);
+        if self.armed == Armed::Any || self.armed == Armed::Solicited && notable {
+            self.armed = Armed::No;
+            return Written::Tell;
+        }
+        Written::Quietly
+    }
+
+    #[inline(always)]
+    fn put(&self, at: usize, words: [u64; ELEMENT_WORDS], header: u64) {
+        self.ring.store(at, words[0]);
+        self.ring.store(at + 1, words[1]);
+        self.ring.store(at + 2, words[2]);
+        self.ring.store_release(at + HEADER, header);
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        self.written += 1;
+        self.next += 1;
+        if self.next >= self.settings.size {
+            self.next = 0;
+            self.polarity = !self.polarity;
+        }
+    }
+
+    /// Takes the arm request from the shadow area. Without a doorbell (`rung` false) it only
+    /// counts if its sequence number is new.
+    #[inline]
+    pub(in crate::rdma) fn look_at_arm(&mut self, rung: bool) {
+        let request = CqShadowArm(self.shadow.load_acquire(CQ_SHADOW_ARM_WORD));
+        if !rung && request.arm_sequence() == self.last_sequence {
+            return;
+        }
+        self.last_sequence = request.arm_sequence();
+        if request.arm_next() {
+            self.armed = Armed::Any;
+        } else if request.arm_next_solicited() {
+            self.armed = Armed::Solicited;
+        }
+    }
+
+    /// Whether an event may be written now; else it waits for the acknowledgement.
+    pub(in crate::rdma) fn may_tell(&mut self) -> bool {
+        if self.settings.one_event_at_a_time && self.event_outstanding {
+            self.event_waiting = true;
+            return false;
+        }
+        self.event_outstanding = true;
+        true
+    }
+
+    /// Software has taken the event; true if another one waits.
+    pub(in crate::rdma) fn acknowledge(&mut self) -> bool {
+        self.event_outstanding = false;
+        std::mem::take(&mut self.event_waiting)
+    }
+}

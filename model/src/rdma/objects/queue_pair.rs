@@ -1,0 +1,350 @@
+//! Queue pairs: what a command made them, and where their queues and connection are.
+
+use super::work_queue::{ElementWords, WorkQueue};
+use crate::packet::{
+    Ipv4, Ipv6, MacAddress, Network, Path, Psn, QpNumber, UdpChecksum,
+};
+use crate::rdma::hmc::{Hmc, HmcFault};
+use crate::rdma::ring::{Place, Ring};
+use crate::roce::{PathMtu, Requester, RequesterConfig, Responder, ResponderConfig};
+use ringside_bus::{DmaSpace, Instant, Iova};
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::{QueuePairState, QueuePairType};
+use ringside_spec::rdma::fpm::ObjectType;
+use ringside_spec::rdma::limits::SHADOW_BYTES;
+use ringside_spec::rdma::qp_context::{
+    RoceQueuePairContext, ird_entries, queue_quanta, rq_wqe_bytes,
+};
+use ringside_spec::verbs::QUANTUM_BYTES;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Work requests of a send queue that the device works on at once.
+const REQUESTS_IN_FLIGHT: usize = 256;
+
+/// Words of a context in host memory.
+pub(in crate::rdma) const CONTEXT_WORDS: usize = 32;
+
+/// Added to a context kept in the host memory cache, so that lost memory is noticed.
+const SIGNATURE: u64 = 0x0051_5043_7E57_0000;
+
+/// What the device remembers of an element that it has taken from a send queue.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::rdma) struct Work {
+    /// First quantum.
+    pub(in crate::rdma) index: u16,
+    /// Quanta.
+    pub(in crate::rdma) quanta: u8,
+    /// Operation code, six bits.
+    pub(in crate::rdma) operation: u8,
+    /// Wants a completion.
+    pub(in crate::rdma) signalled: bool,
+    /// Local tag that a read invalidates when it is done.
+    pub(in crate::rdma) invalidates: u32,
+}
+
+/// An element that cannot be carried out. It waits for those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct SendFault {
+    pub(in crate::rdma) code: AeCode,
+    pub(in crate::rdma) index: u16,
+}
+
+/// A queue pair.
+pub(in crate::rdma) struct QueuePair {
+    pub(in crate::rdma) number: u32,
+    pub(in crate::rdma) kind: QueuePairType,
+    pub(in crate::rdma) state: QueuePairState,
+    pub(in crate::rdma) context: Box<RoceQueuePairContext>,
+    pub(in crate::rdma) send_cq: u32,
+    pub(in crate::rdma) receive_cq: u32,
+    pub(in crate::rdma) send: WorkQueue,
+    pub(in crate::rdma) receive: WorkQueue,
+    /// Quanta of each receive element.
+    pub(in crate::rdma) receive_quanta: u32,
+    pub(in crate::rdma) shadow: Ring,
+    pub(in crate::rdma) shadow_address: u64,
+    pub(in crate::rdma) requester: Option<Requester>,
+    pub(in crate::rdma) responder: Option<Responder<u32>>,
+    works: Box<[Work]>,
+    next_token: u32,
+    /// The receive element that was taken last: the one that a message is arriving in.
+    pub(in crate::rdma) open_receive: ElementWords,
+    pub(in crate::rdma) fault: Option<SendFault>,
+    /// An error was raised; nothing moves until the queue pair is modified to ERROR.
+    pub(in crate::rdma) stopped: bool,
+    /// Closing or suspended: an event is due once the requests under way are done.
+    pub(in crate::rdma) quiesce: bool,
+    pub(in crate::rdma) suspended: bool,
+    /// In the list of queue pairs that have something to do.
+    pub(in crate::rdma) listed: bool,
+    /// Among the queue pairs whose valid bits are polled.
+    pub(in crate::rdma) polled: bool,
+    /// Among the queue pairs that have a timer.
+    pub(in crate::rdma) timed: bool,
+    /// The last look at the ring ended at a limit, not at its end.
+    pub(in crate::rdma) more: bool,
+    /// What the shadow area says of the send queue's tail.
+    pub(in crate::rdma) told_tail: u32,
+    stamp: (u64, u64),
+}
+
+/// A context that cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(in crate::rdma) enum ContextFault {
+    #[error("{which} queue size code {code}")]
+    QueueSize { which: &'static str, code: u8 },
+    #[error("path MTU of {0} bytes")]
+    PathMtu(u16),
+    #[error("code {0} for the number of inbound reads")]
+    InboundReads(u8),
+}
+
+impl QueuePair {
+    /// A queue pair as CREATE_QP makes it.
+    pub(in crate::rdma) fn new(
+        number: u32,
+        kind: QueuePairType,
+        context: RoceQueuePairContext,
+        queues_virtual: bool,
+        shadow_address: u64,
+    ) -> Result<Self, ContextFault> {
+        let size = |which, code| queue_quanta(code).ok_or(ContextFault::QueueSize { which, code });
+        let place = |address| match queues_virtual {
+            true => Place::Listed(address),
+            false => Place::Contiguous(Iova(address)),
+        };
+        let send_quanta = size("send", context.sq_size_code)?;
+        let receive_quanta = size("receive", context.rq_size_code)?;
+        let in_flight = (send_quanta as usize).min(REQUESTS_IN_FLIGHT);
+        Ok(Self {
+            number,
+            kind,
+            state: QueuePairState::Idle,
+            send_cq: context.tx_cq_number,
+            receive_cq: context.rx_cq_number,
+            send: WorkQueue::new(place(context.sq_address), send_quanta),
+            receive: WorkQueue::new(place(context.rq_address), receive_quanta),
+            receive_quanta: rq_wqe_bytes(context.rq_wqe_size_code) / QUANTUM_BYTES as u32,
+            shadow: Ring::new(Place::Contiguous(Iova(shadow_address)), SHADOW_BYTES / 8),
+            shadow_address,
+            requester: None,
+            responder: None,
+            works: vec![Work::default(); in_flight].into_boxed_slice(),
+            next_token: 0,
+            open_receive: ElementWords::none(),
+            fault: None,
+            stopped: false,
+            quiesce: false,
+            suspended: false,
+            listed: false,
+            polled: false,
+            timed: false,
+            more: false,
+            told_tail: u32::MAX,
+            stamp: (u64::MAX, u64::MAX),
+            context: Box::new(context),
+        })
+    }
+
+    /// Keeps a context in the host memory cache.
+    pub(in crate::rdma) fn keep_context(
+        &mut self,
+        hmc: &mut Hmc,
+        memory: &DmaSpace,
+    ) -> Result<(), HmcFault> {
+        let mut words = [SIGNATURE + u64::from(self.number); CONTEXT_WORDS + 1];
+        for (word, kept) in words.iter_mut().zip(self.context.encode()) {
+            *word = kept;
+        }
+        hmc.keep(ObjectType::QueuePair, self.number, &words, memory)?;
+        self.stamp = (memory.generation(), hmc.generation());
+        Ok(())
+    }
+
+    /// Finds its memory, and its context in the host memory cache, unless nothing has changed.
+    #[inline]
+    pub(in crate::rdma) fn resolve(
+        &mut self,
+        hmc: &mut Hmc,
+        memory: &DmaSpace,
+    ) -> Result<(), HmcFault> {
+        if self.stamp == (memory.generation(), hmc.generation()) {
+            return Ok(());
+        }
+        self.resolve_anew(hmc, memory)
+    }
+
+    #[cold]
+    fn resolve_anew(&mut self, hmc: &mut Hmc, memory: &DmaSpace) -> Result<(), HmcFault> {
+        let words: [u64; CONTEXT_WORDS + 1] =
+            hmc.recall(ObjectType::QueuePair, self.number, memory)?;
+        if words.last() != Some(&(SIGNATURE + u64::from(self.number))) {
+            return Err(HmcFault::Lost {
+                object: ObjectType::QueuePair,
+                index: self.number,
+            });
+        }
+        self.send.ring.resolve(hmc, memory)?;
+        self.receive.ring.resolve(hmc, memory)?;
+        self.shadow.resolve(hmc, memory)?;
+        self.stamp = (memory.generation(), hmc.generation());
+        Ok(())
+    }
+
+    /// Makes it look for its memory anew.
+    pub(in crate::rdma) fn forget_memory(&mut self) {
+        self.stamp = (u64::MAX, u64::MAX);
+    }
+
+    fn path_mtu(&self) -> Result<PathMtu, ContextFault> {
+        let bytes = self.context.send_mss;
+        PathMtu::from_bytes(bytes.into()).ok_or(ContextFault::PathMtu(bytes))
+    }
+
+    /// The step to RTR: the responder starts with what the context says now.
+    pub(in crate::rdma) fn start_responder(&mut self) -> Result<(), ContextFault> {
+        let context = &self.context;
+        let code = context.ird_size;
+        let entries = ird_entries(code).ok_or(ContextFault::InboundReads(code))?;
+        let config = ResponderConfig {
+            partition_key: context.p_key,
+            // Two entries for each read.
+            inbound_reads: (entries / 2) as u16,
+            acknowledge_credits: 31,
+            ..ResponderConfig::new(
+                QpNumber::new(context.destination_qp),
+                self.path_mtu()?,
+                Psn::new(context.expected_psn),
+            )
+        };
+        self.responder = Some(Responder::new(&config));
+        Ok(())
+    }
+
+    /// The step from RTR to RTS: the requester starts with what the context says now.
+    pub(in crate::rdma) fn start_requester(&mut self) -> Result<(), ContextFault> {
+        let context = &self.context;
+        let config = RequesterConfig {
+            partition_key: context.p_key,
+            outstanding_reads: context.ord_size,
+            retry_limit: context.retransmit_threshold,
+            not_ready_retry_limit: context.rnr_retry_threshold,
+            window_packets: context.congestion_window.max(1),
+            capacity: self.works.len(),
+            ..RequesterConfig::new(
+                QpNumber::new(context.destination_qp),
+                self.path_mtu()?,
+                Psn::new(context.psn_next),
+            )
+        };
+        self.requester = Some(Requester::new(&config));
+        Ok(())
+    }
+
+    /// True where the peer's requests are taken.
+    #[inline]
+    pub(in crate::rdma) fn receives(&self) -> bool {
+        use QueuePairState::{Closing, ReadyToReceive, ReadyToSend};
+        matches!(self.state, ReadyToReceive | ReadyToSend | Closing) && !self.stopped
+    }
+
+    /// True where new elements of the send queue are taken.
+    #[inline]
+    pub(in crate::rdma) fn sends(&self) -> bool {
+        self.state == QueuePairState::ReadyToSend && !self.stopped && !self.suspended
+    }
+
+    /// True where a doorbell makes sense, if only because software cannot know yet that it failed.
+    pub(in crate::rdma) fn may_ring(&self) -> bool {
+        use QueuePairState::{Closing, Error, ReadyToSend};
+        matches!(self.state, ReadyToSend | Closing | Error)
+    }
+
+    /// Remembers an element under a token.
+    #[inline]
+    pub(in crate::rdma) fn remember(&mut self, work: Work) -> u32 {
+        let token = self.next_token;
+        self.next_token = token.wrapping_add(1);
+        let slot = token as usize % self.works.len().max(1);
+        if let Some(place) = self.works.get_mut(slot) {
+            *place = work;
+        }
+        token
+    }
+
+    /// The element that a token stands for.
+    #[inline]
+    pub(in crate::rdma) fn work(&self, token: u32) -> Work {
+        let slot = token as usize % self.works.len().max(1);
+        self.works.get(slot).copied().unwrap_or_default()
+    }
+
+    /// When the connection wants to be told the time.
+    #[inline]
+    pub(in crate::rdma) fn deadline(&self) -> Option<Instant> {
+        self.requester.as_ref().and_then(Requester::deadline)
+    }
+
+    /// Nothing moves any more; what the responder still has to say may leave.
+    pub(in crate::rdma) fn stop(&mut self, responder_speaks: bool) {
+        self.stopped = true;
+        self.fault = None;
+        if let Some(requester) = &mut self.requester {
+            requester.stop();
+        }
+        if let Some(responder) = self.responder.as_mut()
+            && !responder_speaks
+        {
+            responder.stop();
+        }
+    }
+
+    /// The lower layers of its packets, towards the peer's MAC address.
+    #[inline]
+    pub(in crate::rdma) fn path(&self, destination: [u8; 6]) -> Path {
+        let context = &self.context;
+        let network = if context.ipv4 {
+            Network::V4(Ipv4 {
+                source: Ipv4Addr::from_bits(context.local_ip as u32),
+                destination: Ipv4Addr::from_bits(context.destination_ip as u32),
+                type_of_service: context.tos,
+                time_to_live: context.ttl,
+                identification: 0,
+                do_not_fragment: true,
+            })
+        } else {
+            Network::V6(Ipv6 {
+                source: Ipv6Addr::from_bits(context.local_ip),
+                destination: Ipv6Addr::from_bits(context.destination_ip),
+                traffic_class: context.tos,
+                flow_label: context.flow_label,
+                hop_limit: context.ttl,
+            })
+        };
+        Path {
+            destination: MacAddress(destination),
+            source: MacAddress(context.source_mac),
+            vlan: context.insert_vlan.then_some(context.vlan_tag),
+            network,
+            source_port: context.source_port,
+            udp_checksum: if context.ipv4 {
+                UdpChecksum::Absent
+            } else {
+                UdpChecksum::Computed
+            },
+        }
+    }
+
+    /// True if a packet comes from the peer that it is connected to.
+    #[inline]
+    pub(in crate::rdma) fn is_from_peer(&self, network: &Network) -> bool {
+        match network {
+            Network::V4(ip) => {
+                self.context.ipv4 && ip.source.to_bits() == self.context.destination_ip as u32
+            }
+            Network::V6(ip) => {
+                !self.context.ipv4 && ip.source.to_bits() == self.context.destination_ip
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The data path: taking elements from send queues, packets to and from the wire, completions.
+
+mod flush;
+mod local;
+mod receive;
+mod send;
+mod transmit;
+
+use super::objects::queue_pair::QueuePair;
+use super::objects::{Element, Objects};
+use super::objects::event_queues::{Event, report};
+use super::hmc::HmcFault;
+use crate::function::Context;
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::AeSource;
+use ringside_spec::verbs::{CompletionElement, QueueSide};
+
+/// A queue pair at work, with everything that it may touch.
+pub(super) struct AtWork<'a, 'c> {
+    pub(super) qp: &'a mut QueuePair,
+    pub(super) objects: &'a mut Objects,
+    pub(super) context: &'a mut Context<'c>,
+}
+
+impl AtWork<'_, '_> {
+    /// Finds the queue pair's memory; stops it for good if that is gone.
+    #[inline]
+    pub(super) fn resolve(&mut self) -> bool {
+        match self.qp.resolve(&mut self.objects.hmc, self.context.memory) {
+            Ok(()) => true,
+            Err(fault) => {
+                self.lost(fault);
+                false
+            }
+        }
+    }
+
+    /// Memory that the queue pair needs is gone.
+    #[cold]
+    pub(super) fn lost(&mut self, fault: HmcFault) {
+        report(self.context, "queue pair", fault);
+        if !self.qp.stopped {
+            self.fail(AeCode::QueuePairCatastrophic, AeSource::SendQueue, 0, false);
+        }
+    }
+
+    /// Stops the queue pair and raises the one event of its error.
+    #[cold]
+    pub(super) fn fail(
+        &mut self,
+        code: AeCode,
+        source: AeSource,
+        wqe_index: u16,
+        responder_speaks: bool,
+    ) {
+        if self.qp.stopped {
+            return;
+        }
+        self.qp.stop(responder_speaks);
+        self.raise(code, source, wqe_index);
+    }
+
+    pub(super) fn raise(&mut self, code: AeCode, source: AeSource, wqe_index: u16) {
+        let event = Event {
+            code,
+            source,
+            queue_number: self.qp.number,
+            wqe_index,
+            completion_context: self.qp.context.completion_context,
+        };
+        self.objects.raise(&event, self.context);
+    }
+
+    /// Writes the completions of the requests that are done.
+    #[inline]
+    pub(super) fn drain_completions(&mut self) {
+        while let Some(done) = self
+            .qp
+            .requester
+            .as_mut()
+            .and_then(crate::roce::Requester::next_completion)
+        {
+            let work = self.qp.work(done.token);
+            if work.invalidates != 0 {
+                self.invalidate_after_read(work.invalidates);
+            }
+            if work.signalled {
+                let element = CompletionElement {
+                    operation: work.operation,
+                    ..CompletionElement::success(
+                        QueueSide::Send,
+                        self.qp.context.completion_context,
+                        self.qp.number,
+                        work.index,
+                    )
+                };
+                let element = Element {
+                    words: element.encode(false),
+                    extension: None,
+                    notable: false,
+                };
+                self.objects
+                    .complete(self.qp.send_cq, &element, self.context);
+            }
+        }
+        if self.qp.fault.is_some() || self.qp.quiesce {
+            self.settle();
+        }
+    }
+
+    /// What waited for the requests under way: an element that cannot be carried out, or the end
+    /// of draining.
+    #[cold]
+    fn settle(&mut self) {
+        let idle = self
+            .qp
+            .requester
+            .as_ref()
+            .is_none_or(crate::roce::Requester::is_idle);
+        if !idle {
+            return;
+        }
+        if let Some(fault) = self.qp.fault.take() {
+            self.fail(fault.code, AeSource::SendQueue, fault.index, false);
+        }
+        if std::mem::take(&mut self.qp.quiesce) {
+            self.raise(AeCode::SuspendComplete, AeSource::None, 0);
+        }
+    }
+}

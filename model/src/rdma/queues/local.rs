@@ -1,0 +1,248 @@
+//! Work that stays inside: invalidating tags, fast registration, binding windows.
+
+use super::AtWork;
+use crate::rdma::objects::regions::{Region, TagFault};
+use crate::roce::AccessFault;
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::{AccessRights, AeSource, PageList, PageSize, SteeringTag};
+use ringside_spec::verbs::send::{BindTags, FastRegisterLength, FastRegisterPage};
+use ringside_spec::verbs::{SendElement, SendOpcode};
+
+impl AtWork<'_, '_> {
+    /// Carries out an element without packets.
+    pub(super) fn carry_out(
+        &mut self,
+        opcode: SendOpcode,
+        element: &SendElement<'_>,
+    ) -> Result<(), AeCode> {
+        match opcode {
+            SendOpcode::LocalInvalidate => {
+                let tag = SteeringTag(element.local_invalidate_tag());
+                self.invalidate_local(tag)
+            }
+            SendOpcode::FastRegister => self.fast_register(element),
+            _ => self.bind(element),
+        }
+    }
+
+    fn write_region(&mut self, region: &Region) -> Result<(), AeCode> {
+        let objects = &mut *self.objects;
+        let written = objects
+            .regions
+            .write(region, &mut objects.hmc, self.context.memory);
+        written.map_err(|fault| self.event_code(TagFault::Table(fault)))
+    }
+
+    fn lookup(&mut self, tag: SteeringTag) -> Result<Region, TagFault> {
+        self.objects.tables(self.context.memory).lookup(tag)
+    }
+
+    /// The entry that a tag's index selects, valid or not.
+    fn entry(&mut self, tag: SteeringTag) -> Result<Region, AeCode> {
+        let objects = &mut *self.objects;
+        let found = objects
+            .regions
+            .read(tag.index(), &mut objects.hmc, self.context.memory);
+        let region = found.map_err(|fault| self.event_code(fault.into()))?;
+        if !region.allocated {
+            return Err(AeCode::UnallocatedStag);
+        }
+        if region.tag.index() != tag.index() {
+            return Err(AeCode::BadStagIndex);
+        }
+        if region.protection_domain != self.qp.context.protection_domain {
+            return Err(AeCode::BadProtectionDomain);
+        }
+        Ok(region)
+    }
+
+    fn invalidate_local(&mut self, tag: SteeringTag) -> Result<(), AeCode> {
+        let region = self.entry(tag)?;
+        if region.valid && region.tag != tag {
+            return Err(AeCode::BadStagKey);
+        }
+        if region.window && region.type_1 {
+            return Err(AeCode::InvalidateTypeOneWindow);
+        }
+        if region.windows > 0 {
+            return Err(AeCode::InvalidateWithBoundWindows);
+        }
+        self.make_invalid(region)
+    }
+
+    /// A tag may no longer be used; it stays allocated.
+    fn make_invalid(&mut self, region: Region) -> Result<(), AeCode> {
+        self.objects.counters.invalidates += 1;
+        if region.window && region.valid {
+            self.count_window(SteeringTag(region.parent), false)?;
+        }
+        let region = Region {
+            valid: false,
+            ..region
+        };
+        self.write_region(&region)
+    }
+
+    fn count_window(&mut self, parent: SteeringTag, more: bool) -> Result<(), AeCode> {
+        let Ok(parent) = self.lookup(parent) else {
+            return Ok(());
+        };
+        let windows = if more {
+            parent.windows.saturating_add(1)
+        } else {
+            parent.windows.saturating_sub(1)
+        };
+        self.write_region(&Region { windows, ..parent })
+    }
+
+    /// A read with local invalidation is done: its sink's tag goes.
+    pub(super) fn invalidate_after_read(&mut self, tag: u32) {
+        if let Err(code) = self.invalidate_local(SteeringTag(tag)) {
+            self.fail(code, AeSource::SendQueue, 0, false);
+        }
+    }
+
+    /// The peer's send names a tag of ours to invalidate.
+    pub(super) fn invalidate_remote(&mut self, tag: u32) -> Result<(), AccessFault> {
+        let region = match self.lookup(SteeringTag(tag)) {
+            Ok(region) => region,
+            Err(TagFault::Access(fault)) => return Err(fault),
+            Err(_) => return Err(AccessFault::InvalidKey),
+        };
+        if region.protection_domain != self.qp.context.protection_domain {
+            return Err(AccessFault::BadProtectionDomain);
+        }
+        if !region.remote_access || region.windows > 0 || region.type_1 {
+            return Err(AccessFault::Rights);
+        }
+        self.make_invalid(region)
+            .map_err(|_| AccessFault::InvalidKey)
+    }
+
+    fn fast_register(&mut self, element: &SendElement<'_>) -> Result<(), AeCode> {
+        if !self.qp.context.fast_register_enable {
+            return Err(AeCode::PrivilegedOperationDenied);
+        }
+        let header = element.fast_register_header();
+        let [virtual_address, page, length] = element.operands();
+        let tag = SteeringTag::ZERO
+            .with_key(header.steering_tag_key() as u32)
+            .with_index(header.steering_tag_index() as u32);
+        let region = self.entry(tag)?;
+        if region.window {
+            return Err(AeCode::FastRegisterWindowStag);
+        }
+        if region.valid {
+            return Err(AeCode::FastRegisterValidStag);
+        }
+        let length_bytes = FastRegisterLength(length).length_bytes();
+        if length_bytes == 0 || length_bytes > region.length_bytes.max(1) {
+            return Err(AeCode::FastRegisterInvalidLength);
+        }
+        let page_size = PageSize::from_code(header.page_size() as u8);
+        let page_list = PageList::from_code(header.page_list_levels() as u8);
+        if page_size != region.page_size {
+            return Err(AeCode::FastRegisterBadPageSize);
+        }
+        let first_entry = element.fast_register_first_entry();
+        if page_list != PageList::Contiguous && first_entry != region.first_entry {
+            return Err(AeCode::FastRegisterPageListMismatch);
+        }
+        let rights = AccessRights(header.access_rights() as u8);
+        self.write_region(&Region {
+            tag,
+            valid: true,
+            virtual_address,
+            length_bytes,
+            rights,
+            remote_access: rights.remote_read() || rights.remote_write(),
+            va_based: header.virtual_address_based(),
+            page_list,
+            first_block: FastRegisterPage(page).page_number() * 4096,
+            first_entry,
+            ..region
+        })
+    }
+
+    fn bind(&mut self, element: &SendElement<'_>) -> Result<(), AeCode> {
+        if !self.qp.context.bind_enable {
+            return Err(AeCode::BindDisabled);
+        }
+        let header = element.bind_header();
+        let [virtual_address, tags, length_bytes] = element.operands();
+        let tags = BindTags(tags);
+        let tag = SteeringTag(tags.window() as u32);
+        let window = self.entry(tag)?;
+        if !window.window {
+            return Err(AeCode::BindOfMemoryRegion);
+        }
+        if window.type_1 != header.window_type_1() {
+            return Err(AeCode::BindWrongType);
+        }
+        if window.valid && !window.type_1 {
+            return Err(AeCode::BindAlreadyValid);
+        }
+        let parent = SteeringTag(tags.region() as u32);
+        let Ok(region) = self.lookup(parent) else {
+            return Err(AeCode::BindInvalidParent);
+        };
+        let rights = AccessRights(header.access_rights() as u8);
+        self.check_bind(&region, rights, virtual_address, length_bytes)?;
+        if window.valid {
+            self.count_window(SteeringTag(window.parent), false)?;
+        }
+        self.objects.counters.binds += 1;
+        let bound = length_bytes > 0;
+        if bound {
+            self.count_window(parent, true)?;
+        }
+        self.write_region(&Region {
+            tag,
+            valid: bound,
+            virtual_address,
+            length_bytes,
+            rights,
+            remote_access: true,
+            va_based: header.virtual_address_based(),
+            parent: parent.0,
+            queue_pair: self.qp.number,
+            ..window
+        })
+    }
+
+    fn check_bind(
+        &self,
+        region: &Region,
+        rights: AccessRights,
+        address: u64,
+        length: u64,
+    ) -> Result<(), AeCode> {
+        if region.window {
+            return Err(AeCode::BindToWindow);
+        }
+        if !region.va_based {
+            return Err(AeCode::BindToZeroBased);
+        }
+        if region.protection_domain != self.qp.context.protection_domain
+            || !region.rights.bind_window()
+        {
+            return Err(AeCode::BindInvalidParent);
+        }
+        if rights.remote_write() && !region.rights.local_write() {
+            return Err(AeCode::BindInvalidRights);
+        }
+        let inside = address >= region.virtual_address
+            && address.checked_add(length).is_some_and(|end| {
+                region.is_all_of_memory()
+                    || region
+                        .virtual_address
+                        .checked_add(region.length_bytes)
+                        .is_some_and(|limit| end <= limit)
+            });
+        if inside {
+            Ok(())
+        } else {
+            Err(AeCode::BindInvalidBounds)
+        }
+    }
+}

@@ -1,0 +1,335 @@
+//! Packets from the wire.
+
+use super::AtWork;
+use super::send::LOCAL_WRITE;
+use super::transmit::GatherFault;
+use crate::packet::OpcodeClass;
+use crate::rdma::objects::Element;
+use crate::rdma::objects::regions::TagFault;
+use crate::roce::{
+    AccessFault, EventSource, MessageBytes, Placement, Receive, Received, RemoteRight,
+    RequestOutcome, RequesterFault, ResponderFault, ResponderHost, ResponseOutcome,
+};
+use crate::wire::{Frame, PayloadError, Pieces};
+use ringside_bus::DmaSpace;
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::{AccessRights, AeSource};
+use ringside_spec::verbs::{
+    CompletionElement, CompletionExtension, Fragment, QueueSide, ReceiveElement,
+};
+
+pub(super) const REMOTE_READ: AccessRights = AccessRights::ZERO.with_remote_read(true);
+const REMOTE_WRITE: AccessRights = AccessRights::ZERO.with_remote_write(true);
+
+/// Values that six bits can have: what a completion keeps of a packet's opcode.
+const OPERATION_CODES: u8 = 64;
+
+/// Why a payload was not placed.
+enum Unplaced {
+    Access(AccessFault),
+    /// The sender's memory is gone: nothing to place.
+    Source,
+}
+
+impl AtWork<'_, '_> {
+    /// Takes a packet for this queue pair. False if it is none of its business.
+    #[inline]
+    pub(in crate::rdma) fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
+        if !self.qp.is_from_peer(&frame.packet.path.network) || !self.resolve() {
+            return false;
+        }
+        match frame.packet.transport.opcode.class() {
+            OpcodeClass::Request => self.on_request(frame, spaces),
+            OpcodeClass::Response => self.on_response(frame, spaces),
+            OpcodeClass::CongestionNotification => {
+                self.objects.counters.congestion_notifications += 1;
+                true
+            }
+            OpcodeClass::Datagram | OpcodeClass::Unknown => false,
+        }
+    }
+
+    #[inline]
+    fn on_request(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
+        if !self.qp.receives() {
+            return false;
+        }
+        let Some(mut responder) = self.qp.responder.take() else {
+            return false;
+        };
+        let length = frame.payload.length() as u32;
+        let outcome = responder.on_request(&frame.packet.transport, length, self);
+        self.qp.responder = Some(responder);
+        match outcome {
+            RequestOutcome::Accepted {
+                placement,
+                received,
+            } => self.accept(frame, spaces, placement, received),
+            RequestOutcome::Fault(fault) => {
+                self.responder_failed(fault);
+                true
+            }
+            RequestOutcome::Dropped(_) => false,
+            RequestOutcome::Duplicate | RequestOutcome::Gap | RequestOutcome::NotReady => true,
+        }
+    }
+
+    #[inline]
+    fn accept(
+        &mut self,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        placement: Option<Placement<u32>>,
+        received: Option<Received>,
+    ) -> bool {
+        if let Some(placement) = placement
+            && let Err(unplaced) = self.place(frame, spaces, &placement)
+        {
+            self.unplaced(&unplaced, &placement);
+            return true;
+        }
+        if let Some(received) = received {
+            self.complete_receive(&received);
+        }
+        true
+    }
+
+    #[cold]
+    fn unplaced(&mut self, unplaced: &Unplaced, placement: &Placement<u32>) {
+        let (source, access) = match (placement, unplaced) {
+            (_, Unplaced::Source) => (EventSource::Inbound, AccessFault::InvalidKey),
+            (Placement::Remote { .. }, Unplaced::Access(fault)) => (EventSource::Inbound, *fault),
+            (Placement::Receive { .. }, Unplaced::Access(fault)) => {
+                (EventSource::ReceiveQueue, *fault)
+            }
+        };
+        if let Some(responder) = &mut self.qp.responder {
+            let fault = responder.refuse_placement(access, source);
+            self.responder_failed(fault);
+        }
+    }
+
+    #[cold]
+    fn responder_failed(&mut self, fault: ResponderFault) {
+        let open = self.qp.responder.as_ref().and_then(|responder| responder.open_receive());
+        let index = open.unwrap_or(self.qp.receive.next()) as u16;
+        let code = AeCode::from_code(fault.event_code());
+        self.fail(code, AeSource::from_code(fault.source().code()), index, true);
+    }
+
+    #[cold]
+    fn requester_failed(&mut self, fault: RequesterFault) {
+        self.drain_completions();
+        let index = self.qp.work(fault.token).index;
+        let code = AeCode::from_code(fault.event_code());
+        self.fail(code, AeSource::from_code(fault.source().code()), index, false);
+    }
+
+    /// Tells the connection the time.
+    pub(in crate::rdma) fn on_time(&mut self) {
+        let now = self.context.now;
+        let outcome = self.qp.requester.as_mut().map(|requester| requester.on_time(now));
+        if let Some(Err(fault)) = outcome {
+            self.requester_failed(fault);
+        }
+    }
+
+    #[inline]
+    fn place(
+        &mut self,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        placement: &Placement<u32>,
+    ) -> Result<(), Unplaced> {
+        let pieces = match *placement {
+            Placement::Remote {
+                grant,
+                address,
+                length_bytes,
+            } => {
+                self.objects.counters.writes_received += 1;
+                let access = self.remote_access(REMOTE_WRITE);
+                let mut pieces = Pieces::new();
+                let target = Fragment {
+                    address,
+                    length_bytes,
+                    steering_tag: grant,
+                };
+                self.locate(&target, &access, &mut pieces).map(|()| pieces)
+            }
+            Placement::Receive {
+                offset_bytes,
+                length_bytes,
+                ..
+            } => {
+                self.objects.counters.sends_received += 1;
+                let access = self.local_access(LOCAL_WRITE);
+                let words = self.qp.open_receive.words;
+                match ReceiveElement::new(&words) {
+                    Some(element) => {
+                        let range = (offset_bytes, length_bytes);
+                        self.locate_part(element.fragments(), range, &access)
+                    }
+                    None => Err(GatherFault::Element),
+                }
+            }
+        };
+        match pieces {
+            Ok(pieces) => self.copy(frame, spaces, &pieces),
+            Err(fault) => Err(Unplaced::Access(self.access_fault(fault))),
+        }
+    }
+
+    /// Copies a frame's payload to pieces of this function's memory.
+    #[inline]
+    fn copy(
+        &mut self,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        pieces: &Pieces,
+    ) -> Result<(), Unplaced> {
+        let mut offset = 0;
+        for &(at, length) in pieces.as_slice() {
+            let length = length as usize;
+            match frame.copy_to(spaces, offset, self.context.memory, at, length) {
+                Ok(()) => offset += length,
+                Err(PayloadError::Target(fault)) => {
+                    crate::rdma::access::unreached(self.context, "received payload", fault);
+                    return Err(Unplaced::Access(AccessFault::InvalidKey));
+                }
+                Err(_) => return Err(Unplaced::Source),
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_receive(&mut self, received: &Received) {
+        let success = CompletionElement::success(
+            QueueSide::Receive,
+            self.qp.context.completion_context,
+            self.qp.number,
+            received.token as u16,
+        );
+        let extension = received.immediate.map(|value| CompletionExtension {
+            immediate: Some(value),
+            ..CompletionExtension::default()
+        });
+        let element = CompletionElement {
+            payload_bytes: received.length_bytes,
+            operation: received.opcode.0 % OPERATION_CODES,
+            extended: extension.is_some(),
+            invalidated_or_ipv4: received.invalidated.is_some(),
+            invalidated_or_source: received.invalidated.unwrap_or(0),
+            solicited: received.solicited,
+            ..success
+        };
+        let element = Element {
+            words: element.encode(false),
+            extension: extension.map(|extension| extension.encode(false)),
+            notable: received.solicited,
+        };
+        self.objects
+            .complete(self.qp.receive_cq, &element, self.context);
+    }
+
+    #[inline]
+    fn on_response(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
+        if self.qp.stopped {
+            return false;
+        }
+        let (headers, now) = (&frame.packet.transport, self.context.now);
+        let length = frame.payload.length() as u32;
+        let Some(requester) = &mut self.qp.requester else {
+            return false;
+        };
+        match requester.on_response(now, headers, length) {
+            ResponseOutcome::Acknowledged | ResponseOutcome::Repeating => {}
+            ResponseOutcome::Place(bytes) => self.place_response(frame, spaces, &bytes),
+            ResponseOutcome::Ignored(_) => return true,
+            ResponseOutcome::Fault(fault) => self.requester_failed(fault),
+        }
+        self.drain_completions();
+        true
+    }
+
+    fn place_response(&mut self, frame: &Frame, spaces: &[DmaSpace], bytes: &MessageBytes) {
+        if bytes.length_bytes == 0 {
+            return;
+        }
+        let code = match self.locate_sink(bytes) {
+            Ok(pieces) => match self.copy(frame, spaces, &pieces) {
+                Ok(()) => return,
+                Err(Unplaced::Access(fault)) => AeCode::from_code(fault.event_code()),
+                Err(Unplaced::Source) => AeCode::RemoteOperationError,
+            },
+            Err(fault) => self.gather_code(fault),
+        };
+        let index = self.qp.work(bytes.token).index;
+        self.fail(code, AeSource::SendQueue, index, false);
+    }
+}
+
+impl ResponderHost for AtWork<'_, '_> {
+    type Grant = u32;
+
+    #[inline]
+    fn grant(
+        &mut self,
+        key: u32,
+        address: u64,
+        length_bytes: u32,
+        right: RemoteRight,
+    ) -> Result<u32, AccessFault> {
+        let (rights, allowed) = match right {
+            RemoteRight::Read => (REMOTE_READ, self.qp.context.read_ok),
+            RemoteRight::Write => (REMOTE_WRITE, self.qp.context.write_and_read_response_ok),
+        };
+        if right == RemoteRight::Read {
+            self.objects.counters.reads_received += 1;
+        }
+        if !allowed {
+            return Err(AccessFault::Rights);
+        }
+        let access = self.remote_access(rights);
+        let mut tables = self.objects.tables(self.context.memory);
+        match tables.grant(key, address, length_bytes.into(), &access) {
+            Ok(_) => Ok(key),
+            Err(TagFault::Access(fault)) => Err(fault),
+            Err(fault) => Err(self.access_fault(GatherFault::Tag(fault))),
+        }
+    }
+
+    fn take_receive(&mut self) -> Receive {
+        let (index, polarity) = (self.qp.receive.next(), self.qp.receive.polarity());
+        if self.qp.receive.peek().is_none() {
+            return Receive::Empty;
+        }
+        let quanta = self.qp.receive_quanta;
+        let words = self.qp.receive.read(index, quanta);
+        self.qp.receive.advance(quanta);
+        let Some(element) = ReceiveElement::new(words.as_slice()) else {
+            let event_code = AeCode::InvalidWqeFragment.code();
+            return Receive::Malformed { event_code };
+        };
+        if !element.is_well_formed(polarity) {
+            let number = self.qp.number;
+            self.context
+                .ledger
+                .breach("a receive element is malformed", || {
+                    format!("queue pair {number}, quantum {index}: {:x?}", words.as_slice())
+                });
+            let event_code = AeCode::InvalidWqeFragment.code();
+            return Receive::Malformed { event_code };
+        }
+        let capacity_bytes = u32::try_from(element.capacity_bytes()).unwrap_or(u32::MAX);
+        self.qp.open_receive = words;
+        Receive::Ready {
+            token: index,
+            capacity_bytes,
+        }
+    }
+
+    fn invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
+        self.invalidate_remote(key)
+    }
+}

@@ -1,0 +1,299 @@
+//! Taking elements from a send queue.
+
+use super::AtWork;
+use crate::rdma::objects::queue_pair::{SendFault, Work};
+use crate::rdma::objects::regions::TagFault;
+use crate::rdma::objects::work_queue::ElementWords;
+use crate::rdma::translation::Access;
+use crate::roce::{Operation, PostError, Requester, WorkRequest};
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::{AccessRights, QueuePairType};
+use ringside_spec::rdma::events::{QP_SHADOW_TAIL_WORD, QpShadowTail};
+use ringside_spec::rdma::limits::MAX_MESSAGE_BYTES;
+use ringside_spec::verbs::{ElementBreach, SendElement, SendHeader, SendOpcode};
+use std::sync::atomic::{Ordering, fence};
+
+/// Elements taken from one queue before others have their turn.
+const BURST: u32 = 32;
+
+/// Why an element was not taken.
+enum NotTaken {
+    /// It has to wait for those before it.
+    Waits,
+    /// It cannot be carried out.
+    Fault(AeCode),
+}
+
+impl From<AeCode> for NotTaken {
+    fn from(code: AeCode) -> Self {
+        Self::Fault(code)
+    }
+}
+
+impl AtWork<'_, '_> {
+    /// Takes what software has posted, as far as it can be taken now. True if anything was.
+    pub(in crate::rdma) fn fetch(&mut self) -> bool {
+        self.qp.more = false;
+        if !self.qp.sends() || self.qp.fault.is_some() || !self.resolve() {
+            return false;
+        }
+        let mut taken = 0;
+        loop {
+            let room = self.qp.requester.as_ref().map_or(0, Requester::room);
+            if room == 0 {
+                break;
+            }
+            if taken == BURST {
+                self.qp.more = true;
+                break;
+            }
+            let Some(header) = self.qp.send.peek() else {
+                // Software may have posted while the tail was being written: look again.
+                if self.tell_tail() && self.qp.send.peek().is_some() {
+                    continue;
+                }
+                break;
+            };
+            match self.take(SendHeader(header)) {
+                Ok(()) => taken += 1,
+                Err(NotTaken::Waits) => break,
+                Err(NotTaken::Fault(code)) => {
+                    let index = self.qp.send.next() as u16;
+                    self.qp.fault = Some(SendFault { code, index });
+                    break;
+                }
+            }
+        }
+        taken > 0
+    }
+
+    /// Writes to the shadow area where the device stopped looking; false if it is there already.
+    #[inline]
+    fn tell_tail(&mut self) -> bool {
+        let tail = self.qp.send.next();
+        if self.qp.told_tail == tail {
+            return false;
+        }
+        self.qp.told_tail = tail;
+        let word = QpShadowTail::ZERO.with_send_queue_tail(tail.into());
+        self.qp.shadow.store(QP_SHADOW_TAIL_WORD, word.0);
+        // The tail must be visible before the valid bit is read again.
+        fence(Ordering::SeqCst);
+        true
+    }
+
+    #[inline]
+    fn take(&mut self, header: SendHeader) -> Result<(), NotTaken> {
+        let index = self.qp.send.next();
+        let opcode = SendOpcode::from_code(header.opcode() as u8);
+        let quanta = header.quanta() as u32;
+        if quanta > 1 && index % 8 + quanta > 8 {
+            self.breach(ElementBreach::CrossesBlock {
+                index,
+                quanta: quanta as usize,
+            });
+            return Err(AeCode::InvalidWqeParameter.into());
+        }
+        let words = self.qp.send.read(index, quanta);
+        let element = match SendElement::new(words.as_slice()) {
+            Ok(element) => element,
+            Err(breach) => {
+                self.breach(breach);
+                return Err(AeCode::InvalidWqeFragment.into());
+            }
+        };
+        let datagram = self.qp.kind == QueuePairType::RoceUnreliableDatagram;
+        if let Some(breach) = element.breach(index, self.qp.send.polarity(), datagram) {
+            self.breach(breach);
+            return Err(match breach {
+                ElementBreach::UnknownOperation { .. } => AeCode::UnexpectedWqeOpcode,
+                _ => AeCode::InvalidWqeFragment,
+            }
+            .into());
+        }
+        self.check_fences(&element)?;
+        let work = Work {
+            index: index as u16,
+            quanta: quanta as u8,
+            operation: header.opcode() as u8,
+            signalled: header.signalled(),
+            invalidates: 0,
+        };
+        self.start(opcode, &element, &words, work)?;
+        self.qp.send.advance(quanta);
+        Ok(())
+    }
+
+    #[cold]
+    fn breach(&mut self, breach: ElementBreach) {
+        let (qp, index) = (self.qp.number, self.qp.send.next());
+        let kind = match breach {
+            ElementBreach::CrossesBlock { .. } => "a send element crosses a 256-byte boundary",
+            ElementBreach::ReservedBits { .. } => "reserved bits are set in a send element",
+            ElementBreach::WrongValidBit { .. } => "a send element has a wrong valid bit",
+            ElementBreach::UnknownOperation { .. } => "a send element has an unknown operation",
+            _ => "a send element is malformed",
+        };
+        self.context
+            .ledger
+            .breach(kind, || format!("queue pair {qp}, quantum {index}: {breach}"));
+    }
+
+    #[inline]
+    fn check_fences(&self, element: &SendElement<'_>) -> Result<(), NotTaken> {
+        let header = element.header();
+        let waits = self.qp.requester.as_ref().is_some_and(|requester| {
+            header.read_fence() && requester.open_reads() > 0
+                || header.local_fence() && !requester.is_idle()
+        });
+        if waits {
+            return Err(NotTaken::Waits);
+        }
+        Ok(())
+    }
+
+    /// Hands an element to the connection.
+    #[inline]
+    fn start(
+        &mut self,
+        opcode: SendOpcode,
+        element: &SendElement<'_>,
+        words: &ElementWords,
+        mut work: Work,
+    ) -> Result<(), NotTaken> {
+        let header = element.header();
+        let (address, key) = (element.remote_address(), header.steering_tag() as u32);
+        let operation = match opcode {
+            SendOpcode::Write | SendOpcode::WriteSolicited => match element.immediate() {
+                Some(immediate) => Operation::WriteWithImmediate {
+                    address,
+                    key,
+                    immediate,
+                },
+                None => Operation::Write { address, key },
+            },
+            SendOpcode::Read | SendOpcode::ReadInvalidate => Operation::Read { address, key },
+            SendOpcode::Send | SendOpcode::SendSolicited => match element.immediate() {
+                Some(immediate) => Operation::SendWithImmediate(immediate),
+                None => Operation::Send,
+            },
+            SendOpcode::SendInvalidate | SendOpcode::SendSolicitedInvalidate => {
+                Operation::SendWithInvalidate(key)
+            }
+            SendOpcode::Nop => Operation::Local,
+            SendOpcode::LocalInvalidate | SendOpcode::FastRegister | SendOpcode::BindWindow => {
+                self.carry_out(opcode, element)?;
+                Operation::Local
+            }
+            SendOpcode::FetchAdd
+            | SendOpcode::CompareSwap
+            | SendOpcode::GenerateReadyEvent
+            | SendOpcode::Unknown(_) => return Err(AeCode::UnexpectedWqeOpcode.into()),
+        };
+        let length = if operation == Operation::Local {
+            0
+        } else {
+            element.length_bytes()
+        };
+        let Some(length_bytes) = u32::try_from(length)
+            .ok()
+            .filter(|length| *length <= MAX_MESSAGE_BYTES)
+        else {
+            return Err(AeCode::InvalidWqeParameter.into());
+        };
+        let reads = matches!(operation, Operation::Read { .. });
+        if operation != Operation::Local {
+            self.check_fragments(element, reads)?;
+        }
+        if opcode == SendOpcode::ReadInvalidate {
+            work.invalidates = element
+                .fragments()
+                .next()
+                .map_or(0, |piece| piece.steering_tag);
+        }
+        let counters = &mut self.objects.counters;
+        match operation {
+            Operation::Read { .. } => counters.reads_sent += 1,
+            Operation::Write { .. } | Operation::WriteWithImmediate { .. } => {
+                counters.writes_sent += 1;
+            }
+            Operation::Local => {}
+            _ => counters.sends_sent += 1,
+        }
+        debug_assert!(words.quanta > 0);
+        let request = WorkRequest {
+            token: self.qp.remember(work),
+            operation,
+            length_bytes,
+            solicited: matches!(
+                opcode,
+                SendOpcode::SendSolicited
+                    | SendOpcode::SendSolicitedInvalidate
+                    | SendOpcode::WriteSolicited
+            ),
+        };
+        self.post(request)
+    }
+
+    #[inline]
+    fn post(&mut self, request: WorkRequest) -> Result<(), NotTaken> {
+        let Some(requester) = &mut self.qp.requester else {
+            return Err(AeCode::UnexpectedWqeOpcode.into());
+        };
+        match requester.post(request) {
+            Ok(()) => Ok(()),
+            Err(PostError::Full { .. } | PostError::Stopped) => Err(NotTaken::Waits),
+            Err(PostError::TooLong { .. }) => Err(AeCode::InvalidWqeParameter.into()),
+            Err(PostError::ReadsNotAllowed) => Err(AeCode::ReadWithOrdZero.into()),
+        }
+    }
+
+    /// What the queue pair may do with local memory, by these rights.
+    #[inline]
+    pub(super) fn local_access(&self, rights: AccessRights) -> Access {
+        Access {
+            rights,
+            protection_domain: self.qp.context.protection_domain,
+            queue_pair: self.qp.number,
+            privileged: self.qp.context.privileged,
+        }
+    }
+
+    /// Checks that the element's local memory may be used.
+    #[inline]
+    fn check_fragments(&mut self, element: &SendElement<'_>, reads: bool) -> Result<(), AeCode> {
+        let access = self.local_access(if reads { LOCAL_WRITE } else { LOCAL_READ });
+        for piece in element.fragments() {
+            if piece.length_bytes == 0 {
+                continue;
+            }
+            let mut tables = self.objects.tables(self.context.memory);
+            let length = piece.length_bytes.into();
+            let granted = tables.grant(piece.steering_tag, piece.address, length, &access);
+            if let Err(fault) = granted {
+                return Err(self.event_code(fault));
+            }
+        }
+        Ok(())
+    }
+
+    /// The event that a fault of a tag raises.
+    #[cold]
+    pub(super) fn event_code(&mut self, fault: TagFault) -> AeCode {
+        match fault {
+            TagFault::Access(fault) => AeCode::from_code(fault.event_code()),
+            TagFault::Privileged => AeCode::StagZeroNotAllowed,
+            TagFault::Table(fault) => {
+                crate::rdma::objects::event_queues::report(
+                    self.context,
+                    "memory region table",
+                    fault,
+                );
+                AeCode::QueuePairCatastrophic
+            }
+        }
+    }
+}
+
+pub(super) const LOCAL_READ: AccessRights = AccessRights::ZERO.with_local_read(true);
+pub(super) const LOCAL_WRITE: AccessRights = AccessRights::ZERO.with_local_write(true);

@@ -1,0 +1,289 @@
+//! Packets for the wire.
+
+use super::AtWork;
+use super::send::{LOCAL_READ, LOCAL_WRITE};
+use crate::packet::{Packet, TransportHeaders};
+use crate::rdma::hmc::HmcFault;
+use crate::rdma::objects::regions::TagFault;
+use crate::rdma::translation::Access;
+use crate::roce::{AccessFault, MessageBytes, RemoteBytes, Requester};
+use crate::wire::{Frame, INLINE_BYTES_MAX, Payload, Pieces};
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::{AccessRights, AeSource};
+use ringside_spec::verbs::{Fragment, SendElement};
+
+/// A payload could not be gathered.
+pub(super) enum GatherFault {
+    /// A tag does not give access.
+    Tag(TagFault),
+    /// The element changed after it was handed over, or falls into too many pieces.
+    Element,
+}
+
+impl From<TagFault> for GatherFault {
+    fn from(fault: TagFault) -> Self {
+        Self::Tag(fault)
+    }
+}
+
+impl From<HmcFault> for GatherFault {
+    fn from(fault: HmcFault) -> Self {
+        Self::Tag(TagFault::Table(fault))
+    }
+}
+
+impl AtWork<'_, '_> {
+    /// The next packet of this queue pair: answers first, then requests.
+    #[inline]
+    pub(in crate::rdma) fn next_frame(&mut self) -> Option<Frame> {
+        let answers = self
+            .qp
+            .responder
+            .as_ref()
+            .is_some_and(crate::roce::Responder::has_packet);
+        if !answers && self.qp.requester.as_ref().is_none_or(Requester::is_idle) {
+            return None;
+        }
+        if !self.resolve() {
+            return None;
+        }
+        if answers && let Some(frame) = self.next_answer() {
+            return Some(frame);
+        }
+        let packet = self.qp.requester.as_mut()?.next_packet(self.context.now)?;
+        match self.gather_message(&packet.payload) {
+            Ok(payload) => self.frame(packet.headers, payload),
+            Err(fault) => {
+                let index = self.qp.work(packet.payload.token).index;
+                let code = self.gather_code(fault);
+                self.fail(code, AeSource::SendQueue, index, false);
+                None
+            }
+        }
+    }
+
+    #[cold]
+    pub(super) fn gather_code(&mut self, fault: GatherFault) -> AeCode {
+        match fault {
+            GatherFault::Tag(fault) => self.event_code(fault),
+            GatherFault::Element => AeCode::InvalidWqeFragment,
+        }
+    }
+
+    #[inline]
+    fn frame(&mut self, transport: TransportHeaders, payload: Payload) -> Option<Frame> {
+        let arp = self.objects.arp.get(usize::from(self.qp.context.arp_index));
+        let Some(destination) = arp.copied().flatten() else {
+            self.fail(AeCode::InvalidArpEntry, AeSource::SendQueue, 0, false);
+            return None;
+        };
+        let path = self.qp.path(destination);
+        let frame = Frame {
+            packet: Packet { path, transport },
+            payload,
+        };
+        let counters = &mut self.objects.counters;
+        let bytes = frame.length() as u64;
+        if self.qp.context.ipv4 {
+            counters.ipv4_sent += 1;
+            counters.ipv4_sent_bytes += bytes;
+        } else {
+            counters.ipv6_sent += 1;
+            counters.ipv6_sent_bytes += bytes;
+        }
+        Some(frame)
+    }
+
+    #[inline]
+    fn next_answer(&mut self) -> Option<Frame> {
+        let packet = self.qp.responder.as_mut()?.next_packet()?;
+        let payload = match &packet.payload {
+            None => Ok(Payload::empty()),
+            Some(bytes) => self.gather_remote(bytes),
+        };
+        match payload {
+            Ok(payload) => self.frame(packet.headers, payload),
+            Err(fault) => {
+                let access = self.access_fault(fault);
+                let fault = self.qp.responder.as_mut()?.refuse_response(&packet, access);
+                let code = AeCode::from_code(fault.event_code());
+                self.fail(code, AeSource::OutboundReadResponse, 0, true);
+                let refusal = self.qp.responder.as_mut()?.next_packet()?;
+                self.frame(refusal.headers, Payload::empty())
+            }
+        }
+    }
+
+    /// What the peer's access failed at.
+    #[cold]
+    pub(super) fn access_fault(&mut self, fault: GatherFault) -> AccessFault {
+        match fault {
+            GatherFault::Tag(TagFault::Access(fault)) => fault,
+            GatherFault::Tag(TagFault::Privileged) | GatherFault::Element => {
+                AccessFault::InvalidKey
+            }
+            GatherFault::Tag(fault @ TagFault::Table(_)) => {
+                self.event_code(fault);
+                AccessFault::InvalidKey
+            }
+        }
+    }
+
+    /// What a peer may do, by these rights.
+    #[inline]
+    pub(super) fn remote_access(&self, rights: AccessRights) -> Access {
+        Access {
+            privileged: false,
+            ..self.local_access(rights)
+        }
+    }
+
+    fn gather_remote(&mut self, bytes: &RemoteBytes<u32>) -> Result<Payload, GatherFault> {
+        let access = self.remote_access(super::receive::REMOTE_READ);
+        let mut pieces = Pieces::new();
+        self.locate(
+            &Fragment {
+                address: bytes.address,
+                length_bytes: bytes.length_bytes,
+                steering_tag: bytes.grant,
+            },
+            &access,
+            &mut pieces,
+        )?;
+        Ok(self.payload(pieces))
+    }
+
+    /// A payload of these pieces: taken along if it is short, else left where it is.
+    #[inline]
+    fn payload(&mut self, pieces: Pieces) -> Payload {
+        if pieces.length() > INLINE_BYTES_MAX {
+            // The wire knows which function sends it.
+            return Payload::Memory { source: 0, pieces };
+        }
+        let mut bytes = [0; INLINE_BYTES_MAX];
+        let mut length = 0;
+        for &(at, count) in pieces.as_slice() {
+            let end = length + count as usize;
+            if let Some(part) = bytes.get_mut(length..end)
+                && let Err(fault) = self.context.memory.read(at, part)
+            {
+                crate::rdma::access::unreached(self.context, "payload", fault);
+            }
+            length = end;
+        }
+        Payload::Inline {
+            bytes,
+            length: length as u8,
+        }
+    }
+
+    /// Adds the places of a fragment to `pieces`.
+    #[inline]
+    pub(super) fn locate(
+        &mut self,
+        piece: &Fragment,
+        access: &Access,
+        pieces: &mut Pieces,
+    ) -> Result<(), GatherFault> {
+        let mut tables = self.objects.tables(self.context.memory);
+        let length = piece.length_bytes;
+        let granted = tables.grant(piece.steering_tag, piece.address, length.into(), access)?;
+        if tables.pieces(&granted, piece.address, length, pieces)? {
+            Ok(())
+        } else {
+            Err(GatherFault::Element)
+        }
+    }
+
+    /// The bytes of a send element's message, from the ring as it is now.
+    #[inline]
+    fn gather_message(&mut self, message: &MessageBytes) -> Result<Payload, GatherFault> {
+        if message.length_bytes == 0 {
+            return Ok(Payload::empty());
+        }
+        let work = self.qp.work(message.token);
+        let words = self.qp.send.read(work.index.into(), work.quanta.into());
+        let Ok(element) = SendElement::new(words.as_slice()) else {
+            return Err(GatherFault::Element);
+        };
+        if element.header().inline() {
+            return gather_inline(&element, message);
+        }
+        let pieces = self.locate_message(&element, message, LOCAL_READ)?;
+        Ok(self.payload(pieces))
+    }
+
+    /// Where a part of a send element's message lies: what is sent, or the sink of a read.
+    #[inline]
+    fn locate_message(
+        &mut self,
+        element: &SendElement<'_>,
+        message: &MessageBytes,
+        rights: AccessRights,
+    ) -> Result<Pieces, GatherFault> {
+        let access = self.local_access(rights);
+        let range = (message.offset_bytes, message.length_bytes);
+        self.locate_part(element.fragments(), range, &access)
+    }
+
+    /// Where `(offset, length)` bytes of a list of fragments lie.
+    #[inline]
+    pub(super) fn locate_part(
+        &mut self,
+        fragments: impl Iterator<Item = Fragment>,
+        (offset, length): (u32, u32),
+        access: &Access,
+    ) -> Result<Pieces, GatherFault> {
+        let mut pieces = Pieces::new();
+        let (mut skip, mut left) = (offset, length);
+        for piece in fragments {
+            if left == 0 {
+                break;
+            }
+            if skip >= piece.length_bytes {
+                skip -= piece.length_bytes;
+                continue;
+            }
+            let here = left.min(piece.length_bytes - skip);
+            let part = Fragment {
+                address: piece.address.wrapping_add(u64::from(skip)),
+                length_bytes: here,
+                ..piece
+            };
+            self.locate(&part, access, &mut pieces)?;
+            left -= here;
+            skip = 0;
+        }
+        if left == 0 {
+            Ok(pieces)
+        } else {
+            Err(GatherFault::Element)
+        }
+    }
+
+    /// Where a read response belongs.
+    pub(super) fn locate_sink(&mut self, message: &MessageBytes) -> Result<Pieces, GatherFault> {
+        let work = self.qp.work(message.token);
+        let words = self.qp.send.read(work.index.into(), work.quanta.into());
+        let Ok(element) = SendElement::new(words.as_slice()) else {
+            return Err(GatherFault::Element);
+        };
+        self.locate_message(&element, message, LOCAL_WRITE)
+    }
+}
+
+fn gather_inline(
+    element: &SendElement<'_>,
+    message: &MessageBytes,
+) -> Result<Payload, GatherFault> {
+    let mut bytes = [0; INLINE_BYTES_MAX];
+    let length = element.copy_inline(&mut bytes);
+    // Shorter than the smallest path MTU: always the whole of it.
+    if message.offset_bytes != 0 || length != message.length_bytes as usize {
+        return Err(GatherFault::Element);
+    }
+    Ok(Payload::Inline {
+        bytes,
+        length: length as u8,
+    })
+}

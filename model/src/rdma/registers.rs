@@ -1,0 +1,199 @@
+//! The engine's registers, and its doorbells in both places.
+
+use super::RdmaEngine;
+use crate::function::Context;
+use ringside_bus::Memory;
+use ringside_bus::Words;
+use ringside_spec::rdma::registers::{
+    self, CompletionQueueNumber, CqpDoorbell, CqpErrorCodes, CqpStatus, CqpTail,
+    PageDescriptorInvalidate, SendDoorbell,
+};
+
+/// What the engine's registers hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Registers {
+    pub(super) doorbell: CqpDoorbell,
+    pub(super) tail: CqpTail,
+    pub(super) status: CqpStatus,
+    pub(super) error_codes: CqpErrorCodes,
+    context_low: u32,
+    context_high: u32,
+}
+
+impl Registers {
+    pub(super) fn context_address(&self) -> u64 {
+        RegisterPair::ZERO
+            .with_low(self.context_low.into())
+            .with_high(self.context_high.into())
+            .0
+    }
+}
+
+/// The doorbell page that is polled, and what was seen there last.
+pub(super) struct DoorbellPage {
+    words: Words,
+    send: u32,
+    arm: u32,
+}
+
+/// What the polled page shows anew.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Rung {
+    pub(super) send: Option<u32>,
+    pub(super) arm: Option<u32>,
+}
+
+ringside_spec::words! {
+    /// An address in two registers.
+    struct RegisterPair: u64 {
+        low: [31:0],
+        high: [63:32],
+    }
+
+    /// A word of the doorbell page: its doorbells are 32 bits wide, at even places.
+    struct DoorbellWord: u64 {
+        value: [31:0],
+    }
+}
+
+const SEND_WORD: usize = registers::DOORBELL_PAGE_SEND as usize / 8;
+const ARM_WORD: usize = registers::DOORBELL_PAGE_ARM as usize / 8;
+
+impl DoorbellPage {
+    /// A page; nothing if it is too small. Values that never are numbers show that nobody rang.
+    pub(super) fn new(page: &Memory) -> Option<Self> {
+        let words = page.words(0, registers::DOORBELL_PAGE_BYTES as usize)?;
+        let untouched = DoorbellWord::VALUE_MASK;
+        words.store(SEND_WORD, untouched);
+        words.store(ARM_WORD, untouched);
+        Some(Self {
+            words,
+            send: untouched as u32,
+            arm: untouched as u32,
+        })
+    }
+
+    /// Looks who rang.
+    #[inline]
+    pub(super) fn look(&mut self) -> Rung {
+        let send = DoorbellWord(self.words.load(SEND_WORD)).value() as u32;
+        let arm = DoorbellWord(self.words.load(ARM_WORD)).value() as u32;
+        let mut rung = Rung::default();
+        if send != self.send {
+            self.send = send;
+            rung.send = Some(send);
+        }
+        if arm != self.arm {
+            self.arm = arm;
+            rung.arm = Some(arm);
+        }
+        rung
+    }
+}
+
+impl RdmaEngine {
+    /// Reads a register; `None` if it is not one of the engine's.
+    pub fn register_read(&mut self, offset: u64, _context: &mut Context<'_>) -> Option<u32> {
+        let registers = &self.registers;
+        Some(match offset {
+            registers::CQP_DOORBELL => registers.doorbell.0,
+            registers::CQP_TAIL => registers.tail.0,
+            registers::CQP_STATUS => registers.status.0,
+            registers::CQP_ERROR_CODES => registers.error_codes.0,
+            registers::CQP_CONTEXT_LOW => registers.context_low,
+            registers::CQP_CONTEXT_HIGH => registers.context_high,
+            registers::CQ_ARM
+            | registers::CQ_ACKNOWLEDGE
+            | registers::AEQ_ALLOCATE
+            | registers::WQE_ALLOCATE
+            | registers::PAGE_DESCRIPTOR_INVALIDATE => 0,
+            _ => return None,
+        })
+    }
+
+    /// Writes a register, or rings a doorbell; false if it is not one of the engine's.
+    pub fn register_write(&mut self, offset: u64, value: u32, context: &mut Context<'_>) -> bool {
+        const PAGE_SEND: u64 = registers::DOORBELL_PAGE + registers::DOORBELL_PAGE_SEND;
+        const PAGE_ARM: u64 = registers::DOORBELL_PAGE + registers::DOORBELL_PAGE_ARM;
+        match offset {
+            registers::CQP_DOORBELL => {
+                self.registers.doorbell = CqpDoorbell(value);
+                self.run_commands(CqpDoorbell(value).head(), context);
+            }
+            registers::CQP_TAIL => self.registers.tail = CqpTail(value),
+            registers::CQP_STATUS => self.registers.status = CqpStatus(value),
+            registers::CQP_CONTEXT_HIGH => self.registers.context_high = value,
+            registers::CQP_CONTEXT_LOW => {
+                self.registers.context_low = value;
+                self.start_control_queue(context);
+            }
+            registers::WQE_ALLOCATE | PAGE_SEND => self.ring_send(value, context),
+            registers::CQ_ARM | PAGE_ARM => {
+                let number = CompletionQueueNumber(value).number();
+                self.objects.arm(number, context);
+            }
+            registers::CQ_ACKNOWLEDGE => {
+                let number = CompletionQueueNumber(value).number();
+                self.objects.acknowledge(number, context);
+            }
+            registers::AEQ_ALLOCATE => match &mut self.objects.asynchronous_events {
+                Some(queue) => queue.give_back(value, context),
+                None => context.ledger.breach(
+                    "asynchronous events given back without a queue",
+                    || format!("{value}"),
+                ),
+            },
+            registers::PAGE_DESCRIPTOR_INVALIDATE => {
+                let which = PageDescriptorInvalidate(value);
+                let hmc = &mut self.objects.hmc;
+                hmc.invalidate_page(which.segment_index(), which.page_index());
+            }
+            registers::CQP_ERROR_CODES => read_only(offset, context),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The send doorbell of a queue pair.
+    pub(super) fn ring_send(&mut self, value: u32, context: &mut Context<'_>) {
+        let doorbell = SendDoorbell(value);
+        let reserved = value & SendDoorbell::RESERVED;
+        let number = doorbell.qp_number();
+        if reserved != 0 || doorbell.wqe_index_by_8() != 0 {
+            context
+                .ledger
+                .breach("a send doorbell with other bits than a number", || {
+                    format!("{value:#x}")
+                });
+        }
+        let found = self.queue_pairs.get(number as usize);
+        match found.and_then(Option::as_deref) {
+            Some(qp) if qp.may_ring() => {}
+            Some(qp) => {
+                let state = qp.state;
+                context
+                    .ledger
+                    .breach("doorbell of a queue pair that cannot send yet", || {
+                        format!("queue pair {number} is in {state:?}")
+                    });
+                return;
+            }
+            None => {
+                context
+                    .ledger
+                    .breach("doorbell of a queue pair that does not exist", || {
+                        format!("queue pair {number}")
+                    });
+                return;
+            }
+        }
+        self.wake(number);
+    }
+}
+
+#[cold]
+fn read_only(offset: u64, context: &mut Context<'_>) {
+    context
+        .ledger
+        .breach("write to a read-only register", || format!("{offset:#x}"));
+}

@@ -1,0 +1,129 @@
+//! Rings and other structures of whole words in host memory, resolved once and kept until a
+//! mapping changes.
+
+use super::hmc::{Hmc, HmcFault};
+use ringside_bus::{DmaFault, DmaSpace, Iova, Words};
+use std::sync::atomic::Ordering;
+
+/// Bytes of a page of a listed ring: queues always have pages of 4 KiB.
+const PAGE_BYTES: usize = 4096;
+const PAGE_WORDS: usize = PAGE_BYTES / 8;
+
+/// Where a ring lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// One block.
+    Contiguous(Iova),
+    /// Pages named by page buffer list entries from this one on.
+    Listed(u64),
+}
+
+/// A ring of whole words.
+pub(super) struct Ring {
+    place: Place,
+    count: usize,
+    chunks: Vec<Words>,
+    chunk_words: usize,
+    stamp: (u64, u64),
+}
+
+impl Ring {
+    /// A ring of `count` words, not yet resolved.
+    pub(super) fn new(place: Place, count: usize) -> Self {
+        Self {
+            place,
+            count,
+            chunks: Vec::new(),
+            chunk_words: count.max(1),
+            stamp: (u64::MAX, u64::MAX),
+        }
+    }
+
+    /// True while nothing has changed since it was resolved.
+    #[inline(always)]
+    pub(super) fn is_current(&self, hmc: &Hmc, memory: &DmaSpace) -> bool {
+        self.stamp == (memory.generation(), hmc.generation())
+    }
+
+    /// Finds the memory, unless it is known.
+    #[inline(always)]
+    pub(super) fn resolve(&mut self, hmc: &mut Hmc, memory: &DmaSpace) -> Result<(), HmcFault> {
+        if self.is_current(hmc, memory) {
+            return Ok(());
+        }
+        self.resolve_anew(hmc, memory)
+    }
+
+    #[cold]
+    fn resolve_anew(&mut self, hmc: &mut Hmc, memory: &DmaSpace) -> Result<(), HmcFault> {
+        self.chunks.clear();
+        self.stamp = (u64::MAX, u64::MAX);
+        let bytes = self.count * 8;
+        let whole = match self.place {
+            Place::Contiguous(base) => match memory.words(base, bytes) {
+                Ok(words) => Some(words),
+                // Perhaps several mappings side by side.
+                Err(DmaFault::NotMapped { .. }) if bytes > PAGE_BYTES => None,
+                Err(fault) => return Err(fault.into()),
+            },
+            Place::Listed(_) => None,
+        };
+        if let Some(words) = whole {
+            self.chunk_words = self.count.max(1);
+            self.chunks.push(words);
+        } else {
+            self.chunk_words = PAGE_WORDS;
+            for page in 0..bytes.div_ceil(PAGE_BYTES) {
+                let at = match self.place {
+                    Place::Contiguous(base) => base.add((page * PAGE_BYTES) as u64),
+                    Place::Listed(first) => {
+                        Iova(hmc.page_list_entry(first + page as u64, memory)?)
+                    }
+                };
+                let length = (bytes - page * PAGE_BYTES).min(PAGE_BYTES);
+                self.chunks.push(memory.words(at, length)?);
+            }
+        }
+        self.stamp = (memory.generation(), hmc.generation());
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> Option<&std::sync::atomic::AtomicU64> {
+        if self.chunks.len() == 1 {
+            return self.chunks.first()?.as_slice().get(index);
+        }
+        let chunk = self.chunks.get(index / self.chunk_words)?;
+        chunk.as_slice().get(index % self.chunk_words)
+    }
+
+    /// Reads a word; 0 outside the ring.
+    #[inline(always)]
+    pub(super) fn load(&self, index: usize) -> u64 {
+        let word = self.word(index);
+        word.map_or(0, |word| u64::from_le(word.load(Ordering::Relaxed)))
+    }
+
+    /// Reads a word before anything that is read after it.
+    #[inline(always)]
+    pub(super) fn load_acquire(&self, index: usize) -> u64 {
+        let word = self.word(index);
+        word.map_or(0, |word| u64::from_le(word.load(Ordering::Acquire)))
+    }
+
+    /// Writes a word; nothing outside the ring.
+    #[inline(always)]
+    pub(super) fn store(&self, index: usize, value: u64) {
+        if let Some(word) = self.word(index) {
+            word.store(value.to_le(), Ordering::Relaxed);
+        }
+    }
+
+    /// Writes a word after everything that was written before it.
+    #[inline(always)]
+    pub(super) fn store_release(&self, index: usize, value: u64) {
+        if let Some(word) = self.word(index) {
+            word.store(value.to_le(), Ordering::Release);
+        }
+    }
+}
