@@ -89,7 +89,10 @@ fn nanoseconds<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, 
 
 /// The data sheet's name of the register at `offset`, else its offset.
 fn register_name(offset: u64) -> String {
-    format!("register {offset:#08x}")
+    match ringside_spec::lan::registers::name_of(offset) {
+        Some(name) => format!("{name} ({offset:#08x})"),
+        None => format!("register {offset:#08x}"),
+    }
 }
 
 impl fmt::Display for Exchange {

@@ -5,7 +5,7 @@ use ringside_spec::lan::admin::link::{
     LinkEvents, PhyAbilities, PhyCapabilities, PhyConfig, PhyEnable, phy_type,
 };
 
-/// All link events masked: what the firmware starts with.
+/// All link events masked: the firmware keeps quiet about the link.
 pub const ALL_MASKED: LinkEvents = LinkEvents(u16::MAX);
 
 /// The events that the driver wants.

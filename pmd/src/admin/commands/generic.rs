@@ -11,6 +11,8 @@ use serde::Serialize;
 
 /// Addresses in an answer to "read MAC" at most.
 const MAC_ADDRESSES_MAX: usize = 2;
+/// Minor versions of the interface by which firmware and driver may differ without a remark.
+const REMARK_DISTANCE: u8 = 2;
 
 /// Versions of the firmware and of the interface it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,12 +33,13 @@ impl FirmwareVersion {
     pub fn remark(&self) -> Option<String> {
         let (major, minor) = EXPECTED_VERSION;
         let (has_major, has_minor, _) = self.interface;
-        if has_major == major && has_minor > minor + 2 {
+        if has_major == major && has_minor > minor.saturating_add(REMARK_DISTANCE) {
             return Some(format!(
                 "the firmware's interface {has_major}.{has_minor} is newer than this driver's {major}.{minor}: use a newer driver"
             ));
         }
-        if has_major < major || has_minor + 2 < minor {
+        let far_behind = has_minor.saturating_add(REMARK_DISTANCE) < minor;
+        if has_major < major || (has_major == major && far_behind) {
             return Some(format!(
                 "the firmware's interface {has_major}.{has_minor} is older than this driver's {major}.{minor}: update the firmware"
             ));
