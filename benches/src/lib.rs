@@ -1,1 +1,175 @@
-//! ringside benches.
+//! What the benchmarks of the data path share: a queue pair and its completion queue in ordinary
+//! memory, and a consumer that does nothing but write completions.
+//!
+//! No device and no model takes part, so that the figures are those of posting and polling alone.
+#![forbid(unsafe_code)]
+
+use ringside_bus::{Doorbell, Memory, MemoryError, PageSize, Words};
+use ringside_cq::{AttachError, Completion, CompletionQueue, QueueError, Sides};
+use ringside_qp::{
+    CompletionContext, Fragment, PostSendError, QueuePairState, RingError, SendFlags, SendQueue,
+    Write, WriteInline,
+};
+use ringside_spec::verbs::completion::CompletionHeader;
+use ringside_spec::verbs::{CompletionElement, QueueSide};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Quanta of the send ring, slots of the completion ring.
+const RING: usize = 512;
+
+/// Posts of a chain.
+pub const CHAIN: usize = 32;
+
+/// Number of the queue pair.
+const NUMBER: u32 = 7;
+
+/// Why a rig could not be set up.
+#[derive(Debug)]
+pub struct RigError(String);
+
+impl std::fmt::Display for RigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+macro_rules! from_error {
+    ($($error:ty),*) => { $(
+        impl From<$error> for RigError {
+            fn from(error: $error) -> Self {
+                Self(error.to_string())
+            }
+        }
+    )* };
+}
+from_error!(MemoryError, RingError, QueueError, AttachError);
+
+/// A queue pair, its completion queue, and the consumer.
+pub struct Rig {
+    /// Where requests are posted.
+    pub send: SendQueue,
+    /// Where completions are polled.
+    pub queue: CompletionQueue,
+    consumer: Consumer,
+    batch: [Completion; CHAIN],
+    fragment: Fragment,
+    remote_address: u64,
+    remote_key: u32,
+}
+
+/// Stands for the device: writes the next completion where the device would.
+///
+/// Every request of the benchmarks takes one quantum, and both rings have the same length, so the
+/// next request to complete has the index of the next completion.
+struct Consumer {
+    ring: Words,
+    /// Words of a success without its index and valid bit.
+    plain: [u64; 4],
+    written: usize,
+}
+
+impl Consumer {
+    fn new(ring: Words, context: CompletionContext) -> Self {
+        let element = CompletionElement::success(QueueSide::Send, context.0, NUMBER, 0);
+        Self {
+            ring,
+            plain: element.encode(false),
+            written: 0,
+        }
+    }
+
+    /// A successful completion of the oldest request, valid bit last.
+    #[inline]
+    fn complete(&mut self) {
+        let index = self.written % RING;
+        let [length, context, source, header] = self.plain;
+        let header = CompletionHeader(header)
+            .with_element_index(index as u64)
+            .with_valid(self.written & RING == 0);
+        let (slots, _) = self.ring.as_slice().as_chunks::<4>();
+        if let Some(slot) = slots.get(index) {
+            slot[0].store(length, Ordering::Relaxed);
+            slot[1].store(context, Ordering::Relaxed);
+            slot[2].store(source, Ordering::Relaxed);
+            slot[3].store(header.0, Ordering::Release);
+        }
+        self.written += 1;
+    }
+}
+
+fn words(count: usize) -> Result<Words, RigError> {
+    let length = (count * 8).max(4096);
+    let memory = Memory::allocate(length, PageSize::FourKiB, None)?;
+    memory
+        .words(0, count * 8)
+        .ok_or_else(|| RigError(format!("{count} words do not fit {length} bytes")))
+}
+
+impl Rig {
+    /// A rig with everything allocated and empty.
+    pub fn new() -> Result<Self, RigError> {
+        let context = CompletionContext::new(3, 1);
+        let state = Arc::new(QueuePairState::new(context, NUMBER, RING as u32, 8, 0));
+        let page = Memory::allocate(4096, PageSize::FourKiB, None)?;
+        let doorbell = Doorbell::mapped(&page, 0)
+            .ok_or_else(|| RigError("no doorbell at offset 0".to_owned()))?;
+        let ring = words(RING * 4)?;
+        let mut queue = CompletionQueue::new(ring.clone(), words(8)?, 16)?;
+        queue.attach(Arc::clone(&state), Sides::Both)?;
+        let consumer = Consumer::new(ring, context);
+        Ok(Self {
+            send: SendQueue::new(words(RING * 4)?, doorbell, state)?,
+            queue,
+            consumer,
+            batch: [Completion::EMPTY; CHAIN],
+            fragment: black_box(Fragment {
+                address: 0x7000_0000,
+                length_bytes: 8,
+                steering_tag: 0x100,
+            }),
+            remote_address: black_box(0x8000_0000),
+            remote_key: black_box(0x200),
+        })
+    }
+
+    /// Posts an RDMA write of 8 bytes from a registered buffer.
+    #[inline]
+    pub fn post_write(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
+        let request = Write {
+            fragments: &[self.fragment],
+            remote_address: self.remote_address,
+            remote_key: self.remote_key,
+            immediate: None,
+        };
+        self.send.post(id, &request, flags)
+    }
+
+    /// Posts an RDMA write of 8 bytes that travel in the element.
+    #[inline]
+    pub fn post_write_inline(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
+        let data = id.to_le_bytes();
+        let request = WriteInline {
+            data: &data,
+            remote_address: self.remote_address,
+            remote_key: self.remote_key,
+            immediate: None,
+        };
+        self.send.post(id, &request, flags)
+    }
+
+    /// Has the consumer complete the oldest `count` requests.
+    #[inline]
+    pub fn complete(&mut self, count: usize) {
+        for _ in 0..count {
+            self.consumer.complete();
+        }
+    }
+
+    /// Polls once, for at most a chain's completions.
+    #[inline]
+    pub fn poll(&mut self) -> usize {
+        self.queue.poll(&mut self.batch)
+    }
+}

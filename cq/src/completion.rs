@@ -1,5 +1,6 @@
 //! What a completion says, in the words of verbs.
 
+use ringside_qp::state::SendRecordInfo;
 use ringside_spec::verbs::completion::{
     CompletionHeader, PACKET_WRITE_LAST_IMMEDIATE, PACKET_WRITE_ONLY_IMMEDIATE,
 };
@@ -132,58 +133,105 @@ pub enum Operation {
     Unknown(u8),
 }
 
-/// One completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+ringside_spec::words! {
+    /// What a receive completion says of its message.
+    pub(crate) struct ReceiveDetail: u64 {
+        /// bytes of the message
+        payload_bytes: [31:0],
+        /// immediate data, if the header says that there is any
+        immediate: [63:32],
+    }
+
+    /// Whose completion it is, and word 2 of the device's.
+    pub(crate) struct Origin: u64 {
+        /// number of the queue pair
+        queue_pair: [31:0],
+        /// invalidated key, or source queue pair of a datagram
+        key_or_source: [63:32],
+    }
+
+    /// A bit that the device leaves clear in the headers that are kept here.
+    pub(crate) struct SoftwareNote: u64 {
+        /// the device passed over this receive
+        unreported: [49],
+    }
+}
+
+/// One completion: 32 bytes, decoded when asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     /// The number that the request was posted with.
     pub id: u64,
-    /// How it ended.
-    pub status: Status,
-    /// Bytes of the message; 0 unless successful.
-    pub byte_length: u32,
-    /// Number of the queue pair.
-    pub queue_pair: u32,
-    pub(crate) immediate: u32,
-    pub(crate) key_or_source: u32,
-    pub(crate) operation: u8,
-    pub(crate) flags: u8,
-}
-
-/// Bits of [`Completion::flags`].
-pub(crate) mod flag {
-    pub(crate) const SEND: u8 = 1;
-    pub(crate) const IMMEDIATE: u8 = 2;
-    pub(crate) const INVALIDATED: u8 = 4;
-    pub(crate) const SOLICITED: u8 = 8;
+    /// Send: the record of the request. Receive: [`ReceiveDetail`].
+    pub(crate) detail: u64,
+    /// As the device wrote it, or as it would have; `extended` says that there is an immediate.
+    pub(crate) header: CompletionHeader,
+    pub(crate) origin: Origin,
 }
 
 impl Completion {
     /// A value to fill a batch with before it is polled into.
     pub const EMPTY: Self = Self {
         id: 0,
-        status: Status::Success,
-        byte_length: 0,
-        queue_pair: 0,
-        immediate: 0,
-        key_or_source: 0,
-        operation: 0,
-        flags: 0,
+        detail: 0,
+        header: CompletionHeader::ZERO,
+        origin: Origin::ZERO,
     };
 
-    /// What was completed.
+    /// True if the request was carried out.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_success(&self) -> bool {
+        !self.header.error()
+    }
+
+    /// How the request ended.
+    #[inline]
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        if self.is_success() {
+            Status::Success
+        } else if SoftwareNote(self.header.0).unreported() {
+            Status::Unreported
+        } else {
+            Status::from_codes(self.header.major() as u16, self.header.minor() as u16)
+        }
+    }
+
+    /// Bytes of the message; 0 unless successful.
+    #[inline]
+    #[must_use]
+    pub const fn byte_length(&self) -> u32 {
+        if !self.is_success() {
+            0
+        } else if self.is_send() {
+            SendRecordInfo(self.detail).length_bytes() as u32
+        } else {
+            ReceiveDetail(self.detail).payload_bytes() as u32
+        }
+    }
+
+    /// Number of the queue pair.
+    #[inline]
+    #[must_use]
+    pub const fn queue_pair(&self) -> u32 {
+        self.origin.queue_pair() as u32
+    }
+
+    /// What was completed. For sends: what was posted, whatever the device says.
     #[must_use]
     pub const fn operation(&self) -> Operation {
-        if self.flags & flag::SEND == 0 {
-            return match self.operation {
+        if !self.is_send() {
+            return match self.header.operation() as u8 {
                 PACKET_WRITE_LAST_IMMEDIATE | PACKET_WRITE_ONLY_IMMEDIATE
-                    if self.flags & flag::IMMEDIATE != 0 =>
+                    if self.header.extended() =>
                 {
                     Operation::ReceiveWriteImmediate
                 }
                 _ => Operation::Receive,
             };
         }
-        match SendOpcode::from_code(self.operation) {
+        match SendOpcode::from_code(SendRecordInfo(self.detail).opcode() as u8) {
             SendOpcode::Write | SendOpcode::WriteSolicited => Operation::Write,
             SendOpcode::Read | SendOpcode::ReadInvalidate => Operation::Read,
             SendOpcode::Send
@@ -204,15 +252,15 @@ impl Completion {
     #[inline]
     #[must_use]
     pub const fn is_send(&self) -> bool {
-        self.flags & flag::SEND != 0
+        self.header.send_queue()
     }
 
     /// The number that came with the message, in host order.
     #[inline]
     #[must_use]
     pub const fn immediate(&self) -> Option<u32> {
-        if self.flags & flag::IMMEDIATE != 0 {
-            Some(self.immediate)
+        if !self.is_send() && self.header.extended() {
+            Some(ReceiveDetail(self.detail).immediate() as u32)
         } else {
             None
         }
@@ -223,8 +271,8 @@ impl Completion {
     #[inline]
     #[must_use]
     pub const fn invalidated_key(&self) -> Option<u32> {
-        if self.flags & flag::INVALIDATED != 0 {
-            Some(self.key_or_source)
+        if self.header.invalidated_or_ipv4() {
+            Some(self.origin.key_or_source() as u32)
         } else {
             None
         }
@@ -233,30 +281,27 @@ impl Completion {
     /// Queue pair that sent a datagram. Without meaning on connected queue pairs.
     #[must_use]
     pub const fn source_queue_pair(&self) -> u32 {
-        self.key_or_source
+        self.origin.key_or_source() as u32
     }
 
     /// The sender asked for an event.
     #[must_use]
     pub const fn is_solicited(&self) -> bool {
-        self.flags & flag::SOLICITED != 0
+        self.header.solicited()
     }
+}
 
-    /// The flags of a completion's header, apart from the immediate.
-    #[inline(always)]
-    pub(crate) const fn flags_of(header: CompletionHeader) -> u8 {
-        let send = if header.send_queue() { flag::SEND } else { 0 };
-        let key = if header.invalidated_or_ipv4() {
-            flag::INVALIDATED
-        } else {
-            0
-        };
-        let solicited = if header.solicited() {
-            flag::SOLICITED
-        } else {
-            0
-        };
-        send | key | solicited
+impl std::fmt::Debug for Completion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Completion")
+            .field("id", &self.id)
+            .field("operation", &self.operation())
+            .field("status", &self.status())
+            .field("byte_length", &self.byte_length())
+            .field("queue_pair", &self.queue_pair())
+            .field("immediate", &self.immediate())
+            .field("invalidated_key", &self.invalidated_key())
+            .finish()
     }
 }
 

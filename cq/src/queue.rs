@@ -3,13 +3,13 @@
 //! # Nothing lost, nothing twice, nothing to the wrong request
 //! A completion names its queue pair by context and its request by ring index. The context must be
 //! that of an attached queue pair, slot and generation; the index must be the first quantum of an
-//! outstanding request. A record is outstanding if its 64-bit position is the one that the index
-//! has at or after the tail, so a second completion of the same request finds none.
+//! outstanding request. A request is outstanding until the tail has passed its 64-bit position, so
+//! a second completion of the same one finds none.
 //!
 //! A completion also retires what came before it on its queue. That is right for sends that asked
-//! for no completion. Each record also carries the number of the signalled sends up to it: if the
-//! device passes over one of those, the numbers don't follow each other, and the queue reports the
-//! missed ones one by one (a later success means theirs), before it goes on.
+//! for no completion. Each record also holds where the signalled request before it ends: if the
+//! tail has not got there, the device passed over a request, and the queue reports the missed ones
+//! one by one (a later success means theirs), before it goes on.
 //!
 //! # Errors
 //! After a failure the device writes one completion for each queue: the oldest request with the
@@ -17,11 +17,11 @@
 //! Source: irdma `uk.c`, irdma_uk_cq_poll_cmpl; `verbs.c`, irdma_generate_flush_completions.
 
 use crate::QueueError;
-use crate::completion::{Completion, Status, flag};
+use crate::completion::{Completion, Origin, ReceiveDetail, SoftwareNote};
 use crate::inbox::{CompletionQueueHandle, Inbox, Request};
-use crate::table::{AttachError, Drain, Entry, Progress, Sides, Table};
+use crate::table::{AttachError, Drain, Entry, Sides, Table, find_entry};
 use ringside_bus::{Doorbell, Words};
-use ringside_qp::state::{Outstanding, Tracker};
+use ringside_qp::state::Outstanding;
 use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::rdma::events::{
     CQ_SHADOW_ARM_WORD, CQ_SHADOW_HEAD_WORD, CqShadowArm, CqShadowHead,
@@ -30,14 +30,14 @@ use ringside_spec::verbs::completion::{
     CompletionHeader, CompletionLength, CompletionSource, ExtensionHeader, ExtensionImmediate,
 };
 use ringside_spec::verbs::status::FLUSH_MAJOR;
-use ringside_spec::verbs::{QUANTUM_WORDS, QueueSide};
+use ringside_spec::verbs::{FlushCode, QUANTUM_WORDS, QueueSide};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Slots of the largest completion ring. Source: irdma `icrdma_hw.c`, `max_hw_cq_size`.
-const MAXIMUM_SLOTS: usize = 1 << 20;
+const MAXIMUM_SLOTS: usize = (CqShadowHead::HEAD_MASK + 1) as usize;
 
 /// Words of the shadow area.
 const SHADOW_WORDS: usize = 8;
@@ -69,18 +69,22 @@ pub struct Anomalies {
 pub struct CompletionQueue {
     ring: Words,
     shadow: Words,
-    /// Slots of the ring, a power of two.
-    size: u64,
-    /// Slots read since the beginning.
-    head: u64,
-    /// Head that the shadow area shows.
-    published: u64,
+    /// Slots of the ring.
+    slots: usize,
+    /// The next slot.
+    index: usize,
+    /// Valid bit of this pass, and the bit of the send side.
+    expected: CompletionHeader,
+    /// The first slot of a pair is there and the second isn't: wait for it.
+    stalled: bool,
     table: Table,
     inbox: Arc<Inbox>,
     /// What has to be reported before the ring is read on.
     drain: Option<Drain>,
     /// Contexts of queue pairs of which a queue is flushed.
     flushed: Vec<CompletionContext>,
+    /// There is a drain or a flushed queue.
+    irregular: bool,
     anomalies: Anomalies,
     one_core: PhantomData<Cell<()>>,
 }
@@ -118,13 +122,17 @@ impl CompletionQueue {
         Ok(Self {
             ring,
             shadow,
-            size: slots as u64,
-            head: 0,
-            published: 0,
+            slots,
+            index: 0,
+            expected: CompletionHeader::ZERO
+                .with_valid(true)
+                .with_send_queue(true),
+            stalled: false,
             table: Table::new(queue_pairs),
             inbox: Arc::new(Inbox::new(INBOX_CAPACITY)),
             drain: None,
             flushed: Vec::with_capacity(queue_pairs as usize),
+            irregular: false,
             anomalies: Anomalies::default(),
             one_core: PhantomData,
         })
@@ -136,36 +144,114 @@ impl CompletionQueue {
     /// once, however many there are. Never blocks, allocates or calls the system.
     #[inline]
     pub fn poll(&mut self, batch: &mut [Completion]) -> usize {
-        let mut count = 0;
-        if self.drain.is_some() || self.inbox.is_waiting() {
-            count = self.attend(batch);
-            if self.drain.is_some() {
-                return count;
+        if self.irregular || self.inbox.is_waiting() {
+            return self.attend(batch);
+        }
+        // The first one by itself: with one request in flight that is all there is.
+        let (slots, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
+        let (Some(slot), Some(place)) = (slots.get(self.index), batch.first_mut()) else {
+            return 0;
+        };
+        let header = header_of(slot);
+        let differs = CompletionHeader(header.0 ^ self.expected.0);
+        if differs.valid() {
+            return 0;
+        }
+        let plain = differs.0 & NOT_PLAIN == 0;
+        if !plain || !deliver(self.table.entries(QueueSide::Send), slot, header, place) {
+            return self.poll_run(batch, 0);
+        }
+        let next = self.index + 1;
+        match slots.get(next).map(header_of) {
+            Some(header) if CompletionHeader(header.0 ^ self.expected.0).valid() => {
+                self.index = next;
+                self.publish_head();
+                1
+            }
+            _ => {
+                self.advance(1);
+                self.poll_run(batch, 1)
             }
         }
-        while let Some(place) = batch.get_mut(count) {
-            match self.step(place) {
-                Step::Delivered => count += 1,
-                Step::Skipped => {}
-                Step::Empty => {
-                    if !self.flushed.is_empty() {
-                        count = self.complete_flushed(batch, count);
-                    }
-                    break;
-                }
-                Step::Drain(drain) => {
-                    self.drain = Some(drain);
-                    count = self.carry_on(batch, count);
-                }
-            }
-        }
+    }
+
+    /// Goes on polling until the ring is empty or the batch full, and publishes the head.
+    #[inline(never)]
+    fn poll_run(&mut self, batch: &mut [Completion], count: usize) -> usize {
+        self.stalled = false;
+        let count = self.take(batch, count);
         self.publish_head();
+        self.note_irregular();
+        count
+    }
+
+    /// Takes completions from the ring until it is empty or the batch full: runs of plain
+    /// successes of one side, and [`Self::take_other`] for all else.
+    fn take(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
+        while let Some(places @ [_, ..]) = batch.get_mut(count..) {
+            let (slots, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
+            let Some(slots @ [first, ..]) = slots.get(self.index..) else {
+                return count;
+            };
+            let header = header_of(first);
+            if header.valid() != self.expected.valid() {
+                return self.complete_flushed(batch, count);
+            }
+            let expected = self.expected.with_send_queue(header.send_queue());
+            let taken = if header.send_queue() {
+                let entries = self.table.entries(QueueSide::Send);
+                take_run::<true>(slots, expected, entries, places)
+            } else {
+                let entries = self.table.entries(QueueSide::Receive);
+                take_run::<false>(slots, expected, entries, places)
+            };
+            self.advance(taken);
+            count += taken;
+            if taken == 0 {
+                count = self.take_other(batch, count);
+                if self.stalled {
+                    return count;
+                }
+            }
+        }
+        count
+    }
+
+    /// Moves on by some slots, at most to the beginning of the next pass.
+    #[inline(always)]
+    fn advance(&mut self, slots: usize) {
+        self.index += slots;
+        if self.index >= self.slots {
+            self.index -= self.slots;
+            self.expected = self.expected.with_valid(!self.expected.valid());
+        }
+    }
+
+    fn note_irregular(&mut self) {
+        self.irregular = self.drain.is_some() || !self.flushed.is_empty();
+    }
+
+    /// Takes one completion that is not of the common case.
+    #[cold]
+    fn take_other(&mut self, batch: &mut [Completion], count: usize) -> usize {
+        let Some(place) = batch.get_mut(count) else {
+            return count;
+        };
+        match self.step(place) {
+            Step::Empty => self.stalled = true,
+            Step::Delivered => return count + 1,
+            Step::Skipped => {}
+            Step::Drain(drain) => {
+                self.drain = Some(drain);
+                return self.carry_on(batch, count);
+            }
+        }
         count
     }
 
     /// Makes the queue accept completions of a queue pair, before its first post.
     pub fn attach(&mut self, state: Arc<QueuePairState>, sides: Sides) -> Result<(), AttachError> {
-        self.table.attach(state, sides)
+        self.table.attach(&state, sides)
     }
 
     /// Makes the queue forget a queue pair that the device has destroyed; false if it has none
@@ -181,16 +267,12 @@ impl CompletionQueue {
     /// Completes what is outstanding, and all that will be posted, as flushed; false if the queue
     /// doesn't serve this. See [`CompletionQueueHandle::flush`] for when to call it.
     pub fn flush(&mut self, context: CompletionContext, side: QueueSide) -> bool {
-        match self.table.find(context.0) {
-            Some(entry) if entry.serves(side) => {
-                entry.queue(side).1.flushed = true;
-                if !self.flushed.contains(&context) {
-                    self.flushed.push(context);
-                }
-                true
-            }
-            _ => false,
+        let served = self.table.mark_flushed(side, context);
+        if served && !self.flushed.contains(&context) {
+            self.flushed.push(context);
         }
+        self.irregular |= served;
+        served
     }
 
     /// A way to this queue from other cores.
@@ -222,50 +304,45 @@ impl CompletionQueue {
     /// Index of the next slot.
     #[must_use]
     pub fn head_index(&self) -> u32 {
-        (self.head & (self.size - 1)) as u32
+        self.index as u32
     }
 
     /// Valid bit that the next slot will have.
     #[must_use]
     pub fn polarity(&self) -> bool {
-        self.head & self.size == 0
+        self.expected.valid()
     }
 
     /// Slots of the ring.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.size as usize
+        self.slots
     }
 
     #[inline(always)]
     fn publish_head(&mut self) {
-        if self.head != self.published {
-            self.published = self.head;
-            let head = CqShadowHead::ZERO.with_head(self.head & (self.size - 1));
-            if let Some(word) = self.shadow.as_slice().get(CQ_SHADOW_HEAD_WORD) {
-                word.store(head.0.to_le(), Ordering::Release);
-            }
+        let head = CqShadowHead(self.index as u64);
+        if let Some(word) = self.shadow.as_slice().get(CQ_SHADOW_HEAD_WORD) {
+            word.store(head.0.to_le(), Ordering::Release);
         }
     }
 
-    /// Reads the next slot.
-    #[inline(always)]
+    /// Reads the next slot, whatever is in it.
     fn step(&mut self, place: &mut Completion) -> Step {
         let (slots, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
-        let index = (self.head & (self.size - 1)) as usize;
-        let Some(slot) = slots.get(index) else {
+        let Some(slot) = slots.get(self.index) else {
             return Step::Empty;
         };
-        let header = CompletionHeader(u64::from_le(slot[3].load(Ordering::Acquire)));
-        if header.valid() != (self.head & self.size == 0) {
+        let header = header_of(slot);
+        let context = word(slot, 1);
+        if header.valid() != self.polarity() {
             return Step::Empty;
         }
-        let context = word(slot, 1);
         if header.extended() {
             return self.step_extended(place, header, context);
         }
         let raw = Raw::read(slot, header, None);
-        self.head += 1;
+        self.advance(1);
         self.deliver(place, context, &raw)
     }
 
@@ -277,41 +354,40 @@ impl CompletionQueue {
         context: u64,
     ) -> Step {
         let (slots, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
-        let index = (self.head & (self.size - 1)) as usize;
-        let next = self.head + 1;
-        let extension_index = (next & (self.size - 1)) as usize;
-        let (Some(slot), Some(extension)) = (slots.get(index), slots.get(extension_index)) else {
+        let wraps = self.index + 1 == self.slots;
+        let extension_index = if wraps { 0 } else { self.index + 1 };
+        let (Some(slot), Some(extension)) = (slots.get(self.index), slots.get(extension_index))
+        else {
             return Step::Empty;
         };
         let extension_header = ExtensionHeader(u64::from_le(extension[3].load(Ordering::Acquire)));
-        if extension_header.valid() != (next & self.size == 0) {
+        if extension_header.valid() != (self.polarity() != wraps) {
             return Step::Empty;
         }
         let immediate = extension_header
             .immediate_valid()
             .then_some(ExtensionImmediate(word(extension, 0)).immediate() as u32);
         let raw = Raw::read(slot, header, immediate);
-        self.head += 2;
+        self.advance(2);
         self.deliver(place, context, &raw)
     }
 
-    #[inline(always)]
     fn deliver(&mut self, place: &mut Completion, context: u64, raw: &Raw) -> Step {
-        if self.table.find(context).is_none() && self.inbox.is_waiting() {
+        let side = raw.side();
+        if self.table.find(side, context).is_none() && self.inbox.is_waiting() {
             self.read_inbox();
         }
-        let Some(entry) = self.table.find(context) else {
-            self.anomalies.unknown_context += 1;
+        let Some(entry) = self.table.find(side, context) else {
+            let other = [QueueSide::Send, QueueSide::Receive]
+                .iter()
+                .any(|side| self.table.find(*side, context).is_some());
+            self.anomalies.wrong_queue += u64::from(other);
+            self.anomalies.unknown_context += u64::from(!other);
             return Step::Skipped;
         };
-        let side = raw.side();
-        if !entry.serves(side) {
-            self.anomalies.wrong_queue += 1;
-            return Step::Skipped;
-        }
         let delivered = match side {
             _ if raw.header.error() => None,
-            QueueSide::Send => deliver_send(entry, place, raw),
+            QueueSide::Send => deliver_send(entry, place, raw.header),
             QueueSide::Receive => deliver_receive(entry, place, raw),
         };
         match delivered {
@@ -324,7 +400,7 @@ impl CompletionQueue {
     #[cold]
     fn out_of_line(&mut self, context: u64, raw: &Raw) -> Step {
         let side = raw.side();
-        let Some(entry) = self.table.find(context) else {
+        let Some(entry) = self.table.find(side, context) else {
             return Step::Skipped;
         };
         let flush = raw.header.error() && raw.header.major() as u16 == FLUSH_MAJOR;
@@ -348,13 +424,7 @@ impl CompletionQueue {
             };
             return Step::Drain(drain);
         }
-        let number = entry.state.number;
-        let mut completion = raw.completion(number, &named);
-        if raw.header.error() {
-            let (major, minor) = (raw.header.major() as u16, raw.header.minor() as u16);
-            completion.status = Status::from_codes(major, minor);
-            completion.byte_length = 0;
-        }
+        let completion = raw.completion(entry.state.number, &named);
         if flush {
             self.flush(CompletionContext(context), side);
         }
@@ -367,13 +437,17 @@ impl CompletionQueue {
         })
     }
 
-    /// Requests from other cores, and what is left of a drain.
+    /// Polls when there are requests from other cores, or a drain is not done.
     #[cold]
     fn attend(&mut self, batch: &mut [Completion]) -> usize {
         if self.inbox.is_waiting() {
             self.read_inbox();
         }
-        self.carry_on(batch, 0)
+        let count = self.carry_on(batch, 0);
+        if self.drain.is_some() {
+            return count;
+        }
+        self.poll_run(batch, count)
     }
 
     #[cold]
@@ -419,8 +493,8 @@ impl CompletionQueue {
             for side in [QueueSide::Send, QueueSide::Receive] {
                 let flushed = self
                     .table
-                    .find(context.0)
-                    .is_some_and(|entry| entry.queue(side).1.flushed);
+                    .find(side, context.0)
+                    .is_some_and(|entry| entry.flushed);
                 if flushed {
                     let drain = Drain {
                         context: context.0,
@@ -443,41 +517,40 @@ impl CompletionQueue {
     /// flushed.
     fn run(&mut self, drain: &Drain, batch: &mut [Completion], mut count: usize) -> (usize, bool) {
         let anomalies = &mut self.anomalies;
-        let Some(entry) = self.table.find(drain.context) else {
+        let Some(entry) = self.table.find(drain.side, drain.context) else {
             return (count, true);
         };
         let number = entry.state.number;
-        let (tracker, progress) = entry.queue(drain.side);
+        let tracker = entry.tracker(drain.side);
         let head = tracker.head();
-        while progress.tail < head {
-            let tail = progress.tail;
+        let mut tail = tracker.tail();
+        while tail < head {
             let Some(request) = tracker.at(tail) else {
                 // Padding between elements: there is no request.
-                progress.tail += 1;
+                tail += 1;
                 continue;
             };
             let report = match tail.cmp(&drain.at) {
                 std::cmp::Ordering::Less => passed_over(drain.side, number, &request),
-                std::cmp::Ordering::Equal => {
-                    drain.named.or(flushed_at_end(drain, number, &request))
-                }
-                std::cmp::Ordering::Greater => Some(flushed(drain.side, number, &request)),
+                std::cmp::Ordering::Equal if drain.named.is_some() || !drain.to_end => drain.named,
+                _ => Some(flushed(drain.side, number, &request)),
             };
             if let Some(completion) = report {
                 let Some(place) = batch.get_mut(count) else {
-                    tracker.retire_to(progress.tail);
+                    tracker.retire_to(tail);
                     return (count, false);
                 };
                 *place = completion;
                 count += 1;
                 anomalies.passed_over += u64::from(tail < drain.at);
             }
-            retire(tracker, progress, drain.side, &request);
-            if tail == drain.at && !drain.to_end {
+            let is_named = tail == drain.at;
+            tail = after(drain.side, &request);
+            if is_named && !drain.to_end {
                 break;
             }
         }
-        tracker.retire_to(progress.tail);
+        tracker.retire_to(tail);
         (count, true)
     }
 }
@@ -514,32 +587,26 @@ impl Raw {
         }
     }
 
-    /// The completion of `request`, as a success.
+    /// The completion of `request`: bits without a meaning are cleared, and `extended` comes to
+    /// mean that there is an immediate.
     #[inline(always)]
     fn completion(&self, queue_pair: u32, request: &Outstanding) -> Completion {
-        let send = self.header.send_queue();
-        let immediate_flag = if self.immediate.is_some() {
-            flag::IMMEDIATE
+        let detail = if self.header.send_queue() {
+            request.info.0
         } else {
-            0
+            ReceiveDetail::ZERO
+                .with_payload_bytes(u64::from(self.payload_bytes))
+                .with_immediate(u64::from(self.immediate.unwrap_or(0)))
+                .0
         };
-        let (byte_length, operation) = if send {
-            (
-                request.info.length_bytes() as u32,
-                request.info.opcode() as u8,
-            )
-        } else {
-            (self.payload_bytes, self.header.operation() as u8)
-        };
+        let defined = CompletionHeader(self.header.0 & CompletionHeader::DEFINED);
         Completion {
             id: request.id,
-            status: Status::Success,
-            byte_length,
-            queue_pair,
-            immediate: self.immediate.unwrap_or(0),
-            key_or_source: self.key_or_source,
-            operation,
-            flags: Completion::flags_of(self.header) | immediate_flag,
+            detail,
+            header: defined.with_extended(self.immediate.is_some()),
+            origin: Origin::ZERO
+                .with_queue_pair(u64::from(queue_pair))
+                .with_key_or_source(u64::from(self.key_or_source)),
         }
     }
 }
@@ -549,73 +616,124 @@ fn word(slot: &[AtomicU64; QUANTUM_WORDS], index: usize) -> u64 {
     u64::from_le(slot[index].load(Ordering::Relaxed))
 }
 
+/// Takes plain successes of one side, and stops before anything else.
+///
+/// `expected` has the valid bit of this pass and the side; all other bits that matter are clear.
+#[inline(always)]
+fn take_run<const SEND: bool>(
+    slots: &[[AtomicU64; QUANTUM_WORDS]],
+    expected: CompletionHeader,
+    entries: &[Entry],
+    places: &mut [Completion],
+) -> usize {
+    let mut taken = 0;
+    for (slot, place) in slots.iter().zip(places) {
+        let header = header_of(slot);
+        if (header.0 ^ expected.0) & NOT_PLAIN != 0 {
+            break;
+        }
+        let delivered = if SEND {
+            deliver(entries, slot, header, place)
+        } else {
+            find_entry(entries, word(slot, 1)).is_some_and(|entry| {
+                deliver_receive(entry, place, &Raw::read(slot, header, None)).is_some()
+            })
+        };
+        if !delivered {
+            break;
+        }
+        taken += 1;
+    }
+    taken
+}
+
+/// Delivers a plain success of a send if it is the next of an attached queue; says whether it is.
+#[inline(always)]
+fn deliver(
+    entries: &[Entry],
+    slot: &[AtomicU64; QUANTUM_WORDS],
+    header: CompletionHeader,
+    place: &mut Completion,
+) -> bool {
+    find_entry(entries, word(slot, 1))
+        .is_some_and(|entry| deliver_send(entry, place, header).is_some())
+}
+
+/// Word 3, read before all others.
+#[inline(always)]
+fn header_of(slot: &[AtomicU64; QUANTUM_WORDS]) -> CompletionHeader {
+    CompletionHeader(u64::from_le(slot[3].load(Ordering::Acquire)))
+}
+
 /// Delivers the next signalled send; nothing if this is not it.
 #[inline(always)]
-fn deliver_send(entry: &mut Entry, place: &mut Completion, raw: &Raw) -> Option<()> {
-    let tracker = &entry.state.send;
-    let request = tracker.find(raw.header.element_index(), entry.send.tail)?;
-    let sequence = request.info.sequence();
-    if !request.info.signalled() || sequence != (entry.send.sequence + 1) & SEQUENCE_MASK {
+fn deliver_send(entry: &Entry, place: &mut Completion, header: CompletionHeader) -> Option<()> {
+    let state = &*entry.state;
+    let request = state.send.find(header.element_index())?;
+    if !request.is_next {
         return None;
     }
-    entry.send.sequence = sequence;
-    entry.send.tail = request.position + request.info.quanta();
-    tracker.retire_to(entry.send.tail);
-    *place = raw.completion(entry.state.number, &request);
+    let tail = request.position + request.info.quanta();
+    state.send.retire_to(tail);
+    *place = Completion {
+        id: request.id,
+        detail: request.info.0,
+        header,
+        origin: Origin::ZERO.with_queue_pair(u64::from(state.number)),
+    };
     Some(())
 }
 
 /// Delivers the next receive; nothing if this is not it.
 #[inline(always)]
-fn deliver_receive(entry: &mut Entry, place: &mut Completion, raw: &Raw) -> Option<()> {
-    let request = find_receive(entry, raw)?;
-    if request.position != entry.receive.tail {
+fn deliver_receive(entry: &Entry, place: &mut Completion, raw: &Raw) -> Option<()> {
+    let state = &*entry.state;
+    let request = find_receive(state, raw.header)?;
+    if !request.is_next {
         return None;
     }
-    entry.receive.tail += 1;
-    entry.state.receive.retire_to(entry.receive.tail);
-    *place = raw.completion(entry.state.number, &request);
+    state.receive.retire_to(request.position + 1);
+    *place = raw.completion(state.number, &request);
     Some(())
 }
 
-const SEQUENCE_MASK: u64 = 0xFFFF;
+/// Bits that end a run of plain successes, once XORed with those expected.
+const NOT_PLAIN: u64 = CompletionHeader::VALID_MASK
+    | CompletionHeader::SEND_QUEUE_MASK
+    | CompletionHeader::ERROR_MASK
+    | CompletionHeader::EXTENDED_MASK
+    | CompletionHeader::RESERVED;
 
 /// The receive that a completion names; its index counts quanta.
 #[inline(always)]
-fn find_receive(entry: &Entry, raw: &Raw) -> Option<Outstanding> {
-    let shift = entry.state.receive_shift;
-    let index = raw.header.element_index();
-    if index & ((1 << shift) - 1) != 0 {
+fn find_receive(state: &QueuePairState, header: CompletionHeader) -> Option<Outstanding> {
+    let index = header.element_index();
+    let place = index >> state.receive_shift;
+    if place << state.receive_shift != index {
         return None;
     }
-    entry.state.receive.find(index >> shift, entry.receive.tail)
+    state.receive.find(place)
 }
 
 fn find(entry: &Entry, raw: &Raw) -> Option<Outstanding> {
     match raw.side() {
-        QueueSide::Send => {
-            let index = raw.header.element_index();
-            entry.state.send.find(index, entry.send.tail)
-        }
-        QueueSide::Receive => find_receive(entry, raw),
+        QueueSide::Send => entry.state.send.find(raw.header.element_index()),
+        QueueSide::Receive => find_receive(&entry.state, raw.header),
     }
 }
 
 /// The oldest outstanding request of a queue, padding passed over.
-fn oldest(entry: &mut Entry, side: QueueSide) -> Option<Outstanding> {
-    let (tracker, progress) = entry.queue(side);
-    (progress.tail..tracker.head()).find_map(|position| tracker.at(position))
+fn oldest(entry: &Entry, side: QueueSide) -> Option<Outstanding> {
+    let tracker = entry.tracker(side);
+    (tracker.tail()..tracker.head()).find_map(|position| tracker.at(position))
 }
 
-fn retire(tracker: &Tracker, progress: &mut Progress, side: QueueSide, request: &Outstanding) {
+/// The tail behind a request.
+fn after(side: QueueSide, request: &Outstanding) -> u64 {
     match side {
-        QueueSide::Send => {
-            progress.sequence = request.info.sequence();
-            progress.tail = request.position + request.info.quanta().max(1);
-        }
-        QueueSide::Receive => progress.tail = request.position + 1,
+        QueueSide::Send => request.position + request.info.quanta().max(1),
+        QueueSide::Receive => request.position + 1,
     }
-    tracker.retire_to(progress.tail);
 }
 
 /// A request that the device did not name although it named a later one.
@@ -623,34 +741,26 @@ fn passed_over(side: QueueSide, queue_pair: u32, request: &Outstanding) -> Optio
     let mut completion = flushed(side, queue_pair, request);
     match side {
         QueueSide::Send if !request.info.signalled() => return None,
-        QueueSide::Send => {
-            completion.status = Status::Success;
-            completion.byte_length = request.info.length_bytes() as u32;
+        QueueSide::Send => completion.header = completion.header.with_error(false),
+        QueueSide::Receive => {
+            let note = SoftwareNote::ZERO.with_unreported(true);
+            completion.header = CompletionHeader(completion.header.0 | note.0);
         }
-        QueueSide::Receive => completion.status = Status::Unreported,
     }
     Some(completion)
 }
 
-/// A drain without a named request begins with "flushed" at once.
-fn flushed_at_end(drain: &Drain, queue_pair: u32, request: &Outstanding) -> Option<Completion> {
-    drain
-        .to_end
-        .then(|| flushed(drain.side, queue_pair, request))
-}
-
+/// What the device would write for a request that it flushes because of another.
 fn flushed(side: QueueSide, queue_pair: u32, request: &Outstanding) -> Completion {
-    let (flags, operation) = match side {
-        QueueSide::Send => (flag::SEND, request.info.opcode() as u8),
-        QueueSide::Receive => (0, 0),
-    };
     Completion {
         id: request.id,
-        status: Status::Flushed,
-        queue_pair,
-        operation,
-        flags,
-        ..Completion::EMPTY
+        detail: request.info.0,
+        header: CompletionHeader::ZERO
+            .with_error(true)
+            .with_major(u64::from(FLUSH_MAJOR))
+            .with_minor(u64::from(FlushCode::General.code()))
+            .with_send_queue(side == QueueSide::Send),
+        origin: Origin::ZERO.with_queue_pair(u64::from(queue_pair)),
     }
 }
 

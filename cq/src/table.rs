@@ -46,112 +46,152 @@ pub enum AttachError {
     },
 }
 
-/// How far the requests of one queue were retired. Only this completion queue writes it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Progress {
-    /// Position of the oldest request that was not retired.
-    pub(crate) tail: u64,
-    /// Signalled sends retired, modulo 2^16.
-    pub(crate) sequence: u64,
+/// One queue of an attached queue pair.
+#[derive(Debug)]
+#[repr(align(32))]
+pub(crate) struct Entry {
+    /// The queue pair's completion context; of an empty place: one that belongs elsewhere.
+    pub(crate) context: u64,
+    pub(crate) state: Arc<QueuePairState>,
     /// The queue failed: what is posted from now on completes here, in software.
     pub(crate) flushed: bool,
 }
 
-/// One attached queue pair.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) context: u64,
-    pub(crate) state: Arc<QueuePairState>,
-    pub(crate) sides: Sides,
-    pub(crate) send: Progress,
-    pub(crate) receive: Progress,
-}
-
 impl Entry {
-    fn new(state: Arc<QueuePairState>, sides: Sides) -> Self {
-        let at = |tracker: &Tracker| Progress {
-            tail: tracker.tail(),
-            ..Progress::default()
-        };
+    fn new(state: Arc<QueuePairState>) -> Self {
         Self {
             context: state.context.0,
-            sides,
-            send: at(&state.send),
-            receive: at(&state.receive),
             state,
+            flushed: false,
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn serves(&self, side: QueueSide) -> bool {
-        self.sides.includes(side)
+    /// A place that no context finds: the slot in its own context is another.
+    fn empty(slot: usize, nobody: &Arc<QueuePairState>) -> Self {
+        Self {
+            context: !(slot as u64),
+            ..Self::new(Arc::clone(nobody))
+        }
     }
 
-    pub(crate) fn queue(&mut self, side: QueueSide) -> (&Tracker, &mut Progress) {
+    /// The outstanding requests of this side.
+    pub(crate) fn tracker(&self, side: QueueSide) -> &Tracker {
         match side {
-            QueueSide::Send => (&self.state.send, &mut self.send),
-            QueueSide::Receive => (&self.state.receive, &mut self.receive),
+            QueueSide::Send => &self.state.send,
+            QueueSide::Receive => &self.state.receive,
         }
     }
 }
 
-/// All attached queue pairs; its size is fixed.
+/// All attached queue pairs by slot, for each side; its size is fixed.
 #[derive(Debug)]
 pub(crate) struct Table {
-    slots: Box<[Option<Entry>]>,
+    send: Box<[Entry]>,
+    receive: Box<[Entry]>,
+    /// State of empty places, so that a place needs no second look.
+    nobody: Arc<QueuePairState>,
 }
 
 impl Table {
     pub(crate) fn new(slots: u32) -> Self {
+        let nobody = Arc::new(QueuePairState::new(CompletionContext::ZERO, 0, 0, 0, 0));
+        let empty = || {
+            (0..slots as usize)
+                .map(|slot| Entry::empty(slot, &nobody))
+                .collect()
+        };
         Self {
-            slots: (0..slots).map(|_| None).collect(),
+            send: empty(),
+            receive: empty(),
+            nobody,
         }
     }
 
     pub(crate) fn slots(&self) -> usize {
-        self.slots.len()
+        self.send.len()
     }
 
-    /// The queue pair with this context: slot and generation must agree.
+    /// All places of a side, for a run of look-ups.
     #[inline(always)]
-    pub(crate) fn find(&mut self, context: u64) -> Option<&mut Entry> {
-        let slot = CompletionContext(context).slot() as usize;
-        match self.slots.get_mut(slot) {
-            Some(Some(entry)) if entry.context == context => Some(entry),
-            _ => None,
+    pub(crate) fn entries(&self, side: QueueSide) -> &[Entry] {
+        match side {
+            QueueSide::Send => &self.send,
+            QueueSide::Receive => &self.receive,
+        }
+    }
+
+    fn places(&mut self, side: QueueSide) -> &mut [Entry] {
+        match side {
+            QueueSide::Send => &mut self.send,
+            QueueSide::Receive => &mut self.receive,
+        }
+    }
+
+    /// The queue of the queue pair with this context, if it reports here.
+    pub(crate) fn find(&self, side: QueueSide, context: u64) -> Option<&Entry> {
+        find_entry(self.entries(side), context)
+    }
+
+    /// Marks a queue as failed; false if it doesn't report here.
+    pub(crate) fn mark_flushed(&mut self, side: QueueSide, context: CompletionContext) -> bool {
+        match self.places(side).get_mut(context.slot() as usize) {
+            Some(place) if place.context == context.0 => {
+                place.flushed = true;
+                true
+            }
+            _ => false,
         }
     }
 
     pub(crate) fn attach(
         &mut self,
-        state: Arc<QueuePairState>,
+        state: &Arc<QueuePairState>,
         sides: Sides,
     ) -> Result<(), AttachError> {
         let slots = self.slots();
         let slot = state.context.slot() as u32;
-        let place = self
-            .slots
-            .get_mut(slot as usize)
-            .ok_or(AttachError::NoSuchSlot { slot, slots })?;
-        if place.is_some() {
-            return Err(AttachError::SlotTaken { slot });
+        for side in [QueueSide::Send, QueueSide::Receive] {
+            match self.entries(side).get(slot as usize) {
+                None => return Err(AttachError::NoSuchSlot { slot, slots }),
+                Some(place) if !Arc::ptr_eq(&place.state, &self.nobody) => {
+                    return Err(AttachError::SlotTaken { slot });
+                }
+                Some(_) => {}
+            }
         }
-        *place = Some(Entry::new(state, sides));
+        for side in [QueueSide::Send, QueueSide::Receive] {
+            if let Some(place) = self.places(side).get_mut(slot as usize)
+                && sides.includes(side)
+            {
+                *place = Entry::new(Arc::clone(state));
+            }
+        }
         Ok(())
     }
 
     pub(crate) fn detach(&mut self, context: CompletionContext) -> bool {
-        match self.slots.get_mut(context.slot() as usize) {
-            Some(place)
-                if place
-                    .as_ref()
-                    .is_some_and(|entry| entry.context == context.0) =>
+        let slot = context.slot() as usize;
+        let nobody = Arc::clone(&self.nobody);
+        let mut found = false;
+        for side in [QueueSide::Send, QueueSide::Receive] {
+            if let Some(place) = self.places(side).get_mut(slot)
+                && place.context == context.0
             {
-                *place = None;
-                true
+                *place = Entry::empty(slot, &nobody);
+                found = true;
             }
-            _ => false,
         }
+        found
+    }
+}
+
+/// The queue pair with this context: slot and generation must agree.
+#[inline(always)]
+pub(crate) fn find_entry(entries: &[Entry], context: u64) -> Option<&Entry> {
+    let slot = CompletionContext(context).slot() as usize;
+    match entries.get(slot) {
+        Some(entry) if entry.context == context => Some(entry),
+        _ => None,
     }
 }
 

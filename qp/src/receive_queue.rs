@@ -114,9 +114,12 @@ impl ReceiveQueue {
             }
         }
         self.head += 1;
+        let info = SendRecordInfo::ZERO;
+        // Every receive is reported: the one before ends where this one is.
+        let before = Some(position);
         self.state
             .receive
-            .post(position, id, SendRecordInfo::ZERO, self.head);
+            .post(position, id, info, before, self.head);
         self.write(position, fragments);
         Ok(())
     }

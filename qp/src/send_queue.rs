@@ -52,6 +52,7 @@ const FREE_QUANTA: u64 = 1;
 pub struct SendQueue {
     ring: Words,
     doorbell: Doorbell,
+    number: u32,
     state: Arc<QueuePairState>,
     /// Quanta of the ring, a power of two.
     size: u64,
@@ -59,8 +60,8 @@ pub struct SendQueue {
     head: u64,
     /// The tail as last read: it only grows, so an old one is safe.
     tail: u64,
-    /// Signalled requests posted since the beginning.
-    signalled: u64,
+    /// Position behind the last signalled request.
+    signalled_end: u64,
     one_core: PhantomData<Cell<()>>,
 }
 
@@ -94,11 +95,12 @@ impl SendQueue {
         Ok(Self {
             ring,
             doorbell,
+            number: state.number,
             state,
             size: quanta as u64,
             head: 0,
             tail: 0,
-            signalled: 0,
+            signalled_end: 0,
             one_core: PhantomData,
         })
     }
@@ -109,7 +111,7 @@ impl SendQueue {
     /// Effects: memory only. `id` comes back in the completion.
     /// Errors: [`PostSendError::QueueFull`] (poll, then retry), [`PostSendError::Request`].
     /// Source: rdma-core `uk.c`, irdma_qp_get_next_send_wqe.
-    #[inline]
+    #[inline(always)]
     pub fn post<R: WorkRequest>(
         &mut self,
         id: u64,
@@ -118,19 +120,23 @@ impl SendQueue {
     ) -> Result<(), PostSendError> {
         let shape = request.shape()?;
         let quanta = shape.quanta as u64;
+        let size = self.size;
         let position = self.reserve(quanta)?;
         let signalled = flags.contains(SendFlags::SIGNALLED);
-        self.signalled = self.signalled.wrapping_add(u64::from(signalled));
         let info = SendRecordInfo::ZERO
             .with_length_bytes(u64::from(shape.length_bytes))
             .with_opcode(u64::from(request.opcode(flags).code()))
             .with_quanta(quanta)
-            .with_signalled(signalled)
-            .with_sequence(self.signalled & SEQUENCE_MASK);
-        self.head = position + quanta;
-        self.state.send.post(position, id, info, self.head);
-        let polarity = self.polarity_at(position);
-        let slot = (position & (self.size - 1)) as usize;
+            .with_signalled(signalled);
+        let next = position + quanta;
+        let before = signalled.then_some(self.signalled_end);
+        if signalled {
+            self.signalled_end = next;
+        }
+        self.head = next;
+        self.state.send.post(position, id, info, before, next);
+        let polarity = position & size == 0;
+        let slot = (position & (size - 1)) as usize;
         let (ring, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
         let first = request.encode(flags, polarity, |index, quantum| {
             if let Some(place) = ring.get(slot + index) {
@@ -150,7 +156,7 @@ impl SendQueue {
     /// line that the device writes, at each post.
     #[inline]
     pub fn ring_doorbell(&self) {
-        self.doorbell.ring(self.state.number);
+        self.doorbell.ring(self.number);
     }
 
     /// Quanta posted and not retired, padding included.
@@ -177,37 +183,35 @@ impl SendQueue {
         &self.state
     }
 
-    #[inline(always)]
-    const fn polarity_at(&self, position: u64) -> bool {
-        position & self.size == 0
-    }
-
     /// Finds `quanta` contiguous places and pads up to them; the position of the first.
     #[inline(always)]
     fn reserve(&mut self, quanta: u64) -> Result<u64, PostSendError> {
         let block = MAXIMUM_QUANTA as u64;
-        let in_block = self.head % block;
-        let padding = if in_block + quanta > block {
-            block - in_block
-        } else {
-            0
-        };
-        let end = self.head + padding + quanta;
-        if end - self.tail > self.size - FREE_QUANTA {
-            self.tail = self.state.send.tail();
-            if end - self.tail > self.size - FREE_QUANTA {
-                return Err(PostSendError::QueueFull);
-            }
+        let head = self.head;
+        let in_block = head % block;
+        let crosses = in_block + quanta > block;
+        let padding = if crosses { block - in_block } else { 0 };
+        let end = head + padding + quanta;
+        if end - self.tail > self.size - FREE_QUANTA && !self.has_room(end) {
+            return Err(PostSendError::QueueFull);
         }
-        if padding != 0 {
+        if crosses {
             self.pad(padding);
         }
-        Ok(self.head)
+        Ok(head + padding)
+    }
+
+    /// Looks again how far completions have come.
+    #[cold]
+    fn has_room(&mut self, end: u64) -> bool {
+        self.tail = self.state.send.tail();
+        end - self.tail <= self.size - FREE_QUANTA
     }
 
     /// Fills the rest of a block with NOPs, one quantum each.
+    #[inline(never)]
     fn pad(&mut self, count: u64) {
-        let polarity = self.polarity_at(self.head);
+        let polarity = self.head & self.size == 0;
         let slot = (self.head & (self.size - 1)) as usize;
         let (ring, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
         let nop = Nop.encode(SendFlags::NONE, polarity, |_, _| {});
@@ -218,8 +222,6 @@ impl SendQueue {
         self.state.send.skip_to(self.head);
     }
 }
-
-const SEQUENCE_MASK: u64 = SendRecordInfo::SEQUENCE_MASK >> SendRecordInfo::SEQUENCE_SHIFT;
 
 #[inline(always)]
 fn store_further(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum) {

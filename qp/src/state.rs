@@ -5,9 +5,11 @@
 //! run on different cores, so a record is published by its position (release) and a slot is
 //! given back by the tail (release).
 //!
-//! Positions count elements since the queue was made, in 64 bits, and never wrap in practice: a
-//! record whose stored position is not the one asked for is not outstanding, whatever index the
-//! device names. So an index from the device is checked by one comparison.
+//! Positions count places since the queue was made, in 64 bits, and never wrap in practice. A
+//! record stays when its request is retired, and then its position lies before the tail; so
+//! whatever index the device names, one comparison tells if a request there is outstanding. A
+//! second one tells if it is the next to report: each record holds the position behind the
+//! signalled request before it, and all of that must have been retired.
 
 use ringside_bus::HotTable;
 use ringside_spec::verbs::sizes::{MAXIMUM_RING_QUANTA, MINIMUM_SEND_RING_QUANTA};
@@ -35,8 +37,6 @@ ringside_spec::words! {
         quanta: [41:38],
         /// the device reports its success
         signalled: [42],
-        /// signalled requests posted up to and including this one, modulo 2^16
-        sequence: [63:48],
     }
 }
 
@@ -51,10 +51,15 @@ impl CompletionContext {
     }
 }
 
-/// Words of a record, a power of two so that finding one is a shift.
+/// What a record of a request that the device does not report has instead of the end of the one
+/// before: behind every tail, so that it is never the next to report.
+const NEVER_NEXT: u64 = u64::MAX;
+
+/// Words of a record: the caller's number, position, info, end of the last request to report
+/// before it. A power of two, so that finding one is a shift.
 const RECORD_WORDS: usize = 4;
 
-/// A position that no request ever has.
+/// Before every position: the record of a place that never held a request.
 const NO_POSITION: u64 = u64::MAX;
 
 /// A request that was found outstanding.
@@ -66,6 +71,9 @@ pub struct Outstanding {
     pub position: u64,
     /// Send: what it is. Receive: 0.
     pub info: SendRecordInfo,
+    /// The device passed over no request that it should have reported before this one, and
+    /// reports this one.
+    pub is_next: bool,
 }
 
 /// One queue's outstanding requests.
@@ -121,13 +129,24 @@ impl Tracker {
     }
 
     /// Notes a request and moves the head to `next`. Only the poster calls this.
+    ///
+    /// `before` is the position behind the last request to report before this one, or nothing if
+    /// this one is not to be reported itself.
     #[inline(always)]
-    pub(crate) fn post(&self, position: u64, id: u64, info: SendRecordInfo, next: u64) {
+    pub(crate) fn post(
+        &self,
+        position: u64,
+        id: u64,
+        info: SendRecordInfo,
+        before: Option<u64>,
+        next: u64,
+    ) {
         let slot = (position & self.mask) as usize;
         let (records, _) = self.records.as_chunks::<RECORD_WORDS>();
-        if let Some([id_word, position_word, info_word, _]) = records.get(slot) {
+        if let Some([id_word, position_word, info_word, before_word]) = records.get(slot) {
             id_word.store(id, Ordering::Relaxed);
             info_word.store(info.0, Ordering::Relaxed);
+            before_word.store(before.unwrap_or(NEVER_NEXT), Ordering::Relaxed);
             position_word.store(position, Ordering::Release);
         }
         self.head.0.store(next, Ordering::Release);
@@ -139,31 +158,31 @@ impl Tracker {
         self.head.0.store(next, Ordering::Release);
     }
 
-    /// The request at `position`, if one is outstanding there.
-    #[inline(always)]
+    /// The request at `position`, if one is outstanding there. For the retiring side.
     #[must_use]
     pub fn at(&self, position: u64) -> Option<Outstanding> {
-        let slot = (position & self.mask) as usize;
+        self.find(position & self.mask)
+            .filter(|request| request.position == position)
+    }
+
+    /// The outstanding request at ring index `index`.
+    ///
+    /// `index` comes from the device: nothing if the ring has no such index, or no request that
+    /// begins there is outstanding. For the retiring side.
+    #[inline(always)]
+    #[must_use]
+    pub fn find(&self, index: u64) -> Option<Outstanding> {
         let (records, _) = self.records.as_chunks::<RECORD_WORDS>();
-        let [id, stored, info, _] = records.get(slot)?;
-        (stored.load(Ordering::Acquire) == position).then(|| Outstanding {
+        let [id, position, info, before] = records.get(index as usize)?;
+        let position = position.load(Ordering::Acquire);
+        let tail = self.tail.0.load(Ordering::Relaxed);
+        // Signed, so that "no position" (-1) lies before every tail.
+        (position as i64 >= tail as i64).then(|| Outstanding {
             id: id.load(Ordering::Relaxed),
             position,
             info: SendRecordInfo(info.load(Ordering::Relaxed)),
+            is_next: before.load(Ordering::Relaxed) <= tail,
         })
-    }
-
-    /// The outstanding request at ring index `index`, the first one at or after `tail`.
-    ///
-    /// `index` comes from the device: nothing if the ring has no such index, or no request
-    /// that begins there is outstanding.
-    #[inline(always)]
-    #[must_use]
-    pub fn find(&self, index: u64, tail: u64) -> Option<Outstanding> {
-        if index > self.mask {
-            return None;
-        }
-        self.at(tail.wrapping_add(index.wrapping_sub(tail) & self.mask))
     }
 
     /// Gives back every place before `tail`. Only the retiring side calls this, with values that

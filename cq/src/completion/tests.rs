@@ -33,31 +33,42 @@ fn unknown_codes_are_kept_with_both_numbers() {
 
 #[test]
 fn a_write_with_immediate_is_told_from_a_send_with_immediate() {
-    let receive = |operation, flags| Completion {
-        operation,
-        flags,
+    let receive = |operation, immediate| Completion {
+        header: CompletionHeader::ZERO
+            .with_operation(operation)
+            .with_extended(immediate),
         ..Completion::EMPTY
     };
-    let with = flag::IMMEDIATE;
     assert_eq!(
-        receive(0x09, with).operation(),
+        receive(0x09, true).operation(),
         Operation::ReceiveWriteImmediate
     );
     assert_eq!(
-        receive(0x0B, with).operation(),
+        receive(0x0B, true).operation(),
         Operation::ReceiveWriteImmediate
     );
-    assert_eq!(receive(0x05, with).operation(), Operation::Receive);
-    assert_eq!(receive(0x04, 0).operation(), Operation::Receive);
-    let send = Completion {
-        operation: 0x0D,
-        flags: flag::SEND,
+    assert_eq!(receive(0x05, true).operation(), Operation::Receive);
+    assert_eq!(receive(0x04, false).operation(), Operation::Receive);
+}
+
+#[test]
+fn a_send_is_what_was_posted_whatever_the_device_calls_it() {
+    let send = |opcode| Completion {
+        header: CompletionHeader::ZERO
+            .with_send_queue(true)
+            .with_operation(0x3F),
+        detail: SendRecordInfo::ZERO
+            .with_opcode(opcode)
+            .with_length_bytes(9)
+            .0,
         ..Completion::EMPTY
     };
-    assert_eq!(send.operation(), Operation::Write);
-    let unknown = Completion {
-        operation: 0x3F,
-        ..send
-    };
-    assert_eq!(unknown.operation(), Operation::Unknown(0x3F));
+    assert_eq!(send(0x0D).operation(), Operation::Write);
+    assert_eq!(send(0x3E).operation(), Operation::Unknown(0x3E));
+    assert_eq!((send(0).byte_length(), send(0).immediate()), (9, None));
+}
+
+#[test]
+fn a_completion_is_half_a_cache_line() {
+    assert_eq!(size_of::<Completion>(), 32);
 }

@@ -16,8 +16,8 @@ fn entries_come_once_in_order_through_many_wraps_of_any_size() {
         let valid = u64::from(id / 3 % 2 == 0) << 63;
         assert_eq!(ring.polarity(), valid != 0);
         words.store(slot * 2, id);
-        words.store_release(slot * 2 + 1, id + 100 | valid);
-        assert_eq!(ring.take(), Some([id, id + 100 | valid]));
+        words.store_release(slot * 2 + 1, (id + 100) | valid);
+        assert_eq!(ring.take(), Some([id, (id + 100) | valid]));
         assert_eq!(ring.take(), None);
         assert_eq!(ring.index(), (slot + 1) % 3);
     }

@@ -245,7 +245,7 @@ fn the_doorbell_gets_the_queue_pair_number_each_time_it_is_rung() {
 }
 
 #[test]
-fn records_keep_number_length_and_order_of_signalled_requests() {
+fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
     let mut bench = bench(64);
     let inline = WriteInline {
         data: b"12345678",
@@ -265,11 +265,11 @@ fn records_keep_number_length_and_order_of_signalled_requests() {
         .collect();
     let ids: Vec<_> = records.iter().map(|record| record.id).collect();
     assert_eq!(ids, [10, 11, 12]);
-    let sequences: Vec<_> = records
-        .iter()
-        .map(|record| record.info.sequence())
-        .collect();
-    assert_eq!(sequences, [0, 1, 2]);
+    let next: Vec<_> = records.iter().map(|record| record.is_next).collect();
+    assert_eq!(next, [false, true, false]);
+    bench.queue.state.send.retire_to(2);
+    assert_eq!(bench.queue.state.send.at(1), None);
+    assert!(bench.queue.state.send.at(2).unwrap().is_next);
     assert!(records.iter().all(|record| record.info.length_bytes() == 8));
     assert!(!records[0].info.signalled());
 }

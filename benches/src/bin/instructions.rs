@@ -1,0 +1,95 @@
+//! The loops that `benches/instructions` counts under callgrind. By itself it only runs them.
+//!
+//! Each measured function is kept out of line, so that callgrind can count between its entry and
+//! its return.
+
+use ringside_benches::{CHAIN, Rig, RigError};
+use ringside_qp::SendFlags;
+
+const SIGNALLED: SendFlags = SendFlags::SIGNALLED;
+
+/// Post, ring, completion written, polled: one request in flight.
+#[inline(never)]
+fn measured_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
+    let mut done = 0;
+    for id in 0..rounds {
+        if rig.post_write(id, SIGNALLED).is_ok() {
+            rig.send.ring_doorbell();
+            rig.complete(1);
+            done += rig.poll() as u64;
+        }
+    }
+    done
+}
+
+/// The same with the data in the element.
+#[inline(never)]
+fn measured_inline_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
+    let mut done = 0;
+    for id in 0..rounds {
+        if rig.post_write_inline(id, SIGNALLED).is_ok() {
+            rig.send.ring_doorbell();
+            rig.complete(1);
+            done += rig.poll() as u64;
+        }
+    }
+    done
+}
+
+#[inline(never)]
+fn measured_chain_of_posts(rig: &mut Rig) -> u64 {
+    let mut posted = 0;
+    for id in 0..CHAIN as u64 {
+        posted += u64::from(rig.post_write(id, SIGNALLED).is_ok());
+    }
+    rig.send.ring_doorbell();
+    posted
+}
+
+#[inline(never)]
+fn measured_chain_of_polls(rig: &mut Rig) -> u64 {
+    rig.poll() as u64
+}
+
+/// One post without its doorbell, for the distribution.
+#[inline(never)]
+fn measured_single_post(rig: &mut Rig, id: u64) -> u64 {
+    u64::from(rig.post_write(id, SIGNALLED).is_ok())
+}
+
+fn main() -> Result<(), RigError> {
+    let mut arguments = std::env::args().skip(1);
+    let case = arguments.next().unwrap_or_else(|| "round-trips".to_owned());
+    let rounds: u64 = arguments
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(10_000);
+    let mut rig = Rig::new()?;
+    let mut done = 0;
+    match case.as_str() {
+        "round-trips" => done = measured_round_trips(&mut rig, rounds),
+        "inline-round-trips" => done = measured_inline_round_trips(&mut rig, rounds),
+        "chains" => {
+            for _ in 0..rounds.div_ceil(CHAIN as u64) {
+                let posted = measured_chain_of_posts(&mut rig);
+                rig.complete(posted as usize);
+                done += measured_chain_of_polls(&mut rig);
+            }
+        }
+        "single-posts" => {
+            for id in 0..rounds {
+                done += measured_single_post(&mut rig, id);
+                if id % 8 == 7 {
+                    rig.complete(8);
+                    rig.poll();
+                }
+            }
+        }
+        other => {
+            eprintln!("no case {other}: round-trips, inline-round-trips, chains, single-posts");
+            std::process::exit(2);
+        }
+    }
+    println!("{done}");
+    Ok(())
+}
