@@ -571,4 +571,4 @@ impl Firmware {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -19,7 +19,8 @@ pub(super) struct Ring {
     length: u32,
     head: u32,
     tail: u32,
-    /// A descriptor could not be fetched, or the firmware keeps silent: nothing moves any more.
+    /// A descriptor could not be fetched, the firmware keeps silent, or the driver took the head:
+    /// nothing moves any more until the length is written.
     stalled: bool,
 }
 
@@ -143,7 +144,12 @@ impl Rings {
                 ring.length = value & RingLength::DEFINED;
                 ring.stalled = false;
             }
-            RingRegister::Head => ring.head = value & RingIndex::DEFINED,
+            RingRegister::Head => {
+                // Drivers zero the indices of a ring before they switch it off: what lies between
+                // them then is no work.
+                ring.stalled |= was_enabled;
+                ring.head = value & RingIndex::DEFINED;
+            }
             RingRegister::Tail => {
                 if ring.enabled() && value >= ring.entries() {
                     context

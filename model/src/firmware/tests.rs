@@ -1,1 +1,482 @@
-//! Tests.
+//! The firmware, driven through its rings.
+
+pub(crate) mod client;
+mod scheduling;
+mod switching;
+
+use crate::faults::Fault;
+use client::{Client, ENTRIES, none};
+use ringside_bus::Iova;
+use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
+use ringside_spec::lan::admin::generic::{
+    ClearPxe, DriverVersion, MacAddress, MacReadFlags, ReadMac, RequestResource, Version,
+    lock_status, resource,
+};
+use ringside_spec::lan::admin::link::{
+    GetLinkStatus, GetPhyCapabilities, LinkInfo, LinkStatus, PhyCapabilities, SetMacConfig,
+    link_events, speed,
+};
+use ringside_spec::lan::admin::nvm::{NvmCommand, NvmFlags, shadow_ram};
+use ringside_spec::lan::admin::package::{
+    DownloadPackage, LAST_BUFFER, PackageInfo, PackageInfoList,
+};
+use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
+use ringside_spec::lan::package::{BUFFER_BYTES, MetadataSection, section};
+use ringside_spec::lan::registers::control_queues::{ADMIN_SEND, MAILBOX_SEND, RingLength};
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+fn lock(resource: u16) -> RequestResource {
+    RequestResource {
+        resource: resource.into(),
+        access: 1.into(),
+        timeout_ms: 3000.into(),
+        ..RequestResource::zeroed()
+    }
+}
+
+#[test]
+fn bring_up_queries_are_answered_without_a_breach() {
+    let mut client = Client::ready();
+    let version: Version = client
+        .direct(Opcode::GetVersion, &none())
+        .ok()
+        .descriptor
+        .parameters();
+    assert_eq!((version.interface_major, version.interface_minor), (1, 7));
+    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
+    let pxe = ClearPxe {
+        receive_count: 2,
+        ..ClearPxe::zeroed()
+    };
+    client.direct(Opcode::ClearPxe, &pxe).ok();
+    let again = client.direct(Opcode::ClearPxe, &pxe);
+    assert_eq!(again.descriptor.return_code(), ReturnCode::Exists);
+    client
+        .give(Opcode::DriverVersion, &DriverVersion::zeroed(), b"1.0")
+        .ok();
+    let mac = client.ask(Opcode::ReadMac, &ReadMac::zeroed(), 64).ok();
+    let flags: ReadMac = mac.descriptor.parameters();
+    assert!(MacReadFlags(flags.flags.get()).lan_valid());
+    assert_eq!(flags.address_count, 1);
+    assert_eq!(mac.item::<MacAddress>(0).mac, [0x02, 0xE8, 0x10, 0, 0, 0]);
+    let frame = SetMacConfig {
+        frame_bytes_max: 9728.into(),
+        ..SetMacConfig::zeroed()
+    };
+    client.direct(Opcode::SetMacConfig, &frame).ok();
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn capabilities_hold_what_linux_divides_by() {
+    let mut client = Client::ready();
+    let opcodes = [
+        Opcode::ListDeviceCapabilities,
+        Opcode::ListFunctionCapabilities,
+    ];
+    for opcode in opcodes {
+        let answer = client.ask(opcode, &ListCapabilities::zeroed(), 4096).ok();
+        let list: ListCapabilities = answer.descriptor.parameters();
+        let all: Vec<Capability> = (0..list.count.get() as usize)
+            .map(|n| answer.item(n * Capability::SIZE))
+            .collect();
+        let number = |id| {
+            all.iter()
+                .find(|one| one.id() == id)
+                .map(|one| one.number.get())
+        };
+        assert_eq!(number(CapabilityId::Vsi), Some(768));
+        assert_eq!(number(CapabilityId::Rdma), Some(1));
+        assert_eq!(number(CapabilityId::Rss), Some(2048));
+        let functions = number(CapabilityId::ValidFunctions);
+        assert_eq!(
+            functions,
+            (opcode == Opcode::ListDeviceCapabilities).then_some(1)
+        );
+        assert_eq!(
+            number(CapabilityId::PendingNvmVersion),
+            None,
+            "its presence means an update"
+        );
+    }
+}
+
+#[test]
+fn ring_wraps_and_every_command_is_answered_once() {
+    let mut client = Client::ready();
+    for _ in 0..3 * ENTRIES {
+        client.direct(Opcode::GetVersion, &none()).ok();
+    }
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn commands_out_of_order_are_written_down() {
+    let mut client = Client::with_rings();
+    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
+    assert_eq!(
+        client.breach_names(),
+        ["admin command before the version was asked for"]
+    );
+    client.direct(Opcode::GetVersion, &none()).ok();
+    client.write(ADMIN_SEND.length, 0);
+    assert!(
+        client
+            .breach_names()
+            .contains(&"admin queue switched off without a queue shutdown")
+    );
+}
+
+#[test]
+fn shutdown_leaves_the_queues_as_found() {
+    let before = Client::claimed();
+    let found = before.world.with(|world| world.snapshot(0));
+    let mut client = Client::ready();
+    assert_ne!(client.world.with(|world| world.snapshot(0)), found);
+    client.stop_rings();
+    assert_eq!(client.world.with(|world| world.snapshot(0)), found);
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn unknown_and_unimplemented_commands_are_refused_by_code() {
+    let mut client = Client::ready();
+    let log = client.direct(Opcode::FirmwareLogQuery, &none());
+    assert_eq!(log.descriptor.return_code(), ReturnCode::NotImplemented);
+    assert_eq!(client.breach_names(), [""; 0]);
+    let unknown = client.direct(Opcode::Unknown(0x7777), &none());
+    assert_eq!(unknown.descriptor.return_code(), ReturnCode::NotImplemented);
+    assert_eq!(client.breach_names(), ["admin command that does not exist"]);
+}
+
+#[test]
+fn wrong_descriptor_flags_are_written_down_one_by_one() {
+    let mut client = Client::ready();
+    let plain = Descriptor::direct(Opcode::GetVersion, &none());
+    let cases = [
+        (
+            0x0001,
+            0,
+            "admin descriptor flags that are not the driver's",
+        ),
+        (
+            0x0010,
+            0,
+            "admin descriptor flags that are not the driver's",
+        ),
+        (0x0200, 0, "admin descriptor with a wrong large-buffer flag"),
+        (
+            0x1000,
+            0,
+            "admin descriptor whose buffer flag contradicts its length",
+        ),
+        (
+            0x0000,
+            16,
+            "admin descriptor whose buffer flag contradicts its length",
+        ),
+        (0x0400, 0, "admin descriptor with data but no buffer"),
+        (
+            0x1200,
+            5000,
+            "admin descriptor with a buffer of more than 4096 bytes",
+        ),
+    ];
+    for (flags, length, kind) in cases {
+        let wrong = Descriptor {
+            flags: flags.into(),
+            data_length: length.into(),
+            ..plain
+        };
+        let wrong = wrong.with_buffer_address(0x10_4000);
+        client.send(&wrong, &[]).unwrap();
+        assert!(client.breach_names().contains(&kind), "{kind}");
+    }
+}
+
+#[test]
+fn unreachable_ring_stops_with_the_critical_bit_and_the_model_lives_on() {
+    let client = Client::ready();
+    client
+        .function
+        .unmap_dma(Iova(0x10_0000), 64 << 10)
+        .unwrap();
+    client.write(ADMIN_SEND.tail, 2);
+    client.pass(Duration::from_millis(1));
+    assert!(RingLength(client.read(ADMIN_SEND.length)).critical_error());
+    assert_eq!(
+        client.breach_names(),
+        ["control queue descriptor cannot be read"]
+    );
+    client.write(MAILBOX_SEND.tail, 5);
+}
+
+#[test]
+fn failing_and_silent_commands_are_faults_that_others_survive() {
+    let mut client = Client::ready();
+    client.inject(Fault::AdminCommandFails {
+        opcode: 0x0107,
+        code: 1,
+    });
+    let answer = client.ask(Opcode::ReadMac, &ReadMac::zeroed(), 64);
+    assert_eq!(answer.descriptor.return_code(), ReturnCode::NotPermitted);
+    assert!(answer.descriptor.flags().error());
+    client.direct(Opcode::GetVersion, &none()).ok();
+    client.inject(Fault::AdminCommandSilent { opcode: 0x0001 });
+    let silent = Descriptor::direct(Opcode::GetVersion, &none());
+    assert!(client.send(&silent, &[]).is_none());
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn locks_are_granted_once_and_expire() {
+    let mut client = Client::ready();
+    client
+        .direct(Opcode::RequestResource, &lock(resource::NVM))
+        .ok();
+    client
+        .direct(Opcode::ReleaseResource, &lock(resource::NVM))
+        .ok();
+    client
+        .direct(Opcode::RequestResource, &lock(resource::NVM))
+        .ok();
+    client.pass(Duration::from_millis(3001));
+    client
+        .direct(Opcode::RequestResource, &lock(resource::NVM))
+        .ok();
+    assert_eq!(client.breach_names(), [""; 0]);
+    let twice = client.direct(Opcode::RequestResource, &lock(resource::NVM));
+    assert_eq!(twice.descriptor.return_code(), ReturnCode::Busy);
+    assert_eq!(client.breach_names(), ["resource requested by its holder"]);
+}
+
+fn read_flash(client: &mut Client, offset: u32, length: u16, flash: bool) -> client::Answered {
+    let flags = NvmFlags::ZERO.with_last(true).with_flash_only(flash);
+    client.ask(
+        Opcode::NvmRead,
+        &NvmCommand::at(offset, length, flags),
+        length,
+    )
+}
+
+#[test]
+fn flash_size_is_found_by_the_code_of_reads_beyond_it() {
+    let mut client = Client::ready();
+    client
+        .direct(Opcode::RequestResource, &lock(resource::NVM))
+        .ok();
+    let (mut inside, mut outside) = (0u32, 1u32 << 24);
+    while outside - inside > 1 {
+        let middle = inside + (outside - inside) / 2;
+        match read_flash(&mut client, middle, 1, true)
+            .descriptor
+            .return_code()
+        {
+            ReturnCode::Ok => inside = middle,
+            ReturnCode::Invalid => outside = middle,
+            other => panic!("{other:?} at {middle:#x}"),
+        }
+    }
+    assert_eq!(outside, 1 << 20);
+    let word = |client: &mut Client, at: u16| {
+        u16::from_le_bytes(read_flash(client, u32::from(at) * 2, 2, false).ok().item(0))
+    };
+    assert_eq!(word(&mut client, shadow_ram::CONTROL), 0x0040);
+    for bank in [
+        shadow_ram::FIRMWARE_BANK,
+        shadow_ram::ROM_BANK,
+        shadow_ram::NETLIST_BANK,
+    ] {
+        let (pointer, size) = (word(&mut client, bank), word(&mut client, bank + 1));
+        assert_eq!(pointer >> 15, 1, "in units of 4 KiB");
+        let end = (u32::from(pointer & 0x7FFF) + 2 * u32::from(size)) * 4096;
+        assert!(
+            size > 0 && end <= 1 << 20,
+            "both banks lie inside the flash"
+        );
+    }
+    // the version that Linux reads from the copy behind the bank's header
+    let bank = u32::from(word(&mut client, shadow_ram::FIRMWARE_BANK) & 0x7FFF) * 4096;
+    let dwords = u16::from_le_bytes(read_flash(&mut client, bank + 4, 2, true).ok().item(0));
+    let copy = (u32::from(dwords) * 2 + 8).next_multiple_of(32);
+    let version = read_flash(
+        &mut client,
+        bank + (copy + u32::from(shadow_ram::VERSION)) * 2,
+        2,
+        true,
+    );
+    assert_eq!(version.ok().bytes, 0x4020u16.to_le_bytes());
+    assert_eq!(client.breach_names(), [""; 0]);
+    let across = read_flash(&mut client, 4095, 2, true);
+    assert_eq!(across.descriptor.return_code(), ReturnCode::Invalid);
+    client
+        .direct(Opcode::ReleaseResource, &lock(resource::NVM))
+        .ok();
+    read_flash(&mut client, 0, 2, false).ok();
+    assert_eq!(
+        client.breach_names(),
+        [
+            "flash read across a sector",
+            "flash read without owning the flash"
+        ]
+    );
+}
+
+fn link_status(client: &mut Client, flags: u16) -> LinkStatus {
+    let asked = GetLinkStatus {
+        flags: flags.into(),
+        ..GetLinkStatus::zeroed()
+    };
+    let mut bytes = client.ask(Opcode::GetLinkStatus, &asked, 56).ok().bytes;
+    assert_eq!(bytes.len(), 32);
+    bytes.resize(LinkStatus::SIZE, 0);
+    zerocopy::FromBytes::read_from_bytes(&bytes).unwrap()
+}
+
+#[test]
+fn link_is_up_at_100g_and_one_event_tells_when_it_goes() {
+    let mut client = Client::ready();
+    let up = link_status(&mut client, link_events::KEEP);
+    assert!(LinkInfo(up.link_info).up());
+    assert_eq!(up.speed.get(), speed::GIGABITS_100);
+    let (low, high) = (up.phy_type_low.get(), up.phy_type_high.get());
+    assert_eq!(low.count_ones() + high.count_ones(), 1);
+    client.inject(Fault::LinkDown);
+    assert!(client.event().is_none(), "nobody asked for events");
+    client.world.with(|world| world.clear_faults(0));
+    assert!(client.event().is_none());
+    link_status(&mut client, link_events::ENABLE);
+    client.inject(Fault::LinkDown);
+    let (opcode, body) = client.event().expect("an event");
+    assert_eq!((opcode, body.len()), (Opcode::GetLinkStatus, 32));
+    assert!(!LinkInfo(body[2]).up());
+    assert!(client.event().is_none(), "one event for one change");
+    assert!(!LinkInfo(link_status(&mut client, link_events::KEEP).link_info).up());
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn phy_capabilities_fill_their_560_bytes() {
+    let mut client = Client::ready();
+    let answer = client
+        .ask(
+            Opcode::GetPhyCapabilities,
+            &GetPhyCapabilities::zeroed(),
+            560,
+        )
+        .ok();
+    let all: PhyCapabilities = answer.item(0);
+    assert!(
+        all.phy_type_low.get().count_ones() > 1,
+        "what the board can do"
+    );
+    let small = client.ask(
+        Opcode::GetPhyCapabilities,
+        &GetPhyCapabilities::zeroed(),
+        100,
+    );
+    assert_eq!(small.descriptor.return_code(), ReturnCode::NoMemory);
+}
+
+fn package_list(client: &mut Client) -> Vec<PackageInfo> {
+    let answer = client.ask(Opcode::GetPackageInfo, &none(), 164).ok();
+    let list: PackageInfoList = answer.item(0);
+    (0..list.count.get() as usize)
+        .map(|n| answer.item(4 + n * PackageInfo::SIZE))
+        .collect()
+}
+
+#[test]
+fn package_that_is_there_is_not_downloaded_again() {
+    let mut client = Client::ready();
+    let global = client
+        .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
+        .ok();
+    let granted: RequestResource = global.descriptor.parameters();
+    assert_eq!(granted.status.get(), lock_status::DONE);
+    let list = package_list(&mut client);
+    assert_eq!(list.len(), 1);
+    assert_eq!(
+        (list[0].version.major, list[0].version.minor, list[0].active),
+        (1, 3, 1)
+    );
+    assert!(list[0].name.starts_with(b"ICE OS Default Package"));
+}
+
+fn package_buffer(first_section: u32) -> Vec<u8> {
+    let mut name = [0; 28];
+    name[..4].copy_from_slice(b"TEST");
+    let version = ringside_spec::lan::package::PackageVersion {
+        major: 1,
+        minor: 3,
+        update: 0,
+        draft: 0,
+    };
+    let metadata = MetadataSection {
+        version,
+        name,
+        track_id: 7.into(),
+    };
+    let mut buffer = vec![1, 0, 48, 0];
+    buffer.extend(first_section.to_le_bytes());
+    buffer.extend([12, 0, 36, 0]);
+    buffer.extend(metadata.as_bytes());
+    buffer.resize(BUFFER_BYTES, 0);
+    buffer
+}
+
+#[test]
+fn package_that_is_missing_is_taken_in_order_and_becomes_active() {
+    let mut client = Client::ready();
+    client.inject(Fault::NoPackageLoaded);
+    assert!(package_list(&mut client).is_empty());
+    let last = DownloadPackage {
+        flags: LAST_BUFFER,
+        ..DownloadPackage::zeroed()
+    };
+    let early = client.give(
+        Opcode::DownloadPackage,
+        &last,
+        &package_buffer(section::METADATA),
+    );
+    assert_eq!(early.descriptor.return_code(), ReturnCode::NotPermitted);
+    let global = client
+        .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
+        .ok();
+    let granted: RequestResource = global.descriptor.parameters();
+    assert_eq!(granted.status.get(), lock_status::GRANTED);
+    let wrong = client.give(
+        Opcode::DownloadPackage,
+        &last,
+        &package_buffer(section::PARSER_BOOST),
+    );
+    assert_eq!(wrong.descriptor.return_code(), ReturnCode::Invalid);
+    client
+        .give(
+            Opcode::DownloadPackage,
+            &none(),
+            &package_buffer(section::METADATA),
+        )
+        .ok();
+    assert!(
+        package_list(&mut client).is_empty(),
+        "not before the last buffer"
+    );
+    client
+        .give(
+            Opcode::DownloadPackage,
+            &last,
+            &package_buffer(section::PARSER_BOOST),
+        )
+        .ok();
+    client
+        .direct(Opcode::ReleaseResource, &lock(resource::GLOBAL_CONFIG))
+        .ok();
+    assert!(package_list(&mut client)[0].name.starts_with(b"TEST"));
+    let expected = [
+        "package download that does not begin with its metadata",
+        "package download without the global configuration lock",
+    ];
+    assert_eq!(client.breach_names(), expected);
+}

@@ -347,4 +347,4 @@ impl Frame {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,0 +1,273 @@
+//! The scheduler's tree and its leaves.
+
+use super::client::{Answered, Client, none};
+use ringside_spec::lan::admin::queues::{
+    AddRdmaQueueSets, AddTransmitQueues, DisableTransmitQueues, DisabledQueue, RdmaQueueSet,
+    RdmaQueueSetGroup, TransmitQueue, TransmitQueueGroup,
+};
+use ringside_spec::lan::admin::scheduler::{
+    Element, ElementCommand, ElementType, GetTopology, GroupHeader, NO_NODE, Node, PortEts,
+    QueryPortEts, SchedulerResources, TopologyBranch,
+};
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use zerocopy::IntoBytes;
+
+fn elements(count: u16) -> ElementCommand {
+    ElementCommand {
+        requested: count.into(),
+        ..ElementCommand::zeroed()
+    }
+}
+
+fn default_tree(client: &mut Client) -> Vec<Node> {
+    let answer = client
+        .ask(Opcode::GetDefaultTopology, &GetTopology::zeroed(), 4096)
+        .ok();
+    assert_eq!(
+        answer.descriptor.parameters::<GetTopology>().branch_count,
+        1
+    );
+    let branch: TopologyBranch = answer.item(0);
+    branch.nodes[..branch.header.count.get().into()].to_vec()
+}
+
+fn add_nodes(client: &mut Client, parent: u32, count: usize) -> Answered {
+    let header = GroupHeader {
+        parent: parent.into(),
+        count: (count as u16).into(),
+        reserved: 0.into(),
+    };
+    let mut bytes = header.as_bytes().to_vec();
+    for _ in 0..count {
+        bytes.extend(Node::generic_under(parent).as_bytes());
+    }
+    client.give(Opcode::AddSchedulerElements, &elements(1), &bytes)
+}
+
+fn add_node(client: &mut Client, parent: u32) -> u32 {
+    let answer = add_nodes(client, parent, 1).ok();
+    assert_eq!(
+        answer
+            .descriptor
+            .parameters::<ElementCommand>()
+            .answered
+            .get(),
+        1
+    );
+    answer.item::<Node>(GroupHeader::SIZE).node.get()
+}
+
+fn delete_node(client: &mut Client, parent: u32, node: u32) -> ReturnCode {
+    let mut bytes = parent.to_le_bytes().to_vec();
+    bytes.extend([1, 0, 0, 0]);
+    bytes.extend(node.to_le_bytes());
+    client
+        .give(Opcode::DeleteSchedulerElements, &elements(1), &bytes)
+        .descriptor
+        .return_code()
+}
+
+/// Nodes below the entry point, down to the layer of queue groups.
+fn branch(client: &mut Client) -> Vec<u32> {
+    let mut path = vec![default_tree(client)[2].node.get()];
+    for _ in 3..=7 {
+        let parent = *path.last().unwrap();
+        path.push(add_node(client, parent));
+    }
+    path
+}
+
+#[test]
+fn default_tree_is_port_class_entry_and_each_node_can_be_asked_for() {
+    let mut client = Client::ready();
+    let tree = default_tree(&mut client);
+    let kinds: Vec<_> = tree.iter().map(|node| node.element.kind()).collect();
+    assert_eq!(
+        kinds,
+        [
+            ElementType::RootPort,
+            ElementType::TrafficClass,
+            ElementType::EntryPoint
+        ]
+    );
+    assert_eq!(tree[0].parent.get(), NO_NODE);
+    for node in &tree {
+        let asked = client
+            .give(
+                Opcode::QuerySchedulerElements,
+                &elements(1),
+                node.as_bytes(),
+            )
+            .ok();
+        assert_eq!(asked.item::<Node>(0), *node);
+    }
+    let ets = QueryPortEts {
+        port_node: tree[0].node,
+        ..QueryPortEts::zeroed()
+    };
+    let ets: PortEts = client.ask(Opcode::QueryPortEts, &ets, 64).ok().item(0);
+    assert_eq!(ets.class_nodes[0], tree[1].node);
+    assert_eq!(ets.class_nodes[1].get(), NO_NODE);
+    let resources = client
+        .ask(Opcode::QuerySchedulerResources, &none(), 320)
+        .ok();
+    let resources: SchedulerResources = resources.item(0);
+    assert_eq!(resources.properties.logical_levels.get(), 9);
+    assert!(
+        resources
+            .layers
+            .iter()
+            .all(|layer| layer.siblings_max.get() < 128)
+    );
+}
+
+#[test]
+fn nodes_are_added_counted_in_groups_and_deleted_from_the_leaves_up() {
+    let mut client = Client::ready();
+    let found = client
+        .world
+        .with(|world| world.snapshot(0))
+        .unwrap()
+        .firmware
+        .scheduler_nodes;
+    let path = branch(&mut client);
+    let two = add_nodes(&mut client, path[0], 2).ok();
+    assert_eq!(
+        two.descriptor.parameters::<ElementCommand>().answered.get(),
+        1,
+        "groups, not nodes"
+    );
+    for at in [0, 1] {
+        let node = two
+            .item::<Node>(GroupHeader::SIZE + at * Node::SIZE)
+            .node
+            .get();
+        assert_eq!(delete_node(&mut client, path[0], node), ReturnCode::Ok);
+    }
+    for pair in path.windows(2).rev() {
+        assert_eq!(delete_node(&mut client, pair[0], pair[1]), ReturnCode::Ok);
+    }
+    assert_eq!(
+        client
+            .world
+            .with(|world| world.snapshot(0))
+            .unwrap()
+            .firmware
+            .scheduler_nodes,
+        found
+    );
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn wrong_changes_of_the_tree_are_refused_and_named() {
+    let mut client = Client::ready();
+    let path = branch(&mut client);
+    assert_eq!(
+        delete_node(&mut client, path[0], path[1]),
+        ReturnCode::Invalid
+    );
+    assert_eq!(
+        delete_node(&mut client, path[1], path[1]),
+        ReturnCode::NoEntry
+    );
+    assert_eq!(
+        add_nodes(&mut client, 0xDEAD, 1).descriptor.return_code(),
+        ReturnCode::NoEntry
+    );
+    assert_eq!(
+        add_nodes(&mut client, path[0], 20).descriptor.return_code(),
+        ReturnCode::NoSpace
+    );
+    let expected = [
+        "scheduler node removed that is not under its parent",
+        "scheduler node removed while it has children",
+        "scheduler node under a parent that does not exist",
+    ];
+    assert_eq!(client.breach_names(), expected);
+}
+
+#[test]
+fn queue_sets_and_queues_get_nodes_and_give_them_back() {
+    let mut client = Client::ready();
+    let path = branch(&mut client);
+    let before = client
+        .world
+        .with(|world| world.snapshot(0))
+        .unwrap()
+        .firmware;
+    let parent = *path.last().unwrap();
+    let group = RdmaQueueSetGroup {
+        parent: parent.into(),
+        count: 1.into(),
+        reserved: [0; 2],
+    };
+    let set = RdmaQueueSet {
+        queue_set: 5.into(),
+        element: Element::unlimited(),
+        ..RdmaQueueSet::zeroed()
+    };
+    let bytes = [group.as_bytes(), set.as_bytes()].concat();
+    let one = AddRdmaQueueSets {
+        group_count: 1,
+        ..AddRdmaQueueSets::zeroed()
+    };
+    let answer = client.give(Opcode::AddRdmaQueueSets, &one, &bytes).ok();
+    let node = answer
+        .item::<RdmaQueueSet>(RdmaQueueSetGroup::SIZE)
+        .node
+        .get();
+    let asked = Node {
+        node: node.into(),
+        ..Node::zeroed()
+    };
+    let leaf: Node = client
+        .give(
+            Opcode::QuerySchedulerElements,
+            &elements(1),
+            asked.as_bytes(),
+        )
+        .ok()
+        .item(0);
+    assert_eq!(
+        (leaf.parent.get(), leaf.element.kind()),
+        (parent, ElementType::Leaf)
+    );
+    let group = TransmitQueueGroup {
+        parent: parent.into(),
+        count: 1,
+        reserved: [0; 3],
+    };
+    let queue = TransmitQueue {
+        queue: 0.into(),
+        element: Element::unlimited(),
+        ..TransmitQueue::zeroed()
+    };
+    let bytes = [group.as_bytes(), queue.as_bytes()].concat();
+    let one = AddTransmitQueues {
+        group_count: 1,
+        ..AddTransmitQueues::zeroed()
+    };
+    client.give(Opcode::AddTransmitQueues, &one, &bytes).ok();
+    let one = DisableTransmitQueues {
+        group_count: 1,
+        ..DisableTransmitQueues::zeroed()
+    };
+    let set_number = DisabledQueue::ZERO.with_number(5).with_rdma_queue_set(true);
+    for number in [set_number, DisabledQueue::ZERO] {
+        let mut bytes = parent.to_le_bytes().to_vec();
+        bytes.extend([1, 0]);
+        bytes.extend(number.0.to_le_bytes());
+        client
+            .give(Opcode::DisableTransmitQueues, &one, &bytes)
+            .ok();
+    }
+    let mut after = client
+        .world
+        .with(|world| world.snapshot(0))
+        .unwrap()
+        .firmware;
+    after.rings = before.rings.clone();
+    assert_eq!(after, before);
+    assert_eq!(client.breach_names(), [""; 0]);
+}

@@ -1,0 +1,267 @@
+//! VSIs, rules, resources.
+
+use super::client::{Client, none};
+use crate::packet::MacAddress;
+use ringside_spec::lan::admin::switch::{
+    AllocateResource, ElementNumber, GetSwitchConfig, LOOKUP_HEADER_BYTES, LookupRule, Resource,
+    RuleHeader, SingleAction, SwitchElement, SwitchRules, VsiListRule, recipe,
+};
+use ringside_spec::lan::admin::vsi::{
+    VsiAnswer, VsiCommand, VsiNumber, VsiProperties, VsiSections, kind,
+};
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use zerocopy::IntoBytes;
+
+pub(crate) fn add_vsi(client: &mut Client) -> u16 {
+    let asked = VsiCommand {
+        vsi_flags: kind::PHYSICAL_FUNCTION.into(),
+        ..VsiCommand::zeroed()
+    };
+    let properties = VsiProperties {
+        switch_id: 1,
+        ..VsiProperties::zeroed()
+    };
+    let answer = client
+        .give(Opcode::AddVsi, &asked, properties.as_bytes())
+        .ok();
+    let answer: VsiAnswer = answer.descriptor.parameters();
+    let number = VsiNumber(answer.number.get());
+    assert!(number.valid());
+    number.number()
+}
+
+fn command_for(vsi: u16) -> VsiCommand {
+    let number = VsiNumber::ZERO.with_number(vsi).with_valid(true);
+    VsiCommand {
+        number: number.0.into(),
+        ..VsiCommand::zeroed()
+    }
+}
+
+fn mac_rule(vsi: u16, mac: [u8; 6]) -> Vec<u8> {
+    let action = SingleAction::ZERO
+        .with_vsi(vsi.into())
+        .with_loopback(true)
+        .with_lan(true)
+        .with_valid(true);
+    let rule = LookupRule {
+        header: RuleHeader {
+            kind: 1.into(),
+            status: 0.into(),
+        },
+        recipe: recipe::MAC.into(),
+        source: vsi.into(),
+        action: action.0.into(),
+        index: 0.into(),
+        header_length: (LOOKUP_HEADER_BYTES as u16).into(),
+    };
+    let mut bytes = rule.as_bytes().to_vec();
+    bytes.extend(mac);
+    bytes.resize(LookupRule::SIZE + LOOKUP_HEADER_BYTES, 0);
+    bytes
+}
+
+fn one_rule() -> SwitchRules {
+    SwitchRules {
+        rule_count: 1.into(),
+        ..SwitchRules::zeroed()
+    }
+}
+
+fn add_mac_rule(client: &mut Client, vsi: u16, mac: [u8; 6]) -> u16 {
+    let answer = client
+        .give(Opcode::AddSwitchRules, &one_rule(), &mac_rule(vsi, mac))
+        .ok();
+    let rule: LookupRule = answer.item(0);
+    assert_eq!(rule.header.status.get(), 0);
+    rule.index.get()
+}
+
+fn owns(client: &Client, mac: [u8; 6]) -> bool {
+    client
+        .world
+        .with(|world| world.function(0).unwrap().loops_back(MacAddress(mac)))
+}
+
+#[test]
+fn switch_has_exactly_one_physical_port() {
+    let mut client = Client::ready();
+    let answer = client
+        .ask(Opcode::GetSwitchConfig, &GetSwitchConfig::zeroed(), 2048)
+        .ok();
+    let config: GetSwitchConfig = answer.descriptor.parameters();
+    assert_eq!((config.element_count.get(), config.element.get()), (1, 0));
+    let port: SwitchElement = answer.item(0);
+    assert_eq!(ElementNumber(port.number.get()).kind(), 0);
+    assert_eq!(port.switch_id.get(), 1);
+}
+
+#[test]
+fn update_changes_only_the_sections_that_are_valid() {
+    let mut client = Client::ready();
+    let vsi = add_vsi(&mut client);
+    let mut new = VsiProperties {
+        switch_flags: 0x20,
+        queue_option_flags: 1,
+        ..VsiProperties::zeroed()
+    };
+    new.valid_sections = VsiSections::ZERO.with_queue_option(true).0.into();
+    client
+        .give(Opcode::UpdateVsi, &command_for(vsi), new.as_bytes())
+        .ok();
+    let now: VsiProperties = client
+        .ask(Opcode::GetVsi, &command_for(vsi), 128)
+        .ok()
+        .item(0);
+    assert_eq!(
+        (now.queue_option_flags, now.switch_flags, now.switch_id),
+        (1, 0, 1)
+    );
+    client.direct(Opcode::FreeVsi, &command_for(vsi)).ok();
+    assert_eq!(client.breach_names(), [""; 0]);
+    let gone = client.direct(Opcode::FreeVsi, &command_for(vsi));
+    assert_eq!(gone.descriptor.return_code(), ReturnCode::NoEntry);
+    assert_eq!(
+        client.breach_names(),
+        ["VSI command for a VSI that does not exist"]
+    );
+}
+
+#[test]
+fn address_rules_of_the_transmit_kind_decide_what_is_received() {
+    let mut client = Client::ready();
+    let mac = [2, 3, 4, 5, 6, 7];
+    let vsi = add_vsi(&mut client);
+    assert!(!owns(&client, mac));
+    let rule = add_mac_rule(&mut client, vsi, mac);
+    assert!(owns(&client, mac));
+    let twice = client.give(Opcode::AddSwitchRules, &one_rule(), &mac_rule(vsi, mac));
+    assert_eq!(twice.descriptor.return_code(), ReturnCode::Exists);
+    let remove = LookupRule {
+        header: RuleHeader {
+            kind: 1.into(),
+            status: 0.into(),
+        },
+        index: rule.into(),
+        ..LookupRule::zeroed()
+    };
+    client
+        .give(Opcode::RemoveSwitchRules, &one_rule(), remove.as_bytes())
+        .ok();
+    assert!(!owns(&client, mac));
+    assert_eq!(client.breach_names(), [""; 0]);
+    client.give(Opcode::RemoveSwitchRules, &one_rule(), remove.as_bytes());
+    let orphan = client.give(Opcode::AddSwitchRules, &one_rule(), &mac_rule(700, mac));
+    assert_eq!(orphan.descriptor.return_code(), ReturnCode::NoEntry);
+    let expected = [
+        "switch rule for a VSI that does not exist",
+        "switch rule removed that does not exist",
+    ];
+    assert_eq!(client.breach_names(), expected);
+}
+
+#[test]
+fn rules_outlive_their_vsi_but_let_nothing_in() {
+    let mut client = Client::ready();
+    let mac = [2, 3, 4, 5, 6, 7];
+    let vsi = add_vsi(&mut client);
+    add_mac_rule(&mut client, vsi, mac);
+    client.direct(Opcode::FreeVsi, &command_for(vsi)).ok();
+    assert!(!owns(&client, mac));
+    assert_eq!(
+        client
+            .world
+            .with(|world| world.snapshot(0))
+            .unwrap()
+            .firmware
+            .rules
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn lists_of_vsis_forward_too() {
+    let mut client = Client::ready();
+    let (mac, vsi) = ([2, 3, 4, 5, 6, 7], add_vsi(&mut client));
+    let one = AllocateResource {
+        entry_count: 1.into(),
+        ..AllocateResource::zeroed()
+    };
+    let kind = Resource::VsiListReplication.code().to_le_bytes();
+    let buffer = [kind[0], kind[1], 1, 0, 0, 0];
+    let list: [u8; 2] = client
+        .give(Opcode::AllocateResource, &one, &buffer)
+        .ok()
+        .item(4);
+    let rule = VsiListRule {
+        header: RuleHeader {
+            kind: 3.into(),
+            status: 0.into(),
+        },
+        list: u16::from_le_bytes(list).into(),
+        count: 1.into(),
+    };
+    let mut bytes = rule.as_bytes().to_vec();
+    bytes.extend(vsi.to_le_bytes());
+    client
+        .give(Opcode::AddSwitchRules, &one_rule(), &bytes)
+        .ok();
+    let mut forward = mac_rule(u16::from_le_bytes(list), mac);
+    let action = SingleAction::ZERO
+        .with_vsi(u16::from_le_bytes(list).into())
+        .with_is_list(true)
+        .with_valid(true);
+    forward[8..12].copy_from_slice(&action.0.to_le_bytes());
+    client
+        .give(Opcode::AddSwitchRules, &one_rule(), &forward)
+        .ok();
+    assert!(owns(&client, mac));
+    client
+        .give(
+            Opcode::FreeResource,
+            &one,
+            &[kind[0], kind[1], 1, 0, list[0], list[1]],
+        )
+        .ok();
+    assert!(!owns(&client, [9; 6]));
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn clearing_the_function_takes_everything_that_was_configured() {
+    let mut client = Client::ready();
+    let found = client.world.with(|world| world.snapshot(0));
+    let vsi = add_vsi(&mut client);
+    add_mac_rule(&mut client, vsi, [2, 3, 4, 5, 6, 7]);
+    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
+    let mut now = client.world.with(|world| world.snapshot(0)).unwrap();
+    let mut found = found.unwrap();
+    // the ring has moved on
+    now.firmware.rings.clear();
+    found.firmware.rings.clear();
+    assert_eq!(now, found);
+}
+
+#[test]
+fn resources_beyond_the_buffer_are_amounts_and_do_not_overrun_it() {
+    let mut client = Client::ready();
+    let one = AllocateResource {
+        entry_count: 1.into(),
+        ..AllocateResource::zeroed()
+    };
+    let kind = Resource::FlowDirectorGuaranteed.code().to_le_bytes();
+    client
+        .give(
+            Opcode::AllocateResource,
+            &one,
+            &[kind[0], kind[1], 0, 4, 0, 0],
+        )
+        .ok();
+    let freed = client.give(Opcode::FreeResource, &one, &[kind[0], kind[1], 1, 0, 99, 0]);
+    assert_eq!(freed.descriptor.return_code(), ReturnCode::NoEntry);
+    assert_eq!(
+        client.breach_names(),
+        ["resource freed that was not allocated"]
+    );
+}
