@@ -9,8 +9,8 @@ mod steering_tags;
 
 use super::RdmaEngine;
 use super::access::{aligned, reached, unreached};
-use super::objects::event_queues::report;
 use super::hmc::HmcFault;
+use super::objects::event_queues::report;
 use crate::faults::Fault;
 use crate::function::Context;
 use ringside_bus::Iova;
@@ -160,11 +160,10 @@ impl RdmaEngine {
     pub(super) fn run_commands(&mut self, head: u32, context: &mut Context<'_>) {
         let Some(entries) = self.control.as_ref().map(|queue| queue.entries) else {
             if head != 0 {
-                context
-                    .ledger
-                    .breach("doorbell of a control queue pair that does not exist", || {
-                        format!("head {head}")
-                    });
+                context.ledger.breach(
+                    "doorbell of a control queue pair that does not exist",
+                    || format!("head {head}"),
+                );
             }
             return;
         };
@@ -274,12 +273,7 @@ impl RdmaEngine {
             .complete(CONTROL_COMPLETION_QUEUE, &element, context);
     }
 
-    fn execute(
-        &mut self,
-        opcode: Opcode,
-        words: &[u64; 8],
-        context: &mut Context<'_>,
-    ) -> Executed {
+    fn execute(&mut self, opcode: Opcode, words: &[u64; 8], context: &mut Context<'_>) -> Executed {
         let injected = context.faults.iter().find_map(|fault| match *fault {
             Fault::ControlCommandFails {
                 opcode: code,

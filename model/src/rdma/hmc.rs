@@ -161,7 +161,9 @@ impl Hmc {
         let found = usize::try_from(at.segment)
             .ok()
             .and_then(|index| self.segments.get_mut(index));
-        let segment = found.filter(|segment| segment.data.valid()).ok_or(missing)?;
+        let segment = found
+            .filter(|segment| segment.data.valid())
+            .ok_or(missing)?;
         if segment.data.direct() {
             return Ok(Iova(segment.data.address()).add(at.segment_offset()));
         }

@@ -131,11 +131,10 @@ impl Objects {
         let waiting = match self.completion_queue(number) {
             Some(queue) => queue.acknowledge(),
             None => {
-                context
-                    .ledger
-                    .breach("acknowledge of a completion queue that does not exist", || {
-                        format!("queue {number}")
-                    });
+                context.ledger.breach(
+                    "acknowledge of a completion queue that does not exist",
+                    || format!("queue {number}"),
+                );
                 false
             }
         };
@@ -153,10 +152,11 @@ impl Objects {
                     queue.look_at_arm(true);
                 }
             }
-            None => context.ledger.breach(
-                "doorbell of a completion queue that does not exist",
-                || format!("queue {number}"),
-            ),
+            None => context
+                .ledger
+                .breach("doorbell of a completion queue that does not exist", || {
+                    format!("queue {number}")
+                }),
         }
     }
 

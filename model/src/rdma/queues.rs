@@ -6,10 +6,10 @@ mod receive;
 mod send;
 mod transmit;
 
+use super::hmc::HmcFault;
+use super::objects::event_queues::{Event, report};
 use super::objects::queue_pair::QueuePair;
 use super::objects::{Element, Objects};
-use super::objects::event_queues::{Event, report};
-use super::hmc::HmcFault;
 use crate::function::Context;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::AeSource;

@@ -138,10 +138,11 @@ impl RdmaEngine {
             }
             registers::AEQ_ALLOCATE => match &mut self.objects.asynchronous_events {
                 Some(queue) => queue.give_back(value, context),
-                None => context.ledger.breach(
-                    "asynchronous events given back without a queue",
-                    || format!("{value}"),
-                ),
+                None => context
+                    .ledger
+                    .breach("asynchronous events given back without a queue", || {
+                        format!("{value}")
+                    }),
             },
             registers::PAGE_DESCRIPTOR_INVALIDATE => {
                 let which = PageDescriptorInvalidate(value);

@@ -233,7 +233,10 @@ impl RdmaEngine {
             let found = self.queue_pairs.get_mut(number as usize);
             let qp = found.and_then(Option::as_deref_mut);
             let deadline = qp.and_then(|qp| {
-                if qp.deadline().is_some_and(|deadline| deadline <= context.now) {
+                if qp
+                    .deadline()
+                    .is_some_and(|deadline| deadline <= context.now)
+                {
                     let mut at_work = AtWork {
                         qp,
                         objects: &mut self.objects,

@@ -1,0 +1,7 @@
+//! The engine driven by hand: commands, rings and doorbells as raw words.
+
+mod control;
+mod data;
+mod errors;
+mod rig;
+mod strictness;

@@ -176,6 +176,3 @@ fn within(region: &Region, address: u64, length: u64) -> Result<(), AccessFault>
     }
     Ok(())
 }
-
-#[cfg(test)]
-mod tests;

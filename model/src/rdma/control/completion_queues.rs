@@ -40,11 +40,10 @@ impl Described {
         };
         if self.list != wanted {
             let (what, list) = (self.what, self.list);
-            context
-                .ledger
-                .breach("page list and address of a ring contradict each other", || {
-                    format!("{what}: {list:?}")
-                });
+            context.ledger.breach(
+                "page list and address of a ring contradict each other",
+                || format!("{what}: {list:?}"),
+            );
             return Err(REFUSED);
         }
         if self.listed {
@@ -67,9 +66,9 @@ impl RdmaEngine {
         if (1..=most).contains(&size) {
             return Ok(());
         }
-        context
-            .ledger
-            .breach("a ring of impossible size", || format!("{what}: {size} entries"));
+        context.ledger.breach("a ring of impossible size", || {
+            format!("{what}: {size} entries")
+        });
         Err(REFUSED)
     }
 
@@ -99,11 +98,19 @@ impl RdmaEngine {
             }
         };
         if !free {
-            return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
-                format!("completion queue {number}")
-            });
+            return Self::refuse(
+                context,
+                "an object is created twice",
+                NO_SUCH_OBJECT,
+                || format!("completion queue {number}"),
+            );
         }
-        Self::check_size(context, "completion queue", command.size_entries, MAX_CQ_ENTRIES)?;
+        Self::check_size(
+            context,
+            "completion queue",
+            command.size_entries,
+            MAX_CQ_ENTRIES,
+        )?;
         let place = Described {
             what: "completion queue",
             address: command.ring_address,
@@ -177,14 +184,22 @@ impl RdmaEngine {
     ) -> Executed {
         let number = command.cq_number;
         if self.objects.completion_queue(number).is_none() {
-            return Self::refuse(context, "a command for an object that does not exist", NO_SUCH_OBJECT, || {
-                format!("completion queue {number}")
-            });
+            return Self::refuse(
+                context,
+                "a command for an object that does not exist",
+                NO_SUCH_OBJECT,
+                || format!("completion queue {number}"),
+            );
         }
         if !command.resize {
             return DONE;
         }
-        Self::check_size(context, "completion queue", command.size_entries, MAX_CQ_ENTRIES)?;
+        Self::check_size(
+            context,
+            "completion queue",
+            command.size_entries,
+            MAX_CQ_ENTRIES,
+        )?;
         let place = Described {
             what: "completion queue",
             address: command.ring_address,
@@ -213,9 +228,12 @@ impl RdmaEngine {
         let number = command.cq_number;
         let slot = self.objects.completion_queues.get_mut(number as usize);
         match slot.and_then(Option::take) {
-            None => Self::refuse(context, "a command for an object that does not exist", NO_SUCH_OBJECT, || {
-                format!("completion queue {number}")
-            }),
+            None => Self::refuse(
+                context,
+                "a command for an object that does not exist",
+                NO_SUCH_OBJECT,
+                || format!("completion queue {number}"),
+            ),
             Some(queue) if queue.users > 0 => {
                 let users = queue.users;
                 if let Some(slot) = self.objects.completion_queues.get_mut(number as usize) {
@@ -238,7 +256,12 @@ impl RdmaEngine {
         context: &mut Context<'_>,
     ) -> Executed {
         let number = command.ceq_number;
-        Self::check_size(context, "completion event queue", command.size_entries, MAX_CEQ_ENTRIES)?;
+        Self::check_size(
+            context,
+            "completion event queue",
+            command.size_entries,
+            MAX_CEQ_ENTRIES,
+        )?;
         let place = Described {
             what: "completion event queue",
             address: command.ring_address,
@@ -261,9 +284,12 @@ impl RdmaEngine {
                 *slot = Some(queue);
                 DONE
             }
-            Some(_) => Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
-                format!("completion event queue {number}")
-            }),
+            Some(_) => Self::refuse(
+                context,
+                "an object is created twice",
+                NO_SUCH_OBJECT,
+                || format!("completion event queue {number}"),
+            ),
             None => Self::refuse(
                 context,
                 "an object beyond those that were committed",
@@ -302,9 +328,12 @@ impl RdmaEngine {
             .get_mut(usize::from(number));
         match slot.and_then(Option::take) {
             Some(_) => DONE,
-            None => Self::refuse(context, "a command for an object that does not exist", NO_SUCH_OBJECT, || {
-                format!("completion event queue {number}")
-            }),
+            None => Self::refuse(
+                context,
+                "a command for an object that does not exist",
+                NO_SUCH_OBJECT,
+                || format!("completion event queue {number}"),
+            ),
         }
     }
 
@@ -313,7 +342,12 @@ impl RdmaEngine {
         command: &CreateAsynchronousEventQueue,
         context: &mut Context<'_>,
     ) -> Executed {
-        Self::check_size(context, "asynchronous event queue", command.size_entries, MAX_AEQ_ENTRIES)?;
+        Self::check_size(
+            context,
+            "asynchronous event queue",
+            command.size_entries,
+            MAX_AEQ_ENTRIES,
+        )?;
         let place = Described {
             what: "asynchronous event queue",
             address: command.ring_address,
@@ -323,9 +357,12 @@ impl RdmaEngine {
         }
         .place(context)?;
         if self.objects.asynchronous_events.is_some() {
-            return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
-                "asynchronous event queue".into()
-            });
+            return Self::refuse(
+                context,
+                "an object is created twice",
+                NO_SUCH_OBJECT,
+                || "asynchronous event queue".into(),
+            );
         }
         let words = command.size_entries as usize * ASYNCHRONOUS_EVENT_BYTES / 8;
         let mut queue = EventQueue::new(Ring::new(place, words), command.size_entries);
@@ -339,9 +376,12 @@ impl RdmaEngine {
     pub(super) fn destroy_aeq(&mut self, context: &mut Context<'_>) -> Executed {
         match self.objects.asynchronous_events.take() {
             Some(_) => DONE,
-            None => Self::refuse(context, "a command for an object that does not exist", NO_SUCH_OBJECT, || {
-                "asynchronous event queue".into()
-            }),
+            None => Self::refuse(
+                context,
+                "a command for an object that does not exist",
+                NO_SUCH_OBJECT,
+                || "asynchronous event queue".into(),
+            ),
         }
     }
 }

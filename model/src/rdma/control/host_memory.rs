@@ -7,9 +7,7 @@ use crate::rdma::access::{aligned, reached};
 use crate::rdma::hmc::{capacity, lay_out};
 use crate::rdma::objects::regions::RegionTable;
 use ringside_bus::Iova;
-use ringside_spec::rdma::commands::{
-    CommitFpm, QueryFpm, StaticHmcPagesAllocated, UpdateSegments,
-};
+use ringside_spec::rdma::commands::{CommitFpm, QueryFpm, StaticHmcPagesAllocated, UpdateSegments};
 use ringside_spec::rdma::fpm::{self, BUFFER_WORDS, ObjectType};
 use ringside_spec::rdma::limits::{
     CONTROL_BUFFER_ALIGNMENT, FPM_BUFFER_BYTES, SEGMENT_LIST_ALIGNMENT,
@@ -21,17 +19,18 @@ impl RdmaEngine {
         if index == self.hmc_function {
             return Ok(());
         }
-        context
-            .ledger
-            .breach("a command names another function of the host memory cache", || {
-                format!("{index}, this is {}", self.hmc_function)
-            });
+        context.ledger.breach(
+            "a command names another function of the host memory cache",
+            || format!("{index}, this is {}", self.hmc_function),
+        );
         Err(())
     }
 
     pub(super) fn query_fpm(&mut self, command: &QueryFpm, context: &mut Context<'_>) -> Executed {
         let address = command.buffer_address;
-        let good = self.check_function(command.hmc_function_index, context).is_ok()
+        let good = self
+            .check_function(command.hmc_function_index, context)
+            .is_ok()
             && aligned(context, "FPM buffer", address, CONTROL_BUFFER_ALIGNMENT);
         if !good {
             return Err(REFUSED);
@@ -48,7 +47,9 @@ impl RdmaEngine {
         context: &mut Context<'_>,
     ) -> Executed {
         let address = Iova(command.buffer_address);
-        let good = self.check_function(command.hmc_function_index, context).is_ok()
+        let good = self
+            .check_function(command.hmc_function_index, context)
+            .is_ok()
             && aligned(context, "FPM buffer", address.0, CONTROL_BUFFER_ALIGNMENT);
         if !good {
             return Err(REFUSED);
@@ -169,7 +170,10 @@ impl RdmaEngine {
     /// A segment must not go while objects live in it.
     fn check_segment_unused(&self, index: u64, context: &mut Context<'_>) {
         let uses = [
-            (ObjectType::QueuePair, self.queue_pairs.iter().any(Option::is_some)),
+            (
+                ObjectType::QueuePair,
+                self.queue_pairs.iter().any(Option::is_some),
+            ),
             (
                 ObjectType::CompletionQueue,
                 self.objects.completion_queues.iter().any(Option::is_some),

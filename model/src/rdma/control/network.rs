@@ -52,9 +52,12 @@ impl RdmaEngine {
             );
         }
         if self.address_handles.contains_key(&number) {
-            return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
-                format!("address handle {number}")
-            });
+            return Self::refuse(
+                context,
+                "an object is created twice",
+                NO_SUCH_OBJECT,
+                || format!("address handle {number}"),
+            );
         }
         self.address_handles.insert(number, *command);
         DONE
@@ -83,9 +86,12 @@ impl RdmaEngine {
     ) -> Executed {
         let beyond = u32::from(index) >= MULTICAST_GROUPS;
         if beyond || !self.multicast_groups.insert(index) {
-            return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
-                format!("multicast group {index}")
-            });
+            return Self::refuse(
+                context,
+                "an object is created twice",
+                NO_SUCH_OBJECT,
+                || format!("multicast group {index}"),
+            );
         }
         DONE
     }

@@ -9,8 +9,8 @@ use crate::rdma::queues::AtWork;
 use ringside_bus::Iova;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{
-    CreateQueuePair, DestroyQueuePair, FlushWorkQueues, ModifyQueuePair,
-    QueuePairState, QueuePairType, ResumeQueuePair, SuspendQueuePair, UploadContext,
+    CreateQueuePair, DestroyQueuePair, FlushWorkQueues, ModifyQueuePair, QueuePairState,
+    QueuePairType, ResumeQueuePair, SuspendQueuePair, UploadContext,
 };
 use ringside_spec::rdma::limits::SHADOW_BYTES;
 use ringside_spec::rdma::qp_context::RoceQueuePairContext;
@@ -46,7 +46,11 @@ impl RdmaEngine {
         Ok(RoceQueuePairContext::decode(&words))
     }
 
-    fn context_refused(context: &mut Context<'_>, number: u32, fault: ContextFault) -> CommandFailure {
+    fn context_refused(
+        context: &mut Context<'_>,
+        number: u32,
+        fault: ContextFault,
+    ) -> CommandFailure {
         context
             .ledger
             .breach("a queue pair context makes no sense", || {
@@ -81,9 +85,12 @@ impl RdmaEngine {
         match self.queue_pairs.get(number as usize) {
             Some(None) => {}
             Some(Some(_)) => {
-                return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
-                    format!("queue pair {number}")
-                });
+                return Self::refuse(
+                    context,
+                    "an object is created twice",
+                    NO_SUCH_OBJECT,
+                    || format!("queue pair {number}"),
+                );
             }
             None => {
                 return Self::refuse(
@@ -95,7 +102,12 @@ impl RdmaEngine {
             }
         }
         let settings = Self::read_context(context, command.host_context_address, command.qp_type)?;
-        aligned(context, "queue pair shadow area", command.shadow_address, SHADOW_BYTES);
+        aligned(
+            context,
+            "queue pair shadow area",
+            command.shadow_address,
+            SHADOW_BYTES,
+        );
         let mut qp = QueuePair::new(
             number,
             command.qp_type,
@@ -104,10 +116,16 @@ impl RdmaEngine {
             command.shadow_address,
         )
         .map_err(|fault| Self::context_refused(context, number, fault))?;
-        if matches!(command.qp_type, QueuePairType::Iwarp | QueuePairType::Unknown(_)) {
-            return Self::refuse(context, "a queue pair of a kind that is not there", REFUSED, || {
-                format!("{:?}", command.qp_type)
-            });
+        if matches!(
+            command.qp_type,
+            QueuePairType::Iwarp | QueuePairType::Unknown(_)
+        ) {
+            return Self::refuse(
+                context,
+                "a queue pair of a kind that is not there",
+                REFUSED,
+                || format!("{:?}", command.qp_type),
+            );
         }
         self.check_completion_queues(&qp, context)?;
         let hmc = &mut self.objects.hmc;

@@ -92,9 +92,12 @@ impl RdmaEngine {
     ) -> Executed {
         let (node, parent) = (command.node_id, command.parent_id);
         if node >= SCHEDULER_NODES || self.scheduler_nodes.contains_key(&node) {
-            return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
-                format!("scheduler node {node}")
-            });
+            return Self::refuse(
+                context,
+                "an object is created twice",
+                NO_SUCH_OBJECT,
+                || format!("scheduler node {node}"),
+            );
         }
         let has_parent = node == 0
             || self

@@ -1,14 +1,11 @@
 //! Commands about steering tags.
 
-use super::{
-    CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED, cache_failure,
-};
+use super::{CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED, cache_failure};
 use crate::function::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::objects::regions::Region;
 use ringside_spec::rdma::commands::{
-    AllocateStag, DeallocateStag, PageList, PageSize, QueryStag, RegisterMemoryRegion,
-    SteeringTag,
+    AllocateStag, DeallocateStag, PageList, PageSize, QueryStag, RegisterMemoryRegion, SteeringTag,
 };
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits::MAX_REGION_BYTES;
@@ -35,9 +32,12 @@ impl RdmaEngine {
             );
         }
         if self.objects.regions.is_used(index) {
-            return Self::refuse(context, "an object is created twice", NO_SUCH_OBJECT, || {
-                format!("steering tag {index:#x}")
-            });
+            return Self::refuse(
+                context,
+                "an object is created twice",
+                NO_SUCH_OBJECT,
+                || format!("steering tag {index:#x}"),
+            );
         }
         let unknown = matches!(region.page_list, PageList::Unknown(_))
             || matches!(region.page_size, PageSize::Unknown(_))
@@ -117,11 +117,10 @@ impl RdmaEngine {
         }
         let rights = command.access_rights;
         if (rights.remote_read() || rights.remote_write()) != command.remote_access {
-            context
-                .ledger
-                .breach("remote rights and remote access contradict each other", || {
-                    format!("steering tag {:#x}: {rights:?}", command.stag_index)
-                });
+            context.ledger.breach(
+                "remote rights and remote access contradict each other",
+                || format!("steering tag {:#x}: {rights:?}", command.stag_index),
+            );
         }
         let region = Region {
             tag: SteeringTag::ZERO
@@ -149,7 +148,12 @@ impl RdmaEngine {
                 context,
                 "a structure in memory is misaligned",
                 REFUSED,
-                || format!("first block at {:#x} of {page_bytes} bytes", region.first_block),
+                || {
+                    format!(
+                        "first block at {:#x} of {page_bytes} bytes",
+                        region.first_block
+                    )
+                },
             );
         }
         self.new_region(&region, context)

@@ -1,9 +1,7 @@
 //! Placing the objects in function private memory.
 
 use super::capacity;
-use ringside_spec::rdma::fpm::{
-    BASE_UNIT_BYTES, FpmCommit, ObjectGrant, ObjectType, PerObject,
-};
+use ringside_spec::rdma::fpm::{BASE_UNIT_BYTES, FpmCommit, ObjectGrant, ObjectType, PerObject};
 use ringside_spec::rdma::segments::{BACKING_PAGE_BYTES, SEGMENT_BYTES};
 
 /// Kinds whose count the model itself allocates tables for, and so does not exceed.

@@ -129,11 +129,10 @@ impl CompletionQueue {
         };
         if taken > outstanding {
             let number = self.settings.number;
-            context
-                .ledger
-                .breach("a completion queue's head is beyond what was written", || {
-                    format!("queue {number}: head {head} of {size}, {outstanding} unread")
-                });
+            context.ledger.breach(
+                "a completion queue's head is beyond what was written",
+                || format!("queue {number}: head {head} of {size}, {outstanding} unread"),
+            );
             return;
         }
         self.last_head = head;

@@ -73,11 +73,10 @@ impl EventQueue {
     pub(in crate::rdma) fn give_back(&mut self, count: u32, context: &mut Context<'_>) {
         if count > self.outstanding {
             let outstanding = self.outstanding;
-            context
-                .ledger
-                .breach("more asynchronous events given back than were raised", || {
-                    format!("{count} of {outstanding}")
-                });
+            context.ledger.breach(
+                "more asynchronous events given back than were raised",
+                || format!("{count} of {outstanding}"),
+            );
         }
         self.outstanding = self.outstanding.saturating_sub(count);
     }

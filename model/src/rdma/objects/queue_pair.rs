@@ -1,9 +1,7 @@
 //! Queue pairs: what a command made them, and where their queues and connection are.
 
 use super::work_queue::{ElementWords, WorkQueue};
-use crate::packet::{
-    Ipv4, Ipv6, MacAddress, Network, Path, Psn, QpNumber, UdpChecksum,
-};
+use crate::packet::{Ipv4, Ipv6, MacAddress, Network, Path, Psn, QpNumber, UdpChecksum};
 use crate::rdma::hmc::{Hmc, HmcFault};
 use crate::rdma::ring::{Place, Ring};
 use crate::roce::{PathMtu, Requester, RequesterConfig, Responder, ResponderConfig};

@@ -114,7 +114,16 @@ impl Region {
     }
 
     fn from_words(words: &[u64; 8]) -> Option<Self> {
-        let [virtual_address, size, flags, first_block, entry, parent, qp, windows] = *words;
+        let [
+            virtual_address,
+            size,
+            flags,
+            first_block,
+            entry,
+            parent,
+            qp,
+            windows,
+        ] = *words;
         let (size, flags) = (EntrySize(size), EntryFlags(flags));
         (flags.signature() == SIGNATURE).then_some(Self {
             tag: SteeringTag(flags.steering_tag() as u32),
@@ -197,7 +206,10 @@ impl RegionTable {
     }
 
     pub(in crate::rdma) fn is_used(&self, tag_index: u32) -> bool {
-        self.used.get(self.slot(tag_index)).copied().unwrap_or(false)
+        self.used
+            .get(self.slot(tag_index))
+            .copied()
+            .unwrap_or(false)
     }
 
     /// Writes an entry through to the host's memory.

@@ -111,10 +111,19 @@ impl AtWork<'_, '_> {
 
     #[cold]
     fn responder_failed(&mut self, fault: ResponderFault) {
-        let open = self.qp.responder.as_ref().and_then(|responder| responder.open_receive());
+        let open = self
+            .qp
+            .responder
+            .as_ref()
+            .and_then(|responder| responder.open_receive());
         let index = open.unwrap_or(self.qp.receive.next()) as u16;
         let code = AeCode::from_code(fault.event_code());
-        self.fail(code, AeSource::from_code(fault.source().code()), index, true);
+        self.fail(
+            code,
+            AeSource::from_code(fault.source().code()),
+            index,
+            true,
+        );
     }
 
     #[cold]
@@ -122,13 +131,22 @@ impl AtWork<'_, '_> {
         self.drain_completions();
         let index = self.qp.work(fault.token).index;
         let code = AeCode::from_code(fault.event_code());
-        self.fail(code, AeSource::from_code(fault.source().code()), index, false);
+        self.fail(
+            code,
+            AeSource::from_code(fault.source().code()),
+            index,
+            false,
+        );
     }
 
     /// Tells the connection the time.
     pub(in crate::rdma) fn on_time(&mut self) {
         let now = self.context.now;
-        let outcome = self.qp.requester.as_mut().map(|requester| requester.on_time(now));
+        let outcome = self
+            .qp
+            .requester
+            .as_mut()
+            .map(|requester| requester.on_time(now));
         if let Some(Err(fault)) = outcome {
             self.requester_failed(fault);
         }
@@ -316,7 +334,10 @@ impl ResponderHost for AtWork<'_, '_> {
             self.context
                 .ledger
                 .breach("a receive element is malformed", || {
-                    format!("queue pair {number}, quantum {index}: {:x?}", words.as_slice())
+                    format!(
+                        "queue pair {number}, quantum {index}: {:x?}",
+                        words.as_slice()
+                    )
                 });
             let event_code = AeCode::InvalidWqeFragment.code();
             return Receive::Malformed { event_code };

@@ -134,9 +134,9 @@ impl AtWork<'_, '_> {
             ElementBreach::UnknownOperation { .. } => "a send element has an unknown operation",
             _ => "a send element is malformed",
         };
-        self.context
-            .ledger
-            .breach(kind, || format!("queue pair {qp}, quantum {index}: {breach}"));
+        self.context.ledger.breach(kind, || {
+            format!("queue pair {qp}, quantum {index}: {breach}")
+        });
     }
 
     #[inline]

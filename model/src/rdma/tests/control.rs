@@ -1,0 +1,242 @@
+use super::rig::{CQ_CONTEXT, DOMAIN, Rig};
+use crate::faults::Fault;
+use crate::rdma::RdmaSnapshot;
+use ringside_spec::rdma::commands::*;
+use ringside_spec::rdma::features::Features;
+use ringside_spec::rdma::fpm::FpmQuery;
+use ringside_spec::rdma::registers as reg;
+use ringside_spec::rdma::segments::{SegmentData, SegmentEntry};
+
+#[test]
+fn the_handshake_creates_the_control_queue_and_zero_destroys_it() {
+    let mut rig = Rig::bare();
+    rig.create_control_queue(0);
+    rig.write(0, reg::CQP_CONTEXT_HIGH, 0);
+    rig.write(0, reg::CQP_CONTEXT_LOW, 0);
+    assert_eq!(rig.read(0, reg::CQP_STATUS), 0);
+    assert_eq!(rig.sides[0].engine.snapshot(), RdmaSnapshot::default());
+    rig.assert_no_breach();
+}
+
+#[test]
+fn a_whole_bring_up_and_tear_down_leaves_nothing_and_breaks_no_rule() {
+    let mut rig = Rig::new();
+    let (_qps, _cqs) = rig.pair();
+    rig.done(
+        0,
+        DestroyQueuePair {
+            qp_number: 3,
+            qp_type: QueuePairType::RoceReliableConnected,
+            ..DestroyQueuePair::ZERO
+        },
+    );
+    for cq_number in [3, 0] {
+        let command = DestroyCompletionQueue {
+            cq_number,
+            ..DestroyCompletionQueue::ZERO
+        };
+        if cq_number == 0 {
+            rig.done(0, DestroyAsynchronousEventQueue::ZERO);
+            rig.done(0, DestroyCompletionEventQueue::ZERO);
+            rig.by_register(0, command);
+        } else {
+            rig.done(0, command);
+        }
+    }
+    rig.by_register(
+        0,
+        ManageArp {
+            arp_index: 3,
+            ..ManageArp::ZERO
+        },
+    );
+    let entries: Vec<_> = (0..3)
+        .map(|index| SegmentEntry::write(index, SegmentData::cleared(true)))
+        .collect();
+    let (command, _) = UpdateSegments::from_entries(0, &entries, 0).unwrap();
+    rig.by_register(0, command);
+    rig.write(0, reg::CQP_CONTEXT_LOW, 0);
+    rig.sides[0].engine.set_receive_enabled(false);
+    assert_eq!(rig.sides[0].engine.snapshot(), RdmaSnapshot::default());
+    rig.assert_no_breach();
+}
+
+#[test]
+fn the_answer_to_query_fpm_satisfies_the_rules_of_linux() {
+    let query = FpmQuery::decode(&crate::rdma::hmc::capacity().encode()).unwrap();
+    assert_eq!(&query, crate::rdma::hmc::capacity());
+    use ringside_spec::rdma::fpm::ObjectType::*;
+    let most = |object| query.objects[object].max_count;
+    assert!(most(InboundRead) >= (254 * most(QueuePair) + 512).next_power_of_two());
+    assert!(most(QueuePair) >= 1024 && most(CompletionQueue) >= 2048);
+    assert!(query.max_ceqs >= 1 && query.max_segments >= 64);
+}
+
+#[test]
+fn commands_wrap_around_the_ring_in_order() {
+    let mut rig = Rig::new();
+    for _ in 0..100 {
+        rig.done(0, Nop {});
+    }
+    rig.assert_no_breach();
+}
+
+#[test]
+fn features_name_firmware_and_hardware() {
+    let mut rig = Rig::new();
+    let at = rig.data(0, 4096);
+    let buffer_address = super::rig::BASE + at;
+    rig.done(
+        0,
+        QueryFeatures {
+            buffer_length: 216,
+            buffer_address,
+        },
+    );
+    let features = Features::decode(&rig.get::<27>(0, at)).unwrap();
+    assert!(features.hardware.is_some());
+}
+
+#[test]
+fn a_created_control_queue_can_fail_or_stay_silent_by_fault() {
+    let mut rig = Rig::bare();
+    rig.sides[0].faults = vec![Fault::ControlQueueCreationFails];
+    assert!(rig.handshake(0).error());
+    rig.sides[0].faults = vec![Fault::ControlQueueCreationSilent];
+    assert_eq!(rig.handshake(0).0, 0);
+    rig.sides[0].faults.clear();
+    rig.create_control_queue(0);
+}
+
+#[test]
+fn an_injected_failure_reaches_completion_and_registers_with_its_codes() {
+    let mut rig = Rig::new();
+    let opcode = Opcode::Nop.code();
+    rig.sides[0].faults = vec![Fault::ControlCommandFails {
+        opcode,
+        major: 0xFFFF,
+        minor: 0x8029,
+    }];
+    let completion = rig.command(0, Nop {});
+    assert!(completion.error);
+    assert_eq!(
+        (completion.major_code, completion.minor_code),
+        (0xFFFF, 0x8029)
+    );
+    let codes = reg::CqpErrorCodes(rig.read(0, reg::CQP_ERROR_CODES));
+    assert_eq!((codes.major(), codes.minor()), (0xFFFF, 0x8029));
+    assert!(reg::CqpTail(rig.read(0, reg::CQP_TAIL)).operation_error());
+    rig.sides[0].faults.clear();
+    rig.done(0, Nop {});
+    assert!(!reg::CqpTail(rig.read(0, reg::CQP_TAIL)).operation_error());
+}
+
+#[test]
+fn a_silent_command_holds_up_all_behind_it() {
+    let mut rig = Rig::new();
+    let opcode = Opcode::Nop.code();
+    rig.sides[0].faults = vec![Fault::ControlCommandSilent { opcode }];
+    let before = rig.read(0, reg::CQP_TAIL);
+    rig.submit(0, Nop {});
+    rig.sides[0].faults.clear();
+    rig.submit(0, Nop {});
+    assert_eq!(rig.read(0, reg::CQP_TAIL), before);
+    rig.sides[0].engine.reset();
+    rig.create_control_queue(0);
+}
+
+#[test]
+fn leaves_of_the_work_scheduler_get_handles_of_their_own() {
+    let mut rig = Rig::new();
+    let node = |node_id, parent_id, leaf| WorkSchedulerNode {
+        node_id,
+        parent_id,
+        leaf,
+        enable: !leaf,
+        priority_type: SchedulerPriority::WeightedRoundRobin,
+        weight: 1,
+        ..WorkSchedulerNode::ZERO
+    };
+    rig.done(0, node(0, 0, false));
+    rig.done(0, node(1, 0, false));
+    let handles: Vec<_> = (2..6)
+        .map(|id| rig.done(0, node(id, 1, true)).return_value)
+        .collect();
+    assert!(handles.iter().all(|handle| (1..1024).contains(handle)));
+    let mut unique = handles.clone();
+    unique.dedup();
+    assert_eq!(unique.len(), handles.len());
+    let delete = |node_id| WorkSchedulerNode {
+        node_id,
+        operation: SchedulerOperation::Delete,
+        ..WorkSchedulerNode::ZERO
+    };
+    rig.assert_no_breach();
+    assert!(rig.command(0, delete(1)).error, "a node with children");
+    for id in [2, 3, 4, 5, 1, 0] {
+        rig.done(0, delete(id));
+    }
+    assert!(rig.sides[0].engine.snapshot().scheduler_nodes.is_empty());
+}
+
+#[test]
+fn a_queue_on_listed_pages_works_as_a_contiguous_one() {
+    let mut rig = Rig::new();
+    // 256 elements are two pages, given in reverse.
+    let at = rig.ring_memory(0, 8192);
+    rig.set_pble(0, 16, super::rig::BASE + at + 4096);
+    rig.set_pble(0, 17, super::rig::BASE + at);
+    let shadow = rig.ring_memory(0, 64);
+    rig.done(
+        0,
+        CreateCompletionQueue {
+            cq_number: 4,
+            size_entries: 256,
+            completion_context: CQ_CONTEXT,
+            shadow_address: super::rig::BASE + shadow,
+            first_pble_index: 16,
+            pble_levels_code: PageList::OneLevel,
+            ring_virtual: true,
+            check_overflow: true,
+            ceq_number_valid: true,
+            ..CreateCompletionQueue::ZERO
+        },
+    );
+    rig.assert_no_breach();
+}
+
+#[test]
+fn statistics_are_written_where_asked() {
+    let mut rig = Rig::new();
+    let at = rig.data(0, 4096);
+    rig.fill(0, at, &[0xFF; 1024]);
+    let buffer_address = super::rig::BASE + at;
+    rig.done(
+        0,
+        GatherStatistics {
+            buffer_address,
+            ..GatherStatistics::ZERO
+        },
+    );
+    assert_eq!(rig.bytes(0, at, 1024), vec![0; 1024]);
+}
+
+#[test]
+fn a_tag_lives_from_registration_to_release() {
+    let mut rig = Rig::new();
+    let at = rig.data(0, 4096);
+    // Random bits above the 14 that select the entry.
+    let index = 0xAB_C001;
+    rig.region(0, index, at, 4096);
+    assert_eq!(rig.sides[0].engine.snapshot().steering_tags, [index]);
+    let release = |stag_index| DeallocateStag {
+        protection_domain: DOMAIN,
+        stag_index,
+        is_memory_region: true,
+    };
+    rig.assert_no_breach();
+    assert!(rig.command(0, release(0x00_C001)).error, "other bits above");
+    rig.done(0, release(index));
+    assert!(rig.sides[0].engine.snapshot().steering_tags.is_empty());
+    assert!(rig.command(0, release(index)).error);
+}

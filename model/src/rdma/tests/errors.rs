@@ -1,0 +1,323 @@
+use super::rig::{BASE, Cq, DOMAIN, Qp, Rig};
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::*;
+use ringside_spec::rdma::control_completion::FlushResult;
+use ringside_spec::verbs::{Fragment, QueueSide, SendOpcode};
+
+struct Scene {
+    rig: Rig,
+    qps: Vec<Qp>,
+    cqs: Vec<Cq>,
+    from: u64,
+    to: u64,
+    local: u32,
+    remote: u32,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut rig = Rig::new();
+        let (qps, cqs) = rig.pair();
+        let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+        let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+        Self {
+            rig,
+            qps,
+            cqs,
+            from,
+            to,
+            local,
+            remote,
+        }
+    }
+
+    fn write(&mut self, address: u64, tag: u32, source: Fragment) -> u32 {
+        self.rig.request(
+            0,
+            &mut self.qps[0],
+            SendOpcode::Write,
+            (address, tag),
+            &[source],
+        )
+    }
+
+    fn source(&self, length_bytes: u32) -> Fragment {
+        Fragment {
+            address: BASE + self.from,
+            length_bytes,
+            steering_tag: self.local,
+        }
+    }
+
+    fn go(&mut self) {
+        self.rig.ring(0, &self.qps[0]);
+        self.rig.run();
+    }
+
+    /// Modifies to ERROR and flushes, as a driver does after an event.
+    fn flush(&mut self, side: usize, sq_minor_code: u16) -> FlushResult {
+        let command = self.rig.modify(&self.qps[side], QueuePairState::Error);
+        self.rig.done(side, command);
+        let completion = self.rig.done(
+            side,
+            FlushWorkQueues {
+                sq_minor_code,
+                sq_major_code: 1,
+                rq_minor_code: 1,
+                rq_major_code: 1,
+                qp_number: 3,
+                use_given_codes: true,
+                flush_sq: true,
+                flush_rq: true,
+                ..FlushWorkQueues::ZERO
+            },
+        );
+        FlushResult::from_minor_code(completion.minor_code)
+    }
+}
+
+#[test]
+fn a_bad_remote_key_gives_one_event_on_each_side_and_one_flush_completion() {
+    let mut scene = Scene::new();
+    let (to, remote, source) = (BASE + scene.to, scene.remote, scene.source(8));
+    scene.write(to, remote, source);
+    let bad = scene.write(to, remote ^ 1, source);
+    scene.write(to, remote, source);
+    scene.go();
+    let (good, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("the first one");
+    assert!(!good.error);
+    assert!(
+        scene.rig.poll(0, &mut scene.cqs[0]).is_none(),
+        "no completion before the flush"
+    );
+    let event = scene.rig.event(0).expect("an event");
+    assert_eq!(event.ae_code, AeCode::RemoteAccessError);
+    assert_eq!((event.source, event.queue_number), (AeSource::SendQueue, 3));
+    assert_eq!(u32::from(event.wqe_index), bad);
+    assert_eq!(event.completion_context, 0xA003);
+    let event = scene.rig.event(1).expect("an event");
+    assert_eq!(
+        (event.ae_code, event.source),
+        (AeCode::BadStagKey, AeSource::InboundRequest)
+    );
+    assert_eq!((scene.rig.event(0), scene.rig.event(1)), (None, None));
+    assert_eq!(scene.flush(0, 3), FlushResult::SendQueue);
+    let (flushed, _) = scene
+        .rig
+        .poll(0, &mut scene.cqs[0])
+        .expect("a flush completion");
+    assert!(flushed.error);
+    assert_eq!(
+        (flushed.major, flushed.minor, flushed.side),
+        (1, 3, QueueSide::Send)
+    );
+    assert_eq!(u32::from(flushed.element_index), bad);
+    assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_none());
+    assert_eq!(scene.flush(0, 1), FlushResult::Nothing);
+    scene.rig.assert_no_breach();
+}
+
+#[test]
+fn posts_after_an_error_are_flushed_when_asked_again() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.flush(0, 1), FlushResult::Nothing);
+    let (to, remote, source) = (BASE + scene.to, scene.remote, scene.source(8));
+    scene.write(to, remote, source);
+    let piece = scene.source(8);
+    scene.rig.post_receive(0, &mut scene.qps[0], piece);
+    scene.go();
+    assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_none());
+    assert_eq!(scene.flush(0, 1), FlushResult::Both);
+    let sides = [0; 2].map(|_| {
+        scene
+            .rig
+            .poll(0, &mut scene.cqs[0])
+            .expect("flushed")
+            .0
+            .side
+    });
+    assert_eq!(sides, [QueueSide::Send, QueueSide::Receive]);
+    scene.rig.assert_no_breach();
+}
+
+#[test]
+fn every_check_of_local_memory_has_its_event() {
+    type Case = (&'static str, AeCode, fn(&Scene) -> Fragment);
+    let cases: [Case; 5] = [
+        ("key", AeCode::BadStagKey, |scene| Fragment {
+            steering_tag: scene.local ^ 1,
+            ..scene.source(8)
+        }),
+        ("index", AeCode::BadStagIndex, |scene| Fragment {
+            steering_tag: scene.local ^ 1 << 31,
+            ..scene.source(8)
+        }),
+        ("unallocated", AeCode::UnallocatedStag, |scene| Fragment {
+            steering_tag: 0x500,
+            ..scene.source(8)
+        }),
+        ("tag 0", AeCode::StagZeroNotAllowed, |scene| Fragment {
+            steering_tag: 0,
+            ..scene.source(8)
+        }),
+        ("bounds", AeCode::BoundsViolation, |scene| Fragment {
+            address: BASE + scene.from + 4090,
+            ..scene.source(8)
+        }),
+    ];
+    for (name, code, source) in cases {
+        let mut scene = Scene::new();
+        let good = scene.source(8);
+        let (to, remote) = (BASE + scene.to, scene.remote);
+        scene.write(to, remote, good);
+        let bad = source(&scene);
+        let index = scene.write(to, remote, bad);
+        scene.go();
+        assert!(
+            scene.rig.poll(0, &mut scene.cqs[0]).is_some(),
+            "{name}: the one before completes"
+        );
+        let event = scene.rig.event(0).expect(name);
+        assert_eq!(
+            (event.ae_code, event.source),
+            (code, AeSource::SendQueue),
+            "{name}"
+        );
+        assert_eq!(u32::from(event.wqe_index), index, "{name}");
+        scene.rig.assert_no_breach();
+    }
+}
+
+#[test]
+fn a_region_of_another_domain_or_without_rights_is_refused_to_the_peer() {
+    let cases = [
+        (DOMAIN + 1, AccessRights(0x1F), AeCode::BadProtectionDomain),
+        (DOMAIN, AccessRights(0x07), AeCode::RightsViolation),
+    ];
+    for (protection_domain, access_rights, code) in cases {
+        let mut scene = Scene::new();
+        let region = RegisterMemoryRegion {
+            protection_domain,
+            access_rights,
+            ..scene.rig.contiguous(5, scene.to, 4096)
+        };
+        scene.rig.done(1, region);
+        let tag = SteeringTag::ZERO.with_index(5).with_key(7).0;
+        let (to, source) = (BASE + scene.to, scene.source(8));
+        scene.write(to, tag, source);
+        scene.go();
+        assert_eq!(scene.rig.event_code(1), Some(code));
+        assert_eq!(scene.rig.event_code(0), Some(AeCode::RemoteAccessError));
+        scene.rig.assert_no_breach();
+    }
+}
+
+#[test]
+fn a_peer_that_never_answers_ends_in_too_many_retries() {
+    let mut scene = Scene::new();
+    scene.rig.sides[1].engine.reset();
+    let (to, remote, source) = (BASE + scene.to, scene.remote, scene.source(8));
+    scene.write(to, remote, source);
+    scene.rig.ring(0, &scene.qps[0]);
+    scene.rig.sides[1].engine.set_receive_enabled(true);
+    scene.rig.run_out();
+    assert_eq!(scene.rig.event_code(0), Some(AeCode::TooManyRetries));
+    assert_eq!(scene.rig.event(0), None);
+}
+
+#[test]
+fn a_peer_without_receive_requests_ends_in_its_own_event_or_waits() {
+    let mut scene = Scene::new();
+    let source = scene.source(8);
+    scene
+        .rig
+        .request(0, &mut scene.qps[0], SendOpcode::Send, (0, 0), &[source]);
+    scene.rig.ring(0, &scene.qps[0]);
+    scene.rig.run();
+    let target = Fragment {
+        address: BASE + scene.to,
+        length_bytes: 8,
+        steering_tag: scene.remote,
+    };
+    scene.rig.post_receive(1, &mut scene.qps[1], target);
+    scene.rig.run_out();
+    assert!(
+        scene.rig.poll(1, &mut scene.cqs[1]).is_some(),
+        "posted late, taken at a retry"
+    );
+    assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_some());
+    scene
+        .rig
+        .request(0, &mut scene.qps[0], SendOpcode::Send, (0, 0), &[source]);
+    scene.rig.ring(0, &scene.qps[0]);
+    scene.rig.run_out();
+    assert_eq!(
+        scene.rig.event_code(0),
+        Some(AeCode::TooManyReceiverNotReady)
+    );
+    scene.rig.assert_no_breach();
+}
+
+#[test]
+fn a_message_too_long_for_its_receive_request_names_that_request() {
+    let mut scene = Scene::new();
+    let target = Fragment {
+        address: BASE + scene.to,
+        length_bytes: 4,
+        steering_tag: scene.remote,
+    };
+    scene.rig.post_receive(1, &mut scene.qps[1], target);
+    let source = scene.source(8);
+    scene
+        .rig
+        .request(0, &mut scene.qps[0], SendOpcode::Send, (0, 0), &[source]);
+    scene.go();
+    let event = scene.rig.event(1).expect("an event");
+    assert_eq!(
+        (event.ae_code, event.source),
+        (AeCode::MessageTooLong, AeSource::ReceiveQueue)
+    );
+    assert_eq!(event.wqe_index, 0);
+    assert_eq!(
+        scene.rig.event_code(0),
+        Some(AeCode::InvalidInfinibandRequest)
+    );
+    assert_eq!(scene.flush(1, 1), FlushResult::ReceiveQueue);
+    scene.rig.assert_no_breach();
+}
+
+#[test]
+fn an_overflown_completion_queue_raises_its_event() {
+    let mut rig = Rig::new();
+    let mut cqs: Vec<_> = (0..2).map(|side| rig.cq(side, 3, 4)).collect();
+    let mut qps: Vec<_> = (0..2).map(|side| rig.qp(side, 3, &cqs[side])).collect();
+    for (side, qp) in qps.iter().enumerate() {
+        rig.connect(side, qp);
+    }
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    let source = Fragment {
+        address: BASE + from,
+        length_bytes: 8,
+        steering_tag: local,
+    };
+    for _ in 0..4 {
+        rig.request(
+            0,
+            &mut qps[0],
+            SendOpcode::Write,
+            (BASE + to, remote),
+            &[source],
+        );
+    }
+    rig.ring(0, &qps[0]);
+    rig.run();
+    let event = rig.event(0).expect("an event");
+    assert_eq!(
+        (event.ae_code, event.source),
+        (AeCode::CompletionQueueError, AeSource::CompletionQueue)
+    );
+    assert_eq!(event.queue_number, 3);
+    assert_eq!(rig.kinds(0), ["a completion queue has overflown"]);
+    assert!(rig.poll(0, &mut cqs[0]).is_some());
+}

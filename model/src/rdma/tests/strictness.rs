@@ -1,0 +1,326 @@
+use super::rig::{BASE, DOMAIN, Rig};
+use ringside_bus::Iova;
+use ringside_spec::rdma::commands::*;
+use ringside_spec::rdma::registers as reg;
+use ringside_spec::rdma::segments::{SegmentData, SegmentEntry};
+use ringside_spec::verbs::{Fragment, SendOpcode};
+
+#[test]
+fn a_queue_before_its_memory_is_refused_and_named() {
+    let mut rig = Rig::bare();
+    rig.create_control_queue(0);
+    rig.commit(0);
+    let tail = rig.submit(0, Rig::control_completion_queue());
+    assert!(tail.operation_error());
+    let tail = rig.submit(
+        0,
+        StaticHmcPagesAllocated {
+            hmc_function_index: 0,
+        },
+    );
+    assert!(tail.operation_error());
+    assert_eq!(
+        rig.kinds(0),
+        [
+            "SHMC_PAGES_ALLOCATED before all segments are backed",
+            "an object is created before its memory is there",
+        ]
+    );
+}
+
+#[test]
+fn what_exists_cannot_be_created_and_what_is_used_cannot_go() {
+    let mut rig = Rig::new();
+    let (qps, cqs) = rig.pair();
+    let _ = qps;
+    assert!(rig.command(0, Rig::control_completion_queue()).error);
+    let (_, command) = rig.describe_qp(0, 3, 3);
+    assert!(rig.command(0, command).error);
+    let command = DestroyCompletionQueue {
+        cq_number: cqs[0].number,
+        ..DestroyCompletionQueue::ZERO
+    };
+    assert!(rig.command(0, command).error);
+    assert!(rig.command(0, DestroyCompletionEventQueue::ZERO).error);
+    assert_eq!(
+        rig.kinds(0),
+        [
+            "an object is created twice",
+            "an object is destroyed while others use it",
+        ]
+    );
+}
+
+#[test]
+fn numbers_beyond_the_commit_are_refused() {
+    let mut rig = Rig::new();
+    let (_, command) = rig.describe_qp(0, 16, 3);
+    assert!(rig.command(0, command).error);
+    assert!(
+        rig.command(
+            0,
+            CreateCompletionQueue {
+                cq_number: 32,
+                ..Rig::control_completion_queue()
+            }
+        )
+        .error
+    );
+    assert!(
+        rig.command(
+            0,
+            ManageArp {
+                arp_index: 16,
+                ..ManageArp::ZERO
+            }
+        )
+        .error
+    );
+    let command = rig.contiguous(64, 0, 4096);
+    assert!(rig.command(0, command).error);
+    assert_eq!(rig.kinds(0), ["an object beyond those that were committed"]);
+}
+
+#[test]
+fn reserved_bits_and_misaligned_rings_are_named() {
+    let mut rig = Rig::new();
+    let mut words = Command::from(Nop {}).encode(true);
+    words[0] = 1;
+    assert!(Command::reserved_bits(&words).unwrap()[0] == 1);
+    let completion = rig.command(
+        0,
+        CreateCompletionQueue {
+            cq_number: 5,
+            ring_address: BASE + 0x8020,
+            ..Rig::control_completion_queue()
+        },
+    );
+    assert!(completion.error);
+    assert_eq!(rig.kinds(0), ["a structure in memory is misaligned"]);
+}
+
+#[test]
+fn unmapped_memory_is_named_and_refused() {
+    let mut rig = Rig::new();
+    let completion = rig.command(
+        0,
+        CreateCompletionQueue {
+            cq_number: 5,
+            ring_address: 0x9000_0000,
+            ..Rig::control_completion_queue()
+        },
+    );
+    assert!(completion.error);
+    assert_eq!(
+        rig.kinds(0),
+        ["the device is given memory that is not mapped"]
+    );
+}
+
+#[test]
+fn doorbells_of_nothing_are_named() {
+    let mut rig = Rig::new();
+    rig.write(0, reg::WQE_ALLOCATE, 9);
+    rig.write(0, reg::DOORBELL_PAGE, 9);
+    rig.write(0, reg::CQ_ARM, 9);
+    rig.write(0, reg::CQ_ACKNOWLEDGE, 9);
+    rig.write(0, reg::AEQ_ALLOCATE, 1);
+    let cq = rig.cq(0, 3, 16);
+    let qp = rig.qp(0, 3, &cq);
+    rig.ring(0, &qp);
+    assert_eq!(
+        rig.kinds(0),
+        [
+            "acknowledge of a completion queue that does not exist",
+            "doorbell of a completion queue that does not exist",
+            "doorbell of a queue pair that cannot send yet",
+            "doorbell of a queue pair that does not exist",
+            "more asynchronous events given back than were raised",
+        ]
+    );
+}
+
+#[test]
+fn states_are_taken_in_order_only() {
+    let mut rig = Rig::new();
+    let cq = rig.cq(0, 3, 16);
+    let qp = rig.qp(0, 3, &cq);
+    let command = rig.modify(&qp, QueuePairState::ReadyToSend);
+    let completion = rig.command(0, command);
+    assert!(completion.error);
+    assert_eq!(
+        (completion.major_code, completion.minor_code),
+        (0xFFFF, 0x8002)
+    );
+    assert_eq!(rig.kinds(0), ["a state that cannot be taken"]);
+}
+
+#[test]
+fn an_element_across_a_block_is_named_and_fails_the_queue_pair() {
+    let mut rig = Rig::new();
+    let (mut qps, _cqs) = rig.pair();
+    let from = rig.data(0, 4096);
+    let local = rig.region(0, 1, from, 4096);
+    let source = Fragment {
+        address: BASE + from,
+        length_bytes: 0,
+        steering_tag: local,
+    };
+    for _ in 0..7 {
+        rig.request(0, &mut qps[0], SendOpcode::Write, (0, 0), &[source]);
+    }
+    rig.request(0, &mut qps[0], SendOpcode::Write, (0, 0), &[source, source]);
+    rig.ring(0, &qps[0]);
+    rig.run();
+    assert_eq!(rig.kinds(0), ["a send element crosses a 256-byte boundary"]);
+    assert!(rig.event(0).is_some());
+}
+
+#[test]
+fn a_head_beyond_what_was_written_is_named() {
+    let mut rig = Rig::new();
+    let (mut qps, cqs) = rig.pair();
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    let source = Fragment {
+        address: BASE + from,
+        length_bytes: 8,
+        steering_tag: local,
+    };
+    rig.put(0, cqs[0].shadow, &[200]);
+    for _ in 0..2 {
+        for _ in 0..32 {
+            rig.request(
+                0,
+                &mut qps[0],
+                SendOpcode::Write,
+                (BASE + to, remote),
+                &[source],
+            );
+        }
+        rig.ring(0, &qps[0]);
+        rig.run();
+    }
+    assert!(
+        rig.kinds(0)
+            .contains(&"a completion queue's head is beyond what was written")
+    );
+}
+
+#[test]
+fn lost_backing_memory_is_found_and_stops_the_queue_pair() {
+    let mut rig = Rig::new();
+    let (qps, _cqs) = rig.pair();
+    let cleared = SegmentEntry::write(0, SegmentData::cleared(true));
+    let (command, _) = UpdateSegments::from_entries(0, &[cleared], 0).unwrap();
+    rig.done(0, command);
+    rig.ring(0, &qps[0]);
+    rig.run();
+    assert_eq!(
+        rig.kinds(0),
+        [
+            "a segment is cleared while objects live in it",
+            "an object of the host memory cache is not backed",
+        ]
+    );
+    assert!(rig.event(0).is_some());
+}
+
+#[test]
+fn a_region_whose_entry_was_overwritten_is_noticed_after_a_change_of_mappings() {
+    let mut rig = Rig::new();
+    let (mut qps, _cqs) = rig.pair();
+    let from = rig.data(0, 4096);
+    let local = rig.region(0, 1, from, 4096);
+    // The driver wipes the memory behind all objects, and maps something.
+    rig.fill(0, 0x20_0000, &vec![0; 0x20_0000]);
+    let memory = rig.sides[0].memory.clone();
+    let access = ringside_bus::function::DmaAccess::Read;
+    assert!(rig.spaces[0].map(Iova(0x10), &memory, 0, 4096, access));
+    let source = Fragment {
+        address: BASE + from,
+        length_bytes: 8,
+        steering_tag: local,
+    };
+    rig.request(0, &mut qps[0], SendOpcode::Write, (0, 0), &[source]);
+    rig.ring(0, &qps[0]);
+    rig.run();
+    assert_eq!(
+        rig.kinds(0),
+        ["an object of the host memory cache is not backed"]
+    );
+    assert!(rig.event(0).is_some());
+}
+
+#[test]
+fn nothing_that_registers_commands_and_rings_hold_makes_the_engine_panic() {
+    for seed in 1..=40u64 {
+        let mut rig = Rig::new();
+        let (qps, _cqs) = rig.pair();
+        let at = rig.data(0, 4096);
+        rig.region(0, 1, at, 4096);
+        let mut state = seed;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let registers = [
+            reg::CQP_DOORBELL,
+            reg::CQP_TAIL,
+            reg::CQP_STATUS,
+            reg::CQP_CONTEXT_HIGH,
+            reg::CQP_CONTEXT_LOW,
+            reg::CQP_ERROR_CODES,
+            reg::CQ_ARM,
+            reg::CQ_ACKNOWLEDGE,
+            reg::AEQ_ALLOCATE,
+            reg::WQE_ALLOCATE,
+            reg::PAGE_DESCRIPTOR_INVALIDATE,
+        ];
+        for _ in 0..300 {
+            match random() % 4 {
+                // A random command, with an opcode that exists and small numbers.
+                0 => {
+                    let mut words: [u64; 8] = std::array::from_fn(|_| random() & random());
+                    let opcodes = Command::OPCODES;
+                    let opcode = opcodes[random() as usize % opcodes.len()];
+                    words[3] =
+                        words[3] & !(0x3F << 32 | 0xFF_FFF0) | u64::from(opcode.code()) << 32;
+                    for word in [2, 4, 5] {
+                        if random() % 2 == 0 {
+                            words[word] = BASE + random() % 0x10_0000 * 16;
+                        }
+                    }
+                    if let Ok(command) = Command::decode(&words) {
+                        rig.submit(0, command);
+                    }
+                }
+                1 => {
+                    let register = registers[random() as usize % registers.len()];
+                    let value = random() as u32 & random() as u32 & 0x8000_00FF;
+                    if register != reg::CQP_CONTEXT_LOW || random() % 20 == 0 {
+                        rig.write(0, register, value);
+                    }
+                }
+                // Random words in the send ring, with the right valid bits.
+                2 => {
+                    let words: Vec<u64> = (0..32)
+                        .map(|_| random() & random() | (random() % 2) << 63)
+                        .collect();
+                    rig.put(0, qps[0].send + random() % 8 * 256, &words);
+                    rig.put(1, qps[1].receive, &words);
+                    rig.ring(0, &qps[0]);
+                }
+                _ => {
+                    for _ in 0..20 {
+                        rig.turn();
+                    }
+                    rig.now.0 += random() % 100_000_000;
+                }
+            }
+        }
+    }
+    let _ = DOMAIN;
+}
