@@ -175,9 +175,11 @@ impl AdminQueue {
     /// The registers are zeroed even if the firmware does not answer. The memory stays with this
     /// value: drop it only once the device can no longer write.
     pub fn shut_down(&self) -> Result<(), AdminError> {
-        let told = match self.state().stopped {
-            true => Ok(()),
-            false => self.queue_shutdown(),
+        let stopped = self.state().stopped;
+        let told = if stopped {
+            Ok(())
+        } else {
+            self.queue_shutdown()
         };
         let send = silence(&self.registers, &ADMIN_SEND);
         let receive = silence(&self.registers, &ADMIN_RECEIVE);

@@ -1,0 +1,319 @@
+//! Bring-up and teardown of the LAN half, on the embedded model in virtual time.
+
+use ringside_bus::{Function, PageSize, dma_pool};
+use ringside_config::{Config, HugePages};
+use ringside_model::{Fault, FunctionSnapshot, Stepped, WorldSettings};
+use ringside_pmd::bring_up::{Undo, stage_names};
+use ringside_pmd::ddp::PackageState;
+use ringside_pmd::trace::{Exchange, StageOutcome};
+use ringside_pmd::{BringUpError, BringUpOptions, Device, StageError};
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use std::sync::Arc;
+
+/// The last stage of the LAN half.
+const LAST_STAGE: &str = "rdma-nodes";
+
+fn world() -> Stepped {
+    Stepped::new(&WorldSettings::with_functions(2))
+}
+
+fn function(world: &Stepped) -> Arc<dyn Function> {
+    world.function(0).expect("function 0")
+}
+
+fn config() -> Config {
+    let mut config = Config::default();
+    config.memory.hugepages = HugePages::None;
+    config.ddp.search = vec!["/nonexistent".into()];
+    config
+}
+
+fn bring_up(world: &Stepped, fail_at: Option<&str>) -> Result<Device, Box<BringUpError>> {
+    bring_up_with(world, &config(), fail_at)
+}
+
+fn bring_up_with(
+    world: &Stepped,
+    config: &Config,
+    fail_at: Option<&str>,
+) -> Result<Device, Box<BringUpError>> {
+    let options = BringUpOptions {
+        fail_at,
+        progress: None,
+    };
+    Device::bring_up(function(world), config, options)
+}
+
+fn snapshot(world: &Stepped) -> FunctionSnapshot {
+    world.with(|world| {
+        let function = world.function(0).expect("function 0");
+        function.snapshot(world.space(0).expect("space 0"))
+    })
+}
+
+#[track_caller]
+fn demand_no_breach(world: &Stepped) {
+    let breaches = world.with(|world| world.breaches(0));
+    assert!(breaches.is_empty(), "{breaches:#?}");
+}
+
+/// Stages of the LAN half, those of RDMA come after.
+fn lan_stages() -> Vec<&'static str> {
+    let mut names = stage_names();
+    let end = names.iter().position(|name| *name == LAST_STAGE);
+    names.truncate(end.expect("the last stage exists") + 1);
+    names
+}
+
+#[test]
+fn the_lan_half_comes_up_without_a_breach_of_the_interface() {
+    let world = world();
+    // Failing after the last LAN stage shows its trace, whatever comes after it.
+    let error = bring_up(&world, Some(LAST_STAGE)).unwrap_err();
+    assert_eq!(error.cause, StageError::Injected, "{error}");
+    for report in &error.trace.stages {
+        let failed = matches!(report.outcome, StageOutcome::Failed(_));
+        assert_eq!(failed, report.stage == LAST_STAGE, "{report:#?}");
+        assert_eq!(report.exchanges_dropped, 0);
+    }
+    assert_eq!(error.undo_failures, []);
+    demand_no_breach(&world);
+}
+
+#[test]
+fn bring_up_failing_after_any_stage_leaves_the_device_as_found() {
+    for stage in lan_stages() {
+        let world = world();
+        let before = snapshot(&world);
+        let error = bring_up(&world, Some(stage)).unwrap_err();
+        assert_eq!((error.stage, &error.cause), (stage, &StageError::Injected));
+        assert_eq!(error.undo_failures, [], "after {stage}");
+        assert_eq!(error.leaked_bytes, 0, "after {stage}");
+        assert_eq!(snapshot(&world), before, "after {stage}");
+        demand_no_breach(&world);
+    }
+}
+
+/// Commands of the LAN half with the stage that fails if they are refused.
+const COMMANDS: &[(Opcode, &str)] = &[
+    (Opcode::GetVersion, "admin-queue"),
+    (Opcode::ClearFunctionConfig, "clear-pf-config"),
+    (Opcode::DriverVersion, "driver-version"),
+    (Opcode::ListDeviceCapabilities, "capabilities"),
+    (Opcode::ListFunctionCapabilities, "capabilities"),
+    (Opcode::ClearPxe, "clear-pxe"),
+    (Opcode::ReadMac, "mac-address"),
+    (Opcode::GetSwitchConfig, "switch-config"),
+    (Opcode::QuerySchedulerResources, "scheduler"),
+    (Opcode::GetDefaultTopology, "scheduler"),
+    (Opcode::QuerySchedulerElements, "scheduler"),
+    (Opcode::DeleteSchedulerElements, "scheduler"),
+    (Opcode::SetMacConfig, "mac-config"),
+    (Opcode::GetPackageInfo, "ddp-package"),
+    (Opcode::SetPortParameters, "port-params"),
+    (Opcode::AddVsi, "vsi"),
+    (Opcode::AddSwitchRules, "mac-filters"),
+    (Opcode::SetEventMask, "link"),
+    (Opcode::GetPhyCapabilities, "link"),
+    (Opcode::UpdateVsi, "vsi-rdma-filter"),
+    (Opcode::AddSchedulerElements, "rdma-nodes"),
+];
+
+#[test]
+fn a_command_that_is_refused_fails_its_stage_and_leaves_the_device_as_found() {
+    for (opcode, stage) in COMMANDS {
+        let world = world();
+        let before = snapshot(&world);
+        let fault = Fault::AdminCommandFails {
+            opcode: opcode.code(),
+            code: u16::from(ReturnCode::NotPermitted.code()),
+        };
+        world.with(|world| world.inject(0, fault));
+        let error = bring_up(&world, None).unwrap_err();
+        assert_eq!(error.stage, *stage, "{opcode:?}: {error}");
+        let text = error.to_string();
+        assert!(text.contains("eperm"), "{opcode:?}: {text}");
+        assert_eq!(error.leaked_bytes, 0, "{opcode:?}");
+        assert_eq!(snapshot(&world), before, "{opcode:?}: {error}");
+        demand_no_breach(&world);
+    }
+}
+
+#[test]
+fn a_command_that_is_never_answered_fails_its_stage_and_leaves_the_device_as_found() {
+    for (opcode, stage) in COMMANDS {
+        let world = world();
+        let before = snapshot(&world);
+        let fault = Fault::AdminCommandSilent {
+            opcode: opcode.code(),
+        };
+        world.with(|world| world.inject(0, fault));
+        let error = bring_up(&world, None).unwrap_err();
+        assert_eq!(error.stage, *stage, "{opcode:?}: {error}");
+        assert!(
+            error.to_string().contains("no answer"),
+            "{opcode:?}: {error}"
+        );
+        assert_eq!(error.leaked_bytes, 0, "{opcode:?}");
+        assert_eq!(snapshot(&world), before, "{opcode:?}: {error}");
+        // A firmware that keeps silent cannot be told that its queue is switched off.
+        let breaches = world.with(|world| world.breaches(0));
+        let unavoidable = "admin queue switched off without a queue shutdown";
+        assert!(
+            breaches.iter().all(|breach| breach.kind == unavoidable),
+            "{opcode:?}: {breaches:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_device_that_never_gets_ready_fails_at_its_deadline() {
+    for (fault, stage, register) in [
+        (Fault::ResetNeverEnds, "pf-reset", "PFGEN_CTRL"),
+        (Fault::FirmwareNeverReady, "firmware-ready", "GLNVM_ULD"),
+        (
+            Fault::ProtocolEngineStatus(0x81),
+            "protocol-engine",
+            "GLPE_CPUSTATUS",
+        ),
+    ] {
+        let world = world();
+        world.with(|world| world.inject(0, fault));
+        let error = bring_up(&world, None).unwrap_err();
+        assert_eq!(error.stage, stage, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(register) && text.contains(" ms"), "{text}");
+        assert_eq!(error.leaked_bytes, 0, "{text}");
+        assert!(snapshot(&world).mappings.is_empty(), "{text}");
+    }
+}
+
+#[test]
+fn without_a_package_the_device_says_safe_mode_and_offers_no_rdma() {
+    let world = world();
+    world.with(|world| world.inject(0, Fault::NoPackageLoaded));
+    let before = snapshot(&world);
+    let device = bring_up(&world, None).unwrap();
+    let reason = device.facts().rdma_unavailable.clone().unwrap();
+    assert!(
+        reason.contains("safe mode") && reason.contains("/nonexistent"),
+        "{reason}"
+    );
+    let package = device.facts().package.clone().unwrap();
+    assert!(
+        matches!(package.state, PackageState::SafeMode(_)),
+        "{package:?}"
+    );
+    let skipped = |stage: &str| {
+        let mut stages = device.trace().stages.iter();
+        let report = stages.find(|report| report.stage == stage).unwrap();
+        matches!(report.outcome, StageOutcome::Skipped(_))
+    };
+    assert!(skipped("vsi-rdma-filter") && skipped("protocol-engine") && !skipped("vsi"));
+    assert!(
+        device
+            .trace()
+            .warnings()
+            .any(|(stage, _)| stage == "ddp-package")
+    );
+    let report = device.shutdown();
+    assert_eq!(report.failures, []);
+    assert_eq!(snapshot(&world), before);
+    demand_no_breach(&world);
+}
+
+#[test]
+fn a_package_that_is_required_and_missing_fails_bring_up() {
+    let world = world();
+    world.with(|world| world.inject(0, Fault::NoPackageLoaded));
+    let mut config = config();
+    config.ddp.require = true;
+    let error = bring_up_with(&world, &config, None).unwrap_err();
+    assert_eq!(error.stage, "ddp-package");
+    assert!(error.to_string().contains("ddp.require"), "{error}");
+}
+
+#[test]
+fn a_link_that_stays_down_is_a_warning() {
+    let world = world();
+    world.with(|world| {
+        world.inject(0, Fault::LinkDown);
+        world.inject(0, Fault::NoPackageLoaded);
+    });
+    let mut config = config();
+    config.link.wait_ms = 50;
+    let device = bring_up_with(&world, &config, None).unwrap();
+    assert_eq!(device.facts().link.map(|link| link.up), Some(false));
+    let warned = |(stage, text): (&str, &str)| stage == "link" && text.contains("50 ms");
+    assert!(device.trace().warnings().any(warned));
+}
+
+#[test]
+fn bus_mastering_is_off_before_memory_is_given_back() {
+    let world = world();
+    let error = bring_up(&world, Some(LAST_STAGE)).unwrap_err();
+    let at = |wanted: Undo| {
+        error
+            .undone
+            .iter()
+            .position(|undo| *undo == wanted)
+            .unwrap()
+    };
+    let (queue, reset) = (at(Undo::ShutDownAdminQueue), at(Undo::ResetFunction));
+    let (silent, memory) = (at(Undo::DisableBusMastering), at(Undo::CloseDmaPool));
+    assert!(queue < reset && reset < silent && silent < memory);
+}
+
+#[test]
+fn every_command_in_the_trace_says_what_was_asked_and_answered() {
+    let world = world();
+    let error = bring_up(&world, Some(LAST_STAGE)).unwrap_err();
+    let exchanges = error.trace.stages.iter().flat_map(|stage| &stage.exchanges);
+    let commands: Vec<_> = exchanges
+        .filter_map(|exchange| match exchange {
+            Exchange::Command {
+                opcode,
+                asked,
+                answered,
+                ..
+            } => Some((*opcode, asked, answered)),
+            _ => None,
+        })
+        .collect();
+    for (opcode, _) in COMMANDS {
+        assert!(
+            commands.iter().any(|(code, ..)| *code == opcode.code()),
+            "{opcode:?}"
+        );
+    }
+    assert!(
+        commands
+            .iter()
+            .all(|(_, asked, answered)| !asked.is_empty() && !answered.is_empty())
+    );
+}
+
+#[test]
+fn a_stage_that_does_not_exist_is_refused_before_anything_is_done() {
+    let world = world();
+    let before = snapshot(&world);
+    let error = bring_up(&world, Some("no-such-stage")).unwrap_err();
+    assert!(error.to_string().contains("no-such-stage") && error.to_string().contains("claim"));
+    assert_eq!(snapshot(&world), before);
+}
+
+#[test]
+fn the_pool_falls_back_and_says_so_when_huge_pages_are_short() {
+    let world = world();
+    world.with(|world| world.inject(0, Fault::NoPackageLoaded));
+    let mut config = config();
+    config.memory.hugepages = HugePages::Auto;
+    let device = bring_up_with(&world, &config, None).unwrap();
+    let usage = device.pool().unwrap().usage();
+    // On a machine that has huge pages there is nothing to say.
+    assert_eq!(
+        usage.fallback.is_some(),
+        usage.page_size == Some(PageSize::FourKiB)
+    );
+    assert_eq!(dma_pool::kept_forever_bytes(), 0);
+}
