@@ -1,0 +1,201 @@
+"""Guests and the model's server as values: started, asked, and ended by their own process id."""
+import base64
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+
+
+class Failed(Exception):
+    """A scenario did not show what it claims; the text says what was seen instead."""
+
+
+def end(process):
+    """Ends one process that we started, gently and then not."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(3)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(3)
+
+
+def wait_until(what, seconds, condition):
+    """Polls `condition` until it is true; a deadline that passes is a failure that names `what`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Failed(f"{what}: not within {seconds} s")
+        time.sleep(0.05)
+
+
+class Server:
+    """The model as a vfio-user server: one process, one socket for each function, one switch."""
+
+    def __init__(self, command, folder, functions=1, options=(), lifetime=600, log="info"):
+        self.sockets = [os.path.join(folder, f"function{index}.sock") for index in range(functions)]
+        self.log = os.path.join(folder, "model.log")
+        arguments = [*command]
+        for path in self.sockets:
+            arguments += ["--socket", path]
+        environment = dict(os.environ, RUST_LOG=os.environ.get("RUST_LOG", log), NO_COLOR="1")
+        with open(self.log, "wb") as out:
+            self.process = subprocess.Popen(
+                ["timeout", str(lifetime), *arguments, *options], stdin=subprocess.DEVNULL,
+                stdout=out, stderr=out, env=environment)
+        wait_until("the model's sockets", 10, self.listening)
+
+    def listening(self):
+        if self.process.poll() is not None:
+            raise Failed(f"the model's server ended with {self.process.returncode}: {self.text()[-2000:]}")
+        return all(os.path.exists(path) for path in self.sockets)
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def text(self):
+        with open(self.log, errors="replace") as file:
+            return file.read()
+
+    def stop(self):
+        """Ends it the way a person does, and gives what it reported."""
+        end(self.process)
+        return self.text()
+
+
+class Guest:
+    """A Linux under QEMU without hardware acceleration, with functions of the model as PCIe cards."""
+
+    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory="1G", lifetime=600, extra=()):
+        self.name = name
+        self.console = os.path.join(folder, f"{name}.console")
+        path = os.path.join(folder, f"{name}.commands")
+        arguments = [
+            os.path.join(rig, "bin/qemu"), "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
+            "-m", memory, "-nographic", "-nodefaults", "-no-reboot",
+            "-serial", f"file:{self.console}",
+            "-chardev", f"socket,id=commands,path={path},server=on,wait=off", "-serial", "chardev:commands",
+            "-object", f"memory-backend-memfd,id=memory,size={memory},share=on", "-numa", "node,memdev=memory",
+            "-kernel", os.path.join(rig, "vmlinux"), "-initrd", self.image(rig, folder, package),
+            "-append", "console=ttyS0 loglevel=7 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check "
+                       "net.ifnames=0 " + append,
+        ]
+        for index, sock in enumerate(sockets):
+            arguments += [
+                "-device", f"pcie-root-port,id=port{index},bus=pcie.0,slot={index + 1}",
+                "-device", '{"driver":"vfio-user-pci","bus":"port%d","socket":{"type":"unix","path":"%s"}}' % (index, sock)]
+        with open(self.console + ".qemu", "wb") as out:
+            self.process = subprocess.Popen(
+                ["timeout", str(lifetime), *arguments, *extra], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        self.number = 0
+        self.pending = b""
+        self.channel = None
+        wait_until(f"QEMU of {name}", 20, lambda: self.connect(path))
+
+    @staticmethod
+    def image(rig, folder, package):
+        """The guest's files, with the firmware package of ice or without."""
+        parts = ["guest.cpio", "package.cpio"] if package else ["guest.cpio"]
+        if not package:
+            return os.path.join(rig, "guest.cpio")
+        path = os.path.join(rig, "guest-with-package.cpio")
+        if not os.path.exists(path):
+            whole = b"".join(open(os.path.join(rig, part), "rb").read() for part in parts)
+            with open(path + f".{os.getpid()}", "wb") as file:
+                file.write(whole)
+            os.replace(path + f".{os.getpid()}", path)
+        return path
+
+    def connect(self, path):
+        if self.process.poll() is not None:
+            with open(self.console + ".qemu", errors="replace") as file:
+                raise Failed(f"QEMU of {self.name} ended with {self.process.returncode}: {file.read()[-2000:]}")
+        channel = socket.socket(socket.AF_UNIX)
+        try:
+            channel.connect(path)
+        except OSError:
+            return False
+        self.channel = channel
+        return True
+
+    def booted(self, seconds=60):
+        """Waits for the guest's shell; gives the kernel's uptime at that point, in seconds."""
+        return float(self.answer(0, seconds)[1])
+
+    def answer(self, number, seconds):
+        deadline = time.monotonic() + seconds
+        while True:
+            line, found, rest = self.pending.partition(b"\n")
+            if found:
+                self.pending = rest
+                words = line.decode(errors="replace").split()
+                if len(words) >= 2 and words[0] == str(number):
+                    output = base64.b64decode(words[2]) if len(words) > 2 else b""
+                    return int(words[1]), output.decode(errors="replace")
+                continue
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise Failed(f"{self.name}: no answer to command {number} within {seconds} s; console ends:\n{self.tail()}")
+            self.channel.settimeout(min(left, 1))
+            try:
+                received = self.channel.recv(65536)
+            except TimeoutError:
+                continue
+            if not received:
+                raise Failed(f"{self.name}: QEMU closed the command channel; console ends:\n{self.tail()}")
+            self.pending += received
+
+    def ask(self, script, seconds=60):
+        """Runs a script; gives its exit status and its output."""
+        self.number += 1
+        line = f"{self.number} {base64.b64encode(script.encode()).decode()}\n"
+        self.channel.settimeout(seconds)
+        self.channel.sendall(line.encode())
+        return self.answer(self.number, seconds)
+
+    def run(self, script, seconds=60):
+        """Runs a script that has to succeed; gives its output."""
+        status, output = self.ask(script, seconds)
+        if status != 0:
+            raise Failed(f"{self.name}: `{script}` ended with {status}:\n{output[-3000:]}\nkernel:\n{self.tail()}")
+        return output
+
+    def start(self, name, script):
+        """Starts a script in the background of the guest."""
+        encoded = base64.b64encode(script.encode()).decode()
+        self.run(f"rm -f /run/{name}.status; echo {encoded} | base64 -d > /run/{name}.script; "
+                 f"(bash /run/{name}.script > /run/{name}.output 2>&1 < /dev/null; echo $? > /run/{name}.status) >/dev/null 2>&1 &")
+
+    def finish(self, name, seconds=60):
+        """Waits for a script that was started; gives its exit status and output."""
+        script = (f"for i in $(seq {int(seconds * 10)}); do [ -e /run/{name}.status ] && break; sleep 0.1; done; "
+                  f"cat /run/{name}.output; exit $(cat /run/{name}.status 2>/dev/null || echo 124)")
+        return self.ask(script, seconds * 2 + 10)
+
+    def tail(self, lines=25):
+        with open(self.console, errors="replace") as file:
+            return "\n".join(file.read().splitlines()[-lines:])
+
+    def kernel_log(self):
+        return self.run("dmesg")
+
+    def complaints(self, allowed=()):
+        """Lines of the kernel's log, of level warning or worse, that concern the card or its drivers, or any trace of a bug."""
+        concerned = re.compile(r"\bice\b|irdma|infiniband|ib_core|rdma_|0000:0[1-9]|DMAR|NETDEV WATCHDOG|BUG|WARNING|Oops|Call Trace|hung|stall")
+        lines = [line for line in self.run("dmesg -r 2>/dev/null || dmesg").splitlines() if concerned.search(line)]
+        bad = []
+        for line in lines:
+            level = re.match(r"<(\d+)>", line)
+            serious = level is None or int(level.group(1)) & 7 <= 4
+            if serious and not any(re.search(pattern, line) for pattern in allowed):
+                bad.append(line)
+        return bad
+
+    def stop(self):
+        if self.channel:
+            self.channel.close()
+        end(self.process)
