@@ -94,3 +94,11 @@ fn remedy(failure: CommandFailure) -> &'static str {
         _ => "destroy the object and create it again",
     }
 }
+
+impl ControlError {
+    /// True if the engine answered, and did nothing: what it was given is not in use.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Stuck { .. })
+    }
+}

@@ -1,14 +1,48 @@
-//! Verbs: protection domains, memory regions, queue pairs, completion queues.
+//! Verbs: protection domains, memory regions, queue pairs, completion queues, events.
+//!
+//! ```no_run
+//! # fn example(device: &ringside_pmd::Device, peer: &ringside_pmd::rdma::Endpoint,
+//! #     remote: ringside_pmd::rdma::RemoteRegion) -> Result<(), Box<dyn std::error::Error>> {
+//! use ringside_pmd::rdma::{Access, Completion, Flags, QueuePairConfig};
+//! let domain = device.protection_domain()?;
+//! let region = domain.register(device.allocate(4096)?, Access::LOCAL_WRITE)?;
+//! let mut completions = device.completion_queue(256)?;
+//! let mut queue_pair = domain.queue_pair(QueuePairConfig::reliable(&completions))?.connect(peer)?;
+//! queue_pair.write(1, &[region.slice(0..64)?], remote.at(0), Flags::SIGNALLED)?;
+//! queue_pair.ring();
+//! let mut batch = [Completion::EMPTY; 32];
+//! for done in completions.poll(&mut batch) {
+//!     println!("request {}: {:?}", done.id, done.status());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
-/// Why an RDMA stage of bring-up failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RdmaStageError {
-    /// The RDMA engine cannot be used, or not like this.
-    #[error("{what}; {remedy}")]
-    Unusable {
-        /// What it said, and what is wrong with it.
-        what: String,
-        /// What to do about it.
-        remedy: String,
-    },
-}
+pub mod address;
+mod completion_queue;
+pub mod connection;
+mod device;
+pub(crate) mod engine;
+mod error;
+mod events;
+pub(crate) mod host_memory;
+mod memory_region;
+pub(crate) mod numbers;
+mod protection_domain;
+mod queue_pair;
+pub(crate) mod records;
+
+pub use completion_queue::{COMPLETIONS_MAX, CompletionQueue, CompletionTarget};
+pub use connection::{Endpoint, ExchangeError, Greeting};
+pub use device::{ObjectUsage, Usage};
+pub use error::{RdmaError, RdmaStageError};
+pub use events::Event;
+pub use memory_region::{
+    Access, DeregisterError, MemoryRegion, RegisterError, RemoteAddress, RemoteRegion, SliceError,
+};
+pub use protection_domain::ProtectionDomain;
+pub use queue_pair::{
+    ConnectError, Connected, Initialised, PostError, QueuePair, QueuePairConfig,
+};
+pub use ringside_cq::{Anomalies, Completion, Operation, Status};
+pub use ringside_qp::{Fragment, SendFlags as Flags, WorkRequest};

@@ -1,0 +1,20 @@
+//! `rdma-addresses`: the device's table of MAC addresses gets the function's own. From here on
+//! verbs are served.
+
+use super::rdma_state::RdmaUndo;
+use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+
+pub(super) const STAGE: Stage = Stage {
+    name: "rdma-addresses",
+    needs: Needs::Rdma,
+    run,
+};
+
+fn run(context: &mut Context) -> Result<(), StageError> {
+    let engine = context.rdma.engine()?;
+    let mac = engine.facts.mac;
+    let _ = context.record(Undo::Rdma(RdmaUndo::DeleteAddress { mac }));
+    engine.state().take_address(mac)?;
+    let _ = context.record(Undo::Rdma(RdmaUndo::DestroyObjects));
+    Ok(())
+}

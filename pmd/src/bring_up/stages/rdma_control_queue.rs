@@ -1,0 +1,65 @@
+//! `rdma-control-queue`: the control queue pair, through which the RDMA engine takes commands.
+
+use super::rdma_state::RdmaUndo;
+use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::control::{ControlQueue, ControlQueueSettings};
+use crate::rdma::RdmaStageError;
+use crate::rdma::address::{link_local, private_address};
+use crate::rdma::engine::{Engine, EngineFacts};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_SEND};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) const STAGE: Stage = Stage {
+    name: "rdma-control-queue",
+    needs: Needs::Rdma,
+    run,
+};
+
+/// Commands that the ring holds; one is under way at a time.
+pub(super) const COMMANDS: u32 = 128;
+
+fn run(context: &mut Context) -> Result<(), StageError> {
+    let facts = facts(context)?;
+    let registers = context.registers().clone();
+    let pool = Arc::clone(context.pool()?);
+    let settings = ControlQueueSettings {
+        entries: COMMANDS,
+        deadline: Duration::from_millis(context.config().deadlines.control_queue_ms),
+    };
+    let control =
+        ControlQueue::prepare(registers.clone(), &pool, settings).map_err(RdmaStageError::from)?;
+    let place = DOORBELL_PAGE + DOORBELL_PAGE_SEND;
+    let doorbell = Arc::clone(context.function()).doorbell(0, place)?;
+    context.facts.rdma.addresses = facts.addresses.clone();
+    // Keys, sequence numbers and queue pair numbers must not be guessed by peers.
+    let random = StdRng::from_os_rng();
+    let engine = Arc::new(Engine::new(registers, pool, facts, doorbell, control, random));
+    context.rdma.engine = Some(Arc::clone(&engine));
+    let _ = context.record(Undo::Rdma(RdmaUndo::DestroyControlQueue));
+    let created = engine.state().control.create();
+    Ok(created.map_err(RdmaStageError::from)?)
+}
+
+fn facts(context: &Context) -> Result<EngineFacts, StageError> {
+    let mac = context.facts.mac()?;
+    Ok(EngineFacts {
+        function_index: context.facts.function_number()?,
+        vsi_number: context.facts.vsi()?,
+        mac,
+        addresses: vec![
+            IpAddr::V4(private_address(mac)),
+            IpAddr::V6(link_local(mac)),
+        ],
+        path_mtu: context.config().rdma.path_mtu.bytes(),
+    })
+}
+
+pub(super) fn destroy(engine: &Engine) -> Result<(), RdmaStageError> {
+    let mut state = engine.state();
+    state.closed = true;
+    Ok(state.control.destroy()?)
+}

@@ -1,0 +1,178 @@
+//! `rdma-sizing` and `rdma-segments`: the host memory cache, sized for the numbers that are
+//! configured and backed where the device may look on its own account.
+
+use super::rdma_state::RdmaUndo;
+use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::rdma::RdmaStageError;
+use crate::rdma::address::ArpTable;
+use crate::rdma::engine::{Engine, ObjectNumbers};
+use crate::rdma::host_memory::HostMemory;
+use crate::rdma::numbers::Numbers;
+use crate::trace::Exchange;
+use ringside_bus::DmaBuffer;
+use ringside_config::{Config, RdmaSection};
+use ringside_hmc::{DeviceLimits, Layout, Plan, Wanted};
+use ringside_spec::rdma::commands::{CommitFpm, QueryFpm};
+use ringside_spec::rdma::fpm::{BUFFER_WORDS, FpmCommit, FpmQuery, ObjectType};
+use ringside_spec::rdma::limits::{
+    FIRST_USER_COMPLETION_QUEUE, FIRST_USER_PROTECTION_DOMAIN, FIRST_USER_QUEUE_PAIR,
+    FPM_BUFFER_BYTES,
+};
+use std::sync::Arc;
+
+pub(super) const SIZING: Stage = Stage {
+    name: "rdma-sizing",
+    needs: Needs::Rdma,
+    run: size,
+};
+
+pub(super) const SEGMENTS: Stage = Stage {
+    name: "rdma-segments",
+    needs: Needs::Rdma,
+    run: back,
+};
+
+/// Protection domains at once: the driver's own choice; the device takes 2^18.
+const PROTECTION_DOMAINS: u32 = 16_384;
+
+fn size(context: &mut Context) -> Result<(), StageError> {
+    let engine = context.rdma.engine()?;
+    let layout = ask(&engine, context.config())?;
+    for (object, asked, granted) in layout.lowered() {
+        context.warn(format!(
+            "the device grants {granted} of {}, asked were {asked}",
+            object.name()
+        ));
+    }
+    let table = layout.to_string();
+    context.recorder().record(|| Exchange::Note { text: table });
+    let numbers = numbers(&layout, &context.config().rdma);
+    let memory = HostMemory::new(
+        engine.registers.clone(),
+        Arc::clone(&engine.pool),
+        engine.facts.function_index,
+        &layout,
+    )?;
+    context.facts.rdma.layout = Some(layout);
+    let mut state = engine.state();
+    state.memory = Some(memory);
+    state.numbers = Some(numbers);
+    Ok(())
+}
+
+fn words(buffer: &DmaBuffer) -> [u64; BUFFER_WORDS] {
+    let words = buffer.words();
+    std::array::from_fn(|index| words.load_acquire(index))
+}
+
+/// Asks for the limits, and sets the counts.
+fn ask(engine: &Engine, config: &Config) -> Result<Layout, RdmaStageError> {
+    let buffer = engine.pool.allocate(FPM_BUFFER_BYTES, 256)?;
+    let hmc_function_index = engine.facts.function_index;
+    let buffer_address = buffer.iova().0;
+    let mut state = engine.state();
+    let queried = state.control.execute(QueryFpm {
+        hmc_function_index,
+        buffer_address,
+    });
+    if let Err(error) = queried {
+        buffer.leak();
+        return Err(error.into());
+    }
+    let limits = DeviceLimits::from_query(&FpmQuery::decode(&words(&buffer))?)?;
+    let plan = Plan::new(&limits, &wanted(&config.rdma))?;
+    for (index, word) in plan.commit_request().iter().enumerate() {
+        buffer.words().store(index, *word);
+    }
+    let committed = state.control.execute(CommitFpm {
+        hmc_function_index,
+        buffer_length: FPM_BUFFER_BYTES as u32,
+        buffer_address,
+    });
+    if let Err(error) = committed {
+        buffer.leak();
+        return Err(error.into());
+    }
+    Ok(Layout::from_commit(
+        plan,
+        &FpmCommit::decode(&words(&buffer)),
+    )?)
+}
+
+fn wanted(section: &RdmaSection) -> Wanted {
+    Wanted {
+        queue_pairs: section.queue_pairs,
+        completion_queues: section.completion_queues,
+        memory_regions: section.memory_regions,
+        pbles: section.pbles,
+        address_handles: section.address_handles,
+        arp_entries: section.arp_entries,
+        multicast_groups: section.multicast_groups,
+    }
+}
+
+fn numbers(layout: &Layout, section: &RdmaSection) -> ObjectNumbers {
+    let queue_pairs = layout.count(ObjectType::QueuePair);
+    let completion_queues = layout.count(ObjectType::CompletionQueue);
+    let regions = layout.count(ObjectType::MemoryRegion);
+    let domains = FIRST_USER_PROTECTION_DOMAIN..FIRST_USER_PROTECTION_DOMAIN + PROTECTION_DOMAINS;
+    ObjectNumbers {
+        queue_pairs: Numbers::new(
+            "queue pairs",
+            "rdma.queue_pairs",
+            FIRST_USER_QUEUE_PAIR..queue_pairs,
+            section.queue_pairs,
+        ),
+        completion_queues: Numbers::new(
+            "completion queues",
+            "rdma.completion_queues",
+            FIRST_USER_COMPLETION_QUEUE..completion_queues,
+            section.completion_queues,
+        ),
+        regions: Numbers::new(
+            "memory regions",
+            "rdma.memory_regions",
+            1..regions,
+            section.memory_regions,
+        ),
+        protection_domains: Numbers::new(
+            "protection domains",
+            "no key (the number is fixed)",
+            domains,
+            PROTECTION_DOMAINS,
+        ),
+        arp: ArpTable::new(layout.count(ObjectType::Arp)),
+        region_index_bits: layout.steering_tag_index_bits(),
+        queue_pair_slots: queue_pairs,
+    }
+}
+
+fn back(context: &mut Context) -> Result<(), StageError> {
+    let engine = context.rdma.engine()?;
+    let _ = context.record(Undo::Rdma(RdmaUndo::ClearSegments));
+    let mut guard = engine.state();
+    let state = &mut *guard;
+    let Some(memory) = &mut state.memory else {
+        return Err(StageError::OutOfOrder {
+            missing: "the sizes of the host memory cache",
+            stage: "rdma-sizing",
+        });
+    };
+    let brought = memory.bring_static(&mut state.control);
+    Ok(brought.map_err(RdmaStageError::from)?)
+}
+
+pub(super) fn clear(engine: &Engine) -> Result<(), RdmaStageError> {
+    let mut guard = engine.state();
+    let state = &mut *guard;
+    let Some(mut memory) = state.memory.take() else {
+        return Ok(());
+    };
+    match memory.clear(&mut state.control) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            memory.abandon();
+            Err(error.into())
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Local addresses, and the device's table of MAC addresses ("ARP table").
+
+use super::RdmaError;
+use super::numbers::Numbers;
+use rand::Rng;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A MAC address, first octet first.
+pub type MacAddress = [u8; 6];
+
+/// The IPv6 link-local address that belongs to a MAC address (RFC 4291, appendix A).
+#[must_use]
+pub fn link_local(mac: MacAddress) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac;
+    let group = |high: u8, low: u8| u16::from_be_bytes([high, low]);
+    let universal = a ^ 0x02;
+    Ipv6Addr::new(
+        0xFE80,
+        0,
+        0,
+        0,
+        group(universal, b),
+        group(c, 0xFF),
+        group(0xFE, d),
+        group(e, f),
+    )
+}
+
+/// An IPv4 address in 10.0.0.0/8 made of the last three octets of a MAC address, for networks
+/// where nobody assigns addresses.
+#[must_use]
+pub fn private_address(mac: MacAddress) -> Ipv4Addr {
+    let [_, _, _, d, e, f] = mac;
+    Ipv4Addr::new(10, d, e, f)
+}
+
+/// An address as the device stores it: the first octet on the wire is the most significant, an IPv4
+/// address is the low 32 bits.
+#[must_use]
+pub(crate) fn as_number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// Which entry of the device's table holds which MAC address, and how many use it.
+#[derive(Debug)]
+pub(crate) struct ArpTable {
+    numbers: Numbers,
+    entries: BTreeMap<MacAddress, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    index: u16,
+    users: u32,
+}
+
+/// What has to be done so that an address has an entry, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ArpChange {
+    /// The entry is there, or still needed.
+    Nothing(u16),
+    /// Write this entry, or delete it.
+    Tell(u16),
+}
+
+impl ArpTable {
+    /// A table for entries `1..count`; entry 0 stays unused.
+    pub(crate) fn new(count: u32) -> Self {
+        let count = count.min(1 << 12);
+        Self {
+            numbers: Numbers::new("ARP entries", "rdma.arp_entries", 1..count, count),
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// One more user of `mac`.
+    pub(crate) fn take(
+        &mut self,
+        mac: MacAddress,
+        random: &mut impl Rng,
+    ) -> Result<ArpChange, RdmaError> {
+        if let Some(entry) = self.entries.get_mut(&mac) {
+            entry.users += 1;
+            return Ok(ArpChange::Nothing(entry.index));
+        }
+        let index = self.numbers.take(random)? as u16;
+        self.entries.insert(mac, Entry { index, users: 1 });
+        Ok(ArpChange::Tell(index))
+    }
+
+    /// One user of `mac` less; `None` if it has no entry.
+    ///
+    /// After [`ArpChange::Tell`] the number is free once the device was told: see
+    /// [`ArpTable::forget`].
+    pub(crate) fn give(&mut self, mac: MacAddress) -> Option<ArpChange> {
+        let entry = self.entries.get_mut(&mac)?;
+        entry.users = entry.users.saturating_sub(1);
+        let index = entry.index;
+        if entry.users > 0 {
+            return Some(ArpChange::Nothing(index));
+        }
+        self.entries.remove(&mac);
+        Some(ArpChange::Tell(index))
+    }
+
+    /// An entry that the device no longer has.
+    pub(crate) fn forget(&mut self, index: u16) {
+        self.numbers.give(u32::from(index));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+use super::*;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+const MAC: MacAddress = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
+
+#[test]
+fn link_local_address_turns_the_universal_bit_and_inserts_fffe() {
+    assert_eq!(link_local(MAC), "fe80::11:22ff:fe33:4455".parse::<Ipv6Addr>().unwrap());
+}
+
+#[test]
+fn an_ipv4_address_is_the_low_word() {
+    assert_eq!(as_number(IpAddr::V4(private_address(MAC))), 0x0A33_4455);
+}
+
+#[test]
+fn an_entry_is_told_once_and_taken_back_with_its_last_user() {
+    let mut random = StdRng::seed_from_u64(1);
+    let mut table = ArpTable::new(4);
+    let ArpChange::Tell(index) = table.take(MAC, &mut random).unwrap() else {
+        panic!("a new address has to be told");
+    };
+    assert_ne!(index, 0);
+    assert_eq!(table.take(MAC, &mut random).unwrap(), ArpChange::Nothing(index));
+    assert_eq!(table.give(MAC), Some(ArpChange::Nothing(index)));
+    assert_eq!(table.give(MAC), Some(ArpChange::Tell(index)));
+    assert_eq!(table.give(MAC), None);
+}

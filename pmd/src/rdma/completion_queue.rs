@@ -1,0 +1,244 @@
+//! Completion queues.
+
+use super::RdmaError;
+use super::engine::{Engine, EngineState};
+use super::records::{CompletionQueueRecord, Reports};
+use ringside_bus::DmaBuffer;
+use ringside_cq::{Anomalies, Completion, CompletionQueueHandle};
+use ringside_spec::rdma::commands::{CreateCompletionQueue, DestroyCompletionQueue};
+use ringside_spec::rdma::fpm::ObjectType;
+use ringside_spec::rdma::limits::{COMPLETION_BYTES, SHADOW_BYTES};
+use std::sync::Arc;
+
+/// Largest number of completions that can be asked for: each may take two slots of a ring of 2^19.
+pub const COMPLETIONS_MAX: u32 = (1 << 18) - 1;
+
+/// Slots after which the device reads the shadow area at the latest. Source: irdma `hw.c`, `verbs.c`.
+const SHADOW_THRESHOLD_MAX: u32 = 0x3FFFF;
+
+/// A completion queue. `Send`, not `Sync`: it belongs to the core that polls it.
+///
+/// Once dropped, it goes when the last queue pair that reports to it is destroyed.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    queue: ringside_cq::CompletionQueue,
+    target: CompletionTarget,
+}
+
+/// Where a queue pair is to report to: names a completion queue, from any thread. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct CompletionTarget {
+    engine: Arc<Engine>,
+    reports: Reports,
+}
+
+impl CompletionTarget {
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    pub(crate) fn reports(&self) -> &Reports {
+        &self.reports
+    }
+
+    /// Number of the completion queue.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.reports.number
+    }
+}
+
+impl CompletionQueue {
+    pub(crate) fn new(engine: Arc<Engine>, completions: u32) -> Result<Self, RdmaError> {
+        if !(1..=COMPLETIONS_MAX).contains(&completions) {
+            return Err(RdmaError::OutOfRange {
+                what: "the number of completions of a completion queue",
+                given: completions.into(),
+                least: 1,
+                most: COMPLETIONS_MAX.into(),
+            });
+        }
+        // Each receive with immediate data takes two slots.
+        let entries = (2 * (completions + 1)).next_power_of_two();
+        let ring = engine
+            .pool
+            .allocate(entries as usize * COMPLETION_BYTES, 4096)?;
+        let shadow = engine.pool.allocate(SHADOW_BYTES, 128)?;
+        let (queue, number) = {
+            let mut state = engine.open_state()?;
+            let slots = state.numbers()?.queue_pair_slots;
+            let queue = ringside_cq::CompletionQueue::new(ring.words(), shadow.words(), slots)?;
+            let number = state.create_completion_queue(&engine, ring, shadow, entries)?;
+            (queue, number)
+        };
+        let reports = Reports {
+            number,
+            handle: queue.handle(),
+        };
+        let target = CompletionTarget { engine, reports };
+        Ok(Self { queue, target })
+    }
+
+    /// Takes what is complete, up to the length of `batch`; returns the completions taken.
+    ///
+    /// Never blocks, allocates or calls the system.
+    #[inline]
+    pub fn poll<'b>(&mut self, batch: &'b mut [Completion]) -> &'b [Completion] {
+        let count = self.queue.poll(batch);
+        batch.get(..count).unwrap_or(&[])
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.target.number()
+    }
+
+    /// Its name, for queue pairs that are made on other threads.
+    #[must_use]
+    pub fn target(&self) -> CompletionTarget {
+        self.target.clone()
+    }
+
+    /// What the device said that can't be true, so far.
+    #[must_use]
+    pub fn anomalies(&self) -> Anomalies {
+        self.queue.anomalies()
+    }
+
+    /// A way to attach and detach queue pairs from any thread.
+    #[must_use]
+    pub fn handle(&self) -> CompletionQueueHandle {
+        self.queue.handle()
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        let number = self.target.reports.number;
+        if let Err(error) = self.target.engine.state().orphan_completion_queue(number) {
+            tracing::error!(%error, number, "completion queue dropped");
+        }
+    }
+}
+
+impl EngineState {
+    fn create_completion_queue(
+        &mut self,
+        engine: &Engine,
+        ring: DmaBuffer,
+        shadow: DmaBuffer,
+        entries: u32,
+    ) -> Result<u32, RdmaError> {
+        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
+        let number = numbers.completion_queues.take(&mut self.random)?;
+        if let Err(error) = self.back(ObjectType::CompletionQueue, number) {
+            self.give_completion_queue_number(number);
+            return Err(error);
+        }
+        let command = CreateCompletionQueue {
+            size_entries: entries,
+            completion_context: number.into(),
+            shadow_read_threshold: (entries / 2).min(SHADOW_THRESHOLD_MAX),
+            ring_address: ring.iova().0,
+            shadow_address: shadow.iova().0,
+            vsi_number: engine.facts.vsi_number,
+            cq_number: number,
+            ceq_number: 0,
+            check_overflow: true,
+            ceqe_mask: true,
+            ceq_number_valid: true,
+            ..CreateCompletionQueue::ZERO
+        };
+        if let Err(error) = self.control.execute(command) {
+            if error.is_refusal() {
+                self.give_completion_queue_number(number);
+            } else {
+                ring.leak();
+                shadow.leak();
+            }
+            return Err(error.into());
+        }
+        let record = CompletionQueueRecord {
+            ring,
+            shadow,
+            entries,
+            users: 0,
+            orphaned: false,
+        };
+        self.completion_queues.insert(number, record);
+        Ok(number)
+    }
+
+    fn give_completion_queue_number(&mut self, number: u32) {
+        if let Some(numbers) = &mut self.numbers {
+            numbers.completion_queues.give(number);
+        }
+    }
+
+    /// One queue of a queue pair more reports to completion queue `number`.
+    pub(crate) fn use_completion_queue(&mut self, number: u32) -> Result<(), RdmaError> {
+        let what = "completion queue";
+        let record = self.completion_queues.get_mut(&number);
+        record.ok_or(RdmaError::Gone { what, number })?.users += 1;
+        Ok(())
+    }
+
+    /// One less; a queue whose owner is gone goes with the last.
+    pub(crate) fn release_completion_queue(&mut self, number: u32) -> Result<(), RdmaError> {
+        let Some(record) = self.completion_queues.get_mut(&number) else {
+            return Ok(());
+        };
+        record.users = record.users.saturating_sub(1);
+        if record.orphaned && record.users == 0 {
+            self.destroy_completion_queue(number, false)?;
+        }
+        Ok(())
+    }
+
+    fn orphan_completion_queue(&mut self, number: u32) -> Result<(), RdmaError> {
+        let Some(record) = self.completion_queues.get_mut(&number) else {
+            return Ok(());
+        };
+        record.orphaned = true;
+        if record.users == 0 {
+            self.destroy_completion_queue(number, false)?;
+        }
+        Ok(())
+    }
+
+    /// Destroys a completion queue. Its memory goes back once the device has confirmed; `keep`
+    /// keeps it, because an owner may still look at it.
+    pub(crate) fn destroy_completion_queue(
+        &mut self,
+        number: u32,
+        keep: bool,
+    ) -> Result<(), RdmaError> {
+        let Some(record) = self.completion_queues.remove(&number) else {
+            return Ok(());
+        };
+        let result = self.control.execute(DestroyCompletionQueue {
+            size_entries: record.entries,
+            completion_context: number.into(),
+            shadow_address: record.shadow.iova().0,
+            cq_number: number,
+            ceqe_mask: true,
+            ceq_number_valid: true,
+            ..DestroyCompletionQueue::ZERO
+        });
+        let buffers = [record.ring, record.shadow];
+        match result {
+            Ok(_) => {
+                if keep {
+                    self.kept.extend(buffers);
+                }
+                self.give_completion_queue_number(number);
+                Ok(())
+            }
+            Err(error) => {
+                buffers.into_iter().for_each(DmaBuffer::leak);
+                Err(error.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! What two ends of a connection must know of each other, and how they tell.
+//!
+//! Within a process an [`Endpoint`] is a value that one hands to the other. Between processes
+//! [`exchange`] sends a [`Greeting`] over TCP: a version, the endpoint and the memory regions that
+//! the peer may use. What a peer sends is checked, bounded and under a deadline.
+
+use super::address::MacAddress;
+use super::{RdmaError, RemoteRegion};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
+use std::time::Duration;
+
+/// One end of a reliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Number of the queue pair, 24 bits.
+    pub queue_pair: u32,
+    /// Packet sequence number of the first packet that it sends, 24 bits.
+    pub start_psn: u32,
+    /// IP address that it sends from.
+    pub address: IpAddr,
+    /// MAC address that it sends from.
+    pub mac: MacAddress,
+    /// Largest payload of a packet that it sends or takes, bytes.
+    pub path_mtu: u32,
+}
+
+/// RoCEv2 knows five path MTUs.
+pub(crate) fn check_mtu(bytes: u32) -> Result<(), RdmaError> {
+    match bytes {
+        256 | 512 | 1024 | 2048 | 4096 => Ok(()),
+        given => Err(RdmaError::Mtu { given }),
+    }
+}
+
+impl Endpoint {
+    /// Whether it can be an end of a connection at all.
+    ///
+    /// Errors: [`RdmaError::Mtu`], [`RdmaError::OutOfRange`].
+    pub fn check(&self) -> Result<(), RdmaError> {
+        let most = (1 << 24) - 1;
+        for (what, given) in [
+            ("a queue pair number", self.queue_pair),
+            ("a packet sequence number", self.start_psn),
+        ] {
+            if given > most {
+                return Err(RdmaError::OutOfRange {
+                    what,
+                    given: given.into(),
+                    least: 0,
+                    most: most.into(),
+                });
+            }
+        }
+        if self.mac[0] & 1 != 0 || self.mac == [0; 6] {
+            return Err(RdmaError::OutOfRange {
+                what: "the group bit of the peer's MAC address, or an address of all zero",
+                given: 1,
+                least: 0,
+                most: 0,
+            });
+        }
+        check_mtu(self.path_mtu)
+    }
+}
+
+/// What one end tells the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// Its end of the connection.
+    pub endpoint: Endpoint,
+    /// Memory that the other end may use, at most [`REGIONS_MAX`].
+    pub regions: Vec<RemoteRegion>,
+}
+
+/// Memory regions in a greeting at most.
+pub const REGIONS_MAX: usize = 64;
+
+/// First bytes of a greeting.
+const MAGIC: [u8; 8] = *b"ringside";
+/// Version of the format.
+const VERSION: u16 = 1;
+/// Bytes before the regions.
+const HEAD_BYTES: usize = 8 + 2 + 2 + 4 + 4 + 4 + 6 + 2 + 16;
+/// Bytes of a region.
+const REGION_BYTES: usize = 20;
+
+/// Why two ends could not tell each other.
+#[derive(Debug, thiserror::Error)]
+pub enum ExchangeError {
+    /// The connection broke, or the peer did not answer in time.
+    #[error("exchange with the peer, within {waited_ms} ms: {error}; check that it is running and reachable")]
+    Stream {
+        /// What the system said.
+        error: std::io::Error,
+        /// The deadline.
+        waited_ms: u64,
+    },
+    /// The peer is something else.
+    #[error("the peer does not speak this protocol: it began with {found:02x?}")]
+    NotRingside {
+        /// Its first bytes.
+        found: [u8; 8],
+    },
+    /// The peer is of another version.
+    #[error("the peer speaks version {found} of the exchange, this end {ours}; use the same version on both")]
+    Version {
+        /// The peer's.
+        found: u16,
+        /// Ours.
+        ours: u16,
+    },
+    /// What the peer says makes no sense.
+    #[error("the peer's greeting: {reason}")]
+    Malformed {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// More regions than a greeting holds.
+    #[error("{given} memory regions; a greeting holds at most {REGIONS_MAX}")]
+    TooManyRegions {
+        /// How many were given.
+        given: usize,
+    },
+}
+
+impl Greeting {
+    /// The bytes on the wire, all numbers big-endian: magic, version, number of regions, queue
+    /// pair, sequence number, MTU, MAC address, address family (4 or 6), address; then each
+    /// region's address, length and key.
+    pub fn encode(&self) -> Result<Vec<u8>, ExchangeError> {
+        let given = self.regions.len();
+        let count = u16::try_from(given).ok().filter(|_| given <= REGIONS_MAX);
+        let count = count.ok_or(ExchangeError::TooManyRegions { given })?;
+        let endpoint = &self.endpoint;
+        let mut bytes = Vec::with_capacity(HEAD_BYTES + given * REGION_BYTES);
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_be_bytes());
+        bytes.extend(count.to_be_bytes());
+        for number in [endpoint.queue_pair, endpoint.start_psn, endpoint.path_mtu] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend(endpoint.mac);
+        let (family, address) = match endpoint.address {
+            IpAddr::V4(address) => (4u16, address.to_ipv6_mapped()),
+            IpAddr::V6(address) => (6, address),
+        };
+        bytes.extend(family.to_be_bytes());
+        bytes.extend(address.octets());
+        for region in &self.regions {
+            bytes.extend(region.address.to_be_bytes());
+            bytes.extend(region.length_bytes.to_be_bytes());
+            bytes.extend(region.key.to_be_bytes());
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a greeting; at most [`REGIONS_MAX`] regions are taken.
+    pub fn read(from: &mut impl Read, waited_ms: u64) -> Result<Self, ExchangeError> {
+        let stream = |error| ExchangeError::Stream { error, waited_ms };
+        let mut head = [0; HEAD_BYTES];
+        from.read_exact(&mut head).map_err(stream)?;
+        let mut head = Bytes(&head);
+        let found = head.take()?;
+        if found != MAGIC {
+            return Err(ExchangeError::NotRingside { found });
+        }
+        let found = u16::from_be_bytes(head.take()?);
+        if found != VERSION {
+            return Err(ExchangeError::Version {
+                found,
+                ours: VERSION,
+            });
+        }
+        let count = usize::from(u16::from_be_bytes(head.take()?));
+        if count > REGIONS_MAX {
+            return Err(malformed(format!(
+                "{count} memory regions, at most {REGIONS_MAX} are taken"
+            )));
+        }
+        let endpoint = read_endpoint(&mut head)?;
+        let mut tail = vec![0; count * REGION_BYTES];
+        from.read_exact(&mut tail).map_err(stream)?;
+        let mut tail = Bytes(&tail);
+        let regions = (0..count)
+            .map(|_| {
+                Ok(RemoteRegion {
+                    address: u64::from_be_bytes(tail.take()?),
+                    length_bytes: u64::from_be_bytes(tail.take()?),
+                    key: u32::from_be_bytes(tail.take()?),
+                })
+            })
+            .collect::<Result<Vec<_>, ExchangeError>>()?;
+        Ok(Self { endpoint, regions })
+    }
+}
+
+fn read_endpoint(head: &mut Bytes<'_>) -> Result<Endpoint, ExchangeError> {
+    let queue_pair = u32::from_be_bytes(head.take()?);
+    let start_psn = u32::from_be_bytes(head.take()?);
+    let path_mtu = u32::from_be_bytes(head.take()?);
+    let mac = head.take()?;
+    let family = u16::from_be_bytes(head.take()?);
+    let address = Ipv6Addr::from(head.take::<16>()?);
+    let address = match (family, address.to_ipv4_mapped()) {
+        (4, Some(address)) => IpAddr::V4(address),
+        (6, _) => IpAddr::V6(address),
+        _ => return Err(malformed(format!("no address of family {family}"))),
+    };
+    let endpoint = Endpoint {
+        queue_pair,
+        start_psn,
+        address,
+        mac,
+        path_mtu,
+    };
+    endpoint.check().map_err(|error| malformed(error.to_string()))?;
+    if address == IpAddr::V4(Ipv4Addr::UNSPECIFIED) || address == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+    {
+        return Err(malformed("an unspecified address".to_owned()));
+    }
+    Ok(endpoint)
+}
+
+fn malformed(reason: String) -> ExchangeError {
+    ExchangeError::Malformed { reason }
+}
+
+/// Bytes that are taken from the front.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ExchangeError> {
+        let too_short = || malformed("it is too short".to_owned());
+        let (first, rest) = self.0.split_first_chunk::<N>().ok_or_else(too_short)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+}
+
+/// Tells the peer at the other end of `stream`, and learns from it. Both ends call this.
+///
+/// Each read and write has the deadline; greetings are small, so that is all there is to wait for.
+pub fn exchange(
+    stream: &mut TcpStream,
+    ours: &Greeting,
+    deadline: Duration,
+) -> Result<Greeting, ExchangeError> {
+    let waited_ms = deadline.as_millis() as u64;
+    let failed = |error| ExchangeError::Stream { error, waited_ms };
+    stream.set_read_timeout(Some(deadline)).map_err(failed)?;
+    stream.set_write_timeout(Some(deadline)).map_err(failed)?;
+    stream.write_all(&ours.encode()?).map_err(failed)?;
+    stream.flush().map_err(failed)?;
+    Greeting::read(stream, waited_ms)
+}
+
+/// Waits until the peer has come as far as this end: both have connected their queue pairs.
+///
+/// Without it, a first message may meet a peer that cannot receive yet; it is then sent again, which
+/// costs a timeout.
+pub fn rendezvous(stream: &mut TcpStream, deadline: Duration) -> Result<(), ExchangeError> {
+    let waited_ms = deadline.as_millis() as u64;
+    let failed = |error| ExchangeError::Stream { error, waited_ms };
+    stream.set_read_timeout(Some(deadline)).map_err(failed)?;
+    stream.write_all(&[READY]).map_err(failed)?;
+    stream.flush().map_err(failed)?;
+    let mut answer = [0];
+    stream.read_exact(&mut answer).map_err(failed)?;
+    if answer != [READY] {
+        return Err(malformed(format!("{answer:02x?} instead of 'ready'")));
+    }
+    Ok(())
+}
+
+/// The byte that says "my queue pair is connected".
+const READY: u8 = 0x52;
+
+#[cfg(test)]
+mod tests;

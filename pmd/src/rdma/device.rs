@@ -1,0 +1,111 @@
+//! The verbs of a device: where protection domains, memory and completion queues come from.
+
+use super::engine::Engine;
+use super::{CompletionQueue, Event, ProtectionDomain, RdmaError};
+use crate::Device;
+use ringside_bus::{DmaBuffer, PageSize};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// How many of something are in use, and may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Usage {
+    /// In use.
+    pub used: u32,
+    /// May be in use at once.
+    pub limit: u32,
+}
+
+/// Objects in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ObjectUsage {
+    /// Queue pairs.
+    pub queue_pairs: Usage,
+    /// Completion queues.
+    pub completion_queues: Usage,
+    /// Memory regions.
+    pub memory_regions: Usage,
+    /// Protection domains.
+    pub protection_domains: Usage,
+    /// Page buffer list entries.
+    pub page_list_entries: Usage,
+    /// Bytes of memory behind the host memory cache.
+    pub host_memory_cache_bytes: u64,
+}
+
+impl Device {
+    fn engine(&self) -> Result<&Arc<Engine>, RdmaError> {
+        let context = self.context();
+        context.rdma.engine.as_ref().ok_or_else(|| {
+            let reason = context.facts.rdma_unavailable.clone();
+            RdmaError::Unavailable {
+                reason: reason.unwrap_or_else(|| "its bring-up had no RDMA stages".to_owned()),
+            }
+        })
+    }
+
+    /// A protection domain.
+    pub fn protection_domain(&self) -> Result<ProtectionDomain, RdmaError> {
+        ProtectionDomain::new(Arc::clone(self.engine()?))
+    }
+
+    /// Zeroed memory that the device can reach, contiguous for it: `length` bytes, rounded up to
+    /// 64, at a page.
+    pub fn allocate(&self, length: usize) -> Result<DmaBuffer, RdmaError> {
+        self.allocate_aligned(length, PageSize::FourKiB)
+    }
+
+    /// The same, at a larger page: what [`ProtectionDomain::register_all`] lists in few entries.
+    pub fn allocate_aligned(
+        &self,
+        length: usize,
+        alignment: PageSize,
+    ) -> Result<DmaBuffer, RdmaError> {
+        let pool = self.pool().ok_or(RdmaError::ShutDown)?;
+        Ok(pool.allocate(length, alignment.bytes())?)
+    }
+
+    /// A completion queue for that many completions, 1..=262143. It may hold more.
+    pub fn completion_queue(&self, completions: u32) -> Result<CompletionQueue, RdmaError> {
+        CompletionQueue::new(Arc::clone(self.engine()?), completions)
+    }
+
+    /// Takes what the device has reported besides completions, acts on it, and appends it to
+    /// `events`; returns how many there were.
+    ///
+    /// Has to be called from time to time: the requests of a failed queue pair complete only after
+    /// it. Control path: takes a lock and waits for the device.
+    pub fn poll_events(&self, events: &mut Vec<Event>) -> Result<usize, RdmaError> {
+        self.engine()?.poll_events(events)
+    }
+
+    /// The IP addresses that its queue pairs may send from; the first one is the default.
+    pub fn local_addresses(&self) -> Result<&[IpAddr], RdmaError> {
+        Ok(&self.engine()?.facts.addresses)
+    }
+
+    /// Objects in use.
+    pub fn object_usage(&self) -> Result<ObjectUsage, RdmaError> {
+        let mut guard = self.engine()?.open_state()?;
+        let state = &mut *guard;
+        let of = |numbers: &super::numbers::Numbers| Usage {
+            used: numbers.used(),
+            limit: numbers.quota(),
+        };
+        let memory = state.memory.as_ref().ok_or(RdmaError::ShutDown)?;
+        let lists = memory.page_lists.usage();
+        let host_memory_cache_bytes = memory.backed_bytes();
+        let numbers = state.numbers()?;
+        Ok(ObjectUsage {
+            queue_pairs: of(&numbers.queue_pairs),
+            completion_queues: of(&numbers.completion_queues),
+            memory_regions: of(&numbers.regions),
+            protection_domains: of(&numbers.protection_domains),
+            page_list_entries: Usage {
+                used: lists.total - lists.free,
+                limit: lists.total,
+            },
+            host_memory_cache_bytes,
+        })
+    }
+}

@@ -1,0 +1,251 @@
+//! The RDMA engine of one device, shared by all verbs objects: control queue, host memory cache,
+//! numbers, and the register of live objects.
+//!
+//! Everything here is control path and behind one lock. The data path holds its own rings and never
+//! comes here.
+
+use super::address::{ArpChange, ArpTable, MacAddress};
+use super::host_memory::HostMemory;
+use super::numbers::Numbers;
+use super::records::{
+    CompletionQueueRecord, QueuePairCondition, QueuePairRecord, RegionRecord,
+};
+use super::RdmaError;
+use crate::Registers;
+use crate::control::ControlQueue;
+use rand::Rng;
+use rand::rngs::StdRng;
+use ringside_bus::{DmaBuffer, DmaPool, Doorbell};
+use ringside_cq::EventRing;
+use ringside_spec::rdma::commands::ManageArp;
+use ringside_spec::rdma::fpm::ObjectType;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What never changes after bring-up.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineFacts {
+    /// Function index in the host memory cache: the number of the physical function.
+    pub(crate) function_index: u8,
+    /// Number of the VSI.
+    pub(crate) vsi_number: u16,
+    /// MAC address of the function.
+    pub(crate) mac: MacAddress,
+    /// Local IP addresses; the first is used where none is chosen.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Path MTU wanted, bytes.
+    pub(crate) path_mtu: u32,
+}
+
+/// The asynchronous event queue.
+#[derive(Debug)]
+pub(crate) struct AsynchronousEvents {
+    pub(crate) ring: EventRing<2>,
+    pub(crate) buffer: DmaBuffer,
+    pub(crate) entries: u32,
+}
+
+/// A completion event queue; nothing arms it, but every completion queue names one.
+#[derive(Debug)]
+pub(crate) struct CompletionEvents {
+    pub(crate) buffer: DmaBuffer,
+    pub(crate) entries: u32,
+}
+
+/// Numbers of verbs objects.
+#[derive(Debug)]
+pub(crate) struct ObjectNumbers {
+    pub(crate) queue_pairs: Numbers,
+    pub(crate) completion_queues: Numbers,
+    pub(crate) regions: Numbers,
+    pub(crate) protection_domains: Numbers,
+    pub(crate) arp: ArpTable,
+    /// bits of a steering tag's index that name the region
+    pub(crate) region_index_bits: u32,
+    /// queue pairs that a completion queue must be ready for
+    pub(crate) queue_pair_slots: u32,
+}
+
+/// What changes.
+pub(crate) struct EngineState {
+    pub(crate) control: ControlQueue,
+    pub(crate) memory: Option<HostMemory>,
+    pub(crate) completion_events: Option<CompletionEvents>,
+    pub(crate) asynchronous_events: Option<AsynchronousEvents>,
+    pub(crate) queue_set_handle: Option<u16>,
+    pub(crate) numbers: Option<ObjectNumbers>,
+    pub(crate) queue_pairs: BTreeMap<u32, QueuePairRecord>,
+    pub(crate) completion_queues: BTreeMap<u32, CompletionQueueRecord>,
+    pub(crate) regions: BTreeMap<u32, RegionRecord>,
+    pub(crate) random: StdRng,
+    /// a shutdown has begun: nothing new is made
+    pub(crate) closed: bool,
+    /// memory of objects that a shutdown destroyed while their owners still hold them
+    pub(crate) kept: Vec<DmaBuffer>,
+    /// counts queue pairs made, so that a number used twice has two completion contexts
+    pub(crate) generation: u32,
+}
+
+/// See the module.
+pub(crate) struct Engine {
+    pub(crate) registers: Registers,
+    pub(crate) pool: Arc<DmaPool>,
+    pub(crate) facts: EngineFacts,
+    pub(crate) send_doorbell: Doorbell,
+    state: Mutex<EngineState>,
+}
+
+impl Engine {
+    /// An engine with a control queue and nothing else yet.
+    pub(crate) fn new(
+        registers: Registers,
+        pool: Arc<DmaPool>,
+        facts: EngineFacts,
+        send_doorbell: Doorbell,
+        control: ControlQueue,
+        random: StdRng,
+    ) -> Self {
+        Self {
+            registers,
+            pool,
+            facts,
+            send_doorbell,
+            state: Mutex::new(EngineState {
+                control,
+                memory: None,
+                completion_events: None,
+                asynchronous_events: None,
+                queue_set_handle: None,
+                numbers: None,
+                queue_pairs: BTreeMap::new(),
+                completion_queues: BTreeMap::new(),
+                regions: BTreeMap::new(),
+                random,
+                closed: false,
+                kept: Vec::new(),
+                generation: 0,
+            }),
+        }
+    }
+
+    /// The state, whatever a thread that panicked left of it.
+    pub(crate) fn state(&self) -> MutexGuard<'_, EngineState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state, for making something new.
+    pub(crate) fn open_state(&self) -> Result<MutexGuard<'_, EngineState>, RdmaError> {
+        let state = self.state();
+        if state.closed {
+            return Err(RdmaError::ShutDown);
+        }
+        Ok(state)
+    }
+
+    /// Begins the shutdown: nothing new is made, and all objects that are left are destroyed. Their
+    /// owners' handles stay harmless.
+    pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
+        let mut state = self.state();
+        state.closed = true;
+        let mut result = Ok(());
+        let queue_pairs: Vec<u32> = state.queue_pairs.keys().copied().collect();
+        for number in queue_pairs {
+            result = result.and(state.destroy_queue_pair(number, true));
+        }
+        let completion_queues: Vec<u32> = state.completion_queues.keys().copied().collect();
+        for number in completion_queues {
+            result = result.and(state.destroy_completion_queue(number, true));
+        }
+        let regions: Vec<u32> = state.regions.keys().copied().collect();
+        for number in regions {
+            result = result.and(state.destroy_region(number));
+        }
+        result
+    }
+
+    /// The same when the engine does not answer: the handles are cut off, and the memory is given
+    /// up until the reset of the function.
+    pub(crate) fn abandon_objects(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        for record in std::mem::take(&mut state.queue_pairs).into_values() {
+            record.condition.advance(QueuePairCondition::Destroyed);
+            record.memory.into_buffers().into_iter().for_each(DmaBuffer::leak);
+        }
+        for record in std::mem::take(&mut state.completion_queues).into_values() {
+            record.ring.leak();
+            record.shadow.leak();
+        }
+        state.regions.clear();
+    }
+}
+
+impl EngineState {
+    /// The numbers; they are there from the stage that sized the host memory cache.
+    pub(crate) fn numbers(&mut self) -> Result<&mut ObjectNumbers, RdmaError> {
+        self.numbers.as_mut().ok_or(RdmaError::ShutDown)
+    }
+
+    /// Takes a number, and brings the memory that its object needs.
+    pub(crate) fn back(&mut self, object: ObjectType, index: u32) -> Result<(), RdmaError> {
+        let memory = self.memory.as_mut().ok_or(RdmaError::ShutDown)?;
+        memory.ensure(&mut self.control, object, index..index + 1)
+    }
+
+    /// Index of the table entry of `mac`, told to the device if it is new.
+    pub(crate) fn take_address(&mut self, mac: MacAddress) -> Result<u16, RdmaError> {
+        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
+        match numbers.arp.take(mac, &mut self.random)? {
+            ArpChange::Nothing(index) => Ok(index),
+            ArpChange::Tell(index) => {
+                let told = self
+                    .back(ObjectType::Arp, u32::from(index))
+                    .and_then(|()| self.tell_address(mac, index, true));
+                match told {
+                    Ok(()) => Ok(index),
+                    Err(error) => {
+                        let numbers = self.numbers()?;
+                        let _ = numbers.arp.give(mac);
+                        numbers.arp.forget(index);
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// One user of `mac` less.
+    pub(crate) fn give_address(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
+        let change = self.numbers()?.arp.give(mac);
+        if let Some(ArpChange::Tell(index)) = change {
+            self.tell_address(mac, index, false)?;
+            self.numbers()?.arp.forget(index);
+        }
+        Ok(())
+    }
+
+    fn tell_address(&mut self, mac: MacAddress, index: u16, valid: bool) -> Result<(), RdmaError> {
+        self.control.execute(ManageArp {
+            mac_address: mac,
+            arp_index: index,
+            entry_valid: valid,
+            permanent: valid,
+            ..ManageArp::ZERO
+        })?;
+        Ok(())
+    }
+
+    /// A number of 24 bits that nobody can guess.
+    pub(crate) fn random_24_bits(&mut self) -> u32 {
+        self.random.random_range(0..1 << 24)
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("facts", &self.facts)
+            .finish_non_exhaustive()
+    }
+}

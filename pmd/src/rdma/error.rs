@@ -1,0 +1,155 @@
+//! Why a verb did not do what it was asked, and why an RDMA stage of bring-up failed.
+
+use crate::admin::AdminError;
+use crate::control::ControlError;
+use ringside_bus::{FunctionError, MemoryError};
+use ringside_cq::{HandleError, QueueError};
+use ringside_hmc::{BackingError, CommitError, LimitsError, PbleError, SizingError};
+use ringside_qp::RingError;
+use ringside_spec::rdma::features::FeaturesError;
+use ringside_spec::rdma::fpm::FpmQueryError;
+
+/// Why an RDMA stage of bring-up failed.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RdmaStageError {
+    /// The RDMA engine cannot be used, or not like this.
+    #[error("{what}; {remedy}")]
+    Unusable {
+        /// What it said, and what is wrong with it.
+        what: String,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// A command failed.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// Something beneath the verbs failed.
+    #[error(transparent)]
+    Verbs(#[from] RdmaError),
+    /// The admin queue refused a queue set.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// The device's answer to QUERY_FPM cannot be read.
+    #[error("the answer to QUERY_FPM: {0}")]
+    Query(#[from] FpmQueryError),
+    /// The device's limits make no sense.
+    #[error(transparent)]
+    Limits(#[from] LimitsError),
+    /// What is configured does not fit the device.
+    #[error(transparent)]
+    Sizing(#[from] SizingError),
+    /// The device's answer to COMMIT_FPM contradicts itself.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The feature list cannot be read.
+    #[error(transparent)]
+    Features(#[from] FeaturesError),
+}
+
+impl From<MemoryError> for RdmaStageError {
+    fn from(error: MemoryError) -> Self {
+        Self::Verbs(error.into())
+    }
+}
+
+/// Why a verb did not do what it was asked. Nothing was changed, unless the variant says otherwise.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum RdmaError {
+    /// The device offers no RDMA.
+    #[error("this device offers no RDMA: {reason}")]
+    Unavailable {
+        /// Why.
+        reason: String,
+    },
+    /// The device was shut down.
+    #[error("the device was shut down; bring it up again")]
+    ShutDown,
+    /// All objects of a kind are in use.
+    #[error("all {limit} {what} are in use: destroy some, or raise {key} in the configuration")]
+    Capacity {
+        /// What there is no more of.
+        what: &'static str,
+        /// How many there are.
+        limit: u32,
+        /// The key of the configuration that says how many.
+        key: &'static str,
+    },
+    /// A number that the device does not take.
+    #[error("{what} is {given}; allowed are {least} to {most}")]
+    OutOfRange {
+        /// What it is about.
+        what: &'static str,
+        /// What was given.
+        given: u64,
+        /// Smallest allowed.
+        least: u64,
+        /// Largest allowed.
+        most: u64,
+    },
+    /// A path MTU that RoCEv2 does not know.
+    #[error("a path MTU of {given} bytes; RoCEv2 knows 256, 512, 1024, 2048 and 4096")]
+    Mtu {
+        /// What was given.
+        given: u32,
+    },
+    /// Buffers that cannot form one region.
+    #[error(
+        "buffer {index} of the region ({length} bytes at {address:#x}) does not {problem}; pages are 4 KiB"
+    )]
+    Misaligned {
+        /// Which buffer.
+        index: usize,
+        /// Its I/O virtual address.
+        address: u64,
+        /// Its bytes.
+        length: usize,
+        /// What it would have to do.
+        problem: &'static str,
+    },
+    /// The two addresses of a connection are of different families.
+    #[error(
+        "the peer's address {peer} and the local address {local} are of different families; choose a local address of the peer's family"
+    )]
+    AddressFamily {
+        /// Local address.
+        local: std::net::IpAddr,
+        /// Peer's address.
+        peer: std::net::IpAddr,
+    },
+    /// The completion queue belongs to another device.
+    #[error("the completion queue belongs to another device")]
+    ForeignQueue,
+    /// The object is gone: a shutdown or an earlier failure took it.
+    #[error("{what} {number} does not exist any more")]
+    Gone {
+        /// What it was.
+        what: &'static str,
+        /// Its number.
+        number: u32,
+    },
+    /// A command failed. After a refusal the object is as it was; memory that the device may still
+    /// use is kept until the shutdown.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The device cannot be reached.
+    #[error(transparent)]
+    Function(#[from] FunctionError),
+    /// There is no memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// There are no page buffer list entries.
+    #[error(transparent)]
+    PageList(#[from] PbleError),
+    /// Host memory cache books are wrong: a bug of this driver.
+    #[error(transparent)]
+    Backing(#[from] BackingError),
+    /// A work queue was made of the wrong memory: a bug of this driver.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// A completion queue was made of the wrong memory: a bug of this driver.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The completion queue does not take more queue pairs at the moment.
+    #[error(transparent)]
+    Handle(#[from] HandleError),
+}

@@ -1,0 +1,237 @@
+//! Memory behind the host memory cache: brought, told to the device, and taken back.
+
+use super::RdmaError;
+use crate::control::ControlQueue;
+use crate::Registers;
+use ringside_bus::{DmaBuffer, DmaPool, MemoryError};
+use ringside_hmc::{Backing, BackingError, BackingPolicy, Layout, Missing, PageList, PbleAllocator};
+use ringside_spec::rdma::commands::{StaticHmcPagesAllocated, UpdateSegments};
+use ringside_spec::rdma::fpm::ObjectType;
+use ringside_spec::rdma::registers::{PAGE_DESCRIPTOR_INVALIDATE, PageDescriptorInvalidate};
+use ringside_spec::rdma::segments::{FpmLocation, SegmentEntry};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What stands behind one segment.
+#[derive(Debug)]
+enum SegmentMemory {
+    Direct(DmaBuffer),
+    Paged {
+        table: DmaBuffer,
+        pages: BTreeMap<u16, DmaBuffer>,
+    },
+}
+
+/// The host memory cache of a function, with the memory behind it.
+#[derive(Debug)]
+pub(crate) struct HostMemory {
+    registers: Registers,
+    pool: Arc<DmaPool>,
+    function_index: u8,
+    backing: Backing,
+    /// page buffer list entries
+    pub(crate) page_lists: PbleAllocator,
+    segments: BTreeMap<u16, SegmentMemory>,
+    /// entries of an update that its command has no room for
+    list: DmaBuffer,
+}
+
+impl HostMemory {
+    /// Books for `layout`; nothing is backed yet.
+    pub(crate) fn new(
+        registers: Registers,
+        pool: Arc<DmaPool>,
+        function_index: u8,
+        layout: &Layout,
+    ) -> Result<Self, MemoryError> {
+        let list = pool.allocate(UpdateSegments::LIST_BYTES, UpdateSegments::LIST_BYTES)?;
+        Ok(Self {
+            registers,
+            pool,
+            function_index,
+            backing: Backing::new(layout, BackingPolicy::Sparse),
+            page_lists: PbleAllocator::new(layout.pbles()),
+            segments: BTreeMap::new(),
+            list,
+        })
+    }
+
+    /// Bytes that stand behind objects now.
+    pub(crate) fn backed_bytes(&self) -> u64 {
+        self.backing.memory_bytes()
+    }
+
+    /// Brings what must be there from the start, and says so to the device.
+    pub(crate) fn bring_static(&mut self, control: &mut ControlQueue) -> Result<(), RdmaError> {
+        let missing: Vec<Missing> = self.backing.missing_at_start().collect();
+        self.bring(control, &missing)?;
+        control.execute(StaticHmcPagesAllocated {
+            hmc_function_index: self.function_index,
+        })?;
+        Ok(())
+    }
+
+    /// Brings what objects `indexes` of a kind need before they are used.
+    pub(crate) fn ensure(
+        &mut self,
+        control: &mut ControlQueue,
+        object: ObjectType,
+        indexes: Range<u32>,
+    ) -> Result<(), RdmaError> {
+        let missing = self.backing.missing(object, indexes)?;
+        self.bring(control, &missing)
+    }
+
+    fn bring(&mut self, control: &mut ControlQueue, missing: &[Missing]) -> Result<(), RdmaError> {
+        let mut entries = Vec::new();
+        for piece in missing {
+            let buffer = self.pool.allocate(piece.bytes() as usize, piece.bytes() as usize)?;
+            let address = buffer.iova().0;
+            // Noted before the device is told: an update that fails half way is taken back whole.
+            self.backing.note(*piece)?;
+            entries.extend(piece.segment_entry(address));
+            self.keep(*piece, buffer)?;
+        }
+        for entries in entries.chunks(UpdateSegments::MAX_ENTRIES) {
+            self.update(control, entries)?;
+        }
+        for piece in missing {
+            if let Missing::Page { segment, page } = *piece
+                && !missing.contains(&Missing::PageTable { segment })
+            {
+                // The device may remember that the table had no such page.
+                let forget = PageDescriptorInvalidate::of(segment, u32::from(page));
+                self.registers.write(PAGE_DESCRIPTOR_INVALIDATE, forget.0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps a piece; a page is entered into its table.
+    fn keep(&mut self, piece: Missing, buffer: DmaBuffer) -> Result<(), RdmaError> {
+        match piece {
+            Missing::Segment { segment } => {
+                self.segments.insert(segment, SegmentMemory::Direct(buffer));
+            }
+            Missing::PageTable { segment } => {
+                let memory = SegmentMemory::Paged {
+                    table: buffer,
+                    pages: BTreeMap::new(),
+                };
+                self.segments.insert(segment, memory);
+            }
+            Missing::Page { segment, page } => {
+                let address = buffer.iova().0;
+                let (Some(SegmentMemory::Paged { table, pages }), Some((offset, descriptor))) =
+                    (self.segments.get_mut(&segment), piece.page_descriptor(address))
+                else {
+                    return Err(BackingError::NotMissing(piece).into());
+                };
+                table.words().store_release(offset / 8, descriptor.0);
+                pages.insert(page, buffer);
+            }
+        }
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        control: &mut ControlQueue,
+        entries: &[SegmentEntry],
+    ) -> Result<(), RdmaError> {
+        let list = self.list.iova().0;
+        let Some((command, listed)) =
+            UpdateSegments::from_entries(self.function_index, entries, list)
+        else {
+            return Ok(());
+        };
+        let words = self.list.words();
+        for (index, word) in listed.iter().flat_map(|entry| entry.words()).enumerate() {
+            words.store(index, word);
+        }
+        control.execute(command)?;
+        Ok(())
+    }
+
+    /// Takes all backing away from the device, and frees the memory.
+    ///
+    /// After an error the memory is kept: the device may still use it.
+    pub(crate) fn clear(&mut self, control: &mut ControlQueue) -> Result<(), RdmaError> {
+        let entries: Vec<SegmentEntry> = self.backing.clearing_entries().collect();
+        for entries in entries.chunks(UpdateSegments::MAX_ENTRIES) {
+            self.update(control, entries)?;
+        }
+        let cleared: Vec<u16> = self.backing.present().map(|(segment, _)| segment).collect();
+        for segment in cleared {
+            self.backing.forget(segment);
+        }
+        self.segments.clear();
+        Ok(())
+    }
+
+    /// Gives the memory up because the device may still use it.
+    pub(crate) fn abandon(mut self) {
+        for (_, memory) in std::mem::take(&mut self.segments) {
+            match memory {
+                SegmentMemory::Direct(buffer) => buffer.leak(),
+                SegmentMemory::Paged { table, pages } => {
+                    table.leak();
+                    pages.into_values().for_each(DmaBuffer::leak);
+                }
+            }
+        }
+        self.list.leak();
+    }
+
+    /// Entries for the pages at `addresses`, written.
+    pub(crate) fn list_pages(
+        &mut self,
+        control: &mut ControlQueue,
+        addresses: &[u64],
+    ) -> Result<PageList, RdmaError> {
+        let list = self.page_lists.allocate(addresses.len() as u64)?;
+        match self.write_pages(control, &list, addresses) {
+            Ok(()) => Ok(list),
+            Err(error) => {
+                self.page_lists.free(list)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn write_pages(
+        &mut self,
+        control: &mut ControlQueue,
+        list: &PageList,
+        addresses: &[u64],
+    ) -> Result<(), RdmaError> {
+        for range in list.ranges() {
+            self.ensure(control, ObjectType::PageBufferList, range.indexes())?;
+        }
+        let space = self.page_lists.space();
+        for (index, value) in list.entries(addresses)? {
+            if let Some(location) = space.location(index) {
+                self.store(location, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes one word of function private memory.
+    fn store(&self, at: FpmLocation, value: u64) -> Result<(), RdmaError> {
+        let segment = at.segment as u16;
+        let page = at.page as u16;
+        let missing = BackingError::NotMissing(Missing::Page { segment, page });
+        let (buffer, offset) = match self.segments.get(&segment) {
+            Some(SegmentMemory::Direct(buffer)) => (Some(buffer), at.segment_offset()),
+            Some(SegmentMemory::Paged { pages, .. }) => {
+                (pages.get(&page), u64::from(at.page_offset))
+            }
+            None => (None, 0),
+        };
+        let buffer = buffer.ok_or(missing)?;
+        buffer.words().store_release(offset as usize / 8, value);
+        Ok(())
+    }
+}

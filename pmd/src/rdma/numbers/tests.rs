@@ -1,0 +1,25 @@
+use super::*;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use std::collections::BTreeSet;
+
+#[test]
+fn every_number_is_given_out_once_and_then_the_quota_is_named() {
+    let mut random = StdRng::seed_from_u64(1);
+    let mut numbers = Numbers::new("queue pairs", "rdma.queue_pairs", 3..20, 10);
+    let taken: BTreeSet<u32> = (0..10).map(|_| numbers.take(&mut random).unwrap()).collect();
+    assert_eq!(taken.len(), 10);
+    assert!(taken.iter().all(|number| (3..20).contains(number)));
+    let refused = numbers.take(&mut random).unwrap_err();
+    assert!(refused.to_string().contains("rdma.queue_pairs"), "{refused}");
+}
+
+#[test]
+fn a_number_that_was_given_back_is_given_out_again() {
+    let mut random = StdRng::seed_from_u64(2);
+    let mut numbers = Numbers::new("completion queues", "key", 5..6, 1);
+    let number = numbers.take(&mut random).unwrap();
+    numbers.give(number);
+    assert_eq!(numbers.used(), 0);
+    assert_eq!(numbers.take(&mut random).unwrap(), number);
+}

@@ -1,0 +1,185 @@
+//! Reliable connected queue pairs.
+//!
+//! States are types: a [`QueuePair`] is made unconnected and takes receives; [`QueuePair::connect`]
+//! turns it into a `QueuePair<Connected>`, which has the functions that post sends. What the device
+//! reports as failed refuses further posts; what was posted completes with an error.
+
+mod config;
+mod context;
+mod life;
+mod post;
+
+pub use config::QueuePairConfig;
+pub use post::PostError;
+
+use super::connection::Endpoint;
+use super::engine::Engine;
+use super::records::{Condition, QueuePairCondition};
+use super::{ProtectionDomain, RdmaError};
+use context::Attributes;
+use ringside_qp::{ReceiveQueue, SendQueue};
+use ringside_spec::rdma::ae_codes::FlushCode;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A queue pair that is not connected yet: receives may be posted.
+#[derive(Clone, Copy, Debug)]
+pub struct Initialised;
+
+/// A connected queue pair.
+#[derive(Clone, Copy, Debug)]
+pub struct Connected;
+
+/// A queue pair. `Send`, not `Sync`: it belongs to one core. Dropping it destroys it, and what it
+/// had outstanding is not reported.
+#[derive(Debug)]
+pub struct QueuePair<S = Initialised> {
+    inner: Inner,
+    state: PhantomData<S>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    send: SendQueue,
+    receive: ReceiveQueue,
+    condition: Arc<Condition>,
+    number: u32,
+    attributes: Attributes,
+    peer: Option<Endpoint>,
+    /// keeps number and engine
+    domain: ProtectionDomain,
+}
+
+/// A connection that was not made.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct ConnectError {
+    /// Why.
+    #[source]
+    pub error: RdmaError,
+    /// The queue pair, as it was, when the device was not asked yet; else it is destroyed.
+    pub queue_pair: Option<Box<QueuePair>>,
+}
+
+impl ProtectionDomain {
+    /// Makes a queue pair.
+    ///
+    /// Errors: [`RdmaError::Capacity`], [`RdmaError::OutOfRange`] and others; nothing is left over.
+    pub fn queue_pair(&self, config: QueuePairConfig) -> Result<QueuePair, RdmaError> {
+        let inner = life::create(self, &config)?;
+        Ok(QueuePair {
+            inner,
+            state: PhantomData,
+        })
+    }
+}
+
+impl QueuePair {
+    /// Connects to a peer, which has to connect to this one's [`QueuePair::endpoint`] too.
+    ///
+    /// The path MTU is the smaller one of both.
+    pub fn connect(mut self, peer: &Endpoint) -> Result<QueuePair<Connected>, ConnectError> {
+        if let Err(error) = self.inner.attributes.check_peer(peer) {
+            return Err(ConnectError {
+                error,
+                queue_pair: Some(Box::new(self)),
+            });
+        }
+        let engine = Arc::clone(self.inner.engine());
+        let result = engine
+            .open_state()
+            .and_then(|mut state| state.connect(self.inner.number, &self.inner.attributes, peer));
+        if let Err(error) = result {
+            return Err(ConnectError {
+                error,
+                queue_pair: None,
+            });
+        }
+        self.inner.peer = Some(*peer);
+        Ok(QueuePair {
+            inner: self.inner,
+            state: PhantomData,
+        })
+    }
+}
+
+impl<S> QueuePair<S> {
+    /// Its number, 18 bits.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// What a peer must know to connect to it.
+    #[must_use]
+    pub fn endpoint(&self) -> Endpoint {
+        self.inner.attributes.endpoint(self.inner.number)
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.inner.domain
+    }
+
+    /// Receives posted and not completed.
+    #[must_use]
+    pub fn receives_outstanding(&self) -> u32 {
+        self.inner.receive.used()
+    }
+
+    /// Receives that can be outstanding.
+    #[must_use]
+    pub fn receive_capacity(&self) -> u32 {
+        self.inner.receive.capacity()
+    }
+
+    /// Whether the device reported a failure, or the queue pair is gone.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.inner.condition.get() != QueuePairCondition::Usable
+    }
+
+    /// Destroys it. What it had outstanding is not reported.
+    ///
+    /// Errors: the device did not confirm; its memory is kept until the shutdown.
+    pub fn destroy(self) -> Result<(), RdmaError> {
+        self.inner.destroy()
+    }
+}
+
+impl QueuePair<Connected> {
+    /// The peer it is connected to.
+    #[must_use]
+    pub fn peer(&self) -> Option<&Endpoint> {
+        self.inner.peer.as_ref()
+    }
+
+    /// Breaks the connection: everything outstanding completes as flushed, and nothing more can be
+    /// posted. The peer sees no answer from now on.
+    pub fn fail(&mut self) -> Result<(), RdmaError> {
+        let mut state = self.inner.engine().open_state()?;
+        state
+            .fail_queue_pair(self.inner.number, FlushCode::General, FlushCode::General, None)
+            .map(|_| ())
+    }
+}
+
+impl Inner {
+    fn engine(&self) -> &Arc<Engine> {
+        self.domain.engine()
+    }
+
+    fn destroy(&self) -> Result<(), RdmaError> {
+        self.engine().state().destroy_queue_pair(self.number, false)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.destroy() {
+            tracing::error!(%error, number = self.number, "queue pair dropped");
+        }
+    }
+}
+

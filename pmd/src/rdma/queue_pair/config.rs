@@ -1,0 +1,205 @@
+//! What a queue pair is to be like.
+
+use crate::rdma::{CompletionQueue, CompletionTarget, RdmaError};
+use std::net::IpAddr;
+
+/// How a queue pair is made. Start with [`QueuePairConfig::reliable`] and change what differs.
+#[derive(Clone, Debug)]
+pub struct QueuePairConfig {
+    pub(crate) send: CompletionTarget,
+    pub(crate) receive: CompletionTarget,
+    pub(crate) send_requests: u32,
+    pub(crate) receive_requests: u32,
+    pub(crate) send_fragments: u32,
+    pub(crate) receive_fragments: u32,
+    pub(crate) inline_bytes: u32,
+    pub(crate) path_mtu: Option<u32>,
+    pub(crate) local_address: Option<IpAddr>,
+    pub(crate) vlan_tag: Option<u16>,
+    pub(crate) retries: u8,
+    pub(crate) receiver_not_ready_retries: u8,
+    pub(crate) outbound_reads: u8,
+    pub(crate) inbound_reads: u8,
+    pub(crate) hop_limit: u8,
+    pub(crate) traffic_class: u8,
+    pub(crate) flow_label: u32,
+}
+
+/// Least and most of a number.
+pub(super) fn within(
+    what: &'static str,
+    given: u32,
+    least: u32,
+    most: u32,
+) -> Result<(), RdmaError> {
+    if (least..=most).contains(&given) {
+        return Ok(());
+    }
+    Err(RdmaError::OutOfRange {
+        what,
+        given: given.into(),
+        least: least.into(),
+        most: most.into(),
+    })
+}
+
+impl QueuePairConfig {
+    /// A reliable connection that reports to `completion_queue` on both sides: 128 sends and 128
+    /// receives of one fragment each, up to 8 bytes inline.
+    #[must_use]
+    pub fn reliable(completion_queue: &CompletionQueue) -> Self {
+        Self::reporting_to(completion_queue.target())
+    }
+
+    /// The same, for a completion queue that is polled on another thread.
+    #[must_use]
+    pub fn reporting_to(target: CompletionTarget) -> Self {
+        Self {
+            send: target.clone(),
+            receive: target,
+            send_requests: 128,
+            receive_requests: 128,
+            send_fragments: 1,
+            receive_fragments: 1,
+            inline_bytes: 8,
+            path_mtu: None,
+            local_address: None,
+            vlan_tag: None,
+            retries: 7,
+            receiver_not_ready_retries: 6,
+            outbound_reads: 32,
+            inbound_reads: 32,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        }
+    }
+
+    /// Receives report to another completion queue than sends.
+    #[must_use]
+    pub fn receives_report_to(mut self, target: CompletionTarget) -> Self {
+        self.receive = target;
+        self
+    }
+
+    /// Sends that can always be outstanding. The ring may hold more.
+    #[must_use]
+    pub fn send_requests(mut self, count: u32) -> Self {
+        self.send_requests = count;
+        self
+    }
+
+    /// Receives that can always be outstanding. The ring may hold more.
+    #[must_use]
+    pub fn receive_requests(mut self, count: u32) -> Self {
+        self.receive_requests = count;
+        self
+    }
+
+    /// Fragments that a send usually has, 1..=13: sizes the ring; more are taken all the same.
+    #[must_use]
+    pub fn send_fragments(mut self, count: u32) -> Self {
+        self.send_fragments = count;
+        self
+    }
+
+    /// Fragments that a receive may have, 1..=13.
+    #[must_use]
+    pub fn receive_fragments(mut self, count: u32) -> Self {
+        self.receive_fragments = count;
+        self
+    }
+
+    /// Inline bytes that a send usually has, 0..=101: sizes the ring; more are taken all the same.
+    #[must_use]
+    pub fn inline_bytes(mut self, bytes: u32) -> Self {
+        self.inline_bytes = bytes;
+        self
+    }
+
+    /// Largest payload of a packet, bytes: 256, 512, 1024, 2048 or 4096. Default: the
+    /// configuration's `rdma.path_mtu`.
+    #[must_use]
+    pub fn path_mtu(mut self, bytes: u32) -> Self {
+        self.path_mtu = Some(bytes);
+        self
+    }
+
+    /// Local IP address. Default: the device's first one.
+    #[must_use]
+    pub fn local_address(mut self, address: IpAddr) -> Self {
+        self.local_address = Some(address);
+        self
+    }
+
+    /// VLAN tag: priority in bits 13 to 15, number in bits 0 to 11.
+    #[must_use]
+    pub fn vlan_tag(mut self, tag: u16) -> Self {
+        self.vlan_tag = Some(tag);
+        self
+    }
+
+    /// Retries without an answer, 0..=7, before the peer counts as gone.
+    #[must_use]
+    pub fn retries(mut self, count: u8) -> Self {
+        self.retries = count;
+        self
+    }
+
+    /// Retries while the peer has no receive posted, 0..=6; 7 retries without end.
+    #[must_use]
+    pub fn receiver_not_ready_retries(mut self, count: u8) -> Self {
+        self.receiver_not_ready_retries = count;
+        self
+    }
+
+    /// RDMA reads that may be under way from here, 1..=127; the peer must allow as many inbound.
+    #[must_use]
+    pub fn outbound_reads(mut self, count: u8) -> Self {
+        self.outbound_reads = count;
+        self
+    }
+
+    /// RDMA reads of the peer that may be under way, 1..=127.
+    #[must_use]
+    pub fn inbound_reads(mut self, count: u8) -> Self {
+        self.inbound_reads = count;
+        self
+    }
+
+    /// Hop limit of its packets.
+    #[must_use]
+    pub fn hop_limit(mut self, hops: u8) -> Self {
+        self.hop_limit = hops;
+        self
+    }
+
+    /// Traffic class of its packets.
+    #[must_use]
+    pub fn traffic_class(mut self, class: u8) -> Self {
+        self.traffic_class = class;
+        self
+    }
+
+    /// Flow label, 20 bits; also decides the UDP source port.
+    #[must_use]
+    pub fn flow_label(mut self, label: u32) -> Self {
+        self.flow_label = label;
+        self
+    }
+
+    /// Checks what the device does not take.
+    pub(super) fn check(&self) -> Result<(), RdmaError> {
+        within("the number of sends", self.send_requests, 1, 16_384)?;
+        within("the number of receives", self.receive_requests, 1, 16_384)?;
+        within("fragments of a send", self.send_fragments, 1, 13)?;
+        within("fragments of a receive", self.receive_fragments, 1, 13)?;
+        within("inline bytes", self.inline_bytes, 0, 101)?;
+        within("the retry count", self.retries.into(), 0, 7)?;
+        let not_ready = self.receiver_not_ready_retries.into();
+        within("the receiver-not-ready retry count", not_ready, 0, 7)?;
+        within("outbound reads", self.outbound_reads.into(), 1, 127)?;
+        within("inbound reads", self.inbound_reads.into(), 1, 127)?;
+        within("the flow label", self.flow_label, 0, (1 << 20) - 1)
+    }
+}

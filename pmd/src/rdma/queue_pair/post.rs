@@ -1,0 +1,244 @@
+//! Posting: the data path. No lock, no allocation, no call of the system.
+
+use super::{Connected, Inner, QueuePair};
+use crate::rdma::RemoteAddress;
+use crate::rdma::records::QueuePairCondition;
+use ringside_qp::{
+    Fragment, LocalInvalidate, PostReceiveError, PostSendError, Read, RequestError, Send,
+    SendFlags, SendInline, SendKind, WorkRequest, Write, WriteInline,
+};
+
+/// Why a request was not posted. Nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// No room: poll the completion queue, then post again. Unsignalled sends give their room back
+    /// only when a later signalled one completes.
+    #[error("the queue is full: poll its completion queue, then post again")]
+    QueueFull,
+    /// The queue pair has failed.
+    #[error(
+        "the queue pair has failed: poll its completion queue for what became of its requests, then make and connect a new one"
+    )]
+    Failed,
+    /// The queue pair is gone, with its device.
+    #[error("the queue pair was destroyed when its device was shut down")]
+    Destroyed,
+    /// The request is wrong.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The receive request is wrong.
+    #[error(transparent)]
+    Receive(PostReceiveError),
+}
+
+impl From<PostSendError> for PostError {
+    #[inline]
+    fn from(error: PostSendError) -> Self {
+        match error {
+            PostSendError::QueueFull => Self::QueueFull,
+            PostSendError::Request(error) => Self::Request(error),
+        }
+    }
+}
+
+impl From<PostReceiveError> for PostError {
+    #[inline]
+    fn from(error: PostReceiveError) -> Self {
+        match error {
+            PostReceiveError::QueueFull => Self::QueueFull,
+            other => Self::Receive(other),
+        }
+    }
+}
+
+impl Inner {
+    #[inline(always)]
+    fn usable(&self) -> Result<(), PostError> {
+        if self.condition.is_usable() {
+            return Ok(());
+        }
+        Err(self.unusable())
+    }
+
+    #[cold]
+    fn unusable(&self) -> PostError {
+        match self.condition.get() {
+            QueuePairCondition::Destroyed => PostError::Destroyed,
+            _ => PostError::Failed,
+        }
+    }
+}
+
+impl<S> QueuePair<S> {
+    /// Posts a receive of up to as many fragments as the queue pair was made for. The device may
+    /// take it at once; there is no doorbell.
+    #[inline]
+    pub fn receive(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostError> {
+        self.inner.usable()?;
+        Ok(self.inner.receive.post(id, fragments)?)
+    }
+}
+
+impl QueuePair<Connected> {
+    /// Posts any request. It is sent at the next [`QueuePair::ring`] at the latest.
+    #[inline(always)]
+    pub fn post<R: WorkRequest>(
+        &mut self,
+        id: u64,
+        request: &R,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        self.inner.usable()?;
+        Ok(self.inner.send.post(id, request, flags)?)
+    }
+
+    /// RDMA write of up to 13 fragments to `remote`.
+    #[inline]
+    pub fn write(
+        &mut self,
+        id: u64,
+        fragments: &[Fragment],
+        remote: RemoteAddress,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let request = Write {
+            fragments,
+            remote_address: remote.address,
+            remote_key: remote.key,
+            immediate: None,
+        };
+        self.post(id, &request, flags)
+    }
+
+    /// RDMA write that also completes a receive of the peer, with `immediate`.
+    #[inline]
+    pub fn write_with_immediate(
+        &mut self,
+        id: u64,
+        fragments: &[Fragment],
+        remote: RemoteAddress,
+        immediate: u32,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let request = Write {
+            fragments,
+            remote_address: remote.address,
+            remote_key: remote.key,
+            immediate: Some(immediate),
+        };
+        self.post(id, &request, flags)
+    }
+
+    /// RDMA write of up to 101 bytes that are copied now; with `immediate` it also completes a
+    /// receive of the peer.
+    #[inline]
+    pub fn write_inline(
+        &mut self,
+        id: u64,
+        data: &[u8],
+        remote: RemoteAddress,
+        immediate: Option<u32>,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let request = WriteInline {
+            data,
+            remote_address: remote.address,
+            remote_key: remote.key,
+            immediate,
+        };
+        self.post(id, &request, flags)
+    }
+
+    /// RDMA read from `remote` into up to 13 fragments.
+    #[inline]
+    pub fn read(
+        &mut self,
+        id: u64,
+        fragments: &[Fragment],
+        remote: RemoteAddress,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let request = Read {
+            fragments,
+            remote_address: remote.address,
+            remote_key: remote.key,
+            invalidate_local: false,
+        };
+        self.post(id, &request, flags)
+    }
+
+    /// Send of up to 13 fragments into the peer's next receive.
+    #[inline]
+    pub fn send(
+        &mut self,
+        id: u64,
+        fragments: &[Fragment],
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let kind = SendKind::Plain;
+        self.post(id, &Send { fragments, kind }, flags)
+    }
+
+    /// Send with a number that comes with the peer's completion.
+    #[inline]
+    pub fn send_with_immediate(
+        &mut self,
+        id: u64,
+        fragments: &[Fragment],
+        immediate: u32,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let kind = SendKind::Immediate(immediate);
+        self.post(id, &Send { fragments, kind }, flags)
+    }
+
+    /// Send that invalidates a key of the peer's.
+    #[inline]
+    pub fn send_and_invalidate(
+        &mut self,
+        id: u64,
+        fragments: &[Fragment],
+        remote_key: u32,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let kind = SendKind::Invalidate(remote_key);
+        self.post(id, &Send { fragments, kind }, flags)
+    }
+
+    /// Send of up to 101 bytes that are copied now.
+    #[inline]
+    pub fn send_inline(
+        &mut self,
+        id: u64,
+        data: &[u8],
+        immediate: Option<u32>,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let kind = immediate.map_or(SendKind::Plain, SendKind::Immediate);
+        self.post(id, &SendInline { data, kind }, flags)
+    }
+
+    /// Makes a key of the own device invalid.
+    #[inline]
+    pub fn invalidate(&mut self, id: u64, key: u32, flags: SendFlags) -> Result<(), PostError> {
+        self.post(id, &LocalInvalidate { key }, flags)
+    }
+
+    /// Tells the device that there is work: once for a burst of posts.
+    #[inline]
+    pub fn ring(&self) {
+        self.inner.send.ring_doorbell();
+    }
+
+    /// Quanta of 32 bytes posted and not given back.
+    #[must_use]
+    pub fn send_quanta_used(&self) -> u32 {
+        self.inner.send.used_quanta()
+    }
+
+    /// Quanta that can be outstanding.
+    #[must_use]
+    pub fn send_quanta_capacity(&self) -> u32 {
+        self.inner.send.capacity_quanta()
+    }
+}

@@ -1,0 +1,100 @@
+//! What the engine remembers of live objects: enough to destroy them without their owners.
+
+use super::address::MacAddress;
+use ringside_bus::DmaBuffer;
+use ringside_cq::{CompletionContext, CompletionQueueHandle};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Whether a queue pair may be posted to; shared with its owner's data path.
+#[derive(Debug, Default)]
+pub(crate) struct Condition(AtomicU8);
+
+/// The conditions of a queue pair, in the order in which they come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueuePairCondition {
+    /// It may be posted to.
+    Usable,
+    /// The device reported an error; what is outstanding completes with errors.
+    Failed,
+    /// The device does not know it any more.
+    Destroyed,
+}
+
+impl Condition {
+    #[inline(always)]
+    pub(crate) fn is_usable(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
+    }
+
+    pub(crate) fn get(&self) -> QueuePairCondition {
+        match self.0.load(Ordering::Relaxed) {
+            0 => QueuePairCondition::Usable,
+            1 => QueuePairCondition::Failed,
+            _ => QueuePairCondition::Destroyed,
+        }
+    }
+
+    /// Never goes back.
+    pub(crate) fn advance(&self, to: QueuePairCondition) {
+        self.0.fetch_max(to as u8, Ordering::Relaxed);
+    }
+}
+
+/// Memory of a queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePairMemory {
+    pub(crate) send: DmaBuffer,
+    pub(crate) receive: DmaBuffer,
+    pub(crate) shadow: DmaBuffer,
+    pub(crate) context: DmaBuffer,
+}
+
+impl QueuePairMemory {
+    /// Its buffers.
+    pub(crate) fn into_buffers(self) -> [DmaBuffer; 4] {
+        [self.send, self.receive, self.shadow, self.context]
+    }
+}
+
+/// A completion queue that a queue pair reports to.
+#[derive(Clone, Debug)]
+pub(crate) struct Reports {
+    pub(crate) number: u32,
+    pub(crate) handle: CompletionQueueHandle,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePairRecord {
+    pub(crate) memory: QueuePairMemory,
+    pub(crate) context: CompletionContext,
+    pub(crate) condition: Arc<Condition>,
+    pub(crate) send: Reports,
+    pub(crate) receive: Reports,
+    /// its peer's entry in the table of MAC addresses, once connected
+    pub(crate) peer: Option<MacAddress>,
+    /// ready to send at least once: destroyed by way of the error state
+    pub(crate) was_connected: bool,
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub(crate) struct CompletionQueueRecord {
+    pub(crate) ring: DmaBuffer,
+    pub(crate) shadow: DmaBuffer,
+    pub(crate) entries: u32,
+    /// queues of queue pairs that report here
+    pub(crate) users: u32,
+    /// its owner is gone: it goes with its last user
+    pub(crate) orphaned: bool,
+}
+
+/// A memory region.
+#[derive(Debug)]
+pub(crate) struct RegionRecord {
+    /// index part of the steering tag, random bits included
+    pub(crate) stag_index: u32,
+    pub(crate) protection_domain: u32,
+    pub(crate) pages: Option<ringside_hmc::PageList>,
+}
