@@ -13,6 +13,7 @@ pub mod lan;
 pub mod rdma;
 mod registers;
 pub mod trace;
+pub mod worker;
 
 pub use bring_up::{BringUpError, BringUpOptions, StageError};
 pub use device::{Device, ShutdownReport};

@@ -1,0 +1,203 @@
+//! A worker: one thread, pinned to one core, that owns its queue pairs and completion queues and
+//! busy-polls them.
+//!
+//! What a worker owns is a plain value of the user's (the state); nobody else touches it, so the
+//! data path needs no lock. Other cores reach it with requests: closures on the state, through a
+//! bounded inbox. Requests are the control path: they are boxed, and a few of them run between two
+//! polls. A round without requests costs one relaxed load and two relaxed stores beyond the poll
+//! itself: no lock, no allocation, no system call.
+//!
+//! ```
+//! # use ringside_pmd::worker::{Polled, Worker};
+//! # use std::time::Duration;
+//! let worker = Worker::start(None, 16, || 0_u64, |count| {
+//!     *count += 1; // here: poll completions, post what follows, ring
+//!     Polled::Idle
+//! })?;
+//! let so_far = worker.ask(|count| *count, Duration::from_secs(5))?;
+//! let state = worker.stop(Duration::from_secs(5))?;
+//! assert!(state >= so_far);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod error;
+mod inbox;
+mod round;
+
+pub use error::{AskError, SendError, StopError, WorkerError};
+pub use inbox::{Handle, Request};
+
+use inbox::Shared;
+use ringside_bus::pinning::pin_to;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Longest wait for a worker that is dropped instead of stopped.
+const DROP_WAIT: Duration = Duration::from_secs(5);
+
+/// What one poll found. Goes into the statistics only; the worker polls on either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polled {
+    /// There was something to do, and it was done.
+    Worked,
+    /// There was nothing.
+    Idle,
+}
+
+/// What a worker has done since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Calls of the poll closure.
+    pub polls: u64,
+    /// Calls that returned [`Polled::Worked`].
+    pub polls_with_work: u64,
+    /// Requests that were run.
+    pub requests: u64,
+}
+
+/// A running worker; the one that can stop it. See the [module](self).
+///
+/// Dropping it stops the worker too, but the state is then dropped unseen; [`Worker::stop`] hands
+/// it back.
+#[derive(Debug)]
+#[must_use = "a worker that is dropped stops"]
+pub struct Worker<S: Send + 'static> {
+    handle: Handle<S>,
+    /// Gone once the worker was stopped.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<S: Send + 'static> Worker<S> {
+    /// Starts a thread, pins it to `core` (`None`: wherever the system puts it), makes the state
+    /// there, so that its memory is near, and polls until the worker is stopped.
+    ///
+    /// Returns once the state is made, so it takes as long as `make_state` does. `inbox`: requests
+    /// kept waiting at most, 1 or more; 0 counts as 1.
+    ///
+    /// # Errors
+    /// The core cannot be used, there is no thread to be had, or `make_state` panicked. Nothing is
+    /// left running.
+    pub fn start(
+        core: Option<usize>,
+        inbox: usize,
+        make_state: impl FnOnce() -> S + Send + 'static,
+        poll: impl FnMut(&mut S) -> Polled + Send + 'static,
+    ) -> Result<Self, WorkerError> {
+        let shared = Arc::new(Shared::new(inbox));
+        let (started, starting) = mpsc::sync_channel(1);
+        let name = core.map_or_else(|| "worker".into(), |core| format!("worker-{core}"));
+        let of_thread = Arc::clone(&shared);
+        let run = move || {
+            if let Some(Err(error)) = core.map(pin_to) {
+                let _ = started.send(Err(WorkerError::from(error)));
+                return;
+            }
+            match catch_unwind(AssertUnwindSafe(make_state)) {
+                Ok(state) => {
+                    let _ = started.send(Ok(()));
+                    round::run(&of_thread, state, poll);
+                }
+                Err(payload) => {
+                    let text = round::panic_text(&*payload);
+                    let _ = started.send(Err(WorkerError::NoState { text }));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(run)
+            .map_err(|error| WorkerError::NoThread {
+                reason: error.to_string(),
+            })?;
+        let outcome = starting.recv().unwrap_or_else(|_| {
+            Err(WorkerError::NoThread {
+                reason: "it ended before it began".into(),
+            })
+        });
+        if let Err(error) = outcome {
+            let _ = thread.join();
+            return Err(error);
+        }
+        Ok(Self {
+            handle: Handle::new(shared),
+            thread: Some(thread),
+        })
+    }
+
+    /// A handle for another core: sends and asks, cannot stop.
+    pub fn handle(&self) -> Handle<S> {
+        self.handle.clone()
+    }
+
+    /// As [`Handle::send`].
+    ///
+    /// # Errors
+    /// As [`Handle::send`].
+    pub fn send(&self, request: impl FnOnce(&mut S) + Send + 'static) -> Result<(), SendError<S>> {
+        self.handle.send(request)
+    }
+
+    /// As [`Handle::ask`].
+    ///
+    /// # Errors
+    /// As [`Handle::ask`].
+    pub fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut S) -> T + Send + 'static,
+        limit: Duration,
+    ) -> Result<T, AskError> {
+        self.handle.ask(question, limit)
+    }
+
+    /// What it has done so far. The numbers are read one by one while it works.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.handle.statistics()
+    }
+
+    /// Stops the worker after the requests that are already in its inbox, and hands back the state.
+    ///
+    /// # Errors
+    /// A poll or a request had panicked: the state comes back as the panic left it. Or the poll
+    /// closure or a request did not return within `limit`: the worker comes back, still told to
+    /// stop, and can be stopped again.
+    pub fn stop(mut self, limit: Duration) -> Result<S, StopError<S>> {
+        self.handle.tell_to_stop();
+        let Some(ended) = self.handle.take_ended(limit) else {
+            return Err(StopError::Late {
+                limit,
+                worker: self,
+            });
+        };
+        if let Some(thread) = self.thread.take() {
+            // Short: all that is left to it after "ended" is to return.
+            let _ = thread.join();
+        }
+        match ended.panic {
+            None => Ok(ended.state),
+            Some(text) => Err(StopError::Panicked {
+                text,
+                state: ended.state,
+            }),
+        }
+    }
+}
+
+impl<S: Send + 'static> Drop for Worker<S> {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.handle.tell_to_stop();
+            match self.handle.take_ended(DROP_WAIT) {
+                Some(_) => drop(thread.join()),
+                None => tracing::error!(
+                    "a worker was dropped and does not come back from its poll or a request; its thread and what it owns are left behind"
+                ),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

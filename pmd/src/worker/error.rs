@@ -1,0 +1,136 @@
+//! What can go wrong between a worker and those who use it.
+
+use super::{Request, Worker};
+use ringside_bus::pinning::PinError;
+use std::fmt;
+use std::time::Duration;
+
+/// A worker did not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WorkerError {
+    /// Its core cannot be used.
+    #[error(transparent)]
+    Core(#[from] PinError),
+    /// The system gave no thread.
+    #[error(
+        "no thread for a worker: {reason}; raise the limit of processes (ulimit -u, the cgroup's pids.max) or start fewer workers"
+    )]
+    NoThread {
+        /// What the system said.
+        reason: String,
+    },
+    /// The closure that makes the state panicked.
+    #[error("a worker's state could not be made, the closure panicked: {text}")]
+    NoState {
+        /// What the panic said.
+        text: String,
+    },
+}
+
+/// A request was not taken. The closure is handed back, boxed; it can be sent again as it is.
+pub enum SendError<S> {
+    /// The inbox is full: the worker is behind. Try again later, or raise `worker.inbox`.
+    Full(Request<S>),
+    /// The worker has stopped, or a panic ended it; [`Worker::stop`] says which.
+    Stopped(Request<S>),
+}
+
+impl<S> SendError<S> {
+    /// The closure that was not taken.
+    #[must_use]
+    pub fn into_request(self) -> Request<S> {
+        match self {
+            Self::Full(request) | Self::Stopped(request) => request,
+        }
+    }
+}
+
+impl<S> fmt::Display for SendError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => {
+                "the worker's inbox is full; try again once it has caught up, or raise worker.inbox"
+            }
+            Self::Stopped(_) => "the worker has stopped; start another",
+        })
+    }
+}
+
+impl<S> fmt::Debug for SendError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full",
+            Self::Stopped(_) => "Stopped",
+        })
+    }
+}
+
+impl<S> std::error::Error for SendError<S> {}
+
+/// A question was not answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// The inbox is full. The question was not run and won't be.
+    #[error("the worker's inbox is full; ask again once it has caught up, or raise worker.inbox")]
+    Full,
+    /// The worker has stopped. The question was not run and won't be.
+    #[error("the worker has stopped; start another")]
+    Stopped,
+    /// The worker did not come to the question in time. It was not run and won't be.
+    #[error(
+        "the worker did not come to the question within {} ms and it was withdrawn; its poll or an earlier request takes too long",
+        limit.as_millis()
+    )]
+    NotBegun {
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// The worker was still busy with the question. It runs to its end, its answer is dropped.
+    #[error(
+        "the worker began with the question but had no answer within {} ms; what it does still takes effect, only the answer is lost",
+        limit.as_millis()
+    )]
+    NotAnswered {
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// A poll or a request panicked, perhaps this one, and that ended the worker.
+    #[error("the worker panicked: {text}; stop it, which hands back its state")]
+    Panicked {
+        /// What the panic said.
+        text: String,
+    },
+}
+
+/// A worker did not stop in order.
+#[derive(thiserror::Error)]
+pub enum StopError<S: Send + 'static> {
+    /// A poll or a request had panicked.
+    #[error("the worker panicked: {text}")]
+    Panicked {
+        /// What the panic said.
+        text: String,
+        /// The state as the panic left it.
+        state: S,
+    },
+    /// It is still in a poll or a request.
+    #[error(
+        "the worker did not come back from its poll or a request within {} ms; it is told to stop, wait for it again",
+        limit.as_millis()
+    )]
+    Late {
+        /// How long was waited.
+        limit: Duration,
+        /// The worker, to be stopped again.
+        worker: Worker<S>,
+    },
+}
+
+impl<S: Send + 'static> fmt::Debug for StopError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panicked { text, .. } => f.debug_struct("Panicked").field("text", text).finish(),
+            Self::Late { limit, .. } => f.debug_struct("Late").field("limit", limit).finish(),
+        }
+    }
+}
