@@ -89,7 +89,9 @@ const REGION_BYTES: usize = 20;
 #[derive(Debug, thiserror::Error)]
 pub enum ExchangeError {
     /// The connection broke, or the peer did not answer in time.
-    #[error("exchange with the peer, within {waited_ms} ms: {error}; check that it is running and reachable")]
+    #[error(
+        "exchange with the peer, within {waited_ms} ms: {error}; check that it is running and reachable"
+    )]
     Stream {
         /// What the system said.
         error: std::io::Error,
@@ -103,7 +105,9 @@ pub enum ExchangeError {
         found: [u8; 8],
     },
     /// The peer is of another version.
-    #[error("the peer speaks version {found} of the exchange, this end {ours}; use the same version on both")]
+    #[error(
+        "the peer speaks version {found} of the exchange, this end {ours}; use the same version on both"
+    )]
     Version {
         /// The peer's.
         found: u16,
@@ -214,7 +218,9 @@ fn read_endpoint(head: &mut Bytes<'_>) -> Result<Endpoint, ExchangeError> {
         mac,
         path_mtu,
     };
-    endpoint.check().map_err(|error| malformed(error.to_string()))?;
+    endpoint
+        .check()
+        .map_err(|error| malformed(error.to_string()))?;
     if address == IpAddr::V4(Ipv4Addr::UNSPECIFIED) || address == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
     {
         return Err(malformed("an unspecified address".to_owned()));

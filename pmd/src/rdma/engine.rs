@@ -4,13 +4,11 @@
 //! Everything here is control path and behind one lock. The data path holds its own rings and never
 //! comes here.
 
+use super::RdmaError;
 use super::address::{ArpChange, ArpTable, MacAddress};
 use super::host_memory::HostMemory;
 use super::numbers::Numbers;
-use super::records::{
-    CompletionQueueRecord, QueuePairCondition, QueuePairRecord, RegionRecord,
-};
-use super::RdmaError;
+use super::records::{CompletionQueueRecord, QueuePairCondition, QueuePairRecord, RegionRecord};
 use crate::Registers;
 use crate::control::ControlQueue;
 use rand::Rng;
@@ -171,7 +169,11 @@ impl Engine {
         state.closed = true;
         for record in std::mem::take(&mut state.queue_pairs).into_values() {
             record.condition.advance(QueuePairCondition::Destroyed);
-            record.memory.into_buffers().into_iter().for_each(DmaBuffer::leak);
+            record
+                .memory
+                .into_buffers()
+                .into_iter()
+                .for_each(DmaBuffer::leak);
         }
         for record in std::mem::take(&mut state.completion_queues).into_values() {
             record.ring.leak();

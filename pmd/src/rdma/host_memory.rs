@@ -1,10 +1,12 @@
 //! Memory behind the host memory cache: brought, told to the device, and taken back.
 
 use super::RdmaError;
-use crate::control::ControlQueue;
 use crate::Registers;
+use crate::control::ControlQueue;
 use ringside_bus::{DmaBuffer, DmaPool, MemoryError};
-use ringside_hmc::{Backing, BackingError, BackingPolicy, Layout, Missing, PageList, PbleAllocator};
+use ringside_hmc::{
+    Backing, BackingError, BackingPolicy, Layout, Missing, PageList, PbleAllocator,
+};
 use ringside_spec::rdma::commands::{StaticHmcPagesAllocated, UpdateSegments};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::registers::{PAGE_DESCRIPTOR_INVALIDATE, PageDescriptorInvalidate};
@@ -86,7 +88,9 @@ impl HostMemory {
     fn bring(&mut self, control: &mut ControlQueue, missing: &[Missing]) -> Result<(), RdmaError> {
         let mut entries = Vec::new();
         for piece in missing {
-            let buffer = self.pool.allocate(piece.bytes() as usize, piece.bytes() as usize)?;
+            let buffer = self
+                .pool
+                .allocate(piece.bytes() as usize, piece.bytes() as usize)?;
             let address = buffer.iova().0;
             // Noted before the device is told: an update that fails half way is taken back whole.
             self.backing.note(*piece)?;
@@ -123,9 +127,10 @@ impl HostMemory {
             }
             Missing::Page { segment, page } => {
                 let address = buffer.iova().0;
-                let (Some(SegmentMemory::Paged { table, pages }), Some((offset, descriptor))) =
-                    (self.segments.get_mut(&segment), piece.page_descriptor(address))
-                else {
+                let (Some(SegmentMemory::Paged { table, pages }), Some((offset, descriptor))) = (
+                    self.segments.get_mut(&segment),
+                    piece.page_descriptor(address),
+                ) else {
                     return Err(BackingError::NotMissing(piece).into());
                 };
                 table.words().store_release(offset / 8, descriptor.0);

@@ -118,7 +118,9 @@ pub struct RegisterError {
 
 /// Memory that could not be given back.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("{bytes} bytes of memory are kept until the shutdown, because the device did not confirm that it has let go of them: {error}")]
+#[error(
+    "{bytes} bytes of memory are kept until the shutdown, because the device did not confirm that it has let go of them: {error}"
+)]
 pub struct DeregisterError {
     /// Why.
     #[source]
@@ -142,7 +144,11 @@ pub struct MemoryRegion {
 
 impl ProtectionDomain {
     /// Registers memory that is contiguous for the device.
-    pub fn register(&self, buffer: DmaBuffer, access: Access) -> Result<MemoryRegion, RegisterError> {
+    pub fn register(
+        &self,
+        buffer: DmaBuffer,
+        access: Access,
+    ) -> Result<MemoryRegion, RegisterError> {
         self.register_all(vec![buffer], access)
     }
 
@@ -291,9 +297,7 @@ impl Pages {
         let (size, bytes) = page_size(pieces);
         let list: Vec<u64> = pieces
             .iter()
-            .flat_map(|&(at, length)| {
-                (at / bytes * bytes..at + length).step_by(bytes as usize)
-            })
+            .flat_map(|&(at, length)| (at / bytes * bytes..at + length).step_by(bytes as usize))
             .collect();
         let start = contiguous_start(&list, bytes).unwrap_or(0);
         Ok(Self {
@@ -470,7 +474,9 @@ impl MemoryRegion {
 
     /// The buffers that hold a range: each with offset and bytes in it.
     fn pieces(&self, offset: usize, length: usize) -> Option<Vec<(&DmaBuffer, usize, usize)>> {
-        let end = offset.checked_add(length).filter(|end| *end <= self.length)?;
+        let end = offset
+            .checked_add(length)
+            .filter(|end| *end <= self.length)?;
         let mut start = 0;
         let mut pieces = Vec::new();
         for buffer in &self.buffers {

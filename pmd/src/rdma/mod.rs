@@ -41,8 +41,6 @@ pub use memory_region::{
     Access, DeregisterError, MemoryRegion, RegisterError, RemoteAddress, RemoteRegion, SliceError,
 };
 pub use protection_domain::ProtectionDomain;
-pub use queue_pair::{
-    ConnectError, Connected, Initialised, PostError, QueuePair, QueuePairConfig,
-};
+pub use queue_pair::{ConnectError, Connected, Initialised, PostError, QueuePair, QueuePairConfig};
 pub use ringside_cq::{Anomalies, Completion, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags as Flags, WorkRequest};

@@ -160,7 +160,12 @@ impl QueuePair<Connected> {
     pub fn fail(&mut self) -> Result<(), RdmaError> {
         let mut state = self.inner.engine().open_state()?;
         state
-            .fail_queue_pair(self.inner.number, FlushCode::General, FlushCode::General, None)
+            .fail_queue_pair(
+                self.inner.number,
+                FlushCode::General,
+                FlushCode::General,
+                None,
+            )
             .map(|_| ())
     }
 }
@@ -182,4 +187,3 @@ impl Drop for Inner {
         }
     }
 }
-

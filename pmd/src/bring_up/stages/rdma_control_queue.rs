@@ -37,7 +37,9 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     context.facts.rdma.addresses = facts.addresses.clone();
     // Keys, sequence numbers and queue pair numbers must not be guessed by peers.
     let random = StdRng::from_os_rng();
-    let engine = Arc::new(Engine::new(registers, pool, facts, doorbell, control, random));
+    let engine = Arc::new(Engine::new(
+        registers, pool, facts, doorbell, control, random,
+    ));
     context.rdma.engine = Some(Arc::clone(&engine));
     let _ = context.record(Undo::Rdma(RdmaUndo::DestroyControlQueue));
     let created = engine.state().control.create();

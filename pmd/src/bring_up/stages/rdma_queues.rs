@@ -10,7 +10,8 @@ use ringside_bus::DmaBuffer;
 use ringside_cq::EventRing;
 use ringside_spec::rdma::commands::{
     CreateAsynchronousEventQueue, CreateCompletionEventQueue, CreateCompletionQueue,
-    DestroyAsynchronousEventQueue, DestroyCompletionEventQueue, DestroyCompletionQueue, QueryFeatures,
+    DestroyAsynchronousEventQueue, DestroyCompletionEventQueue, DestroyCompletionQueue,
+    QueryFeatures,
 };
 use ringside_spec::rdma::features::{Features, FeaturesError};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -71,7 +72,10 @@ fn start_control_completions(engine: &Engine) -> Result<(), RdmaStageError> {
         ceq_number_valid: true,
         ..CreateCompletionQueue::ZERO
     };
-    if !state.control.use_completions(ring, COMMANDS as usize, shadow) {
+    if !state
+        .control
+        .use_completions(ring, COMMANDS as usize, shadow)
+    {
         return Err(RdmaStageError::Unusable {
             what: "the ring of control completions has no room for its entries".to_owned(),
             remedy: "this is a bug of the driver".to_owned(),
@@ -127,7 +131,9 @@ fn features(engine: &Engine, bytes: usize) -> Result<Features, RdmaStageError> {
         return Err(error.into());
     }
     let words = buffer.words();
-    let list: Vec<u64> = (0..bytes / 8).map(|index| words.load_acquire(index)).collect();
+    let list: Vec<u64> = (0..bytes / 8)
+        .map(|index| words.load_acquire(index))
+        .collect();
     Ok(Features::decode(&list)?)
 }
 

@@ -52,7 +52,10 @@ fn run(context: &mut Context) -> Result<(), StageError> {
             vsi,
             leaf,
         }));
-        let added = engine.state().control.execute(node(number, parent, vsi, leaf));
+        let added = engine
+            .state()
+            .control
+            .execute(node(number, parent, vsi, leaf));
         handle = added.map_err(RdmaStageError::from)?.return_value;
     }
     if !HANDLES.contains(&handle) {
@@ -73,7 +76,10 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         ..node(LEAF, VSI, vsi, true)
     };
     let mut state = engine.state();
-    state.control.execute(enable).map_err(RdmaStageError::from)?;
+    state
+        .control
+        .execute(enable)
+        .map_err(RdmaStageError::from)?;
     state.queue_set_handle = Some(queue_set);
     context.facts.rdma.queue_set_handle = Some(queue_set);
     Ok(())

@@ -6,7 +6,10 @@ const MAC: MacAddress = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
 
 #[test]
 fn link_local_address_turns_the_universal_bit_and_inserts_fffe() {
-    assert_eq!(link_local(MAC), "fe80::11:22ff:fe33:4455".parse::<Ipv6Addr>().unwrap());
+    assert_eq!(
+        link_local(MAC),
+        "fe80::11:22ff:fe33:4455".parse::<Ipv6Addr>().unwrap()
+    );
 }
 
 #[test]
@@ -22,7 +25,10 @@ fn an_entry_is_told_once_and_taken_back_with_its_last_user() {
         panic!("a new address has to be told");
     };
     assert_ne!(index, 0);
-    assert_eq!(table.take(MAC, &mut random).unwrap(), ArpChange::Nothing(index));
+    assert_eq!(
+        table.take(MAC, &mut random).unwrap(),
+        ArpChange::Nothing(index)
+    );
     assert_eq!(table.give(MAC), Some(ArpChange::Nothing(index)));
     assert_eq!(table.give(MAC), Some(ArpChange::Tell(index)));
     assert_eq!(table.give(MAC), None);

@@ -32,7 +32,10 @@ fn a_greeting_comes_back_as_it_was_in_both_families() {
 fn a_short_greeting_is_an_error_at_every_length() {
     let bytes = greeting("10.0.0.1".parse().unwrap()).encode().unwrap();
     for length in 0..bytes.len() {
-        assert!(Greeting::read(&mut &bytes[..length], 0).is_err(), "{length} bytes");
+        assert!(
+            Greeting::read(&mut &bytes[..length], 0).is_err(),
+            "{length} bytes"
+        );
     }
 }
 
@@ -58,7 +61,10 @@ fn another_version_is_named() {
     let mut bytes = greeting("10.0.0.1".parse().unwrap()).encode().unwrap();
     bytes[9] = 9;
     let error = Greeting::read(&mut &bytes[..], 0).unwrap_err();
-    assert!(matches!(error, ExchangeError::Version { found: 9, .. }), "{error}");
+    assert!(
+        matches!(error, ExchangeError::Version { found: 9, .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -95,5 +101,8 @@ fn a_silent_peer_ends_in_the_deadline() {
     let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let ours = greeting("10.0.0.1".parse().unwrap());
     let error = exchange(&mut stream, &ours, Duration::from_millis(20)).unwrap_err();
-    assert!(matches!(error, ExchangeError::Stream { waited_ms: 20, .. }), "{error}");
+    assert!(
+        matches!(error, ExchangeError::Stream { waited_ms: 20, .. }),
+        "{error}"
+    );
 }

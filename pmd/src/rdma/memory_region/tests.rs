@@ -37,9 +37,15 @@ fn the_largest_page_that_all_seams_agree_with_is_taken() {
 #[test]
 fn a_seam_within_a_page_is_refused_with_the_buffer_that_makes_it() {
     let error = Pages::of_pieces(&[(0x1000, 100), (0x3000, 4096)]).unwrap_err();
-    assert!(matches!(error, RdmaError::Misaligned { index: 0, .. }), "{error}");
+    assert!(
+        matches!(error, RdmaError::Misaligned { index: 0, .. }),
+        "{error}"
+    );
     let error = Pages::of_pieces(&[(0x1000, 4096), (0x3040, 4096)]).unwrap_err();
-    assert!(matches!(error, RdmaError::Misaligned { index: 1, .. }), "{error}");
+    assert!(
+        matches!(error, RdmaError::Misaligned { index: 1, .. }),
+        "{error}"
+    );
 }
 
 #[test]

@@ -7,11 +7,16 @@ use std::collections::BTreeSet;
 fn every_number_is_given_out_once_and_then_the_quota_is_named() {
     let mut random = StdRng::seed_from_u64(1);
     let mut numbers = Numbers::new("queue pairs", "rdma.queue_pairs", 3..20, 10);
-    let taken: BTreeSet<u32> = (0..10).map(|_| numbers.take(&mut random).unwrap()).collect();
+    let taken: BTreeSet<u32> = (0..10)
+        .map(|_| numbers.take(&mut random).unwrap())
+        .collect();
     assert_eq!(taken.len(), 10);
     assert!(taken.iter().all(|number| (3..20).contains(number)));
     let refused = numbers.take(&mut random).unwrap_err();
-    assert!(refused.to_string().contains("rdma.queue_pairs"), "{refused}");
+    assert!(
+        refused.to_string().contains("rdma.queue_pairs"),
+        "{refused}"
+    );
 }
 
 #[test]

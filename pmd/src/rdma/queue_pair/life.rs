@@ -47,7 +47,11 @@ impl Sizes {
             most: (u64::from(MAX_WORK_QUEUE_QUANTA) >> shift) - 16,
         };
         let send_quanta = send_ring_quanta(config.send_requests, send_shift).ok_or_else(|| {
-            too_many("the number of sends of this size", config.send_requests, send_shift)
+            too_many(
+                "the number of sends of this size",
+                config.send_requests,
+                send_shift,
+            )
         })?;
         let receive_quanta = receive_ring_quanta(config.receive_requests, receive_shift)
             .ok_or_else(|| {
@@ -202,7 +206,11 @@ impl Making<'_> {
                     _ => true,
                 };
                 if !nothing_there {
-                    record.memory.into_buffers().into_iter().for_each(DmaBuffer::leak);
+                    record
+                        .memory
+                        .into_buffers()
+                        .into_iter()
+                        .for_each(DmaBuffer::leak);
                 }
                 for target in [&config.send, &config.receive] {
                     let released = state.release_completion_queue(target.number());

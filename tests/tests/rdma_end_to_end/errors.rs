@@ -1,0 +1,225 @@
+//! What users do wrong, and what peers do: a clear error, nothing lost, and the process goes on.
+
+use crate::pair::{Pair, config};
+use ringside_pmd::rdma::{
+    Access, Completion, Event, Flags, PostError, QueuePairConfig, RdmaError, RemoteAddress, Status,
+};
+
+/// Lets the world go on, with events polled on both ends, until `a` has so many completions.
+fn wait_with_events(pair: &mut Pair, count: usize) -> (Vec<Completion>, Vec<Event>, Vec<Event>) {
+    let (mut done, mut at_a, mut at_b) = (Vec::new(), Vec::new(), Vec::new());
+    let mut batch = [Completion::EMPTY; 16];
+    for _ in 0..200_000 {
+        at_a.extend(pair.a.events());
+        at_b.extend(pair.b.events());
+        done.extend_from_slice(pair.a.completions.poll(&mut batch));
+        if done.len() >= count {
+            return (done, at_a, at_b);
+        }
+        pair.pass();
+    }
+    panic!("{count} completions were waited for, only {done:?} came; events {at_a:?}, {at_b:?}");
+}
+
+#[test]
+fn a_wrong_remote_key_fails_the_oldest_request_with_the_reason_and_flushes_the_rest() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(4096), pair.b.region(4096));
+    let (mut qp, peer) = pair.connect(|config| config);
+    let fragment = from.slice(0..64).unwrap();
+    let good = to.remote().at(0);
+    let wrong = RemoteAddress {
+        key: good.key ^ 0x0100_0000,
+        ..good
+    };
+    qp.write(1, &[fragment], good, Flags::SIGNALLED).unwrap();
+    qp.write(2, &[fragment], wrong, Flags::SIGNALLED).unwrap();
+    qp.write(3, &[fragment], good, Flags::NONE).unwrap();
+    qp.write(4, &[fragment], good, Flags::SIGNALLED).unwrap();
+    qp.ring();
+    let (done, at_a, _) = wait_with_events(&mut pair, 4);
+    let ended: Vec<_> = done.iter().map(|done| (done.id, done.status())).collect();
+    assert_eq!(
+        ended,
+        [
+            (1, Status::Success),
+            (2, Status::RemoteAccess),
+            (3, Status::Flushed),
+            (4, Status::Flushed),
+        ]
+    );
+    assert!(
+        at_a.iter().any(|event| matches!(event,
+            Event::QueuePairFailed { queue_pair, .. } if *queue_pair == qp.number())),
+        "{at_a:?}"
+    );
+    let refused = qp
+        .write(5, &[fragment], good, Flags::SIGNALLED)
+        .unwrap_err();
+    assert_eq!(refused, PostError::Failed);
+    drop((qp, peer));
+    // The same devices serve a new connection.
+    let (mut qp, peer) = pair.connect(|config| config);
+    qp.write(6, &[fragment], good, Flags::SIGNALLED).unwrap();
+    qp.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    drop((qp, peer, from, to));
+    pair.finish();
+}
+
+#[test]
+fn a_send_without_a_receive_ends_as_receiver_not_ready() {
+    let mut pair = Pair::new();
+    let from = pair.a.region(4096);
+    let (mut qp, peer) = pair.connect(|config| config.receiver_not_ready_retries(2));
+    qp.send(1, &[from.slice(0..64).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    let (done, ..) = wait_with_events(&mut pair, 1);
+    assert_eq!(
+        (done[0].id, done[0].status()),
+        (1, Status::ReceiverNotReady)
+    );
+    drop((qp, peer, from));
+    pair.finish();
+}
+
+#[test]
+fn a_message_longer_than_the_receive_fails_on_both_sides() {
+    let mut pair = Pair::new();
+    let (from, into) = (pair.a.region(4096), pair.b.region(4096));
+    let (mut qp, mut peer) = pair.connect(|config| config);
+    peer.receive(7, &[into.slice(0..16).unwrap()]).unwrap();
+    qp.send(1, &[from.slice(0..64).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    let (done, ..) = wait_with_events(&mut pair, 1);
+    assert_eq!(done[0].id, 1);
+    assert!(!done[0].status().is_success(), "{:?}", done[0].status());
+    let received = pair.wait_b(1);
+    assert_eq!(
+        (received[0].id, received[0].status()),
+        (7, Status::LocalLength)
+    );
+    drop((qp, peer, from, into));
+    pair.finish();
+}
+
+#[test]
+fn a_peer_that_is_gone_ends_as_retry_exceeded() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(4096), pair.b.region(4096));
+    let (mut qp, peer) = pair.connect(|config| config.retries(2));
+    peer.destroy().unwrap();
+    qp.write(
+        1,
+        &[from.slice(0..8).unwrap()],
+        to.remote().at(0),
+        Flags::SIGNALLED,
+    )
+    .unwrap();
+    qp.ring();
+    let (done, ..) = wait_with_events(&mut pair, 1);
+    assert_eq!((done[0].id, done[0].status()), (1, Status::RetryExceeded));
+    drop((qp, from, to));
+    pair.finish();
+}
+
+#[test]
+fn a_local_range_outside_of_its_region_is_refused_before_the_device_sees_it() {
+    let pair = Pair::new();
+    let region = pair.a.region(4096);
+    assert!(region.slice(4000..4097).is_err());
+    assert!(region.slice(std::ops::Range { start: 8, end: 7 }).is_err());
+    assert!(region.slice(4096..4096).is_ok());
+    drop(region);
+    pair.finish();
+}
+
+#[test]
+fn a_local_buffer_without_the_right_fails_as_local_protection() {
+    let mut pair = Pair::new();
+    let to = pair.b.region(4096);
+    let buffer = pair.a.device.allocate(4096).unwrap();
+    let read_only = pair.a.domain.register(buffer, Access::LOCAL_READ).unwrap();
+    let (mut qp, peer) = pair.connect(|config| config);
+    qp.read(
+        1,
+        &[read_only.slice(0..8).unwrap()],
+        to.remote().at(0),
+        Flags::SIGNALLED,
+    )
+    .unwrap();
+    qp.ring();
+    let (done, ..) = wait_with_events(&mut pair, 1);
+    assert_eq!((done[0].id, done[0].status()), (1, Status::LocalProtection));
+    drop((qp, peer, read_only, to));
+    pair.finish();
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_with_the_range() {
+    let pair = Pair::new();
+    let refuse = |config: QueuePairConfig| pair.a.domain.queue_pair(config).unwrap_err();
+    assert_eq!(
+        refuse(pair.a.config().path_mtu(1500)),
+        RdmaError::Mtu { given: 1500 }
+    );
+    let error = refuse(pair.a.config().receive_fragments(14));
+    assert!(
+        matches!(error, RdmaError::OutOfRange { most: 13, .. }),
+        "{error}"
+    );
+    let error = refuse(pair.a.config().send_requests(100_000));
+    assert!(matches!(error, RdmaError::OutOfRange { .. }), "{error}");
+    let error = pair.a.device.completion_queue(0).unwrap_err();
+    assert!(
+        matches!(error, RdmaError::OutOfRange { least: 1, .. }),
+        "{error}"
+    );
+    let error = pair.a.domain.queue_pair(pair.b.config()).unwrap_err();
+    assert_eq!(error, RdmaError::ForeignQueue);
+    pair.finish();
+}
+
+#[test]
+fn when_all_queue_pairs_are_in_use_the_setting_to_raise_is_named() {
+    let mut config = config();
+    config.rdma.queue_pairs = 2;
+    config.rdma.completion_queues = 2;
+    let pair = Pair::with(&config);
+    let both = [(); 2].map(|()| pair.a.queue_pair(pair.a.config()));
+    let error = pair.a.domain.queue_pair(pair.a.config()).unwrap_err();
+    assert!(error.to_string().contains("rdma.queue_pairs"), "{error}");
+    let _second = pair.a.device.completion_queue(1).unwrap();
+    let error = pair.a.device.completion_queue(1).unwrap_err();
+    assert!(
+        error.to_string().contains("rdma.completion_queues"),
+        "{error}"
+    );
+    drop((both, _second));
+    pair.finish();
+}
+
+#[test]
+fn a_queue_pair_that_is_failed_on_purpose_flushes_what_it_had() {
+    let mut pair = Pair::new();
+    let into = pair.a.region(4096);
+    let (mut qp, peer) = pair.connect(|config| config);
+    for id in 0..3 {
+        qp.receive(id, &[into.slice(0..64).unwrap()]).unwrap();
+    }
+    qp.fail().unwrap();
+    let done = pair.wait_a(3);
+    let ended: Vec<_> = done.iter().map(|done| (done.id, done.status())).collect();
+    assert_eq!(
+        ended,
+        [
+            (0, Status::Flushed),
+            (1, Status::Flushed),
+            (2, Status::Flushed)
+        ]
+    );
+    drop((qp, peer, into));
+    pair.finish();
+}

@@ -1,0 +1,7 @@
+//! Verbs, from bring-up to shutdown: two functions of one stepped world and the driver on both.
+
+mod connection;
+mod errors;
+mod pair;
+mod regions;
+mod transfers;

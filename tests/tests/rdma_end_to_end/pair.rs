@@ -1,0 +1,165 @@
+//! Two devices in one stepped world, and a connection between them.
+
+use ringside_config::Config;
+use ringside_model::Stepped;
+use ringside_model::WorldSettings;
+use ringside_pmd::rdma::{
+    Access, Completion, CompletionQueue, Connected, Event, MemoryRegion, ProtectionDomain,
+    QueuePair, QueuePairConfig,
+};
+use ringside_pmd::{BringUpOptions, Device};
+use std::time::Duration;
+
+/// Rounds that a test waits for completions: each lets at most a tenth of a millisecond pass.
+const ROUNDS: usize = 200_000;
+
+pub(crate) fn config() -> Config {
+    let mut config = Config::default();
+    config.memory.hugepages = ringside_config::HugePages::None;
+    config
+}
+
+pub(crate) fn bring_up(world: &Stepped, index: u16, config: &Config) -> Device {
+    let function = world.function(index).expect("a function");
+    Device::bring_up(function, config, BringUpOptions::default()).unwrap_or_else(|error| {
+        panic!(
+            "function {index}: {error}\n{:#?}",
+            error.trace.stages.last()
+        )
+    })
+}
+
+/// One end: a device with everything that a connection needs.
+pub(crate) struct End {
+    pub(crate) device: Device,
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) completions: CompletionQueue,
+}
+
+impl End {
+    pub(crate) fn new(world: &Stepped, index: u16, config: &Config) -> Self {
+        let device = bring_up(world, index, config);
+        let domain = device.protection_domain().expect("a protection domain");
+        let completions = device.completion_queue(256).expect("a completion queue");
+        Self {
+            device,
+            domain,
+            completions,
+        }
+    }
+
+    pub(crate) fn region(&self, length: usize) -> MemoryRegion {
+        let buffer = self.device.allocate(length).expect("memory");
+        self.domain.register(buffer, Access::ALL).expect("a region")
+    }
+
+    pub(crate) fn config(&self) -> QueuePairConfig {
+        QueuePairConfig::reliable(&self.completions)
+    }
+
+    pub(crate) fn queue_pair(&self, config: QueuePairConfig) -> QueuePair {
+        self.domain.queue_pair(config).expect("a queue pair")
+    }
+
+    pub(crate) fn events(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.device.poll_events(&mut events).expect("events");
+        events
+    }
+}
+
+/// Two ends in one world.
+pub(crate) struct Pair {
+    pub(crate) world: Stepped,
+    pub(crate) a: End,
+    pub(crate) b: End,
+}
+
+impl Pair {
+    pub(crate) fn new() -> Self {
+        Self::with(&config())
+    }
+
+    pub(crate) fn with(config: &Config) -> Self {
+        let world = Stepped::new(&WorldSettings::with_functions(2));
+        let a = End::new(&world, 0, config);
+        let b = End::new(&world, 1, config);
+        Self { world, a, b }
+    }
+
+    /// A connection between both ends.
+    pub(crate) fn connect(
+        &self,
+        change: impl Fn(QueuePairConfig) -> QueuePairConfig,
+    ) -> (QueuePair<Connected>, QueuePair<Connected>) {
+        let a = self.a.queue_pair(change(self.a.config()));
+        let b = self.b.queue_pair(change(self.b.config()));
+        let (to_a, to_b) = (a.endpoint(), b.endpoint());
+        let a = a.connect(&to_b).expect("a to b");
+        let b = b.connect(&to_a).expect("b to a");
+        (a, b)
+    }
+
+    pub(crate) fn pass(&self) {
+        self.world.clock().pause(Duration::from_micros(100));
+    }
+
+    /// Lets the world go on until this many completions have come to `a`.
+    pub(crate) fn wait_a(&mut self, count: usize) -> Vec<Completion> {
+        let (world, queue) = (&self.world, &mut self.a.completions);
+        wait(world, queue, count)
+    }
+
+    /// The same for `b`.
+    pub(crate) fn wait_b(&mut self, count: usize) -> Vec<Completion> {
+        let (world, queue) = (&self.world, &mut self.b.completions);
+        wait(world, queue, count)
+    }
+
+    /// Both devices in order: no breach, no anomaly.
+    pub(crate) fn check(&self) {
+        for index in 0..2 {
+            let breaches = self.world.with(|world| world.breaches(index));
+            assert!(breaches.is_empty(), "function {index}: {breaches:#?}");
+        }
+        for end in [&self.a, &self.b] {
+            assert_eq!(end.completions.anomalies(), Default::default());
+        }
+    }
+
+    /// Shuts both down; nothing may be left over.
+    pub(crate) fn finish(self) {
+        self.check();
+        let Self { world, a, b } = self;
+        for (index, end) in [a, b].into_iter().enumerate() {
+            let End {
+                device,
+                domain,
+                completions,
+            } = end;
+            drop((completions, domain));
+            let report = device.shutdown();
+            assert!(
+                report.failures.is_empty(),
+                "function {index}: {:#?}",
+                report.failures
+            );
+            assert_eq!(report.leaked_bytes, 0, "function {index}");
+            let breaches = world.with(|world| world.breaches(index));
+            assert!(breaches.is_empty(), "function {index}: {breaches:#?}");
+        }
+    }
+}
+
+pub(crate) fn wait(world: &Stepped, queue: &mut CompletionQueue, count: usize) -> Vec<Completion> {
+    let mut done = Vec::new();
+    let mut batch = [Completion::EMPTY; 16];
+    for _ in 0..ROUNDS {
+        done.extend_from_slice(queue.poll(&mut batch));
+        if done.len() >= count {
+            return done;
+        }
+        world.clock().pause(Duration::from_micros(100));
+    }
+    panic!("{count} completions were waited for, only {done:?} came");
+}

@@ -1,0 +1,118 @@
+//! Memory regions: made of one buffer or many, taken away, and all of them in use.
+
+use crate::pair::{Pair, config};
+use ringside_pmd::rdma::{Access, Flags, RdmaError, Status};
+
+#[test]
+fn a_region_of_scattered_buffers_is_written_and_read_as_one() {
+    let mut pair = Pair::new();
+    let from = pair.a.region(1 << 20);
+    let (mut qp, _peer) = pair.connect(|config| config);
+    let data: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 251) as u8).collect();
+    assert!(from.write(0, &data));
+    // 3 pages: a list of one level. 700 pages and more: two levels.
+    for pages in [3_usize, 700] {
+        let (mut buffers, mut spacers) = (Vec::new(), Vec::new());
+        for _ in 0..pages {
+            buffers.push(pair.b.device.allocate(4096).unwrap());
+            spacers.push(pair.b.device.allocate(64).unwrap());
+        }
+        buffers.reverse();
+        let to = pair.b.domain.register_all(buffers, Access::ALL).unwrap();
+        let length = (pages * 4096 - 100).min(1 << 20);
+        for start in (0..length).step_by(300_000) {
+            let end = length.min(start + 300_000);
+            let place = to.remote().at(50 + start as u64);
+            qp.write(
+                1,
+                &[from.slice(start..end).unwrap()],
+                place,
+                Flags::SIGNALLED,
+            )
+            .unwrap();
+            qp.ring();
+            assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+        }
+        let mut arrived = vec![0; length];
+        assert!(to.read(50, &mut arrived));
+        assert!(arrived == data[..length], "{pages} pages");
+        let back = to.deregister().unwrap();
+        assert_eq!(back.len(), pages);
+    }
+    let usage = pair.b.device.object_usage().unwrap();
+    assert_eq!(usage.page_list_entries.used, 0);
+    drop((qp, _peer, from));
+    pair.finish();
+}
+
+#[test]
+fn a_deregistered_region_cannot_be_written_any_more() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(4096), pair.b.region(4096));
+    let (mut qp, _peer) = pair.connect(|config| config);
+    let remote = to.remote();
+    let memory = to.deregister().unwrap();
+    qp.write(
+        1,
+        &[from.slice(0..64).unwrap()],
+        remote.at(0),
+        Flags::SIGNALLED,
+    )
+    .unwrap();
+    qp.ring();
+    let mut done = Vec::new();
+    for _ in 0..1000 {
+        pair.pass();
+        let _ = (pair.a.events(), pair.b.events());
+        let mut batch = [ringside_pmd::rdma::Completion::EMPTY; 4];
+        done.extend_from_slice(pair.a.completions.poll(&mut batch));
+        if !done.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(done.len(), 1);
+    assert_eq!(done[0].status(), Status::RemoteAccess);
+    let mut bytes = [1; 64];
+    assert!(memory[0].read(0, &mut bytes));
+    assert_eq!(bytes, [0; 64]);
+    drop((qp, _peer, from, memory));
+    pair.finish();
+}
+
+#[test]
+fn when_all_regions_are_in_use_the_setting_to_raise_is_named_and_one_freed_is_enough() {
+    let mut config = config();
+    config.rdma.memory_regions = 3;
+    let pair = Pair::with(&config);
+    let mut regions: Vec<_> = (0..3).map(|_| pair.a.region(64)).collect();
+    let buffer = pair.a.device.allocate(64).unwrap();
+    let refused = pair
+        .a
+        .domain
+        .register(buffer, Access::LOCAL_WRITE)
+        .unwrap_err();
+    assert!(
+        matches!(refused.error, RdmaError::Capacity { limit: 3, .. }),
+        "{refused}"
+    );
+    assert!(
+        refused.to_string().contains("rdma.memory_regions"),
+        "{refused}"
+    );
+    assert_eq!(refused.buffers.len(), 1);
+    regions.pop();
+    regions.push(pair.a.region(64));
+    drop((regions, refused));
+    pair.finish();
+}
+
+#[test]
+fn keys_of_one_table_entry_differ_each_time() {
+    let mut config = config();
+    config.rdma.memory_regions = 1;
+    let pair = Pair::with(&config);
+    let keys: std::collections::BTreeSet<u32> =
+        (0..20).map(|_| pair.a.region(64).remote_key()).collect();
+    assert!(keys.len() > 15, "{keys:x?}");
+    pair.finish();
+}
