@@ -159,6 +159,24 @@ impl Rig {
         self.send.post(id, &request, flags)
     }
 
+    /// Posts an RDMA write gathered from five pieces.
+    #[inline]
+    pub fn post_wide_write(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
+        let request = Write {
+            fragments: &[self.fragment; 5],
+            remote_address: self.remote_address,
+            remote_key: self.remote_key,
+            immediate: None,
+        };
+        self.send.post(id, &request, flags)
+    }
+
+    /// Gives back all places without completions.
+    pub fn retire_all(&mut self) {
+        let state = self.send.state();
+        state.send.retire_to(state.send.head());
+    }
+
     /// Has the consumer complete the oldest `count` requests.
     #[inline]
     pub fn complete(&mut self, count: usize) {

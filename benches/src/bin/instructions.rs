@@ -57,6 +57,12 @@ fn measured_single_post(rig: &mut Rig, id: u64) -> u64 {
     u64::from(rig.post_write(id, SIGNALLED).is_ok())
 }
 
+/// One post of five fragments: three quanta, with padding before every third.
+#[inline(never)]
+fn measured_wide_post(rig: &mut Rig, id: u64) -> u64 {
+    u64::from(rig.post_wide_write(id, SIGNALLED).is_ok())
+}
+
 fn main() -> Result<(), RigError> {
     let mut arguments = std::env::args().skip(1);
     let case = arguments.next().unwrap_or_else(|| "round-trips".to_owned());
@@ -85,8 +91,15 @@ fn main() -> Result<(), RigError> {
                 }
             }
         }
+        "wide-posts" => {
+            for id in 0..rounds {
+                done += measured_wide_post(&mut rig, id);
+                rig.retire_all();
+            }
+        }
         other => {
-            eprintln!("no case {other}: round-trips, inline-round-trips, chains, single-posts");
+            let cases = "round-trips, inline-round-trips, chains, single-posts, wide-posts";
+            eprintln!("no case {other}: {cases}");
             std::process::exit(2);
         }
     }

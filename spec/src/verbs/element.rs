@@ -191,12 +191,11 @@ impl<'a> SendElement<'a> {
     #[inline]
     #[must_use]
     pub fn immediate(&self) -> Option<u32> {
-        self.header()
-            .immediate()
-            .then(|| ImmediateWord(self.word(0)).immediate() as u32)
+        let carries = self.header().immediate() && self.has_fragments();
+        carries.then(|| ImmediateWord(self.word(0)).immediate() as u32)
     }
 
-    /// The local pieces in order, empty if the data is inline.
+    /// The local pieces in order, empty if the data is inline or the operation moves none.
     ///
     /// There is no count of fragments in the layout: a zero piece that completes a quantum, or
     /// stands for "none", is among them.
@@ -204,7 +203,8 @@ impl<'a> SendElement<'a> {
         let header = self.header();
         let further = header.further_fragments() as usize;
         let skipped = usize::from(header.immediate());
-        let count = if header.inline() { 0 } else { 1 + further };
+        let gathers = self.has_fragments() && !header.inline();
+        let count = if gathers { 1 + further } else { 0 };
         slots(self.words, count)
             .skip(skipped)
             .map(|(address, key)| Fragment::decode(address, key))

@@ -63,6 +63,22 @@ crate::words! {
         valid: [63],
     }
 
+    /// Word 3 of a raw packet send, on the queue pairs that iWARP connections use.
+    ///
+    /// Source: irdma `uda.c`/`puda.c`, irdma_puda_send; `defs.h`, IRDMAQPSQ_L4LEN.
+    pub struct UdaHeader: u64 {
+        /// address handle
+        address_handle: [16:0],
+        /// operation
+        opcode: [37:32],
+        /// length of the layer-4 header, in units of 4 bytes
+        l4_length_words: [45:42],
+        /// write a completion on success
+        signalled: [62],
+        /// ring polarity
+        valid: [63],
+    }
+
     /// Word 3 of a fast register.
     ///
     /// Source: irdma `ctrl.c`, irdma_sc_mr_fast_register.

@@ -144,6 +144,18 @@ fn inline_data_reads_back_at_every_length() {
 }
 
 #[test]
+fn an_operation_that_moves_no_data_has_neither_fragments_nor_immediate() {
+    // Bit 47 is the immediate flag of a write, and a part of the page size here.
+    let header = send::FastRegisterHeader::ZERO
+        .with_opcode(u64::from(SendOpcode::FastRegister.code()))
+        .with_page_size(2);
+    let words = [0x7000, 0x1000, 4096, header.0];
+    let element = SendElement::new(&words).unwrap();
+    assert_eq!(element.immediate(), None);
+    assert_eq!((element.fragments().count(), element.length_bytes()), (0, 0));
+}
+
+#[test]
 fn any_words_decode_without_a_panic() {
     let mut noise = Noise(0x1234_5678_9ABC_DEF1);
     for round in 0..20_000 {
