@@ -152,7 +152,10 @@ fn an_operation_that_moves_no_data_has_neither_fragments_nor_immediate() {
     let words = [0x7000, 0x1000, 4096, header.0];
     let element = SendElement::new(&words).unwrap();
     assert_eq!(element.immediate(), None);
-    assert_eq!((element.fragments().count(), element.length_bytes()), (0, 0));
+    assert_eq!(
+        (element.fragments().count(), element.length_bytes()),
+        (0, 0)
+    );
 }
 
 #[test]
