@@ -18,10 +18,13 @@ pub(super) struct Access {
     pub(super) privileged: bool,
 }
 
-/// Memory that a tag gave access to; [`Granted::pieces`] finds where it lies.
+/// Memory that a tag gave access to; [`Tables::pieces`] finds where it lies.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Granted {
-    region: Region,
+pub(super) enum Granted {
+    /// One block: the host's address is the given one plus this, modulo 2^64.
+    Block(u64),
+    /// Pages that are listed.
+    Listed(Region),
 }
 
 /// Where the tables are.
@@ -35,6 +38,28 @@ impl Tables<'_> {
     /// Checks that `length` bytes at `address` of `tag` may be accessed.
     #[inline]
     pub(super) fn grant(
+        &mut self,
+        tag: u32,
+        address: u64,
+        length: u64,
+        access: &Access,
+    ) -> Result<Granted, TagFault> {
+        // What nearly all accesses are: a cached region that is one block.
+        if let Some(region) = self.regions.cached(SteeringTag(tag), self.hmc, self.memory)
+            && region.page_list == PageList::Contiguous
+            && !region.window
+            && region.protection_domain == access.protection_domain
+            && region.rights.0 & access.rights.0 == access.rights.0
+            && within(region, address, length).is_ok()
+            && tag != 0
+        {
+            return Ok(block(region));
+        }
+        self.grant_slowly(tag, address, length, access)
+    }
+
+    #[cold]
+    fn grant_slowly(
         &mut self,
         tag: u32,
         address: u64,
@@ -56,22 +81,38 @@ impl Tables<'_> {
         }
         within(&region, address, length)?;
         if !region.window {
-            return Ok(Granted { region });
+            return Ok(granted(&region));
         }
-        let parent = self.lookup(SteeringTag(region.parent))?;
-        let address = if region.va_based {
-            address
-        } else {
-            region.virtual_address.wrapping_add(address)
-        };
-        within(&parent, address, length)?;
-        let virtual_address = parent.virtual_address;
-        let region = Region {
-            va_based: true,
-            virtual_address,
-            ..parent
-        };
-        Ok(Granted { region })
+        self.through_window(&region, address, length)
+    }
+
+    /// Access through a window: its region decides where the bytes lie.
+    fn through_window(
+        &mut self,
+        window: &Region,
+        address: u64,
+        length: u64,
+    ) -> Result<Granted, TagFault> {
+        let parent = self.lookup(SteeringTag(window.parent))?;
+        if window.va_based {
+            within(&parent, address, length)?;
+            return Ok(granted(&parent));
+        }
+        // Offset 0 is the window's first byte.
+        within(
+            &parent,
+            window.virtual_address.wrapping_add(address),
+            length,
+        )?;
+        Ok(match granted(&parent) {
+            Granted::Block(offset) => Granted::Block(offset.wrapping_add(window.virtual_address)),
+            // Zero-based from the window's first byte on.
+            Granted::Listed(region) => Granted::Listed(Region {
+                virtual_address: from_first_page(&region, window.virtual_address),
+                va_based: false,
+                ..region
+            }),
+        })
     }
 
     #[cold]
@@ -79,11 +120,7 @@ impl Tables<'_> {
         if !access.privileged {
             return Err(TagFault::Privileged);
         }
-        let region = Region {
-            va_based: true,
-            ..Region::NONE
-        };
-        Ok(Granted { region })
+        Ok(Granted::Block(0))
     }
 
     /// The region of a tag that may be used, key and all index bits matched.
@@ -113,22 +150,24 @@ impl Tables<'_> {
         length: u32,
         pieces: &mut Pieces,
     ) -> Result<bool, HmcFault> {
-        let region = &granted.region;
-        if region.is_all_of_memory() {
-            return Ok(length == 0 || pieces.push(Iova(address), length));
+        match granted {
+            Granted::Block(offset) => {
+                let at = Iova(offset.wrapping_add(address));
+                Ok(length == 0 || pieces.push(at, length))
+            }
+            Granted::Listed(region) => self.listed_pieces(region, address, length, pieces),
         }
+    }
+
+    fn listed_pieces(
+        &mut self,
+        region: &Region,
+        address: u64,
+        length: u32,
+        pieces: &mut Pieces,
+    ) -> Result<bool, HmcFault> {
         let page_bytes = region.page_bytes();
-        // Offset from the start of the first page.
-        let mut offset = if region.va_based {
-            (region.virtual_address % page_bytes)
-                .wrapping_add(address.wrapping_sub(region.virtual_address))
-        } else {
-            (region.virtual_address % page_bytes).wrapping_add(address)
-        };
-        if region.page_list == PageList::Contiguous {
-            let at = Iova(region.first_block).add(offset);
-            return Ok(length == 0 || pieces.push(at, length));
-        }
+        let mut offset = from_first_page(region, address);
         let mut left = length;
         while left > 0 {
             let within = offset % page_bytes;
@@ -153,6 +192,35 @@ impl Tables<'_> {
             first + index
         };
         self.hmc.page_list_entry(entry, self.memory)
+    }
+}
+
+/// Offset of an address from the start of the region's first page.
+#[inline]
+fn from_first_page(region: &Region, address: u64) -> u64 {
+    if region.va_based {
+        let first = region.virtual_address % region.page_bytes();
+        first.wrapping_add(address.wrapping_sub(region.virtual_address))
+    } else {
+        // The first byte's offset; a window's may lie behind the first page.
+        region.virtual_address.wrapping_add(address)
+    }
+}
+
+/// A region of one block.
+#[inline]
+fn block(region: &Region) -> Granted {
+    if region.is_all_of_memory() {
+        return Granted::Block(0);
+    }
+    Granted::Block(region.first_block.wrapping_add(from_first_page(region, 0)))
+}
+
+fn granted(region: &Region) -> Granted {
+    if region.page_list == PageList::Contiguous {
+        block(region)
+    } else {
+        Granted::Listed(*region)
     }
 }
 

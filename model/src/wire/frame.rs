@@ -7,8 +7,9 @@ use ringside_bus::{DmaFault, DmaSpace, Iova};
 /// Bytes that travel inside a frame.
 pub const INLINE_BYTES_MAX: usize = 128;
 
-/// Pieces of memory that one payload may be gathered from.
-pub const PIECES_MAX: usize = 32;
+/// Pieces of memory that one payload may be gathered from, before it is copied instead: no more
+/// than make a frame as large as one that carries its bytes.
+pub const PIECES_MAX: usize = 7;
 
 /// Bytes of Ethernet, IPv4, UDP, base transport header, invariant CRC and frame check sequence.
 const OVERHEAD_IPV4: usize = 14 + 20 + 8 + 12 + 4 + 4;

@@ -234,6 +234,19 @@ impl RegionTable {
         Ok(())
     }
 
+    /// The region of a tag, if the cache has it, all bits match and it may be used.
+    #[inline(always)]
+    pub(in crate::rdma) fn cached(
+        &self,
+        tag: SteeringTag,
+        hmc: &Hmc,
+        memory: &DmaSpace,
+    ) -> Option<&Region> {
+        let cached = self.cached.get(self.slot(tag.index()))?;
+        let current = cached.stamp == (memory.generation(), hmc.generation());
+        (current && cached.region.tag == tag && cached.region.valid).then_some(&cached.region)
+    }
+
     /// The entry that a tag's index selects, read back from the host's memory if the cache may be
     /// stale.
     #[inline]

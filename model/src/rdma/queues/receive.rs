@@ -2,10 +2,11 @@
 
 use super::AtWork;
 use super::send::LOCAL_WRITE;
-use super::transmit::GatherFault;
+use super::transmit::{GatherFault, parts};
 use crate::packet::OpcodeClass;
 use crate::rdma::objects::Element;
 use crate::rdma::objects::regions::TagFault;
+use crate::rdma::translation::Access;
 use crate::roce::{
     AccessFault, EventSource, MessageBytes, Placement, Receive, Received, RemoteRight,
     RequestOutcome, RequesterFault, ResponderFault, ResponderHost, ResponseOutcome,
@@ -15,7 +16,7 @@ use ringside_bus::DmaSpace;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
 use ringside_spec::verbs::{
-    CompletionElement, CompletionExtension, Fragment, QueueSide, ReceiveElement,
+    CompletionElement, CompletionExtension, Fragment, QueueSide, ReceiveElement, SendElement,
 };
 
 pub(super) const REMOTE_READ: AccessRights = AccessRights::ZERO.with_remote_read(true);
@@ -26,7 +27,10 @@ const OPERATION_CODES: u8 = 64;
 
 /// Why a payload was not placed.
 enum Unplaced {
-    Access(AccessFault),
+    /// The place cannot be found.
+    Gather(GatherFault),
+    /// The place refuses.
+    Target,
     /// The sender's memory is gone: nothing to place.
     Source,
 }
@@ -85,7 +89,7 @@ impl AtWork<'_, '_> {
         if let Some(placement) = placement
             && let Err(unplaced) = self.place(frame, spaces, &placement)
         {
-            self.unplaced(&unplaced, &placement);
+            self.unplaced(unplaced, &placement);
             return true;
         }
         if let Some(received) = received {
@@ -95,13 +99,14 @@ impl AtWork<'_, '_> {
     }
 
     #[cold]
-    fn unplaced(&mut self, unplaced: &Unplaced, placement: &Placement<u32>) {
-        let (source, access) = match (placement, unplaced) {
-            (_, Unplaced::Source) => (EventSource::Inbound, AccessFault::InvalidKey),
-            (Placement::Remote { .. }, Unplaced::Access(fault)) => (EventSource::Inbound, *fault),
-            (Placement::Receive { .. }, Unplaced::Access(fault)) => {
-                (EventSource::ReceiveQueue, *fault)
-            }
+    fn unplaced(&mut self, unplaced: Unplaced, placement: &Placement<u32>) {
+        let source = match placement {
+            Placement::Remote { .. } => EventSource::Inbound,
+            Placement::Receive { .. } => EventSource::ReceiveQueue,
+        };
+        let access = match unplaced {
+            Unplaced::Gather(fault) => self.access_fault(fault),
+            Unplaced::Target | Unplaced::Source => AccessFault::InvalidKey,
         };
         if let Some(responder) = &mut self.qp.responder {
             let fault = responder.refuse_placement(access, source);
@@ -159,7 +164,7 @@ impl AtWork<'_, '_> {
         spaces: &[DmaSpace],
         placement: &Placement<u32>,
     ) -> Result<(), Unplaced> {
-        let pieces = match *placement {
+        match *placement {
             Placement::Remote {
                 grant,
                 address,
@@ -167,13 +172,12 @@ impl AtWork<'_, '_> {
             } => {
                 self.objects.counters.writes_received += 1;
                 let access = self.remote_access(REMOTE_WRITE);
-                let mut pieces = Pieces::new();
                 let target = Fragment {
                     address,
                     length_bytes,
                     steering_tag: grant,
                 };
-                self.locate(&target, &access, &mut pieces).map(|()| pieces)
+                self.scatter(frame, spaces, std::iter::once(target), &access)
             }
             Placement::Receive {
                 offset_bytes,
@@ -183,42 +187,49 @@ impl AtWork<'_, '_> {
                 self.objects.counters.sends_received += 1;
                 let access = self.local_access(LOCAL_WRITE);
                 let words = self.qp.open_receive.words;
-                match ReceiveElement::new(&words) {
-                    Some(element) => {
-                        let range = (offset_bytes, length_bytes);
-                        self.locate_part(element.fragments(), range, &access)
-                    }
-                    None => Err(GatherFault::Element),
-                }
+                let Some(element) = ReceiveElement::new(&words) else {
+                    return Err(Unplaced::Gather(GatherFault::Element));
+                };
+                let parts = parts(element.fragments(), offset_bytes, length_bytes);
+                self.scatter(frame, spaces, parts, &access)
             }
-        };
-        match pieces {
-            Ok(pieces) => self.copy(frame, spaces, &pieces),
-            Err(fault) => Err(Unplaced::Access(self.access_fault(fault))),
         }
     }
 
-    /// Copies a frame's payload to pieces of this function's memory.
+    /// Copies a frame's payload to these parts of this function's memory.
     #[inline]
-    fn copy(
+    fn scatter(
         &mut self,
         frame: &Frame,
         spaces: &[DmaSpace],
-        pieces: &Pieces,
+        parts: impl Iterator<Item = Fragment>,
+        access: &Access,
     ) -> Result<(), Unplaced> {
         let mut offset = 0;
-        for &(at, length) in pieces.as_slice() {
-            let length = length as usize;
-            match frame.copy_to(spaces, offset, self.context.memory, at, length) {
-                Ok(()) => offset += length,
-                Err(PayloadError::Target(fault)) => {
-                    crate::rdma::access::unreached(self.context, "received payload", fault);
-                    return Err(Unplaced::Access(AccessFault::InvalidKey));
+        for part in parts {
+            let mut pieces = Pieces::new();
+            match self.locate(&part, access, &mut pieces) {
+                Ok(true) => {}
+                Ok(false) => return Err(Unplaced::Gather(GatherFault::Element)),
+                Err(fault) => return Err(Unplaced::Gather(fault)),
+            }
+            for &(at, length) in pieces.as_slice() {
+                let length = length as usize;
+                match frame.copy_to(spaces, offset, self.context.memory, at, length) {
+                    Ok(()) => offset += length,
+                    Err(PayloadError::Target(fault)) => {
+                        crate::rdma::access::unreached(self.context, "received payload", fault);
+                        return Err(Unplaced::Target);
+                    }
+                    Err(_) => return Err(Unplaced::Source),
                 }
-                Err(_) => return Err(Unplaced::Source),
             }
         }
-        Ok(())
+        if offset == frame.payload.length() {
+            Ok(())
+        } else {
+            Err(Unplaced::Gather(GatherFault::Element))
+        }
     }
 
     fn complete_receive(&mut self, received: &Received) {
@@ -274,13 +285,18 @@ impl AtWork<'_, '_> {
         if bytes.length_bytes == 0 {
             return;
         }
-        let code = match self.locate_sink(bytes) {
-            Ok(pieces) => match self.copy(frame, spaces, &pieces) {
-                Ok(()) => return,
-                Err(Unplaced::Access(fault)) => AeCode::from_code(fault.event_code()),
-                Err(Unplaced::Source) => AeCode::RemoteOperationError,
-            },
-            Err(fault) => self.gather_code(fault),
+        let words = self.element_again(bytes);
+        let Ok(element) = SendElement::new(words.as_slice()) else {
+            self.fail(AeCode::InvalidWqeFragment, AeSource::SendQueue, 0, false);
+            return;
+        };
+        let access = self.local_access(LOCAL_WRITE);
+        let parts = parts(element.fragments(), bytes.offset_bytes, bytes.length_bytes);
+        let code = match self.scatter(frame, spaces, parts, &access) {
+            Ok(()) => return,
+            Err(Unplaced::Gather(fault)) => self.gather_code(fault),
+            Err(Unplaced::Target) => AeCode::InvalidStag,
+            Err(Unplaced::Source) => AeCode::RemoteOperationError,
         };
         let index = self.qp.work(bytes.token).index;
         self.fail(code, AeSource::SendQueue, index, false);

@@ -1,10 +1,11 @@
 //! Packets for the wire.
 
 use super::AtWork;
-use super::send::{LOCAL_READ, LOCAL_WRITE};
+use super::send::LOCAL_READ;
 use crate::packet::{Packet, TransportHeaders};
 use crate::rdma::hmc::HmcFault;
 use crate::rdma::objects::regions::TagFault;
+use crate::rdma::objects::work_queue::ElementWords;
 use crate::rdma::translation::Access;
 use crate::roce::{AccessFault, MessageBytes, RemoteBytes, Requester};
 use crate::wire::{Frame, INLINE_BYTES_MAX, Payload, Pieces};
@@ -140,59 +141,94 @@ impl AtWork<'_, '_> {
 
     fn gather_remote(&mut self, bytes: &RemoteBytes<u32>) -> Result<Payload, GatherFault> {
         let access = self.remote_access(super::receive::REMOTE_READ);
-        let mut pieces = Pieces::new();
-        self.locate(
-            &Fragment {
-                address: bytes.address,
-                length_bytes: bytes.length_bytes,
-                steering_tag: bytes.grant,
-            },
-            &access,
-            &mut pieces,
-        )?;
-        Ok(self.payload(pieces))
+        let part = Fragment {
+            address: bytes.address,
+            length_bytes: bytes.length_bytes,
+            steering_tag: bytes.grant,
+        };
+        self.gather(|| std::iter::once(part), bytes.length_bytes, &access)
     }
 
-    /// A payload of these pieces: taken along if it is short, else left where it is.
+    /// A payload of `length` bytes: taken along if it is short, else left where it is.
     #[inline]
-    fn payload(&mut self, pieces: Pieces) -> Payload {
-        if pieces.length() > INLINE_BYTES_MAX {
+    fn gather<I: Iterator<Item = Fragment>>(
+        &mut self,
+        parts: impl Fn() -> I,
+        length: u32,
+        access: &Access,
+    ) -> Result<Payload, GatherFault> {
+        let mut pieces = Pieces::new();
+        for part in parts() {
+            if !self.locate(&part, access, &mut pieces)? {
+                return self.gather_bytes(parts(), length, access);
+            }
+        }
+        if pieces.length() != length as usize {
+            return Err(GatherFault::Element);
+        }
+        if length as usize > INLINE_BYTES_MAX {
             // The wire knows which function sends it.
-            return Payload::Memory { source: 0, pieces };
+            return Ok(Payload::Memory { source: 0, pieces });
         }
         let mut bytes = [0; INLINE_BYTES_MAX];
-        let mut length = 0;
+        self.read_pieces(&pieces, &mut bytes);
+        Ok(Payload::Inline {
+            bytes,
+            length: length as u8,
+        })
+    }
+
+    /// The same from more places than a frame can name.
+    #[cold]
+    fn gather_bytes(
+        &mut self,
+        parts: impl Iterator<Item = Fragment>,
+        length: u32,
+        access: &Access,
+    ) -> Result<Payload, GatherFault> {
+        let mut bytes = vec![0; length as usize];
+        let mut done = 0;
+        for part in parts {
+            let mut pieces = Pieces::new();
+            let end = done + part.length_bytes as usize;
+            let Some(into) = bytes.get_mut(done..end) else {
+                return Err(GatherFault::Element);
+            };
+            if !self.locate(&part, access, &mut pieces)? {
+                return Err(GatherFault::Element);
+            }
+            self.read_pieces(&pieces, into);
+            done = end;
+        }
+        Ok(Payload::Bytes(bytes))
+    }
+
+    #[inline]
+    fn read_pieces(&mut self, pieces: &Pieces, bytes: &mut [u8]) {
+        let mut done = 0;
         for &(at, count) in pieces.as_slice() {
-            let end = length + count as usize;
-            if let Some(part) = bytes.get_mut(length..end)
+            let end = done + count as usize;
+            if let Some(part) = bytes.get_mut(done..end)
                 && let Err(fault) = self.context.memory.read(at, part)
             {
                 crate::rdma::access::unreached(self.context, "payload", fault);
             }
-            length = end;
-        }
-        Payload::Inline {
-            bytes,
-            length: length as u8,
+            done = end;
         }
     }
 
-    /// Adds the places of a fragment to `pieces`.
+    /// Adds the places of a fragment to `pieces`; false if they are too many.
     #[inline]
     pub(super) fn locate(
         &mut self,
         piece: &Fragment,
         access: &Access,
         pieces: &mut Pieces,
-    ) -> Result<(), GatherFault> {
+    ) -> Result<bool, GatherFault> {
         let mut tables = self.objects.tables(self.context.memory);
         let length = piece.length_bytes;
         let granted = tables.grant(piece.steering_tag, piece.address, length.into(), access)?;
-        if tables.pieces(&granted, piece.address, length, pieces)? {
-            Ok(())
-        } else {
-            Err(GatherFault::Element)
-        }
+        Ok(tables.pieces(&granted, piece.address, length, pieces)?)
     }
 
     /// The bytes of a send element's message, from the ring as it is now.
@@ -201,75 +237,56 @@ impl AtWork<'_, '_> {
         if message.length_bytes == 0 {
             return Ok(Payload::empty());
         }
-        let work = self.qp.work(message.token);
-        let words = self.qp.send.read(work.index.into(), work.quanta.into());
+        let words = self.element_again(message);
         let Ok(element) = SendElement::new(words.as_slice()) else {
             return Err(GatherFault::Element);
         };
         if element.header().inline() {
             return gather_inline(&element, message);
         }
-        let pieces = self.locate_message(&element, message, LOCAL_READ)?;
-        Ok(self.payload(pieces))
+        let access = self.local_access(LOCAL_READ);
+        let (offset, length) = (message.offset_bytes, message.length_bytes);
+        self.gather(
+            || parts(element.fragments(), offset, length),
+            length,
+            &access,
+        )
     }
 
-    /// Where a part of a send element's message lies: what is sent, or the sink of a read.
+    /// The element of a request under way, which software must not have changed.
     #[inline]
-    fn locate_message(
-        &mut self,
-        element: &SendElement<'_>,
-        message: &MessageBytes,
-        rights: AccessRights,
-    ) -> Result<Pieces, GatherFault> {
-        let access = self.local_access(rights);
-        let range = (message.offset_bytes, message.length_bytes);
-        self.locate_part(element.fragments(), range, &access)
-    }
-
-    /// Where `(offset, length)` bytes of a list of fragments lie.
-    #[inline]
-    pub(super) fn locate_part(
-        &mut self,
-        fragments: impl Iterator<Item = Fragment>,
-        (offset, length): (u32, u32),
-        access: &Access,
-    ) -> Result<Pieces, GatherFault> {
-        let mut pieces = Pieces::new();
-        let (mut skip, mut left) = (offset, length);
-        for piece in fragments {
-            if left == 0 {
-                break;
-            }
-            if skip >= piece.length_bytes {
-                skip -= piece.length_bytes;
-                continue;
-            }
-            let here = left.min(piece.length_bytes - skip);
-            let part = Fragment {
-                address: piece.address.wrapping_add(u64::from(skip)),
-                length_bytes: here,
-                ..piece
-            };
-            self.locate(&part, access, &mut pieces)?;
-            left -= here;
-            skip = 0;
-        }
-        if left == 0 {
-            Ok(pieces)
-        } else {
-            Err(GatherFault::Element)
-        }
-    }
-
-    /// Where a read response belongs.
-    pub(super) fn locate_sink(&mut self, message: &MessageBytes) -> Result<Pieces, GatherFault> {
+    pub(super) fn element_again(&self, message: &MessageBytes) -> ElementWords {
         let work = self.qp.work(message.token);
-        let words = self.qp.send.read(work.index.into(), work.quanta.into());
-        let Ok(element) = SendElement::new(words.as_slice()) else {
-            return Err(GatherFault::Element);
-        };
-        self.locate_message(&element, message, LOCAL_WRITE)
+        self.qp.send.read(work.index.into(), work.quanta.into())
     }
+}
+
+/// The parts of fragments that make up `length` bytes from `offset` of their message.
+#[inline]
+pub(super) fn parts(
+    fragments: impl Iterator<Item = Fragment>,
+    offset: u32,
+    length: u32,
+) -> impl Iterator<Item = Fragment> {
+    let (mut skip, mut left) = (offset, length);
+    fragments.filter_map(move |piece| {
+        if skip >= piece.length_bytes {
+            skip -= piece.length_bytes;
+            return None;
+        }
+        let here = left.min(piece.length_bytes - skip);
+        if here == 0 {
+            return None;
+        }
+        let address = piece.address.wrapping_add(u64::from(skip));
+        left -= here;
+        skip = 0;
+        Some(Fragment {
+            address,
+            length_bytes: here,
+            ..piece
+        })
+    })
 }
 
 fn gather_inline(
