@@ -14,6 +14,7 @@ pub mod function;
 pub mod memory;
 pub mod pinning;
 pub mod ranges;
+pub mod vfio_user;
 
 pub use address::DeviceAddress;
 pub use clock::{Clock, Deadline, Instant, TscClock};
@@ -21,7 +22,7 @@ pub use dma_pool::{DmaBuffer, DmaPool};
 pub use dma_space::{DmaFault, DmaSpace};
 pub use doorbell::Doorbell;
 pub use function::{Function, FunctionError};
-pub use memory::{HotTable, Memory, MemoryError, PageSize, Words};
+pub use memory::{ForeignError, ForeignFile, HotTable, Memory, MemoryError, PageSize, Words};
 
 /// An I/O virtual address: what the device puts on the bus.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

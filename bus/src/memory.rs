@@ -2,9 +2,11 @@
 #![allow(unsafe_code)] // maps memory and hands out views of it
 
 mod copy;
+mod foreign;
 mod hot_table;
 mod words;
 
+pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
 pub use hot_table::HotTable;
 pub use words::Words;
 
@@ -158,7 +160,26 @@ impl Memory {
             refuse_beyond_available(length)?;
         }
         let descriptor = create_descriptor(length, page_size)?;
-        Self::map(descriptor, length, page_size, numa_node)
+        let memory = Self::map(descriptor, 0, length, page_size, numa_node)?;
+        memory.populate()?;
+        Ok(memory)
+    }
+
+    /// Maps `length` zeroed bytes at `offset` of a new file of `file_length` bytes, all multiples of
+    /// 4096: a part of a device's region, laid out as somebody else will map it.
+    pub fn window(file_length: usize, offset: usize, length: usize) -> Result<Self, MemoryError> {
+        let inside = offset
+            .checked_add(length)
+            .is_some_and(|end| end <= file_length);
+        let whole = [file_length, offset, length].map(|bytes| bytes.is_multiple_of(4096));
+        if length == 0 || !inside || whole.contains(&false) {
+            let alignment = 4096;
+            return Err(MemoryError::BadRequest { length, alignment });
+        }
+        let descriptor = create_descriptor(file_length, PageSize::FourKiB)?;
+        let memory = Self::map(descriptor, offset, length, PageSize::FourKiB, None)?;
+        memory.populate()?;
+        Ok(memory)
     }
 
     /// Maps `length` bytes of a descriptor that another process handed over.
@@ -174,11 +195,14 @@ impl Memory {
                 alignment: 1,
             });
         }
-        Self::map(descriptor, length, PageSize::FourKiB, None)
+        let memory = Self::map(descriptor, 0, length, PageSize::FourKiB, None)?;
+        memory.populate()?;
+        Ok(memory)
     }
 
     fn map(
         descriptor: OwnedFd,
+        offset: usize,
         length: usize,
         page_size: PageSize,
         numa_node: Option<u32>,
@@ -192,7 +216,7 @@ impl Memory {
                 protection,
                 MapFlags::SHARED,
                 &descriptor,
-                0,
+                offset as u64,
             )
         };
         let base = match mapped.map(|pointer| NonNull::new(pointer.cast::<u8>())) {
@@ -212,7 +236,6 @@ impl Memory {
         if let Some(node) = numa_node {
             memory.bind(node);
         }
-        memory.populate()?;
         Ok(memory)
     }
 

@@ -10,6 +10,7 @@ pub mod packet;
 pub mod rdma;
 pub mod roce;
 pub mod strict;
+pub mod vfio_user;
 pub mod wire;
 pub mod world;
 

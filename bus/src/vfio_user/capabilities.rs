@@ -1,0 +1,148 @@
+//! What each side can take, negotiated once as JSON.
+
+use super::message::TRANSFER_BYTES_MAX;
+use serde_json::{Value, json};
+
+/// Most descriptors beside one message that we take; QEMU accepts no larger offer.
+pub const MESSAGE_DESCRIPTORS_MAX: u32 = 16;
+
+/// The longest capabilities that are read.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Capabilities of one side. Source: vfio-user.rst, `VFIO_USER_VERSION`, "Capabilities".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Descriptors that it takes beside one message.
+    pub message_descriptors: u32,
+    /// Data bytes that it takes in one message.
+    pub transfer_bytes: u32,
+    /// DMA mappings that it holds at once.
+    pub dma_mappings: u32,
+    /// Page sizes for DMA, or'ed together; bytes.
+    pub page_sizes: u64,
+}
+
+impl Default for Capabilities {
+    /// What the protocol has the other side assume where nothing is said.
+    fn default() -> Self {
+        Self {
+            message_descriptors: 1,
+            transfer_bytes: 1 << 20,
+            dma_mappings: 65_535,
+            page_sizes: 4096,
+        }
+    }
+}
+
+/// Capabilities that are no JSON, or no numbers where numbers are due.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("capabilities of the other side: {reason}")]
+pub struct CapabilitiesError {
+    /// What was wrong.
+    pub reason: String,
+}
+
+impl Capabilities {
+    /// What we offer, as either side.
+    pub const OURS: Self = Self {
+        message_descriptors: MESSAGE_DESCRIPTORS_MAX,
+        transfer_bytes: TRANSFER_BYTES_MAX,
+        dma_mappings: 65_535,
+        page_sizes: 4096,
+    };
+
+    /// As JSON.
+    #[must_use]
+    pub fn to_text(&self) -> Vec<u8> {
+        let value = json!({ "capabilities": {
+            "max_msg_fds": self.message_descriptors,
+            "max_data_xfer_size": self.transfer_bytes,
+            "max_dma_maps": self.dma_mappings,
+            "pgsizes": self.page_sizes,
+        }});
+        value.to_string().into_bytes()
+    }
+
+    /// From JSON; what is not said has the protocol's default, what is unknown is passed over.
+    pub fn from_text(text: &[u8]) -> Result<Self, CapabilitiesError> {
+        let mut found = Self::default();
+        if text.is_empty() {
+            return Ok(found);
+        }
+        let refuse = |reason: String| CapabilitiesError { reason };
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(refuse(format!("{} bytes are too many", text.len())));
+        }
+        let value: Value =
+            serde_json::from_slice(text).map_err(|error| refuse(error.to_string()))?;
+        let Some(members) = value.get("capabilities") else {
+            return Ok(found);
+        };
+        if !members.is_object() {
+            return Err(refuse("\"capabilities\" is no object".into()));
+        }
+        let number = |name: &str, default: u64| match members.get(name) {
+            None => Ok(default),
+            Some(value) => value
+                .as_u64()
+                .filter(|value| *value > 0)
+                .ok_or_else(|| refuse(format!("{name} is {value}, not a positive number"))),
+        };
+        let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
+        found.message_descriptors = narrow(number("max_msg_fds", 1)?);
+        found.transfer_bytes = narrow(number("max_data_xfer_size", 1 << 20)?);
+        found.dma_mappings = narrow(number("max_dma_maps", 65_535)?);
+        found.page_sizes = number("pgsizes", 4096)?;
+        Ok(found)
+    }
+
+    /// The smallest page for DMA, bytes.
+    #[must_use]
+    pub const fn page_bytes(&self) -> u64 {
+        1 << self.page_sizes.trailing_zeros()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_we_say_is_what_the_other_side_reads() {
+        let ours = Capabilities::OURS;
+        assert_eq!(Capabilities::from_text(&ours.to_text()), Ok(ours));
+    }
+
+    #[test]
+    fn what_is_not_said_has_the_default_of_the_protocol() {
+        for text in ["", "{}", r#"{"capabilities":{}}"#, r#"{"x":1}"#] {
+            let found = Capabilities::from_text(text.as_bytes());
+            assert_eq!(found, Ok(Capabilities::default()), "{text}");
+        }
+        let text = r#"{"capabilities":{"max_msg_fds":8,"migration":{"pgsize":4096}}}"#;
+        let found = Capabilities::from_text(text.as_bytes()).unwrap();
+        assert_eq!(found.message_descriptors, 8);
+        assert_eq!(found.page_bytes(), 4096);
+    }
+
+    #[test]
+    fn what_is_no_capability_is_refused() {
+        let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+        for text in [
+            "{",
+            "\u{0}",
+            r#"{"capabilities":[]}"#,
+            r#"{"capabilities":{"max_msg_fds":"8"}}"#,
+            r#"{"capabilities":{"max_msg_fds":-1}}"#,
+            r#"{"capabilities":{"pgsizes":0}}"#,
+            deep.as_str(),
+        ] {
+            assert!(
+                Capabilities::from_text(text.as_bytes()).is_err(),
+                "{text:.40}"
+            );
+        }
+        let long = vec![b' '; TEXT_BYTES_MAX + 1];
+        assert!(Capabilities::from_text(&long).is_err());
+    }
+}

@@ -1,0 +1,766 @@
+//! The messages, as values and as bytes.
+//!
+//! Decoding takes any bytes: what is cut short is a [`DecodeError`], what is unknown is kept. Nothing
+//! here judges whether a request makes sense; that is the receiver's business.
+
+ringside_spec::words! {
+    /// Flags of a message header. Source: vfio-user.rst, "Header".
+    pub struct HeaderFlags: u32 {
+        /// 0 command, 1 reply
+        kind: [3:0],
+        /// the sender wants no reply
+        no_reply: [4],
+        /// the reply is a refusal
+        error: [5],
+    }
+    /// What a DMA mapping allows. Source: vfio-user.rst, `VFIO_USER_DMA_MAP`.
+    pub struct MapFlags: u32 {
+        /// the device may read
+        readable: [0],
+        /// the device may write
+        writable: [1],
+    }
+    /// How to unmap. Source: `linux/vfio.h`, VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP and _ALL.
+    pub struct UnmapFlags: u32 {
+        /// report dirty pages, for migration
+        dirty_bitmap: [0],
+        /// everything, whatever address and size say
+        all: [1],
+    }
+    /// What a device is. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_INFO`.
+    pub struct DeviceFlags: u32 {
+        /// can be reset by message
+        reset: [0],
+        /// is a PCI function
+        pci: [1],
+    }
+    /// What a region allows. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_REGION_INFO`.
+    pub struct RegionFlags: u32 {
+        /// can be read
+        read: [0],
+        /// can be written
+        write: [1],
+        /// a descriptor comes with the answer, to be mapped
+        mmap: [2],
+        /// a list of capabilities follows
+        capabilities: [3],
+    }
+    /// What an interrupt index can do. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_IRQ_INFO`.
+    pub struct InterruptFlags: u32 {
+        /// raised through event descriptors
+        eventfd: [0],
+        /// can be masked by message
+        maskable: [1],
+        /// masks itself when raised
+        automasked: [2],
+        /// only set up as a whole
+        no_resize: [3],
+    }
+    /// What to do with interrupts. Source: vfio-user.rst, `VFIO_USER_DEVICE_SET_IRQS`.
+    pub struct SetInterruptsFlags: u32 {
+        /// no data follows
+        data_none: [0],
+        /// one byte each follows
+        data_bool: [1],
+        /// event descriptors come beside the message
+        data_eventfd: [2],
+        /// mask
+        action_mask: [3],
+        /// unmask
+        action_unmask: [4],
+        /// trigger, or connect what triggers
+        action_trigger: [5],
+    }
+}
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 16;
+
+/// [`HeaderFlags::kind`] of a command.
+pub const KIND_COMMAND: u32 = 0;
+
+/// [`HeaderFlags::kind`] of a reply.
+pub const KIND_REPLY: u32 = 1;
+
+/// Most data in one read or write of a region, unless negotiated otherwise.
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
+/// The largest message that either of our sides takes: a full transfer and its fields.
+pub const MESSAGE_BYTES_MAX: usize = TRANSFER_BYTES_MAX as usize + 4096;
+
+/// Major version of the protocol.
+pub const VERSION_MAJOR: u16 = 0;
+
+/// Highest minor version that is understood.
+pub const VERSION_MINOR: u16 = 1;
+
+/// Region index of base address register 0; the others follow.
+pub const REGION_BAR_0: u32 = 0;
+/// Region index of the expansion ROM. Source: `linux/vfio.h`, VFIO_PCI_ROM_REGION_INDEX.
+pub const REGION_ROM: u32 = 6;
+/// Region index of configuration space. Source: `linux/vfio.h`, VFIO_PCI_CONFIG_REGION_INDEX.
+pub const REGION_CONFIG: u32 = 7;
+/// Regions of a PCI function. Source: `linux/vfio.h`, VFIO_PCI_NUM_REGIONS.
+pub const REGIONS: u32 = 9;
+/// Interrupt index of MSI-X. Source: `linux/vfio.h`, VFIO_PCI_MSIX_IRQ_INDEX.
+pub const INTERRUPT_MSIX: u32 = 2;
+/// Interrupt indexes of a PCI function. Source: `linux/vfio.h`, VFIO_PCI_NUM_IRQS.
+pub const INTERRUPTS: u32 = 5;
+
+/// Capability id of sparse mmap areas. Source: `linux/vfio.h`, VFIO_REGION_INFO_CAP_SPARSE_MMAP.
+const CAPABILITY_SPARSE_MMAP: u16 = 1;
+
+/// Most areas of one region that are believed.
+const AREAS_MAX: u32 = 64;
+
+/// What a message asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub enum Command {
+    /// Negotiate version and capabilities.
+    Version = 1,
+    /// Let the device reach memory.
+    DmaMap = 2,
+    /// Take memory back.
+    DmaUnmap = 3,
+    /// Ask what the device is.
+    DeviceInfo = 4,
+    /// Ask about a region.
+    RegionInfo = 5,
+    /// Ask for descriptors that stand for parts of a region.
+    RegionDescriptors = 6,
+    /// Ask about an interrupt index.
+    InterruptInfo = 7,
+    /// Connect interrupts.
+    SetInterrupts = 8,
+    /// Read a region.
+    RegionRead = 9,
+    /// Write a region.
+    RegionWrite = 10,
+    /// Server to client: read memory.
+    DmaRead = 11,
+    /// Server to client: write memory.
+    DmaWrite = 12,
+    /// Reset the device.
+    Reset = 13,
+    /// Dirty pages, of older drafts.
+    DirtyPages = 14,
+    /// Several writes in one message.
+    RegionWriteMultiple = 15,
+    /// Device features.
+    DeviceFeature = 16,
+    /// Read migration data.
+    MigrationRead = 17,
+    /// Write migration data.
+    MigrationWrite = 18,
+}
+
+impl Command {
+    const ALL: [Self; 18] = [
+        Self::Version,
+        Self::DmaMap,
+        Self::DmaUnmap,
+        Self::DeviceInfo,
+        Self::RegionInfo,
+        Self::RegionDescriptors,
+        Self::InterruptInfo,
+        Self::SetInterrupts,
+        Self::RegionRead,
+        Self::RegionWrite,
+        Self::DmaRead,
+        Self::DmaWrite,
+        Self::Reset,
+        Self::DirtyPages,
+        Self::RegionWriteMultiple,
+        Self::DeviceFeature,
+        Self::MigrationRead,
+        Self::MigrationWrite,
+    ];
+
+    /// The command with that number, if the protocol has one.
+    #[must_use]
+    pub fn from_code(code: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|command| command.code() == code)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn code(self) -> u16 {
+        self as u16
+    }
+}
+
+/// Bytes that are not the structure that was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Too short.
+    #[error("{structure}: {length} bytes are too few")]
+    Truncated {
+        /// Which structure.
+        structure: &'static str,
+        /// Bytes that there were.
+        length: usize,
+    },
+    /// A count or an offset that the bytes do not bear out.
+    #[error("{structure}: {field} is {value}, which the message does not hold")]
+    Inconsistent {
+        /// Which structure.
+        structure: &'static str,
+        /// Which field.
+        field: &'static str,
+        /// What it said.
+        value: u64,
+    },
+}
+
+/// Takes fields off the front of some bytes.
+struct Fields<'a> {
+    structure: &'static str,
+    length: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    const fn new(structure: &'static str, bytes: &'a [u8]) -> Self {
+        Self {
+            structure,
+            length: bytes.len(),
+            rest: bytes,
+        }
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (field, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(DecodeError::Truncated {
+                structure: self.structure,
+                length: self.length,
+            })?;
+        self.rest = rest;
+        Ok(*field)
+    }
+
+    fn u16(&mut self) -> Result<u16, DecodeError> {
+        self.take().map(u16::from_ne_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.take().map(u32::from_ne_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.take().map(u64::from_ne_bytes)
+    }
+
+    const fn inconsistent(&self, field: &'static str, value: u64) -> DecodeError {
+        DecodeError::Inconsistent {
+            structure: self.structure,
+            field,
+            value,
+        }
+    }
+}
+
+fn put_u16(to: &mut Vec<u8>, value: u16) {
+    to.extend_from_slice(&value.to_ne_bytes());
+}
+
+fn put_u32(to: &mut Vec<u8>, value: u32) {
+    to.extend_from_slice(&value.to_ne_bytes());
+}
+
+fn put_u64(to: &mut Vec<u8>, value: u64) {
+    to.extend_from_slice(&value.to_ne_bytes());
+}
+
+/// The first 16 bytes of every message. Source: vfio-user.rst, "Header".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Chosen by the sender, echoed in the reply.
+    pub id: u16,
+    /// [`Command::code`].
+    pub command: u16,
+    /// Bytes of the whole message, this header included.
+    pub size: u32,
+    /// Command or reply, wanted or refused.
+    pub flags: HeaderFlags,
+    /// The errno of a refusal.
+    pub error: u32,
+}
+
+impl Header {
+    /// Reads 16 bytes.
+    #[must_use]
+    pub fn decode(bytes: [u8; HEADER_BYTES]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = bytes;
+        Self {
+            id: u16::from_ne_bytes([a, b]),
+            command: u16::from_ne_bytes([c, d]),
+            size: u32::from_ne_bytes([e, f, g, h]),
+            flags: HeaderFlags(u32::from_ne_bytes([i, j, k, l])),
+            error: u32::from_ne_bytes([m, n, o, p]),
+        }
+    }
+
+    /// Appends 16 bytes.
+    pub fn encode(&self, to: &mut Vec<u8>) {
+        put_u16(to, self.id);
+        put_u16(to, self.command);
+        put_u32(to, self.size);
+        put_u32(to, self.flags.0);
+        put_u32(to, self.error);
+    }
+
+    /// A command with its payload, ready to be sent.
+    #[must_use]
+    pub fn command(id: u16, command: Command, no_reply: bool, payload: &[u8]) -> Vec<u8> {
+        let flags = HeaderFlags::ZERO.with_no_reply(no_reply);
+        Self::message(id, command.code(), flags, 0, payload)
+    }
+
+    /// The reply to this command.
+    #[must_use]
+    pub fn reply(&self, payload: &[u8]) -> Vec<u8> {
+        let flags = HeaderFlags::ZERO.with_kind(KIND_REPLY);
+        Self::message(self.id, self.command, flags, 0, payload)
+    }
+
+    /// The refusal of this command. An errno of zero would pass for success with some clients, so
+    /// it is sent as EIO.
+    #[must_use]
+    pub fn refusal(&self, errno: u32) -> Vec<u8> {
+        let flags = HeaderFlags::ZERO.with_kind(KIND_REPLY).with_error(true);
+        let errno = if errno == 0 { EIO } else { errno };
+        Self::message(self.id, self.command, flags, errno, &[])
+    }
+
+    fn message(id: u16, command: u16, flags: HeaderFlags, error: u32, payload: &[u8]) -> Vec<u8> {
+        let length = HEADER_BYTES + payload.len();
+        let mut bytes = Vec::with_capacity(length);
+        let header = Self {
+            id,
+            command,
+            size: u32::try_from(length).unwrap_or(u32::MAX),
+            flags,
+            error,
+        };
+        header.encode(&mut bytes);
+        bytes.extend_from_slice(payload);
+        bytes
+    }
+}
+
+const EIO: u32 = 5;
+
+/// Version and capabilities. Source: vfio-user.rst, `VFIO_USER_VERSION`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Major version.
+    pub major: u16,
+    /// Minor version.
+    pub minor: u16,
+    /// JSON, without its terminating zero; may be empty.
+    pub text: Vec<u8>,
+}
+
+impl Version {
+    /// Reads a payload.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields::new("version", bytes);
+        let (major, minor) = (fields.u16()?, fields.u16()?);
+        let text = fields.rest.split(|byte| *byte == 0).next().unwrap_or(&[]);
+        Ok(Self {
+            major,
+            minor,
+            text: text.to_vec(),
+        })
+    }
+
+    /// Gives the payload.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(5 + self.text.len());
+        put_u16(&mut bytes, self.major);
+        put_u16(&mut bytes, self.minor);
+        bytes.extend_from_slice(&self.text);
+        bytes.push(0);
+        bytes
+    }
+}
+
+/// A DMA mapping. Source: vfio-user.rst, `VFIO_USER_DMA_MAP`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaMap {
+    /// What the device may do.
+    pub flags: MapFlags,
+    /// First byte in the descriptor that comes with it.
+    pub offset: u64,
+    /// First I/O virtual address.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl DmaMap {
+    const BYTES: u32 = 32;
+
+    /// Reads a payload.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields::new("DMA map", bytes);
+        let _size_of_this = fields.u32()?;
+        Ok(Self {
+            flags: MapFlags(fields.u32()?),
+            offset: fields.u64()?,
+            address: fields.u64()?,
+            size: fields.u64()?,
+        })
+    }
+
+    /// Gives the payload.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES as usize);
+        put_u32(&mut bytes, Self::BYTES);
+        put_u32(&mut bytes, self.flags.0);
+        put_u64(&mut bytes, self.offset);
+        put_u64(&mut bytes, self.address);
+        put_u64(&mut bytes, self.size);
+        bytes
+    }
+}
+
+/// The end of a DMA mapping; the reply repeats it. Source: vfio-user.rst, `VFIO_USER_DMA_UNMAP`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DmaUnmap {
+    /// Which mappings.
+    pub flags: UnmapFlags,
+    /// First I/O virtual address.
+    pub address: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+impl DmaUnmap {
+    const BYTES: u32 = 24;
+
+    /// Reads a payload.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields::new("DMA unmap", bytes);
+        let _room_for_reply = fields.u32()?;
+        Ok(Self {
+            flags: UnmapFlags(fields.u32()?),
+            address: fields.u64()?,
+            size: fields.u64()?,
+        })
+    }
+
+    /// Gives the payload.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES as usize);
+        put_u32(&mut bytes, Self::BYTES);
+        put_u32(&mut bytes, self.flags.0);
+        put_u64(&mut bytes, self.address);
+        put_u64(&mut bytes, self.size);
+        bytes
+    }
+}
+
+/// What the device is; as a request all zero. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_INFO`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// What it is.
+    pub flags: DeviceFlags,
+    /// How many regions.
+    pub regions: u32,
+    /// How many interrupt indexes.
+    pub interrupts: u32,
+}
+
+impl DeviceInfo {
+    const BYTES: u32 = 16;
+
+    /// Reads a payload.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields::new("device information", bytes);
+        let _argument_size = fields.u32()?;
+        Ok(Self {
+            flags: DeviceFlags(fields.u32()?),
+            regions: fields.u32()?,
+            interrupts: fields.u32()?,
+        })
+    }
+
+    /// Gives the payload.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES as usize);
+        put_u32(&mut bytes, Self::BYTES);
+        put_u32(&mut bytes, self.flags.0);
+        put_u32(&mut bytes, self.regions);
+        put_u32(&mut bytes, self.interrupts);
+        bytes
+    }
+}
+
+/// A part of a region that can be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// First byte in the region; in the descriptor it lies [`RegionInfo::offset`] further on.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A region. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_REGION_INFO`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegionInfo {
+    /// Bytes that the asker has room for, or that the whole answer takes.
+    pub argument_size: u32,
+    /// What it allows.
+    pub flags: RegionFlags,
+    /// Which.
+    pub index: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Where the region begins in its descriptor.
+    pub offset: u64,
+    /// Parts that can be mapped.
+    pub areas: Vec<Area>,
+}
+
+impl RegionInfo {
+    /// Bytes without capabilities.
+    pub const BYTES: u32 = 32;
+
+    /// The question about region `index` by somebody with room for `argument_size` bytes.
+    #[must_use]
+    pub const fn question(index: u32, argument_size: u32) -> Self {
+        Self {
+            argument_size,
+            flags: RegionFlags::ZERO,
+            index,
+            size: 0,
+            offset: 0,
+            areas: Vec::new(),
+        }
+    }
+
+    /// Reads a payload. An answer that was cut to the asker's room has no areas: ask again with
+    /// room for [`RegionInfo::argument_size`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields::new("region information", bytes);
+        let argument_size = fields.u32()?;
+        let flags = RegionFlags(fields.u32()?);
+        let index = fields.u32()?;
+        let first_capability = fields.u32()?;
+        let (size, offset) = (fields.u64()?, fields.u64()?);
+        let whole = argument_size as usize <= bytes.len();
+        let areas = if flags.capabilities() && whole {
+            decode_areas(bytes, first_capability)?
+        } else {
+            Vec::new()
+        };
+        Ok(Self {
+            argument_size,
+            flags,
+            index,
+            size,
+            offset,
+            areas,
+        })
+    }
+
+    /// Gives the payload, cut to what the asker has room for.
+    #[must_use]
+    pub fn encode(&self, room: u32) -> Vec<u8> {
+        let areas = u32::try_from(self.areas.len()).unwrap_or(u32::MAX);
+        let whole = match areas {
+            0 => Self::BYTES,
+            _ => areas.saturating_mul(16).saturating_add(Self::BYTES + 16),
+        };
+        let mut bytes = Vec::with_capacity(whole as usize);
+        put_u32(&mut bytes, whole);
+        put_u32(&mut bytes, self.flags.with_capabilities(areas > 0).0);
+        put_u32(&mut bytes, self.index);
+        put_u32(&mut bytes, if areas > 0 { Self::BYTES } else { 0 });
+        put_u64(&mut bytes, self.size);
+        put_u64(&mut bytes, self.offset);
+        if areas > 0 && whole <= room {
+            put_u16(&mut bytes, CAPABILITY_SPARSE_MMAP);
+            put_u16(&mut bytes, 1);
+            put_u32(&mut bytes, 0);
+            put_u32(&mut bytes, areas);
+            put_u32(&mut bytes, 0);
+            for area in &self.areas {
+                put_u64(&mut bytes, area.offset);
+                put_u64(&mut bytes, area.size);
+            }
+        }
+        bytes
+    }
+}
+
+/// Walks the list of capabilities, which may loop or point anywhere. Source: `linux/vfio.h`,
+/// struct vfio_info_cap_header and vfio_region_info_cap_sparse_mmap.
+fn decode_areas(bytes: &[u8], first: u32) -> Result<Vec<Area>, DecodeError> {
+    let mut areas = Vec::new();
+    let (mut at, mut before) = (first, RegionInfo::BYTES - 1);
+    while at != 0 {
+        let outside = DecodeError::Inconsistent {
+            structure: "region capabilities",
+            field: "next offset",
+            value: at.into(),
+        };
+        // each must lie behind the one before: a loop would be endless
+        if at <= before {
+            return Err(outside);
+        }
+        before = at;
+        let rest = bytes.get(at as usize..).ok_or(outside)?;
+        let mut fields = Fields::new("region capabilities", rest);
+        let (id, _version) = (fields.u16()?, fields.u16()?);
+        at = fields.u32()?;
+        if id != CAPABILITY_SPARSE_MMAP {
+            continue;
+        }
+        let (count, _reserved) = (fields.u32()?, fields.u32()?);
+        if count > AREAS_MAX {
+            return Err(fields.inconsistent("number of areas", count.into()));
+        }
+        for _ in 0..count {
+            areas.push(Area {
+                offset: fields.u64()?,
+                size: fields.u64()?,
+            });
+        }
+    }
+    Ok(areas)
+}
+
+/// An interrupt index. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_IRQ_INFO`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InterruptInfo {
+    /// What it can do.
+    pub flags: InterruptFlags,
+    /// Which.
+    pub index: u32,
+    /// How many interrupts.
+    pub count: u32,
+}
+
+impl InterruptInfo {
+    const BYTES: u32 = 16;
+
+    /// Reads a payload.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields::new("interrupt information", bytes);
+        let _argument_size = fields.u32()?;
+        Ok(Self {
+            flags: InterruptFlags(fields.u32()?),
+            index: fields.u32()?,
+            count: fields.u32()?,
+        })
+    }
+
+    /// Gives the payload.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES as usize);
+        put_u32(&mut bytes, Self::BYTES);
+        put_u32(&mut bytes, self.flags.0);
+        put_u32(&mut bytes, self.index);
+        put_u32(&mut bytes, self.count);
+        bytes
+    }
+}
+
+/// Connects interrupts. Source: vfio-user.rst, `VFIO_USER_DEVICE_SET_IRQS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetInterrupts {
+    /// What to do.
+    pub flags: SetInterruptsFlags,
+    /// Which interrupt index.
+    pub index: u32,
+    /// First interrupt.
+    pub start: u32,
+    /// How many.
+    pub count: u32,
+}
+
+impl SetInterrupts {
+    const BYTES: u32 = 20;
+
+    /// Reads a payload; data that may follow is left alone.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields::new("interrupt set-up", bytes);
+        let _argument_size = fields.u32()?;
+        Ok(Self {
+            flags: SetInterruptsFlags(fields.u32()?),
+            index: fields.u32()?,
+            start: fields.u32()?,
+            count: fields.u32()?,
+        })
+    }
+
+    /// Gives the payload.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES as usize);
+        put_u32(&mut bytes, Self::BYTES);
+        put_u32(&mut bytes, self.flags.0);
+        put_u32(&mut bytes, self.index);
+        put_u32(&mut bytes, self.start);
+        put_u32(&mut bytes, self.count);
+        bytes
+    }
+}
+
+/// A read or write of a region. Source: vfio-user.rst, `VFIO_USER_REGION_READ` and `_WRITE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionAccess<'a> {
+    /// First byte in the region.
+    pub offset: u64,
+    /// Which region.
+    pub region: u32,
+    /// Bytes.
+    pub count: u32,
+    /// The bytes, where the message carries them.
+    pub data: &'a [u8],
+}
+
+impl<'a> RegionAccess<'a> {
+    /// Reads a payload without data: the question of a read, the answer of a write.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields::new("region access", bytes);
+        Ok(Self {
+            offset: fields.u64()?,
+            region: fields.u32()?,
+            count: fields.u32()?,
+            data: &[],
+        })
+    }
+
+    /// Reads a payload with exactly as much data as it says.
+    pub fn decode_with_data(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let access = Self::decode(bytes)?;
+        let data = bytes.get(16..).unwrap_or(&[]);
+        if data.len() as u64 != u64::from(access.count) {
+            let fields = Fields::new("region access", bytes);
+            return Err(fields.inconsistent("count", access.count.into()));
+        }
+        Ok(Self { data, ..access })
+    }
+
+    /// Gives the payload, data included.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(16 + self.data.len());
+        put_u64(&mut bytes, self.offset);
+        put_u32(&mut bytes, self.region);
+        put_u32(&mut bytes, self.count);
+        bytes.extend_from_slice(self.data);
+        bytes
+    }
+}

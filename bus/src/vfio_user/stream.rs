@@ -1,0 +1,341 @@
+//! Whole messages, with their descriptors, off and onto a non-blocking socket.
+//!
+//! A stream has no boundaries of its own, and descriptors belong to bytes: a message is therefore
+//! received in pieces that never reach beyond it, and whatever descriptors came with any of them
+//! are its own.
+
+use super::capabilities::MESSAGE_DESCRIPTORS_MAX;
+use super::message::{HEADER_BYTES, Header, MESSAGE_BYTES_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags,
+};
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// The kernel's own limit for one message. Source: `net/scm.h`, SCM_MAX_FD.
+const KERNEL_DESCRIPTORS_MAX: usize = 253;
+
+/// Bytes of an oversized message that are thrown away at a time, and how often before others have
+/// their turn.
+const DISCARD_BYTES: usize = 64 << 10;
+const DISCARD_BURST: usize = 16;
+
+/// One message as it came.
+#[derive(Debug)]
+pub struct Message {
+    /// Its header; the size it claims may be anything.
+    pub header: Header,
+    /// What followed; empty if the message was refused for its size.
+    pub body: Vec<u8>,
+    /// Descriptors beside it.
+    pub descriptors: Vec<OwnedFd>,
+    /// What is wrong with it as a message, if anything is.
+    pub fault: Option<Fault>,
+}
+
+/// Why a message could not be taken as it is; the stream goes on behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// It claims to be shorter than its own header.
+    #[error("a message claims {0} bytes, fewer than its header")]
+    TooShort(u32),
+    /// It is longer than anything that either side sends.
+    #[error("a message claims {0} bytes, more than any needs")]
+    TooLong(u32),
+    /// More descriptors than were offered room for.
+    #[error("a message brings more descriptors than were offered room for")]
+    TooManyDescriptors,
+}
+
+/// What there was to receive.
+#[derive(Debug)]
+pub enum Received {
+    /// A message.
+    Message(Message),
+    /// Nothing whole yet.
+    Nothing,
+    /// The other side has closed the connection.
+    Closed,
+}
+
+/// Why the connection is of no more use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StreamError {
+    /// The system's words.
+    #[error("{operation}: {error}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// What it said.
+        error: Errno,
+    },
+}
+
+/// The message that is being received.
+#[derive(Default)]
+struct Partial {
+    header: [u8; HEADER_BYTES],
+    header_bytes: usize,
+    body: Vec<u8>,
+    body_bytes: usize,
+    descriptors: Vec<OwnedFd>,
+    too_many: bool,
+}
+
+/// A message that did not fit into the socket at once.
+struct Unsent {
+    bytes: Vec<u8>,
+    sent: usize,
+    descriptors: Vec<OwnedFd>,
+}
+
+/// See the module.
+pub struct Stream {
+    socket: OwnedFd,
+    partial: Partial,
+    /// Bytes of a message that nobody wants.
+    discard: u64,
+    unsent: Option<Unsent>,
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Stream {
+    /// Over a connected socket, which is made non-blocking.
+    pub fn new(socket: UnixStream) -> Result<Self, StreamError> {
+        let operation = "making a socket non-blocking";
+        if let Err(error) = socket.set_nonblocking(true) {
+            let error = Errno::from_io_error(&error).unwrap_or(Errno::IO);
+            return Err(StreamError::System { operation, error });
+        }
+        Ok(Self {
+            socket: socket.into(),
+            partial: Partial::default(),
+            discard: 0,
+            unsent: None,
+        })
+    }
+
+    /// The next message, if it has come whole.
+    ///
+    /// A message whose size makes no sense is handed over with its fault as soon as its header is
+    /// there; its bytes are thrown away as they come. Errors: the socket has failed.
+    pub fn receive(&mut self) -> Result<Received, StreamError> {
+        for _ in 0..DISCARD_BURST {
+            if self.discard == 0 {
+                break;
+            }
+            let mut waste = [0; DISCARD_BYTES];
+            let wanted = self.discard.min(DISCARD_BYTES as u64) as usize;
+            match self.receive_bytes(waste.get_mut(..wanted).unwrap_or(&mut []))? {
+                Some(0) => return Ok(Received::Closed),
+                Some(count) => self.discard = self.discard.saturating_sub(count as u64),
+                None => return Ok(Received::Nothing),
+            }
+            self.partial = Partial::default();
+        }
+        if self.discard > 0 {
+            return Ok(Received::Nothing);
+        }
+        while self.partial.header_bytes < HEADER_BYTES {
+            let mut rest = [0; HEADER_BYTES];
+            let have = self.partial.header_bytes;
+            match self.receive_bytes(rest.get_mut(have..).unwrap_or(&mut []))? {
+                Some(0) => return Ok(Received::Closed),
+                Some(count) => self.partial.take_header(&rest, count),
+                None => return Ok(Received::Nothing),
+            }
+        }
+        let header = Header::decode(self.partial.header);
+        let size = header.size as usize;
+        if size < HEADER_BYTES {
+            return Ok(self.whole(header, Some(Fault::TooShort(header.size))));
+        }
+        if size > MESSAGE_BYTES_MAX {
+            self.discard = (size - HEADER_BYTES) as u64;
+            return Ok(self.whole(header, Some(Fault::TooLong(header.size))));
+        }
+        let length = size - HEADER_BYTES;
+        let mut body = std::mem::take(&mut self.partial.body);
+        body.resize(length, 0);
+        while self.partial.body_bytes < length {
+            let rest = body.get_mut(self.partial.body_bytes..).unwrap_or(&mut []);
+            match self.receive_bytes(rest) {
+                Ok(Some(0)) => return Ok(Received::Closed),
+                Ok(Some(count)) => self.partial.body_bytes += count,
+                Ok(None) => {
+                    self.partial.body = body;
+                    return Ok(Received::Nothing);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.partial.body = body;
+        Ok(self.whole(header, None))
+    }
+
+    fn whole(&mut self, header: Header, fault: Option<Fault>) -> Received {
+        let partial = std::mem::take(&mut self.partial);
+        let many = partial.descriptors.len() > MESSAGE_DESCRIPTORS_MAX as usize || partial.too_many;
+        Received::Message(Message {
+            header,
+            body: partial.body,
+            descriptors: partial.descriptors,
+            fault: fault.or(many.then_some(Fault::TooManyDescriptors)),
+        })
+    }
+
+    /// Some bytes, and the descriptors that came with them; `None` if there are none yet.
+    fn receive_bytes(&mut self, into: &mut [u8]) -> Result<Option<usize>, StreamError> {
+        const SPACE: usize = rustix::cmsg_space!(ScmRights(KERNEL_DESCRIPTORS_MAX));
+        let mut space = [MaybeUninit::uninit(); SPACE];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let mut buffers = [IoSliceMut::new(into)];
+        let received = loop {
+            match rustix::net::recvmsg(&self.socket, &mut buffers, &mut control, flags) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                // what was sent before the other side died has been read by then
+                Err(Errno::CONNRESET) => return Ok(Some(0)),
+                Err(error) => {
+                    let operation = "receiving from a vfio-user socket";
+                    return Err(StreamError::System { operation, error });
+                }
+                Ok(received) => break received,
+            }
+        };
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+                self.partial.descriptors.extend(descriptors);
+            }
+        }
+        self.partial.too_many |= received.flags.contains(ReturnFlags::CTRUNC);
+        if self.partial.descriptors.len() > KERNEL_DESCRIPTORS_MAX {
+            // many small pieces with descriptors each: keep a bounded number open
+            self.partial.descriptors.truncate(KERNEL_DESCRIPTORS_MAX);
+            self.partial.too_many = true;
+        }
+        Ok(Some(received.bytes))
+    }
+
+    /// Sends a message with descriptors, or keeps what does not fit for [`Stream::flush`].
+    ///
+    /// Nothing else may be sent while [`Stream::is_clogged`]. Errors: the socket has failed.
+    pub fn send(
+        &mut self,
+        bytes: Vec<u8>,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), StreamError> {
+        let sent = self.send_bytes(&bytes, descriptors)?;
+        if sent < bytes.len() {
+            // descriptors travel with the first byte
+            let wanted = if sent == 0 { descriptors } else { &[] };
+            let kept = wanted.iter().map(BorrowedFd::try_clone_to_owned);
+            let descriptors = kept.collect::<Result<_, _>>().map_err(|error| {
+                let operation = "duplicating a descriptor";
+                let error = Errno::from_io_error(&error).unwrap_or(Errno::MFILE);
+                StreamError::System { operation, error }
+            })?;
+            self.unsent = Some(Unsent {
+                bytes,
+                sent,
+                descriptors,
+            });
+        }
+        Ok(())
+    }
+
+    /// True while part of a message waits for room in the socket.
+    #[must_use]
+    pub const fn is_clogged(&self) -> bool {
+        self.unsent.is_some()
+    }
+
+    /// Sends more of what waits; true if nothing waits any more.
+    pub fn flush(&mut self) -> Result<bool, StreamError> {
+        let Some(mut unsent) = self.unsent.take() else {
+            return Ok(true);
+        };
+        let descriptors: Vec<_> = unsent.descriptors.iter().map(AsFd::as_fd).collect();
+        let descriptors = if unsent.sent == 0 {
+            descriptors
+        } else {
+            Vec::new()
+        };
+        let rest = unsent.bytes.get(unsent.sent..).unwrap_or(&[]);
+        unsent.sent += self.send_bytes(rest, &descriptors)?;
+        if unsent.sent < unsent.bytes.len() {
+            self.unsent = Some(unsent);
+        }
+        Ok(self.unsent.is_none())
+    }
+
+    fn send_bytes(
+        &self,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<usize, StreamError> {
+        const SPACE: usize = rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS_MAX as usize));
+        let operation = "sending to a vfio-user socket";
+        let mut space = [MaybeUninit::uninit(); SPACE];
+        let mut sent = 0;
+        while let Some(rest) = bytes.get(sent..).filter(|rest| !rest.is_empty()) {
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            let with = if sent == 0 { descriptors } else { &[] };
+            if !with.is_empty() && !control.push(SendAncillaryMessage::ScmRights(with)) {
+                let error = Errno::TOOMANYREFS;
+                return Err(StreamError::System { operation, error });
+            }
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match rustix::net::sendmsg(&self.socket, &[IoSlice::new(rest)], &mut control, flags) {
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(error) => return Err(StreamError::System { operation, error }),
+                Ok(count) => sent += count,
+            }
+        }
+        Ok(sent)
+    }
+
+    /// Waits until there is something to receive (or room to send), at most for `limit`.
+    pub fn wait(&self, for_room: bool, limit: Duration) -> Result<(), StreamError> {
+        let flags = if for_room {
+            PollFlags::OUT
+        } else {
+            PollFlags::IN
+        };
+        let mut descriptors = [PollFd::new(&self.socket, flags)];
+        let limit = Timespec {
+            tv_sec: limit.as_secs().min(3600) as i64,
+            tv_nsec: limit.subsec_nanos().into(),
+        };
+        match rustix::event::poll(&mut descriptors, Some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => {
+                let operation = "waiting for a vfio-user socket";
+                Err(StreamError::System { operation, error })
+            }
+        }
+    }
+}
+
+impl Partial {
+    fn take_header(&mut self, rest: &[u8; HEADER_BYTES], count: usize) {
+        let at = self.header_bytes..self.header_bytes.saturating_add(count);
+        if let (Some(to), Some(from)) = (self.header.get_mut(at.clone()), rest.get(at)) {
+            to.copy_from_slice(from);
+        }
+        self.header_bytes += count;
+    }
+}

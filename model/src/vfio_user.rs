@@ -1,0 +1,253 @@
+//! The model as a vfio-user server: each function on a socket of its own, all on one switch.
+//!
+//! One thread does everything: it steps the world and looks at the sockets in between, never waiting
+//! for any of them, so a client that stalls holds up nobody. A client that goes away, however it
+//! goes, has its function reset and its memory unmapped; the next one finds the function as new.
+//!
+//! Clients are not trusted. Memory that they hand over must be sealed against shrinking, since a
+//! client that cut its file would kill the server ([`ServerSettings::accept_shrinkable_memory`]
+//! lifts that for clients that are trusted).
+
+mod answer;
+mod connection;
+mod mappings;
+mod port;
+
+pub use port::PortCounters;
+
+use crate::world::{World, WorldSettings};
+use port::Port;
+use ringside_bus::{Clock, Instant, TscClock};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often sockets are looked at while the world is busy and no message came lately.
+const SOCKETS_EVERY: Duration = Duration::from_micros(20);
+
+/// How often while messages are coming.
+const SOCKETS_EVERY_ACTIVE: Duration = Duration::from_micros(2);
+
+/// For how long after a message more are expected.
+const ACTIVE_FOR: Duration = Duration::from_micros(200);
+
+/// The shortest and the longest sleep of a server with clients; a message ends it. Work that is
+/// found by looking at memory waits that long at most.
+const NAP: Duration = Duration::from_micros(50);
+const LONGEST_NAP: Duration = Duration::from_micros(500);
+
+/// The sleep of a server without clients.
+const ALONE_NAP: Duration = Duration::from_millis(20);
+
+/// How long naps stay short after the last work.
+const SHORT_NAPS_FOR: Duration = Duration::from_millis(50);
+
+/// What is served, and how.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// The world; function `n` is served on socket `n`.
+    pub world: WorldSettings,
+    /// Where; one path for each function.
+    pub sockets: Vec<PathBuf>,
+    /// Offer the doorbell page to be mapped. Otherwise every doorbell is a message.
+    pub doorbell_page: bool,
+    /// Accept memory that its owner can cut while it is mapped: for trusted clients only.
+    pub accept_shrinkable_memory: bool,
+    /// How long the server spins without work before it naps.
+    pub spin: Duration,
+}
+
+impl ServerSettings {
+    /// Functions with default settings, one for each socket.
+    #[must_use]
+    pub fn new(sockets: Vec<PathBuf>) -> Self {
+        let count = u16::try_from(sockets.len()).unwrap_or(u16::MAX);
+        Self {
+            world: WorldSettings::with_functions(count),
+            sockets,
+            doorbell_page: false,
+            accept_shrinkable_memory: false,
+            spin: Duration::from_micros(200),
+        }
+    }
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// Sockets and functions do not match.
+    #[error("{sockets} sockets for {functions} functions; give each function one socket")]
+    Counts {
+        /// Sockets given.
+        sockets: usize,
+        /// Functions of the world.
+        functions: usize,
+    },
+    /// Somebody answers there.
+    #[error("{path}: a server is already listening there; stop it or choose another path")]
+    InUse {
+        /// The path.
+        path: String,
+    },
+    /// Something that is no socket is there.
+    #[error("{path}: exists and is no socket, so it is left alone; choose another path")]
+    NotASocket {
+        /// The path.
+        path: String,
+    },
+    /// The system refused.
+    #[error(
+        "{path}: {operation}: {error}; check that its directory exists and can be written to, \
+         and that the path has at most 107 bytes"
+    )]
+    System {
+        /// The path.
+        path: String,
+        /// What was tried.
+        operation: &'static str,
+        /// The system's words.
+        error: String,
+    },
+}
+
+/// See the module.
+pub struct Server {
+    world: World,
+    clock: TscClock,
+    ports: Vec<Port>,
+    spin: Duration,
+    last_work: Instant,
+    last_message: Instant,
+    next_look: Instant,
+}
+
+impl Server {
+    /// Creates the sockets. A socket that a dead server left behind is replaced.
+    ///
+    /// # Errors
+    /// A path that is in use, taken by something else, or cannot be created.
+    pub fn bind(settings: &ServerSettings) -> Result<Self, ServerError> {
+        let functions = settings.world.functions.len();
+        let sockets = settings.sockets.len();
+        if sockets != functions {
+            return Err(ServerError::Counts { sockets, functions });
+        }
+        let paths = settings.sockets.iter().enumerate();
+        let ports = paths.map(|(index, path)| Port::bind(index, path, settings));
+        let ports = ports.collect::<Result<_, _>>()?;
+        Ok(Self {
+            world: World::new(&settings.world),
+            clock: TscClock::new(),
+            ports,
+            spin: settings.spin,
+            last_work: Instant(0),
+            last_message: Instant(0),
+            next_look: Instant(0),
+        })
+    }
+
+    /// One bounded round: a step of the world, and a look at the sockets when that is due. True if
+    /// anything was done.
+    #[inline]
+    pub fn round(&mut self) -> bool {
+        let now = self.clock.now();
+        let mut worked = self.world.step(now);
+        if now >= self.next_look {
+            let messages = self.look(now);
+            worked |= messages;
+            if messages {
+                self.last_message = now;
+            }
+            let active = now.since(self.last_message) < ACTIVE_FOR;
+            let pause = if active {
+                SOCKETS_EVERY_ACTIVE
+            } else {
+                SOCKETS_EVERY
+            };
+            self.next_look = now.plus(pause);
+        }
+        if worked {
+            self.last_work = now;
+        }
+        worked
+    }
+
+    fn look(&mut self, now: Instant) -> bool {
+        let mut worked = false;
+        for port in &mut self.ports {
+            worked |= port.look(&mut self.world, now);
+        }
+        worked
+    }
+
+    /// Serves until `stop` is set. `each_second` may look at the world about once a second.
+    pub fn run(&mut self, stop: &AtomicBool, mut each_second: impl FnMut(&mut World)) {
+        let mut next_second = self.clock.now().plus(Duration::from_secs(1));
+        let mut rounds = 0u32;
+        while !stop.load(Ordering::Relaxed) {
+            let worked = self.round();
+            rounds = rounds.wrapping_add(1);
+            if worked && !rounds.is_multiple_of(1024) {
+                continue;
+            }
+            let now = self.clock.now();
+            if now >= next_second {
+                next_second = now.plus(Duration::from_secs(1));
+                each_second(&mut self.world);
+            }
+            if !worked {
+                self.rest(now);
+            }
+        }
+    }
+
+    /// Spins for a while after the last work, then naps; a message ends the nap.
+    fn rest(&mut self, now: Instant) {
+        let idle = now.since(self.last_work);
+        if idle < self.spin {
+            std::hint::spin_loop();
+            return;
+        }
+        let connected = self.ports.iter().any(Port::is_connected);
+        let mut nap = match connected {
+            false => ALONE_NAP,
+            true if idle < SHORT_NAPS_FOR => NAP,
+            true => LONGEST_NAP,
+        };
+        if let Some(timer) = self.world.next_timer() {
+            nap = nap.min(timer.since(now));
+        }
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: nap.subsec_nanos().into(),
+        };
+        let sockets = self.ports.iter().flat_map(Port::sockets);
+        let mut sockets: Vec<_> = sockets
+            .map(|(socket, for_room)| {
+                let flags = if for_room {
+                    PollFlags::OUT
+                } else {
+                    PollFlags::IN
+                };
+                PollFd::from_borrowed_fd(socket, flags)
+            })
+            .collect();
+        // A failure is one of this call alone: the next round looks at every socket anyway.
+        if rustix::event::poll(&mut sockets, Some(&limit)).is_err() {
+            std::thread::yield_now();
+        }
+        self.next_look = now;
+    }
+
+    /// The world, to look at or to change between rounds.
+    pub const fn world(&mut self) -> &mut World {
+        &mut self.world
+    }
+
+    /// What the socket of function `index` has seen.
+    #[must_use]
+    pub fn counters(&self, index: usize) -> Option<PortCounters> {
+        self.ports.get(index).map(Port::counters)
+    }
+}

@@ -1,0 +1,129 @@
+//! One client: its messages in, their answers out.
+
+use super::answer::{Answer, Refusal, Session};
+use super::port::PortCounters;
+use crate::world::World;
+use ringside_bus::vfio_user::message::{KIND_COMMAND, KIND_REPLY};
+use ringside_bus::vfio_user::{Message, Received, Stream};
+use ringside_bus::{Memory, MemoryError};
+use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// What came of looking for a message.
+pub(super) enum Outcome {
+    /// There was one.
+    Answered,
+    /// There was none, or no room for its answer.
+    Nothing,
+    /// The client has gone, or its socket failed.
+    Ended,
+}
+
+/// See the module.
+pub(super) struct Connection {
+    stream: Stream,
+    session: Session,
+}
+
+impl Connection {
+    /// A client that has said nothing yet, with a doorbell page of its own if it may map one.
+    pub(super) fn new(
+        stream: Stream,
+        doorbell_page: bool,
+        trust: bool,
+    ) -> Result<Self, MemoryError> {
+        let page = if doorbell_page {
+            let (at, bytes) = (DOORBELL_PAGE as usize, DOORBELL_PAGE_BYTES as usize);
+            Some(Memory::window(at + bytes, at, bytes)?)
+        } else {
+            None
+        };
+        Ok(Self {
+            stream,
+            session: Session::new(page, trust),
+        })
+    }
+
+    pub(super) const fn doorbell_page(&self) -> Option<&Memory> {
+        self.session.doorbell_page()
+    }
+
+    /// The socket, and whether it is room that is waited for.
+    pub(super) fn socket(&self) -> (BorrowedFd<'_>, bool) {
+        (self.stream.as_fd(), self.stream.is_clogged())
+    }
+
+    /// Takes one message, if one has come and the last answer has left.
+    pub(super) fn take_one(
+        &mut self,
+        world: &mut World,
+        index: usize,
+        counters: &mut PortCounters,
+    ) -> Outcome {
+        match self.stream.flush() {
+            Ok(true) => {}
+            Ok(false) => return Outcome::Nothing,
+            Err(_) => return Outcome::Ended,
+        }
+        let message = match self.stream.receive() {
+            Ok(Received::Message(message)) => message,
+            Ok(Received::Nothing) => return Outcome::Nothing,
+            Ok(Received::Closed) => return Outcome::Ended,
+            Err(error) => {
+                tracing::info!(%error, function = index, "a client's socket failed");
+                return Outcome::Ended;
+            }
+        };
+        counters.messages += 1;
+        let header = message.header;
+        if header.flags.kind() == KIND_REPLY {
+            // Nothing was asked; an answer to an answer could go on for ever.
+            counters.refused += 1;
+            return Outcome::Answered;
+        }
+        let answer = self.answer(message, world, index);
+        let sent = match answer {
+            Err(refusal) => {
+                counters.refused += 1;
+                tracing::debug!(
+                    function = index, command = header.command, errno = refusal.errno,
+                    reason = %refusal.reason, "refused"
+                );
+                if header.flags.no_reply() {
+                    return Outcome::Answered;
+                }
+                self.stream.send(header.refusal(refusal.errno), &[])
+            }
+            Ok(_) if header.flags.no_reply() => return Outcome::Answered,
+            Ok(Answer {
+                payload,
+                descriptor,
+            }) => {
+                let descriptor = descriptor.as_ref().map(Memory::descriptor);
+                self.stream
+                    .send(header.reply(&payload), descriptor.as_slice())
+            }
+        };
+        match sent {
+            Ok(()) => Outcome::Answered,
+            Err(_) => Outcome::Ended,
+        }
+    }
+
+    fn answer(
+        &mut self,
+        message: Message,
+        world: &mut World,
+        index: usize,
+    ) -> Result<Answer, Refusal> {
+        if let Some(fault) = message.fault {
+            return Err(Refusal::from(fault));
+        }
+        if message.header.flags.kind() != KIND_COMMAND {
+            return Err(Refusal::invalid(
+                "a message that is neither command nor reply",
+            ));
+        }
+        self.session.answer(message, world, index)
+    }
+}

@@ -1,0 +1,192 @@
+//! The memory that a client has handed over.
+//!
+//! A file is mapped once, whole, however many parts of it the client maps: a client with an IOMMU
+//! of its own maps and unmaps single pages all the time.
+
+use super::answer::{EEXIST, EINVAL, ENOENT, ENOMEM, ENOSPC, ENOTSUP, EPERM, Refusal};
+use ringside_bus::function::DmaAccess;
+use ringside_bus::vfio_user::Capabilities;
+use ringside_bus::vfio_user::message::{DmaMap, DmaUnmap};
+use ringside_bus::{ForeignError, ForeignFile, Memory};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+
+type Identity = (u64, u64);
+
+struct File {
+    identity: Identity,
+    memory: Memory,
+    uses: usize,
+}
+
+struct Entry {
+    end: u64,
+    /// `None`: memory without a descriptor, which the device cannot reach.
+    file: Option<Identity>,
+}
+
+/// What a mapping asks of the world.
+pub(super) struct Reachable {
+    pub(super) memory: Memory,
+    pub(super) range: Range<usize>,
+    pub(super) access: DmaAccess,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Mappings {
+    entries: BTreeMap<u64, Entry>,
+    files: Vec<File>,
+    trust: bool,
+}
+
+impl Mappings {
+    pub(super) fn new(trust: bool) -> Self {
+        Self {
+            trust,
+            ..Self::default()
+        }
+    }
+
+    /// Takes note of a mapping; `None` if the device cannot reach it, because the client keeps the
+    /// memory to itself or allows neither reads nor writes.
+    pub(super) fn map(
+        &mut self,
+        map: &DmaMap,
+        mut descriptors: Vec<OwnedFd>,
+    ) -> Result<Option<Reachable>, Refusal> {
+        let page = Capabilities::OURS.page_bytes();
+        let end = map.address.checked_add(map.size);
+        let Some(end) = end.filter(|_| map.size > 0) else {
+            return Err(Refusal::new(EINVAL, "a DMA mapping that is empty or wraps"));
+        };
+        if !map.address.is_multiple_of(page) || !map.size.is_multiple_of(page) {
+            return Err(Refusal::new(EINVAL, "a DMA mapping of no whole pages"));
+        }
+        let before = self.entries.range(..end).next_back();
+        if before.is_some_and(|(_, entry)| entry.end > map.address) {
+            return Err(Refusal::new(EEXIST, "a DMA mapping over another"));
+        }
+        if self.entries.len() >= Capabilities::OURS.dma_mappings as usize {
+            return Err(Refusal::new(ENOSPC, "more DMA mappings than were agreed"));
+        }
+        let descriptor = descriptors.pop();
+        if !descriptors.is_empty() {
+            return Err(Refusal::new(
+                EINVAL,
+                "a DMA mapping with several descriptors",
+            ));
+        }
+        let access = match (map.flags.readable(), map.flags.writable()) {
+            (_, true) => Some(DmaAccess::ReadWrite),
+            (true, false) => Some(DmaAccess::Read),
+            (false, false) => None,
+        };
+        let (Some(descriptor), Some(access)) = (descriptor, access) else {
+            self.entries.insert(map.address, Entry { end, file: None });
+            return Ok(None);
+        };
+        let file = ForeignFile::inspect(descriptor, self.trust).map_err(refuse_file)?;
+        let (identity, length) = (file.identity, file.length);
+        let needed = map.offset.checked_add(map.size);
+        let start = usize::try_from(map.offset).ok();
+        let (Some(start), Some(needed)) = (start, needed.filter(|needed| *needed <= length)) else {
+            return Err(Refusal::new(
+                EINVAL,
+                "a DMA mapping beyond the end of its file",
+            ));
+        };
+        let memory = self.memory_of(file, needed)?;
+        let range = start..start + map.size as usize;
+        let file = Some(identity);
+        self.entries.insert(map.address, Entry { end, file });
+        Ok(Some(Reachable {
+            memory,
+            range,
+            access,
+        }))
+    }
+
+    fn memory_of(&mut self, file: ForeignFile, needed: u64) -> Result<Memory, Refusal> {
+        let identity = file.identity;
+        let known = self
+            .files
+            .iter_mut()
+            .find(|known| known.identity == identity);
+        if let Some(known) = known {
+            // the file may have grown since it was mapped
+            if (known.memory.length() as u64) < needed {
+                known.memory = file.map().map_err(refuse_file)?;
+            }
+            known.uses += 1;
+            return Ok(known.memory.clone());
+        }
+        let memory = file.map().map_err(refuse_file)?;
+        self.files.push(File {
+            identity,
+            memory: memory.clone(),
+            uses: 1,
+        });
+        Ok(memory)
+    }
+
+    /// Forgets mappings and gives the ranges that the world must unmap, address and bytes.
+    pub(super) fn unmap(&mut self, unmap: &DmaUnmap) -> Result<Vec<(u64, u64)>, Refusal> {
+        if unmap.flags.dirty_bitmap() {
+            return Err(Refusal::new(ENOTSUP, "dirty pages are not tracked"));
+        }
+        let (start, end) = if unmap.flags.all() {
+            (0, u64::MAX)
+        } else {
+            (unmap.address, unmap.address.saturating_add(unmap.size))
+        };
+        let touched = self.entries.range(..end).rev();
+        let touched = touched.take_while(|(_, entry)| entry.end > start);
+        let touched: Vec<_> = touched.map(|(first, entry)| (*first, entry.end)).collect();
+        if touched
+            .iter()
+            .any(|(first, last)| *first < start || *last > end)
+        {
+            return Err(Refusal::new(EINVAL, "the end of a part of a DMA mapping"));
+        }
+        if touched.is_empty() && !unmap.flags.all() {
+            return Err(Refusal::new(
+                ENOENT,
+                "the end of a DMA mapping that never was",
+            ));
+        }
+        let mut reachable = Vec::new();
+        for (first, last) in touched {
+            if self.forget(first) {
+                reachable.push((first, last - first));
+            }
+        }
+        Ok(reachable)
+    }
+
+    /// Forgets one mapping; true if the device could reach it.
+    pub(super) fn forget(&mut self, first: u64) -> bool {
+        let Some(identity) = self.entries.remove(&first).and_then(|entry| entry.file) else {
+            return false;
+        };
+        if let Some(file) = self.files.iter_mut().find(|file| file.identity == identity) {
+            file.uses = file.uses.saturating_sub(1);
+        }
+        self.files.retain(|file| file.uses > 0);
+        true
+    }
+}
+
+fn refuse_file(error: ForeignError) -> Refusal {
+    let errno = match &error {
+        ForeignError::NotAFile | ForeignError::TooShort { .. } => EINVAL,
+        ForeignError::CanShrink => EPERM,
+        ForeignError::System { error, .. } => error.raw_os_error().unsigned_abs(),
+        ForeignError::Memory(_) => ENOMEM,
+    };
+    Refusal {
+        errno,
+        reason: error.to_string(),
+    }
+}

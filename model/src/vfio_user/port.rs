@@ -1,0 +1,223 @@
+//! The socket of one function, and whoever is connected to it.
+
+use super::connection::{Connection, Outcome};
+use super::{ServerError, ServerSettings};
+use crate::device::Request;
+use crate::world::World;
+use ringside_bus::vfio_user::{Received, Stream};
+use ringside_bus::{Instant, Iova};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Messages of one client before the others have their turn.
+const BURST: usize = 32;
+
+/// How often a port that has a client looks for another.
+const ACCEPT_EVERY: Duration = Duration::from_millis(1);
+
+/// Clients that are told that the function is taken, at once; more wait.
+const TURNED_AWAY_MAX: usize = 4;
+
+/// How long a client that is turned away may take to say something.
+const TURNED_AWAY_FOR: Duration = Duration::from_secs(1);
+
+/// Device or resource busy.
+const EBUSY: u32 = 16;
+
+/// What a socket has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortCounters {
+    /// Clients that connected.
+    pub clients: u64,
+    /// Clients that were told that the function is taken.
+    pub turned_away: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Messages that were refused, with a reply or without.
+    pub refused: u64,
+}
+
+/// See the module.
+pub(super) struct Port {
+    index: usize,
+    path: PathBuf,
+    inode: Option<(u64, u64)>,
+    listener: UnixListener,
+    doorbell_page: bool,
+    accept_shrinkable_memory: bool,
+    connection: Option<Connection>,
+    turned_away: Vec<(Stream, Instant)>,
+    next_accept: Instant,
+    counters: PortCounters,
+}
+
+impl Port {
+    pub(super) fn bind(
+        index: usize,
+        path: &Path,
+        settings: &ServerSettings,
+    ) -> Result<Self, ServerError> {
+        let name = || path.display().to_string();
+        let system = |operation| {
+            move |error: std::io::Error| ServerError::System {
+                path: path.display().to_string(),
+                operation,
+                error: error.to_string(),
+            }
+        };
+        if let Ok(found) = std::fs::symlink_metadata(path) {
+            if !found.file_type().is_socket() {
+                return Err(ServerError::NotASocket { path: name() });
+            }
+            if UnixStream::connect(path).is_ok() {
+                return Err(ServerError::InUse { path: name() });
+            }
+            std::fs::remove_file(path).map_err(system("removing a dead server's socket"))?;
+        }
+        let listener = UnixListener::bind(path).map_err(system("creating the socket"))?;
+        listener
+            .set_nonblocking(true)
+            .map_err(system("making the socket non-blocking"))?;
+        let found = std::fs::symlink_metadata(path).ok();
+        Ok(Self {
+            index,
+            path: path.to_owned(),
+            inode: found.map(|found| (found.dev(), found.ino())),
+            listener,
+            doorbell_page: settings.doorbell_page,
+            accept_shrinkable_memory: settings.accept_shrinkable_memory,
+            connection: None,
+            turned_away: Vec::new(),
+            next_accept: Instant(0),
+            counters: PortCounters::default(),
+        })
+    }
+
+    pub(super) const fn is_connected(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    pub(super) const fn counters(&self) -> PortCounters {
+        self.counters
+    }
+
+    /// Sockets whose news matter, and whether it is room that is waited for.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+        let connection = self.connection.as_ref().map(Connection::socket);
+        let turned_away = self
+            .turned_away
+            .iter()
+            .map(|(stream, _)| (stream.as_fd(), false));
+        // A listener with more waiting than can be turned away would end every nap at once.
+        let full = self.turned_away.len() >= TURNED_AWAY_MAX;
+        let listener = (!full).then(|| (self.listener.as_fd(), false));
+        connection.into_iter().chain(turned_away).chain(listener)
+    }
+
+    /// Takes a burst of messages and new clients; true if there were any.
+    pub(super) fn look(&mut self, world: &mut World, now: Instant) -> bool {
+        let mut worked = false;
+        let mut quiet = true;
+        if let Some(connection) = &mut self.connection {
+            for _ in 0..BURST {
+                match connection.take_one(world, self.index, &mut self.counters) {
+                    Outcome::Answered => worked = true,
+                    Outcome::Nothing => break,
+                    Outcome::Ended => {
+                        self.end(world);
+                        worked = true;
+                        break;
+                    }
+                }
+            }
+            quiet = !worked;
+        }
+        // Whoever comes while another is connected may be its successor: the old one's end is seen
+        // first, because its socket has been read to the end by then.
+        if self.connection.is_none() || (quiet && now >= self.next_accept) {
+            self.next_accept = now.plus(ACCEPT_EVERY);
+            worked |= self.accept(world, now);
+            self.turn_away(now);
+        }
+        worked
+    }
+
+    fn accept(&mut self, world: &mut World, now: Instant) -> bool {
+        if self.connection.is_some() && self.turned_away.len() >= TURNED_AWAY_MAX {
+            return false;
+        }
+        let socket = match self.listener.accept() {
+            Ok((socket, _)) => socket,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+            Err(error) => {
+                tracing::debug!(%error, path = %self.path.display(), "a client was lost");
+                return false;
+            }
+        };
+        let Ok(stream) = Stream::new(socket) else {
+            return false;
+        };
+        if self.connection.is_some() {
+            self.counters.turned_away += 1;
+            self.turned_away.push((stream, now.plus(TURNED_AWAY_FOR)));
+            return true;
+        }
+        self.counters.clients += 1;
+        let trust = self.accept_shrinkable_memory;
+        match Connection::new(stream, self.doorbell_page, trust) {
+            Ok(connection) => {
+                if let Some(page) = connection.doorbell_page() {
+                    world.share_doorbell_page(self.index, page.clone());
+                }
+                self.connection = Some(connection);
+            }
+            Err(error) => tracing::warn!(%error, "no memory for a doorbell page"),
+        }
+        true
+    }
+
+    /// Tells clients for whom there is no function what is the matter, and lets them go.
+    fn turn_away(&mut self, now: Instant) {
+        self.turned_away.retain_mut(|(stream, until)| {
+            match stream.receive() {
+                Ok(Received::Nothing) => now < *until,
+                Ok(Received::Message(message)) => {
+                    // Gone either way; what it did not take is its loss.
+                    let _ = stream.send(message.header.refusal(EBUSY), &[]);
+                    false
+                }
+                Ok(Received::Closed) | Err(_) => false,
+            }
+        });
+    }
+
+    /// The client has gone: its function is reset and its memory no longer reached.
+    fn end(&mut self, world: &mut World) {
+        self.connection = None;
+        let _ = world.handle(self.index, Request::Reset);
+        let everything = Request::UnmapDma {
+            iova: Iova(0),
+            length: u64::MAX,
+        };
+        // Refused if there was none.
+        let _ = world.handle(self.index, everything);
+        tracing::info!(
+            function = self.index,
+            "a client has gone; its function was reset"
+        );
+    }
+}
+
+impl Drop for Port {
+    /// Removes the socket, unless somebody has put another in its place.
+    fn drop(&mut self) {
+        let found = std::fs::symlink_metadata(&self.path).ok();
+        let found = found.map(|found| (found.dev(), found.ino()));
+        if found.is_some() && found == self.inode {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
