@@ -5,10 +5,12 @@ use ringside_config::{Config, HugePages};
 use ringside_model::{Fault, FunctionSnapshot, Stepped, WorldSettings};
 use ringside_pmd::bring_up::{Undo, stage_names};
 use ringside_pmd::ddp::PackageState;
+use ringside_pmd::lan::FirmwareEvent;
 use ringside_pmd::trace::{Exchange, StageOutcome};
 use ringside_pmd::{BringUpError, BringUpOptions, Device, StageError};
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The last stage of the LAN half.
 const LAST_STAGE: &str = "rdma-nodes";
@@ -57,14 +59,6 @@ fn demand_no_breach(world: &Stepped) {
     assert!(breaches.is_empty(), "{breaches:#?}");
 }
 
-/// Stages of the LAN half, those of RDMA come after.
-fn lan_stages() -> Vec<&'static str> {
-    let mut names = stage_names();
-    let end = names.iter().position(|name| *name == LAST_STAGE);
-    names.truncate(end.expect("the last stage exists") + 1);
-    names
-}
-
 #[test]
 fn the_lan_half_comes_up_without_a_breach_of_the_interface() {
     let world = world();
@@ -82,7 +76,7 @@ fn the_lan_half_comes_up_without_a_breach_of_the_interface() {
 
 #[test]
 fn bring_up_failing_after_any_stage_leaves_the_device_as_found() {
-    for stage in lan_stages() {
+    for stage in stage_names() {
         let world = world();
         let before = snapshot(&world);
         let error = bring_up(&world, Some(stage)).unwrap_err();
@@ -316,4 +310,142 @@ fn the_pool_falls_back_and_says_so_when_huge_pages_are_short() {
         usage.page_size == Some(PageSize::FourKiB)
     );
     assert_eq!(dma_pool::kept_forever_bytes(), 0);
+}
+
+#[test]
+fn a_device_that_is_shut_down_is_left_as_found() {
+    for count in [1, 2] {
+        let world = world();
+        let before = snapshot(&world);
+        for _ in 0..count {
+            let device = bring_up(&world, None).unwrap();
+            assert_eq!(device.facts().rdma_unavailable, None);
+            let report = device.shutdown();
+            assert_eq!((report.failures, report.leaked_bytes), (vec![], 0));
+            assert_eq!(snapshot(&world), before);
+        }
+        demand_no_breach(&world);
+    }
+}
+
+#[test]
+fn a_device_that_is_dropped_is_left_as_found() {
+    let world = world();
+    let before = snapshot(&world);
+    drop(bring_up(&world, None).unwrap());
+    assert_eq!(snapshot(&world), before);
+}
+
+#[test]
+fn a_link_that_goes_down_is_reported_once() {
+    let world = world();
+    let device = bring_up(&world, None).unwrap();
+    let up = device.link_state().unwrap();
+    assert!(up.up && up.megabits_per_second == Some(100_000), "{up:?}");
+    assert_eq!(device.poll_firmware_events().unwrap(), []);
+    world.with(|world| world.inject(0, Fault::LinkDown));
+    let clock = world.clock();
+    for _ in 0..10 {
+        clock.pause(Duration::from_millis(1));
+    }
+    let down = device.poll_firmware_events().unwrap();
+    assert!(
+        matches!(down.as_slice(), [FirmwareEvent::Link(state)] if !state.up),
+        "{down:?}"
+    );
+    assert_eq!(device.poll_firmware_events().unwrap(), []);
+    demand_no_breach(&world);
+}
+
+/// A package of three buffers; the last holds labels and is not downloaded. The layout is that of
+/// the reference, byte by byte.
+fn synthetic_package() -> Vec<u8> {
+    let buffer = |kind: u32, data: &[u8]| {
+        let mut bytes = vec![0; 4096];
+        bytes[0..2].copy_from_slice(&1u16.to_le_bytes());
+        bytes[2..4].copy_from_slice(&(12 + data.len() as u16).to_le_bytes());
+        bytes[4..8].copy_from_slice(&kind.to_le_bytes());
+        bytes[8..10].copy_from_slice(&12u16.to_le_bytes());
+        bytes[10..12].copy_from_slice(&(data.len() as u16).to_le_bytes());
+        bytes[12..12 + data.len()].copy_from_slice(data);
+        bytes
+    };
+    let mut metadata = vec![1, 3, 99, 0];
+    metadata.extend_from_slice(b"Synthetic package           ");
+    metadata.extend_from_slice(&7u32.to_le_bytes());
+    let buffers = [
+        buffer(1, &metadata),
+        buffer(56, &[0; 92]),
+        buffer(0x8000_0018, &[0; 2]),
+    ];
+    let mut segment = 0x10u32.to_le_bytes().to_vec();
+    segment.extend_from_slice(&[1, 3, 0, 0]);
+    let size = 44 + 12 + buffers.len() * 4096;
+    segment.extend_from_slice(&(size as u32).to_le_bytes());
+    segment.extend_from_slice(&[0; 32]);
+    for count in [0, 0, buffers.len() as u32] {
+        segment.extend_from_slice(&count.to_le_bytes());
+    }
+    segment.extend(buffers.concat());
+    let mut file = vec![1, 0, 0, 0];
+    file.extend_from_slice(&1u32.to_le_bytes());
+    file.extend_from_slice(&12u32.to_le_bytes());
+    file.extend(segment);
+    file
+}
+
+#[test]
+fn a_package_that_is_found_is_downloaded_and_rdma_is_there() {
+    let folder = std::env::temp_dir().join(format!("ringside-package-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("ice.pkg"), synthetic_package()).unwrap();
+    let world = world();
+    world.with(|world| world.inject(0, Fault::NoPackageLoaded));
+    let mut config = config();
+    config.ddp.search = vec![folder.clone()];
+    let device = bring_up_with(&world, &config, None).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let package = device.facts().package.clone().unwrap();
+    assert_eq!(package.state, PackageState::Downloaded);
+    let active = package.active.unwrap();
+    assert_eq!((active.version, active.track_id), ([1, 3, 99, 0], 7));
+    assert_eq!(device.facts().rdma_unavailable, None);
+    let downloads = device
+        .trace()
+        .stages
+        .iter()
+        .flat_map(|stage| &stage.exchanges);
+    let code = Opcode::DownloadPackage.code();
+    let sent = downloads
+        .filter(|one| matches!(one, Exchange::Command { opcode, .. } if *opcode == code))
+        .count();
+    assert_eq!(sent, 2);
+    assert_eq!(device.shutdown().failures, []);
+    demand_no_breach(&world);
+}
+
+#[test]
+fn a_damaged_package_is_safe_mode_with_the_reason() {
+    let folder = std::env::temp_dir().join(format!("ringside-damaged-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("ice.pkg"), &synthetic_package()[..5000]).unwrap();
+    let world = world();
+    world.with(|world| world.inject(0, Fault::NoPackageLoaded));
+    let mut config = config();
+    config.ddp.search = vec![folder.clone()];
+    let device = bring_up_with(&world, &config, None).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let reason = device.facts().rdma_unavailable.clone().unwrap();
+    assert!(reason.contains("cut short"), "{reason}");
+}
+
+#[test]
+fn a_trace_can_be_written_as_json() {
+    let world = world();
+    let device = bring_up(&world, None).unwrap();
+    let json = serde_json::to_value(device.trace()).unwrap();
+    let stages = json["stages"].as_array().unwrap();
+    assert_eq!(stages.len(), stage_names().len());
+    let first = &stages[4]["exchanges"].as_array().unwrap()[0];
+    assert!(first["kind"].is_string(), "{first}");
 }
