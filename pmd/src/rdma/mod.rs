@@ -25,6 +25,7 @@ mod device;
 pub(crate) mod engine;
 mod error;
 mod events;
+pub mod exchange;
 pub(crate) mod host_memory;
 mod memory_region;
 pub(crate) mod numbers;

@@ -1,0 +1,237 @@
+use super::*;
+use crate::rdma::{Endpoint, RemoteRegion};
+use rand::{Rng, SeedableRng};
+
+/// Far beyond what anything here takes.
+const LIMIT: Duration = Duration::from_secs(30);
+/// For what is to run out.
+const SHORT: Duration = Duration::from_millis(30);
+
+fn greeting(last_octet: u8) -> Greeting {
+    Greeting {
+        endpoint: Endpoint {
+            queue_pair: 17,
+            start_psn: 0xABCDEF,
+            address: [10, 0, 0, last_octet].into(),
+            mac: [2, 0, 0, 0, 0, last_octet],
+            path_mtu: 1024,
+        },
+        regions: vec![RemoteRegion {
+            address: 0x1_0000_0000,
+            key: 0x1234_5678,
+            length_bytes: 4096,
+        }],
+    }
+}
+
+fn listener() -> Listener {
+    Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap()
+}
+
+/// What greeting a peer gives that does `peer` with the connection; `limit` is for the greeting.
+fn greet_with(
+    limit: Duration,
+    peer: impl FnOnce(TcpStream) + Send + 'static,
+) -> Result<Greeting, MeetingError> {
+    let listener = listener();
+    let address = listener.address();
+    let other = std::thread::spawn(move || peer(TcpStream::connect(address).unwrap()));
+    let mut session = listener.accept(LIMIT).unwrap();
+    let outcome = session.greet(&greeting(1), limit);
+    drop(session);
+    other.join().unwrap();
+    outcome
+}
+
+/// Keeps the connection open until the other side closes it.
+fn hold(mut stream: TcpStream) {
+    let mut sink = [0; 4096];
+    while stream.read(&mut sink).is_ok_and(|length| length > 0) {}
+}
+
+#[test]
+fn two_sides_greet_several_times_keep_step_and_part() {
+    let listener = listener();
+    let address = listener.address();
+    let side = |mut session: Session, own: u8, other: u8| {
+        for add in [0, 100] {
+            let learnt = session.greet(&greeting(own + add), LIMIT).unwrap();
+            assert_eq!(learnt, greeting(other + add));
+        }
+        session.keep_step(Step::Connected, LIMIT).unwrap();
+        session.keep_step(Step::Done, LIMIT).unwrap();
+    };
+    let other = std::thread::spawn(move || side(connect(address, LIMIT).unwrap(), 2, 1));
+    side(listener.accept(LIMIT).unwrap(), 1, 2);
+    other.join().unwrap();
+}
+
+#[test]
+fn a_taken_address_and_a_foreign_one_cannot_be_listened_on() {
+    let first = listener();
+    for address in [first.address(), "192.0.2.1:4791".parse().unwrap()] {
+        let error = Listener::bind(address).unwrap_err();
+        assert!(matches!(error, MeetingError::Listen { .. }), "{error}");
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn nobody_comes_within_the_deadline() {
+    let error = listener().accept(SHORT).unwrap_err();
+    assert!(
+        matches!(error, MeetingError::Nobody { limit: SHORT, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn connecting_where_nobody_listens_says_so() {
+    let address = listener().address();
+    for limit in [LIMIT, Duration::ZERO] {
+        let error = connect(address, limit).unwrap_err();
+        assert!(matches!(error, MeetingError::Connect { .. }), "{error}");
+        assert!(error.to_string().contains("listening side first"));
+    }
+}
+
+#[test]
+fn a_silent_peer_is_told_from_one_that_stops_in_the_middle() {
+    let error = greet_with(SHORT, hold).unwrap_err();
+    assert!(matches!(error, MeetingError::Silent { .. }), "{error}");
+    let error = greet_with(Duration::from_millis(300), |mut stream| {
+        let bytes = greeting(2).encode().unwrap();
+        stream.write_all(&bytes[..9]).unwrap();
+        hold(stream);
+    })
+    .unwrap_err();
+    assert!(
+        matches!(error, MeetingError::Incomplete { received: 9, .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_peer_that_sends_byte_by_byte_does_not_outlast_the_deadline() {
+    let error = greet_with(Duration::from_millis(200), |mut stream| {
+        let bytes = greeting(2).encode().unwrap();
+        // Never the last one, and never a pause as long as the deadline.
+        for &byte in &bytes[..bytes.len() - 1] {
+            if stream.write_all(&[byte]).is_err() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        hold(stream);
+    })
+    .unwrap_err();
+    assert!(matches!(error, MeetingError::Incomplete { .. }), "{error}");
+}
+
+#[test]
+fn a_peer_that_closes_early_is_told_with_how_far_it_came() {
+    for length in [0, 1, 8, 20, 47, 48, 67] {
+        let error = greet_with(LIMIT, move |mut stream| {
+            // Taken first, so that closing sends an end and no reset.
+            let mut theirs = vec![0; greeting(1).encode().unwrap().len()];
+            stream.read_exact(&mut theirs).unwrap();
+            let bytes = greeting(2).encode().unwrap();
+            stream.write_all(&bytes[..length]).unwrap();
+        })
+        .unwrap_err();
+        assert!(
+            matches!(error, MeetingError::Closed { received, .. } if received == length),
+            "{length}: {error}"
+        );
+    }
+}
+
+#[test]
+fn something_else_another_version_and_too_much_are_told_apart() {
+    let say = |bytes: Vec<u8>| {
+        greet_with(LIMIT, move |mut stream| {
+            stream.write_all(&bytes).unwrap();
+            hold(stream);
+        })
+        .unwrap_err()
+    };
+    let request = format!("GET / HTTP/1.1\r\n{}", "x".repeat(100_000));
+    let error = say(request.into_bytes());
+    assert!(matches!(
+        error,
+        MeetingError::Greeting(ExchangeError::NotRingside { .. })
+    ));
+    let mut bytes = greeting(2).encode().unwrap();
+    bytes[9] = 200;
+    assert!(matches!(
+        say(bytes),
+        MeetingError::Greeting(ExchangeError::Version { found: 200, .. })
+    ));
+    let mut bytes = greeting(2).encode().unwrap();
+    bytes[10..12].copy_from_slice(&u16::MAX.to_be_bytes());
+    assert!(matches!(
+        say(bytes),
+        MeetingError::Greeting(ExchangeError::Malformed { .. })
+    ));
+}
+
+#[test]
+fn random_bytes_end_in_an_error_and_never_in_a_panic() {
+    let seed = 11;
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let good = greeting(2).encode().unwrap();
+    for round in 0..200 {
+        let mut bytes = vec![0; random.random_range(0..300)];
+        random.fill(&mut bytes[..]);
+        // Some get past magic and version.
+        let keep = random.random_range(0..=12).min(bytes.len());
+        bytes[..keep].copy_from_slice(&good[..keep]);
+        let outcome = greet_with(LIMIT, move |mut stream| {
+            let mut theirs = vec![0; greeting(1).encode().unwrap().len()];
+            stream.read_exact(&mut theirs).unwrap();
+            // The other side may have refused and closed already.
+            let _ = stream.write_all(&bytes);
+        });
+        if let Ok(learnt) = outcome {
+            assert!(learnt.endpoint.check().is_ok(), "seed {seed}, {round}");
+        }
+    }
+}
+
+#[test]
+fn a_peer_at_another_step_is_named() {
+    let listener = listener();
+    let address = listener.address();
+    let other = std::thread::spawn(move || {
+        connect(address, LIMIT)
+            .unwrap()
+            .keep_step(Step::Done, LIMIT)
+            .unwrap_err()
+    });
+    let error = listener
+        .accept(LIMIT)
+        .unwrap()
+        .keep_step(Step::Connected, LIMIT)
+        .unwrap_err();
+    for (error, own, found) in [
+        (error, Step::Connected, b'D'),
+        (other.join().unwrap(), Step::Done, b'R'),
+    ] {
+        assert!(
+            matches!(error, MeetingError::OutOfStep { expected, found: was, .. }
+                if expected == own && was == found),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_goes_before_it_is_done_is_told() {
+    let listener = listener();
+    let address = listener.address();
+    let other = std::thread::spawn(move || drop(connect(address, LIMIT).unwrap()));
+    let mut session = listener.accept(LIMIT).unwrap();
+    other.join().unwrap();
+    let error = session.keep_step(Step::Done, LIMIT).unwrap_err();
+    assert!(matches!(error, MeetingError::Closed { .. }), "{error}");
+}
