@@ -1,7 +1,8 @@
 //! Bring-up: a list of stages, each with its undo recorded before its effect.
 //!
-//! [`run`] performs the stages in order and unwinds when one fails; teardown of a device in service
-//! unwinds the same list. Undo is data ([`Undo`]): it can be printed and compared.
+//! [`Device::bring_up`](crate::Device::bring_up) performs the stages in order and unwinds when one
+//! fails; teardown of a device in service unwinds the same list. Undo is data ([`Undo`]): it can be
+//! printed and compared.
 
 mod context;
 mod error;

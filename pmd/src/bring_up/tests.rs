@@ -1,1 +1,75 @@
+use super::*;
+use crate::admin::AdminError;
+use crate::trace::{EXCHANGES_MAX, Recorder};
+use ringside_bus::DeviceAddress;
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
 
+fn error(undo_failures: Vec<UndoFailure>, leaked_bytes: usize) -> BringUpError {
+    let refused = AdminError::Refused {
+        opcode: Opcode::AddVsi,
+        code: ReturnCode::NoSpace,
+    };
+    BringUpError {
+        device: DeviceAddress::Model(0),
+        stage: "vsi",
+        cause: refused.into(),
+        undone: Vec::new(),
+        undo_failures,
+        leaked_bytes,
+        trace: Trace::default(),
+    }
+}
+
+#[test]
+fn a_failure_names_device_stage_answer_and_remedy() {
+    let text = error(Vec::new(), 0).to_string();
+    for part in [
+        "model:0",
+        "vsi",
+        "0x0210 (add_vsi)",
+        "enospc (16)",
+        "lower the configured numbers",
+        "left as it was found",
+    ] {
+        assert!(text.contains(part), "'{part}' is not in: {text}");
+    }
+}
+
+#[test]
+fn what_could_not_be_undone_and_what_is_leaked_is_said() {
+    let failure = UndoFailure {
+        undo: Undo::DisableBusMastering,
+        error: StageError::Injected,
+    };
+    let text = error(vec![failure], 4096).to_string();
+    for part in [
+        "not left as it was found",
+        "take bus mastering away",
+        "4096 bytes",
+    ] {
+        assert!(text.contains(part), "'{part}' is not in: {text}");
+    }
+}
+
+#[test]
+fn every_stage_has_a_name_of_its_own_in_kebab_case() {
+    let names = stage_names();
+    for (index, name) in names.iter().enumerate() {
+        let kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(name.chars().all(kebab), "{name}");
+        assert!(!names[..index].contains(name), "{name} twice");
+    }
+}
+
+#[test]
+fn a_record_is_bounded_and_counts_what_it_dropped() {
+    let recorder = Recorder::new();
+    for _ in 0..EXCHANGES_MAX + 3 {
+        recorder.note("x");
+    }
+    let (kept, dropped) = recorder.take();
+    assert_eq!((kept.len(), dropped), (EXCHANGES_MAX, 3));
+    recorder.switch(false);
+    recorder.note("y");
+    assert_eq!(recorder.take(), (Vec::new(), 0));
+}

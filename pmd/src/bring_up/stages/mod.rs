@@ -1,4 +1,4 @@
-//! The stages, one file each, in the order of [`all`].
+//! The stages, one file each, in the order in which they run.
 
 mod admin_queue;
 mod capabilities;
