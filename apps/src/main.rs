@@ -1,2 +1,39 @@
-//! ringside apps.
-fn main() {}
+//! The `ringside` command.
+
+mod bench;
+mod bring_up;
+mod cli;
+mod devices;
+mod failure;
+mod info;
+mod open;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use failure::Failure;
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // What a user has to know is in the output; the log is for finding out why.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("error"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    match run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(cli: &Cli) -> Result<(), Failure> {
+    let config = open::load_config(cli.config.as_deref())?;
+    match &cli.command {
+        Command::Bench(options) => bench::run(options, &config),
+        Command::Info(options) => info::run(options, &config),
+        Command::Devices(options) => devices::run(options, &config),
+        Command::BringUp(options) => bring_up::run(options, &config),
+    }
+}

@@ -1,0 +1,69 @@
+//! `--pcap`: every frame on the wire, in a file that Wireshark opens.
+
+use crate::failure::Failure;
+use anyhow::{Context, anyhow};
+use ringside_model::Threaded;
+use ringside_model::packet::pcap::PcapWriter;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Writer = PcapWriter<BufWriter<File>>;
+
+/// A capture that is under way.
+pub(crate) struct Capture(Arc<Mutex<State>>);
+
+struct State {
+    writer: Option<Writer>,
+    error: Option<std::io::Error>,
+}
+
+impl Capture {
+    /// Attaches to the model's switch and writes to `path`.
+    pub(crate) fn start(model: &Threaded, path: &Path) -> Result<Self, Failure> {
+        let file = File::create(path)
+            .with_context(|| format!("writing a capture to {}", path.display()))?;
+        let writer = PcapWriter::new(BufWriter::with_capacity(1 << 20, file))?;
+        let state = Arc::new(Mutex::new(State {
+            writer: Some(writer),
+            error: None,
+        }));
+        let tap = Arc::clone(&state);
+        let attached = model.with(move |world| {
+            world
+                .switch()
+                .set_tap(Some(Box::new(move |at, _port, frame| {
+                    let mut state = tap.lock().unwrap_or_else(PoisonError::into_inner);
+                    let Some(writer) = state.writer.as_mut() else {
+                        return;
+                    };
+                    // After a write that failed (a full disk) the rest is not captured, and that is said.
+                    if let Err(error) = writer.write_frame(at, frame) {
+                        state.writer = None;
+                        state.error = Some(error);
+                    }
+                })));
+        });
+        attached.ok_or_else(|| anyhow!("the model's thread has ended"))?;
+        Ok(Self(state))
+    }
+
+    /// Detaches, writes what is buffered, and tells how many frames there are.
+    pub(crate) fn finish(self, model: &Threaded) -> Result<u64, Failure> {
+        let _ = model.with(|world| world.switch().set_tap(None));
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(error) = state.error.take() {
+            return Err(Failure::operation(anyhow!(
+                "the capture is not whole: {error}; free some disk space"
+            )));
+        }
+        let writer = state
+            .writer
+            .take()
+            .ok_or_else(|| anyhow!("the capture ended early"))?;
+        let frames = writer.frames();
+        writer.finish()?;
+        Ok(frames)
+    }
+}

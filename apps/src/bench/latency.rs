@@ -1,0 +1,244 @@
+//! Latency: one message in flight.
+
+use super::pair::{Pair, Side, Watch};
+use super::plan::{Amount, Plan};
+use super::progress::Progress;
+use super::report::histogram;
+use crate::cli::Operation;
+use crate::failure::Failure;
+use anyhow::anyhow;
+use hdrhistogram::Histogram;
+use ringside_bus::clock::ticks;
+use ringside_pmd::rdma::{Flags, Fragment};
+
+/// Messages before the first that counts.
+const WARM_UP: u64 = 1_000;
+
+/// How often the clock is compared with the time allowed.
+const CHECK_EVERY: u64 = 256;
+
+/// Measures one size. Write and send: half a round trip; read: the whole.
+pub(crate) fn measure(
+    pair: &mut Pair<'_>,
+    plan: &Plan,
+    size: u64,
+    progress: &mut Progress,
+) -> Result<Histogram<u64>, Failure> {
+    if size == 0 && plan.operation == Operation::Write {
+        return Err(Failure::usage(anyhow!(
+            "-s 0 write lat: a write of nothing leaves nothing to wait for at the peer; choose at least 1"
+        )));
+    }
+    let mut test = Test::prepare(pair, plan, size)?;
+    let mut times = histogram()?;
+    let warm_up = match plan.amount {
+        Amount::Messages(messages) => WARM_UP.min(messages),
+        Amount::Time(_) => WARM_UP,
+    };
+    for _ in 0..warm_up {
+        test.round(pair)?;
+    }
+    let began = ticks();
+    let mut done = 0;
+    loop {
+        match plan.amount {
+            Amount::Messages(messages) if done >= messages => break,
+            Amount::Messages(messages) if done.is_multiple_of(CHECK_EVERY) => {
+                progress.at(done as f64 / messages as f64);
+            }
+            Amount::Time(time) if done.is_multiple_of(CHECK_EVERY) => {
+                let passed = pair.clock.nanoseconds(ticks().wrapping_sub(began)) as f64;
+                if passed >= time.as_nanos() as f64 {
+                    break;
+                }
+                progress.at(passed / time.as_nanos() as f64);
+            }
+            _ => {}
+        }
+        let span = test.round(pair)?;
+        let nanoseconds = pair.clock.nanoseconds(span) / test.trips;
+        times.saturating_record(nanoseconds.max(1));
+        done += 1;
+    }
+    Ok(times)
+}
+
+/// One size of one operation.
+struct Test {
+    operation: Operation,
+    size: usize,
+    /// the message, for inline posts; its last byte counts the rounds
+    message: Vec<u8>,
+    inline: bool,
+    client_source: Fragment,
+    server_source: Fragment,
+    client_target: Fragment,
+    server_target: Fragment,
+    count: u8,
+    trips: u64,
+}
+
+impl Test {
+    fn prepare(pair: &mut Pair<'_>, plan: &Plan, size: u64) -> Result<Self, Failure> {
+        let size = size as usize;
+        let test = Self {
+            operation: plan.operation,
+            size,
+            message: vec![0; size],
+            inline: size <= plan.inline as usize && plan.operation != Operation::Read,
+            client_source: pair.client.source.slice(0..size)?,
+            server_source: pair.server.source.slice(0..size)?,
+            client_target: pair.client.target.slice(0..size)?,
+            server_target: pair.server.target.slice(0..size)?,
+            count: 0,
+            trips: if plan.operation == Operation::Read {
+                1
+            } else {
+                2
+            },
+        };
+        if size > 0 {
+            for side in [&pair.client, &pair.server] {
+                for region in [&side.source, &side.target] {
+                    if !region.write(size - 1, &[0]) {
+                        return Err(Failure::operation(anyhow!(
+                            "{size} bytes exceed the region"
+                        )));
+                    }
+                }
+            }
+        }
+        if plan.operation == Operation::Send {
+            let (client, server) = (test.client_target, test.server_target);
+            post_receive(&mut pair.client, client)?;
+            post_receive(&mut pair.server, server)?;
+        }
+        Ok(test)
+    }
+
+    /// One message, and for write and send the answer; ticks from first post to last arrival.
+    #[inline]
+    fn round(&mut self, pair: &mut Pair<'_>) -> Result<u64, Failure> {
+        match self.operation {
+            Operation::Write => self.write_round(pair),
+            Operation::Read => self.read_round(pair),
+            Operation::Send => self.send_round(pair),
+        }
+    }
+
+    fn write_round(&mut self, pair: &mut Pair<'_>) -> Result<u64, Failure> {
+        self.count = self.count.wrapping_add(1);
+        if let Some(last) = self.message.last_mut() {
+            *last = self.count;
+        }
+        let remote = pair.server.remote();
+        let began = ticks();
+        self.post_write(&mut pair.client, self.client_source, remote)?;
+        self.wait_for_byte(pair, |pair| &pair.server)?;
+        let remote = pair.client.remote();
+        self.post_write(&mut pair.server, self.server_source, remote)?;
+        self.wait_for_byte(pair, |pair| &pair.client)?;
+        let span = ticks().wrapping_sub(began);
+        pair.client.poll(|_| {})?;
+        pair.server.poll(|_| {})?;
+        Ok(span)
+    }
+
+    #[inline]
+    fn post_write(
+        &self,
+        side: &mut Side<'_>,
+        source: Fragment,
+        remote: ringside_pmd::rdma::RemoteRegion,
+    ) -> Result<(), Failure> {
+        let queue_pair = &mut side.queue_pairs[0];
+        if self.inline {
+            queue_pair.write_inline(0, &self.message, remote.at(0), None, Flags::SIGNALLED)?;
+        } else {
+            let written = side.source.write(self.size - 1, &[self.count]);
+            debug_assert!(written);
+            queue_pair.write(0, &[source], remote.at(0), Flags::SIGNALLED)?;
+        }
+        queue_pair.ring();
+        Ok(())
+    }
+
+    /// Polls the last byte of the target: RDMA writes leave no completion at the peer.
+    #[inline]
+    fn wait_for_byte(
+        &self,
+        pair: &mut Pair<'_>,
+        side: for<'s, 'd> fn(&'s Pair<'d>) -> &'s Side<'d>,
+    ) -> Result<(), Failure> {
+        let mut watch = Watch::new();
+        loop {
+            let mut byte = [0];
+            let there = match side(pair).target.buffers() {
+                [buffer] => buffer.read(self.size - 1, &mut byte),
+                _ => false,
+            };
+            if there && byte[0] == self.count {
+                return Ok(());
+            }
+            watch.idle(pair)?;
+        }
+    }
+
+    fn read_round(&mut self, pair: &mut Pair<'_>) -> Result<u64, Failure> {
+        let remote = pair.server.remote();
+        let began = ticks();
+        let queue_pair = &mut pair.client.queue_pairs[0];
+        queue_pair.read(0, &[self.client_source], remote.at(0), Flags::SIGNALLED)?;
+        queue_pair.ring();
+        let mut watch = Watch::new();
+        while pair.client.poll(|_| {})? == 0 {
+            watch.idle(pair)?;
+        }
+        Ok(ticks().wrapping_sub(began))
+    }
+
+    fn send_round(&mut self, pair: &mut Pair<'_>) -> Result<u64, Failure> {
+        let began = ticks();
+        self.post_send(&mut pair.client, self.client_source)?;
+        wait_for_receive(pair, |pair| &mut pair.server)?;
+        post_receive(&mut pair.server, self.server_target)?;
+        self.post_send(&mut pair.server, self.server_source)?;
+        wait_for_receive(pair, |pair| &mut pair.client)?;
+        let span = ticks().wrapping_sub(began);
+        post_receive(&mut pair.client, self.client_target)?;
+        Ok(span)
+    }
+
+    #[inline]
+    fn post_send(&self, side: &mut Side<'_>, source: Fragment) -> Result<(), Failure> {
+        let queue_pair = &mut side.queue_pairs[0];
+        if self.inline {
+            queue_pair.send_inline(0, &self.message, None, Flags::SIGNALLED)?;
+        } else {
+            queue_pair.send(0, &[source], Flags::SIGNALLED)?;
+        }
+        queue_pair.ring();
+        Ok(())
+    }
+}
+
+#[inline]
+fn post_receive(side: &mut Side<'_>, target: Fragment) -> Result<(), Failure> {
+    Ok(side.queue_pairs[0].receive(1, &[target])?)
+}
+
+#[inline]
+fn wait_for_receive(
+    pair: &mut Pair<'_>,
+    side: for<'s, 'd> fn(&'s mut Pair<'d>) -> &'s mut Side<'d>,
+) -> Result<(), Failure> {
+    let mut watch = Watch::new();
+    let mut arrived = false;
+    while !arrived {
+        let taken = side(pair).poll(|completion| arrived |= !completion.is_send())?;
+        if taken == 0 {
+            watch.idle(pair)?;
+        }
+    }
+    Ok(())
+}

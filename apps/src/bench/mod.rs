@@ -1,0 +1,370 @@
+//! `ringside bench`: two functions, a cable, and what passes between them.
+
+mod bandwidth;
+mod capture;
+mod latency;
+mod pair;
+mod plan;
+mod progress;
+pub(crate) mod report;
+mod verify;
+
+use crate::bring_up::print_stage;
+use crate::cli::{Bench, Measure};
+use crate::failure::Failure;
+use crate::open::{Cores, model_function, model_index, start_model};
+use anyhow::{Context, anyhow};
+use capture::Capture;
+use hdrhistogram::Histogram;
+use pair::Pair;
+use plan::{Plan, plans};
+use progress::Progress;
+use report::{Report, Rows, StageTime, Table};
+use ringside_bus::pinning::pin_to;
+use ringside_config::Config;
+use ringside_model::Threaded;
+use ringside_pmd::trace::{StageOutcome, StageReport};
+use ringside_pmd::{BringUpOptions, Device};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
+    let plans = plans(options).map_err(Failure::usage)?;
+    let address = options.device.as_ref().unwrap_or(&config.device.address);
+    let index = model_index(address)?;
+    let config = sized(config, options);
+    let config = &config;
+    let cores = Cores::choose(&options.cores, config);
+    let model = start_model(config, cores)?;
+    let peer = (index + 1) % u16::try_from(config.model.functions).unwrap_or(1).max(1);
+    if peer == index {
+        return Err(Failure::usage(anyhow!(
+            "a test needs two functions: set model.functions to 2 or more in the configuration"
+        )));
+    }
+    // Pinned last, so that the model's thread does not inherit the driver's core.
+    if let Some(core) = cores.driver {
+        pin_to(core).map_err(Failure::usage)?;
+    }
+    let capture = options
+        .pcap
+        .as_deref()
+        .map(|path| Capture::start(&model, path))
+        .transpose()?;
+    let mut bench = Run {
+        options,
+        config,
+        out: output(options),
+        stages: Vec::new(),
+    };
+    let began = Instant::now();
+    let client = bench.bring_up(&model, index)?;
+    let server = bench.bring_up(&model, peer)?;
+    let ready = bench.time_to_ready(&client, &server, &plans, began)?;
+    let driven = driven(cores, capture.is_some());
+    writeln!(
+        bench.out,
+        "\nTwo functions to RTS in {}.\n{driven}\n",
+        report::span(ready)
+    )?;
+    let (tables, distributions) = bench.tables(&client, &server, &plans)?;
+    let warnings = [&client, &server].into_iter().flat_map(|device| {
+        let of = device.function().address().to_string();
+        let lines = device.trace().warnings();
+        lines
+            .map(|(stage, text)| format!("{of} {stage}: {text}"))
+            .collect::<Vec<_>>()
+    });
+    let mut report = Report {
+        driven,
+        devices: vec![
+            client.function().address().to_string(),
+            server.function().address().to_string(),
+        ],
+        bring_up: std::mem::take(&mut bench.stages),
+        bring_up_to_rts_milliseconds: ready.as_secs_f64() * 1e3,
+        tables,
+        interface_breaches: 0,
+        warnings: warnings.collect(),
+    };
+    let downs = [client.shutdown(), server.shutdown()];
+    for failure in downs.iter().flat_map(|down| &down.failures) {
+        report.warnings.push(format!("taking down: {failure}"));
+    }
+    let breaches = breaches(&model, &[index, peer])?;
+    report.interface_breaches = breaches.len() as u64;
+    bench.finish(&report, &distributions)?;
+    if let Some(capture) = capture {
+        let frames = capture.finish(&model)?;
+        writeln!(
+            bench.out,
+            "{frames} frames captured in {}",
+            path_text(options.pcap.as_deref())
+        )?;
+    }
+    judge(&breaches, &downs)
+}
+
+/// The configuration with room for what the flags ask for.
+fn sized(config: &Config, options: &Bench) -> Config {
+    let mut config = config.clone();
+    config.rdma.queue_pairs = config.rdma.queue_pairs.max(options.queue_pairs + 1);
+    config
+}
+
+fn path_text(path: Option<&Path>) -> String {
+    path.map(|path| path.display().to_string())
+        .unwrap_or_default()
+}
+
+/// Tables go to standard output unless JSON does.
+fn output(options: &Bench) -> Box<dyn Write> {
+    if options.out_json && options.out_json_file == Path::new("-") {
+        Box::new(std::io::stderr())
+    } else {
+        Box::new(std::io::stdout())
+    }
+}
+
+/// The one line that says what the figures are figures of.
+fn driven(cores: Cores, captured: bool) -> String {
+    let core = |core: Option<usize>| core.map_or("any core".into(), |core| format!("core {core}"));
+    let capture = if captured {
+        "; every frame was captured, which slows it"
+    } else {
+        ""
+    };
+    format!(
+        "Driven: the software model of the E810 (driver on {}, model on {}), not hardware; its wire \
+         has no speed limit{capture}.",
+        core(cores.driver),
+        core(cores.model)
+    )
+}
+
+fn breaches(model: &Threaded, functions: &[u16]) -> Result<Vec<String>, Failure> {
+    let functions = functions.to_vec();
+    let told = model.with(move |world| {
+        let of = |&index: &u16| {
+            let breaches = world.breaches(usize::from(index)).into_iter();
+            breaches
+                .map(|breach| {
+                    format!(
+                        "model:{index}: {} ({} times), first: {}",
+                        breach.kind, breach.count, breach.first
+                    )
+                })
+                .collect::<Vec<_>>()
+        };
+        functions.iter().flat_map(of).collect()
+    });
+    told.ok_or_else(|| Failure::operation(anyhow!("the model's thread has ended")))
+}
+
+fn judge(breaches: &[String], downs: &[ringside_pmd::ShutdownReport]) -> Result<(), Failure> {
+    if !breaches.is_empty() {
+        return Err(Failure::wrong(anyhow!(
+            "the driver broke the device's interface: {}; please report this",
+            breaches.join("; ")
+        )));
+    }
+    let leaked: usize = downs.iter().map(|down| down.leaked_bytes).sum();
+    match downs.iter().flat_map(|down| &down.failures).next() {
+        Some(failure) => Err(Failure::operation(anyhow!(
+            "a device was not left as it was found: {failure} ({leaked} bytes leaked)"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The name of a test, and its latencies.
+type Distribution = (String, Histogram<u64>);
+
+struct Run<'a> {
+    options: &'a Bench,
+    config: &'a Config,
+    out: Box<dyn Write>,
+    stages: Vec<StageTime>,
+}
+
+impl Run<'_> {
+    fn bring_up(&mut self, model: &Threaded, index: u16) -> Result<Device, Failure> {
+        let function = model_function(model, index)?;
+        writeln!(self.out, "Bring-up of model:{index}")?;
+        let stages = &mut self.stages;
+        let to_stdout = !(self.options.out_json && self.options.out_json_file == Path::new("-"));
+        let mut progress = |stage: &StageReport| {
+            if to_stdout {
+                print_stage(stage, false);
+            }
+            stages.push(StageTime {
+                stage: format!("model:{index} {}", stage.stage),
+                microseconds: stage.took.as_secs_f64() * 1e6,
+                summary: match &stage.outcome {
+                    StageOutcome::Done => "done".into(),
+                    StageOutcome::Skipped(reason) => format!("skipped: {reason}"),
+                    StageOutcome::Failed(reason) => format!("failed: {reason}"),
+                },
+            });
+        };
+        let options = BringUpOptions {
+            fail_at: None,
+            progress: Some(&mut progress),
+        };
+        Device::bring_up(function, self.config, options)
+            .map_err(|error| Failure::claim(anyhow!("{error}")))
+    }
+
+    /// Connects a first pair, to say how long a user waits until traffic can flow.
+    fn time_to_ready(
+        &self,
+        client: &Device,
+        server: &Device,
+        plans: &[Plan],
+        began: Instant,
+    ) -> Result<Duration, Failure> {
+        let Some(first) = plans.first() else {
+            return Ok(began.elapsed());
+        };
+        let smallest = Plan {
+            sizes: vec![8],
+            queue_pairs: 1,
+            ..first.clone()
+        };
+        let pair = Pair::connect(client, server, &smallest, self.options.mtu)?;
+        let ready = began.elapsed();
+        drop(pair);
+        Ok(ready)
+    }
+
+    fn tables(
+        &mut self,
+        client: &Device,
+        server: &Device,
+        plans: &[Plan],
+    ) -> Result<(Vec<Table>, Vec<Distribution>), Failure> {
+        let mut tables = Vec::new();
+        let mut distributions = Vec::new();
+        for plan in plans {
+            let mut table = Table {
+                operation: plan.operation,
+                measure: plan.measure,
+                queue_pairs: plan.queue_pairs,
+                mtu: self.options.mtu,
+                rows: match plan.measure {
+                    Measure::Lat => Rows::Latency(Vec::new()),
+                    Measure::Bw => Rows::Bandwidth(Vec::new()),
+                },
+            };
+            report::print_head(&mut self.out, &table, self.options.report_gbits)?;
+            for &size in &plan.sizes {
+                // A pair a size: receives left over from the last one would have its length.
+                let of_size = Plan {
+                    sizes: vec![size],
+                    ..plan.clone()
+                };
+                let mut pair = Pair::connect(client, server, &of_size, self.options.mtu)?;
+                self.row(&mut pair, plan, size, &mut table, &mut distributions)?;
+            }
+            tables.push(table);
+        }
+        Ok((tables, distributions))
+    }
+
+    fn row(
+        &mut self,
+        pair: &mut Pair<'_>,
+        plan: &Plan,
+        size: u64,
+        table: &mut Table,
+        distributions: &mut Vec<Distribution>,
+    ) -> Result<(), Failure> {
+        let title = format!(
+            "{} {} {size} B",
+            plan.operation.title(),
+            plan.measure.title()
+        );
+        let mut progress = Progress::start(title.clone());
+        let verified = verify::verify(pair, plan, size)?;
+        match &mut table.rows {
+            Rows::Latency(rows) => {
+                let times = latency::measure(pair, plan, size, &mut progress)?;
+                drop(progress);
+                let row = report::latency_row(size, &times, verified);
+                report::print_latency(&mut self.out, &row)?;
+                rows.push(row);
+                distributions.push((title, times));
+            }
+            Rows::Bandwidth(rows) => {
+                let row = bandwidth::measure(pair, plan, size, &mut progress, verified)?;
+                drop(progress);
+                report::print_bandwidth(&mut self.out, &row, self.options.report_gbits)?;
+                rows.push(row);
+            }
+        }
+        self.out.flush()?;
+        Ok(())
+    }
+
+    /// Warnings, files and JSON.
+    fn finish(&mut self, report: &Report, distributions: &[Distribution]) -> Result<(), Failure> {
+        let verified = report.tables.iter().map(|table| match &table.rows {
+            Rows::Latency(rows) => rows.iter().map(|row| row.verified_messages).sum::<u64>(),
+            Rows::Bandwidth(rows) => rows.iter().map(|row| row.verified_messages).sum(),
+        });
+        writeln!(
+            self.out,
+            "\n{} messages verified byte by byte; {} kinds of breach of the device's interface.",
+            verified.sum::<u64>(),
+            report.interface_breaches
+        )?;
+        for warning in &report.warnings {
+            writeln!(self.out, "warning: {warning}")?;
+        }
+        if let Some(path) = &self.options.hgrm {
+            self.write_distributions(path, distributions)?;
+        }
+        if !self.options.out_json {
+            return Ok(());
+        }
+        let json = serde_json::to_string_pretty(report)?;
+        let path = &self.options.out_json_file;
+        if path == Path::new("-") {
+            println!("{json}");
+        } else {
+            std::fs::write(path, json + "\n")
+                .with_context(|| format!("writing the report to {}", path.display()))?;
+            writeln!(self.out, "report in {}", path.display())?;
+        }
+        Ok(())
+    }
+
+    /// One file for one table; with several, the name of the test goes before the extension.
+    fn write_distributions(
+        &mut self,
+        path: &Path,
+        distributions: &[Distribution],
+    ) -> Result<(), Failure> {
+        if distributions.is_empty() {
+            writeln!(
+                self.out,
+                "warning: --hgrm has nothing to write: no latency was measured"
+            )?;
+        }
+        for (title, times) in distributions {
+            let path = if distributions.len() == 1 {
+                path.to_owned()
+            } else {
+                let name = title.to_lowercase().replace(' ', "-");
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                path.with_file_name(format!("{stem}-{name}.hgrm"))
+            };
+            let mut file = std::fs::File::create(&path)
+                .with_context(|| format!("writing a distribution to {}", path.display()))?;
+            report::write_percentiles(&mut file, times)?;
+            writeln!(self.out, "distribution of {title} in {}", path.display())?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,237 @@
+//! Two functions and what a test needs on each: memory, completion queue, connected queue pairs.
+
+use super::plan::{LARGEST_MESSAGE, Plan};
+use crate::failure::Failure;
+use anyhow::{Context, anyhow};
+use ringside_bus::TscClock;
+use ringside_bus::clock::ticks;
+use ringside_pmd::Device;
+
+use ringside_pmd::rdma::{
+    Access, Completion, CompletionQueue, Connected, MemoryRegion, ProtectionDomain, QueuePair,
+    QueuePairConfig, RdmaError, RemoteRegion,
+};
+use std::time::Duration;
+
+/// Completions taken by one poll.
+const BATCH: usize = 64;
+
+/// How long nothing may happen before a test is given up.
+const STALL: Duration = Duration::from_secs(5);
+
+/// One end of a test.
+pub(crate) struct Side<'d> {
+    pub(crate) device: &'d Device,
+    // Order of fields is order of dropping: queue pairs before what they use.
+    pub(crate) queue_pairs: Vec<QueuePair<Connected>>,
+    pub(crate) completions: CompletionQueue,
+    /// what this side sends from, and reads into
+    pub(crate) source: MemoryRegion,
+    /// what the peer writes to, reads from, or sends into
+    pub(crate) target: MemoryRegion,
+    batch: [Completion; BATCH],
+    _domain: ProtectionDomain,
+}
+
+/// Both ends. Everything of a test belongs to one thread.
+pub(crate) struct Pair<'d> {
+    pub(crate) client: Side<'d>,
+    pub(crate) server: Side<'d>,
+    /// bytes from one queue pair's slot in a region to the next
+    pub(crate) stride: usize,
+    pub(crate) clock: TscClock,
+}
+
+/// What a test with this plan needs at most at once.
+pub(crate) fn stride(plan: &Plan) -> usize {
+    let largest = plan
+        .sizes
+        .iter()
+        .copied()
+        .max()
+        .unwrap_or(0)
+        .min(LARGEST_MESSAGE);
+    (largest as usize).max(64).next_multiple_of(64)
+}
+
+struct Half<'d> {
+    device: &'d Device,
+    domain: ProtectionDomain,
+    completions: CompletionQueue,
+    source: MemoryRegion,
+    target: MemoryRegion,
+    queue_pairs: Vec<QueuePair>,
+}
+
+fn half<'d>(device: &'d Device, plan: &Plan, mtu: u32) -> Result<Half<'d>, Failure> {
+    let domain = device.protection_domain()?;
+    let bytes = stride(plan) * plan.queue_pairs as usize;
+    let region = |access| -> Result<MemoryRegion, Failure> {
+        let memory = device.allocate(bytes)?;
+        Ok(domain.register(memory, access)?)
+    };
+    let source = region(Access::LOCAL_WRITE)?;
+    let target = region(Access::ALL)?;
+    let per_queue_pair = plan.send_depth + plan.receive_depth;
+    let completions = device.completion_queue(per_queue_pair * plan.queue_pairs)?;
+    let config = QueuePairConfig::reliable(&completions)
+        .send_requests(plan.send_depth)
+        .receive_requests(plan.receive_depth)
+        .inline_bytes(plan.inline)
+        .path_mtu(mtu);
+    let queue_pairs = (0..plan.queue_pairs)
+        .map(|_| domain.queue_pair(config.clone()))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(Half {
+        device,
+        domain,
+        completions,
+        source,
+        target,
+        queue_pairs,
+    })
+}
+
+impl<'d> Pair<'d> {
+    /// Registers memory, makes queues and connects queue pair n of one side to n of the other.
+    pub(crate) fn connect(
+        client: &'d Device,
+        server: &'d Device,
+        plan: &Plan,
+        mtu: u32,
+    ) -> Result<Self, Failure> {
+        let mut client =
+            half(client, plan, mtu).map_err(|error| error.at("the sending function"))?;
+        let mut server = half(server, plan, mtu).map_err(|error| error.at("the peer"))?;
+        let ours: Vec<_> = client.queue_pairs.iter().map(QueuePair::endpoint).collect();
+        let theirs: Vec<_> = server.queue_pairs.iter().map(QueuePair::endpoint).collect();
+        let connect = |queue_pairs: &mut Vec<QueuePair>,
+                       peers: &[_]|
+         -> Result<Vec<_>, RdmaError> {
+            let both = queue_pairs.drain(..).zip(peers);
+            both.map(|(queue_pair, peer)| queue_pair.connect(peer).map_err(|failed| failed.error))
+                .collect()
+        };
+        let client_pairs = connect(&mut client.queue_pairs, &theirs)?;
+        let server_pairs = connect(&mut server.queue_pairs, &ours)?;
+        Ok(Self {
+            client: Side::new(client, client_pairs),
+            server: Side::new(server, server_pairs),
+            stride: stride(plan),
+            clock: TscClock::new(),
+        })
+    }
+
+    /// Where queue pair `index`'s slot begins in a region.
+    pub(crate) fn slot(&self, index: usize) -> usize {
+        index * self.stride
+    }
+}
+
+impl<'d> Side<'d> {
+    fn new(half: Half<'d>, queue_pairs: Vec<QueuePair<Connected>>) -> Self {
+        Self {
+            device: half.device,
+            queue_pairs,
+            completions: half.completions,
+            source: half.source,
+            target: half.target,
+            batch: [Completion::EMPTY; BATCH],
+            _domain: half.domain,
+        }
+    }
+
+    pub(crate) fn remote(&self) -> RemoteRegion {
+        self.target.remote()
+    }
+
+    /// Takes what is complete; a completion with an error ends the test with its reason.
+    #[inline]
+    pub(crate) fn poll(&mut self, mut each: impl FnMut(&Completion)) -> Result<usize, Failure> {
+        let taken = self.completions.poll(&mut self.batch);
+        for completion in taken {
+            if !completion.is_success() {
+                let completion = *completion;
+                return Err(failed(self.device, &completion));
+            }
+            each(completion);
+        }
+        Ok(taken.len())
+    }
+}
+
+#[cold]
+fn failed(device: &Device, completion: &Completion) -> Failure {
+    let mut events = Vec::new();
+    let told = match device.poll_events(&mut events) {
+        Ok(_) if events.is_empty() => String::new(),
+        Ok(_) => format!("; the device reported {events:?}"),
+        Err(error) => format!("; events: {error}"),
+    };
+    Failure::operation(anyhow!(
+        "queue pair {} of {}: {:?} {:#x} failed: {}{told}",
+        completion.queue_pair(),
+        device.function().address(),
+        completion.operation(),
+        completion.id,
+        completion.status(),
+    ))
+}
+
+/// Notices that nothing happens any more; asked once a fruitless round.
+pub(crate) struct Watch {
+    rounds: u32,
+    since: Option<u64>,
+}
+
+impl Watch {
+    pub(crate) const fn new() -> Self {
+        Self {
+            rounds: 0,
+            since: None,
+        }
+    }
+
+    /// Something happened.
+    #[inline(always)]
+    pub(crate) fn progress(&mut self) {
+        self.rounds = 0;
+        self.since = None;
+    }
+
+    /// Nothing happened this round; an error once that has lasted too long.
+    #[inline(always)]
+    pub(crate) fn idle(&mut self, pair: &mut Pair<'_>) -> Result<(), Failure> {
+        self.rounds += 1;
+        if self.rounds < 16_384 {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        self.look(pair)
+    }
+
+    #[cold]
+    fn look(&mut self, pair: &mut Pair<'_>) -> Result<(), Failure> {
+        self.rounds = 0;
+        let now = ticks();
+        let since = *self.since.get_or_insert(now);
+        // A failed queue pair completes its requests only once its event has been taken.
+        let mut events = Vec::new();
+        for side in [&pair.client, &pair.server] {
+            side.device.poll_events(&mut events).context("events")?;
+        }
+        let waited = Duration::from_nanos(pair.clock.nanoseconds(now.wrapping_sub(since)));
+        if waited > STALL {
+            let told = if events.is_empty() {
+                String::new()
+            } else {
+                format!("; events: {events:?}")
+            };
+            return Err(Failure::operation(anyhow!(
+                "nothing was completed for {} s: the device or its peer has stopped{told}",
+                STALL.as_secs()
+            )));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! What a benchmark found, and how it is shown: perftest's columns, JSON, HdrHistogram files.
+
+use crate::cli::{Measure, Operation};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use std::io::{self, Write};
+use std::time::Duration;
+
+/// One line of a latency table; times in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct LatencyRow {
+    pub(crate) bytes: u64,
+    pub(crate) iterations: u64,
+    pub(crate) t_min_usec: f64,
+    pub(crate) t_max_usec: f64,
+    /// the median, as perftest has it
+    pub(crate) t_typical_usec: f64,
+    pub(crate) t_avg_usec: f64,
+    pub(crate) t_stdev_usec: f64,
+    pub(crate) p99_usec: f64,
+    pub(crate) p99_9_usec: f64,
+    pub(crate) p99_99_usec: f64,
+    /// messages whose every byte was compared, untimed
+    pub(crate) verified_messages: u64,
+}
+
+/// One line of a bandwidth table.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BandwidthRow {
+    pub(crate) bytes: u64,
+    pub(crate) iterations: u64,
+    pub(crate) peak_bytes_per_second: f64,
+    pub(crate) average_bytes_per_second: f64,
+    pub(crate) messages_per_second: f64,
+    pub(crate) verified_messages: u64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Rows {
+    Latency(Vec<LatencyRow>),
+    Bandwidth(Vec<BandwidthRow>),
+}
+
+/// One table.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Table {
+    #[serde(serialize_with = "operation_name")]
+    pub(crate) operation: Operation,
+    #[serde(serialize_with = "measure_name")]
+    pub(crate) measure: Measure,
+    pub(crate) queue_pairs: u32,
+    pub(crate) mtu: u32,
+    pub(crate) rows: Rows,
+}
+
+fn operation_name<S: serde::Serializer>(value: &Operation, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match value {
+        Operation::Write => "write",
+        Operation::Read => "read",
+        Operation::Send => "send",
+    })
+}
+
+fn measure_name<S: serde::Serializer>(value: &Measure, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(match value {
+        Measure::Lat => "lat",
+        Measure::Bw => "bw",
+    })
+}
+
+/// One stage of a bring-up.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct StageTime {
+    pub(crate) stage: String,
+    pub(crate) microseconds: f64,
+    pub(crate) summary: String,
+}
+
+/// The whole report.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    /// what was driven, in one line
+    pub(crate) driven: String,
+    pub(crate) devices: Vec<String>,
+    pub(crate) bring_up: Vec<StageTime>,
+    pub(crate) bring_up_to_rts_milliseconds: f64,
+    pub(crate) tables: Vec<Table>,
+    pub(crate) interface_breaches: u64,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Latencies in nanoseconds, 1 ns to 10 s, two significant digits; never grows while recording.
+pub(crate) fn histogram() -> anyhow::Result<Histogram<u64>> {
+    Ok(Histogram::new_with_bounds(1, 10_000_000_000, 2)?)
+}
+
+pub(crate) fn latency_row(
+    bytes: u64,
+    times: &Histogram<u64>,
+    verified_messages: u64,
+) -> LatencyRow {
+    let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
+    let at = |quantile: f64| microseconds(times.value_at_quantile(quantile));
+    LatencyRow {
+        bytes,
+        iterations: times.len(),
+        t_min_usec: microseconds(times.min()),
+        t_max_usec: microseconds(times.max()),
+        t_typical_usec: at(0.5),
+        t_avg_usec: times.mean() / 1000.0,
+        t_stdev_usec: times.stdev() / 1000.0,
+        p99_usec: at(0.99),
+        p99_9_usec: at(0.999),
+        p99_99_usec: at(0.9999),
+        verified_messages,
+    }
+}
+
+/// Prints a table's head.
+pub(crate) fn print_head(out: &mut dyn Write, table: &Table, gbits: bool) -> io::Result<()> {
+    let line = "-".repeat(match table.measure {
+        Measure::Lat => 140,
+        Measure::Bw => 88,
+    });
+    writeln!(out, "{line}")?;
+    writeln!(
+        out,
+        "{:>40} {} Test",
+        table.operation.title(),
+        table.measure.title()
+    )?;
+    writeln!(
+        out,
+        " Queue pairs: {:<4} MTU: {:<5} Transport: RoCEv2 RC",
+        table.queue_pairs, table.mtu
+    )?;
+    writeln!(out, "{line}")?;
+    match table.measure {
+        Measure::Lat => writeln!(
+            out,
+            " {:<10} {:<12} {:<12} {:<12} {:<17} {:<12} {:<13} {:<11} {:<13} {:<14}",
+            "#bytes",
+            "#iterations",
+            "t_min[usec]",
+            "t_max[usec]",
+            "t_typical[usec]",
+            "t_avg[usec]",
+            "t_stdev[usec]",
+            "99%[usec]",
+            "99.9%[usec]",
+            "99.99%[usec]"
+        ),
+        Measure::Bw => {
+            let unit = if gbits { "Gb/sec" } else { "MB/sec" };
+            writeln!(
+                out,
+                " {:<10} {:<14} {:<18} {:<20} {:<14}",
+                "#bytes",
+                "#iterations",
+                format!("BW peak[{unit}]"),
+                format!("BW average[{unit}]"),
+                "MsgRate[Mpps]"
+            )
+        }
+    }
+}
+
+pub(crate) fn print_latency(out: &mut dyn Write, row: &LatencyRow) -> io::Result<()> {
+    writeln!(
+        out,
+        " {:<10} {:<12} {:<12.2} {:<12.2} {:<17.2} {:<12.2} {:<13.2} {:<11.2} {:<13.2} {:<14.2}",
+        row.bytes,
+        row.iterations,
+        row.t_min_usec,
+        row.t_max_usec,
+        row.t_typical_usec,
+        row.t_avg_usec,
+        row.t_stdev_usec,
+        row.p99_usec,
+        row.p99_9_usec,
+        row.p99_99_usec
+    )
+}
+
+/// `MB` is 2^20 bytes and `Gb` 10^9 bits, as in perftest.
+pub(crate) fn print_bandwidth(
+    out: &mut dyn Write,
+    row: &BandwidthRow,
+    gbits: bool,
+) -> io::Result<()> {
+    let shown = |bytes: f64| {
+        if gbits {
+            bytes * 8.0 / 1e9
+        } else {
+            bytes / f64::from(1 << 20)
+        }
+    };
+    writeln!(
+        out,
+        " {:<10} {:<14} {:<18.2} {:<20.2} {:<14.6}",
+        row.bytes,
+        row.iterations,
+        shown(row.peak_bytes_per_second),
+        shown(row.average_bytes_per_second),
+        row.messages_per_second / 1e6
+    )
+}
+
+/// Writes a distribution the way HdrHistogram's own tools do, values in microseconds.
+pub(crate) fn write_percentiles(out: &mut dyn Write, times: &Histogram<u64>) -> io::Result<()> {
+    writeln!(
+        out,
+        "{:>12} {:>14} {:>10} {:>14}\n",
+        "Value", "Percentile", "TotalCount", "1/(1-Percentile)"
+    )?;
+    let mut total = 0;
+    for step in times.iter_quantiles(5) {
+        total += step.count_since_last_iteration();
+        let quantile = step.quantile_iterated_to();
+        let value = step.value_iterated_to() as f64 / 1000.0;
+        if quantile < 1.0 {
+            writeln!(
+                out,
+                "{value:12.3} {quantile:14.12} {total:10} {:14.2}",
+                1.0 / (1.0 - quantile)
+            )?;
+        } else {
+            writeln!(out, "{value:12.3} {quantile:14.12} {total:10}")?;
+        }
+    }
+    writeln!(
+        out,
+        "#[Mean    = {:12.3}, StdDeviation   = {:12.3}]",
+        times.mean() / 1000.0,
+        times.stdev() / 1000.0
+    )?;
+    writeln!(
+        out,
+        "#[Max     = {:12.3}, Total count    = {:12}]",
+        times.max() as f64 / 1000.0,
+        times.len()
+    )?;
+    writeln!(
+        out,
+        "#[Buckets = {:12}, SubBuckets     = {:12}]",
+        times.buckets(),
+        times.distinct_values()
+    )
+}
+
+/// A span as a person reads it.
+pub(crate) fn span(duration: Duration) -> String {
+    let microseconds = duration.as_secs_f64() * 1e6;
+    if microseconds < 1000.0 {
+        format!("{microseconds:.1} us")
+    } else {
+        format!("{:.2} ms", microseconds / 1000.0)
+    }
+}

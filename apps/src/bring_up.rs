@@ -1,0 +1,167 @@
+//! `ringside bring-up`: every stage, what it asked, what was answered, how long it took.
+
+use crate::bench::report::span;
+use crate::cli::BringUp;
+use crate::failure::Failure;
+use crate::open::{Cores, model_function, model_index, start_model};
+use ringside_config::Config;
+use ringside_pmd::bring_up::stage_names;
+use ringside_pmd::trace::{StageOutcome, StageReport, Trace};
+use ringside_pmd::{BringUpOptions, Device};
+use serde::Serialize;
+
+#[derive(Serialize)]
+struct Outcome<'a> {
+    device: String,
+    brought_up: bool,
+    error: Option<String>,
+    trace: &'a Trace,
+    undone: Vec<String>,
+    undo_failures: Vec<String>,
+    leaked_bytes: usize,
+    interface_breaches: Vec<String>,
+}
+
+pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
+    if options.fail_at.as_deref() == Some("list") {
+        for name in stage_names() {
+            println!("{name}");
+        }
+        return Ok(());
+    }
+    if let Some(stage) = &options.fail_at
+        && !stage_names().contains(&stage.as_str())
+    {
+        let names = stage_names().join(", ");
+        return Err(Failure::usage(anyhow::anyhow!(
+            "there is no stage '{stage}'; stages are: {names}"
+        )));
+    }
+    let address = options.device.as_ref().unwrap_or(&config.device.address);
+    let index = model_index(address)?;
+    let model = start_model(config, Cores::choose(&[], config))?;
+    let function = model_function(&model, index)?;
+    let show_exchanges = options.trace;
+    let quiet = options.json;
+    let mut progress = |report: &StageReport| {
+        if !quiet {
+            print_stage(report, show_exchanges);
+        }
+    };
+    let result = Device::bring_up(
+        function,
+        config,
+        BringUpOptions {
+            fail_at: options.fail_at.as_deref(),
+            progress: Some(&mut progress),
+        },
+    );
+    let (brought_up, error, trace, undone, undo_failures, leaked_bytes) = match result {
+        Ok(device) => {
+            let trace = device.trace().clone();
+            let down = device.shutdown();
+            (
+                true,
+                None,
+                trace,
+                down.undone,
+                down.failures,
+                down.leaked_bytes,
+            )
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let error = *error;
+            (
+                false,
+                Some(text),
+                error.trace,
+                error.undone,
+                error.undo_failures,
+                error.leaked_bytes,
+            )
+        }
+    };
+    let breaches = model
+        .with(move |world| world.breaches(usize::from(index)))
+        .unwrap_or_default();
+    let outcome = Outcome {
+        device: address.to_string(),
+        brought_up,
+        error,
+        trace: &trace,
+        undone: undone.iter().map(ToString::to_string).collect(),
+        undo_failures: undo_failures.iter().map(ToString::to_string).collect(),
+        leaked_bytes,
+        interface_breaches: breaches
+            .iter()
+            .map(|breach| format!("{breach:?}"))
+            .collect(),
+    };
+    show(&outcome, options)?;
+    judge(outcome)
+}
+
+fn show(outcome: &Outcome<'_>, options: &BringUp) -> Result<(), Failure> {
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(outcome)?);
+        return Ok(());
+    }
+    println!(
+        "\n{} stages in {}",
+        outcome.trace.stages.len(),
+        span(outcome.trace.took())
+    );
+    println!("Taken down again; undone, latest first:");
+    for undo in &outcome.undone {
+        println!("  {undo}");
+    }
+    for failure in &outcome.undo_failures {
+        println!("  NOT undone: {failure}");
+    }
+    for breach in &outcome.interface_breaches {
+        println!("  the driver broke the interface: {breach}");
+    }
+    Ok(())
+}
+
+fn judge(outcome: Outcome<'_>) -> Result<(), Failure> {
+    if let Some(error) = outcome.error {
+        return Err(Failure::claim(anyhow::anyhow!(error)));
+    }
+    if !outcome.undo_failures.is_empty() || outcome.leaked_bytes > 0 {
+        return Err(Failure::operation(anyhow::anyhow!(
+            "the device was not left as it was found: {} undos failed, {} bytes leaked",
+            outcome.undo_failures.len(),
+            outcome.leaked_bytes
+        )));
+    }
+    if !outcome.interface_breaches.is_empty() {
+        return Err(Failure::wrong(anyhow::anyhow!(
+            "{} kinds of breach of the device's interface; please report this output",
+            outcome.interface_breaches.len()
+        )));
+    }
+    Ok(())
+}
+
+/// One line for a stage, and its exchanges where they are wanted.
+pub(crate) fn print_stage(report: &StageReport, exchanges: bool) {
+    let mark = match &report.outcome {
+        StageOutcome::Done => "done".to_string(),
+        StageOutcome::Skipped(reason) => format!("skipped: {reason}"),
+        StageOutcome::Failed(reason) => format!("FAILED: {reason}"),
+    };
+    println!("  {:<28} {:>11}  {mark}", report.stage, span(report.took));
+    for warning in &report.warnings {
+        println!("      warning: {warning}");
+    }
+    if exchanges {
+        for exchange in &report.exchanges {
+            println!("      {exchange}");
+        }
+        if report.exchanges_dropped > 0 {
+            println!("      and {} exchanges more", report.exchanges_dropped);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The command line, in one place.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use ringside_bus::DeviceAddress;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed; the message says what and how to mend it
+  2  the command line or the configuration is wrong
+  3  the device could not be claimed or brought up
+  4  it ran, but data arrived wrong or the interface of the device was broken: a bug, please report it";
+
+/// Drives an Intel E810's RDMA engine from user space: no kernel driver takes part.
+///
+/// Without a card everything runs on the software model of the E810 that is built in, which is the
+/// default device (model:0). Start with: ringside bench
+#[derive(Parser, Debug)]
+#[command(name = "ringside", version, after_help = EXIT_CODES, propagate_version = true)]
+pub(crate) struct Cli {
+    /// Configuration file (TOML); a commented sample is config/ringside.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Measure latency and bandwidth of RDMA write, read and send between two functions
+    Bench(Bench),
+    /// Show what a device is and can do, its firmware, limits and memory plan
+    Info(Info),
+    /// List the devices that ringside can drive here
+    Devices(Devices),
+    /// Bring a device up, stage by stage, and take it down again
+    BringUp(BringUp),
+}
+
+/// What is measured.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// RDMA write
+    Write,
+    /// RDMA read
+    Read,
+    /// Send and receive
+    Send,
+}
+
+impl Operation {
+    pub(crate) const ALL: [Self; 3] = [Self::Write, Self::Read, Self::Send];
+
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Write => "RDMA_Write",
+            Self::Read => "RDMA_Read",
+            Self::Send => "Send",
+        }
+    }
+}
+
+/// How it is measured.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Measure {
+    /// Latency: one message in flight (write and send: half a round trip; read: the whole)
+    Lat,
+    /// Bandwidth and message rate: many messages in flight
+    Bw,
+}
+
+impl Measure {
+    pub(crate) const ALL: [Self; 2] = [Self::Lat, Self::Bw];
+
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Lat => "Latency",
+            Self::Bw => "BW",
+        }
+    }
+}
+
+const BENCH_HELP: &str = "\
+The flags are those of perftest (ib_write_bw and its kin). Without arguments all three operations
+are measured, latency at 8 bytes, then bandwidth at 8 bytes, 64 KiB and 1 MiB, in under 30 seconds.
+Each test also transfers a pattern, untimed, and compares every byte.
+
+Examples:
+  ringside bench                              everything, briefly
+  ringside bench write lat -s 64 -n 100000    one table, one size
+  ringside bench read bw -a --report_gbits    all sizes from 2 B to 8 MiB
+  ringside bench send lat --hgrm lat.hgrm     the whole distribution, for HdrHistogram's plotter
+  ringside bench write bw -n 1000 --pcap w.pcap   capture the wire; open it with Wireshark";
+
+#[derive(Args, Debug, Clone)]
+#[command(after_help = BENCH_HELP)]
+pub(crate) struct Bench {
+    /// What to measure [default: all three]
+    #[arg(value_enum)]
+    pub(crate) operation: Option<Operation>,
+    /// Latency or bandwidth [default: both]
+    #[arg(value_enum)]
+    pub(crate) measure: Option<Measure>,
+    /// Message size in bytes, 0 to 8388608
+    #[arg(short = 's', long, value_name = "BYTES", conflicts_with = "all")]
+    pub(crate) size: Option<u64>,
+    /// All sizes from 2 bytes to 8 MiB, by powers of two
+    #[arg(short = 'a', long)]
+    pub(crate) all: bool,
+    /// Messages a test, at least 5 [default: as many as fit its time]
+    #[arg(
+        short = 'n',
+        long = "iters",
+        value_name = "COUNT",
+        conflicts_with = "duration"
+    )]
+    pub(crate) iterations: Option<u64>,
+    /// Seconds a test, instead of a number of messages
+    #[arg(short = 'D', long, value_name = "SECONDS")]
+    pub(crate) duration: Option<u64>,
+    /// Queue pairs, 1 to 64 (latency tests use one)
+    #[arg(short = 'q', long = "qp", value_name = "COUNT", default_value_t = 1)]
+    pub(crate) queue_pairs: u32,
+    /// Messages in flight on each queue pair
+    #[arg(
+        short = 't',
+        long = "tx-depth",
+        value_name = "COUNT",
+        default_value_t = 128
+    )]
+    pub(crate) send_depth: u32,
+    /// Receives posted on each queue pair
+    #[arg(
+        short = 'r',
+        long = "rx-depth",
+        value_name = "COUNT",
+        default_value_t = 512
+    )]
+    pub(crate) receive_depth: u32,
+    /// Send up to this many bytes inside the work request, 0 to 101 [default: 101 for latency, 0 for bandwidth]
+    #[arg(short = 'I', long = "inline_size", value_name = "BYTES")]
+    pub(crate) inline: Option<u32>,
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096
+    #[arg(short = 'm', long, value_name = "BYTES", default_value_t = 4096)]
+    pub(crate) mtu: u32,
+    /// Report bandwidth in Gb/s rather than MB/s
+    #[arg(long = "report_gbits", alias = "report-gbits")]
+    pub(crate) report_gbits: bool,
+    /// Write the report as JSON too, to the file that --out_json_file names
+    #[arg(long = "out_json", alias = "out-json")]
+    pub(crate) out_json: bool,
+    /// Where JSON goes; "-" is standard output, and tables then go to standard error
+    #[arg(
+        long = "out_json_file",
+        alias = "out-json-file",
+        value_name = "FILE",
+        default_value = "ringside-bench.json"
+    )]
+    pub(crate) out_json_file: PathBuf,
+    /// Write latency distributions in HdrHistogram's percentile format
+    #[arg(long, value_name = "FILE")]
+    pub(crate) hgrm: Option<PathBuf>,
+    /// Capture every frame on the wire; slows the run, so its figures are not to be quoted
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+    /// The function that sends; the peer is the next one of the same model
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) device: Option<DeviceAddress>,
+    /// Core of the driver, then core of the model, such as 0,1 [default: two different ones]
+    #[arg(long, value_name = "CORE,CORE", value_delimiter = ',', num_args = 1..=2)]
+    pub(crate) cores: Vec<usize>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Info {
+    /// Which device [default: the configuration's, which is model:0]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) device: Option<DeviceAddress>,
+    /// For machines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Devices {
+    /// For machines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BringUp {
+    /// Which device [default: the configuration's, which is model:0]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) device: Option<DeviceAddress>,
+    /// Show every exchange: what was asked, what was answered, how long it took
+    #[arg(long)]
+    pub(crate) trace: bool,
+    /// Make this stage fail (model only), to see what is undone; "list" shows the stages
+    #[arg(long, value_name = "STAGE")]
+    pub(crate) fail_at: Option<String>,
+    /// For machines
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,75 @@
+//! Opening what an address names.
+
+use crate::failure::Failure;
+use ringside_bus::pinning::allowed_cores;
+use ringside_bus::{DeviceAddress, Function};
+use ringside_config::{Config, Core};
+use ringside_model::{Threaded, WorldSettings};
+use std::sync::Arc;
+
+/// The configuration that the command line names, or the defaults.
+pub(crate) fn load_config(path: Option<&std::path::Path>) -> Result<Config, Failure> {
+    match path {
+        Some(path) => Config::load(path).map_err(Failure::usage),
+        None => Ok(Config::default()),
+    }
+}
+
+/// The cores for driver and model: those asked for, else two different ones if there are two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cores {
+    pub(crate) driver: Option<usize>,
+    pub(crate) model: Option<usize>,
+}
+
+impl Cores {
+    pub(crate) fn choose(asked: &[usize], config: &Config) -> Self {
+        let allowed = allowed_cores();
+        let from_config = config.worker.cores.first().map(|&core| core as usize);
+        let model_core = match config.model.thread_core {
+            Core::Pinned(core) => Some(core as usize),
+            Core::Any => None,
+        };
+        let driver = asked
+            .first()
+            .copied()
+            .or(from_config)
+            .or(allowed.first().copied());
+        let other = allowed.iter().copied().find(|&core| Some(core) != driver);
+        Self {
+            driver,
+            model: asked.get(1).copied().or(model_core).or(other),
+        }
+    }
+}
+
+/// The model inside this process.
+pub(crate) fn start_model(config: &Config, cores: Cores) -> Result<Threaded, Failure> {
+    let functions = u16::try_from(config.model.functions).unwrap_or(u16::MAX);
+    Threaded::start(&WorldSettings::with_functions(functions), cores.model)
+        .map_err(Failure::operation)
+}
+
+/// A function of the model.
+pub(crate) fn model_function(model: &Threaded, index: u16) -> Result<Arc<dyn Function>, Failure> {
+    model.function(index).ok_or_else(|| {
+        Failure::claim(anyhow::anyhow!(
+            "model:{index} does not exist; raise model.functions in the configuration to {}",
+            index + 1
+        ))
+    })
+}
+
+/// The index of a model function; other backends are refused with what can be done instead.
+pub(crate) fn model_index(address: &DeviceAddress) -> Result<u16, Failure> {
+    match address {
+        DeviceAddress::Model(index) => Ok(*index),
+        DeviceAddress::Pci { .. } => Err(Failure::claim(anyhow::anyhow!(
+            "{address}: this version has no VFIO backend yet, so a card cannot be claimed; use the \
+             software model, model:0"
+        ))),
+        DeviceAddress::VfioUser(_) => Err(Failure::claim(anyhow::anyhow!(
+            "{address}: this version has no vfio-user client yet; use the software model, model:0"
+        ))),
+    }
+}
