@@ -16,25 +16,28 @@
 //! reason. From there on software completes what is posted, now and later, as flushed.
 //! Source: irdma `uk.c`, irdma_uk_cq_poll_cmpl; `verbs.c`, irdma_generate_flush_completions.
 
+mod slots;
+
+use self::slots::{
+    NOT_PLAIN, Raw, after, deliver, deliver_receive, deliver_send, find, flushed, header_of,
+    oldest, passed_over, take_run, word,
+};
 use crate::QueueError;
-use crate::completion::{Completion, Origin, ReceiveDetail, SoftwareNote};
+use crate::completion::Completion;
 use crate::inbox::{CompletionQueueHandle, Inbox, Request};
-use crate::table::{AttachError, Drain, Entry, Sides, Table, find_entry};
+use crate::table::{AttachError, Drain, Sides, Table};
 use ringside_bus::{Doorbell, Words};
-use ringside_qp::state::Outstanding;
 use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::rdma::events::{
     CQ_SHADOW_ARM_WORD, CQ_SHADOW_HEAD_WORD, CqShadowArm, CqShadowHead,
 };
-use ringside_spec::verbs::completion::{
-    CompletionHeader, CompletionLength, CompletionSource, ExtensionHeader, ExtensionImmediate,
-};
+use ringside_spec::verbs::completion::{CompletionHeader, ExtensionHeader, ExtensionImmediate};
 use ringside_spec::verbs::status::FLUSH_MAJOR;
-use ringside_spec::verbs::{FlushCode, QUANTUM_WORDS, QueueSide};
+use ringside_spec::verbs::{QUANTUM_WORDS, QueueSide};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Slots of the largest completion ring. Source: irdma `icrdma_hw.c`, `max_hw_cq_size`.
 const MAXIMUM_SLOTS: usize = (CqShadowHead::HEAD_MASK + 1) as usize;
@@ -42,7 +45,8 @@ const MAXIMUM_SLOTS: usize = (CqShadowHead::HEAD_MASK + 1) as usize;
 /// Words of the shadow area.
 const SHADOW_WORDS: usize = 8;
 
-/// Requests from other cores that can wait for the next poll.
+/// Requests from other cores that can wait for the next poll at least; more where there are many
+/// queue pairs, so that all can be attached, flushed and detached without a poll between.
 const INBOX_CAPACITY: usize = 256;
 
 /// What the device said that can't be true; each was skipped or put right. All zero on a device
@@ -129,7 +133,7 @@ impl CompletionQueue {
                 .with_send_queue(true),
             stalled: false,
             table: Table::new(queue_pairs),
-            inbox: Arc::new(Inbox::new(INBOX_CAPACITY)),
+            inbox: Arc::new(Inbox::new(INBOX_CAPACITY.max(4 * queue_pairs as usize))),
             drain: None,
             flushed: Vec::with_capacity(queue_pairs as usize),
             irregular: false,
@@ -195,6 +199,9 @@ impl CompletionQueue {
             };
             let header = header_of(first);
             if header.valid() != self.expected.valid() {
+                if self.flushed.is_empty() {
+                    return count;
+                }
                 return self.complete_flushed(batch, count);
             }
             let expected = self.expected.with_send_queue(header.send_queue());
@@ -552,215 +559,6 @@ impl CompletionQueue {
         }
         tracker.retire_to(tail);
         (count, true)
-    }
-}
-
-/// One completion as read from the ring, without its context.
-struct Raw {
-    header: CompletionHeader,
-    payload_bytes: u32,
-    key_or_source: u32,
-    immediate: Option<u32>,
-}
-
-impl Raw {
-    #[inline(always)]
-    fn read(
-        slot: &[AtomicU64; QUANTUM_WORDS],
-        header: CompletionHeader,
-        immediate: Option<u32>,
-    ) -> Self {
-        Self {
-            header,
-            payload_bytes: CompletionLength(word(slot, 0)).payload_bytes() as u32,
-            key_or_source: CompletionSource(word(slot, 2)).invalidated_or_source() as u32,
-            immediate,
-        }
-    }
-
-    #[inline(always)]
-    const fn side(&self) -> QueueSide {
-        if self.header.send_queue() {
-            QueueSide::Send
-        } else {
-            QueueSide::Receive
-        }
-    }
-
-    /// The completion of `request`: bits without a meaning are cleared, and `extended` comes to
-    /// mean that there is an immediate.
-    #[inline(always)]
-    fn completion(&self, queue_pair: u32, request: &Outstanding) -> Completion {
-        let detail = if self.header.send_queue() {
-            request.info.0
-        } else {
-            ReceiveDetail::ZERO
-                .with_payload_bytes(u64::from(self.payload_bytes))
-                .with_immediate(u64::from(self.immediate.unwrap_or(0)))
-                .0
-        };
-        let defined = CompletionHeader(self.header.0 & CompletionHeader::DEFINED);
-        Completion {
-            id: request.id,
-            detail,
-            header: defined.with_extended(self.immediate.is_some()),
-            origin: Origin::ZERO
-                .with_queue_pair(u64::from(queue_pair))
-                .with_key_or_source(u64::from(self.key_or_source)),
-        }
-    }
-}
-
-#[inline(always)]
-fn word(slot: &[AtomicU64; QUANTUM_WORDS], index: usize) -> u64 {
-    u64::from_le(slot[index].load(Ordering::Relaxed))
-}
-
-/// Takes plain successes of one side, and stops before anything else.
-///
-/// `expected` has the valid bit of this pass and the side; all other bits that matter are clear.
-#[inline(always)]
-fn take_run<const SEND: bool>(
-    slots: &[[AtomicU64; QUANTUM_WORDS]],
-    expected: CompletionHeader,
-    entries: &[Entry],
-    places: &mut [Completion],
-) -> usize {
-    let mut taken = 0;
-    for (slot, place) in slots.iter().zip(places) {
-        let header = header_of(slot);
-        if (header.0 ^ expected.0) & NOT_PLAIN != 0 {
-            break;
-        }
-        let delivered = if SEND {
-            deliver(entries, slot, header, place)
-        } else {
-            find_entry(entries, word(slot, 1)).is_some_and(|entry| {
-                deliver_receive(entry, place, &Raw::read(slot, header, None)).is_some()
-            })
-        };
-        if !delivered {
-            break;
-        }
-        taken += 1;
-    }
-    taken
-}
-
-/// Delivers a plain success of a send if it is the next of an attached queue; says whether it is.
-#[inline(always)]
-fn deliver(
-    entries: &[Entry],
-    slot: &[AtomicU64; QUANTUM_WORDS],
-    header: CompletionHeader,
-    place: &mut Completion,
-) -> bool {
-    find_entry(entries, word(slot, 1))
-        .is_some_and(|entry| deliver_send(entry, place, header).is_some())
-}
-
-/// Word 3, read before all others.
-#[inline(always)]
-fn header_of(slot: &[AtomicU64; QUANTUM_WORDS]) -> CompletionHeader {
-    CompletionHeader(u64::from_le(slot[3].load(Ordering::Acquire)))
-}
-
-/// Delivers the next signalled send; nothing if this is not it.
-#[inline(always)]
-fn deliver_send(entry: &Entry, place: &mut Completion, header: CompletionHeader) -> Option<()> {
-    let state = &*entry.state;
-    let request = state.send.find(header.element_index())?;
-    if !request.is_next {
-        return None;
-    }
-    let tail = request.position + request.info.quanta();
-    state.send.retire_to(tail);
-    *place = Completion {
-        id: request.id,
-        detail: request.info.0,
-        header,
-        origin: Origin::ZERO.with_queue_pair(u64::from(state.number)),
-    };
-    Some(())
-}
-
-/// Delivers the next receive; nothing if this is not it.
-#[inline(always)]
-fn deliver_receive(entry: &Entry, place: &mut Completion, raw: &Raw) -> Option<()> {
-    let state = &*entry.state;
-    let request = find_receive(state, raw.header)?;
-    if !request.is_next {
-        return None;
-    }
-    state.receive.retire_to(request.position + 1);
-    *place = raw.completion(state.number, &request);
-    Some(())
-}
-
-/// Bits that end a run of plain successes, once XORed with those expected.
-const NOT_PLAIN: u64 = CompletionHeader::VALID_MASK
-    | CompletionHeader::SEND_QUEUE_MASK
-    | CompletionHeader::ERROR_MASK
-    | CompletionHeader::EXTENDED_MASK
-    | CompletionHeader::RESERVED;
-
-/// The receive that a completion names; its index counts quanta.
-#[inline(always)]
-fn find_receive(state: &QueuePairState, header: CompletionHeader) -> Option<Outstanding> {
-    let index = header.element_index();
-    let place = index >> state.receive_shift;
-    if place << state.receive_shift != index {
-        return None;
-    }
-    state.receive.find(place)
-}
-
-fn find(entry: &Entry, raw: &Raw) -> Option<Outstanding> {
-    match raw.side() {
-        QueueSide::Send => entry.state.send.find(raw.header.element_index()),
-        QueueSide::Receive => find_receive(&entry.state, raw.header),
-    }
-}
-
-/// The oldest outstanding request of a queue, padding passed over.
-fn oldest(entry: &Entry, side: QueueSide) -> Option<Outstanding> {
-    let tracker = entry.tracker(side);
-    (tracker.tail()..tracker.head()).find_map(|position| tracker.at(position))
-}
-
-/// The tail behind a request.
-fn after(side: QueueSide, request: &Outstanding) -> u64 {
-    match side {
-        QueueSide::Send => request.position + request.info.quanta().max(1),
-        QueueSide::Receive => request.position + 1,
-    }
-}
-
-/// A request that the device did not name although it named a later one.
-fn passed_over(side: QueueSide, queue_pair: u32, request: &Outstanding) -> Option<Completion> {
-    let mut completion = flushed(side, queue_pair, request);
-    match side {
-        QueueSide::Send if !request.info.signalled() => return None,
-        QueueSide::Send => completion.header = completion.header.with_error(false),
-        QueueSide::Receive => {
-            let note = SoftwareNote::ZERO.with_unreported(true);
-            completion.header = CompletionHeader(completion.header.0 | note.0);
-        }
-    }
-    Some(completion)
-}
-
-/// What the device would write for a request that it flushes because of another.
-fn flushed(side: QueueSide, queue_pair: u32, request: &Outstanding) -> Completion {
-    Completion {
-        id: request.id,
-        detail: request.info.0,
-        header: CompletionHeader::ZERO
-            .with_error(true)
-            .with_major(u64::from(FLUSH_MAJOR))
-            .with_minor(u64::from(FlushCode::General.code()))
-            .with_send_queue(side == QueueSide::Send),
-        origin: Origin::ZERO.with_queue_pair(u64::from(queue_pair)),
     }
 }
 

@@ -184,9 +184,9 @@ crate::words! {
     ///
     /// Source: irdma `defs.h`, IRDMAQPSQ_FIRSTPMPBLIDXHI; golden vectors `fast_register.*`.
     pub struct FastRegisterPage: u64 {
-        /// bits [27:16] of the index of the first page-list entry
+        /// bits 27:16 of the index of the first page-list entry
         first_entry_high: [11:0],
-        /// bits [51:12] of the page's address
+        /// bits 51:12 of the page's address
         page_number: [51:12],
     }
 
@@ -196,7 +196,7 @@ crate::words! {
     pub struct FastRegisterLength: u64 {
         /// bytes of the region
         length_bytes: [40:0],
-        /// bits [15:0] of the index of the first page-list entry
+        /// bits 15:0 of the index of the first page-list entry
         first_entry_low: [63:48],
     }
 
