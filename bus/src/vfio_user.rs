@@ -1,7 +1,7 @@
 //! vfio-user: a PCI function in another process, over a Unix stream socket.
 //!
 //! The messages ([`message`]), the negotiation ([`capabilities`]) and the socket ([`Stream`]) serve
-//! both sides: the client here, the server in the model. Neither side trusts
+//! both sides; [`VfioUserFunction`] is the client, and the model has the server. Neither side trusts
 //! the other: whatever arrives is decoded with bounds, refused with an errno, and every wait has a
 //! deadline.
 //!
@@ -9,9 +9,11 @@
 //! structures that it borrows. All numbers are in the host's byte order.
 
 pub mod capabilities;
+pub mod client;
 pub mod message;
 pub mod stream;
 
 pub use capabilities::Capabilities;
+pub use client::{ClientLimits, VfioUserFunction};
 pub use message::{Command, DecodeError, Header};
 pub use stream::{Message, Received, Stream, StreamError};

@@ -339,3 +339,6 @@ impl Partial {
         self.header_bytes += count;
     }
 }
+
+#[cfg(test)]
+mod tests;

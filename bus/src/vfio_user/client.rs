@@ -1,0 +1,375 @@
+//! The client: a [`Function`] that lives in another process.
+//!
+//! Every request is one message and, unless it is a register write, one answer; each wait has a
+//! deadline. Register writes are posted: they are not answered, and a later read sees their effect,
+//! since the socket keeps the order. When the server dies, the next call says so at once.
+
+mod exchange;
+mod regions;
+
+use super::message::{
+    self, DmaMap, DmaUnmap, InterruptInfo, MapFlags, RegionAccess, SetInterrupts,
+    SetInterruptsFlags, UnmapFlags,
+};
+use super::{Capabilities, Command};
+use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits};
+use crate::{Clock, DeviceAddress, Doorbell, Function, FunctionError, Iova, Memory};
+use exchange::{Exchange, LostReply};
+use regions::Region;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long the client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientLimits {
+    /// For the connection and the negotiation.
+    pub connect: Duration,
+    /// For the answer to one message.
+    pub answer: Duration,
+}
+
+impl Default for ClientLimits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            answer: Duration::from_secs(5),
+        }
+    }
+}
+
+/// See the module.
+pub struct VfioUserFunction {
+    address: DeviceAddress,
+    clock: Arc<dyn Clock>,
+    exchange: Mutex<Exchange>,
+    capabilities: Capabilities,
+    can_reset: bool,
+    regions: Vec<Region>,
+    vectors: u16,
+}
+
+impl VfioUserFunction {
+    /// Connects to the server at `path`, negotiates, and learns what the function has.
+    ///
+    /// # Errors
+    /// No socket there, nobody listening, somebody who does not speak the protocol or is busy with
+    /// another client, or no answer in time.
+    pub fn connect(
+        path: &Path,
+        clock: Arc<dyn Clock>,
+        limits: ClientLimits,
+    ) -> Result<Self, FunctionError> {
+        let address = DeviceAddress::VfioUser(path.to_owned());
+        let (mut exchange, capabilities) = Exchange::connect(path, Arc::clone(&clock), limits)?;
+        let info = exchange.device_info()?;
+        if !info.flags.pci() {
+            return Err(exchange.not_ours("the server's device is no PCI function"));
+        }
+        let mut found = Vec::new();
+        // more regions than a PCI function has are none of our business
+        for index in 0..info.regions.min(message::REGIONS) {
+            found.push(regions::query(&mut exchange, index)?);
+        }
+        let vectors = if info.interrupts > message::INTERRUPT_MSIX {
+            msix_vectors(&mut exchange)?
+        } else {
+            0
+        };
+        Ok(Self {
+            address,
+            clock,
+            exchange: Mutex::new(exchange),
+            capabilities,
+            can_reset: info.flags.reset(),
+            regions: found,
+            vectors,
+        })
+    }
+
+    fn exchange(&self) -> MutexGuard<'_, Exchange> {
+        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn region(&self, index: u32) -> Option<&Region> {
+        self.regions.get(index as usize)
+    }
+
+    /// Refuses what is not in its region, so that a posted write never fails unseen.
+    fn check(&self, index: u32, offset: u64, width: u64) -> Result<(), FunctionError> {
+        let size = self.region(index).map_or(0, |region| region.size);
+        let end = offset.checked_add(width);
+        if width > 0 && end.is_some_and(|end| end <= size) {
+            return Ok(());
+        }
+        let region = match index {
+            message::REGION_CONFIG => "configuration space".into(),
+            bar => format!("BAR {bar}"),
+        };
+        Err(FunctionError::OutOfRange {
+            region,
+            offset,
+            width,
+            size,
+        })
+    }
+
+    fn check_register(&self, bar: u8, offset: u64, width: u64) -> Result<u32, FunctionError> {
+        let index = u32::from(bar);
+        let aligned = offset.is_multiple_of(4) && index < message::REGION_ROM;
+        // an access that is not aligned is in no register
+        self.check(index, if aligned { offset } else { u64::MAX }, width)?;
+        Ok(index)
+    }
+
+    fn read_region(&self, region: u32, offset: u64, into: &mut [u8]) -> Result<(), FunctionError> {
+        let count = u32::try_from(into.len()).unwrap_or(u32::MAX);
+        let access = RegionAccess {
+            offset,
+            region,
+            count,
+            data: &[],
+        };
+        let mut exchange = self.exchange();
+        let reply = exchange.ask(Command::RegionRead, &access.encode(), &[])?;
+        match RegionAccess::decode_with_data(&reply.body) {
+            Ok(answer) if answer.data.len() == into.len() => {
+                into.copy_from_slice(answer.data);
+                Ok(())
+            }
+            Ok(answer) => {
+                let reason = format!("{} bytes instead of {count}", answer.data.len());
+                Err(exchange.not_ours(&reason))
+            }
+            Err(error) => Err(exchange.not_ours(&error.to_string())),
+        }
+    }
+
+    fn post(&self, region: u32, offset: u64, data: &[u8]) -> Result<(), FunctionError> {
+        let count = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let access = RegionAccess {
+            offset,
+            region,
+            count,
+            data,
+        };
+        self.exchange().post(Command::RegionWrite, &access.encode())
+    }
+
+    /// One message's worth of [`Function::set_interrupts`]: all connected, or all disconnected.
+    fn connect_interrupts(
+        &self,
+        start: u32,
+        count: usize,
+        events: &[BorrowedFd<'_>],
+    ) -> Result<(), FunctionError> {
+        let set = SetInterrupts {
+            flags: SetInterruptsFlags::ZERO
+                .with_data_eventfd(true)
+                .with_action_trigger(true),
+            index: message::INTERRUPT_MSIX,
+            start,
+            count: u32::try_from(count).unwrap_or(u32::MAX),
+        };
+        let mut exchange = self.exchange();
+        exchange.ask(Command::SetInterrupts, &set.encode(), events)?;
+        Ok(())
+    }
+}
+
+fn msix_vectors(exchange: &mut Exchange) -> Result<u16, FunctionError> {
+    let question = InterruptInfo {
+        flags: message::InterruptFlags::ZERO,
+        index: message::INTERRUPT_MSIX,
+        count: 0,
+    };
+    let reply = exchange.ask(Command::InterruptInfo, &question.encode(), &[])?;
+    let info = InterruptInfo::decode(&reply.body);
+    let info = info.map_err(|error| exchange.not_ours(&error.to_string()))?;
+    // MSI-X has at most 2048
+    Ok(info.count.min(2048) as u16)
+}
+
+impl Function for VfioUserFunction {
+    fn address(&self) -> &DeviceAddress {
+        &self.address
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::VfioUser
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
+        let offset = u64::from(offset);
+        self.check(message::REGION_CONFIG, offset, bytes.len() as u64)?;
+        self.read_region(message::REGION_CONFIG, offset, bytes)
+    }
+
+    fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+        let offset = u64::from(offset);
+        self.check(message::REGION_CONFIG, offset, bytes.len() as u64)?;
+        let access = RegionAccess {
+            offset,
+            region: message::REGION_CONFIG,
+            count: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            data: bytes,
+        };
+        // Answered, unlike a register write: what follows may depend on the device being in order.
+        self.exchange()
+            .ask(Command::RegionWrite, &access.encode(), &[])?;
+        Ok(())
+    }
+
+    fn bar(&self, bar: u8) -> Result<BarInfo, FunctionError> {
+        let region = self
+            .region(bar.into())
+            .filter(|_| u32::from(bar) < message::REGION_ROM);
+        Ok(BarInfo {
+            size: region.map_or(0, |region| region.size),
+            mappable: region.map(Region::mapped_ranges).unwrap_or_default(),
+        })
+    }
+
+    fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
+        let region = self.check_register(bar, offset, 4)?;
+        let mut bytes = [0; 4];
+        self.read_region(region, offset, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError> {
+        let region = self.check_register(bar, offset, 4)?;
+        self.post(region, offset, &value.to_le_bytes())
+    }
+
+    fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError> {
+        let region = self.check_register(bar, offset, 8)?;
+        let mut bytes = [0; 8];
+        self.read_region(region, offset, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
+        let region = self.check_register(bar, offset, 4)?;
+        let mapped = self
+            .region(region)
+            .and_then(|region| region.doorbell(offset));
+        Ok(mapped.unwrap_or_else(|| Doorbell::message(self, bar, offset)))
+    }
+
+    fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
+        // The server has no IOMMU; these are the ranges that any x86 one gives.
+        let iova_ranges = vec![0..0xFEE0_0000, 0xFEF0_0000..1 << 48];
+        Ok(DmaLimits {
+            iova_ranges,
+            mappings: self.capabilities.dma_mappings as usize,
+            page_bytes: self.capabilities.page_bytes(),
+        })
+    }
+
+    fn map_dma(
+        &self,
+        iova: Iova,
+        memory: &Memory,
+        range: Range<usize>,
+        access: DmaAccess,
+    ) -> Result<(), FunctionError> {
+        let length = range.end.saturating_sub(range.start) as u64;
+        if length == 0 || range.end > memory.length() {
+            let reason = "the range is empty or leaves its memory; this is a bug of the caller";
+            let reason = reason.into();
+            return Err(FunctionError::Mapping {
+                iova,
+                length,
+                reason,
+            });
+        }
+        let writable = access == DmaAccess::ReadWrite;
+        let map = DmaMap {
+            flags: MapFlags::ZERO.with_readable(true).with_writable(writable),
+            offset: range.start as u64,
+            address: iova.0,
+            size: length,
+        };
+        let mut exchange = self.exchange();
+        let descriptors = [memory.descriptor()];
+        match exchange.try_ask(Command::DmaMap, &map.encode(), &descriptors) {
+            Ok(_) => Ok(()),
+            Err(LostReply::Refused(errno)) => {
+                let reason = format!("the server refuses: {errno}");
+                Err(FunctionError::Mapping {
+                    iova,
+                    length,
+                    reason,
+                })
+            }
+            Err(LostReply::Failed(error)) => Err(error),
+        }
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
+        let unmap = DmaUnmap {
+            flags: UnmapFlags::ZERO,
+            address: iova.0,
+            size: length,
+        };
+        let mut exchange = self.exchange();
+        match exchange.try_ask(Command::DmaUnmap, &unmap.encode(), &[]) {
+            Ok(_) => Ok(()),
+            Err(LostReply::Refused(errno)) => {
+                let reason = format!("the server refuses to unmap: {errno}");
+                Err(FunctionError::Mapping {
+                    iova,
+                    length,
+                    reason,
+                })
+            }
+            Err(LostReply::Failed(error)) => Err(error),
+        }
+    }
+
+    fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
+        Ok(self.vectors)
+    }
+
+    fn set_interrupts(
+        &self,
+        first: u16,
+        events: &[Option<BorrowedFd<'_>>],
+    ) -> Result<(), FunctionError> {
+        let most = self.capabilities.message_descriptors;
+        let most = most.min(super::capabilities::MESSAGE_DESCRIPTORS_MAX) as usize;
+        let mut start = u32::from(first);
+        for run in events.chunk_by(|one, next| one.is_some() == next.is_some()) {
+            for chunk in run.chunks(most.max(1)) {
+                let descriptors: Vec<_> = chunk.iter().flatten().map(AsFd::as_fd).collect();
+                self.connect_interrupts(start, chunk.len(), &descriptors)?;
+                start = start.saturating_add(chunk.len() as u32);
+            }
+        }
+        Ok(())
+    }
+
+    fn reset(&self) -> Result<(), FunctionError> {
+        if !self.can_reset {
+            return Err(FunctionError::Unsupported {
+                backend: Backend::VfioUser.name(),
+                operation: "reset this device".into(),
+            });
+        }
+        self.exchange().ask(Command::Reset, &[], &[])?;
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for VfioUserFunction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VfioUserFunction({})", self.address)
+    }
+}
