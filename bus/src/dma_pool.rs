@@ -266,6 +266,8 @@ impl DmaPool {
     pub fn close(&self) -> Result<(), FunctionError> {
         let mut state = self.state();
         state.closed = true;
+        // What was given up goes back with its block: the device is silent now.
+        state.leaked_bytes = 0;
         let mut result = Ok(());
         for slot in 0..state.blocks.len() {
             let Some(block) = state.blocks.get_mut(slot).and_then(Option::take) else {

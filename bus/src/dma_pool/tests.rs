@@ -217,4 +217,5 @@ fn a_leaked_buffer_is_never_handed_out_again() {
     assert_ne!(pool.allocate(4096, 64).unwrap().iova(), iova);
     assert_eq!(pool.usage().leaked_bytes, 4096);
     pool.close().unwrap();
+    assert_eq!(pool.usage().leaked_bytes, 0, "its block went back");
 }

@@ -61,6 +61,8 @@ struct Completions {
     ring: EventRing<4>,
     _buffer: DmaBuffer,
     shadow: DmaBuffer,
+    /// the queue itself is still being created: a refusal of that is seen in a register only
+    new: bool,
 }
 
 /// The control queue pair of a function.
@@ -174,6 +176,7 @@ impl ControlQueue {
             ring: events,
             _buffer: ring,
             shadow,
+            new: true,
         });
         true
     }
@@ -260,15 +263,13 @@ impl ControlQueue {
             Ok::<_, ControlError>(answered.then_some(now))
         })?;
         let tail = seen.ok_or_else(|| self.timed_out(opcode))?;
-        if !tail.operation_error() {
-            return Ok(Completed {
-                return_value: 0,
-                minor_code: 0,
-            });
+        if tail.operation_error() {
+            refusal_in_register(&self.registers, opcode)?;
         }
-        let codes = CqpErrorCodes(self.registers.read_quietly(CQP_ERROR_CODES)?);
-        let failure = CommandFailure::from_codes(codes.major() as u16, codes.minor() as u16);
-        Err(ControlError::Refused { opcode, failure })
+        Ok(Completed {
+            return_value: 0,
+            minor_code: 0,
+        })
     }
 
     fn wait_for_completion(
@@ -276,14 +277,20 @@ impl ControlQueue {
         slot: u32,
         opcode: Opcode,
     ) -> Result<Completed, ControlError> {
-        let clock = Arc::clone(self.registers.clock());
+        let registers = &self.registers;
         let timed_out = self.timed_out(opcode);
         let Some(completions) = &mut self.completions else {
             return Err(timed_out);
         };
-        let taken = wait_for(&*clock, self.deadline, COMPLETION_STEP, || {
-            Ok::<_, ControlError>(completions.ring.take())
+        let new = completions.new;
+        let taken = wait_for(&**registers.clock(), self.deadline, COMPLETION_STEP, || {
+            let taken = completions.ring.take();
+            if new && taken.is_none() {
+                refusal_in_register(registers, opcode)?;
+            }
+            Ok::<_, ControlError>(taken)
         })?;
+        completions.new &= taken.is_none();
         let completion = ControlCompletion::decode(&taken.ok_or(timed_out)?);
         let head = CqShadowHead::ZERO.with_head(completions.ring.index() as u64);
         completions
@@ -337,6 +344,16 @@ impl ControlQueue {
             took: self.registers.clock().now().since(start),
         });
     }
+}
+
+/// The refusal that the registers show, if they show one.
+fn refusal_in_register(registers: &Registers, opcode: Opcode) -> Result<(), ControlError> {
+    if !CqpTail(registers.read_quietly(CQP_TAIL)?).operation_error() {
+        return Ok(());
+    }
+    let codes = CqpErrorCodes(registers.read_quietly(CQP_ERROR_CODES)?);
+    let failure = CommandFailure::from_codes(codes.major() as u16, codes.minor() as u16);
+    Err(ControlError::Refused { opcode, failure })
 }
 
 /// The command's name: the last part of its type's.

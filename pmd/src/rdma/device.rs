@@ -1,8 +1,10 @@
 //! The verbs of a device: where protection domains, memory and completion queues come from.
 
 use super::engine::Engine;
-use super::{CompletionQueue, Event, ProtectionDomain, RdmaError};
+use super::{CompletionQueue, Event, ProtectionDomain, RdmaError, RdmaLimits};
 use crate::Device;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use ringside_bus::{DmaBuffer, PageSize};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -82,6 +84,19 @@ impl Device {
     /// The IP addresses that its queue pairs may send from; the first one is the default.
     pub fn local_addresses(&self) -> Result<&[IpAddr], RdmaError> {
         Ok(&self.engine()?.facts.addresses)
+    }
+
+    /// Lets keys, numbers and sequence numbers follow from `seed` from now on, so that a simulation
+    /// can be run again. Peers can then guess them: not for service.
+    pub fn use_predictable_numbers(&self, seed: u64) -> Result<(), RdmaError> {
+        self.engine()?.open_state()?.random = StdRng::seed_from_u64(seed);
+        Ok(())
+    }
+
+    /// What it can do at most.
+    pub fn rdma_limits(&self) -> Result<RdmaLimits, RdmaError> {
+        let mut state = self.engine()?.open_state()?;
+        Ok(RdmaLimits::of(state.numbers()?))
     }
 
     /// Objects in use.

@@ -25,6 +25,19 @@ enum SegmentMemory {
     },
 }
 
+impl SegmentMemory {
+    /// Gives the memory up because the device may still use it.
+    fn leak(self) {
+        match self {
+            Self::Direct(buffer) => buffer.leak(),
+            Self::Paged { table, pages } => {
+                table.leak();
+                pages.into_values().for_each(DmaBuffer::leak);
+            }
+        }
+    }
+}
+
 /// The host memory cache of a function, with the memory behind it.
 #[derive(Debug)]
 pub(crate) struct HostMemory {
@@ -86,19 +99,30 @@ impl HostMemory {
     }
 
     fn bring(&mut self, control: &mut ControlQueue, missing: &[Missing]) -> Result<(), RdmaError> {
-        let mut entries = Vec::new();
-        for piece in missing {
-            let buffer = self
-                .pool
-                .allocate(piece.bytes() as usize, piece.bytes() as usize)?;
-            let address = buffer.iova().0;
-            // Noted before the device is told: an update that fails half way is taken back whole.
+        let buffers = missing
+            .iter()
+            .map(|piece| {
+                let bytes = piece.bytes() as usize;
+                self.pool.allocate(bytes, bytes)
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut told = Vec::new();
+        for (piece, buffer) in missing.iter().zip(buffers) {
+            let entry = piece.segment_entry(buffer.iova().0);
+            told.extend(entry.map(|entry| (*piece, entry)));
             self.backing.note(*piece)?;
-            entries.extend(piece.segment_entry(address));
             self.keep(*piece, buffer)?;
         }
-        for entries in entries.chunks(UpdateSegments::MAX_ENTRIES) {
-            self.update(control, entries)?;
+        let mut done = 0;
+        for chunk in told.chunks(UpdateSegments::MAX_ENTRIES) {
+            let entries: Vec<SegmentEntry> = chunk.iter().map(|(_, entry)| *entry).collect();
+            if let Err(error) = self.update(control, &entries) {
+                for (piece, _) in told.iter().skip(done) {
+                    self.give_up(*piece);
+                }
+                return Err(error);
+            }
+            done += chunk.len();
         }
         for piece in missing {
             if let Missing::Page { segment, page } = *piece
@@ -110,6 +134,18 @@ impl HostMemory {
             }
         }
         Ok(())
+    }
+
+    /// A segment that the device did not confirm: it counts as absent, and its memory is not used
+    /// again.
+    fn give_up(&mut self, piece: Missing) {
+        let (Missing::Segment { segment }
+        | Missing::PageTable { segment }
+        | Missing::Page { segment, .. }) = piece;
+        self.backing.forget(segment);
+        if let Some(memory) = self.segments.remove(&segment) {
+            memory.leak();
+        }
     }
 
     /// Keeps a piece; a page is entered into its table.
@@ -178,13 +214,7 @@ impl HostMemory {
     /// Gives the memory up because the device may still use it.
     pub(crate) fn abandon(mut self) {
         for (_, memory) in std::mem::take(&mut self.segments) {
-            match memory {
-                SegmentMemory::Direct(buffer) => buffer.leak(),
-                SegmentMemory::Paged { table, pages } => {
-                    table.leak();
-                    pages.into_values().for_each(DmaBuffer::leak);
-                }
-            }
+            memory.leak();
         }
         self.list.leak();
     }

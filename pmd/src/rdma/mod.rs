@@ -27,6 +27,7 @@ mod error;
 mod events;
 pub mod exchange;
 pub(crate) mod host_memory;
+mod limits;
 mod memory_region;
 pub(crate) mod numbers;
 mod protection_domain;
@@ -38,10 +39,11 @@ pub use connection::{Endpoint, ExchangeError, Greeting};
 pub use device::{ObjectUsage, Usage};
 pub use error::{RdmaError, RdmaStageError};
 pub use events::Event;
+pub use limits::RdmaLimits;
 pub use memory_region::{
     Access, DeregisterError, MemoryRegion, RegisterError, RemoteAddress, RemoteRegion, SliceError,
 };
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{ConnectError, Connected, Initialised, PostError, QueuePair, QueuePairConfig};
 pub use ringside_cq::{Anomalies, Completion, Operation, Status};
-pub use ringside_qp::{Fragment, SendFlags as Flags, WorkRequest};
+pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};

@@ -223,3 +223,65 @@ fn a_queue_pair_that_is_failed_on_purpose_flushes_what_it_had() {
     drop((qp, peer, into));
     pair.finish();
 }
+
+#[test]
+fn a_completion_queue_that_overflows_is_reported() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(4096), pair.b.region(4096));
+    let small = pair.a.device.completion_queue(1).unwrap();
+    let qp = pair.a.queue_pair(QueuePairConfig::reliable(&small));
+    let peer = pair.b.queue_pair(pair.b.config());
+    let (to_a, to_b) = (qp.endpoint(), peer.endpoint());
+    let (mut qp, peer) = (qp.connect(&to_b).unwrap(), peer.connect(&to_a).unwrap());
+    for id in 0..64 {
+        qp.write(
+            id,
+            &[from.slice(0..8).unwrap()],
+            to.remote().at(0),
+            Flags::SIGNALLED,
+        )
+        .unwrap();
+    }
+    qp.ring();
+    let mut events = Vec::new();
+    for _ in 0..1000 {
+        pair.pass();
+        events.extend(pair.a.events());
+    }
+    let number = small.number();
+    assert!(
+        events.iter().any(|event| matches!(event,
+            Event::CompletionQueueFailed { completion_queue, .. } if *completion_queue == number)),
+        "{events:?}"
+    );
+    // The breach is the test's own; the other queues go on.
+    drop((qp, peer, small));
+    let (mut qp, peer) = pair.connect(|config| config);
+    qp.write(
+        6,
+        &[from.slice(0..8).unwrap()],
+        to.remote().at(0),
+        Flags::SIGNALLED,
+    )
+    .unwrap();
+    qp.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    drop((qp, peer, from, to));
+}
+
+#[test]
+fn requests_of_a_queue_pair_end_even_if_the_engine_stops_answering() {
+    let mut pair = Pair::new();
+    let into = pair.a.region(4096);
+    let (mut qp, peer) = pair.connect(|config| config);
+    qp.receive(1, &[into.slice(0..64).unwrap()]).unwrap();
+    let silent = ringside_model::Fault::ControlCommandSilent {
+        opcode: ringside_spec::rdma::commands::Opcode::ModifyQueuePair.code(),
+    };
+    pair.world.with(|world| world.inject(0, silent));
+    let error = qp.fail().unwrap_err();
+    assert!(matches!(error, RdmaError::Control(_)), "{error}");
+    let done = pair.wait_a(1);
+    assert_eq!((done[0].id, done[0].status()), (1, Status::Flushed));
+    drop((qp, peer, into));
+}

@@ -2,6 +2,9 @@
 
 mod connection;
 mod errors;
+mod faults;
+mod matrix;
 mod pair;
 mod regions;
+mod threads;
 mod transfers;

@@ -116,3 +116,35 @@ fn keys_of_one_table_entry_differ_each_time() {
     assert!(keys.len() > 15, "{keys:x?}");
     pair.finish();
 }
+
+#[test]
+fn a_region_of_huge_pages_takes_one_entry_for_each() {
+    let mut pair = Pair::new();
+    let from = pair.a.region(5 << 20);
+    let data: Vec<u8> = (0..5 << 20).map(|at: u32| (at % 241) as u8).collect();
+    assert!(from.write(0, &data));
+    let (mut qp, _peer) = pair.connect(|config| config);
+    let huge = |pair: &Pair| {
+        let device = &pair.b.device;
+        device
+            .allocate_aligned(2 << 20, ringside_bus::PageSize::TwoMiB)
+            .unwrap()
+    };
+    let mut buffers: Vec<_> = (0..3).map(|_| huge(&pair)).collect();
+    buffers.reverse();
+    let to = pair.b.domain.register_all(buffers, Access::ALL).unwrap();
+    assert_eq!(
+        pair.b.device.object_usage().unwrap().page_list_entries.used,
+        8
+    );
+    let fragment = from.slice(0..5 << 20).unwrap();
+    qp.write(1, &[fragment], to.remote().at(0x0F_FFFF), Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    let mut arrived = vec![0; 5 << 20];
+    assert!(to.read(0x0F_FFFF, &mut arrived));
+    assert!(arrived == data);
+    drop((qp, _peer, from, to));
+    pair.finish();
+}

@@ -4,6 +4,7 @@
 use super::rdma_control_queue::COMMANDS;
 use super::rdma_state::RdmaUndo;
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::control::ControlError;
 use crate::rdma::engine::{AsynchronousEvents, CompletionEvents, Engine};
 use crate::rdma::{RdmaError, RdmaStageError};
 use ringside_bus::DmaBuffer;
@@ -81,7 +82,14 @@ fn start_control_completions(engine: &Engine) -> Result<(), RdmaStageError> {
             remedy: "this is a bug of the driver".to_owned(),
         });
     }
-    state.control.execute(command)?;
+    let created = state.control.execute(command);
+    if let Err(error) = created {
+        if error.is_refusal() {
+            // It does not exist: its memory is free, and there is nothing to destroy.
+            drop(state.control.drop_completions());
+        }
+        return Err(error.into());
+    }
     Ok(())
 }
 
@@ -161,6 +169,9 @@ fn create_completion_events(context: &mut Context) -> Result<(), StageError> {
     let mut state = engine.state();
     state.completion_events = Some(CompletionEvents { buffer, entries });
     let created = state.control.execute(command);
+    if created.as_ref().is_err_and(ControlError::is_refusal) {
+        state.completion_events = None;
+    }
     created.map_err(RdmaStageError::from)?;
     Ok(())
 }
@@ -207,6 +218,9 @@ fn create_asynchronous_events(context: &mut Context) -> Result<(), StageError> {
         entries,
     });
     let created = state.control.execute(command);
+    if created.as_ref().is_err_and(ControlError::is_refusal) {
+        state.asynchronous_events = None;
+    }
     created.map_err(RdmaStageError::from)?;
     Ok(())
 }

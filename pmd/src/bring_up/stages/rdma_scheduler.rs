@@ -6,6 +6,7 @@
 
 use super::rdma_state::RdmaUndo;
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::control::ControlError;
 use crate::rdma::RdmaStageError;
 use crate::rdma::engine::Engine;
 use ringside_spec::rdma::commands::{SchedulerOperation, SchedulerPriority, WorkSchedulerNode};
@@ -46,7 +47,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let vsi = engine.facts.vsi_number;
     let mut handle = 0;
     for (number, parent, leaf) in [(ROOT, ROOT, false), (VSI, ROOT, false), (LEAF, VSI, true)] {
-        let _ = context.record(Undo::Rdma(RdmaUndo::DeleteSchedulerNode {
+        let undo = context.record(Undo::Rdma(RdmaUndo::DeleteSchedulerNode {
             node: number,
             parent,
             vsi,
@@ -56,6 +57,9 @@ fn run(context: &mut Context) -> Result<(), StageError> {
             .state()
             .control
             .execute(node(number, parent, vsi, leaf));
+        if added.as_ref().is_err_and(ControlError::is_refusal) {
+            context.discharge(undo);
+        }
         handle = added.map_err(RdmaStageError::from)?.return_value;
     }
     if !HANDLES.contains(&handle) {

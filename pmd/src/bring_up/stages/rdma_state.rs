@@ -1,7 +1,7 @@
 //! What the RDMA stages build and find, how they are undone, and in which order they run.
 
 use super::{rdma_addresses, rdma_control_queue, rdma_host_memory, rdma_queues, rdma_scheduler};
-use crate::bring_up::{Context, Stage, StageError};
+use crate::bring_up::{Context, Stage, StageError, Undo};
 use crate::rdma::RdmaStageError;
 use crate::rdma::address::MacAddress;
 use crate::rdma::engine::Engine;
@@ -109,39 +109,57 @@ impl fmt::Display for RdmaUndo {
 impl RdmaUndo {
     /// Takes the effect back. It may never have come: that is no error.
     ///
-    /// When the engine does not answer any more, what only it could take back is left to the reset
-    /// of the function, which is recorded before all of this.
+    /// What the engine refuses to take back, or does not answer, is left to the reset of the
+    /// function, which is recorded before all of this; that is a warning and no failure, unless
+    /// there is no such reset.
     pub(crate) fn perform(&self, context: &mut Context) -> Result<(), StageError> {
         let Some(engine) = context.rdma.engine.clone() else {
             return Ok(());
         };
         let stuck = engine.state().control.is_stuck();
-        if stuck && *self != Self::DestroyControlQueue {
-            if *self == Self::DestroyObjects {
-                engine.abandon_objects();
+        let result = if stuck && *self == Self::DestroyObjects {
+            engine.abandon_objects();
+            Ok(())
+        } else if stuck && *self != Self::DestroyControlQueue {
+            Ok(())
+        } else {
+            self.perform_by(&engine)
+        };
+        let reset_follows = context.undos().any(|undo| *undo == Undo::ResetFunction);
+        match result {
+            Ok(()) if stuck => {
+                let text = format!("left to the reset of the function: {self}");
+                context.recorder().record(|| Exchange::Note { text });
             }
-            let text = format!("left to the reset of the function: {self}");
-            context.recorder().record(|| Exchange::Note { text });
-            return Ok(());
+            Ok(()) => {}
+            Err(error) if reset_follows => {
+                context.warn(format!(
+                    "left to the reset of the function: {self}: {error}"
+                ));
+            }
+            Err(error) => return Err(error.into()),
         }
-        let result: Result<(), RdmaStageError> = match self {
-            Self::DestroyControlQueue => rdma_control_queue::destroy(&engine),
-            Self::ClearSegments => rdma_host_memory::clear(&engine),
-            Self::DestroyControlCompletions => rdma_queues::destroy_control_completions(&engine),
-            Self::DestroyCompletionEvents => rdma_queues::destroy_completion_events(&engine),
-            Self::DestroyAsynchronousEvents => rdma_queues::destroy_asynchronous_events(&engine),
+        Ok(())
+    }
+
+    fn perform_by(&self, engine: &Engine) -> Result<(), RdmaStageError> {
+        match self {
+            Self::DestroyControlQueue => rdma_control_queue::destroy(engine),
+            Self::ClearSegments => rdma_host_memory::clear(engine),
+            Self::DestroyControlCompletions => rdma_queues::destroy_control_completions(engine),
+            Self::DestroyCompletionEvents => rdma_queues::destroy_completion_events(engine),
+            Self::DestroyAsynchronousEvents => rdma_queues::destroy_asynchronous_events(engine),
             Self::DeleteSchedulerNode {
                 node,
                 parent,
                 vsi,
                 leaf,
-            } => rdma_scheduler::delete(&engine, *node, *parent, *vsi, *leaf),
+            } => rdma_scheduler::delete(engine, *node, *parent, *vsi, *leaf),
             Self::DeleteAddress { mac } => engine
                 .state()
                 .give_address(*mac)
                 .map_err(RdmaStageError::from),
             Self::DestroyObjects => engine.destroy_objects().map_err(RdmaStageError::from),
-        };
-        Ok(result?)
+        }
     }
 }

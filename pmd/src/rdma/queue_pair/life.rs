@@ -312,7 +312,6 @@ impl EngineState {
             next_state: DeviceState::Error,
             ..modify(record, number)
         };
-        tolerate(self.control.execute(to_error))?;
         let flush = FlushWorkQueues {
             rq_minor_code: receive_code.code(),
             rq_major_code: FLUSH_MAJOR_CODE,
@@ -324,21 +323,24 @@ impl EngineState {
             flush_rq: true,
             ..FlushWorkQueues::ZERO
         };
-        let flushed = match self.control.execute(flush) {
-            Ok(completed) => FlushResult::from_minor_code(completed.minor_code),
-            Err(ControlError::Refused { failure, .. }) if failure.is_harmless() => {
-                FlushResult::Nothing
-            }
-            Err(error) => return Err(error.into()),
-        };
-        // What is posted from now on is completed by the completion queues themselves.
+        let control = &mut self.control;
+        let flushed =
+            tolerate(control.execute(to_error)).and_then(|()| match control.execute(flush) {
+                Ok(completed) => Ok(FlushResult::from_minor_code(completed.minor_code)),
+                Err(ControlError::Refused { failure, .. }) if failure.is_harmless() => {
+                    Ok(FlushResult::Nothing)
+                }
+                Err(error) => Err(error),
+            });
+        // What is posted from now on is completed by the completion queues themselves, and so is
+        // everything if the device does not answer: users must not wait for ever.
         for (reports, side) in [
             (&record.send, QueueSide::Send),
             (&record.receive, QueueSide::Receive),
         ] {
             reports.handle.flush(record.context, side)?;
         }
-        Ok(Some(flushed))
+        Ok(Some(flushed?))
     }
 
     /// Destroys a queue pair. Its memory goes back once the device has confirmed; `keep` keeps it,
