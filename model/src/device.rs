@@ -79,6 +79,25 @@ pub enum Request {
     Reset,
 }
 
+impl Request {
+    /// What is asked for, in a few words.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::ConfigRead { .. } => "reading configuration space",
+            Self::ConfigWrite { .. } => "writing configuration space",
+            Self::RegisterRead { .. } => "reading a register",
+            Self::RegisterWrite { .. } => "writing a register",
+            Self::Bar { .. } => "asking for a base address register",
+            Self::MapDma { .. } => "mapping memory for DMA",
+            Self::UnmapDma { .. } => "unmapping memory from DMA",
+            Self::InterruptVectors => "asking for the interrupt vectors",
+            Self::SetInterrupts { .. } => "connecting interrupt vectors",
+            Self::Reset => "resetting the function",
+        }
+    }
+}
+
 /// The answer to a [`Request`].
 #[derive(Debug)]
 pub enum Reply {

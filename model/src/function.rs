@@ -293,7 +293,9 @@ impl FunctionModel {
     pub fn next_frame(&mut self, spaces: &[DmaSpace], now: Instant) -> Option<Frame> {
         let memory = spaces.get(self.index)?;
         let mut context = lend!(self, memory, now);
-        let mut frame = self.rdma.next_frame(&mut context)?;
+        // Changed in place: a frame is large to move.
+        let mut next = self.rdma.next_frame(&mut context);
+        let frame = next.as_mut()?;
         if !self.link_up {
             self.discard_frames(memory, now);
             return None;
@@ -304,7 +306,7 @@ impl FunctionModel {
         self.statistics
             .sent
             .count(frame.packet.path.destination, frame.length());
-        Some(frame)
+        next
     }
 
     #[cold]

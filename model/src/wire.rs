@@ -135,7 +135,7 @@ impl Switch {
             let Some((port, frame)) = self.injected.pop_front() else {
                 break;
             };
-            self.forward(port, frame, functions, spaces, now);
+            self.forward(port, &frame, functions, spaces, now);
             worked = true;
         }
         worked
@@ -154,7 +154,8 @@ impl Switch {
             let Some(sender) = functions.get_mut(index) else {
                 break;
             };
-            let Some(frame) = sender.next_frame(spaces, now) else {
+            let next = sender.next_frame(spaces, now);
+            let Some(frame) = &next else {
                 break;
             };
             worked = true;
@@ -173,7 +174,7 @@ impl Switch {
     fn forward(
         &mut self,
         from: usize,
-        frame: Frame,
+        frame: &Frame,
         functions: &mut [FunctionModel],
         spaces: &[DmaSpace],
         now: Instant,
@@ -183,7 +184,7 @@ impl Switch {
         if let Some(own) = functions.get_mut(from)
             && own.loops_back(destination)
         {
-            own.receive(&frame, spaces, now);
+            own.receive(frame, spaces, now);
             self.counters.delivered += 1;
             return;
         }
@@ -194,7 +195,7 @@ impl Switch {
         if self.frames_as_bytes || self.tap.is_some() {
             self.forward_as_bytes(from, frame, functions, spaces, now);
         } else {
-            self.deliver(from, &frame, functions, spaces, now);
+            self.deliver(from, frame, functions, spaces, now);
         }
     }
 
@@ -202,7 +203,7 @@ impl Switch {
     fn forward_as_bytes(
         &mut self,
         from: usize,
-        frame: Frame,
+        frame: &Frame,
         functions: &mut [FunctionModel],
         spaces: &[DmaSpace],
         now: Instant,
@@ -214,14 +215,13 @@ impl Switch {
                 if let Some(tap) = &mut self.tap {
                     tap(now, from, &bytes);
                 }
-                let parsed = if self.frames_as_bytes {
-                    Frame::parse(&bytes)
+                if !self.frames_as_bytes {
+                    self.deliver(from, frame, functions, spaces, now);
                 } else {
-                    Ok(frame)
-                };
-                match parsed {
-                    Ok(frame) => self.deliver(from, &frame, functions, spaces, now),
-                    Err(error) => self.count_malformed(&error),
+                    match Frame::parse(&bytes) {
+                        Ok(frame) => self.deliver(from, &frame, functions, spaces, now),
+                        Err(error) => self.count_malformed(&error),
+                    }
                 }
             }
             Err(error) => self.count_malformed(&error),

@@ -33,11 +33,11 @@ pub(super) struct EmbeddedFunction<C> {
 
 impl<C: Carrier> EmbeddedFunction<C> {
     fn ask(&self, request: Request) -> Result<Reply, FunctionError> {
-        let name = format!("{request:?}");
+        let name = request.name();
         let device = || self.address.clone();
         match self.carrier.ask(self.index, request) {
             Ok(Reply::Refused(reason)) => Err(FunctionError::System {
-                operation: name,
+                operation: name.into(),
                 error: reason,
                 remedy: "this is a bug of the driver".into(),
             }),
@@ -48,7 +48,7 @@ impl<C: Carrier> EmbeddedFunction<C> {
             }),
             Err(CarrierError::TimedOut(waited_ms)) => Err(FunctionError::TimedOut {
                 device: device(),
-                request: name,
+                request: name.into(),
                 waited_ms,
             }),
         }

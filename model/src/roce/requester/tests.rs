@@ -283,7 +283,7 @@ fn acknowledgements_of_what_was_never_sent_are_ignored() {
     assert_eq!(bench.acknowledge(0), IGNORED(IgnoredResponse::OutOfWindow));
     assert!(bench.requester.next_packet(bench.now).is_some());
     assert_eq!(bench.acknowledge(1), IGNORED(IgnoredResponse::OutOfWindow));
-    assert_eq!(bench.completed(), []);
+    assert_eq!(bench.completed(), [0u32; 0]);
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn silence_repeats_from_the_oldest_and_then_gives_up() {
     bench.post_writes(3);
     assert_eq!(bench.sent(), [0, 1, 2]);
     assert_eq!(bench.wait(TIMEOUT - Duration::from_nanos(1)), Ok(()));
-    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.sent(), [0u32; 0]);
     bench.now = bench.now.plus(Duration::from_nanos(1));
     for _ in 0..3 {
         assert_eq!(bench.requester.deadline(), Some(bench.now));
@@ -388,7 +388,7 @@ fn a_receiver_that_is_not_ready_is_waited_for() {
     bench
         .wait(wait - Duration::from_nanos(1))
         .expect("no fault");
-    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.sent(), [0u32; 0]);
     bench.wait(Duration::from_nanos(1)).expect("no fault");
     assert_eq!(bench.sent(), [0, 1]);
 }
@@ -474,7 +474,7 @@ fn a_read_takes_the_numbers_of_its_responses_and_places_each() {
         (2, Opcode::READ_RESPONSE_LAST, 5),
     ];
     for (offset, opcode, length_bytes) in table {
-        assert_eq!(bench.completed(), []);
+        assert_eq!(bench.completed(), [0u32; 0]);
         let outcome = bench.read_response(offset, opcode, length_bytes);
         let bytes = MessageBytes {
             token: 1,
@@ -513,7 +513,7 @@ fn a_missing_read_response_is_asked_for_from_the_middle_once() {
     let later = bench.read_response(3, Opcode::READ_RESPONSE_LAST, MTU);
     assert_eq!(later, IGNORED(IgnoredResponse::AfterGap));
     assert_eq!(bench.acknowledge(4), IGNORED(IgnoredResponse::AfterGap));
-    assert_eq!(bench.sent(), []);
+    assert_eq!(bench.sent(), [0u32; 0]);
     bench.read_response(1, Opcode::READ_RESPONSE_FIRST, MTU);
     bench.read_response(2, Opcode::READ_RESPONSE_MIDDLE, MTU);
     bench.read_response(3, Opcode::READ_RESPONSE_LAST, MTU);
@@ -624,7 +624,7 @@ fn local_work_completes_in_its_place() {
     bench.post(3, Operation::Local, 0);
     bench.post(4, WRITE, 8);
     assert_eq!(bench.sent(), [0, 1]);
-    assert_eq!(bench.completed(), []);
+    assert_eq!(bench.completed(), [0u32; 0]);
     bench.wait(TIMEOUT).expect("retries left");
     bench.acknowledge(0);
     assert_eq!(bench.completed(), [1, 2, 3]);
