@@ -1,7 +1,9 @@
 //! What each side can take, negotiated once as JSON.
 
+mod json;
+
 use super::message::TRANSFER_BYTES_MAX;
-use serde_json::{Value, json};
+use json::Value;
 
 /// Most descriptors beside one message that we take; QEMU accepts no larger offer.
 pub const MESSAGE_DESCRIPTORS_MAX: u32 = 16;
@@ -54,13 +56,12 @@ impl Capabilities {
     /// As JSON.
     #[must_use]
     pub fn to_text(&self) -> Vec<u8> {
-        let value = json!({ "capabilities": {
-            "max_msg_fds": self.message_descriptors,
-            "max_data_xfer_size": self.transfer_bytes,
-            "max_dma_maps": self.dma_mappings,
-            "pgsizes": self.page_sizes,
-        }});
-        value.to_string().into_bytes()
+        let text = format!(
+            "{{\"capabilities\":{{\"max_msg_fds\":{},\"max_data_xfer_size\":{},\
+             \"max_dma_maps\":{},\"pgsizes\":{}}}}}",
+            self.message_descriptors, self.transfer_bytes, self.dma_mappings, self.page_sizes
+        );
+        text.into_bytes()
     }
 
     /// From JSON; what is not said has the protocol's default, what is unknown is passed over.
@@ -73,20 +74,18 @@ impl Capabilities {
         if text.len() > TEXT_BYTES_MAX {
             return Err(refuse(format!("{} bytes are too many", text.len())));
         }
-        let value: Value =
-            serde_json::from_slice(text).map_err(|error| refuse(error.to_string()))?;
-        let Some(members) = value.get("capabilities") else {
+        let text = std::str::from_utf8(text).map_err(|error| refuse(error.to_string()))?;
+        let value = json::parse(text).map_err(refuse)?;
+        let Some(members) = value.member("capabilities") else {
             return Ok(found);
         };
-        if !members.is_object() {
+        if !matches!(members, Value::Object(_)) {
             return Err(refuse("\"capabilities\" is no object".into()));
         }
-        let number = |name: &str, default: u64| match members.get(name) {
+        let number = |name: &str, default: u64| match members.member(name) {
             None => Ok(default),
-            Some(value) => value
-                .as_u64()
-                .filter(|value| *value > 0)
-                .ok_or_else(|| refuse(format!("{name} is {value}, not a positive number"))),
+            Some(Value::Number(value)) if *value > 0 => Ok(*value),
+            Some(_) => Err(refuse(format!("{name} is no positive whole number"))),
         };
         let narrow = |value: u64| u32::try_from(value).unwrap_or(u32::MAX);
         found.message_descriptors = narrow(number("max_msg_fds", 1)?);
@@ -96,10 +95,11 @@ impl Capabilities {
         Ok(found)
     }
 
-    /// The smallest page for DMA, bytes.
+    /// The smallest page for DMA, bytes; no smaller than this machine's.
     #[must_use]
-    pub const fn page_bytes(&self) -> u64 {
-        1 << self.page_sizes.trailing_zeros()
+    pub fn page_bytes(&self) -> u64 {
+        let lowest = 1u64.checked_shl(self.page_sizes.trailing_zeros());
+        lowest.unwrap_or(4096).max(4096)
     }
 }
 
