@@ -82,7 +82,6 @@ impl RdmaEngine {
 
     /// Every queue and tag goes; segments stay until they are cleared.
     fn destroy_objects(&mut self) {
-        let polled = self.objects.doorbells_are_polled;
         let hmc = std::mem::replace(&mut self.objects.hmc, hmc::Hmc::new());
         let counters = self.objects.counters;
         self.queue_pairs.clear();
@@ -90,7 +89,6 @@ impl RdmaEngine {
         self.objects = Objects {
             hmc,
             counters,
-            doorbells_are_polled: polled,
             ..Objects::new()
         };
         self.scheduler_nodes.clear();
@@ -108,7 +106,6 @@ impl RdmaEngine {
     /// Polls a doorbell page that somebody rings by plain stores.
     pub fn share_doorbell_page(&mut self, page: Memory) {
         self.page = DoorbellPage::new(&page);
-        self.objects.doorbells_are_polled = self.page.is_some();
     }
 
     /// Lets frames in, or not: the filter of the function's VSI.

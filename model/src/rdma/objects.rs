@@ -28,8 +28,6 @@ pub(super) struct Objects {
     /// Destination MAC addresses by index.
     pub(super) arp: Vec<Option<[u8; 6]>>,
     pub(super) counters: Counters,
-    /// Doorbells are stores to a page that is polled: an arm request may come without being seen.
-    pub(super) doorbells_are_polled: bool,
 }
 
 /// What a queue pair completes with.
@@ -53,7 +51,6 @@ impl Objects {
             asynchronous_events: None,
             arp: Vec::new(),
             counters: Counters::default(),
-            doorbells_are_polled: false,
         }
     }
 
@@ -77,7 +74,9 @@ impl Objects {
         let Some(queue) = found.and_then(Option::as_deref_mut) else {
             return;
         };
-        if self.doorbells_are_polled && queue.resolve(&mut self.hmc, context) {
+        // An arm request may be in memory while its doorbell is still under way: software that has
+        // seen the queue empty after it must not miss this completion.
+        if queue.resolve(&mut self.hmc, context) {
             queue.look_at_arm(false);
         }
         let Element {

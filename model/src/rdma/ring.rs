@@ -76,7 +76,9 @@ impl Ring {
             for page in 0..bytes.div_ceil(PAGE_BYTES) {
                 let at = match self.place {
                     Place::Contiguous(base) => base.add((page * PAGE_BYTES) as u64),
-                    Place::Listed(first) => Iova(hmc.page_list_entry(first + page as u64, memory)?),
+                    Place::Listed(first) => {
+                        Iova(hmc.page_list_entry(first.wrapping_add(page as u64), memory)?)
+                    }
                 };
                 let length = (bytes - page * PAGE_BYTES).min(PAGE_BYTES);
                 self.chunks.push(memory.words(at, length)?);

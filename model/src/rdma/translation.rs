@@ -176,7 +176,7 @@ impl Tables<'_> {
             if !pieces.push(Iova(page).add(within), here) {
                 return Ok(false);
             }
-            offset += u64::from(here);
+            offset = offset.wrapping_add(u64::from(here));
             left -= here;
         }
         Ok(true)

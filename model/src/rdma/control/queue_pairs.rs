@@ -15,6 +15,12 @@ use ringside_spec::rdma::commands::{
 use ringside_spec::rdma::limits::SHADOW_BYTES;
 use ringside_spec::rdma::qp_context::RoceQueuePairContext;
 
+/// Handles of queue sets have 10 bits.
+const QUEUE_SETS: u32 = 1024;
+
+/// Codes of asynchronous events have 12 bits.
+const EVENT_CODES: u16 = 1 << 12;
+
 /// Contexts of the driver's own queue pairs are aligned to this only; others to 256.
 const CONTEXT_ALIGNMENT: usize = 64;
 
@@ -229,7 +235,9 @@ impl RdmaEngine {
         let before = qp.state;
         qp.state = next;
         if next == QueuePairState::Error {
-            qp.stop(true);
+            // What a fault of its own still has to say may leave.
+            let refusing = qp.stopped;
+            qp.stop(refusing);
         }
         if next == QueuePairState::Closing && before != next {
             qp.quiesce = true;
@@ -275,7 +283,7 @@ impl RdmaEngine {
             context,
         };
         if command.generate_ae {
-            let code = AeCode::from_code(command.ae_code);
+            let code = AeCode::from_code(command.ae_code % EVENT_CODES);
             at_work.raise(code, command.ae_source, 0);
         }
         if !command.flush_sq && !command.flush_rq {
@@ -328,7 +336,7 @@ impl RdmaEngine {
             return Err(Self::no_queue_pair(context, number));
         };
         qp.suspended = false;
-        qp.context.queue_set_handle = command.queue_set_handle as u16;
+        qp.context.queue_set_handle = (command.queue_set_handle % QUEUE_SETS) as u16;
         self.wake(number);
         DONE
     }

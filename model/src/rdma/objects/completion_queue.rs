@@ -61,6 +61,8 @@ pub(in crate::rdma) struct CompletionQueue {
     last_head: u32,
     pub(in crate::rdma) armed: Armed,
     last_sequence: u64,
+    /// That request was found in memory, and its doorbell is still to come.
+    arm_taken_early: bool,
     /// An event was written and not yet acknowledged.
     event_outstanding: bool,
     /// An event waits for that acknowledgement.
@@ -83,6 +85,7 @@ impl CompletionQueue {
             last_head: 0,
             armed: Armed::No,
             last_sequence: 0,
+            arm_taken_early: false,
             event_outstanding: false,
             event_waiting: false,
             failed: false,
@@ -211,11 +214,17 @@ impl CompletionQueue {
     }
 
     /// Takes the arm request from the shadow area. Without a doorbell (`rung` false) it only
-    /// counts if its sequence number is new.
+    /// counts if its sequence number is new, and its doorbell then counts no more.
     #[inline]
     pub(in crate::rdma) fn look_at_arm(&mut self, rung: bool) {
         let request = CqShadowArm(self.shadow.load_acquire(CQ_SHADOW_ARM_WORD));
-        if !rung && request.arm_sequence() == self.last_sequence {
+        let known = request.arm_sequence() == self.last_sequence;
+        let taken_early = std::mem::replace(&mut self.arm_taken_early, !rung && !known);
+        if known && !rung {
+            self.arm_taken_early = taken_early;
+            return;
+        }
+        if known && taken_early {
             return;
         }
         self.last_sequence = request.arm_sequence();

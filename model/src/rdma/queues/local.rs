@@ -5,6 +5,7 @@ use crate::rdma::objects::regions::{Region, TagFault};
 use crate::roce::AccessFault;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource, PageList, PageSize, SteeringTag};
+use ringside_spec::rdma::limits::MAX_REGION_BYTES;
 use ringside_spec::verbs::send::{BindTags, FastRegisterLength, FastRegisterPage};
 use ringside_spec::verbs::{SendElement, SendOpcode};
 
@@ -181,6 +182,9 @@ impl AtWork<'_, '_> {
         }
         if window.valid && !window.type_1 {
             return Err(AeCode::BindAlreadyValid);
+        }
+        if length_bytes > MAX_REGION_BYTES {
+            return Err(AeCode::BindInvalidBounds);
         }
         let parent = SteeringTag(tags.region() as u32);
         let Ok(region) = self.lookup(parent) else {

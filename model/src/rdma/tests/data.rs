@@ -377,6 +377,40 @@ fn an_armed_queue_tells_once_and_again_after_acknowledge() {
 }
 
 #[test]
+fn a_completion_that_overtakes_the_arm_doorbell_is_told_of_once() {
+    let mut rig = Rig::new();
+    let (mut qps, mut cqs) = rig.pair();
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    let mut write = |rig: &mut Rig, cqs: &mut Vec<_>| {
+        rig.request(
+            0,
+            &mut qps[0],
+            SendOpcode::Write,
+            (BASE + to, remote),
+            &[piece(from, 8, local)],
+        );
+        rig.ring(0, &qps[0]);
+        rig.run();
+        rig.poll(0, &mut cqs[0]).expect("a completion");
+    };
+    rig.arm_in_memory(0, &cqs[0], false);
+    write(&mut rig, &mut cqs);
+    assert!(rig.completion_event(0, 0).valid);
+    rig.write(0, reg::CQ_ARM, 3);
+    rig.write(0, reg::CQ_ACKNOWLEDGE, 3);
+    write(&mut rig, &mut cqs);
+    assert!(
+        !rig.completion_event(0, 1).valid,
+        "the doorbell of a request that was served arms nothing"
+    );
+    rig.arm(0, &cqs[0], false);
+    write(&mut rig, &mut cqs);
+    assert!(rig.completion_event(0, 1).valid);
+    rig.assert_no_breach();
+}
+
+#[test]
 fn a_resized_queue_goes_on_in_its_new_ring() {
     let mut rig = Rig::new();
     let (mut qps, mut cqs) = rig.pair();

@@ -200,9 +200,14 @@ impl Rig {
 
     /// Puts a command into the ring and rings; the tail register afterwards.
     pub(super) fn submit(&mut self, side: usize, command: impl Into<Command>) -> reg::CqpTail {
-        let index = self.sides[side].command % COMMANDS;
         let polarity = (self.sides[side].command / COMMANDS).is_multiple_of(2);
         let words = command.into().encode(polarity);
+        self.submit_words(side, words)
+    }
+
+    /// The same for the words of a command.
+    pub(super) fn submit_words(&mut self, side: usize, words: [u64; 8]) -> reg::CqpTail {
+        let index = self.sides[side].command % COMMANDS;
         self.put(side, COMMAND_RING + u64::from(index) * 64, &words);
         self.sides[side].command += 1;
         let head = self.sides[side].command % COMMANDS;
@@ -423,10 +428,15 @@ impl Rig {
     }
 
     pub(super) fn arm(&mut self, side: usize, cq: &Cq, solicited_only: bool) {
+        self.arm_in_memory(side, cq, solicited_only);
+        self.write(side, reg::CQ_ARM, cq.number);
+    }
+
+    /// Writes the request of [`Self::arm`]; its doorbell is still to be rung.
+    pub(super) fn arm_in_memory(&mut self, side: usize, cq: &Cq, solicited_only: bool) {
         let [word] = self.get(side, cq.shadow + 32);
         let word = CqShadowArm(word).armed(solicited_only);
         self.put(side, cq.shadow + 32, &[word.0]);
-        self.write(side, reg::CQ_ARM, cq.number);
     }
 
     /// A region over the data at `at`, by one block; its tag.

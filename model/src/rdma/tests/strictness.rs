@@ -84,9 +84,6 @@ fn numbers_beyond_the_commit_are_refused() {
 #[test]
 fn reserved_bits_and_misaligned_rings_are_named() {
     let mut rig = Rig::new();
-    let mut words = Command::from(Nop {}).encode(true);
-    words[0] = 1;
-    assert!(Command::reserved_bits(&words).unwrap()[0] == 1);
     let completion = rig.command(
         0,
         CreateCompletionQueue {
@@ -97,6 +94,132 @@ fn reserved_bits_and_misaligned_rings_are_named() {
     );
     assert!(completion.error);
     assert_eq!(rig.kinds(0), ["a structure in memory is misaligned"]);
+    let mut rig = Rig::bare();
+    rig.create_control_queue(0);
+    let mut words = Command::from(Nop {}).encode(true);
+    words[0] = 1;
+    rig.submit_words(0, words);
+    assert_eq!(rig.kinds(0), ["reserved bits are set in a command"]);
+}
+
+#[test]
+fn a_handle_or_event_code_wider_than_its_field_is_cut() {
+    let mut rig = Rig::new();
+    let (qps, _cqs) = rig.pair();
+    rig.done(
+        0,
+        ResumeQueuePair {
+            queue_set_handle: u32::MAX,
+            qp_number: 3,
+        },
+    );
+    let command = rig.modify(&qps[0], QueuePairState::ReadyToSend);
+    rig.done(0, command);
+    rig.done(
+        0,
+        FlushWorkQueues {
+            ae_code: 0xF900,
+            qp_number: 3,
+            generate_ae: true,
+            ..FlushWorkQueues::ZERO
+        },
+    );
+    assert!(rig.event(0).is_some());
+}
+
+#[test]
+fn frames_of_any_headers_and_lengths_do_not_make_the_engine_panic() {
+    use crate::packet::{
+        Acknowledgement, Extension, Opcode, Packet, Psn, QpNumber, RemoteBuffer, Syndrome,
+        TransportHeaders,
+    };
+    let mut rig = Rig::new();
+    let (mut qps, _cqs) = rig.pair();
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    let piece = |at: u64, tag| Fragment {
+        address: BASE + at,
+        length_bytes: 2000,
+        steering_tag: tag,
+    };
+    let mut state = 7u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for round in 0..4000u64 {
+        if round % 50 == 0 {
+            rig.request(
+                0,
+                &mut qps[0],
+                SendOpcode::Read,
+                (BASE + to, remote),
+                &[piece(from, local)],
+            );
+            rig.post_receive(1, &mut qps[1], piece(to, remote));
+            rig.ring(0, &qps[0]);
+        }
+        let side = (round % 2) as usize;
+        let opcode = Opcode::KNOWN[random() as usize % Opcode::KNOWN.len()];
+        let buffer = RemoteBuffer {
+            address: BASE + to + random() % 5000,
+            key: remote,
+            length_bytes: random() as u32 % 3000,
+        };
+        let answer = Acknowledgement {
+            syndrome: Syndrome::from_byte(random() as u8),
+            message_sequence_number: random() as u32 % 256,
+        };
+        let extension = match random() % 5 {
+            0 => Extension::None,
+            1 => Extension::Immediate(random() as u32),
+            2 => Extension::Invalidate(random() as u32),
+            3 => Extension::Remote(buffer),
+            _ => Extension::Acknowledge(answer),
+        };
+        let context = Rig::context(1 - side, 3);
+        let mut qp_path = crate::rdma::objects::queue_pair::QueuePair::new(
+            3,
+            QueuePairType::RoceReliableConnected,
+            context,
+            false,
+            BASE,
+        )
+        .unwrap();
+        qp_path.number = 3;
+        let frame = crate::wire::Frame {
+            packet: Packet {
+                path: qp_path.path([2; 6]),
+                transport: TransportHeaders {
+                    opcode,
+                    solicited: random() % 2 == 0,
+                    migrated: true,
+                    partition_key: 0xFFFF,
+                    forward_congestion: false,
+                    backward_congestion: false,
+                    destination_qp: QpNumber::new(3),
+                    acknowledge_request: random() % 2 == 0,
+                    psn: Psn::new(0xFF_FFF0 + (random() % 40) as u32),
+                    extension,
+                },
+            },
+            payload: crate::wire::Payload::Bytes(vec![1; random() as usize % 1100]),
+        };
+        rig.deliver(side, &frame);
+        if round % 7 == 0 {
+            for _ in 0..5 {
+                rig.turn();
+            }
+        }
+    }
+    assert!(
+        rig.breaches(0)
+            .iter()
+            .chain(&rig.breaches(1))
+            .all(|breach| !breach.contains("memory"))
+    );
 }
 
 #[test]
