@@ -374,3 +374,6 @@ impl std::fmt::Debug for ControlQueue {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

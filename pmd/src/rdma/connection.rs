@@ -1,14 +1,13 @@
 //! What two ends of a connection must know of each other, and how they tell.
 //!
 //! Within a process an [`Endpoint`] is a value that one hands to the other. Between processes
-//! [`exchange`] sends a [`Greeting`] over TCP: a version, the endpoint and the memory regions that
-//! the peer may use. What a peer sends is checked, bounded and under a deadline.
+//! a [`Greeting`] goes over TCP: a version, the endpoint and the memory regions that the peer may
+//! use (see [`exchange`](super::exchange)). What a peer sends is checked and bounded.
 
 use super::address::MacAddress;
 use super::{RdmaError, RemoteRegion};
-use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpStream};
-use std::time::Duration;
+use std::io::Read;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// One end of a reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,44 +242,6 @@ impl Bytes<'_> {
         Ok(*first)
     }
 }
-
-/// Tells the peer at the other end of `stream`, and learns from it. Both ends call this.
-///
-/// Each read and write has the deadline; greetings are small, so that is all there is to wait for.
-pub fn exchange(
-    stream: &mut TcpStream,
-    ours: &Greeting,
-    deadline: Duration,
-) -> Result<Greeting, ExchangeError> {
-    let waited_ms = deadline.as_millis() as u64;
-    let failed = |error| ExchangeError::Stream { error, waited_ms };
-    stream.set_read_timeout(Some(deadline)).map_err(failed)?;
-    stream.set_write_timeout(Some(deadline)).map_err(failed)?;
-    stream.write_all(&ours.encode()?).map_err(failed)?;
-    stream.flush().map_err(failed)?;
-    Greeting::read(stream, waited_ms)
-}
-
-/// Waits until the peer has come as far as this end: both have connected their queue pairs.
-///
-/// Without it, a first message may meet a peer that cannot receive yet; it is then sent again, which
-/// costs a timeout.
-pub fn rendezvous(stream: &mut TcpStream, deadline: Duration) -> Result<(), ExchangeError> {
-    let waited_ms = deadline.as_millis() as u64;
-    let failed = |error| ExchangeError::Stream { error, waited_ms };
-    stream.set_read_timeout(Some(deadline)).map_err(failed)?;
-    stream.write_all(&[READY]).map_err(failed)?;
-    stream.flush().map_err(failed)?;
-    let mut answer = [0];
-    stream.read_exact(&mut answer).map_err(failed)?;
-    if answer != [READY] {
-        return Err(malformed(format!("{answer:02x?} instead of 'ready'")));
-    }
-    Ok(())
-}
-
-/// The byte that says "my queue pair is connected".
-const READY: u8 = 0x52;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,5 @@
 use super::*;
 use rand::{Rng, SeedableRng};
-use std::net::TcpListener;
 
 fn greeting(address: IpAddr) -> Greeting {
     Greeting {
@@ -73,36 +72,4 @@ fn more_regions_than_allowed_are_not_read() {
     bytes[10..12].copy_from_slice(&u16::MAX.to_be_bytes());
     let error = Greeting::read(&mut &bytes[..], 0).unwrap_err();
     assert!(matches!(error, ExchangeError::Malformed { .. }), "{error}");
-}
-
-#[test]
-fn two_processes_tell_each_other_over_tcp() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = listener.local_addr().unwrap();
-    let deadline = Duration::from_secs(5);
-    let other = std::thread::spawn(move || {
-        let mut stream = TcpStream::connect(place).unwrap();
-        let theirs = greeting("10.0.0.2".parse().unwrap());
-        let learnt = exchange(&mut stream, &theirs, deadline).unwrap();
-        rendezvous(&mut stream, deadline).unwrap();
-        learnt
-    });
-    let (mut stream, _) = listener.accept().unwrap();
-    let ours = greeting("10.0.0.1".parse().unwrap());
-    let learnt = exchange(&mut stream, &ours, deadline).unwrap();
-    rendezvous(&mut stream, deadline).unwrap();
-    assert_eq!(learnt, greeting("10.0.0.2".parse().unwrap()));
-    assert_eq!(other.join().unwrap(), ours);
-}
-
-#[test]
-fn a_silent_peer_ends_in_the_deadline() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let ours = greeting("10.0.0.1".parse().unwrap());
-    let error = exchange(&mut stream, &ours, Duration::from_millis(20)).unwrap_err();
-    assert!(
-        matches!(error, ExchangeError::Stream { waited_ms: 20, .. }),
-        "{error}"
-    );
 }
