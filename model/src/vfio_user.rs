@@ -251,3 +251,6 @@ impl Server {
         self.ports.get(index).map(Port::counters)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! Clients that behave.
+
+use super::*;
+use ringside_bus::config_space::ConfigSpace;
+use ringside_bus::function::DmaAccess;
+use ringside_bus::{Doorbell, Function, Iova, Memory, PageSize};
+use ringside_spec::lan::registers::interrupts;
+use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::AsFd;
+
+fn reset_took_everything(world: &mut World) -> bool {
+    let snapshot = world.snapshot(0).unwrap();
+    snapshot.mappings.is_empty() && snapshot.vectors.is_empty()
+}
+
+#[test]
+fn a_client_finds_the_function_as_the_model_has_it() {
+    let rig = Rig::start(1, |_| {});
+    let function = rig.client(0).unwrap();
+    let config = ConfigSpace::read(&*function).unwrap();
+    assert_eq!((config.vendor, config.device), (0x8086, 0x1592));
+    assert!(config.function_level_reset);
+    let sizes = [0, 1, 2, 3, 4, 5].map(|bar| function.bar(bar).unwrap().size);
+    assert_eq!(sizes, [32 << 20, 0, 0, 64 << 10, 0, 0]);
+    assert_eq!(function.interrupt_vectors().unwrap(), 1024);
+    assert_eq!(function.dma_limits().unwrap().page_bytes, 4096);
+    // a posted write is seen by the read that follows it
+    let at = interrupts::VECTOR_CONTROL.at(5);
+    function.write32(0, at, 0x18).unwrap();
+    assert_eq!(function.read32(0, at).unwrap(), 0x18);
+    assert_eq!(function.read64(0, at).unwrap() & 0xFFFF_FFFF, 0x18);
+}
+
+#[test]
+fn accesses_outside_a_region_are_refused_before_they_are_sent() {
+    let rig = Rig::start(1, |_| {});
+    let function = rig.client(0).unwrap();
+    let outside = |outcome: Result<u32, FunctionError>| {
+        matches!(outcome, Err(FunctionError::OutOfRange { .. }))
+    };
+    assert!(outside(function.read32(0, 32 << 20)));
+    assert!(outside(function.read32(0, 2)));
+    assert!(outside(function.read32(1, 0)));
+    assert!(outside(function.read32(200, 0)));
+    assert!(outside(function.write32(0, u64::MAX - 1, 0).map(|()| 0)));
+    assert!(outside(function.config_read(4095, &mut [0; 2]).map(|()| 0)));
+}
+
+#[test]
+fn memory_that_a_client_maps_is_the_memory_that_the_device_reaches() {
+    let rig = Rig::start(1, |_| {});
+    let function = rig.client(0).unwrap();
+    let memory = Memory::allocate(32768, PageSize::FourKiB, None).unwrap();
+    let access = DmaAccess::ReadWrite;
+    function
+        .map_dma(Iova(0x10_0000), &memory, 8192..16384, access)
+        .unwrap();
+    function
+        .map_dma(Iova(0x20_0000), &memory, 0..4096, DmaAccess::Read)
+        .unwrap();
+    function.config_write(4, &[6, 0]).unwrap();
+    assert!(memory.write(8192, b"from the client"));
+    let read = rig.with(|world| {
+        let space = world.space(0).unwrap();
+        let mut bytes = [0; 15];
+        space.read(Iova(0x10_0000), &mut bytes).unwrap();
+        space.write(Iova(0x10_1000), b"from the device").unwrap();
+        assert!(space.write(Iova(0x20_0000), b"no").is_err(), "read only");
+        assert!(
+            space.read(Iova(0x10_2000), &mut bytes).is_err(),
+            "not mapped"
+        );
+        bytes
+    });
+    assert_eq!(&read, b"from the client");
+    let mut bytes = [0; 15];
+    assert!(memory.read(12288, &mut bytes));
+    assert_eq!(&bytes, b"from the device");
+    function.unmap_dma(Iova(0x10_0000), 8192).unwrap();
+    let left = rig.with(|world| world.snapshot(0).unwrap().mappings);
+    assert_eq!(left, [(Iova(0x20_0000), 4096)]);
+    let refused = function.unmap_dma(Iova(0x10_0000), 8192).unwrap_err();
+    assert!(
+        matches!(refused, FunctionError::Mapping { .. }),
+        "{refused}"
+    );
+    let refused = function
+        .map_dma(Iova(0x20_0000), &memory, 0..4096, access)
+        .unwrap_err();
+    assert!(
+        matches!(refused, FunctionError::Mapping { .. }),
+        "{refused}"
+    );
+}
+
+fn doorbell_at(function: &Arc<VfioUserFunction>, offset: u64) -> Doorbell {
+    Arc::clone(function).doorbell(0, offset).unwrap()
+}
+
+#[test]
+fn the_doorbell_page_is_mapped_where_the_server_offers_it() {
+    let rig = Rig::start(1, |settings| settings.doorbell_page = true);
+    let function = rig.client(0).unwrap();
+    let page = DOORBELL_PAGE..DOORBELL_PAGE + DOORBELL_PAGE_BYTES;
+    assert_eq!(function.bar(0).unwrap().mappable, [page]);
+    assert!(doorbell_at(&function, DOORBELL_PAGE).is_mapped());
+    assert!(doorbell_at(&function, DOORBELL_PAGE + 0x40).is_mapped());
+    assert!(!doorbell_at(&function, DOORBELL_PAGE - 4).is_mapped());
+    assert!(!doorbell_at(&function, DOORBELL_PAGE + DOORBELL_PAGE_BYTES).is_mapped());
+}
+
+#[test]
+fn without_that_offer_every_doorbell_is_a_message() {
+    let rig = Rig::start(1, |_| {});
+    let function = rig.client(0).unwrap();
+    assert_eq!(function.bar(0).unwrap().mappable, []);
+    assert!(!doorbell_at(&function, DOORBELL_PAGE).is_mapped());
+}
+
+/// Fires vector `number` by its own software trigger.
+fn trigger(function: &VfioUserFunction, number: u32) {
+    let at = interrupts::VECTOR_CONTROL.at(number);
+    let control = interrupts::VectorControl::ZERO
+        .with_enable(true)
+        .with_software_trigger(true);
+    function.write32(0, at, control.0).unwrap();
+    function.read32(0, at).unwrap();
+}
+
+fn raised(event: &impl AsFd) -> u64 {
+    let mut count = [0; 8];
+    match rustix::io::read(event, &mut count) {
+        Ok(8) => u64::from_ne_bytes(count),
+        _ => 0,
+    }
+}
+
+#[test]
+fn vectors_raise_the_event_descriptors_that_they_are_connected_to() {
+    let rig = Rig::start(1, |_| {});
+    let function = rig.client(0).unwrap();
+    // more than fit into one message, with gaps
+    let events: Vec<_> = (0..40)
+        .map(|number| (number % 7 != 3).then(|| eventfd(0, EventfdFlags::NONBLOCK).unwrap()))
+        .collect();
+    let borrowed: Vec<_> = events
+        .iter()
+        .map(|event| event.as_ref().map(AsFd::as_fd))
+        .collect();
+    function.set_interrupts(2, &borrowed).unwrap();
+    for number in [2, 4, 41] {
+        trigger(&function, number);
+        let event = events[number as usize - 2].as_ref().unwrap();
+        assert_eq!(raised(event), 1, "vector {number}");
+    }
+    function.set_interrupts(4, &[None]).unwrap();
+    trigger(&function, 4);
+    assert_eq!(raised(events[2].as_ref().unwrap()), 0);
+    let refused = function.set_interrupts(1020, &[None; 8]).unwrap_err();
+    assert!(refused.to_string().contains("refuses"), "{refused}");
+}
+
+#[test]
+fn interrupts_stay_connected_through_a_reset_by_configuration_space() {
+    let rig = Rig::start(1, |_| {});
+    let function = rig.client(0).unwrap();
+    let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    function.set_interrupts(0, &[Some(event.as_fd())]).unwrap();
+    // initiate function-level reset in the device control register of PCI Express
+    let mut pointer = [0];
+    function.config_read(0x34, &mut pointer).unwrap();
+    let mut at = u16::from(pointer[0]);
+    loop {
+        let mut header = [0; 2];
+        function.config_read(at, &mut header).unwrap();
+        if header[0] == 0x10 {
+            break;
+        }
+        at = u16::from(header[1]);
+        assert_ne!(at, 0, "no PCI Express capability");
+    }
+    function
+        .write32(0, interrupts::VECTOR_CONTROL.at(9), 0x18)
+        .unwrap();
+    function.config_write(at + 8, &[0, 0x80]).unwrap();
+    assert_eq!(
+        function
+            .read32(0, interrupts::VECTOR_CONTROL.at(9))
+            .unwrap(),
+        0,
+        "it was reset"
+    );
+    trigger(&function, 0);
+    assert_eq!(raised(&event), 1);
+    function.reset().unwrap();
+    trigger(&function, 0);
+    assert_eq!(raised(&event), 0, "a reset by message disconnects");
+}
+
+#[test]
+fn a_client_that_dies_leaves_a_clean_function_and_a_server_that_serves_the_next() {
+    let rig = Rig::start(2, |settings| settings.doorbell_page = true);
+    let neighbour = rig.client(1).unwrap();
+    for _ in 0..3 {
+        let function = rig.client(0).unwrap();
+        let memory = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+        function
+            .map_dma(Iova(0x1000), &memory, 0..4096, DmaAccess::ReadWrite)
+            .unwrap();
+        let event = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        function.set_interrupts(0, &[Some(event.as_fd())]).unwrap();
+        function
+            .write32(0, interrupts::VECTOR_CONTROL.at(9), 0x18)
+            .unwrap();
+        function.read32(0, 0).unwrap();
+        drop(function);
+        rig.until("everything is taken back", reset_took_everything);
+        let registers = rig.with(|world| world.snapshot(0).unwrap().registers);
+        assert_eq!(registers, [], "as after reset");
+    }
+    assert_eq!(neighbour.bar(0).unwrap().size, 32 << 20);
+    assert_ne!(
+        neighbour
+            .read32(0, interrupts::VECTOR_CONTROL.at(0))
+            .unwrap(),
+        u32::MAX
+    );
+}
+
+#[test]
+fn a_second_client_is_told_that_the_function_is_taken() {
+    let rig = Rig::start(1, |_| {});
+    let first = rig.client(0).unwrap();
+    let refused = rig.client(0).unwrap_err();
+    assert!(
+        refused.to_string().contains("in use by another client"),
+        "{refused}"
+    );
+    first.read32(0, 0).unwrap();
+    drop(first);
+    rig.until("the first is gone", reset_took_everything);
+    rig.client(0).unwrap().read32(0, 0).unwrap();
+}
+
+#[test]
+fn the_death_of_the_server_is_reported_at_once_and_for_good() {
+    let mut rig = Rig::start(1, |_| {});
+    let function = rig.client(0).unwrap();
+    function.read32(0, 0).unwrap();
+    rig.stop();
+    let began = std::time::Instant::now();
+    for _ in 0..3 {
+        let gone = function.read32(0, 0).unwrap_err();
+        assert!(matches!(gone, FunctionError::Gone { .. }), "{gone}");
+    }
+    let gone = function.write32(0, 0, 0).unwrap_err();
+    assert!(matches!(gone, FunctionError::Gone { .. }), "{gone}");
+    assert!(
+        began.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_an_error_after_the_deadline() {
+    let directory = fresh_directory();
+    let path = directory.join("silent.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let limits = ClientLimits {
+        connect: Duration::from_millis(50),
+        answer: Duration::from_millis(50),
+    };
+    let clock = Arc::new(TscClock::new());
+    let error = VfioUserFunction::connect(&path, clock, limits).unwrap_err();
+    assert!(matches!(error, FunctionError::TimedOut { .. }), "{error}");
+    drop(listener);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+#[test]
+fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
+    let directory = fresh_directory();
+    let path = directory.join("model.sock");
+    let connect = || {
+        let clock = Arc::new(TscClock::new());
+        VfioUserFunction::connect(&path, clock, ClientLimits::default())
+    };
+    let text = connect().unwrap_err().to_string();
+    assert!(text.contains("there is no such socket"), "{text}");
+
+    std::fs::write(&path, "a file").unwrap();
+    let text = connect().unwrap_err().to_string();
+    assert!(text.contains("it is no socket"), "{text}");
+    let settings = ServerSettings::new(vec![path.clone()]);
+    let refused = Server::bind(&settings).map(drop).unwrap_err();
+    assert!(
+        matches!(refused, ServerError::NotASocket { .. }),
+        "{refused}"
+    );
+    std::fs::remove_file(&path).unwrap();
+
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    let text = connect().unwrap_err().to_string();
+    assert!(text.contains("nobody listens"), "{text}");
+    let server = Server::bind(&settings).unwrap();
+    let refused = Server::bind(&settings).map(drop).unwrap_err();
+    assert!(matches!(refused, ServerError::InUse { .. }), "{refused}");
+    drop(server);
+    assert!(!path.exists(), "a server takes its socket with it");
+
+    let nowhere = ServerSettings::new(vec![directory.join("no/where.sock")]);
+    let refused = Server::bind(&nowhere).map(drop).unwrap_err();
+    assert!(matches!(refused, ServerError::System { .. }), "{refused}");
+    let mut odd = ServerSettings::new(vec![path.clone()]);
+    odd.sockets.clear();
+    let refused = Server::bind(&odd).map(drop).unwrap_err();
+    assert!(matches!(refused, ServerError::Counts { .. }), "{refused}");
+    std::fs::remove_dir_all(directory).unwrap();
+}
