@@ -3,6 +3,7 @@
 mod command;
 mod generic;
 mod link;
+mod logging;
 mod nvm;
 mod package;
 mod queues;
@@ -20,6 +21,7 @@ use crate::function::{Context, FunctionSettings, ReceiveFilter, ResetKind};
 use command::{Command, Outcome};
 use generic::{Locks, SharedWords};
 use link::Link;
+use logging::FirmwareLogging;
 use package::Package;
 use queues::Queues;
 use rings::{Rings, Which};
@@ -60,6 +62,7 @@ pub(crate) struct Firmware {
     rss: Rss,
     link: Link,
     package: Package,
+    logging: FirmwareLogging,
     events: VecDeque<Event>,
     changed: bool,
 }
@@ -114,6 +117,7 @@ impl Firmware {
             rss: Rss::default(),
             link: Link::new(),
             package: Package::default(),
+            logging: FirmwareLogging::default(),
             events: VecDeque::new(),
             changed: false,
         }
@@ -186,6 +190,7 @@ impl Firmware {
             self.version_asked = false;
             self.shutdown_said = false;
             self.mac = self.settings.mac;
+            self.logging = FirmwareLogging::default();
         }
     }
 
@@ -424,6 +429,9 @@ impl Firmware {
             }
             Opcode::UploadSection => command.done(),
             Opcode::GetPackageInfo => self.package.info(command, context.faults),
+            Opcode::FirmwareLogQuery => self.logging.query(command),
+            Opcode::FirmwareLogConfig => self.logging.configure(command),
+            Opcode::FirmwareLogRegister => command.done(),
             _ => self.execute_switch(opcode, command, context),
         }
     }

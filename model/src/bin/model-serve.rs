@@ -1,17 +1,21 @@
 //! Serves functions of the model over vfio-user, one on each socket.
 //!
-//! `model-serve [--doorbell-page] [--accept-shrinkable-memory] --socket PATH [--socket PATH]...`
+//! `model-serve [--doorbell-page] [--accept-shrinkable-memory] [--no-package]
+//! --socket PATH [--socket PATH]...`
 
+use ringside_model::Fault;
 use ringside_model::vfio_user::{Server, ServerSettings};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 
 fn main() -> ExitCode {
     let mut settings = ServerSettings::new(Vec::new());
+    let mut no_package = false;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--doorbell-page" => settings.doorbell_page = true,
+            "--no-package" => no_package = true,
             "--accept-shrinkable-memory" => settings.accept_shrinkable_memory = true,
             "--socket" if arguments.len() > 0 => {
                 settings.sockets.extend(arguments.next().map(Into::into));
@@ -30,6 +34,11 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if no_package {
+        for index in 0..settings.sockets.len() {
+            server.world().inject(index, Fault::NoPackageLoaded);
+        }
+    }
     println!("serving {} functions", settings.sockets.len());
     let mut seen = vec![0; settings.sockets.len()];
     server.run(&AtomicBool::new(false), |world| {

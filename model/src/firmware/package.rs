@@ -30,8 +30,8 @@ enum State {
     Default,
     /// Gone with a core reset.
     Lost,
-    /// Buffers are coming; what the first said.
-    Loading(MetadataSection),
+    /// Buffers are coming; what they said of themselves so far.
+    Loading(Option<MetadataSection>),
     /// Complete.
     Loaded(MetadataSection),
 }
@@ -125,41 +125,68 @@ impl Package {
                 });
             return Err(ReturnCode::Invalid);
         }
-        let first = check_buffer(command)?;
-        match self.0.clone() {
-            State::Default | State::Lost => {
-                if first.kind.get() != section::METADATA {
-                    context.ledger.breach(
-                        "package download that does not begin with its metadata",
-                        || format!("section {}", first.kind.get()),
-                    );
-                    return Err(ReturnCode::Invalid);
-                }
-                let metadata: MetadataSection = command.item(first.offset.get().into())?;
-                if (metadata.version.major, metadata.version.minor) != SUPPORTED_VERSION {
-                    return Err(ReturnCode::SecurityVersion);
-                }
-                self.0 = State::Loading(metadata);
-            }
-            State::Loaded(_) if first.kind.get() & NOT_DOWNLOADED == 0 => {
+        let sections = check_buffer(command)?;
+        let found = self.begin_or_go_on(command, &sections, context)?;
+        self.0 = match found {
+            Some(metadata) if asked.flags & LAST_BUFFER != 0 => State::Loaded(metadata),
+            None if asked.flags & LAST_BUFFER != 0 => {
                 context
                     .ledger
-                    .breach("package buffer after the last", String::new);
-                return Err(ReturnCode::Exists);
+                    .breach("package download without its metadata", String::new);
+                self.0 = State::Lost;
+                return Err(ReturnCode::BadManifest);
             }
-            State::Loading(_) | State::Loaded(_) => {}
-        }
-        if asked.flags & LAST_BUFFER != 0
-            && let State::Loading(metadata) = &self.0
-        {
-            self.0 = State::Loaded(*metadata);
-        }
+            found => State::Loading(found),
+        };
         let answer = DownloadAnswer::from_raw(asked.to_raw());
         command.answer(&DownloadAnswer {
             error_offset: 0.into(),
             error_info: 0.into(),
             ..answer
         })
+    }
+
+    /// What is known of the package with this buffer; an error if it cannot come now.
+    ///
+    /// A signed package sends the buffers of its signature first, and then its metadata.
+    fn begin_or_go_on(
+        &self,
+        command: &Command,
+        sections: &[SectionEntry],
+        context: &mut Context<'_>,
+    ) -> Result<Option<MetadataSection>, ReturnCode> {
+        let first = sections.first().map_or(0, |entry| entry.kind.get());
+        let before = match &self.0 {
+            State::Default | State::Lost => {
+                if first != section::METADATA && !section::SIGNATURES.contains(&first) {
+                    context.ledger.breach(
+                        "package download that does not begin with its metadata or signature",
+                        || format!("section {first}"),
+                    );
+                    return Err(ReturnCode::Invalid);
+                }
+                None
+            }
+            State::Loaded(_) if first & NOT_DOWNLOADED == 0 => {
+                context
+                    .ledger
+                    .breach("package buffer after the last", String::new);
+                return Err(ReturnCode::Exists);
+            }
+            State::Loading(metadata) => *metadata,
+            State::Loaded(metadata) => Some(*metadata),
+        };
+        let metadata = sections
+            .iter()
+            .find(|entry| entry.kind.get() == section::METADATA);
+        let Some(entry) = metadata else {
+            return Ok(before);
+        };
+        let metadata: MetadataSection = command.item(entry.offset.get().into())?;
+        if (metadata.version.major, metadata.version.minor) != SUPPORTED_VERSION {
+            return Err(ReturnCode::SecurityVersion);
+        }
+        Ok(Some(metadata))
     }
 
     /// A change of tables while the package is active. `locked`: the driver holds the change lock.
@@ -180,8 +207,8 @@ impl Package {
     }
 }
 
-/// Checks the head of a buffer and of its sections; the first section.
-fn check_buffer(command: &Command) -> Result<SectionEntry, ReturnCode> {
+/// Checks the head of a buffer and of its sections; the sections, at least one.
+fn check_buffer(command: &Command) -> Result<Vec<SectionEntry>, ReturnCode> {
     let header: BufferHeader = command.item(0)?;
     let (count, end) = (
         header.section_count.get(),
@@ -191,12 +218,14 @@ fn check_buffer(command: &Command) -> Result<SectionEntry, ReturnCode> {
     if count == 0 || count > SECTIONS_MAX || !fits {
         return Err(ReturnCode::BadBuffer);
     }
+    let mut sections = Vec::with_capacity(count.into());
     for index in 0..usize::from(count) {
         let entry: SectionEntry = command.item(BufferHeader::SIZE + index * SectionEntry::SIZE)?;
         let last = usize::from(entry.offset.get()) + usize::from(entry.size_bytes.get());
         if entry.offset.get() < SECTION_OFFSET_MIN || last > end {
             return Err(ReturnCode::BadBuffer);
         }
+        sections.push(entry);
     }
-    command.item(BufferHeader::SIZE)
+    Ok(sections)
 }

@@ -9,8 +9,8 @@ use client::{Client, ENTRIES, none};
 use ringside_bus::Iova;
 use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
 use ringside_spec::lan::admin::generic::{
-    ClearPxe, DriverVersion, MacAddress, MacReadFlags, ReadMac, RequestResource, Version,
-    lock_status, resource,
+    ClearPxe, DriverVersion, FIRMWARE_LOG_MODULES, FirmwareLog, FirmwareLogModule, MacAddress,
+    MacReadFlags, ReadMac, RequestResource, Version, lock_status, resource,
 };
 use ringside_spec::lan::admin::link::{
     GetLinkStatus, GetPhyCapabilities, LinkInfo, LinkStatus, PhyCapabilities, SetMacConfig,
@@ -142,8 +142,8 @@ fn shutdown_leaves_the_queues_as_found() {
 #[test]
 fn unknown_and_unimplemented_commands_are_refused_by_code() {
     let mut client = Client::ready();
-    let log = client.direct(Opcode::FirmwareLogQuery, &none());
-    assert_eq!(log.descriptor.return_code(), ReturnCode::NotImplemented);
+    let clock = client.direct(Opcode::GetClockInfo, &none());
+    assert_eq!(clock.descriptor.return_code(), ReturnCode::NotImplemented);
     assert_eq!(client.breach_names(), [""; 0]);
     let unknown = client.direct(Opcode::Unknown(0x7777), &none());
     assert_eq!(unknown.descriptor.return_code(), ReturnCode::NotImplemented);
@@ -427,6 +427,82 @@ fn package_buffer(first_section: u32) -> Vec<u8> {
 }
 
 #[test]
+fn signed_package_brings_its_signature_before_its_metadata() {
+    let mut client = Client::ready();
+    client.inject(Fault::NoPackageLoaded);
+    client
+        .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
+        .ok();
+    let last = DownloadPackage {
+        flags: LAST_BUFFER,
+        ..DownloadPackage::zeroed()
+    };
+    for first in [2, 3, section::METADATA] {
+        client
+            .give(Opcode::DownloadPackage, &none(), &package_buffer(first))
+            .ok();
+        assert!(package_list(&mut client).is_empty());
+    }
+    client
+        .give(
+            Opcode::DownloadPackage,
+            &last,
+            &package_buffer(section::PARSER_BOOST),
+        )
+        .ok();
+    assert!(package_list(&mut client)[0].name.starts_with(b"TEST"));
+    assert!(client.breach_names().is_empty());
+}
+
+#[test]
+fn package_without_metadata_is_refused_at_its_last_buffer() {
+    let mut client = Client::ready();
+    client.inject(Fault::NoPackageLoaded);
+    client
+        .direct(Opcode::RequestResource, &lock(resource::GLOBAL_CONFIG))
+        .ok();
+    let last = DownloadPackage {
+        flags: LAST_BUFFER,
+        ..DownloadPackage::zeroed()
+    };
+    let answer = client.give(Opcode::DownloadPackage, &last, &package_buffer(2));
+    assert_eq!(answer.descriptor.return_code(), ReturnCode::BadManifest);
+    assert!(package_list(&mut client).is_empty());
+    assert_eq!(
+        client.breach_names(),
+        ["package download without its metadata"]
+    );
+}
+
+#[test]
+fn firmware_log_levels_are_kept_as_they_were_set() {
+    let mut client = Client::ready();
+    let level = |client: &mut Client| {
+        let answer = client.ask(Opcode::FirmwareLogQuery, &none(), 4096).ok();
+        let parameters: FirmwareLog = answer.descriptor.parameters();
+        assert_eq!(parameters.module_count.get(), FIRMWARE_LOG_MODULES);
+        let module: FirmwareLogModule = answer.item(5 * FirmwareLogModule::SIZE);
+        (module.module.get(), module.level)
+    };
+    assert_eq!(level(&mut client), (5, 1));
+    let one = FirmwareLog {
+        module_count: 1.into(),
+        ..FirmwareLog::zeroed()
+    };
+    let entry = |module: u16| FirmwareLogModule {
+        module: module.into(),
+        level: 4,
+        reserved: 0,
+    };
+    client
+        .give(Opcode::FirmwareLogConfig, &one, entry(5).as_bytes())
+        .ok();
+    assert_eq!(level(&mut client), (5, 4));
+    let wrong = client.give(Opcode::FirmwareLogConfig, &one, entry(32).as_bytes());
+    assert_eq!(wrong.descriptor.return_code(), ReturnCode::Invalid);
+}
+
+#[test]
 fn package_that_is_missing_is_taken_in_order_and_becomes_active() {
     let mut client = Client::ready();
     client.inject(Fault::NoPackageLoaded);
@@ -475,7 +551,7 @@ fn package_that_is_missing_is_taken_in_order_and_becomes_active() {
         .ok();
     assert!(package_list(&mut client)[0].name.starts_with(b"TEST"));
     let expected = [
-        "package download that does not begin with its metadata",
+        "package download that does not begin with its metadata or signature",
         "package download without the global configuration lock",
     ];
     assert_eq!(client.breach_names(), expected);

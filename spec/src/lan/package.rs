@@ -266,6 +266,9 @@ pub mod signature {
 pub mod section {
     /// metadata
     pub const METADATA: u32 = 1;
+    /// manifest, key and signature of a signed package; its download begins with these. Source: the
+    /// package 1.3.41.0 of Debian's firmware-intel-misc, whose signing segments hold nothing else.
+    pub const SIGNATURES: core::ops::RangeInclusive<u32> = 2..=6;
     /// first of the switch's sections: XLT0; the others follow in the order of [`block`]
     pub const SWITCH: u32 = 10;
     /// first of the access control list's sections

@@ -172,6 +172,42 @@ wire! {
     }
 }
 
+parameters! {
+    /// Parameters of [`FirmwareLogQuery`](super::Opcode::FirmwareLogQuery),
+    /// [`FirmwareLogConfig`](super::Opcode::FirmwareLogConfig) and
+    /// [`FirmwareLogRegister`](super::Opcode::FirmwareLogRegister).
+    pub struct FirmwareLog "ice_aqc_fw_log" {
+        /// bit 0 register for events, bit 1 persistent, bit 2 query; answers have bit 0 if registered
+        flags "cmd_flags": u8,
+        /// bit 0: more follows
+        answer_flag "rsp_flag": u8,
+        /// time, high part
+        time_high "fw_rt_msb": U16,
+        /// lines that are gathered into one event
+        resolution "ops.cfg.log_resolution": U16,
+        /// [`FirmwareLogModule`]s in the buffer
+        module_count "ops.cfg.mdl_cnt": U16,
+        /// see [`super::Generic`]
+        address_high "addr_high": U32,
+        /// see [`super::Generic`]
+        address_low "addr_low": U32,
+    }
+}
+
+wire! {
+    /// How much one part of the firmware logs.
+    pub struct FirmwareLogModule "ice_aqc_fw_log_cfg_resp": 4 {
+        /// which part
+        module "module_identifier": U16,
+        /// 0 nothing, 1 errors, 2 warnings, 3 normal, 4 verbose
+        level "log_level": u8,
+        /// zero
+        reserved "rsvd0": u8,
+    }
+}
+
+/// Parts of the firmware that log. Source: ice `ice_adminq_cmd.h`, `ICE_AQC_FW_LOG_ID_MAX`.
+pub const FIRMWARE_LOG_MODULES: u16 = 32;
 /// Longest text of [`DriverVersion`].
 pub const DRIVER_TEXT_BYTES_MAX: usize = 32;
 /// [`ClearPxe::receive_count`] that leaves the boot mode.
