@@ -70,7 +70,7 @@ class Server:
 class Guest:
     """A Linux under QEMU without hardware acceleration, with functions of the model as PCIe cards."""
 
-    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory="1G", lifetime=600, extra=()):
+    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory="1G", lifetime=600, wire=None, extra=()):
         self.name = name
         self.console = os.path.join(folder, f"{name}.console")
         path = os.path.join(folder, f"{name}.commands")
@@ -88,6 +88,13 @@ class Guest:
             arguments += [
                 "-device", f"pcie-root-port,id=port{index},bus=pcie.0,slot={index + 1}",
                 "-device", '{"driver":"vfio-user-pci","bus":"port%d","socket":{"type":"unix","path":"%s"}}' % (index, sock)]
+        if wire:
+            # A wire to one other guest that does not touch the model: one datagram a frame.
+            number, peer = wire
+            arguments += [
+                "-netdev", f"dgram,id=aside,local.type=unix,local.path={folder}/aside{number}.sock,"
+                           f"remote.type=unix,remote.path={folder}/aside{peer}.sock",
+                "-device", f"virtio-net-pci,netdev=aside,mac=52:54:00:00:00:{number + 1:02x},romfile="]
         with open(self.console + ".qemu", "wb") as out:
             self.process = subprocess.Popen(
                 ["timeout", str(lifetime), *arguments, *extra], stdin=subprocess.DEVNULL, stdout=out, stderr=out)

@@ -1,0 +1,19 @@
+"""The scenarios, by name, in the order in which they run."""
+from .stage import Stage
+from . import netdev, recovery, verbs
+
+ALL = {
+    "link": netdev.link,
+    "package": netdev.package,
+    "safe-mode": netdev.safe_mode,
+    "device": verbs.device,
+    "ping-pong": verbs.ping_pong,
+    "sizes": verbs.sizes,
+    "events": verbs.events,
+    "large-mtu": verbs.large_mtu,
+    "reload": recovery.reload,
+    "reset": recovery.reset,
+    "peer-killed": recovery.peer_killed,
+}
+
+__all__ = ["ALL", "Stage"]

@@ -1,0 +1,55 @@
+"""The network device: probe, package, link."""
+from machine import Failed
+from .stage import address, carrier, load
+
+
+def expect(text, *parts):
+    for part in parts:
+        if part not in text:
+            raise Failed(f"'{part}' is not in:\n{text[-3000:]}")
+
+
+def link(stage):
+    """ice probes on a device whose package is loaded, the link comes up at 100 Gb/s, goes down and up, and the driver unloads."""
+    stage.serve()
+    guest, = stage.boot()
+    load(guest)
+    expect(guest.run("ethtool -i eth0; devlink dev info"), "driver: ice", "bus-info: 0000:01:00.0", "fw.mgmt.api 1.7.10")
+    address(guest, 0)
+    expect(guest.run("ethtool eth0"), "Speed: 100000Mb/s", "Link detected: yes")
+    guest.run("ethtool -S eth0; ethtool -k eth0; ethtool -g eth0; ethtool -l eth0; ethtool -x eth0; ip link set eth0 mtu 9000")
+    carrier(guest)
+    guest.run("ip link set eth0 down; ip link set eth0 up")
+    carrier(guest)
+    vectors = guest.run("grep -c MSIX-0000:01 /proc/interrupts").strip()
+    guest.run("rmmod ice", 30)
+    return f"ice probed, {vectors} vectors, 100 Gb/s link, MTU 9000, down and up, unloaded"
+
+
+def package(stage):
+    """ice downloads its package, signature first, to a device that has none."""
+    stage.serve(options=["--no-package"])
+    guest, = stage.boot()
+    load(guest)
+    log = guest.kernel_log()
+    expect(log, "The DDP package was successfully loaded: ICE OS Default Package")
+    version = log.split("ICE OS Default Package version ")[1].split()[0]
+    address(guest, 0)
+    guest.run("rmmod ice", 30)
+    return f"package {version} taken from the driver, link up"
+
+
+def safe_mode(stage):
+    """ice without any package: safe mode, one queue, link up, no RDMA."""
+    stage.serve(options=["--no-package"])
+    guest, = stage.boot(package=False)
+    load(guest)
+    expect(guest.kernel_log(), "Entering Safe Mode", "RDMA is not supported on this device")
+    address(guest, 0)
+    queues = guest.run("ls -d /sys/class/net/eth0/queues/tx-* | wc -l").strip()
+    if queues != "1":
+        raise Failed(f"{queues} transmit queues in safe mode")
+    stage.allowed = (r"Safe Mode", r"not enough device MSI-X", r"RDMA is not supported", r"package file .*not found",
+                     r"firmware: failed to load", r"Direct firmware load")
+    guest.run("rmmod ice", 30)
+    return "one queue, link up, no RDMA device"
