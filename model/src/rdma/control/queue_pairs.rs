@@ -80,32 +80,17 @@ impl RdmaEngine {
         context: &mut Context<'_>,
     ) -> Executed {
         let number = command.qp_number;
-        if !self.objects.hmc.static_pages_allocated {
+        self.check_queue_pair_number(number, context)?;
+        if matches!(
+            command.qp_type,
+            QueuePairType::Iwarp | QueuePairType::Unknown(_)
+        ) {
             return Self::refuse(
                 context,
-                "an object is created before its memory is there",
-                CommandFailure::InvalidState,
-                || format!("queue pair {number} before SHMC_PAGES_ALLOCATED"),
+                "a queue pair of a kind that is not there",
+                REFUSED,
+                || format!("{:?}", command.qp_type),
             );
-        }
-        match self.queue_pairs.get(number as usize) {
-            Some(None) => {}
-            Some(Some(_)) => {
-                return Self::refuse(
-                    context,
-                    "an object is created twice",
-                    NO_SUCH_OBJECT,
-                    || format!("queue pair {number}"),
-                );
-            }
-            None => {
-                return Self::refuse(
-                    context,
-                    "an object beyond those that were committed",
-                    NO_SUCH_OBJECT,
-                    || format!("queue pair {number}"),
-                );
-            }
         }
         let settings = Self::read_context(context, command.host_context_address, command.qp_type)?;
         aligned(
@@ -122,25 +107,7 @@ impl RdmaEngine {
             command.shadow_address,
         )
         .map_err(|fault| Self::context_refused(context, number, fault))?;
-        if matches!(
-            command.qp_type,
-            QueuePairType::Iwarp | QueuePairType::Unknown(_)
-        ) {
-            return Self::refuse(
-                context,
-                "a queue pair of a kind that is not there",
-                REFUSED,
-                || format!("{:?}", command.qp_type),
-            );
-        }
         self.check_completion_queues(&qp, context)?;
-        let hmc = &mut self.objects.hmc;
-        let kept = qp.keep_context(hmc, context.memory);
-        qp.forget_memory();
-        let found = kept.and_then(|()| qp.resolve(hmc, context.memory));
-        if let Err(fault) = found {
-            return Err(cache_failure(context, "queue pair", fault));
-        }
         qp.state = match command.next_state {
             QueuePairState::Invalid => QueuePairState::Idle,
             // The driver's own datagram queue pairs start at once.
@@ -151,11 +118,45 @@ impl RdmaEngine {
                 });
             }
         };
+        let hmc = &mut self.objects.hmc;
+        let kept = qp.keep_context(hmc, context.memory);
+        qp.forget_memory();
+        let found = kept.and_then(|()| qp.resolve(hmc, context.memory));
+        if let Err(fault) = found {
+            return Err(cache_failure(context, "queue pair", fault));
+        }
         self.use_completion_queues(qp.send_cq, qp.receive_cq, true);
         if let Some(slot) = self.queue_pairs.get_mut(number as usize) {
             *slot = Some(Box::new(qp));
         }
         DONE
+    }
+
+    /// A number under which a queue pair can be created now.
+    fn check_queue_pair_number(&self, number: u32, context: &mut Context<'_>) -> Executed {
+        if !self.objects.hmc.static_pages_allocated {
+            return Self::refuse(
+                context,
+                "an object is created before its memory is there",
+                CommandFailure::InvalidState,
+                || format!("queue pair {number} before SHMC_PAGES_ALLOCATED"),
+            );
+        }
+        match self.queue_pairs.get(number as usize) {
+            Some(None) => DONE,
+            Some(Some(_)) => Self::refuse(
+                context,
+                "an object is created twice",
+                NO_SUCH_OBJECT,
+                || format!("queue pair {number}"),
+            ),
+            None => Self::refuse(
+                context,
+                "an object beyond those that were committed",
+                NO_SUCH_OBJECT,
+                || format!("queue pair {number}"),
+            ),
+        }
     }
 
     fn check_completion_queues(&mut self, qp: &QueuePair, context: &mut Context<'_>) -> Executed {

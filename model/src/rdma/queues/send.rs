@@ -3,7 +3,6 @@
 use super::AtWork;
 use crate::rdma::objects::queue_pair::{SendFault, Work};
 use crate::rdma::objects::regions::TagFault;
-use crate::rdma::objects::work_queue::ElementWords;
 use crate::rdma::translation::Access;
 use crate::roce::{Operation, PostError, Requester, WorkRequest};
 use ringside_spec::rdma::ae_codes::AeCode;
@@ -119,7 +118,7 @@ impl AtWork<'_, '_> {
             signalled: header.signalled(),
             invalidates: 0,
         };
-        self.start(opcode, &element, &words, work)?;
+        self.start(opcode, &element, work)?;
         self.qp.send.advance(quanta);
         Ok(())
     }
@@ -158,12 +157,59 @@ impl AtWork<'_, '_> {
         &mut self,
         opcode: SendOpcode,
         element: &SendElement<'_>,
-        words: &ElementWords,
         mut work: Work,
     ) -> Result<(), NotTaken> {
-        let header = element.header();
-        let (address, key) = (element.remote_address(), header.steering_tag() as u32);
-        let operation = match opcode {
+        let operation = self.operation(opcode, element)?;
+        let mut length_bytes = 0;
+        if operation != Operation::Local {
+            length_bytes = u32::try_from(element.length_bytes())
+                .ok()
+                .filter(|length| *length <= MAX_MESSAGE_BYTES)
+                .ok_or(AeCode::InvalidWqeParameter)?;
+            let reads = matches!(operation, Operation::Read { .. });
+            self.check_fragments(element, reads)?;
+        }
+        if opcode == SendOpcode::ReadInvalidate {
+            work.invalidates = element
+                .fragments()
+                .next()
+                .map_or(0, |piece| piece.steering_tag);
+        }
+        let counters = &mut self.objects.counters;
+        match operation {
+            Operation::Read { .. } => counters.reads_sent += 1,
+            Operation::Write { .. } | Operation::WriteWithImmediate { .. } => {
+                counters.writes_sent += 1;
+            }
+            Operation::Local => {}
+            _ => counters.sends_sent += 1,
+        }
+        let request = WorkRequest {
+            token: self.qp.remember(work),
+            operation,
+            length_bytes,
+            solicited: matches!(
+                opcode,
+                SendOpcode::SendSolicited
+                    | SendOpcode::SendSolicitedInvalidate
+                    | SendOpcode::WriteSolicited
+            ),
+        };
+        self.post(request)
+    }
+
+    /// What an element asks the connection for; work without packets is carried out here.
+    #[inline]
+    fn operation(
+        &mut self,
+        opcode: SendOpcode,
+        element: &SendElement<'_>,
+    ) -> Result<Operation, AeCode> {
+        let (address, key) = (
+            element.remote_address(),
+            element.header().steering_tag() as u32,
+        );
+        Ok(match opcode {
             SendOpcode::Write | SendOpcode::WriteSolicited => match element.immediate() {
                 Some(immediate) => Operation::WriteWithImmediate {
                     address,
@@ -188,51 +234,8 @@ impl AtWork<'_, '_> {
             SendOpcode::FetchAdd
             | SendOpcode::CompareSwap
             | SendOpcode::GenerateReadyEvent
-            | SendOpcode::Unknown(_) => return Err(AeCode::UnexpectedWqeOpcode.into()),
-        };
-        let length = if operation == Operation::Local {
-            0
-        } else {
-            element.length_bytes()
-        };
-        let Some(length_bytes) = u32::try_from(length)
-            .ok()
-            .filter(|length| *length <= MAX_MESSAGE_BYTES)
-        else {
-            return Err(AeCode::InvalidWqeParameter.into());
-        };
-        let reads = matches!(operation, Operation::Read { .. });
-        if operation != Operation::Local {
-            self.check_fragments(element, reads)?;
-        }
-        if opcode == SendOpcode::ReadInvalidate {
-            work.invalidates = element
-                .fragments()
-                .next()
-                .map_or(0, |piece| piece.steering_tag);
-        }
-        let counters = &mut self.objects.counters;
-        match operation {
-            Operation::Read { .. } => counters.reads_sent += 1,
-            Operation::Write { .. } | Operation::WriteWithImmediate { .. } => {
-                counters.writes_sent += 1;
-            }
-            Operation::Local => {}
-            _ => counters.sends_sent += 1,
-        }
-        debug_assert!(words.quanta > 0);
-        let request = WorkRequest {
-            token: self.qp.remember(work),
-            operation,
-            length_bytes,
-            solicited: matches!(
-                opcode,
-                SendOpcode::SendSolicited
-                    | SendOpcode::SendSolicitedInvalidate
-                    | SendOpcode::WriteSolicited
-            ),
-        };
-        self.post(request)
+            | SendOpcode::Unknown(_) => return Err(AeCode::UnexpectedWqeOpcode),
+        })
     }
 
     #[inline]
