@@ -10,18 +10,20 @@ use std::sync::atomic::AtomicU64;
 ///
 /// On a huge page when the pool has one (through `hugepage_rs::alloc`, whose null is checked: its
 /// `Box` would panic when the pool is dry) and the table fills at least half of one; otherwise on the heap.
-pub struct HotTable(Storage);
-
-enum Storage {
-    Heap(Box<[AtomicU64]>),
-    HugePages {
-        first: NonNull<AtomicU64>,
-        count: usize,
-        layout: Layout,
-    },
+pub struct HotTable {
+    // Flat, so that an access is a load: where the words lie matters only when they are freed.
+    first: NonNull<AtomicU64>,
+    count: usize,
+    origin: Origin,
 }
 
-// SAFETY: both storages are owned memory holding atomics.
+/// Whom to give the words back to.
+enum Origin {
+    Heap,
+    HugePages(Layout),
+}
+
+// SAFETY: the words are owned by this value, and are atomics.
 unsafe impl Send for HotTable {}
 // SAFETY: as above.
 unsafe impl Sync for HotTable {}
@@ -42,26 +44,32 @@ impl HotTable {
     }
 
     fn on_heap(count: usize) -> Self {
-        Self(Storage::Heap(
-            (0..count).map(|_| AtomicU64::new(0)).collect(),
-        ))
+        let words: Box<[AtomicU64]> = (0..count).map(|_| AtomicU64::new(0)).collect();
+        let mut words = std::mem::ManuallyDrop::new(words);
+        // SAFETY: a slice's pointer is never null, dangling for an empty one included.
+        let first = unsafe { NonNull::new_unchecked(words.as_mut_ptr()) };
+        Self {
+            first,
+            count,
+            origin: Origin::Heap,
+        }
     }
 
     fn on_huge_pages(count: usize, layout: Layout) -> Option<Self> {
         // SAFETY: the layout has a size, checked by the caller to be large.
         let first = NonNull::new(unsafe { hugepage_rs::alloc(layout) })?.cast::<AtomicU64>();
         // Fresh anonymous memory is zero, which is a valid `AtomicU64`.
-        Some(Self(Storage::HugePages {
+        Some(Self {
             first,
             count,
-            layout,
-        }))
+            origin: Origin::HugePages(layout),
+        })
     }
 
     /// True if it lies on huge pages.
     #[must_use]
     pub fn on_huge_page(&self) -> bool {
-        matches!(self.0, Storage::HugePages { .. })
+        matches!(self.origin, Origin::HugePages(_))
     }
 }
 
@@ -70,21 +78,23 @@ impl Deref for HotTable {
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64] {
-        match &self.0 {
-            Storage::Heap(values) => values,
-            // SAFETY: `first` holds `count` initialised atomics until `self` is dropped.
-            Storage::HugePages { first, count, .. } => unsafe {
-                std::slice::from_raw_parts(first.as_ptr(), *count)
-            },
-        }
+        // SAFETY: `first` holds `count` initialised atomics until `self` is dropped.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }
 
 impl Drop for HotTable {
     fn drop(&mut self) {
-        if let Storage::HugePages { first, layout, .. } = &self.0 {
+        match self.origin {
+            Origin::Heap => {
+                let words = std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.count);
+                // SAFETY: the very box that `on_heap` took apart, put together once.
+                drop(unsafe { Box::from_raw(words) });
+            }
             // SAFETY: allocated by `hugepage_rs::alloc` with this very layout, freed once.
-            unsafe { hugepage_rs::dealloc(first.as_ptr().cast(), *layout) };
+            Origin::HugePages(layout) => unsafe {
+                hugepage_rs::dealloc(self.first.as_ptr().cast(), layout);
+            },
         }
     }
 }
