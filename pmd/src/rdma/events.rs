@@ -82,7 +82,14 @@ impl Engine {
         let mut state = self.open_state()?;
         let mut result = Ok(());
         let mut taken = 0;
-        while let Some(event) = state.next_event() {
+        // One turn of the ring at most: a device that never stops does not hold the caller.
+        let most = state
+            .asynchronous_events
+            .as_ref()
+            .map_or(0, |queue| queue.entries);
+        while taken < most
+            && let Some(event) = state.next_event()
+        {
             taken += 1;
             if event.overflow {
                 events.push(Event::Overflow);
