@@ -202,6 +202,21 @@ impl Server {
         }
     }
 
+    /// Serves for about `time`.
+    pub fn run_for(&mut self, time: Duration) {
+        let until = self.clock.now().plus(time);
+        loop {
+            let worked = self.round();
+            let now = self.clock.now();
+            if now >= until {
+                return;
+            }
+            if !worked {
+                self.rest(now);
+            }
+        }
+    }
+
     /// Spins for a while after the last work, then naps; a message ends the nap.
     fn rest(&mut self, now: Instant) {
         let idle = now.since(self.last_work);
