@@ -173,7 +173,8 @@ impl Other {
 fn our_client_reads_writes_and_rings_on_another_server() {
     let mut other = Other::start();
     let function = other.client();
-    assert_eq!(function.bar(0).unwrap().mappable, [4096..8192]);
+    let page = 4096..8192;
+    assert_eq!(function.bar(0).unwrap().mappable, [page]);
     assert_eq!(function.interrupt_vectors().unwrap(), 32);
     function.write32(0, 16, 0x1234_5678).unwrap();
     assert_eq!(function.read32(0, 16).unwrap(), 0x1234_5678);
