@@ -18,7 +18,7 @@ pub use rules::Rule;
 
 use crate::faults::Fault;
 use crate::function::{Context, FunctionSettings, ReceiveFilter, ResetKind};
-use command::{Command, Outcome};
+use command::{Command, Outcome, needs_data};
 use generic::{Locks, SharedWords};
 use link::Link;
 use logging::FirmwareLogging;
@@ -315,9 +315,10 @@ impl Firmware {
             } if *opcode == code => Some(*failure),
             _ => None,
         });
-        self.check_order(opcode, context);
+        let complete = self.check(&command, context);
         let outcome = match failing {
             Some(failure) => Err(ReturnCode::from_code(failure as u8)),
+            None if !complete => Err(ReturnCode::Invalid),
             None => self.execute(opcode, &mut command, context),
         };
         let (answer, length) = match &outcome {
@@ -354,7 +355,9 @@ impl Firmware {
         true
     }
 
-    fn check_order(&mut self, opcode: Opcode, context: &mut Context<'_>) {
+    /// True if the command can be carried out; what is merely out of order is written down.
+    fn check(&self, command: &Command, context: &mut Context<'_>) -> bool {
+        let opcode = command.descriptor.opcode();
         let free = matches!(opcode, Opcode::GetVersion | Opcode::QueueShutdown);
         if !self.version_asked && !free {
             context
@@ -370,6 +373,15 @@ impl Firmware {
                     opcode.c_name().to_owned()
                 });
         }
+        let complete = !needs_data(opcode) || command.descriptor.flags().read_buffer();
+        if !complete {
+            context
+                .ledger
+                .breach("admin command without the data that it needs", || {
+                    opcode.c_name().to_owned()
+                });
+        }
+        complete
     }
 
     /// Commands of the admin queue itself, of the device, and of locks.

@@ -1,7 +1,7 @@
 //! One command of the admin queue while it is carried out.
 
 use ringside_spec::lan::Parameters;
-use ringside_spec::lan::admin::{Descriptor, ReturnCode};
+use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A descriptor and the bytes of its buffer.
@@ -10,6 +10,40 @@ pub(super) struct Command {
     pub(super) descriptor: Descriptor,
     /// The driver's data if it said that there are any, else zeros; as long as it said.
     pub(super) buffer: Vec<u8>,
+}
+
+/// True for commands whose buffer says what is to be done: the firmware must be told to read it.
+/// Source: Linux `ice`, the callers that set `ICE_AQ_FLAG_RD`.
+pub(super) const fn needs_data(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::DriverVersion
+            | Opcode::AllocateResource
+            | Opcode::FreeResource
+            | Opcode::SetVlanMode
+            | Opcode::AddVsi
+            | Opcode::UpdateVsi
+            | Opcode::AddSwitchRules
+            | Opcode::UpdateSwitchRules
+            | Opcode::RemoveSwitchRules
+            | Opcode::AddSchedulerElements
+            | Opcode::ConfigureSchedulerElements
+            | Opcode::QuerySchedulerElements
+            | Opcode::MoveSchedulerElements
+            | Opcode::SuspendSchedulerElements
+            | Opcode::ResumeSchedulerElements
+            | Opcode::DeleteSchedulerElements
+            | Opcode::AddRateLimitProfiles
+            | Opcode::RemoveRateLimitProfiles
+            | Opcode::SetPhyConfig
+            | Opcode::LldpSetLocalMib
+            | Opcode::SetRssKey
+            | Opcode::SetRssTable
+            | Opcode::AddTransmitQueues
+            | Opcode::AddRdmaQueueSets
+            | Opcode::DownloadPackage
+            | Opcode::UpdatePackage
+    )
 }
 
 /// What goes back when a command succeeded.

@@ -196,6 +196,17 @@ fn wrong_descriptor_flags_are_written_down_one_by_one() {
 }
 
 #[test]
+fn data_that_the_firmware_was_not_told_to_read_are_not_guessed() {
+    let mut client = Client::ready();
+    let wrong = client.ask(Opcode::DriverVersion, &DriverVersion::zeroed(), 8);
+    assert_eq!(wrong.descriptor.return_code(), ReturnCode::Invalid);
+    assert_eq!(
+        client.breach_names(),
+        ["admin command without the data that it needs"]
+    );
+}
+
+#[test]
 fn unreachable_ring_stops_with_the_critical_bit_and_the_model_lives_on() {
     let client = Client::ready();
     client
