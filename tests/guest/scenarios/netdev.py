@@ -49,7 +49,7 @@ def safe_mode(stage):
     queues = guest.run("ls -d /sys/class/net/eth0/queues/tx-* | wc -l").strip()
     if queues != "1":
         raise Failed(f"{queues} transmit queues in safe mode")
-    stage.allowed = (r"Safe Mode", r"not enough device MSI-X", r"RDMA is not supported", r"package file .*not found",
+    stage.allowed = (r"Safe Mode", r"not enough device MSI-X", r"RDMA is not supported", r"Fail during requesting FW",
                      r"firmware: failed to load", r"Direct firmware load")
     guest.run("rmmod ice", 30)
     return "one queue, link up, no RDMA device"

@@ -19,16 +19,18 @@ def reload(stage):
 
 
 def reset(stage):
-    """Function-level reset by sysfs, and reset by the driver: RDMA traffic works before and after."""
+    """Function-level reset by sysfs, and the driver started anew by devlink: RDMA traffic works before and after each."""
     guests = stage.pair()
+    # ice keeps its note of the aggregator over a reload, forgets the aggregator, and says so without asking the device.
+    stage.allowed = (r"unable to move VSI idx \d+ into aggregator 1 node",)
     traffic = "ibv_rc_pingpong -d irdma0 -g 1 -c -n 20"
     between(guests, traffic)
-    ways = ("echo 1 > /sys/bus/pci/devices/0000:01:00.0/reset", "ethtool --reset eth0 all", "devlink dev reload pci/0000:01:00.0")
+    ways = ("echo 1 > /sys/bus/pci/devices/0000:01:00.0/reset", "devlink dev reload pci/0000:01:00.0")
     for way in ways:
-        status, output = guests[0].ask(way, 60)
-        if status != 0 and "not supported" not in output.lower():
-            raise Failed(f"`{way}` ended with {status}: {output}")
-        guests[0].run("sleep 2; ip link set eth0 arp off up; ip addr replace 10.0.0.1/24 dev eth0")
+        guests[0].run(way, 60)
+        # The drivers rebuild in the background.
+        guests[0].run("for i in $(seq 50); do [ -e /sys/class/net/eth0 ] && ip link set eth0 arp off up && exit 0; sleep 0.2; done; exit 1", 30)
+        guests[0].run("ip addr replace 10.0.0.1/24 dev eth0")
         carrier(guests[0])
         rdma_active(guests[0])
         introduce(guests)
@@ -39,6 +41,8 @@ def reset(stage):
 def peer_killed(stage):
     """One side's process is killed in the middle: the other ends with an error, and both devices stay usable."""
     guests = stage.pair()
+    # irdma says so of every asynchronous event that ends a queue pair; 0x50a: too many retries.
+    stage.allowed = (r"abnormal ae_id = 0x50a ",)
     server, client = guests
     server.start("peer", "exec ib_write_bw -d irdma0 -x 1 -s 65536 -D 60 -F")
     server.run("sleep 2")
