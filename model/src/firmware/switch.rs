@@ -53,7 +53,12 @@ pub(super) fn vlan_mode(command: &mut Command) -> Outcome {
 
 /// Resources that the function holds, by type and number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Resources(BTreeSet<(u16, u16)>);
+pub(super) struct Resources {
+    held: BTreeSet<(u16, u16)>,
+    /// What a reset or a clearing of the configuration took. Linux's ice still frees the flow
+    /// director's counters afterwards, which it does not allocate again: nothing is wrong then.
+    taken: BTreeSet<(u16, u16)>,
+}
 
 /// How many of a type there are, and the first number: drivers use them as indexes, unchecked.
 fn numbers(resource: Resource) -> std::ops::Range<u16> {
@@ -69,12 +74,12 @@ fn numbers(resource: Resource) -> std::ops::Range<u16> {
 
 impl Resources {
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.taken.append(&mut self.held);
     }
 
     /// All that are allocated.
     pub(super) fn list(&self) -> Vec<(u16, u16)> {
-        self.0.iter().copied().collect()
+        self.held.iter().copied().collect()
     }
 
     fn head(command: &Command, context: &mut Context<'_>) -> Result<(u16, usize), ReturnCode> {
@@ -100,9 +105,10 @@ impl Resources {
         for index in 0..count {
             let mut free = all
                 .clone()
-                .filter(|number| !self.0.contains(&(kind, *number)));
+                .filter(|number| !self.held.contains(&(kind, *number)));
             let number = free.next().ok_or(ReturnCode::NoSpace)?;
-            self.0.insert((kind, number));
+            self.held.insert((kind, number));
+            self.taken.remove(&(kind, number));
             command.put_bytes(ResourceElements::SIZE + 2 * index, &number.to_le_bytes())?;
         }
         command.done()
@@ -118,7 +124,8 @@ impl Resources {
         let mut lists = Vec::new();
         for index in 0..count {
             let number = command.number16(ResourceElements::SIZE + 2 * index)?;
-            if !self.0.remove(&(kind, number)) {
+            let entry = (kind, number);
+            if !self.held.remove(&entry) && !self.taken.remove(&entry) {
                 context
                     .ledger
                     .breach("resource freed that was not allocated", || {

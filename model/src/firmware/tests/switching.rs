@@ -265,3 +265,24 @@ fn resources_beyond_the_buffer_are_amounts_and_do_not_overrun_it() {
         ["resource freed that was not allocated"]
     );
 }
+
+#[test]
+fn a_resource_that_a_clearing_took_may_be_freed_once_more() {
+    let mut client = Client::ready();
+    let one = AllocateResource {
+        entry_count: 1.into(),
+        ..AllocateResource::zeroed()
+    };
+    let kind = Resource::FlowDirectorCounters.code().to_le_bytes();
+    let entry = [kind[0], kind[1], 1, 0, 0, 0];
+    client.give(Opcode::AllocateResource, &one, &entry).ok();
+    client.direct(Opcode::ClearFunctionConfig, &none()).ok();
+    client.give(Opcode::FreeResource, &one, &entry).ok();
+    assert!(client.breach_names().is_empty());
+    let again = client.give(Opcode::FreeResource, &one, &entry);
+    assert_eq!(again.descriptor.return_code(), ReturnCode::NoEntry);
+    assert_eq!(
+        client.breach_names(),
+        ["resource freed that was not allocated"]
+    );
+}
