@@ -34,6 +34,8 @@ pub struct Context {
     /// set when bus mastering is known to be off
     silent: bool,
     leaked_bytes: usize,
+    /// the user knows that memory is on smaller pages than wanted
+    told_page_size: bool,
 }
 
 impl Context {
@@ -52,6 +54,7 @@ impl Context {
             warnings: Vec::new(),
             silent: false,
             leaked_bytes: 0,
+            told_page_size: false,
         }
     }
 
@@ -139,6 +142,17 @@ impl Context {
         let text = text.into();
         tracing::warn!(device = %self.function.address(), "{text}");
         self.warnings.push(text);
+    }
+
+    /// Tells once that memory is on smaller pages than were wanted, and how to mend it.
+    pub(crate) fn warn_of_page_size(&mut self) {
+        let usage = self.pool.as_ref().map(|pool| pool.usage());
+        if let Some(text) = usage.and_then(|usage| usage.fallback)
+            && !self.told_page_size
+        {
+            self.told_page_size = true;
+            self.warn(text);
+        }
     }
 
     pub(crate) fn take_warnings(&mut self) -> Vec<String> {

@@ -117,6 +117,7 @@ fn run_stage(
         Ok(()) if fail_at == Some(stage.name) => Err(StageError::Injected),
         other => other,
     };
+    context.warn_of_page_size();
     let outcome = match (&result, skipped) {
         (Err(error), _) => StageOutcome::Failed(error.to_string()),
         (Ok(()), Some(reason)) => StageOutcome::Skipped(reason),

@@ -148,3 +148,44 @@ fn a_region_of_huge_pages_takes_one_entry_for_each() {
     drop((qp, _peer, from, to));
     pair.finish();
 }
+
+#[test]
+fn a_region_of_pages_of_1_gib_is_written_across_their_border() {
+    const PAGE: usize = 1 << 30;
+    let mut pair = Pair::new();
+    let from = pair.a.region(1 << 20);
+    let data: Vec<u8> = (0..1 << 20).map(|at: u32| (at % 239) as u8).collect();
+    assert!(from.write(0, &data));
+    let (mut qp, _peer) = pair.connect(|config| config);
+    let mut buffers: Vec<_> = (0..2)
+        .map(|_| {
+            let device = &pair.b.device;
+            device
+                .allocate_aligned(PAGE, ringside_bus::PageSize::OneGiB)
+                .unwrap()
+        })
+        .collect();
+    // Neighbours in the wrong order are not contiguous: a list of two pages.
+    buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.iova()));
+    let to = pair.b.domain.register_all(buffers, Access::ALL).unwrap();
+    assert_eq!(
+        pair.b.device.object_usage().unwrap().page_list_entries.used,
+        8
+    );
+    let start = PAGE - 300_001;
+    let fragment = from.slice(0..1 << 20).unwrap();
+    qp.write(
+        1,
+        &[fragment],
+        to.remote().at(start as u64),
+        Flags::SIGNALLED,
+    )
+    .unwrap();
+    qp.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    let mut arrived = vec![0; 1 << 20];
+    assert!(to.read(start, &mut arrived));
+    assert!(arrived == data);
+    drop((qp, _peer, from, to));
+    pair.finish();
+}
