@@ -152,6 +152,8 @@ class Guest:
                 received = self.channel.recv(65536)
             except TimeoutError:
                 continue
+            except ConnectionError:
+                received = b""
             if not received:
                 raise Failed(f"{self.name}: QEMU closed the command channel; console ends:\n{self.tail()}")
             self.pending += received
