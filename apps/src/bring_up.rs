@@ -3,7 +3,7 @@
 use crate::bench::report::span;
 use crate::cli::BringUp;
 use crate::failure::Failure;
-use crate::open::{Cores, model_function, model_index, start_model};
+use crate::open::{Opened, open};
 use ringside_config::Config;
 use ringside_pmd::bring_up::stage_names;
 use ringside_pmd::trace::{StageOutcome, StageReport, Trace};
@@ -38,9 +38,7 @@ pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
         )));
     }
     let address = options.device.as_ref().unwrap_or(&config.device.address);
-    let index = model_index(address)?;
-    let model = start_model(config, Cores::choose(&[], config))?;
-    let function = model_function(&model, index)?;
+    let Opened { function, model } = open(address, config)?;
     let show_exchanges = options.trace;
     let quiet = options.json;
     let mut progress = |report: &StageReport| {
@@ -82,8 +80,9 @@ pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
             )
         }
     };
+    // A model in another process counts, and says so itself.
     let breaches = model
-        .with(move |world| world.breaches(usize::from(index)))
+        .and_then(|(model, index)| model.with(move |world| world.breaches(index)))
         .unwrap_or_default();
     let outcome = Outcome {
         device: address.to_string(),

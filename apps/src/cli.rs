@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Devices(Devices),
     /// Bring a device up, stage by stage, and take it down again
     BringUp(BringUp),
+    /// Serve the software model to other processes
+    Model(crate::model::Model),
 }
 
 /// What is measured.
@@ -167,6 +169,9 @@ pub(crate) struct Bench {
     /// The function that sends; the peer is the next one of the same model
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) device: Option<DeviceAddress>,
+    /// The function that answers, where both are behind sockets: vfio-user:PATH
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) peer: Option<DeviceAddress>,
     /// Core of the driver, then core of the model, such as 0,1 [default: two different ones]
     #[arg(long, value_name = "CORE,CORE", value_delimiter = ',', num_args = 1..=2)]
     pub(crate) cores: Vec<usize>,

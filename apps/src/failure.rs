@@ -50,9 +50,20 @@ impl Failure {
         }
     }
 
+    /// The error and its causes; a cause that is in the text already is not repeated.
+    fn text(&self) -> String {
+        self.error
+            .chain()
+            .fold(String::new(), |text, cause| match cause.to_string() {
+                cause if text.is_empty() => cause,
+                cause if text.contains(&cause) => text,
+                cause => format!("{text}: {cause}"),
+            })
+    }
+
     /// Says it on standard error, causes included.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("ringside: {:#}", self.error);
+        eprintln!("ringside: {}", self.text());
         ExitCode::from(self.code)
     }
 }
@@ -60,5 +71,17 @@ impl Failure {
 impl<E: Into<anyhow::Error>> From<E> for Failure {
     fn from(error: E) -> Self {
         Self::operation(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_the_text_holds_is_not_repeated() {
+        let inner = anyhow::anyhow!("no such file");
+        let failure = Failure::operation(inner.context("reading x: no such file").context("start"));
+        assert_eq!(failure.text(), "start: reading x: no such file");
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::cli::Info;
 use crate::failure::Failure;
-use crate::open::{Cores, model_function, model_index, start_model};
+use crate::open::open;
 use anyhow::anyhow;
 use ringside_config::Config;
+use ringside_pmd::ddp::{PackageFacts, PackageState};
 use ringside_pmd::rdma::ObjectUsage;
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -86,10 +87,8 @@ struct Object {
 
 pub(crate) fn run(options: &Info, config: &Config) -> Result<(), Failure> {
     let address = options.device.as_ref().unwrap_or(&config.device.address);
-    let index = model_index(address)?;
-    let model = start_model(config, Cores::choose(&[], config))?;
-    let function = model_function(&model, index)?;
-    let device = Device::bring_up(function, config, BringUpOptions::default())
+    let opened = open(address, config)?;
+    let device = Device::bring_up(opened.function, config, BringUpOptions::default())
         .map_err(|error| Failure::claim(anyhow!("{error}")))?;
     let facts = gather(&device)?;
     if options.json {
@@ -144,13 +143,7 @@ fn gather(device: &Device) -> Result<Facts, Failure> {
                 version(firmware.interface)
             )
         }),
-        package: found.package.as_ref().map_or("none".into(), |package| {
-            let active = package
-                .active
-                .as_ref()
-                .map_or("none active".into(), |one| format!("{one:?}"));
-            format!("{:?}: {active}", package.state)
-        }),
+        package: found.package.as_ref().map_or("none".into(), package_text),
         pcie_link: found.bus.as_ref().and_then(|bus| bus.link.clone()),
         interrupt_vectors: found.bus.as_ref().map(|bus| bus.vectors),
         rdma: found.rdma_unavailable.is_none(),
@@ -162,6 +155,21 @@ fn gather(device: &Device) -> Result<Facts, Failure> {
             .map(|(stage, text)| format!("{stage}: {text}"))
             .collect(),
     })
+}
+
+fn package_text(package: &PackageFacts) -> String {
+    let how = match &package.state {
+        PackageState::Downloaded => "downloaded by this bring-up".to_owned(),
+        PackageState::AlreadyLoaded => "already loaded".to_owned(),
+        PackageState::SafeMode(reason) => return format!("none, safe mode: {reason}"),
+    };
+    match &package.active {
+        Some(active) => {
+            let version = active.version.map(|part| part.to_string()).join(".");
+            format!("{} {version}, {how}", active.name)
+        }
+        None => how,
+    }
 }
 
 fn limits(usage: Option<&ObjectUsage>) -> Limits {

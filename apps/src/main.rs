@@ -6,6 +6,7 @@ mod cli;
 mod devices;
 mod failure;
 mod info;
+mod model;
 mod open;
 
 use clap::Parser;
@@ -35,5 +36,6 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Info(options) => info::run(options, &config),
         Command::Devices(options) => devices::run(options, &config),
         Command::BringUp(options) => bring_up::run(options, &config),
+        Command::Model(options) => model::run(options),
     }
 }

@@ -2,8 +2,10 @@
 
 use crate::failure::Failure;
 use ringside_bus::pinning::allowed_cores;
-use ringside_bus::{DeviceAddress, Function};
+use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
+use ringside_bus::{DeviceAddress, Function, TscClock};
 use ringside_config::{Config, Core};
+use ringside_model::embedded::ThreadedError;
 use ringside_model::{Threaded, WorldSettings};
 use std::sync::Arc;
 
@@ -46,8 +48,11 @@ impl Cores {
 /// The model inside this process.
 pub(crate) fn start_model(config: &Config, cores: Cores) -> Result<Threaded, Failure> {
     let functions = u16::try_from(config.model.functions).unwrap_or(u16::MAX);
-    Threaded::start(&WorldSettings::with_functions(functions), cores.model)
-        .map_err(Failure::operation)
+    let started = Threaded::start(&WorldSettings::with_functions(functions), cores.model);
+    started.map_err(|error| match error {
+        ThreadedError::Pin(_) => Failure::usage(error),
+        other => Failure::operation(other),
+    })
 }
 
 /// A function of the model.
@@ -60,6 +65,33 @@ pub(crate) fn model_function(model: &Threaded, index: u16) -> Result<Arc<dyn Fun
     })
 }
 
+/// What an address names, and the model that it lives in where that is in this process.
+pub(crate) struct Opened {
+    pub(crate) function: Arc<dyn Function>,
+    pub(crate) model: Option<(Threaded, usize)>,
+}
+
+/// Opens what an address names.
+pub(crate) fn open(address: &DeviceAddress, config: &Config) -> Result<Opened, Failure> {
+    if let DeviceAddress::VfioUser(path) = address {
+        // The clock is the one that the driver waits by.
+        let clock = Arc::new(TscClock::new());
+        let function = VfioUserFunction::connect(path, clock, ClientLimits::default());
+        let function = Arc::new(function.map_err(Failure::claim)?);
+        return Ok(Opened {
+            function,
+            model: None,
+        });
+    }
+    let index = model_index(address)?;
+    let model = start_model(config, Cores::choose(&[], config))?;
+    let function = model_function(&model, index)?;
+    Ok(Opened {
+        function,
+        model: Some((model, index.into())),
+    })
+}
+
 /// The index of a model function; other backends are refused with what can be done instead.
 pub(crate) fn model_index(address: &DeviceAddress) -> Result<u16, Failure> {
     match address {
@@ -69,7 +101,7 @@ pub(crate) fn model_index(address: &DeviceAddress) -> Result<u16, Failure> {
              software model, model:0"
         ))),
         DeviceAddress::VfioUser(_) => Err(Failure::claim(anyhow::anyhow!(
-            "{address}: this version has no vfio-user client yet; use the software model, model:0"
+            "{address}: a bench of functions behind sockets takes two: --device and --peer"
         ))),
     }
 }

@@ -1,4 +1,4 @@
-//! The model inside this process, as [`Function`]s that a driver can claim.
+//! The model inside this process, as [`Function`](ringside_bus::Function)s that a driver can claim.
 //!
 //! Two ways to run it. [`Threaded`]: on a thread of its own, in real time; doorbells are plain
 //! stores to a page that the thread polls. [`Stepped`]: by the caller's own thread, in virtual time

@@ -58,7 +58,8 @@ impl FunctionSettings {
     /// Function number 0 of card number `index`.
     #[must_use]
     pub fn numbered(index: u16) -> Self {
-        let [high, low] = index.to_be_bytes();
+        // From 1: an address that ends in zeros reads like a network's.
+        let [high, low] = index.wrapping_add(1).to_be_bytes();
         Self {
             pci_function: 0,
             mac: [0x02, 0xE8, 0x10, 0x00, high, low],

@@ -24,11 +24,6 @@ pub(crate) fn measure(
     size: u64,
     progress: &mut Progress,
 ) -> Result<Histogram<u64>, Failure> {
-    if size == 0 && plan.operation == Operation::Write {
-        return Err(Failure::usage(anyhow!(
-            "-s 0 write lat: a write of nothing leaves nothing to wait for at the peer; choose at least 1"
-        )));
-    }
     let mut test = Test::prepare(pair, plan, size)?;
     let mut times = histogram()?;
     let warm_up = match plan.amount {

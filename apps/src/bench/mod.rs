@@ -12,7 +12,7 @@ mod verify;
 use crate::bring_up::print_stage;
 use crate::cli::{Bench, Measure};
 use crate::failure::Failure;
-use crate::open::{Cores, model_function, model_index, start_model};
+use crate::open::{Cores, model_function, model_index, open, start_model};
 use anyhow::{Context, anyhow};
 use capture::Capture;
 use hdrhistogram::Histogram;
@@ -21,28 +21,23 @@ use plan::{Plan, plans};
 use progress::Progress;
 use report::{Report, Rows, StageTime, Table};
 use ringside_bus::pinning::pin_to;
+use ringside_bus::{DeviceAddress, Function};
 use ringside_config::Config;
 use ringside_model::Threaded;
 use ringside_pmd::trace::{StageOutcome, StageReport};
 use ringside_pmd::{BringUpOptions, Device};
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
     let plans = plans(options).map_err(Failure::usage)?;
     let address = options.device.as_ref().unwrap_or(&config.device.address);
-    let index = model_index(address)?;
     let config = sized(config, options);
     let config = &config;
     let cores = Cores::choose(&options.cores, config);
-    let model = start_model(config, cores)?;
-    let peer = (index + 1) % u16::try_from(config.model.functions).unwrap_or(1).max(1);
-    if peer == index {
-        return Err(Failure::usage(anyhow!(
-            "a test needs two functions: set model.functions to 2 or more in the configuration"
-        )));
-    }
+    let bed = Bed::find(options, address, config, cores)?;
     // Pinned last, so that the model's thread does not inherit the driver's core.
     if let Some(core) = cores.driver {
         pin_to(core).map_err(Failure::usage)?;
@@ -50,7 +45,7 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
     let capture = options
         .pcap
         .as_deref()
-        .map(|path| Capture::start(&model, path))
+        .map(|path| Capture::start(bed.model_to_capture()?, path))
         .transpose()?;
     let mut bench = Run {
         options,
@@ -59,10 +54,10 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
         stages: Vec::new(),
     };
     let began = Instant::now();
-    let client = bench.bring_up(&model, index)?;
-    let server = bench.bring_up(&model, peer)?;
+    let client = bench.bring_up(&bed.functions[0])?;
+    let server = bench.bring_up(&bed.functions[1])?;
     let ready = bench.time_to_ready(&client, &server, &plans, began)?;
-    let driven = driven(cores, capture.is_some());
+    let driven = driven(&bed, cores, capture.is_some());
     writeln!(
         bench.out,
         "\nTwo functions to RTS in {}.\n{driven}\n",
@@ -85,18 +80,19 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
         bring_up: std::mem::take(&mut bench.stages),
         bring_up_to_rts_milliseconds: ready.as_secs_f64() * 1e3,
         tables,
-        interface_breaches: 0,
+        interface_breaches: None,
         warnings: warnings.collect(),
     };
     let downs = [client.shutdown(), server.shutdown()];
     for failure in downs.iter().flat_map(|down| &down.failures) {
         report.warnings.push(format!("taking down: {failure}"));
     }
-    let breaches = breaches(&model, &[index, peer])?;
-    report.interface_breaches = breaches.len() as u64;
+    let breaches = bed.breaches()?;
+    report.interface_breaches = breaches.as_ref().map(|found| found.len() as u64);
+    let breaches = breaches.unwrap_or_default();
     bench.finish(&report, &distributions)?;
     if let Some(capture) = capture {
-        let frames = capture.finish(&model)?;
+        let frames = capture.finish(bed.model_to_capture()?)?;
         writeln!(
             bench.out,
             "{frames} frames captured in {}",
@@ -128,13 +124,19 @@ fn output(options: &Bench) -> Box<dyn Write> {
 }
 
 /// The one line that says what the figures are figures of.
-fn driven(cores: Cores, captured: bool) -> String {
+fn driven(bed: &Bed, cores: Cores, captured: bool) -> String {
     let core = |core: Option<usize>| core.map_or("any core".into(), |core| format!("core {core}"));
     let capture = if captured {
         "; every frame was captured, which slows it"
     } else {
         ""
     };
+    if bed.model.is_none() {
+        return format!(
+            "Driven: a device in another process, over vfio-user (driver on {}), not hardware.",
+            core(cores.driver)
+        );
+    }
     format!(
         "Driven: the software model of the E810 (driver on {}, model on {}), not hardware; its wire \
          has no speed limit{capture}.",
@@ -178,6 +180,74 @@ fn judge(breaches: &[String], downs: &[ringside_pmd::ShutdownReport]) -> Result<
     }
 }
 
+/// The two functions of a test, and the model that they live in where that is in this process.
+struct Bed {
+    functions: [Arc<dyn Function>; 2],
+    model: Option<(Threaded, [u16; 2])>,
+}
+
+impl Bed {
+    fn find(
+        options: &Bench,
+        address: &DeviceAddress,
+        config: &Config,
+        cores: Cores,
+    ) -> Result<Self, Failure> {
+        let behind_socket = |address: &DeviceAddress| matches!(address, DeviceAddress::VfioUser(_));
+        match &options.peer {
+            Some(peer) if behind_socket(peer) && behind_socket(address) => {
+                let functions = [
+                    open(address, config)?.function,
+                    open(peer, config)?.function,
+                ];
+                return Ok(Self {
+                    functions,
+                    model: None,
+                });
+            }
+            Some(_) => {
+                return Err(Failure::usage(anyhow!(
+                    "--peer goes with --device where both are vfio-user:PATH; otherwise the peer \
+                     is the next function of the same model"
+                )));
+            }
+            None => {}
+        }
+        let index = model_index(address)?;
+        let model = start_model(config, cores)?;
+        let peer = (index + 1) % u16::try_from(config.model.functions).unwrap_or(1).max(1);
+        if peer == index {
+            return Err(Failure::usage(anyhow!(
+                "a test needs two functions: set model.functions to 2 or more in the configuration"
+            )));
+        }
+        let functions = [
+            model_function(&model, index)?,
+            model_function(&model, peer)?,
+        ];
+        Ok(Self {
+            functions,
+            model: Some((model, [index, peer])),
+        })
+    }
+
+    fn model_to_capture(&self) -> Result<&Threaded, Failure> {
+        let model = self.model.as_ref().map(|(model, _)| model);
+        model.ok_or_else(|| {
+            Failure::usage(anyhow!(
+                "--pcap captures the wire of the model in this process only"
+            ))
+        })
+    }
+
+    /// What the model saw broken; `None` if it is in another process, which says so itself.
+    fn breaches(&self) -> Result<Option<Vec<String>>, Failure> {
+        let model = self.model.as_ref();
+        let found = model.map(|(model, functions)| breaches(model, functions));
+        found.transpose()
+    }
+}
+
 /// The name of a test, and its latencies.
 type Distribution = (String, Histogram<u64>);
 
@@ -189,9 +259,10 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn bring_up(&mut self, model: &Threaded, index: u16) -> Result<Device, Failure> {
-        let function = model_function(model, index)?;
-        writeln!(self.out, "Bring-up of model:{index}")?;
+    fn bring_up(&mut self, function: &Arc<dyn Function>) -> Result<Device, Failure> {
+        let function = Arc::clone(function);
+        let name = function.address().to_string();
+        writeln!(self.out, "Bring-up of {name}")?;
         let stages = &mut self.stages;
         let to_stdout = !(self.options.out_json && self.options.out_json_file == Path::new("-"));
         let mut progress = |stage: &StageReport| {
@@ -199,7 +270,7 @@ impl Run<'_> {
                 print_stage(stage, false);
             }
             stages.push(StageTime {
-                stage: format!("model:{index} {}", stage.stage),
+                stage: format!("{name} {}", stage.stage),
                 microseconds: stage.took.as_secs_f64() * 1e6,
                 summary: match &stage.outcome {
                     StageOutcome::Done => "done".into(),
@@ -313,11 +384,14 @@ impl Run<'_> {
             Rows::Latency(rows) => rows.iter().map(|row| row.verified_messages).sum::<u64>(),
             Rows::Bandwidth(rows) => rows.iter().map(|row| row.verified_messages).sum(),
         });
+        let breaches = report.interface_breaches.map_or(
+            "breaches of the device's interface are counted by its own process".into(),
+            |count| format!("{count} kinds of breach of the device's interface"),
+        );
+        let verified = verified.sum::<u64>();
         writeln!(
             self.out,
-            "\n{} messages verified byte by byte; {} kinds of breach of the device's interface.",
-            verified.sum::<u64>(),
-            report.interface_breaches
+            "\n{verified} messages verified byte by byte; {breaches}."
         )?;
         for warning in &report.warnings {
             writeln!(self.out, "warning: {warning}")?;

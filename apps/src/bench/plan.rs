@@ -70,6 +70,14 @@ pub(crate) fn plans(options: &Bench) -> Result<Vec<Plan>, FlagError> {
     let measures = options
         .measure
         .map_or(Measure::ALL.to_vec(), |one| vec![one]);
+    let waits_for_a_byte =
+        operations.contains(&Operation::Write) && measures.contains(&Measure::Lat);
+    if options.size == Some(0) && waits_for_a_byte {
+        return Err(FlagError(
+            "-s 0 with write lat: a write of nothing leaves nothing to wait for at the peer; choose at least 1"
+                .into(),
+        ));
+    }
     let mut plans = Vec::new();
     for &measure in &measures {
         for &operation in &operations {
@@ -207,6 +215,7 @@ mod tests {
             ("-q 65", "-q 65: choose 1 to 64"),
             ("-t 0", "-t 0: choose 1 to 2048"),
             ("-r 4096", "-r 4096: choose 1 to 2048"),
+            ("-s 0", "-s 0 with write lat"),
             ("-m 1500", "-m 1500: choose 256, 512, 1024, 2048 or 4096"),
             ("--cores 1,1", "each needs a core of its own"),
         ] {

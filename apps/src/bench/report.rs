@@ -86,7 +86,8 @@ pub(crate) struct Report {
     pub(crate) bring_up: Vec<StageTime>,
     pub(crate) bring_up_to_rts_milliseconds: f64,
     pub(crate) tables: Vec<Table>,
-    pub(crate) interface_breaches: u64,
+    /// kinds of breach; `None` where the device is in another process, which counts them
+    pub(crate) interface_breaches: Option<u64>,
     pub(crate) warnings: Vec<String>,
 }
 

@@ -59,7 +59,7 @@ fn bring_up_queries_are_answered_without_a_breach() {
     let flags: ReadMac = mac.descriptor.parameters();
     assert!(MacReadFlags(flags.flags.get()).lan_valid());
     assert_eq!(flags.address_count, 1);
-    assert_eq!(mac.item::<MacAddress>(0).mac, [0x02, 0xE8, 0x10, 0, 0, 0]);
+    assert_eq!(mac.item::<MacAddress>(0).mac, [0x02, 0xE8, 0x10, 0, 0, 1]);
     let frame = SetMacConfig {
         frame_bytes_max: 9728.into(),
         ..SetMacConfig::zeroed()
