@@ -15,6 +15,10 @@ const BURST: u64 = 32;
 /// One message of so many asks for a completion, unless the window is smaller.
 const SIGNAL_EVERY: u64 = 32;
 
+/// From this many bytes on every message asks for a completion: one completion for 32 of them would
+/// fall into one slice and make a peak that never was.
+const LARGE: u64 = 32 << 10;
+
 /// Slices of at least this long are compared for the peak.
 const SLICE_NANOSECONDS: u64 = 5_000_000;
 
@@ -97,7 +101,10 @@ impl Run {
             operation: plan.operation,
             size,
             window,
-            signal_every: SIGNAL_EVERY.min((window / 4).max(1)),
+            signal_every: match size {
+                LARGE.. => 1,
+                _ => SIGNAL_EVERY.min((window / 4).max(1)),
+            },
             inline: size <= u64::from(plan.inline) && plan.operation != Operation::Read,
             message: vec![0; bytes],
             limit: match plan.amount {
