@@ -250,3 +250,119 @@ fn sixty_four_queue_pairs_at_once_keep_their_messages_apart() {
     drop((ends, from, to));
     pair.finish();
 }
+
+#[test]
+fn eight_mebibytes_in_thirteen_fragments_arrive_by_every_operation_though_frames_are_lost() {
+    let length = 8 << 20;
+    for (seed, mtu) in MTUS.into_iter().enumerate() {
+        let mut random = StdRng::seed_from_u64(seed as u64);
+        let mut pair = Pair::new();
+        let mut work = Work::new(&pair, length, seed as u64);
+        let (mut qp, mut peer) = pair.connect(|config| {
+            config
+                .path_mtu(mtu)
+                .send_fragments(13)
+                .receive_fragments(13)
+        });
+        let lost = Fault::DropFrames {
+            per_million: 1000,
+            seed: seed as u64,
+        };
+        pair.world.with(|world| world.inject(0, lost));
+        let clear = vec![0; length];
+        work.expected.copy_from_slice(&work.source);
+
+        let fragments = cut(&mut random, &work.from, 0, length, 13);
+        let remote = work.to.remote().at(0);
+        qp.write(1, &fragments, remote, Flags::SIGNALLED).unwrap();
+        qp.ring();
+        assert_eq!(pair.wait_a(1)[0].status(), Status::Success, "MTU {mtu}");
+        work.check(&format!("write, MTU {mtu}"));
+
+        assert!(work.to.write(0, &clear));
+        let into = cut(&mut random, &work.to, 0, length, 13);
+        peer.receive(2, &into).unwrap();
+        qp.send(3, &fragments, Flags::SIGNALLED).unwrap();
+        qp.ring();
+        assert_eq!(pair.wait_a(1)[0].status(), Status::Success, "MTU {mtu}");
+        assert_eq!(pair.wait_b(1)[0].byte_length(), length as u32, "MTU {mtu}");
+        work.check(&format!("send, MTU {mtu}"));
+
+        assert!(work.from.write(0, &clear));
+        qp.read(4, &fragments, remote, Flags::SIGNALLED).unwrap();
+        qp.ring();
+        assert_eq!(pair.wait_a(1)[0].status(), Status::Success, "MTU {mtu}");
+        let mut arrived = vec![0; length];
+        assert!(work.from.read(0, &mut arrived));
+        assert!(arrived == work.source, "read, MTU {mtu}");
+        let dropped = pair.world.with(|world| world.switch().counters().dropped);
+        assert!(dropped > 0, "MTU {mtu}: no frame was lost");
+        drop((qp, peer, work));
+        pair.finish();
+    }
+}
+
+#[test]
+fn sixty_four_queue_pairs_write_send_and_read_though_frames_are_lost() {
+    const SLOT: usize = 4096;
+    let mut config = crate::pair::config();
+    config.rdma.queue_pairs = 64;
+    let mut pair = Pair::with(&config);
+    let mut work = Work::new(&pair, 64 * SLOT, 64);
+    work.expected.copy_from_slice(&work.source);
+    let mut ends: Vec<_> = (0..64)
+        .map(|_| {
+            let limits = |config: ringside_pmd::rdma::QueuePairConfig| {
+                config.path_mtu(256).send_requests(16).receive_requests(16)
+            };
+            pair.connect(limits)
+        })
+        .collect();
+    let lost = Fault::DropFrames {
+        per_million: 20_000,
+        seed: 64,
+    };
+    pair.world.with(|world| world.inject(0, lost));
+    let clear = vec![0; 64 * SLOT];
+    for operation in ["write", "send", "read"] {
+        let cleared = if operation == "read" {
+            &work.from
+        } else {
+            &work.to
+        };
+        assert!(cleared.write(0, &clear));
+        for (index, (qp, peer)) in ends.iter_mut().enumerate() {
+            let slot = index * SLOT..(index + 1) * SLOT;
+            let here = [work.from.slice(slot.clone()).unwrap()];
+            let remote = work.to.remote().at(slot.start as u64);
+            let (id, flags) = (index as u64, Flags::SIGNALLED);
+            match operation {
+                "write" => qp.write(id, &here, remote, flags).unwrap(),
+                "read" => qp.read(id, &here, remote, flags).unwrap(),
+                _ => {
+                    peer.receive(id, &[work.to.slice(slot).unwrap()]).unwrap();
+                    qp.send(id, &here, flags).unwrap();
+                }
+            }
+            qp.ring();
+        }
+        let done = pair.wait_a(64);
+        assert!(done.iter().all(|done| done.is_success()), "{operation}");
+        let ids: std::collections::BTreeSet<u64> = done.iter().map(|done| done.id).collect();
+        assert_eq!(ids.len(), 64, "{operation}");
+        match operation {
+            "read" => {
+                let mut arrived = vec![0; 64 * SLOT];
+                assert!(work.from.read(0, &mut arrived));
+                assert!(arrived == work.source, "read");
+            }
+            "send" => {
+                assert_eq!(pair.wait_b(64).len(), 64);
+                work.check(operation);
+            }
+            _ => work.check(operation),
+        }
+    }
+    drop((ends, work));
+    pair.finish();
+}
