@@ -23,7 +23,7 @@ use crate::firmware::Firmware;
 use crate::packet::MacAddress;
 use crate::rdma::RdmaEngine;
 use crate::strict::{Breach, Ledger};
-use crate::wire::{Frame, Payload};
+use crate::wire::{EthernetFrame, Frame, Payload};
 use config_space::{ConfigEffect, ConfigSpace};
 use interrupts::Interrupts;
 use register_file::RegisterFile;
@@ -343,6 +343,26 @@ impl FunctionModel {
             let mut context = lend!(self, memory, now);
             self.rdma.receive(frame, spaces, &mut context);
             self.deliver_causes();
+        }
+    }
+
+    /// The next frame of the host's network stack for the wire: everything but RoCEv2, which
+    /// [`FunctionModel::next_frame`] gives.
+    #[inline]
+    pub fn next_ethernet_frame(
+        &mut self,
+        _spaces: &[DmaSpace],
+        _now: Instant,
+    ) -> Option<EthernetFrame> {
+        None
+    }
+
+    /// A frame from the wire as bytes, from its Ethernet header on, without frame check sequence:
+    /// everything that is not a sound RoCEv2 packet, for which there is
+    /// [`FunctionModel::receive`].
+    pub fn receive_ethernet_frame(&mut self, frame: &[u8], _spaces: &[DmaSpace], _now: Instant) {
+        if self.link_up && frame.len() >= 14 {
+            self.statistics.not_for_us += 1;
         }
     }
 

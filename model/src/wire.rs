@@ -3,9 +3,11 @@
 //! A frame travels as parsed headers and a payload that stays in the sender's memory; it becomes
 //! bytes only for a capture tap, or where [`crate::WorldSettings::frames_as_bytes`] asks for it.
 
+mod ethernet;
 mod frame;
 mod table;
 
+pub use ethernet::EthernetFrame;
 pub use frame::{
     Frame, INLINE_BYTES_MAX, PIECES_MAX, Payload, PayloadError, Pieces, SerialiseError,
 };

@@ -1,0 +1,30 @@
+//! A frame that is not parsed: bytes as the network stack of a host sends them.
+
+use crate::packet::MacAddress;
+
+/// Any Ethernet frame, from its Ethernet header on, without frame check sequence. A VLAN tag is
+/// part of the bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EthernetFrame {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl EthernetFrame {
+    /// Where it goes; `None` if it is too short to say.
+    #[inline]
+    #[must_use]
+    pub fn destination(&self) -> Option<MacAddress> {
+        let (address, _) = self.bytes.split_first_chunk::<6>()?;
+        Some(MacAddress(*address))
+    }
+
+    /// Who sent it; `None` if it is too short to say.
+    #[inline]
+    #[must_use]
+    pub fn source(&self) -> Option<MacAddress> {
+        let (_, rest) = self.bytes.split_first_chunk::<6>()?;
+        let (address, _) = rest.split_first_chunk::<6>()?;
+        Some(MacAddress(*address))
+    }
+}
