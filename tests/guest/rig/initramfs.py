@@ -15,7 +15,7 @@ import tempfile
 
 PROGRAMS = """bash busybox kmod ip rdma devlink ethtool lspci strace ping tcpdump iperf3 tc bridge
     ibv_devinfo ibv_devices ibv_rc_pingpong ibv_ud_pingpong ibv_srq_pingpong ibv_asyncwatch
-    rping ucmatose udaddy rdma_server rdma_client ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw
+    rping ucmatose udaddy rdma_server rdma_client mckey ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw
     ib_write_lat ib_read_lat ib_send_lat ib_atomic_lat""".split()
 PROVIDERS = "irdma rxe".split()
 MODULES = """ice irdma ib_uverbs rdma_ucm rdma_rxe virtio_net af_packet veth bridge 8021q
@@ -130,6 +130,7 @@ def add_modules(tree, version):
 def guest(tree, version):
     for name in PROGRAMS:
         tree.program(name)
+    tree.add("usr/bin/verbs_peer", f"{tree.rig}/verbs_peer", 0o755)
     tree.add(LOADER, mode=0o755)
     # Loaded by name when a thread is cancelled, so no program lists it.
     tree.add(f"{LIBRARIES}/libgcc_s.so.1")

@@ -80,7 +80,7 @@ class Guest:
             "-serial", f"file:{self.console}",
             "-chardev", f"socket,id=commands,path={path},server=on,wait=off", "-serial", "chardev:commands",
             "-object", f"memory-backend-memfd,id=memory,size={memory},share=on", "-numa", "node,memdev=memory",
-            "-kernel", os.path.join(rig, "vmlinux"), "-initrd", self.image(rig, folder, package),
+            "-kernel", os.path.join(rig, "vmlinux"), "-initrd", os.path.join(rig, "guest-with-package.cpio" if package else "guest.cpio"),
             "-append", "console=ttyS0 loglevel=7 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check "
                        "net.ifnames=0 " + append,
         ]
@@ -102,20 +102,6 @@ class Guest:
         self.pending = b""
         self.channel = None
         wait_until(f"QEMU of {name}", 20, lambda: self.connect(path))
-
-    @staticmethod
-    def image(rig, folder, package):
-        """The guest's files, with the firmware package of ice or without."""
-        parts = ["guest.cpio", "package.cpio"] if package else ["guest.cpio"]
-        if not package:
-            return os.path.join(rig, "guest.cpio")
-        path = os.path.join(rig, "guest-with-package.cpio")
-        if not os.path.exists(path):
-            whole = b"".join(open(os.path.join(rig, part), "rb").read() for part in parts)
-            with open(path + f".{os.getpid()}", "wb") as file:
-                file.write(whole)
-            os.replace(path + f".{os.getpid()}", path)
-        return path
 
     def connect(self, path):
         if self.process.poll() is not None:

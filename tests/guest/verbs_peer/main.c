@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+#include "peer.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+void fail(const char *format, ...)
+{
+	va_list words;
+
+	fflush(stdout);
+	fputs("verbs_peer: ", stderr);
+	va_start(words, format);
+	vfprintf(stderr, format, words);
+	va_end(words);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000ull + now.tv_nsec / 1000000;
+}
+
+void sleep_ms(unsigned ms)
+{
+	struct timespec time = { ms / 1000, ms % 1000 * 1000000l };
+
+	nanosleep(&time, NULL);
+}
+
+static void usage(void)
+{
+	fputs("verbs_peer [-d DEVICE] [-n NETDEV] [-g GID] [-m MTU] [-p PORT] [-t TIMEOUT] [-r RETRIES] [-R RNR_RETRIES]\n"
+	      "           [-s SECONDS] (-l | -c HOST) SCENE...\n"
+	      "-l listens and answers, -c connects and requests. Scenes:\n", stderr);
+	for (const struct scene *scene = scenes; scene->name; scene++)
+		fprintf(stderr, "  %-22s %s\n", scene->name, scene->what);
+	exit(2);
+}
+
+static const struct scene *find_scene(const char *name)
+{
+	for (const struct scene *scene = scenes; scene->name; scene++)
+		if (!strcmp(scene->name, name))
+			return scene;
+	usage();
+	return NULL;
+}
+
+int main(int count, char **words)
+{
+	struct options options = { .device = "irdma0", .netdev = "eth0", .gid_index = 1, .mtu = 1024, .timeout = 14, .retries = 7,
+				   .rnr_retries = 7, .seconds = 3, .port = 18515 };
+	bool listens = false;
+	struct station station;
+	int option, peer;
+
+	while ((option = getopt(count, words, "d:n:g:m:p:t:r:R:s:lc:")) != -1)
+		switch (option) {
+		case 'd': options.device = optarg; break;
+		case 'n': options.netdev = optarg; break;
+		case 'g': options.gid_index = atoi(optarg); break;
+		case 'm': options.mtu = atoi(optarg); break;
+		case 'p': options.port = atoi(optarg); break;
+		case 't': options.timeout = atoi(optarg); break;
+		case 'r': options.retries = atoi(optarg); break;
+		case 'R': options.rnr_retries = atoi(optarg); break;
+		case 's': options.seconds = atoi(optarg); break;
+		case 'l': listens = true; break;
+		case 'c': options.host = optarg; break;
+		default: usage();
+		}
+	if (optind == count || listens == (options.host != NULL))
+		usage();
+	for (int i = optind; i < count; i++)
+		find_scene(words[i]);
+	srand(time(NULL) ^ getpid());
+	peer = listens ? meet_listen(options.port, WAIT_MS) : meet_connect(options.host, options.port, WAIT_MS);
+	for (int i = optind; i < count; i++) {
+		printf("scene: %s\n", words[i]);
+		station_open(&station, &options, peer);
+		find_scene(words[i])->run(&station, !listens);
+		station_close(&station);
+	}
+	printf("ended well\n");
+	return 0;
+}
