@@ -7,6 +7,7 @@ mod logging;
 mod nvm;
 mod package;
 mod queues;
+mod recording;
 mod rings;
 mod rss;
 mod rules;
@@ -18,6 +19,7 @@ pub use rules::Rule;
 
 use crate::faults::Fault;
 use crate::function::{Context, FunctionSettings, ReceiveFilter, ResetKind};
+use crate::record::Tap;
 use command::{Command, Outcome, needs_data};
 use generic::{Locks, SharedWords};
 use link::Link;
@@ -65,6 +67,7 @@ pub(crate) struct Firmware {
     logging: FirmwareLogging,
     events: VecDeque<Event>,
     changed: bool,
+    tap: Option<Tap>,
 }
 
 /// What a driver could leave behind in the firmware.
@@ -120,7 +123,13 @@ impl Firmware {
             logging: FirmwareLogging::default(),
             events: VecDeque::new(),
             changed: false,
+            tap: None,
         }
+    }
+
+    /// Records commands and events from now on.
+    pub(crate) fn record(&mut self, tap: Tap) {
+        self.tap = Some(tap);
     }
 
     pub(crate) fn snapshot(&self) -> FirmwareSnapshot {
@@ -259,6 +268,7 @@ impl Firmware {
                 break;
             };
             self.rings.deliver_event(&event, &body, context);
+            self.record_event(&event, &body, context);
             worked = true;
         }
         worked
@@ -301,11 +311,13 @@ impl Firmware {
         let Some(mut command) = self.rings.fetch(Which::AdminSend, context) else {
             return false;
         };
+        let begun = self.begin_record(&command);
         let opcode = command.descriptor.opcode();
         let code = opcode.code();
         let silent = |fault: &Fault| *fault == Fault::AdminCommandSilent { opcode: code };
         if context.faults.iter().any(silent) {
             self.rings.stall(Which::AdminSend);
+            self.end_record(begun, None, &[], context);
             return true;
         }
         let failing = context.faults.iter().find_map(|fault| match fault {
@@ -352,6 +364,7 @@ impl Firmware {
         let written = command.buffer.get(..length).unwrap_or_default();
         self.rings
             .complete(Which::AdminSend, &answer, written, context);
+        self.end_record(begun, Some(&answer), written, context);
         true
     }
 

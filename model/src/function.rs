@@ -22,6 +22,7 @@ use crate::faults::Fault;
 use crate::firmware::Firmware;
 use crate::packet::MacAddress;
 use crate::rdma::RdmaEngine;
+use crate::record::{Event, Recorder, ResetSeen, Tap};
 use crate::strict::{Breach, Ledger};
 use crate::wire::{EthernetFrame, Frame, Payload};
 use config_space::{ConfigEffect, ConfigSpace};
@@ -99,6 +100,7 @@ pub struct FunctionModel {
     ledger: Ledger,
     faults: Vec<Fault>,
     causes: Causes,
+    tap: Option<Tap>,
 }
 
 /// The parts of a function lent out for one call.
@@ -139,6 +141,22 @@ impl FunctionModel {
             ledger: Ledger::default(),
             faults: Vec::new(),
             causes: Causes::default(),
+            tap: None,
+        }
+    }
+
+    /// Records what its driver asks from now on.
+    pub(crate) fn record(&mut self, recorder: &Recorder) {
+        let tap = Tap::new(recorder.clone(), self.index);
+        self.firmware.record(tap.clone());
+        self.rdma.record(tap.clone());
+        self.tap = Some(tap);
+    }
+
+    fn record_reset(&self, kind: &str, now: Instant) {
+        if let Some(tap) = &self.tap {
+            let kind = kind.to_owned();
+            tap.note(now, Event::Reset(ResetSeen { kind }));
         }
     }
 
@@ -196,7 +214,7 @@ impl FunctionModel {
                 }
             }
             Request::Reset => {
-                self.function_level_reset(space);
+                self.function_level_reset(space, now);
                 Reply::Done
             }
         }
@@ -207,11 +225,11 @@ impl FunctionModel {
         offset: u16,
         bytes: &[u8],
         space: &mut DmaSpace,
-        _now: Instant,
+        now: Instant,
     ) -> Reply {
         match self.config.write(offset, bytes) {
             None => return refuse_config(offset, bytes.len()),
-            Some(ConfigEffect::Reset) => self.function_level_reset(space),
+            Some(ConfigEffect::Reset) => self.function_level_reset(space, now),
             Some(ConfigEffect::None) => {}
         }
         space.set_bus_master(self.config.command().bus_master());
@@ -220,7 +238,8 @@ impl FunctionModel {
 
     /// Configuration space as after power on, the function's registers too; what the firmware holds
     /// stays, as after any reset of the function.
-    fn function_level_reset(&mut self, space: &mut DmaSpace) {
+    fn function_level_reset(&mut self, space: &mut DmaSpace, now: Instant) {
+        self.record_reset("FunctionLevel", now);
         self.config.reset();
         space.set_bus_master(self.config.command().bus_master());
         self.registers.reset(ResetKind::Firmware);
@@ -237,6 +256,7 @@ impl FunctionModel {
 
     /// A reset of the function, or a stronger one, begins.
     fn begin_reset(&mut self, kind: ResetKind, now: Instant) {
+        self.record_reset(&format!("{kind:?}"), now);
         self.registers.reset(kind);
         self.interrupts.reset();
         self.firmware.rings_reset(kind);

@@ -8,6 +8,7 @@ pub mod faults;
 pub mod function;
 pub mod packet;
 pub mod rdma;
+pub mod record;
 pub mod roce;
 pub mod strict;
 pub mod vfio_user;

@@ -21,6 +21,7 @@ pub use snapshot::RdmaSnapshot;
 
 use crate::function::{Context, FunctionSettings};
 use crate::packet::{Network, OpcodeClass, Packet};
+use crate::record::Tap;
 use crate::wire::Frame;
 use control::ControlQueue;
 use control::SchedulerNode;
@@ -46,6 +47,7 @@ pub struct RdmaEngine {
     address_handles: BTreeMap<u32, CreateAddressHandle>,
     multicast_groups: BTreeSet<u16>,
     schedule: Schedule,
+    tap: Option<Tap>,
 }
 
 impl RdmaEngine {
@@ -64,7 +66,13 @@ impl RdmaEngine {
             address_handles: BTreeMap::new(),
             multicast_groups: BTreeSet::new(),
             schedule: Schedule::default(),
+            tap: None,
         }
+    }
+
+    /// Records control commands from now on.
+    pub(crate) fn record(&mut self, tap: Tap) {
+        self.tap = Some(tap);
     }
 
     /// A reset of the function, or a stronger one: everything is forgotten.

@@ -6,6 +6,7 @@
 use crate::device::{Reply, Request};
 use crate::faults::Fault;
 use crate::function::{FunctionModel, FunctionSettings, FunctionSnapshot};
+use crate::record::Recorder;
 use crate::strict::Breach;
 use crate::wire::Switch;
 use ringside_bus::{DmaSpace, Instant, Memory};
@@ -110,6 +111,13 @@ impl World {
             self.switch.inject(fault);
         } else if let Some(function) = self.functions.get_mut(index) {
             function.inject(fault);
+        }
+    }
+
+    /// Writes down from now on what the drivers of all functions ask; see [`crate::record`].
+    pub fn record(&mut self, recorder: &Recorder) {
+        for function in &mut self.functions {
+            function.record(recorder);
         }
     }
 

@@ -1,9 +1,10 @@
 //! Serves functions of the model over vfio-user, one on each socket.
 //!
-//! `model-serve [--doorbell-page] [--accept-shrinkable-memory] [--no-package]
+//! `model-serve [--doorbell-page] [--accept-shrinkable-memory] [--no-package] [--record FILE]
 //! --socket PATH [--socket PATH]...`
 
 use ringside_model::Fault;
+use ringside_model::record::Recorder;
 use ringside_model::vfio_user::{Server, ServerSettings};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -11,12 +12,14 @@ use std::sync::atomic::AtomicBool;
 fn main() -> ExitCode {
     let mut settings = ServerSettings::new(Vec::new());
     let mut no_package = false;
+    let mut record = None;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--doorbell-page" => settings.doorbell_page = true,
             "--no-package" => no_package = true,
             "--accept-shrinkable-memory" => settings.accept_shrinkable_memory = true,
+            "--record" if arguments.len() > 0 => record = arguments.next(),
             "--socket" if arguments.len() > 0 => {
                 settings.sockets.extend(arguments.next().map(Into::into));
             }
@@ -34,6 +37,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    if let Some(path) = record {
+        match std::fs::File::create(&path) {
+            Ok(file) => server.world().record(&Recorder::to_writer(Box::new(file))),
+            Err(error) => {
+                eprintln!("{path}: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
     if no_package {
         for index in 0..settings.sockets.len() {
             server.world().inject(index, Fault::NoPackageLoaded);

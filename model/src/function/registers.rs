@@ -4,8 +4,10 @@ use super::register_file::{ResetKind, is_cleared_by_ones, is_known, is_read_only
 use super::{Context, FunctionModel, bar_bytes, lend};
 use crate::device::Reply;
 use crate::faults::Fault;
+use crate::record::{Event, RegisterWrite};
 use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::lan::identity;
+use ringside_spec::lan::registers::control_queues::RINGS;
 use ringside_spec::lan::registers::interrupts;
 use ringside_spec::lan::registers::queues::{self, ReceiveQueueControl};
 use ringside_spec::lan::registers::reset::{self, FunctionControl, ResetStatus, ResetTrigger};
@@ -20,6 +22,18 @@ const ALL_ONES: u32 = u32::MAX;
 
 fn is_doorbell(offset: u64) -> bool {
     (rdma::DOORBELL_PAGE..rdma::DOORBELL_PAGE + rdma::DOORBELL_PAGE_BYTES).contains(&offset)
+}
+
+/// True for what drivers write all the time, for queues to be looked at and for interrupts to come.
+fn is_rung(offset: u64) -> bool {
+    let rings = [
+        queues::RECEIVE_QUEUE_TAIL,
+        queues::TRANSMIT_QUEUE_DOORBELL,
+        interrupts::VECTOR_CONTROL,
+    ];
+    is_doorbell(offset)
+        || rings.iter().any(|ring| ring.index_of(offset).is_some())
+        || RINGS.iter().any(|ring| ring.tail == offset)
 }
 
 impl FunctionModel {
@@ -141,6 +155,12 @@ impl FunctionModel {
                     format!("{value:#x} to {offset:#x}")
                 });
             return;
+        }
+        if let Some(tap) = &self.tap
+            && !is_rung(offset)
+        {
+            let write = RegisterWrite { offset, value };
+            tap.note(now, Event::Register(write));
         }
         if PROTOCOL_ENGINE.contains(&offset) || is_doorbell(offset) {
             let mut context = lend!(self, space, now);

@@ -4,6 +4,7 @@ mod completion_queues;
 mod host_memory;
 mod network;
 mod queue_pairs;
+mod recording;
 mod services;
 mod steering_tags;
 
@@ -84,6 +85,7 @@ impl RdmaEngine {
         } else {
             self.create_control_queue(address, context)
         };
+        self.record_control_queue(address, created.is_some(), context);
         match created {
             Some(queue) => {
                 self.control = Some(queue);
@@ -218,6 +220,7 @@ impl RdmaEngine {
         // A stale error would fail the next command that is awaited by register.
         self.registers.tail = self.registers.tail.with_operation_error(false);
         let opcode = header.operation();
+        let begun = self.begin_record(index, &words, context);
         let executed = self.execute(opcode, &words, context);
         let code = opcode.code();
         if context
@@ -227,22 +230,23 @@ impl RdmaEngine {
             if let Some(queue) = &mut self.control {
                 queue.stalled = true;
             }
+            self.end_record(begun, None, context);
             return false;
         }
-        self.complete_command(index, opcode, executed, context);
+        let completion = self.complete_command(index, opcode, executed, context);
+        self.end_record(begun, completion, context);
         true
     }
 
+    /// Tells the driver; gives the completion without its valid bit.
     fn complete_command(
         &mut self,
         index: u32,
         opcode: Opcode,
         executed: Executed,
         context: &mut Context<'_>,
-    ) {
-        let Some(queue) = &self.control else {
-            return;
-        };
+    ) -> Option<[u64; 4]> {
+        let queue = self.control.as_ref()?;
         let (tail, completion_context) = (queue.tail, queue.completion_context);
         let failed = executed.err();
         if let Some(failure) = failed {
@@ -263,14 +267,16 @@ impl RdmaEngine {
             error: failed.is_some(),
             valid: false,
         };
+        let words = completion.encode();
         let element = super::objects::Element {
-            words: completion.encode(),
+            words,
             extension: None,
             notable: true,
         };
         // Before it exists, and for its own destruction, only the register tells.
         self.objects
             .complete(CONTROL_COMPLETION_QUEUE, &element, context);
+        Some(words)
     }
 
     fn execute(&mut self, opcode: Opcode, words: &[u64; 8], context: &mut Context<'_>) -> Executed {

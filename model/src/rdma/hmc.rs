@@ -221,6 +221,22 @@ impl Hmc {
         Ok(memory.read_words(at)?)
     }
 
+    /// One page buffer list entry, without the device taking note of a page descriptor: to look at.
+    pub(super) fn peek_page_list_entry(&self, index: u64, memory: &DmaSpace) -> Option<u64> {
+        let at = FpmLocation::of(self.place(ObjectType::PageBufferList, index).ok()?);
+        let segment = self.segment(at.segment)?;
+        let entry = if segment.direct() {
+            Iova(segment.address()).add(at.segment_offset())
+        } else {
+            let listed = Iova(segment.address()).add(u64::from(at.page) * 8);
+            let [word] = memory.read_words(listed).ok()?;
+            let page = PageDescriptor(word);
+            page.valid()
+                .then(|| Iova(page.address()).add(u64::from(at.page_offset)))?
+        };
+        memory.read_words(entry).ok().map(|[word]| word)
+    }
+
     /// Reads one page buffer list entry.
     pub(super) fn page_list_entry(
         &mut self,

@@ -1,0 +1,255 @@
+//! A recording of what a driver asks of the device: commands of the admin queue and of the control
+//! queue pair with their buffers, events, register writes and resets, in the order in which the
+//! model met them.
+//!
+//! Nothing is recorded unless [`World::record`](crate::World::record) was called, and nothing of the
+//! data path ever is: no doorbell, no work queue element, no completion of a queue pair.
+//!
+//! `docs/recording.md` describes the format of the file; [`text`] writes and reads it.
+
+pub mod text;
+
+use ringside_spec::lan::admin::DESCRIPTOR_SIZE;
+use std::fmt;
+use std::io::Write;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// One thing that a driver did, or that the device told it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Position in the recording, from 0, over all functions of the world.
+    pub sequence: u64,
+    /// The function.
+    pub function: usize,
+    /// Time of the model, nanoseconds since its beginning.
+    pub time_ns: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What can happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A command of the admin queue was carried out or refused.
+    Admin(AdminCommand),
+    /// The firmware filled a descriptor of the admin receive ring.
+    AdminEvent(AdminEvent),
+    /// The control queue pair was created from a context, or an attempt failed.
+    ControlQueue(ControlQueueCreated),
+    /// A command of the control queue pair was carried out or refused.
+    Control(ControlCommand),
+    /// A register of BAR 0 was written; doorbells are not recorded.
+    Register(RegisterWrite),
+    /// The function was reset.
+    Reset(ResetSeen),
+}
+
+/// A command of the admin queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminCommand {
+    /// The descriptor as the driver wrote it.
+    pub before: [u8; DESCRIPTOR_SIZE],
+    /// The buffer that the driver told the firmware to read; empty if it told it nothing.
+    pub sent: Vec<u8>,
+    /// The descriptor as the firmware wrote it back; `None` if it never answered.
+    pub after: Option<[u8; DESCRIPTOR_SIZE]>,
+    /// What the firmware wrote to the buffer.
+    pub answered: Vec<u8>,
+}
+
+/// An event of the firmware.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminEvent {
+    /// The event's descriptor, before the receive ring's flags and address are merged into it.
+    pub descriptor: [u8; DESCRIPTOR_SIZE],
+    /// Its buffer.
+    pub body: Vec<u8>,
+}
+
+/// Creation of the control queue pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlQueueCreated {
+    /// Where the context lies.
+    pub address: u64,
+    /// The context; empty if it cannot be read.
+    pub context: Vec<u8>,
+    /// The device took it.
+    pub created: bool,
+}
+
+/// A command of the control queue pair.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlCommand {
+    /// Position in the ring.
+    pub index: u32,
+    /// The work queue element.
+    pub element: [u64; 8],
+    /// The memory that it points to, as far as that says what the command does.
+    pub buffers: Vec<Buffer>,
+    /// The completion without its valid bit; `None` if there was none.
+    pub completion: Option<[u64; 4]>,
+}
+
+/// Memory that a command points to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// What it is: "queue pair context", "page list".
+    pub name: String,
+    /// I/O virtual address; of a page list the index of its first entry.
+    pub address: u64,
+    /// Before the command.
+    pub before: Vec<u8>,
+    /// After it; `None` if it did not change.
+    pub after: Option<Vec<u8>>,
+}
+
+/// A write of 32 bits to BAR 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegisterWrite {
+    /// Offset in the BAR.
+    pub offset: u64,
+    /// The value.
+    pub value: u32,
+}
+
+/// Which reset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResetSeen {
+    /// `function-level` (configuration space, or by the host), `Function`, `Core`, `Global`,
+    /// `Firmware`.
+    pub kind: String,
+}
+
+/// Where the entries go. Cloning shares it.
+#[derive(Clone)]
+pub struct Recorder(Arc<Mutex<Inside>>);
+
+struct Inside {
+    next: u64,
+    destination: Destination,
+}
+
+enum Destination {
+    Writer(Box<dyn Write + Send>),
+    Kept {
+        entries: Vec<Entry>,
+        limit: usize,
+    },
+    /// Writing failed; nothing is written any more.
+    Failed(String),
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let next = self.inside().next;
+        write!(formatter, "Recorder({next} entries)")
+    }
+}
+
+impl Recorder {
+    /// Writes each entry as a line, by one call, as soon as it is known: a reader of the file never
+    /// waits, and a model that is killed leaves whole lines. The first line names the format.
+    #[must_use]
+    pub fn to_writer(mut writer: Box<dyn Write + Send>) -> Self {
+        let destination = match writer.write_all(text::HEADER.as_bytes()) {
+            Ok(()) => Destination::Writer(writer),
+            Err(error) => failed(&error),
+        };
+        Self::to(destination)
+    }
+
+    /// Keeps the first `limit` entries for [`Self::take`].
+    #[must_use]
+    pub fn in_memory(limit: usize) -> Self {
+        Self::to(Destination::Kept {
+            entries: Vec::new(),
+            limit,
+        })
+    }
+
+    fn to(destination: Destination) -> Self {
+        let inside = Inside {
+            next: 0,
+            destination,
+        };
+        Self(Arc::new(Mutex::new(inside)))
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The entries kept so far; they are kept no longer. Empty if the entries are written.
+    #[must_use]
+    pub fn take(&self) -> Vec<Entry> {
+        match &mut self.inside().destination {
+            Destination::Kept { entries, .. } => std::mem::take(entries),
+            _ => Vec::new(),
+        }
+    }
+
+    /// How many entries there were, whether kept or not.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.inside().next
+    }
+
+    /// Why writing ended, if it did; the entries from then on are lost.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        match &self.inside().destination {
+            Destination::Failed(error) => Some(error.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn note(&self, function: usize, time_ns: u64, event: Event) {
+        let mut inside = self.inside();
+        let entry = Entry {
+            sequence: inside.next,
+            function,
+            time_ns,
+            event,
+        };
+        inside.next += 1;
+        match &mut inside.destination {
+            Destination::Writer(writer) => {
+                if let Err(error) = writer.write_all(text::line(&entry).as_bytes()) {
+                    inside.destination = failed(&error);
+                }
+            }
+            Destination::Kept { entries, limit } => {
+                if entries.len() < *limit {
+                    entries.push(entry);
+                }
+            }
+            Destination::Failed(_) => {}
+        }
+    }
+}
+
+#[cold]
+fn failed(error: &std::io::Error) -> Destination {
+    tracing::error!(%error, "the recording ends here: its file cannot be written");
+    Destination::Failed(error.to_string())
+}
+
+/// A part of a function that records.
+#[derive(Clone, Debug)]
+pub(crate) struct Tap {
+    recorder: Recorder,
+    function: usize,
+}
+
+impl Tap {
+    pub(crate) const fn new(recorder: Recorder, function: usize) -> Self {
+        Self { recorder, function }
+    }
+
+    pub(crate) fn note(&self, now: ringside_bus::Instant, event: Event) {
+        self.recorder.note(self.function, now.0, event);
+    }
+}
+
+#[cfg(test)]
+mod tests;
