@@ -1,5 +1,7 @@
 //! Faults as values, handed to the model.
 
+use std::time::Duration;
+
 /// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -50,12 +52,60 @@ pub enum Fault {
         /// For the choice.
         seed: u64,
     },
+    /// Frames arrive twice.
+    DuplicateFrames {
+        /// Of a million.
+        per_million: u32,
+        /// For the choice.
+        seed: u64,
+    },
+    /// Frames are overtaken by those that are sent after them.
+    ReorderFrames {
+        /// Of a million.
+        per_million: u32,
+        /// For the choice.
+        seed: u64,
+        /// Frames that go first, at least 1; a wire that falls silent lets it go sooner.
+        behind: u32,
+    },
+    /// Frames take longer.
+    DelayFrames {
+        /// Of a million.
+        per_million: u32,
+        /// For the choice.
+        seed: u64,
+        /// How much longer.
+        by: Duration,
+    },
+    /// One bit of a frame changes, unseen by the frame check sequence.
+    CorruptFrames {
+        /// Of a million.
+        per_million: u32,
+        /// For the choice of frame and bit.
+        seed: u64,
+    },
+    /// Frames whose sender can do with it are marked "congestion experienced".
+    /// Source: RFC 3168, section 5.
+    MarkFrames {
+        /// Of a million.
+        per_million: u32,
+        /// For the choice.
+        seed: u64,
+    },
 }
 
 impl Fault {
     /// True for faults of the wire, which belong to no function.
     #[must_use]
     pub const fn is_of_the_wire(self) -> bool {
-        matches!(self, Self::DropFrames { .. })
+        matches!(
+            self,
+            Self::DropFrames { .. }
+                | Self::DuplicateFrames { .. }
+                | Self::ReorderFrames { .. }
+                | Self::DelayFrames { .. }
+                | Self::CorruptFrames { .. }
+                | Self::MarkFrames { .. }
+        )
     }
 }

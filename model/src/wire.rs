@@ -1,10 +1,17 @@
-//! The wire: a learning switch whose ports are functions.
+//! The wire: a learning switch whose first ports are functions; further ports lead out of the world.
 //!
-//! A frame travels as parsed headers and a payload that stays in the sender's memory; it becomes
-//! bytes only for a capture tap, or where [`crate::WorldSettings::frames_as_bytes`] asks for it.
+//! A RoCEv2 packet of a function travels as parsed headers and a payload that stays in the sender's
+//! memory; it becomes bytes only for a capture tap, a port that leads outside, a fault that changes
+//! it, or where [`crate::WorldSettings::frames_as_bytes`] asks for it. Everything else is bytes.
+//!
+//! The switch does no input or output: whoever owns a port outside moves its frames
+//! ([`Switch::inject_frame`], [`Switch::outgoing`]).
 
 mod ethernet;
 mod frame;
+mod impairment;
+mod message;
+mod outside;
 mod table;
 
 pub use ethernet::EthernetFrame;
@@ -14,7 +21,10 @@ pub use frame::{
 
 use crate::faults::Fault;
 use crate::function::FunctionModel;
-use crate::packet::{MacAddress, ParseError};
+use crate::packet::MacAddress;
+use impairment::{Fate, Impairment};
+use message::{HEADER_BYTES, Kind, Message, SHORTEST_BYTES};
+use outside::OutsidePort;
 use ringside_bus::{DmaSpace, Instant};
 use std::collections::VecDeque;
 use table::MacTable;
@@ -23,9 +33,11 @@ use table::MacTable;
 const BURST: usize = 32;
 
 /// Frames that may wait to come in from outside.
-const INJECTED_MAX: usize = 4096;
+const INJECTED_MAX: usize = 1024;
 
-const MILLION: u64 = 1_000_000;
+/// The longest frame that the wire carries, in bytes from the Ethernet header on, without frame
+/// check sequence. Source: ice `ice_adminq_cmd.h`, ICE_AQ_SET_MAC_FRAME_SIZE_MAX (9728 with it).
+pub const FRAME_BYTES_MAX: usize = 9724;
 
 /// Sees every frame that a port sends: time, port, bytes without frame check sequence.
 pub type Tap = Box<dyn FnMut(Instant, usize, &[u8]) + Send>;
@@ -41,48 +53,75 @@ pub struct SwitchCounters {
     pub dropped: u64,
     /// Frames that could not be turned into bytes or back.
     pub malformed: u64,
+    /// RoCEv2 packets with a wrong invariant CRC or transport header that a function would have
+    /// got, once for each.
+    pub damaged: u64,
+    /// Frames that a full port outside did not take.
+    pub no_room: u64,
+    /// Frames that a fault sent twice.
+    pub duplicated: u64,
+    /// Frames that a fault held back.
+    pub held: u64,
+    /// Frames in which a fault changed a bit.
+    pub corrupted: u64,
+    /// Frames that a fault marked "congestion experienced".
+    pub marked: u64,
+}
+
+/// Why a frame from outside was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InjectError {
+    /// It ends inside its Ethernet header.
+    #[error("a frame of {bytes} bytes ends inside its Ethernet header")]
+    TooShort {
+        /// Its length.
+        bytes: usize,
+    },
+    /// No wire carries it.
+    #[error("a frame of {bytes} bytes is longer than {FRAME_BYTES_MAX}; lower the sender's MTU")]
+    TooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// Too many wait already; let the world take a step.
+    #[error("{INJECTED_MAX} frames wait to come in already")]
+    Full,
 }
 
 /// See the module.
 pub struct Switch {
-    ports: usize,
+    functions: usize,
+    outside: Vec<OutsidePort>,
     frames_as_bytes: bool,
+    /// Frames need more than to be handed over: bytes, a tap or a fault.
+    special: bool,
     table: MacTable,
     tap: Option<Tap>,
-    loss: Option<Loss>,
-    injected: VecDeque<(usize, Frame)>,
+    impairment: Impairment,
+    injected: VecDeque<(usize, Vec<u8>)>,
     counters: SwitchCounters,
     scratch: Vec<u8>,
 }
 
-/// A seeded choice of frames to lose.
-struct Loss {
-    per_million: u32,
-    state: u64,
-}
-
-impl Loss {
-    /// Xorshift64*: small, and the same everywhere. Source: S. Vigna, "An experimental exploration
-    /// of Marsaglia's xorshift generators, scrambled".
-    fn strikes(&mut self) -> bool {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        let draw = self.state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
-        ((draw * MILLION) >> 32) < u64::from(self.per_million)
-    }
+/// The functions, the memory that each can reach, and the time.
+struct Stations<'a> {
+    functions: &'a mut [FunctionModel],
+    spaces: &'a [DmaSpace],
+    now: Instant,
 }
 
 impl Switch {
-    /// A switch of `ports` ports that knows nobody.
+    /// A switch that knows nobody; ports from 0 to `functions` - 1 are functions.
     #[must_use]
-    pub fn new(ports: usize, frames_as_bytes: bool) -> Self {
+    pub fn new(functions: usize, frames_as_bytes: bool) -> Self {
         Self {
-            ports,
+            functions,
+            outside: Vec::new(),
             frames_as_bytes,
+            special: frames_as_bytes,
             table: MacTable::default(),
             tap: None,
-            loss: None,
+            impairment: Impairment::default(),
             injected: VecDeque::new(),
             counters: SwitchCounters::default(),
             scratch: Vec::new(),
@@ -92,6 +131,7 @@ impl Switch {
     /// Shows every frame to `tap` from now on; `None` ends that.
     pub fn set_tap(&mut self, tap: Option<Tap>) {
         self.tap = tap;
+        self.find_special();
     }
 
     /// What it did so far.
@@ -100,50 +140,102 @@ impl Switch {
         self.counters
     }
 
-    /// Puts a fault on the wire; faults of a function are not its business and ignored.
+    /// Puts a fault on the wire, in place of one of its kind; faults of a function are ignored.
     pub fn inject(&mut self, fault: Fault) {
-        if let Fault::DropFrames { per_million, seed } = fault {
-            // zero is the one state that the generator never leaves
-            self.loss = (per_million > 0).then_some(Loss {
-                per_million,
-                state: seed.max(1),
-            });
-        }
+        self.impairment.inject(fault);
+        self.find_special();
+    }
+
+    /// Ends all faults of the wire.
+    pub fn clear_faults(&mut self) {
+        self.impairment.clear();
+        self.find_special();
+    }
+
+    /// Adds a port that leads outside; gives its number.
+    pub fn add_port(&mut self) -> usize {
+        self.outside.push(OutsidePort::default());
+        self.functions + self.outside.len() - 1
     }
 
     /// A frame from outside, as if `port` had sent it.
     ///
     /// # Errors
-    /// What is wrong with its bytes. A full queue drops it and counts that.
-    pub fn inject_frame(&mut self, port: usize, bytes: &[u8]) -> Result<(), ParseError> {
-        let frame = Frame::parse(bytes)?;
-        if self.injected.len() < INJECTED_MAX {
-            self.injected.push_back((port, frame));
-        } else {
-            self.counters.dropped += 1;
+    /// What is wrong with its length, or that too many wait.
+    pub fn inject_frame(&mut self, port: usize, frame: &[u8]) -> Result<(), InjectError> {
+        let bytes = frame.len();
+        match bytes {
+            0..HEADER_BYTES => Err(InjectError::TooShort { bytes }),
+            HEADER_BYTES..=FRAME_BYTES_MAX if self.room_inside() == 0 => Err(InjectError::Full),
+            HEADER_BYTES..=FRAME_BYTES_MAX => {
+                self.injected.push_back((port, frame.to_vec()));
+                Ok(())
+            }
+            _ => Err(InjectError::TooLong { bytes }),
         }
-        Ok(())
     }
 
-    /// Forwards what came from outside; true if there was anything.
+    /// How many frames from outside would be taken now.
+    #[must_use]
+    pub fn room_inside(&self) -> usize {
+        INJECTED_MAX.saturating_sub(self.injected.len())
+    }
+
+    /// The oldest frame that waits at a port outside; it stays there.
+    #[must_use]
+    pub fn outgoing(&self, port: usize) -> Option<&[u8]> {
+        let number = port.checked_sub(self.functions)?;
+        self.outside.get(number)?.first()
+    }
+
+    /// Takes the oldest frame that waits at a port outside.
+    pub fn take_outgoing(&mut self, port: usize) -> Option<Vec<u8>> {
+        let number = port.checked_sub(self.functions)?;
+        self.outside.get_mut(number)?.pop()
+    }
+
+    /// Forwards what came from outside and what a fault held back; true if there was anything.
+    #[inline]
     pub fn step(
         &mut self,
         functions: &mut [FunctionModel],
         spaces: &[DmaSpace],
         now: Instant,
     ) -> bool {
+        if self.injected.is_empty() && !self.special {
+            return false;
+        }
+        self.step_rarely(&mut Stations {
+            functions,
+            spaces,
+            now,
+        })
+    }
+
+    #[cold]
+    fn step_rarely(&mut self, stations: &mut Stations<'_>) -> bool {
         let mut worked = false;
         for _ in 0..BURST {
-            let Some((port, frame)) = self.injected.pop_front() else {
+            let Some((from, bytes)) = self.impairment.release(stations.now) else {
                 break;
             };
-            self.forward(port, &frame, functions, spaces, now);
+            self.carry(from, &bytes, stations);
             worked = true;
+        }
+        for _ in 0..BURST {
+            let Some((from, bytes)) = self.injected.pop_front() else {
+                break;
+            };
+            self.accept(from, bytes, stations);
+            worked = true;
+        }
+        if worked {
+            self.find_special();
         }
         worked
     }
 
-    /// Lets function `index` send a burst; true if it sent anything.
+    /// Lets function `index` send a burst of each kind; true if it sent anything.
     pub fn transmit_from(
         &mut self,
         index: usize,
@@ -163,13 +255,32 @@ impl Switch {
             worked = true;
             self.forward(index, frame, functions, spaces, now);
         }
+        for _ in 0..BURST {
+            let Some(sender) = functions.get_mut(index) else {
+                break;
+            };
+            let Some(frame) = sender.next_ethernet_frame(spaces, now) else {
+                break;
+            };
+            worked = true;
+            let stations = &mut Stations {
+                functions: &mut *functions,
+                spaces,
+                now,
+            };
+            self.forward_ethernet(index, frame.bytes, stations);
+        }
         worked
     }
 
-    /// Nothing in the switch waits for time to pass.
+    /// When something will happen by itself: a frame that a fault held back arrives.
     #[must_use]
-    pub const fn next_timer(&self) -> Option<Instant> {
-        None
+    pub fn next_timer(&self) -> Option<Instant> {
+        self.impairment.next_timer()
+    }
+
+    fn find_special(&mut self) {
+        self.special = self.frames_as_bytes || self.tap.is_some() || self.impairment.is_any();
     }
 
     #[inline]
@@ -182,53 +293,138 @@ impl Switch {
         now: Instant,
     ) {
         // Two ports of one function's own address: its internal switch turns the frame around.
-        let destination = frame.packet.path.destination;
+        let path = &frame.packet.path;
         if let Some(own) = functions.get_mut(from)
-            && own.loops_back(destination)
+            && own.loops_back(path.destination)
         {
             own.receive(frame, spaces, now);
             self.counters.delivered += 1;
             return;
         }
-        if self.loss.as_mut().is_some_and(Loss::strikes) {
+        if !self.special {
+            self.table.learn(path.source, from);
+            if !is_group(path.destination)
+                && let Some(port) = self.table.find(path.destination)
+                && port != from
+                && let Some(function) = functions.get_mut(port)
+            {
+                function.receive(frame, spaces, now);
+                self.counters.delivered += 1;
+                return;
+            }
+        }
+        let stations = &mut Stations {
+            functions,
+            spaces,
+            now,
+        };
+        self.forward_rarely(from, frame, stations);
+    }
+
+    /// A packet of a function that cannot just be handed to another one.
+    #[cold]
+    fn forward_rarely(&mut self, from: usize, frame: &Frame, stations: &mut Stations<'_>) {
+        let fate = self.impairment.judge();
+        if fate.lost {
             self.counters.dropped += 1;
             return;
         }
-        if self.frames_as_bytes || self.tap.is_some() {
-            self.forward_as_bytes(from, frame, functions, spaces, now);
-        } else {
-            self.deliver(from, frame, functions, spaces, now);
+        let faulty = fate != Fate::default();
+        let as_bytes = self.frames_as_bytes || self.tap.is_some() || faulty;
+        if !as_bytes {
+            self.pass_held();
+            return self.route_packet(from, frame, None, stations);
         }
-    }
-
-    #[cold]
-    fn forward_as_bytes(
-        &mut self,
-        from: usize,
-        frame: &Frame,
-        functions: &mut [FunctionModel],
-        spaces: &[DmaSpace],
-        now: Instant,
-    ) {
         let mut bytes = std::mem::take(&mut self.scratch);
         bytes.clear();
-        match frame.serialise(spaces, &mut bytes) {
+        match frame.serialise(stations.spaces, &mut bytes) {
+            Ok(()) if faulty => self.suffer(from, bytes.clone(), fate, stations),
+            Ok(()) if self.frames_as_bytes => self.carry_checked(from, &bytes, stations),
             Ok(()) => {
-                if let Some(tap) = &mut self.tap {
-                    tap(now, from, &bytes);
-                }
-                if !self.frames_as_bytes {
-                    self.deliver(from, frame, functions, spaces, now);
-                } else {
-                    match Frame::parse(&bytes) {
-                        Ok(frame) => self.deliver(from, &frame, functions, spaces, now),
-                        Err(error) => self.count_malformed(&error),
-                    }
-                }
+                self.show(from, &bytes, stations.now);
+                self.route_packet(from, frame, Some(&bytes), stations);
             }
             Err(error) => self.count_malformed(&error),
         }
         self.scratch = bytes;
+    }
+
+    /// A frame of a function's LAN engine.
+    fn forward_ethernet(&mut self, from: usize, bytes: Vec<u8>, stations: &mut Stations<'_>) {
+        if let Some((destination, _)) = message::addresses(&bytes)
+            && let Some(own) = stations.functions.get_mut(from)
+            && own.loops_back(destination)
+        {
+            own.receive_ethernet_frame(&bytes, stations.spaces, stations.now);
+            self.counters.delivered += 1;
+            return;
+        }
+        self.accept(from, bytes, stations);
+    }
+
+    /// A frame as bytes comes in at a port.
+    fn accept(&mut self, from: usize, mut bytes: Vec<u8>, stations: &mut Stations<'_>) {
+        if bytes.len() < SHORTEST_BYTES {
+            bytes.resize(SHORTEST_BYTES, 0);
+        }
+        let fate = self.impairment.judge();
+        if fate.lost {
+            self.counters.dropped += 1;
+        } else if fate == Fate::default() {
+            self.carry(from, &bytes, stations);
+        } else {
+            self.suffer(from, bytes, fate, stations);
+        }
+    }
+
+    /// Does to a frame what a fault has chosen.
+    fn suffer(&mut self, from: usize, mut bytes: Vec<u8>, fate: Fate, stations: &mut Stations<'_>) {
+        if fate.marked && crate::packet::mark_congestion(&mut bytes) {
+            self.counters.marked += 1;
+        }
+        if fate.damaged {
+            self.impairment.damage(&mut bytes);
+            self.counters.corrupted += 1;
+        }
+        if fate.twice {
+            self.counters.duplicated += 1;
+            self.carry(from, &bytes, stations);
+        }
+        match self.impairment.hold(from, bytes, fate, stations.now) {
+            Some(bytes) => self.carry(from, &bytes, stations),
+            None => self.counters.held += 1,
+        }
+    }
+
+    /// A frame goes over the wire as bytes.
+    fn carry(&mut self, from: usize, bytes: &[u8], stations: &mut Stations<'_>) {
+        self.show(from, bytes, stations.now);
+        match message::classify(bytes) {
+            Kind::Roce(frame) => self.route_packet(from, &frame, Some(bytes), stations),
+            Kind::Plain => self.route_bytes(from, Message::Plain(bytes), bytes, stations),
+            Kind::Damaged => self.route_bytes(from, Message::Damaged(bytes), bytes, stations),
+        }
+        self.pass_held();
+    }
+
+    /// The same for a packet that has to survive it, as no fault has touched it.
+    fn carry_checked(&mut self, from: usize, bytes: &[u8], stations: &mut Stations<'_>) {
+        self.show(from, bytes, stations.now);
+        match Frame::parse(bytes) {
+            Ok(frame) => self.route_packet(from, &frame, Some(bytes), stations),
+            Err(error) => self.count_malformed(&error),
+        }
+        self.pass_held();
+    }
+
+    fn show(&mut self, from: usize, bytes: &[u8], now: Instant) {
+        if let Some(tap) = &mut self.tap {
+            tap(now, from, bytes);
+        }
+    }
+
+    fn pass_held(&mut self) {
+        self.impairment.passed();
     }
 
     #[cold]
@@ -237,40 +433,94 @@ impl Switch {
         self.counters.malformed += 1;
     }
 
-    #[inline]
-    fn deliver(
+    fn route_packet(
         &mut self,
         from: usize,
         frame: &Frame,
-        functions: &mut [FunctionModel],
-        spaces: &[DmaSpace],
-        now: Instant,
+        bytes: Option<&[u8]>,
+        stations: &mut Stations<'_>,
     ) {
         let path = &frame.packet.path;
-        self.table.learn(path.source, from);
-        let known = if is_group(path.destination) {
+        let ends = (path.destination, path.source);
+        self.route(from, ends, Message::Roce(frame, bytes), stations);
+    }
+
+    fn route_bytes(
+        &mut self,
+        from: usize,
+        message: Message<'_>,
+        bytes: &[u8],
+        stations: &mut Stations<'_>,
+    ) {
+        if let Some(ends) = message::addresses(bytes) {
+            self.route(from, ends, message, stations);
+        }
+    }
+
+    /// Finds the ports that a frame goes to, and gives it to them.
+    fn route(
+        &mut self,
+        from: usize,
+        (destination, source): (MacAddress, MacAddress),
+        message: Message<'_>,
+        stations: &mut Stations<'_>,
+    ) {
+        self.table.learn(source, from);
+        let known = if is_group(destination) {
             None
         } else {
-            self.table.find(path.destination)
+            self.table.find(destination)
         };
         match known {
             Some(port) if port == from => {}
-            Some(port) => {
-                if let Some(function) = functions.get_mut(port) {
-                    function.receive(frame, spaces, now);
-                    self.counters.delivered += 1;
-                }
-            }
+            Some(port) => self.give(port, message, stations),
             None => {
                 self.counters.flooded += 1;
-                let others = (0..self.ports).filter(|port| *port != from);
-                for port in others {
-                    if let Some(function) = functions.get_mut(port) {
-                        function.receive(frame, spaces, now);
-                        self.counters.delivered += 1;
-                    }
+                let ports = 0..self.functions + self.outside.len();
+                for port in ports.filter(|port| *port != from) {
+                    self.give(port, message, stations);
                 }
             }
+        }
+    }
+
+    fn give(&mut self, port: usize, message: Message<'_>, stations: &mut Stations<'_>) {
+        let (spaces, now) = (stations.spaces, stations.now);
+        let Some(function) = stations.functions.get_mut(port) else {
+            return self.give_outside(port, message, spaces);
+        };
+        match message {
+            Message::Roce(frame, _) => function.receive(frame, spaces, now),
+            Message::Plain(bytes) => function.receive_ethernet_frame(bytes, spaces, now),
+            Message::Damaged(_) => {
+                self.counters.damaged += 1;
+                return;
+            }
+        }
+        self.counters.delivered += 1;
+    }
+
+    fn give_outside(&mut self, port: usize, message: Message<'_>, spaces: &[DmaSpace]) {
+        let number = port.checked_sub(self.functions);
+        let Some(outside) = number.and_then(|number| self.outside.get_mut(number)) else {
+            return;
+        };
+        let bytes = match message {
+            Message::Roce(_, Some(bytes)) | Message::Plain(bytes) | Message::Damaged(bytes) => {
+                bytes.to_vec()
+            }
+            Message::Roce(frame, None) => {
+                let mut bytes = Vec::with_capacity(frame.length());
+                if let Err(error) = frame.serialise(spaces, &mut bytes) {
+                    return self.count_malformed(&error);
+                }
+                bytes
+            }
+        };
+        if outside.push(bytes) {
+            self.counters.delivered += 1;
+        } else {
+            self.counters.no_room += 1;
         }
     }
 }

@@ -174,6 +174,20 @@ pub fn parse(frame: &[u8]) -> Result<(Packet, Range<usize>), ParseError> {
     Ok((Packet { path, transport }, start..start + payload.len()))
 }
 
+/// True for a whole UDP datagram to RoCEv2's port, whatever is inside: a frame that [`parse`] refuses
+/// nevertheless was damaged.
+#[must_use]
+pub fn is_for_roce(frame: &[u8]) -> bool {
+    network::parse(frame).is_ok()
+}
+
+/// Marks an IP frame "congestion experienced", as a switch whose queue grows does; false, and nothing
+/// is changed, if its sender did not say that it understands the mark. The invariant CRC leaves the
+/// field out. Source: RFC 3168, section 5.
+pub fn mark_congestion(frame: &mut [u8]) -> bool {
+    network::mark_congestion(frame)
+}
+
 /// Appends the frame of `packet` with `payload` to `frame`, from the Ethernet header to the
 /// invariant CRC.
 ///

@@ -7,8 +7,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::ParseError;
 use super::wire::{
-    EthernetHeader, FragmentWord, Ipv4Header, Ipv6First, Ipv6Header, UdpHeader, VersionAndLength,
-    VlanHeader,
+    EthernetHeader, FragmentWord, Ipv4Header, Ipv6First, Ipv6Header, TrafficClass, UdpHeader,
+    VersionAndLength, VlanHeader,
 };
 
 /// UDP destination port of RoCEv2.
@@ -342,6 +342,58 @@ pub(super) fn fill_udp_checksum(network: &Network, frame: &mut [u8], ip: usize) 
         // zero on the wire means "absent"; its other form has the same sum
         header.checksum.set(if sum == 0 { 0xFFFF } else { sum });
     }
+}
+
+/// Sets "congestion experienced" in the IP header of a frame, tagged or not; false, and nothing is
+/// changed, if its sender does not know congestion marks or it is no IP. Source: RFC 3168, section 5.
+pub(super) fn mark_congestion(frame: &mut [u8]) -> bool {
+    let Ok((ethernet, mut rest)) = EthernetHeader::mut_from_prefix(frame) else {
+        return false;
+    };
+    let mut ether_type = ethernet.ether_type.get();
+    if ether_type == ETHER_TYPE_VLAN {
+        let Ok((tag, after)) = VlanHeader::mut_from_prefix(rest) else {
+            return false;
+        };
+        ether_type = tag.ether_type.get();
+        rest = after;
+    }
+    match ether_type {
+        ETHER_TYPE_IPV4 => {
+            let Ok((header, _)) = Ipv4Header::mut_from_prefix(rest) else {
+                return false;
+            };
+            let Some(marked) = marked(header.type_of_service) else {
+                return false;
+            };
+            // The checksum follows the change of its 16-bit word, options or not (RFC 1624).
+            let before = u16::from_be_bytes([header.version_and_length, header.type_of_service]);
+            let after = u16::from_be_bytes([header.version_and_length, marked]);
+            let old = u64::from(!header.checksum.get());
+            let sum = old + u64::from(!before) + u64::from(after);
+            header.type_of_service = marked;
+            header.checksum.set(ones_complement(sum, &[]));
+            true
+        }
+        ETHER_TYPE_IPV6 => {
+            let Ok((header, _)) = Ipv6Header::mut_from_prefix(rest) else {
+                return false;
+            };
+            let first = Ipv6First(header.first.get());
+            let Some(marked) = marked(first.traffic_class() as u8) else {
+                return false;
+            };
+            header.first.set(first.with_traffic_class(marked.into()).0);
+            true
+        }
+        _ => false,
+    }
+}
+
+fn marked(class: u8) -> Option<u8> {
+    const EXPERIENCED: u8 = 3;
+    let class = TrafficClass(class);
+    (class.congestion() != 0).then_some(class.with_congestion(EXPERIENCED).0)
 }
 
 fn ipv4_checksum(header: &Ipv4Header) -> u16 {

@@ -32,6 +32,14 @@ ringside_spec::words! {
         flow_label: [19:0],
     }
 
+    /// IPv4 type of service, IPv6 traffic class (RFC 3168, section 5).
+    pub(super) struct TrafficClass: u8 {
+        /// DSCP
+        differentiated_services: [7:2],
+        /// ECN: 0 not capable, 1 and 2 capable, 3 congestion experienced
+        congestion: [1:0],
+    }
+
     /// BTH, bytes 0..4 (InfiniBand volume 1, 9.2).
     pub(super) struct TransportFirst: u32 {
         /// OpCode

@@ -1,0 +1,226 @@
+//! What a bad wire does to frames: chosen by seed, so that a run can be repeated.
+
+use super::message::HEADER_BYTES;
+use crate::faults::Fault;
+use ringside_bus::Instant;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const MILLION: u64 = 1_000_000;
+
+/// Frames that may be under way for longer than others; more are not held.
+const HELD_MAX: usize = 4096;
+
+/// How long an overtaken frame waits on a wire that has fallen silent.
+const OVERTAKEN_FOR: Duration = Duration::from_micros(100);
+
+/// A seeded choice of some of many.
+#[derive(Clone, Debug)]
+pub(super) struct Choice {
+    per_million: u32,
+    state: u64,
+}
+
+impl Choice {
+    /// `None` if nothing would ever be chosen.
+    fn new(per_million: u32, seed: u64) -> Option<Self> {
+        // zero is the one state that the generator never leaves
+        let state = seed.max(1);
+        (per_million > 0).then_some(Self { per_million, state })
+    }
+
+    /// Xorshift64*: small, and the same everywhere. Source: S. Vigna, "An experimental exploration
+    /// of Marsaglia's xorshift generators, scrambled".
+    fn draw(&mut self) -> u64 {
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        self.state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32
+    }
+
+    fn strikes(&mut self) -> bool {
+        ((self.draw() * MILLION) >> 32) < u64::from(self.per_million)
+    }
+
+    /// Any number below `bound`, which is at most 2^32.
+    fn below(&mut self, bound: usize) -> usize {
+        ((self.draw() * bound as u64) >> 32) as usize
+    }
+}
+
+fn strikes(choice: &mut Option<Choice>) -> bool {
+    choice.as_mut().is_some_and(Choice::strikes)
+}
+
+/// What happens to one frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fate {
+    pub(super) lost: bool,
+    pub(super) twice: bool,
+    pub(super) damaged: bool,
+    pub(super) marked: bool,
+    /// Frames that go first.
+    pub(super) overtaken_by: Option<u32>,
+    pub(super) later_by: Option<Duration>,
+}
+
+/// A frame that waits for its time.
+#[derive(Debug)]
+struct Held {
+    from: usize,
+    bytes: Vec<u8>,
+    due: Instant,
+    /// Frames that still go first, if it is that what it waits for.
+    behind: Option<u32>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Impairment {
+    drop: Option<Choice>,
+    duplicate: Option<Choice>,
+    reorder: Option<(Choice, u32)>,
+    delay: Option<(Choice, Duration)>,
+    corrupt: Option<Choice>,
+    mark: Option<Choice>,
+    held: BTreeMap<u64, Held>,
+    next_held: u64,
+}
+
+impl Impairment {
+    /// Puts a fault on the wire, in place of one of its kind; faults of a function are ignored.
+    pub(super) fn inject(&mut self, fault: Fault) {
+        match fault {
+            Fault::DropFrames { per_million, seed } => self.drop = Choice::new(per_million, seed),
+            Fault::DuplicateFrames { per_million, seed } => {
+                self.duplicate = Choice::new(per_million, seed);
+            }
+            Fault::ReorderFrames {
+                per_million,
+                seed,
+                behind,
+            } => {
+                let choice = Choice::new(per_million, seed);
+                self.reorder = choice.map(|choice| (choice, behind.max(1)));
+            }
+            Fault::DelayFrames {
+                per_million,
+                seed,
+                by,
+            } => self.delay = Choice::new(per_million, seed).map(|choice| (choice, by)),
+            Fault::CorruptFrames { per_million, seed } => {
+                self.corrupt = Choice::new(per_million, seed);
+            }
+            Fault::MarkFrames { per_million, seed } => self.mark = Choice::new(per_million, seed),
+            _ => {}
+        }
+    }
+
+    /// Ends all faults; what is held arrives when it is due.
+    pub(super) fn clear(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        *self = Self {
+            held,
+            next_held: self.next_held,
+            ..Self::default()
+        };
+    }
+
+    /// True if frames have to be asked about, or are held.
+    pub(super) fn is_any(&self) -> bool {
+        let plain = [&self.drop, &self.duplicate, &self.corrupt, &self.mark];
+        plain.into_iter().any(Option::is_some)
+            || self.reorder.is_some()
+            || self.delay.is_some()
+            || !self.held.is_empty()
+    }
+
+    /// What happens to the next frame. Each kind draws for each frame that is not lost, so that one
+    /// kind's choice does not depend on another's.
+    pub(super) fn judge(&mut self) -> Fate {
+        if strikes(&mut self.drop) {
+            return Fate {
+                lost: true,
+                ..Fate::default()
+            };
+        }
+        let reorder = self.reorder.as_mut();
+        let overtaken = reorder.and_then(|(choice, behind)| choice.strikes().then_some(*behind));
+        let delay = self.delay.as_mut();
+        let later = delay.and_then(|(choice, by)| choice.strikes().then_some(*by));
+        Fate {
+            lost: false,
+            twice: strikes(&mut self.duplicate),
+            damaged: strikes(&mut self.corrupt),
+            marked: strikes(&mut self.mark),
+            overtaken_by: overtaken,
+            later_by: later,
+        }
+    }
+
+    /// Changes one bit behind the addresses, which a switch needs whole to be of any use.
+    pub(super) fn damage(&mut self, bytes: &mut [u8]) {
+        let Some(choice) = &mut self.corrupt else {
+            return;
+        };
+        let Some((_, body)) = bytes.split_at_mut_checked(HEADER_BYTES) else {
+            return;
+        };
+        if body.is_empty() {
+            return;
+        }
+        let bit = choice.below(body.len() * 8);
+        if let Some(byte) = body.get_mut(bit / 8) {
+            *byte ^= 1 << (bit % 8);
+        }
+    }
+
+    /// Keeps a frame back; gives it back if there is no room for more or nothing to wait for.
+    pub(super) fn hold(
+        &mut self,
+        from: usize,
+        bytes: Vec<u8>,
+        fate: Fate,
+        now: Instant,
+    ) -> Option<Vec<u8>> {
+        let wait = match (fate.overtaken_by, fate.later_by) {
+            (None, None) => return Some(bytes),
+            (Some(_), None) => OVERTAKEN_FOR,
+            (_, Some(by)) => by,
+        };
+        if self.held.len() >= HELD_MAX {
+            return Some(bytes);
+        }
+        let held = Held {
+            from,
+            bytes,
+            due: now.plus(wait),
+            // A frame that is late anyway waits for its time only.
+            behind: fate.overtaken_by.filter(|_| fate.later_by.is_none()),
+        };
+        self.held.insert(self.next_held, held);
+        self.next_held += 1;
+        None
+    }
+
+    /// A frame has gone by: those that it has overtaken wait for one less.
+    pub(super) fn passed(&mut self) {
+        for held in self.held.values_mut() {
+            held.behind = held.behind.map(|behind| behind.saturating_sub(1));
+        }
+    }
+
+    /// A frame whose time has come: where from, and its bytes.
+    pub(super) fn release(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
+        let mut all = self.held.iter();
+        let (number, _) = all.find(|(_, held)| held.due <= now || held.behind == Some(0))?;
+        let number = *number;
+        let held = self.held.remove(&number)?;
+        Some((held.from, held.bytes))
+    }
+
+    /// When the next frame that is held is due.
+    pub(super) fn next_timer(&self) -> Option<Instant> {
+        self.held.values().map(|held| held.due).min()
+    }
+}

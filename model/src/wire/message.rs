@@ -1,0 +1,46 @@
+//! What a frame made of bytes is to the stations that get it.
+
+use super::Frame;
+use crate::packet::{self, MacAddress};
+
+/// Bytes of the addresses and the type in front of every frame.
+pub(super) const HEADER_BYTES: usize = 14;
+
+/// The shortest frame on a wire, without frame check sequence: shorter ones are padded.
+/// Source: IEEE 802.3, 4A.4.2 (minFrameSize, 64 with the frame check sequence).
+pub(super) const SHORTEST_BYTES: usize = 60;
+
+/// A frame with what is known of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Message<'a> {
+    /// A sound RoCEv2 packet, and its bytes where it has some.
+    Roce(&'a Frame, Option<&'a [u8]>),
+    /// Anything else.
+    Plain(&'a [u8]),
+    /// A RoCEv2 packet that damage made useless: no function takes it.
+    Damaged(&'a [u8]),
+}
+
+/// What bytes are, as [`Message`] says it.
+pub(super) enum Kind {
+    Roce(Box<Frame>),
+    Plain,
+    Damaged,
+}
+
+/// Reads as much of a frame as decides who takes it.
+pub(super) fn classify(bytes: &[u8]) -> Kind {
+    match Frame::parse(bytes) {
+        Ok(frame) => Kind::Roce(Box::new(frame)),
+        Err(_) if packet::is_for_roce(bytes) => Kind::Damaged,
+        // Headers that a host judges, checksums included.
+        Err(_) => Kind::Plain,
+    }
+}
+
+/// Destination and source; `None` if the frame ends before.
+pub(super) fn addresses(bytes: &[u8]) -> Option<(MacAddress, MacAddress)> {
+    let (destination, rest) = bytes.split_first_chunk::<6>()?;
+    let (source, _) = rest.split_first_chunk::<6>()?;
+    Some((MacAddress(*destination), MacAddress(*source)))
+}
