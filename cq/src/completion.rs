@@ -2,7 +2,8 @@
 
 use ringside_qp::state::SendRecordInfo;
 use ringside_spec::verbs::completion::{
-    CompletionHeader, PACKET_WRITE_LAST_IMMEDIATE, PACKET_WRITE_ONLY_IMMEDIATE,
+    CompletionHeader, GLOBAL_ROUTE_BYTES, PACKET_DATAGRAM, PACKET_DATAGRAM_IMMEDIATE,
+    PACKET_WRITE_LAST_IMMEDIATE, PACKET_WRITE_ONLY_IMMEDIATE,
 };
 use ringside_spec::verbs::status::FLUSH_MAJOR;
 use ringside_spec::verbs::{FlushCode, SendOpcode};
@@ -145,16 +146,79 @@ ringside_spec::words! {
     /// Whose completion it is, and word 2 of the device's.
     pub(crate) struct Origin: u64 {
         /// number of the queue pair
-        queue_pair: [31:0],
+        queue_pair: [23:0],
         /// invalidated key, or source queue pair of a datagram
-        key_or_source: [63:32],
+        key_or_source: [55:24],
     }
 
-    /// A bit that the device leaves clear in the headers that are kept here.
+    /// The same of a datagram.
+    pub(crate) struct DatagramOrigin: u64 {
+        /// number of the queue pair
+        queue_pair: [23:0],
+        /// queue pair that sent it
+        source: [47:24],
+        /// VLAN tag, if the note says that it is known
+        vlan_tag: [63:48],
+    }
+
+    /// What software keeps in bits of the header that the device leaves clear; and, in the bits
+    /// that hold error codes and the index otherwise, where a datagram came from.
     pub(crate) struct SoftwareNote: u64 {
+        /// octets 1 to 5 of the source MAC address
+        mac_low: [39:0],
+        /// octet 0 without its group bit, which no source has
+        mac_high: [46:40],
+        /// the source MAC address is known
+        mac_known: [47],
+        /// the VLAN tag is known
+        vlan_known: [48],
         /// the device passed over this receive
         unreported: [49],
     }
+}
+
+/// Bit of a MAC address, as a number, that says "group".
+const MAC_GROUP: u64 = 1 << 40;
+
+impl SoftwareNote {
+    /// A header without codes and index, in which the source MAC address is noted. One that is no
+    /// station's is not.
+    pub(crate) const fn of_source(header: CompletionHeader, mac: u64) -> CompletionHeader {
+        if mac & MAC_GROUP != 0 {
+            return header;
+        }
+        let note = Self(header.0)
+            .with_mac_low(mac % MAC_GROUP)
+            .with_mac_high(mac / (2 * MAC_GROUP))
+            .with_mac_known(true);
+        CompletionHeader(note.0)
+    }
+
+    const fn source_mac(self) -> [u8; 6] {
+        let number = self.mac_high() * 2 * MAC_GROUP + self.mac_low();
+        let [_, _, mac @ ..] = number.to_be_bytes();
+        mac
+    }
+}
+
+/// Where a datagram came from, and where its payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Datagram {
+    /// Queue pair that sent it, 24 bits.
+    pub source_queue_pair: u32,
+    /// MAC address that it came from, if the device says so.
+    pub source_mac: Option<[u8; 6]>,
+    /// VLAN tag that it came with.
+    pub vlan_tag: Option<u16>,
+    /// It came over IPv4; else over IPv6.
+    pub ipv4: bool,
+    /// Bytes of the payload; it begins [`Datagram::PAYLOAD_OFFSET`] bytes into the buffer.
+    pub payload_bytes: u32,
+}
+
+impl Datagram {
+    /// Bytes before the payload: the route, see the RDMA module's `Route`.
+    pub const PAYLOAD_OFFSET: usize = GLOBAL_ROUTE_BYTES;
 }
 
 /// One completion: 32 bytes, decoded when asked.
@@ -266,22 +330,52 @@ impl Completion {
         }
     }
 
-    /// The local key that the message invalidated. On a datagram queue pair the same bit means
-    /// IPv4: ask [`Self::source_queue_pair`] there.
+    const fn is_datagram(&self) -> bool {
+        let operation = self.header.operation() as u8;
+        !self.is_send() && matches!(operation, PACKET_DATAGRAM | PACKET_DATAGRAM_IMMEDIATE)
+    }
+
+    /// Where a datagram came from; nothing for other messages and failed receives.
+    #[must_use]
+    pub const fn datagram(&self) -> Option<Datagram> {
+        if !self.is_datagram() || !self.is_success() {
+            return None;
+        }
+        let note = SoftwareNote(self.header.0);
+        let origin = DatagramOrigin(self.origin.0);
+        let bytes = self.byte_length();
+        Some(Datagram {
+            source_queue_pair: origin.source() as u32,
+            source_mac: if note.mac_known() {
+                Some(note.source_mac())
+            } else {
+                None
+            },
+            vlan_tag: if note.vlan_known() {
+                Some(origin.vlan_tag() as u16)
+            } else {
+                None
+            },
+            ipv4: self.header.invalidated_or_ipv4(),
+            payload_bytes: bytes.saturating_sub(GLOBAL_ROUTE_BYTES as u32),
+        })
+    }
+
+    /// The local key that the message invalidated.
     #[inline]
     #[must_use]
     pub const fn invalidated_key(&self) -> Option<u32> {
-        if self.header.invalidated_or_ipv4() {
+        if self.header.invalidated_or_ipv4() && !self.is_datagram() {
             Some(self.origin.key_or_source() as u32)
         } else {
             None
         }
     }
 
-    /// Queue pair that sent a datagram. Without meaning on connected queue pairs.
+    /// Queue pair that sent a datagram, 24 bits. Without meaning on connected queue pairs.
     #[must_use]
     pub const fn source_queue_pair(&self) -> u32 {
-        self.origin.key_or_source() as u32
+        DatagramOrigin(self.origin.0).source() as u32
     }
 
     /// The sender asked for an event.

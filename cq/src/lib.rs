@@ -16,7 +16,7 @@ pub mod inbox;
 pub mod queue;
 mod table;
 
-pub use completion::{Completion, Operation, Status};
+pub use completion::{Completion, Datagram, Operation, Status};
 pub use event_ring::EventRing;
 pub use inbox::{CompletionQueueHandle, HandleError};
 pub use queue::{Anomalies, CompletionQueue};

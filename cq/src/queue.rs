@@ -31,7 +31,7 @@ use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::rdma::events::{
     CQ_SHADOW_ARM_WORD, CQ_SHADOW_HEAD_WORD, CqShadowArm, CqShadowHead,
 };
-use ringside_spec::verbs::completion::{CompletionHeader, ExtensionHeader, ExtensionImmediate};
+use ringside_spec::verbs::completion::{CompletionExtension, CompletionHeader, ExtensionHeader};
 use ringside_spec::verbs::status::FLUSH_MAJOR;
 use ringside_spec::verbs::{QUANTUM_WORDS, QueueSide};
 use std::cell::Cell;
@@ -348,7 +348,7 @@ impl CompletionQueue {
         if header.extended() {
             return self.step_extended(place, header, context);
         }
-        let raw = Raw::read(slot, header, None);
+        let raw = Raw::read(slot, header, CompletionExtension::NONE);
         self.advance(1);
         self.deliver(place, context, &raw)
     }
@@ -371,10 +371,11 @@ impl CompletionQueue {
         if extension_header.valid() != (self.polarity() != wraps) {
             return Step::Empty;
         }
-        let immediate = extension_header
-            .immediate_valid()
-            .then_some(ExtensionImmediate(word(extension, 0)).immediate() as u32);
-        let raw = Raw::read(slot, header, immediate);
+        let words = [0, 1, 2, 3].map(|index| match index {
+            3 => extension_header.0,
+            other => word(extension, other),
+        });
+        let raw = Raw::read(slot, header, CompletionExtension::decode(&words));
         self.advance(2);
         self.deliver(place, context, &raw)
     }

@@ -11,6 +11,7 @@
 pub mod completion;
 pub mod element;
 pub mod receive;
+pub mod route;
 pub mod send;
 pub mod sizes;
 pub mod status;
@@ -18,6 +19,7 @@ pub mod status;
 pub use completion::{CompletionElement, CompletionExtension, QueueSide};
 pub use element::{ElementBreach, SendElement};
 pub use receive::ReceiveElement;
+pub use route::Route;
 pub use send::{Fragment, FragmentKey, SendHeader, SendOpcode};
 pub use status::FlushCode;
 

@@ -1,10 +1,12 @@
 //! One slot at a time: what the device wrote, the request that it names, the completion of both.
 
-use crate::completion::{Completion, Origin, ReceiveDetail, SoftwareNote};
+use crate::completion::{Completion, DatagramOrigin, Origin, ReceiveDetail, SoftwareNote};
 use crate::table::{Entry, find_entry};
 use ringside_qp::QueuePairState;
 use ringside_qp::state::Outstanding;
-use ringside_spec::verbs::completion::{CompletionHeader, CompletionLength, CompletionSource};
+use ringside_spec::verbs::completion::{
+    CompletionExtension, CompletionHeader, CompletionLength, CompletionSource,
+};
 use ringside_spec::verbs::status::FLUSH_MAJOR;
 use ringside_spec::verbs::{FlushCode, QUANTUM_WORDS, QueueSide};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +16,8 @@ pub(super) struct Raw {
     pub(super) header: CompletionHeader,
     pub(super) payload_bytes: u32,
     pub(super) key_or_source: u32,
-    pub(super) immediate: Option<u32>,
+    /// what a second slot said
+    pub(super) extension: CompletionExtension,
 }
 
 impl Raw {
@@ -22,13 +25,13 @@ impl Raw {
     pub(super) fn read(
         slot: &[AtomicU64; QUANTUM_WORDS],
         header: CompletionHeader,
-        immediate: Option<u32>,
+        extension: CompletionExtension,
     ) -> Self {
         Self {
             header,
             payload_bytes: CompletionLength(word(slot, 0)).payload_bytes() as u32,
             key_or_source: CompletionSource(word(slot, 2)).invalidated_or_source() as u32,
-            immediate,
+            extension,
         }
     }
 
@@ -50,17 +53,35 @@ impl Raw {
         } else {
             ReceiveDetail::ZERO
                 .with_payload_bytes(u64::from(self.payload_bytes))
-                .with_immediate(u64::from(self.immediate.unwrap_or(0)))
+                .with_immediate(u64::from(self.extension.immediate.unwrap_or(0)))
                 .0
         };
         let defined = CompletionHeader(self.header.0 & CompletionHeader::DEFINED);
-        Completion {
+        let mut completion = Completion {
             id: request.id,
             detail,
-            header: defined.with_extended(self.immediate.is_some()),
+            header: defined.with_extended(self.extension.immediate.is_some()),
             origin: Origin::ZERO
                 .with_queue_pair(u64::from(queue_pair))
                 .with_key_or_source(u64::from(self.key_or_source)),
+        };
+        if !self.header.error() && !self.header.send_queue() {
+            self.note_source(&mut completion);
+        }
+        completion
+    }
+
+    /// Notes in a successful receive where its datagram came from.
+    #[inline(always)]
+    fn note_source(&self, completion: &mut Completion) {
+        if let Some(mac) = self.extension.source_mac {
+            completion.header = SoftwareNote::of_source(completion.header, mac);
+        }
+        if let Some(tag) = self.extension.vlan_tag {
+            let note = SoftwareNote(completion.header.0).with_vlan_known(true);
+            completion.header = CompletionHeader(note.0);
+            let origin = DatagramOrigin(completion.origin.0).with_vlan_tag(tag.into());
+            completion.origin = Origin(origin.0);
         }
     }
 }
@@ -90,7 +111,8 @@ pub(super) fn take_run<const SEND: bool>(
             deliver(entries, slot, header, place)
         } else {
             find_entry(entries, word(slot, 1)).is_some_and(|entry| {
-                deliver_receive(entry, place, &Raw::read(slot, header, None)).is_some()
+                let raw = Raw::read(slot, header, CompletionExtension::NONE);
+                deliver_receive(entry, place, &raw).is_some()
             })
         };
         if !delivered {

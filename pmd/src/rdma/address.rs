@@ -45,6 +45,23 @@ pub(crate) fn as_number(address: IpAddr) -> u128 {
     }
 }
 
+/// MAC address of a multicast group (RFC 1112, section 6.4; RFC 2464, section 7); nothing if the
+/// address is no group's.
+#[must_use]
+pub fn multicast_mac(group: IpAddr) -> Option<MacAddress> {
+    match group {
+        IpAddr::V4(group) if group.is_multicast() => {
+            let [_, b, c, d] = group.octets();
+            Some([0x01, 0x00, 0x5E, b & 0x7F, c, d])
+        }
+        IpAddr::V6(group) if group.is_multicast() => {
+            let [.., a, b, c, d] = group.octets();
+            Some([0x33, 0x33, a, b, c, d])
+        }
+        _ => None,
+    }
+}
+
 /// Which entry of the device's table holds which MAC address, and how many use it.
 #[derive(Debug)]
 pub(crate) struct ArpTable {

@@ -27,6 +27,10 @@ pub struct ObjectUsage {
     pub completion_queues: Usage,
     /// Memory regions.
     pub memory_regions: Usage,
+    /// Address handles.
+    pub address_handles: Usage,
+    /// Multicast groups.
+    pub multicast_groups: Usage,
     /// Protection domains.
     pub protection_domains: Usage,
     /// Page buffer list entries.
@@ -115,6 +119,8 @@ impl Device {
             queue_pairs: of(&numbers.queue_pairs),
             completion_queues: of(&numbers.completion_queues),
             memory_regions: of(&numbers.regions),
+            address_handles: of(&numbers.address_handles),
+            multicast_groups: of(&numbers.multicast_groups),
             protection_domains: of(&numbers.protection_domains),
             page_list_entries: Usage {
                 used: lists.total - lists.free,

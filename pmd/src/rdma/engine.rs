@@ -8,7 +8,10 @@ use super::RdmaError;
 use super::address::{ArpChange, ArpTable, MacAddress};
 use super::host_memory::HostMemory;
 use super::numbers::Numbers;
-use super::records::{CompletionQueueRecord, QueuePairCondition, QueuePairRecord, RegionRecord};
+use super::records::{
+    AddressHandleRecord, CompletionQueueRecord, GroupKey, MulticastRecord, QueuePairCondition,
+    QueuePairRecord, RegionRecord,
+};
 use crate::Registers;
 use crate::control::ControlQueue;
 use rand::Rng;
@@ -57,6 +60,8 @@ pub(crate) struct ObjectNumbers {
     pub(crate) queue_pairs: Numbers,
     pub(crate) completion_queues: Numbers,
     pub(crate) regions: Numbers,
+    pub(crate) address_handles: Numbers,
+    pub(crate) multicast_groups: Numbers,
     pub(crate) protection_domains: Numbers,
     pub(crate) arp: ArpTable,
     /// bits of a steering tag's index that name the region
@@ -76,6 +81,8 @@ pub(crate) struct EngineState {
     pub(crate) queue_pairs: BTreeMap<u32, QueuePairRecord>,
     pub(crate) completion_queues: BTreeMap<u32, CompletionQueueRecord>,
     pub(crate) regions: BTreeMap<u32, RegionRecord>,
+    pub(crate) address_handles: BTreeMap<u32, AddressHandleRecord>,
+    pub(crate) multicast_groups: BTreeMap<GroupKey, MulticastRecord>,
     pub(crate) random: StdRng,
     /// a shutdown has begun: nothing new is made
     pub(crate) closed: bool,
@@ -119,6 +126,8 @@ impl Engine {
                 queue_pairs: BTreeMap::new(),
                 completion_queues: BTreeMap::new(),
                 regions: BTreeMap::new(),
+                address_handles: BTreeMap::new(),
+                multicast_groups: BTreeMap::new(),
                 random,
                 closed: false,
                 kept: Vec::new(),
@@ -151,6 +160,10 @@ impl Engine {
         for number in queue_pairs {
             result = result.and(state.destroy_queue_pair(number, true));
         }
+        let address_handles: Vec<u32> = state.address_handles.keys().copied().collect();
+        for number in address_handles {
+            result = result.and(state.destroy_address_handle(number));
+        }
         let completion_queues: Vec<u32> = state.completion_queues.keys().copied().collect();
         for number in completion_queues {
             result = result.and(state.destroy_completion_queue(number, true));
@@ -180,6 +193,10 @@ impl Engine {
             record.shadow.leak();
         }
         state.regions.clear();
+        state.address_handles.clear();
+        for group in std::mem::take(&mut state.multicast_groups).into_values() {
+            group.list.leak();
+        }
     }
 }
 

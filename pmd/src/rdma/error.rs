@@ -116,6 +116,38 @@ pub enum RdmaError {
         /// Peer's address.
         peer: std::net::IpAddr,
     },
+    /// An address that is no multicast group's.
+    #[error("{address} is no multicast address; choose one of 224.0.0.0/4 or ff00::/8")]
+    NotMulticast {
+        /// What was given.
+        address: std::net::IpAddr,
+    },
+    /// A group holds so many queue pairs of a function and no more.
+    #[error("{members} queue pairs of this device are in the group {group} already: let one leave")]
+    GroupFull {
+        /// Its address.
+        group: std::net::IpAddr,
+        /// How many there are.
+        members: usize,
+    },
+    /// The queue pair is not in that group.
+    #[error("queue pair {queue_pair} is not in the group {group}")]
+    NotInGroup {
+        /// Its address.
+        group: std::net::IpAddr,
+        /// The queue pair.
+        queue_pair: u32,
+    },
+    /// The device made the address handle and called it invalid.
+    #[error(
+        "the device calls the way to {destination} invalid (value {value}); check addresses and MAC"
+    )]
+    InvalidAddressHandle {
+        /// Where it was to lead.
+        destination: std::net::IpAddr,
+        /// What the device returned.
+        value: u32,
+    },
     /// The completion queue belongs to another device.
     #[error("the completion queue belongs to another device")]
     ForeignQueue,

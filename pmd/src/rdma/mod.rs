@@ -19,6 +19,7 @@
 //! ```
 
 pub mod address;
+mod address_handle;
 mod completion_queue;
 pub mod connection;
 mod device;
@@ -29,11 +30,13 @@ pub mod exchange;
 pub(crate) mod host_memory;
 mod limits;
 mod memory_region;
+mod multicast;
 pub(crate) mod numbers;
 mod protection_domain;
 mod queue_pair;
 pub(crate) mod records;
 
+pub use address_handle::{AddressHandle, Destination};
 pub use completion_queue::{COMPLETIONS_MAX, CompletionQueue, CompletionTarget};
 pub use connection::{Endpoint, ExchangeError, Greeting};
 pub use device::{ObjectUsage, Usage};
@@ -44,6 +47,10 @@ pub use memory_region::{
     Access, DeregisterError, MemoryRegion, RegisterError, RemoteAddress, RemoteRegion, SliceError,
 };
 pub use protection_domain::ProtectionDomain;
-pub use queue_pair::{ConnectError, Connected, Initialised, PostError, QueuePair, QueuePairConfig};
-pub use ringside_cq::{Anomalies, Completion, Operation, Status};
+pub use queue_pair::{
+    ConnectError, Connected, DatagramInitialised, DatagramReady, Initialised, PostError, QueuePair,
+    QueuePairConfig, ReadyError, Sending, To,
+};
+pub use ringside_cq::{Anomalies, Completion, Datagram, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
+pub use ringside_spec::verbs::Route;

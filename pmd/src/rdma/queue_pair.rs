@@ -1,15 +1,20 @@
-//! Reliable connected queue pairs.
+//! Queue pairs.
 //!
-//! States are types: a [`QueuePair`] is made unconnected and takes receives; [`QueuePair::connect`]
-//! turns it into a `QueuePair<Connected>`, which has the functions that post sends. What the device
-//! reports as failed refuses further posts; what was posted completes with an error.
+//! Kinds and states are types. A reliable [`QueuePair`] is made unconnected and takes receives;
+//! [`QueuePair::connect`] turns it into a `QueuePair<Connected>`, which has the functions that post
+//! sends. A datagram queue pair has no such function: it becomes a `QueuePair<DatagramReady>` with
+//! a queue key, and says at each post where to. What the device reports as failed refuses further
+//! posts; what was posted completes with an error.
 
 mod config;
 mod context;
+mod datagram;
 mod life;
 mod post;
 
 pub use config::QueuePairConfig;
+pub(crate) use config::within;
+pub use datagram::{DatagramInitialised, DatagramReady, ReadyError, To};
 pub use post::PostError;
 
 use super::connection::Endpoint;
@@ -19,6 +24,7 @@ use super::{ProtectionDomain, RdmaError};
 use context::Attributes;
 use ringside_qp::{ReceiveQueue, SendQueue};
 use ringside_spec::rdma::ae_codes::FlushCode;
+use ringside_spec::rdma::commands::QueuePairType;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -29,6 +35,18 @@ pub struct Initialised;
 /// A connected queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct Connected;
+
+/// A state in which sends are posted.
+pub trait Sending: sealed::Sealed {}
+
+impl Sending for Connected {}
+impl Sending for DatagramReady {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Connected {}
+    impl Sealed for super::DatagramReady {}
+}
 
 /// A queue pair. `Send`, not `Sync`: it belongs to one core. Dropping it destroys it, and what it
 /// had outstanding is not reported.
@@ -66,7 +84,7 @@ impl ProtectionDomain {
     ///
     /// Errors: [`RdmaError::Capacity`], [`RdmaError::OutOfRange`] and others; nothing is left over.
     pub fn queue_pair(&self, config: QueuePairConfig) -> Result<QueuePair, RdmaError> {
-        let inner = life::create(self, &config)?;
+        let inner = life::create(self, &config, QueuePairType::RoceReliableConnected)?;
         Ok(QueuePair {
             inner,
             state: PhantomData,
@@ -154,8 +172,10 @@ impl QueuePair<Connected> {
     pub fn peer(&self) -> Option<&Endpoint> {
         self.inner.peer.as_ref()
     }
+}
 
-    /// Breaks the connection: everything outstanding completes as flushed, and nothing more can be
+impl<S: Sending> QueuePair<S> {
+    /// Breaks the connection, or ends the service of datagrams: everything outstanding completes as flushed, and nothing more can be
     /// posted. The peer sees no answer from now on.
     pub fn fail(&mut self) -> Result<(), RdmaError> {
         let mut state = self.inner.engine().open_state()?;

@@ -3,6 +3,8 @@
 use super::address::MacAddress;
 use ringside_bus::DmaBuffer;
 use ringside_cq::{CompletionContext, CompletionQueueHandle};
+use ringside_spec::rdma::commands::{CreateAddressHandle, CreateMulticastGroup, QueuePairType};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -67,6 +69,7 @@ pub(crate) struct Reports {
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePairRecord {
+    pub(crate) kind: QueuePairType,
     pub(crate) memory: QueuePairMemory,
     pub(crate) context: CompletionContext,
     pub(crate) condition: Arc<Condition>,
@@ -98,3 +101,26 @@ pub(crate) struct RegionRecord {
     pub(crate) protection_domain: u32,
     pub(crate) pages: Option<ringside_hmc::PageList>,
 }
+
+/// An address handle.
+#[derive(Debug)]
+pub(crate) struct AddressHandleRecord {
+    /// what it was created with: destroying says it again
+    pub(crate) command: CreateAddressHandle,
+    /// the entry of its next hop in the table of MAC addresses
+    pub(crate) mac: MacAddress,
+}
+
+/// A multicast group that queue pairs of this function belong to.
+#[derive(Debug)]
+pub(crate) struct MulticastRecord {
+    /// what it was created with, and is changed and destroyed with
+    pub(crate) command: CreateMulticastGroup,
+    /// the list of its members, which the device reads at each command
+    pub(crate) list: DmaBuffer,
+    /// numbers of its queue pairs
+    pub(crate) members: Vec<u32>,
+}
+
+/// What tells multicast groups apart: address and VLAN.
+pub(crate) type GroupKey = (IpAddr, Option<u16>);

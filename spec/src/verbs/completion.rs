@@ -85,6 +85,18 @@ pub const PACKET_WRITE_LAST_IMMEDIATE: u8 = 0x09;
 /// Packet operation in a receive completion: RDMA write only with immediate.
 pub const PACKET_WRITE_ONLY_IMMEDIATE: u8 = 0x0B;
 
+/// Packet operation in a receive completion: datagram (UD send only), low six bits of 0x64.
+///
+/// Source: IBA 9.2, table 38; irdma gives the low bits of the packet's operation.
+pub const PACKET_DATAGRAM: u8 = 0x24;
+
+/// Packet operation in a receive completion: datagram with immediate, low six bits of 0x65.
+pub const PACKET_DATAGRAM_IMMEDIATE: u8 = 0x25;
+
+/// Bytes before the payload in the buffer of a received datagram: a global route header, or 20
+/// unused bytes and an IPv4 header. Source: IBA annex A17.
+pub const GLOBAL_ROUTE_BYTES: usize = 40;
+
 /// Which of a queue pair's two queues a completion is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueSide {
@@ -221,6 +233,13 @@ pub struct CompletionExtension {
 }
 
 impl CompletionExtension {
+    /// An extension that says nothing, or none at all.
+    pub const NONE: Self = Self {
+        immediate: None,
+        source_mac: None,
+        vlan_tag: None,
+    };
+
     /// The slot's four words, to be written before those of the completion itself.
     #[inline]
     #[must_use]

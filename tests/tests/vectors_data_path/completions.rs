@@ -2,7 +2,7 @@
 
 use crate::{load, memory, number, recorded_fragments, text, words_of};
 use ringside_bus::{Doorbell, Memory, PageSize, Words};
-use ringside_cq::{Completion, CompletionQueue, Operation, Sides, Status};
+use ringside_cq::{Completion, CompletionQueue, Datagram, Operation, Sides, Status};
 use ringside_qp::{
     CompletionContext, Fragment, LocalInvalidate, Nop, QueuePairState, Read, ReceiveQueue, Send,
     SendFlags, SendKind, SendQueue, Write,
@@ -193,16 +193,43 @@ fn compare(name: &str, ours: &Completion, poll: &Value) {
     if ours.is_success() && !ours.is_send() {
         let key = (number(poll, "stag_invalidated") != 0)
             .then(|| number(poll, "invalidated_stag") as u32);
+        // Ours: of a datagram the same bit says IPv4.
+        let datagram = matches!(number(poll, "op"), 0x24 | 0x25);
+        let key = key.filter(|_| !datagram);
         assert_eq!(ours.invalidated_key(), key, "{name}");
+        // Ours: the 24 bits that packets carry.
         assert_eq!(
             u64::from(ours.source_queue_pair()),
-            number(poll, "source_qp"),
+            number(poll, "source_qp") & 0xFF_FFFF,
             "{name}"
         );
+        assert_eq!(ours.datagram().is_some(), datagram, "{name}");
+        if let Some(found) = ours.datagram() {
+            compare_source(name, &found, poll);
+        }
         let write_immediate = matches!(number(poll, "op"), 0x09 | 0x0B) && immediate.is_some();
         let found = ours.operation() == Operation::ReceiveWriteImmediate;
         assert_eq!(found, write_immediate, "{name}");
     }
+}
+
+fn compare_source(name: &str, found: &Datagram, poll: &Value) {
+    assert_eq!(found.ipv4, number(poll, "ipv4") != 0, "{name}");
+    assert_eq!(
+        u64::from(found.payload_bytes),
+        number(poll, "bytes") - Datagram::PAYLOAD_OFFSET as u64,
+        "{name}"
+    );
+    let tag = (number(poll, "vlan_valid") != 0).then(|| number(poll, "vlan") as u16);
+    assert_eq!(found.vlan_tag, tag, "{name}");
+    let written = found.source_mac.map(|mac| {
+        let octets: Vec<String> = mac.iter().map(|octet| format!("{octet:02x}")).collect();
+        octets.join(":")
+    });
+    // Ours: no datagram comes from a group.
+    let known = number(poll, "smac_valid") != 0 && !text(poll, "smac").starts_with("ff");
+    let recorded = known.then(|| text(poll, "smac").to_owned());
+    assert_eq!(written, recorded, "{name}");
 }
 
 #[test]

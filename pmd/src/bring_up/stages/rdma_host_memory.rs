@@ -16,7 +16,7 @@ use ringside_spec::rdma::commands::{CommitFpm, QueryFpm};
 use ringside_spec::rdma::fpm::{BUFFER_WORDS, FpmCommit, FpmQuery, ObjectType};
 use ringside_spec::rdma::limits::{
     FIRST_USER_COMPLETION_QUEUE, FIRST_USER_PROTECTION_DOMAIN, FIRST_USER_QUEUE_PAIR,
-    FPM_BUFFER_BYTES,
+    FPM_BUFFER_BYTES, MULTICAST_GROUPS,
 };
 use std::sync::Arc;
 
@@ -134,6 +134,20 @@ fn numbers(layout: &Layout, section: &RdmaSection) -> ObjectNumbers {
             "rdma.memory_regions",
             1..regions,
             section.memory_regions,
+        ),
+        address_handles: Numbers::new(
+            "address handles",
+            "rdma.address_handles",
+            1..layout.count(ObjectType::AddressVector).max(1),
+            section.address_handles,
+        ),
+        multicast_groups: Numbers::new(
+            "multicast groups",
+            "rdma.multicast_groups",
+            1..layout
+                .count(ObjectType::MulticastGroup)
+                .clamp(1, MULTICAST_GROUPS),
+            section.multicast_groups,
         ),
         protection_domains: Numbers::new(
             "protection domains",

@@ -26,7 +26,7 @@ pub struct QueuePairConfig {
 }
 
 /// Least and most of a number.
-pub(super) fn within(
+pub(crate) fn within(
     what: &'static str,
     given: u32,
     least: u32,
@@ -73,6 +73,13 @@ impl QueuePairConfig {
             traffic_class: 0,
             flow_label: 0,
         }
+    }
+
+    /// Datagrams, reported to `completion_queue` on both sides. What is about connections (peers,
+    /// retries, reads) has no effect then.
+    #[must_use]
+    pub fn datagram(completion_queue: &CompletionQueue) -> Self {
+        Self::reporting_to(completion_queue.target())
     }
 
     /// Receives report to another completion queue than sends.

@@ -5,6 +5,7 @@ use crate::rdma::RdmaError;
 use crate::rdma::address::{MacAddress, as_number};
 use crate::rdma::connection::{Endpoint, check_mtu};
 use ringside_qp::CompletionContext;
+use ringside_spec::rdma::commands::QueuePairType;
 use ringside_spec::rdma::qp_context::{
     ACK_CREDITS, CONGESTION_WINDOW, DEFAULT_P_KEY, INITIAL_LSN, ROCE_UDP_PORT, RTO_MIN,
     RoceQueuePairContext, ird_code,
@@ -14,6 +15,9 @@ use std::net::IpAddr;
 /// What stays the same over the life of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct Attributes {
+    pub(crate) kind: QueuePairType,
+    /// of datagrams; 0 until it is ready
+    pub(crate) queue_key: u32,
     pub(crate) protection_domain: u32,
     pub(crate) completion_context: CompletionContext,
     pub(crate) send_address: u64,
@@ -88,6 +92,7 @@ impl Attributes {
             flow_label: self.flow_label,
             ack_credits: ACK_CREDITS,
             p_key: DEFAULT_P_KEY,
+            q_key: self.queue_key,
             psn_next: self.start_psn,
             lsn: INITIAL_LSN,
             psn_max: self.start_psn,
@@ -103,6 +108,8 @@ impl Attributes {
             ird_size: ird_code(self.inbound_reads.into()).unwrap_or(0),
             write_and_read_response_ok: true,
             read_ok: true,
+            bind_enable: true,
+            fast_register_enable: true,
             completion_context: self.completion_context.0,
             queue_set_handle: self.queue_set_handle,
             local_ip: as_number(self.local_address),

@@ -82,6 +82,7 @@ fn allocate(engine: &Engine, sizes: &Sizes) -> Result<QueuePairMemory, RdmaError
 pub(super) fn create(
     domain: &ProtectionDomain,
     config: &QueuePairConfig,
+    kind: QueuePairType,
 ) -> Result<Inner, RdmaError> {
     let engine = domain.engine();
     config.check()?;
@@ -100,6 +101,8 @@ pub(super) fn create(
     let context = CompletionContext::new(number, state.generation);
     let start_psn = state.random_24_bits();
     let facts = Attributes {
+        kind,
+        queue_key: 0,
         protection_domain: domain.number(),
         completion_context: context,
         send_address: memory.send.iova().0,
@@ -186,6 +189,7 @@ impl Making<'_> {
             state.use_completion_queue(target.number()).map_err(free)?;
         }
         let record = QueuePairRecord {
+            kind: attributes.kind,
             memory,
             context: attributes.completion_context,
             condition: Arc::new(Condition::default()),
@@ -237,7 +241,7 @@ impl EngineState {
             shadow_address: record.memory.shadow.iova().0,
             qp_number: number,
             cq_numbers_valid: true,
-            qp_type: QueuePairType::RoceReliableConnected,
+            qp_type: record.kind,
             mac_valid: true,
             next_state: DeviceState::Idle,
             ..CreateQueuePair::ZERO
@@ -278,6 +282,32 @@ impl EngineState {
         };
         let ready_to_send = ModifyQueuePair {
             ord_valid: true,
+            next_state: DeviceState::ReadyToSend,
+            ..ready_to_receive
+        };
+        record.was_connected = true;
+        self.control.execute(ready_to_receive)?;
+        self.control.execute(ready_to_send)?;
+        Ok(())
+    }
+
+    /// Takes a datagram queue pair to the state in which it sends and receives.
+    pub(super) fn make_ready(
+        &mut self,
+        number: u32,
+        attributes: &Attributes,
+    ) -> Result<(), RdmaError> {
+        let what = "queue pair";
+        let Some(record) = self.queue_pairs.get_mut(&number) else {
+            return Err(RdmaError::Gone { what, number });
+        };
+        write_context(&record.memory, attributes, number, None);
+        let ready_to_receive = ModifyQueuePair {
+            cq_numbers_valid: true,
+            next_state: DeviceState::ReadyToReceive,
+            ..modify(record, number)
+        };
+        let ready_to_send = ModifyQueuePair {
             next_state: DeviceState::ReadyToSend,
             ..ready_to_receive
         };
@@ -351,30 +381,32 @@ impl EngineState {
         };
         let usable = record.condition.get() == QueuePairCondition::Usable;
         record.condition.advance(QueuePairCondition::Destroyed);
-        let mut result = Ok(());
+        let mut result = self.leave_all_groups(number);
         if record.was_connected && usable {
             let to_error = ModifyQueuePair {
                 next_state: DeviceState::Error,
                 ..modify(&record, number)
             };
-            result = tolerate(self.control.execute(to_error));
+            let failed = tolerate(self.control.execute(to_error));
+            result = result.and(failed.map_err(RdmaError::from));
         }
         let destroyed = result.and_then(|()| {
-            self.control.execute(DestroyQueuePair {
+            let destroyed = self.control.execute(DestroyQueuePair {
                 host_context_address: record.memory.context.iova().0,
                 shadow_address: record.memory.shadow.iova().0,
                 qp_number: number,
-                qp_type: QueuePairType::RoceReliableConnected,
+                qp_type: record.kind,
                 remove_hash_entry: true,
                 ..DestroyQueuePair::ZERO
-            })
+            });
+            destroyed.map_err(RdmaError::from)
         });
         let detached = detach(&record);
         let (send, receive, peer) = (record.send.number, record.receive.number, record.peer);
         let buffers = record.memory.into_buffers();
         if let Err(error) = destroyed {
             buffers.into_iter().for_each(DmaBuffer::leak);
-            return Err(error.into());
+            return Err(error);
         }
         if keep {
             self.kept.extend(buffers);
@@ -398,7 +430,7 @@ fn modify(record: &QueuePairRecord, number: u32) -> ModifyQueuePair {
         host_context_address: record.memory.context.iova().0,
         shadow_address: record.memory.shadow.iova().0,
         qp_number: number,
-        qp_type: QueuePairType::RoceReliableConnected,
+        qp_type: record.kind,
         ..ModifyQueuePair::ZERO
     }
 }

@@ -1,6 +1,6 @@
 //! Posting: the data path. No lock, no allocation, no call of the system.
 
-use super::{Connected, Inner, QueuePair};
+use super::{Connected, Inner, QueuePair, Sending};
 use crate::rdma::RemoteAddress;
 use crate::rdma::records::QueuePairCondition;
 use ringside_qp::{
@@ -23,6 +23,24 @@ pub enum PostError {
     /// The queue pair is gone, with its device.
     #[error("the queue pair was destroyed when its device was shut down")]
     Destroyed,
+    /// A datagram is one packet.
+    #[error("a datagram of {length_bytes} bytes; the path takes {most}: split it")]
+    DatagramTooLong {
+        /// Its bytes.
+        length_bytes: u64,
+        /// The path MTU, bytes.
+        most: u32,
+    },
+    /// Address handle and queue pair are of different protection domains.
+    #[error(
+        "the address handle belongs to protection domain {handle}, the queue pair to {queue_pair}"
+    )]
+    ForeignAddressHandle {
+        /// The handle's domain.
+        handle: u32,
+        /// The queue pair's domain.
+        queue_pair: u32,
+    },
     /// The request is wrong.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -53,7 +71,7 @@ impl From<PostReceiveError> for PostError {
 
 impl Inner {
     #[inline(always)]
-    fn usable(&self) -> Result<(), PostError> {
+    pub(super) fn usable(&self) -> Result<(), PostError> {
         if self.condition.is_usable() {
             return Ok(());
         }
@@ -223,7 +241,9 @@ impl QueuePair<Connected> {
     pub fn invalidate(&mut self, id: u64, key: u32, flags: SendFlags) -> Result<(), PostError> {
         self.post(id, &LocalInvalidate { key }, flags)
     }
+}
 
+impl<S: Sending> QueuePair<S> {
     /// Tells the device that there is work: once for a burst of posts.
     #[inline]
     pub fn ring(&self) {

@@ -2,6 +2,8 @@ use super::*;
 
 fn attributes() -> Attributes {
     Attributes {
+        kind: QueuePairType::RoceReliableConnected,
+        queue_key: 0,
         protection_domain: 0x2_0001,
         completion_context: CompletionContext::new(5, 1),
         send_address: 0x1_0000_0000,

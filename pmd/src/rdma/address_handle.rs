@@ -1,0 +1,257 @@
+//! Address handles: ways to peers, for datagrams.
+
+use super::address::{MacAddress, as_number, multicast_mac};
+use super::engine::EngineState;
+use super::records::AddressHandleRecord;
+use super::{Datagram, Endpoint, ProtectionDomain, RdmaError};
+use ringside_spec::rdma::commands::{CreateAddressHandle, DestroyAddressHandle};
+use ringside_spec::rdma::fpm::ObjectType;
+use ringside_spec::verbs::Route;
+use std::net::IpAddr;
+
+/// Where datagrams are to go, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// IP address: a peer's or a multicast group's.
+    pub address: IpAddr,
+    /// MAC address of the peer, or of the next hop to it.
+    pub mac: MacAddress,
+    /// Address to send from; the device's first one of that family if there is none.
+    pub local_address: Option<IpAddr>,
+    /// VLAN tag: priority in bits 13 to 15, number in bits 0 to 11.
+    pub vlan_tag: Option<u16>,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits; also decides the UDP source port.
+    pub flow_label: u32,
+}
+
+impl Destination {
+    /// A peer's address, reached through `mac`: hop limit 64, the rest 0.
+    #[must_use]
+    pub const fn new(address: IpAddr, mac: MacAddress) -> Self {
+        Self {
+            address,
+            mac,
+            local_address: None,
+            vlan_tag: None,
+            hop_limit: 64,
+            traffic_class: 0,
+            flow_label: 0,
+        }
+    }
+
+    /// A multicast group; nothing if the address is none's. Hop limit 1.
+    #[must_use]
+    pub fn group(address: IpAddr) -> Option<Self> {
+        let mac = multicast_mac(address)?;
+        Some(Self {
+            hop_limit: 1,
+            ..Self::new(address, mac)
+        })
+    }
+
+    /// The way back of a datagram: nothing if the device did not say from which MAC address it
+    /// came. `route` is what is in the 40 bytes before the payload.
+    #[must_use]
+    pub fn answer(datagram: &Datagram, route: &Route) -> Option<Self> {
+        let to_group = multicast_mac(route.destination).is_some();
+        Some(Self {
+            local_address: (!to_group).then_some(route.destination),
+            vlan_tag: datagram.vlan_tag,
+            traffic_class: route.traffic_class,
+            flow_label: route.flow_label,
+            ..Self::new(route.source, datagram.source_mac?)
+        })
+    }
+}
+
+impl From<&Endpoint> for Destination {
+    fn from(peer: &Endpoint) -> Self {
+        Self::new(peer.address, peer.mac)
+    }
+}
+
+/// A way to a peer or a group. Dropping it takes it out of the device: datagrams that are posted
+/// through it and not sent yet then fail their queue pair.
+#[derive(Debug)]
+pub struct AddressHandle {
+    domain: ProtectionDomain,
+    number: u32,
+    destination: Destination,
+}
+
+impl ProtectionDomain {
+    /// Makes an address handle, for queue pairs of this domain.
+    ///
+    /// Errors: [`RdmaError::AddressFamily`], [`RdmaError::Capacity`], [`RdmaError::OutOfRange`],
+    /// [`RdmaError::InvalidAddressHandle`] and others; nothing is left over.
+    pub fn address_handle(&self, destination: &Destination) -> Result<AddressHandle, RdmaError> {
+        super::queue_pair::within("the flow label", destination.flow_label, 0, (1 << 20) - 1)?;
+        let facts = &self.engine().facts;
+        let source = match destination.local_address {
+            Some(address) => address,
+            None => self.source_for(destination.address)?,
+        };
+        if source.is_ipv4() != destination.address.is_ipv4() {
+            return Err(RdmaError::AddressFamily {
+                local: source,
+                peer: destination.address,
+            });
+        }
+        let to_group = multicast_mac(destination.address).is_some();
+        let command = CreateAddressHandle {
+            source_mac: facts.mac,
+            vlan_tag: destination.vlan_tag.unwrap_or(0),
+            traffic_class: destination.traffic_class,
+            protection_domain: self.number(),
+            flow_label: destination.flow_label,
+            hop_limit: destination.hop_limit,
+            ipv4: source.is_ipv4(),
+            insert_vlan: destination.vlan_tag.is_some(),
+            // As Linux asks: to itself, and to every group.
+            loopback: to_group || source == destination.address,
+            destination_ip: as_number(destination.address),
+            source_ip: as_number(source),
+            ..CreateAddressHandle::ZERO
+        };
+        let mut state = self.engine().open_state()?;
+        let number = state.create_address_handle(command, destination)?;
+        Ok(AddressHandle {
+            domain: self.clone(),
+            number,
+            destination: *destination,
+        })
+    }
+
+    /// The device's first address of the family of `peer`.
+    fn source_for(&self, peer: IpAddr) -> Result<IpAddr, RdmaError> {
+        let addresses = &self.engine().facts.addresses;
+        let same = addresses
+            .iter()
+            .find(|address| address.is_ipv4() == peer.is_ipv4());
+        if let Some(address) = same {
+            return Ok(*address);
+        }
+        match addresses.first() {
+            Some(local) => Err(RdmaError::AddressFamily {
+                local: *local,
+                peer,
+            }),
+            None => Err(RdmaError::Unavailable {
+                reason: "the device has no IP address".to_owned(),
+            }),
+        }
+    }
+}
+
+impl AddressHandle {
+    /// Its number, 17 bits.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub fn destination(&self) -> &Destination {
+        &self.destination
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+}
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        let mut state = self.domain.engine().state();
+        if let Err(error) = state.destroy_address_handle(self.number) {
+            tracing::error!(%error, number = self.number, "address handle dropped");
+        }
+    }
+}
+
+impl EngineState {
+    fn create_address_handle(
+        &mut self,
+        command: CreateAddressHandle,
+        destination: &Destination,
+    ) -> Result<u32, RdmaError> {
+        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
+        let number = numbers.address_handles.take(&mut self.random)?;
+        let arp_index = self
+            .back(ObjectType::AddressVector, number)
+            .and_then(|()| self.take_address(destination.mac));
+        let arp_index = match arp_index {
+            Ok(index) => index,
+            Err(error) => {
+                self.give_address_handle_number(number);
+                return Err(error);
+            }
+        };
+        let command = CreateAddressHandle {
+            ah_number: number,
+            arp_index,
+            ..command
+        };
+        let created = self.control.execute(command);
+        let mac = destination.mac;
+        let record = AddressHandleRecord { command, mac };
+        match created {
+            Ok(completed) if completed.return_value == 0 => {
+                self.address_handles.insert(number, record);
+                Ok(number)
+            }
+            Ok(completed) => {
+                self.address_handles.insert(number, record);
+                self.destroy_address_handle(number)?;
+                Err(RdmaError::InvalidAddressHandle {
+                    destination: destination.address,
+                    value: completed.return_value,
+                })
+            }
+            Err(error) if error.is_refusal() => {
+                self.give_address_handle_number(number);
+                self.give_address(mac)?;
+                Err(error.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes an address handle out of the device; nothing to do if a shutdown did it already.
+    pub(crate) fn destroy_address_handle(&mut self, number: u32) -> Result<(), RdmaError> {
+        let Some(record) = self.address_handles.remove(&number) else {
+            return Ok(());
+        };
+        let made = record.command;
+        self.control.execute(DestroyAddressHandle {
+            source_mac: made.source_mac,
+            vlan_tag: made.vlan_tag,
+            traffic_class: made.traffic_class,
+            protection_domain: made.protection_domain,
+            flow_label: made.flow_label,
+            hop_limit: made.hop_limit,
+            arp_index: made.arp_index,
+            ah_number: made.ah_number,
+            ipv4: made.ipv4,
+            insert_vlan: made.insert_vlan,
+            loopback: made.loopback,
+            destination_ip: made.destination_ip,
+            source_ip: made.source_ip,
+        })?;
+        self.give_address_handle_number(number);
+        self.give_address(record.mac)
+    }
+
+    fn give_address_handle_number(&mut self, number: u32) {
+        if let Some(numbers) = &mut self.numbers {
+            numbers.address_handles.give(number);
+        }
+    }
+}

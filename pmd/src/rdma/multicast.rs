@@ -1,0 +1,203 @@
+//! Multicast groups that datagram queue pairs belong to.
+//!
+//! A group has one context in the device with up to eight members of this function. The first
+//! member creates it, the last one that leaves destroys it.
+//! Source: irdma `verbs.c`, irdma_attach_mcast; `uda.c`, irdma_create_mg_ctx.
+
+use super::RdmaError;
+use super::address::{as_number, multicast_mac};
+use super::engine::{Engine, EngineState};
+use super::records::{GroupKey, MulticastRecord};
+use ringside_bus::DmaBuffer;
+use ringside_spec::rdma::commands::{
+    CreateMulticastGroup, DestroyMulticastGroup, MULTICAST_GROUP_MEMBERS, ModifyMulticastGroup,
+    MulticastMember,
+};
+use ringside_spec::rdma::fpm::ObjectType;
+
+/// Alignment of a list of members: its own size.
+const LIST_BYTES: usize = MULTICAST_GROUP_MEMBERS * 8;
+
+/// The number of a VLAN in its tag: the tag's bits 0 to 11.
+const VLAN_NUMBERS: u16 = 1 << 12;
+
+impl MulticastRecord {
+    /// Writes the list that the device reads at the next command.
+    fn write_list(&self, function: u8) {
+        let words = self.list.words();
+        for place in 0..MULTICAST_GROUP_MEMBERS {
+            let word = self.members.get(place).map_or(0, |number| {
+                let member = MulticastMember {
+                    qp_number: *number,
+                    pf_number: function,
+                    valid: true,
+                    ..MulticastMember::ZERO
+                };
+                let [word] = member.encode();
+                word
+            });
+            words.store_release(place, word);
+        }
+    }
+
+    fn modification(&self) -> ModifyMulticastGroup {
+        let made = &self.command;
+        ModifyMulticastGroup {
+            group_mac: made.group_mac,
+            hmc_function_index: made.hmc_function_index,
+            queue_set_handle: made.queue_set_handle,
+            vlan_id: made.vlan_id,
+            member_list_address: made.member_list_address,
+            group_index: made.group_index,
+            vlan_valid: made.vlan_valid,
+            ipv4: made.ipv4,
+            group_ip: made.group_ip,
+        }
+    }
+
+    fn destruction(&self) -> DestroyMulticastGroup {
+        let made = &self.command;
+        DestroyMulticastGroup {
+            group_mac: made.group_mac,
+            hmc_function_index: made.hmc_function_index,
+            queue_set_handle: made.queue_set_handle,
+            vlan_id: made.vlan_id,
+            member_list_address: made.member_list_address,
+            group_index: made.group_index,
+            vlan_valid: made.vlan_valid,
+            ipv4: made.ipv4,
+            group_ip: made.group_ip,
+        }
+    }
+}
+
+impl EngineState {
+    /// Lets a queue pair receive what is sent to a group.
+    pub(super) fn join_group(
+        &mut self,
+        engine: &Engine,
+        key: GroupKey,
+        queue_pair: u32,
+    ) -> Result<(), RdmaError> {
+        let (address, _) = key;
+        if multicast_mac(address).is_none() {
+            return Err(RdmaError::NotMulticast { address });
+        }
+        let function = engine.facts.function_index;
+        let Some(group) = self.multicast_groups.get_mut(&key) else {
+            return self.create_group(engine, key, queue_pair);
+        };
+        if group.members.contains(&queue_pair) {
+            return Ok(());
+        }
+        if group.members.len() >= MULTICAST_GROUP_MEMBERS {
+            return Err(RdmaError::GroupFull {
+                group: address,
+                members: group.members.len(),
+            });
+        }
+        group.members.push(queue_pair);
+        group.write_list(function);
+        if let Err(error) = self.control.execute(group.modification()) {
+            group.members.retain(|member| *member != queue_pair);
+            group.write_list(function);
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    fn create_group(
+        &mut self,
+        engine: &Engine,
+        key: GroupKey,
+        queue_pair: u32,
+    ) -> Result<(), RdmaError> {
+        let (address, vlan_tag) = key;
+        let list = engine.pool.allocate(LIST_BYTES, LIST_BYTES)?;
+        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
+        let number = numbers.multicast_groups.take(&mut self.random)?;
+        if let Err(error) = self.back(ObjectType::MulticastGroup, number) {
+            self.give_group_number(number);
+            return Err(error);
+        }
+        let command = CreateMulticastGroup {
+            group_mac: multicast_mac(address).unwrap_or_default(),
+            hmc_function_index: engine.facts.function_index,
+            queue_set_handle: self.queue_set_handle.unwrap_or(0),
+            vlan_id: vlan_tag.unwrap_or(0) % VLAN_NUMBERS,
+            member_list_address: list.iova().0,
+            group_index: number as u16,
+            vlan_valid: vlan_tag.is_some(),
+            ipv4: address.is_ipv4(),
+            group_ip: as_number(address),
+        };
+        let group = MulticastRecord {
+            command,
+            list,
+            members: vec![queue_pair],
+        };
+        group.write_list(engine.facts.function_index);
+        if let Err(error) = self.control.execute(command) {
+            if error.is_refusal() {
+                self.give_group_number(number);
+            } else {
+                group.list.leak();
+            }
+            return Err(error.into());
+        }
+        self.multicast_groups.insert(key, group);
+        Ok(())
+    }
+
+    /// Ends that; the group goes with its last member.
+    pub(super) fn leave_group(&mut self, key: GroupKey, queue_pair: u32) -> Result<(), RdmaError> {
+        let missing = RdmaError::NotInGroup {
+            group: key.0,
+            queue_pair,
+        };
+        let Some(group) = self.multicast_groups.get_mut(&key) else {
+            return Err(missing);
+        };
+        let before = group.members.len();
+        group.members.retain(|member| *member != queue_pair);
+        if group.members.len() == before {
+            return Err(missing);
+        }
+        if !group.members.is_empty() {
+            group.write_list(group.command.hmc_function_index);
+            self.control.execute(group.modification())?;
+            return Ok(());
+        }
+        let Some(group) = self.multicast_groups.remove(&key) else {
+            return Err(missing);
+        };
+        if let Err(error) = self.control.execute(group.destruction()) {
+            DmaBuffer::leak(group.list);
+            return Err(error.into());
+        }
+        self.give_group_number(group.command.group_index.into());
+        Ok(())
+    }
+
+    /// Takes a queue pair that is to be destroyed out of its groups.
+    pub(crate) fn leave_all_groups(&mut self, queue_pair: u32) -> Result<(), RdmaError> {
+        let keys: Vec<GroupKey> = self
+            .multicast_groups
+            .iter()
+            .filter(|(_, group)| group.members.contains(&queue_pair))
+            .map(|(key, _)| *key)
+            .collect();
+        let mut result = Ok(());
+        for key in keys {
+            let left = self.leave_group(key, queue_pair);
+            result = result.and(left);
+        }
+        result
+    }
+
+    fn give_group_number(&mut self, number: u32) {
+        if let Some(numbers) = &mut self.numbers {
+            numbers.multicast_groups.give(number);
+        }
+    }
+}

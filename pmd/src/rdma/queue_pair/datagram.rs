@@ -1,0 +1,183 @@
+//! Datagram queue pairs (UD): any peer, one packet a message, delivery not promised.
+
+use super::{PostError, QueuePair, QueuePairConfig, life};
+use crate::rdma::{AddressHandle, ProtectionDomain, RdmaError};
+use ringside_qp::request::Payload;
+use ringside_qp::{Fragment, SendDatagram, SendFlags};
+use ringside_spec::rdma::commands::QueuePairType;
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A datagram queue pair without queue key: receives may be posted.
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramInitialised;
+
+/// A datagram queue pair that sends and receives.
+#[derive(Clone, Copy, Debug)]
+pub struct DatagramReady;
+
+/// Queue pair numbers have 24 bits.
+const QUEUE_PAIR_NUMBER_MOST: u32 = (1 << 24) - 1;
+
+/// A datagram queue pair that did not become ready; it is destroyed.
+#[derive(Debug, thiserror::Error)]
+#[error("the datagram queue pair did not become ready: {error}")]
+pub struct ReadyError {
+    /// Why.
+    #[source]
+    pub error: RdmaError,
+}
+
+impl ProtectionDomain {
+    /// Makes a datagram queue pair. Each receive needs 40 bytes more than its message: see
+    /// [`Datagram::PAYLOAD_OFFSET`](crate::rdma::Datagram::PAYLOAD_OFFSET).
+    ///
+    /// Errors: as for [`ProtectionDomain::queue_pair`]; nothing is left over.
+    pub fn datagram_queue_pair(
+        &self,
+        config: QueuePairConfig,
+    ) -> Result<QueuePair<DatagramInitialised>, RdmaError> {
+        let inner = life::create(self, &config, QueuePairType::RoceUnreliableDatagram)?;
+        Ok(QueuePair {
+            inner,
+            state: PhantomData,
+        })
+    }
+}
+
+impl QueuePair<DatagramInitialised> {
+    /// Lets it send, and receive what carries this queue key.
+    pub fn ready(mut self, queue_key: u32) -> Result<QueuePair<DatagramReady>, ReadyError> {
+        self.inner.attributes.queue_key = queue_key;
+        let engine = Arc::clone(self.inner.engine());
+        engine
+            .open_state()
+            .and_then(|mut state| state.make_ready(self.inner.number, &self.inner.attributes))
+            .map_err(|error| ReadyError { error })?;
+        Ok(QueuePair {
+            inner: self.inner,
+            state: PhantomData,
+        })
+    }
+}
+
+/// Where a datagram goes, and its key there.
+#[derive(Clone, Copy, Debug)]
+pub struct To<'a> {
+    /// The way. It must stay until the send has completed.
+    pub handle: &'a AddressHandle,
+    /// Queue pair at the other end, 24 bits; 0xFF_FFFF for a multicast group.
+    pub queue_pair: u32,
+    /// Queue key there.
+    pub queue_key: u32,
+}
+
+impl To<'_> {
+    /// Number of the queue pair in datagrams to a multicast group. Source: IBA 9.2.3.
+    pub const MULTICAST_QUEUE_PAIR: u32 = QUEUE_PAIR_NUMBER_MOST;
+}
+
+impl QueuePair<DatagramReady> {
+    /// Its queue key: what peers must name.
+    #[must_use]
+    pub fn queue_key(&self) -> u32 {
+        self.inner.attributes.queue_key
+    }
+
+    /// Largest message, bytes.
+    #[must_use]
+    pub fn message_bytes_most(&self) -> u32 {
+        self.inner.attributes.path_mtu
+    }
+
+    /// Posts a datagram of up to 13 fragments. It is sent at the next [`QueuePair::ring`] at the
+    /// latest; its completion says that it was sent, not that it arrived.
+    ///
+    /// Errors: [`PostError::DatagramTooLong`], [`PostError::ForeignAddressHandle`] and those of
+    /// every post.
+    pub fn post_send_to(
+        &mut self,
+        id: u64,
+        to: &To<'_>,
+        fragments: &[Fragment],
+        immediate: Option<u32>,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let length = fragments
+            .iter()
+            .map(|piece| u64::from(piece.length_bytes))
+            .sum();
+        self.post_datagram(
+            id,
+            to,
+            Payload::Fragments(fragments),
+            (immediate, length),
+            flags,
+        )
+    }
+
+    /// The same with up to 101 bytes that are copied now.
+    pub fn post_send_inline_to(
+        &mut self,
+        id: u64,
+        to: &To<'_>,
+        data: &[u8],
+        immediate: Option<u32>,
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        let length = data.len() as u64;
+        self.post_datagram(id, to, Payload::Inline(data), (immediate, length), flags)
+    }
+
+    fn post_datagram(
+        &mut self,
+        id: u64,
+        to: &To<'_>,
+        payload: Payload<'_>,
+        (immediate, length_bytes): (Option<u32>, u64),
+        flags: SendFlags,
+    ) -> Result<(), PostError> {
+        self.inner.usable()?;
+        let most = self.message_bytes_most();
+        if length_bytes > u64::from(most) {
+            return Err(PostError::DatagramTooLong { length_bytes, most });
+        }
+        let (handle, queue_pair) = (
+            to.handle.protection_domain().number(),
+            self.inner.domain.number(),
+        );
+        if handle != queue_pair {
+            return Err(PostError::ForeignAddressHandle { handle, queue_pair });
+        }
+        let request = SendDatagram {
+            payload,
+            immediate,
+            address_handle: to.handle.number(),
+            destination: to.queue_pair & QUEUE_PAIR_NUMBER_MOST,
+            queue_key: to.queue_key,
+        };
+        Ok(self.inner.send.post(id, &request, flags)?)
+    }
+
+    /// Lets it receive what is sent to a multicast group, with its queue key, on its own VLAN. It
+    /// leaves all groups when it is destroyed. In a group twice is as good as once.
+    ///
+    /// Errors: [`RdmaError::NotMulticast`], [`RdmaError::GroupFull`], [`RdmaError::Capacity`].
+    pub fn join(&self, group: IpAddr) -> Result<(), RdmaError> {
+        let key = (group, self.inner.attributes.vlan_tag);
+        let engine = self.inner.engine();
+        engine
+            .open_state()?
+            .join_group(engine, key, self.inner.number)
+    }
+
+    /// Ends that.
+    ///
+    /// Errors: [`RdmaError::NotInGroup`].
+    pub fn leave(&self, group: IpAddr) -> Result<(), RdmaError> {
+        let key = (group, self.inner.attributes.vlan_tag);
+        let mut state = self.inner.engine().open_state()?;
+        state.leave_group(key, self.inner.number)
+    }
+}

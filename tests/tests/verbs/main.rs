@@ -1,0 +1,7 @@
+//! Whole verbs: datagrams, windows, fast registration, armed queues, queries, shared receives; two
+//! functions of one stepped world and the driver on both.
+
+mod datagrams;
+#[path = "../rdma_end_to_end/pair.rs"]
+#[allow(dead_code)]
+mod pair;
