@@ -1,6 +1,6 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
-from . import netdev, recovery, verbs
+from . import errors, netdev, recovery, verbs
 
 ALL = {
     "link": netdev.link,
@@ -11,6 +11,9 @@ ALL = {
     "sizes": verbs.sizes,
     "events": verbs.events,
     "large-mtu": verbs.large_mtu,
+    "refused-keys": errors.refused_keys,
+    "receives": errors.receives,
+    "destroyed": errors.destroyed_under_load,
     "reload": recovery.reload,
     "reset": recovery.reset,
     "peer-killed": recovery.peer_killed,

@@ -58,7 +58,7 @@ static const struct scene *find_scene(const char *name)
 
 int main(int count, char **words)
 {
-	struct options options = { .device = "irdma0", .netdev = "eth0", .gid_index = 1, .mtu = 1024, .timeout = 14, .retries = 7,
+	struct options options = { .device = "irdma0", .netdev = "eth0", .gid_index = 1, .timeout = 14, .retries = 7,
 				   .rnr_retries = 7, .seconds = 3, .port = 18515 };
 	bool listens = false;
 	struct station station;

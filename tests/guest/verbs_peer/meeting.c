@@ -159,12 +159,32 @@ void meet_greet(int peer, const struct greeting *ours, struct greeting *theirs)
 	}
 }
 
+void meet_failed(int peer, const char *reason)
+{
+	uint8_t bytes[3] = { 'X' };
+
+	put(bytes + 1, strlen(reason), 2);
+	meet_write(peer, bytes, sizeof bytes);
+	meet_write(peer, reason, strlen(reason));
+	fail("%s", reason);
+}
+
 void meet_step(int peer, char step)
 {
 	char found;
 
 	meet_write(peer, &step, 1);
-	meet_read(peer, &found, 1);
+	do {
+		meet_read(peer, &found, 1);
+	} while (found == '.');
+	if (found == 'X') {
+		uint8_t length[2];
+		char reason[513] = "";
+
+		meet_read(peer, length, sizeof length);
+		meet_read(peer, reason, (length[0] << 8 | length[1]) > 512 ? 512 : length[0] << 8 | length[1]);
+		fail("the peer failed: %s", reason);
+	}
 	if (found != step)
 		fail("the peer is at step '%c', this side at '%c'", found, step);
 }

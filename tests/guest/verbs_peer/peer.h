@@ -44,6 +44,8 @@ int meet_connect(const char *host, unsigned port, unsigned wait_ms);
 void meet_greet(int peer, const struct greeting *ours, struct greeting *theirs);
 /* Says a step and waits until the peer says the same. */
 void meet_step(int peer, char step);
+/* Tells the peer why this side gives up, and ends the program. */
+void meet_failed(int peer, const char *reason) __attribute__((noreturn));
 void meet_write(int peer, const void *bytes, size_t length);
 void meet_read(int peer, void *bytes, size_t length);
 
@@ -51,7 +53,7 @@ void meet_read(int peer, void *bytes, size_t length);
 
 struct options {
 	const char *device, *netdev;
-	unsigned gid_index, mtu;
+	unsigned gid_index, mtu; /* mtu 0: what the port has */
 	unsigned timeout, retries, rnr_retries;
 	unsigned seconds;
 	const char *host; /* null: listens */
@@ -73,6 +75,9 @@ struct station {
 
 void station_open(struct station *station, const struct options *options, int peer);
 void station_close(struct station *station);
+/* The parts of `station_connect`: a queue pair in INIT, and to RTR and RTS once the peer's greeting is known. */
+void station_make(struct station *station);
+void station_join(struct station *station);
 /* Makes a queue pair, greets, connects, and keeps step 'R'. Receives are to be posted by `ready`, before the step. */
 void station_connect(struct station *station, void (*ready)(struct station *));
 /* Takes the queue pair down and empties the completion queue. */
@@ -102,7 +107,7 @@ struct ibv_wc expect_completion(struct station *station, uint64_t id, enum ibv_w
 /* The next asynchronous event that concerns the queue pair has to be this one. */
 void expect_event(struct station *station, enum ibv_event_type wanted);
 
-/* ---- cases.c and verify.c: what is done once connected ---- */
+/* ---- cases.c, verify.c and exchange.c: what is done once connected ---- */
 
 struct scene {
 	const char *name, *what;
@@ -111,5 +116,7 @@ struct scene {
 
 extern const struct scene scenes[];
 void verify_traffic(struct station *station, bool requester);
+/* exchange.c: the whole session of docs/exchange.md */
+void exchange(struct station *station, bool client);
 
 #endif

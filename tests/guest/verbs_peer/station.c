@@ -66,6 +66,8 @@ static void own_addresses(struct station *station)
 
 void station_open(struct station *station, const struct options *options, int peer)
 {
+	struct ibv_port_attr port;
+
 	memset(station, 0, sizeof *station);
 	station->options = options;
 	station->peer = peer;
@@ -82,7 +84,11 @@ void station_open(struct station *station, const struct options *options, int pe
 		fail("memory region: %s", strerror(errno));
 	fcntl(station->context->async_fd, F_SETFL, fcntl(station->context->async_fd, F_GETFL) | O_NONBLOCK);
 	own_addresses(station);
-	station->ours.path_mtu = options->mtu;
+	if (ibv_query_port(station->context, 1, &port))
+		fail("port 1: %s", strerror(errno));
+	station->ours.path_mtu = 128u << port.active_mtu;
+	if (options->mtu && options->mtu < station->ours.path_mtu)
+		station->ours.path_mtu = options->mtu;
 	station->ours.regions = 2;
 	station->ours.region[0] = (struct region){ (uintptr_t)station->buffer, BUFFER_BYTES, station->region->rkey };
 	station->ours.region[1] = (struct region){ (uintptr_t)station->poor_buffer, 4096, station->poor->rkey };
@@ -98,7 +104,7 @@ void station_close(struct station *station)
 	free(station->poor_buffer);
 }
 
-static void make_queue_pair(struct station *station)
+void station_make(struct station *station)
 {
 	struct ibv_qp_init_attr wanted = {
 		.send_cq = station->completions,
@@ -151,7 +157,7 @@ static enum ibv_mtu mtu_of(uint32_t bytes)
 static void connect_queue_pair(struct station *station)
 {
 	const struct options *options = station->options;
-	uint32_t mtu = station->theirs.path_mtu < options->mtu ? station->theirs.path_mtu : options->mtu;
+	uint32_t mtu = station->theirs.path_mtu < station->ours.path_mtu ? station->theirs.path_mtu : station->ours.path_mtu;
 	struct ibv_qp_attr ready = {
 		.qp_state = IBV_QPS_RTR, .path_mtu = mtu_of(mtu), .dest_qp_num = station->theirs.queue_pair,
 		.rq_psn = station->theirs.start_psn, .max_dest_rd_atomic = 16, .min_rnr_timer = 12,
@@ -174,12 +180,17 @@ static void connect_queue_pair(struct station *station)
 		fail("queue pair to RTS: %s", strerror(errno));
 }
 
-void station_connect(struct station *station, void (*ready)(struct station *))
+void station_join(struct station *station)
 {
-	make_queue_pair(station);
-	meet_greet(station->peer, &station->ours, &station->theirs);
 	introduce(station);
 	connect_queue_pair(station);
+}
+
+void station_connect(struct station *station, void (*ready)(struct station *))
+{
+	station_make(station);
+	meet_greet(station->peer, &station->ours, &station->theirs);
+	station_join(station);
 	if (ready)
 		ready(station);
 	meet_step(station->peer, 'R');
