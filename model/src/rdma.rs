@@ -26,13 +26,17 @@ use crate::wire::Frame;
 use control::ControlQueue;
 use control::SchedulerNode;
 use objects::Objects;
+use objects::multicast::MulticastGroup;
 use objects::queue_pair::QueuePair;
 use queues::AtWork;
 use registers::{DoorbellPage, Registers};
 use ringside_bus::{DmaSpace, Memory};
-use ringside_spec::rdma::commands::CreateAddressHandle;
 use schedule::Schedule;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+
+/// Destination queue pair of datagrams to a group.
+/// Source: InfiniBand Architecture Specification volume 1, 10.5.2.
+const MULTICAST_QP: u32 = 0xFF_FFFF;
 
 /// The RDMA engine of one function.
 pub struct RdmaEngine {
@@ -44,8 +48,7 @@ pub struct RdmaEngine {
     queue_pairs: Vec<Option<Box<QueuePair>>>,
     objects: Objects,
     scheduler_nodes: BTreeMap<u16, SchedulerNode>,
-    address_handles: BTreeMap<u32, CreateAddressHandle>,
-    multicast_groups: BTreeSet<u16>,
+    multicast_groups: BTreeMap<u16, MulticastGroup>,
     schedule: Schedule,
     tap: Option<Tap>,
 }
@@ -63,8 +66,7 @@ impl RdmaEngine {
             queue_pairs: Vec::new(),
             objects: Objects::new(),
             scheduler_nodes: BTreeMap::new(),
-            address_handles: BTreeMap::new(),
-            multicast_groups: BTreeSet::new(),
+            multicast_groups: BTreeMap::new(),
             schedule: Schedule::default(),
             tap: None,
         }
@@ -81,7 +83,6 @@ impl RdmaEngine {
         self.registers = Registers::default();
         self.control = None;
         self.scheduler_nodes.clear();
-        self.address_handles.clear();
         self.multicast_groups.clear();
         self.destroy_objects();
         self.objects.hmc = hmc::Hmc::new();
@@ -100,7 +101,6 @@ impl RdmaEngine {
             ..Objects::new()
         };
         self.scheduler_nodes.clear();
-        self.address_handles.clear();
         self.multicast_groups.clear();
     }
 
@@ -140,26 +140,72 @@ impl RdmaEngine {
             counters.ipv6_received_bytes += bytes;
         }
         let number = frame.packet.transport.destination_qp.value();
-        let found = self.queue_pairs.get_mut(number as usize);
-        let taken = match found.and_then(Option::as_deref_mut) {
-            Some(qp) => {
-                let mut at_work = AtWork {
-                    qp,
-                    objects: &mut self.objects,
-                    context,
-                };
-                at_work.receive(frame, spaces)
-            }
-            None => false,
+        let taken = if number == MULTICAST_QP {
+            self.receive_group(frame, spaces, context)
+        } else {
+            self.receive_at(number, frame, spaces, context)
         };
         if taken {
-            self.wake(number);
             return;
         }
         if is_ipv4 {
             self.objects.counters.ipv4_discarded += 1;
         } else {
             self.objects.counters.ipv6_discarded += 1;
+        }
+    }
+
+    /// Hands a frame to a queue pair; false if that cannot use it.
+    #[inline]
+    fn receive_at(
+        &mut self,
+        number: u32,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        context: &mut Context<'_>,
+    ) -> bool {
+        let found = self.queue_pairs.get_mut(number as usize);
+        let Some(qp) = found.and_then(Option::as_deref_mut) else {
+            return false;
+        };
+        let mut at_work = AtWork {
+            qp,
+            objects: &mut self.objects,
+            context,
+        };
+        let taken = at_work.receive(frame, spaces);
+        if taken {
+            self.wake(number);
+        }
+        taken
+    }
+
+    /// Hands a datagram to every queue pair of the groups that hear it; false if none took it.
+    #[cold]
+    fn receive_group(
+        &mut self,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        context: &mut Context<'_>,
+    ) -> bool {
+        let groups = self.multicast_groups.values();
+        let members: Vec<u32> = groups
+            .filter(|group| group.hears(&frame.packet.path))
+            .flat_map(|group| group.members().into_iter().flatten())
+            .collect();
+        let mut taken = false;
+        for number in members {
+            taken |= self.receive_at(number, frame, spaces, context);
+        }
+        taken
+    }
+
+    /// Lets the function hear its own datagrams to groups, where their senders asked for that.
+    #[cold]
+    fn loop_back(&mut self, context: &mut Context<'_>) {
+        while let Some(frame) = self.objects.looped_back.pop_front() {
+            // A datagram holds its bytes itself: no memory but its own is looked at.
+            self.receive(&frame, &[], context);
         }
     }
 }

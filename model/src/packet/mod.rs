@@ -188,6 +188,16 @@ pub fn mark_congestion(frame: &mut [u8]) -> bool {
     network::mark_congestion(frame)
 }
 
+/// The 40 bytes that a datagram's receiver finds ahead of a payload of `payload_bytes`: the IPv6
+/// header, or 20 bytes of 0 and the IPv4 header.
+///
+/// Source: InfiniBand Architecture Specification, annex A17.4.5.1.
+#[must_use]
+pub fn global_route_header(packet: &Packet, payload_bytes: usize) -> [u8; 40] {
+    let segment = transport::emitted_length(&packet.transport, payload_bytes).unwrap_or(0);
+    network::route_header(&packet.path.network, segment)
+}
+
 /// Appends the frame of `packet` with `payload` to `frame`, from the Ethernet header to the
 /// invariant CRC.
 ///

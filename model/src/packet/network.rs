@@ -327,6 +327,23 @@ fn ipv6_header(ip: &Ipv6, payload_length: u16) -> Ipv6Header {
     }
 }
 
+/// What a datagram's receiver finds ahead of its payload, which took `udp_payload_bytes` on the wire:
+/// the IPv6 header, or 20 bytes of 0 and the IPv4 header.
+/// Source: InfiniBand Architecture Specification, annex A17.4.5.1.
+pub(super) fn route_header(network: &Network, udp_payload_bytes: usize) -> [u8; 40] {
+    let udp_bytes = u16::try_from(UDP_BYTES + udp_payload_bytes).unwrap_or(u16::MAX);
+    let mut header = [0; 40];
+    match network {
+        Network::V4(ip) => {
+            let total = udp_bytes.saturating_add(size_of::<Ipv4Header>() as u16);
+            let (_, last) = header.split_at_mut(40 - size_of::<Ipv4Header>());
+            last.copy_from_slice(ipv4_header(ip, total).as_bytes());
+        }
+        Network::V6(ip) => header.copy_from_slice(ipv6_header(ip, udp_bytes).as_bytes()),
+    }
+    header
+}
+
 /// Writes the UDP checksum of the frame whose IP header starts at `ip`; the field must be zero.
 pub(super) fn fill_udp_checksum(network: &Network, frame: &mut [u8], ip: usize) {
     let udp = ip

@@ -345,23 +345,19 @@ impl RdmaEngine {
             Command::QueryFeatures(command) => self.query_features(command, context),
             Command::ManageArp(command) => self.manage_arp(command, context),
             Command::CreateAddressHandle(command) => self.create_address_handle(command, context),
+            Command::ModifyAddressHandle(command) => self.modify_address_handle(command, context),
             Command::DestroyAddressHandle(command) => {
                 self.destroy_address_handle(command.ah_number, context)
             }
-            Command::CreateMulticastGroup(command) => {
-                self.create_multicast_group(command.group_index, context)
-            }
-            Command::ModifyMulticastGroup(command) => {
-                self.find_multicast_group(command.group_index)
-            }
+            Command::CreateMulticastGroup(command) => self.create_multicast_group(command, context),
+            Command::ModifyMulticastGroup(command) => self.modify_multicast_group(command, context),
             Command::DestroyMulticastGroup(command) => {
-                self.destroy_multicast_group(command.group_index)
+                self.destroy_multicast_group(command.group_index, context)
             }
             Command::WorkSchedulerNode(command) => self.scheduler_node(command, context),
             Command::GatherStatistics(command) => self.gather_statistics(command, context),
             Command::ManageStatistics(_) | Command::UserPriorityMap(_) | Command::Nop(_) => DONE,
-            Command::ModifyAddressHandle(_)
-            | Command::ManageLocalMacTable(_)
+            Command::ManageLocalMacTable(_)
             | Command::AllocateLocalMacTableEntry(_)
             | Command::ManagePushPage(_)
             | Command::ManageHmcFunctionTable(_)

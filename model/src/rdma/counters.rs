@@ -1,5 +1,7 @@
 //! Statistics that GATHER_STATS copies to memory.
 
+use crate::packet::Network;
+use crate::wire::Frame;
 use ringside_spec::rdma::statistics::{BUFFER_WORDS, Counter};
 
 /// What the engine counts. Each field is the hardware counter that its comment names.
@@ -46,6 +48,23 @@ pub(super) struct Counters {
 }
 
 impl Counters {
+    /// A frame leaves.
+    #[inline]
+    pub(super) fn count_sent(&mut self, frame: &Frame) {
+        let bytes = frame.length() as u64;
+        let path = &frame.packet.path;
+        match path.network {
+            Network::V4(_) => {
+                self.ipv4_sent += 1;
+                self.ipv4_sent_bytes += bytes;
+            }
+            Network::V6(_) => {
+                self.ipv6_sent += 1;
+                self.ipv6_sent_bytes += bytes;
+            }
+        }
+    }
+
     /// The buffer as the device writes it.
     pub(super) fn to_words(self) -> [u64; BUFFER_WORDS] {
         let values = [

@@ -2,6 +2,7 @@
 
 pub(super) mod completion_queue;
 pub(super) mod event_queues;
+pub(super) mod multicast;
 pub(super) mod queue_pair;
 pub(super) mod regions;
 pub(super) mod work_queue;
@@ -10,13 +11,15 @@ use super::counters::Counters;
 use super::hmc::Hmc;
 use super::translation::Tables;
 use crate::function::Context;
+use crate::wire::Frame;
 use completion_queue::{CompletionQueue, Written};
 use event_queues::{Event, EventQueue};
 use regions::RegionTable;
 use ringside_bus::DmaSpace;
 use ringside_spec::rdma::ae_codes::AeCode;
-use ringside_spec::rdma::commands::AeSource;
+use ringside_spec::rdma::commands::{AeSource, CreateAddressHandle};
 use ringside_spec::verbs::Quantum;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Everything but the queue pairs: borrowed together while one of those works.
 pub(super) struct Objects {
@@ -27,6 +30,9 @@ pub(super) struct Objects {
     pub(super) asynchronous_events: Option<EventQueue>,
     /// Destination MAC addresses by index.
     pub(super) arp: Vec<Option<[u8; 6]>>,
+    pub(super) address_handles: BTreeMap<u32, CreateAddressHandle>,
+    /// Datagrams to groups that the function itself shall hear.
+    pub(super) looped_back: VecDeque<Frame>,
     pub(super) counters: Counters,
 }
 
@@ -50,6 +56,8 @@ impl Objects {
             completion_event_queues: Vec::new(),
             asynchronous_events: None,
             arp: Vec::new(),
+            address_handles: BTreeMap::new(),
+            looped_back: VecDeque::new(),
             counters: Counters::default(),
         }
     }

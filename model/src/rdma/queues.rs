@@ -1,5 +1,6 @@
 //! The data path: taking elements from send queues, packets to and from the wire, completions.
 
+mod datagram;
 mod flush;
 mod local;
 mod receive;
@@ -8,7 +9,7 @@ mod transmit;
 
 use super::hmc::HmcFault;
 use super::objects::event_queues::{Event, report};
-use super::objects::queue_pair::QueuePair;
+use super::objects::queue_pair::{QueuePair, Work};
 use super::objects::{Element, Objects};
 use crate::function::Context;
 use ringside_spec::rdma::ae_codes::AeCode;
@@ -84,40 +85,42 @@ impl AtWork<'_, '_> {
             if work.invalidates != 0 {
                 self.invalidate_after_read(work.invalidates);
             }
-            if work.signalled {
-                let element = CompletionElement {
-                    operation: work.operation,
-                    ..CompletionElement::success(
-                        QueueSide::Send,
-                        self.qp.context.completion_context,
-                        self.qp.number,
-                        work.index,
-                    )
-                };
-                let element = Element {
-                    words: element.encode(false),
-                    extension: None,
-                    notable: false,
-                };
-                self.objects
-                    .complete(self.qp.send_cq, &element, self.context);
-            }
+            self.complete_send(work);
         }
         if self.qp.fault.is_some() || self.qp.quiesce {
             self.settle();
         }
     }
 
+    /// Writes the completion of an element of the send queue, if it wants one.
+    #[inline]
+    fn complete_send(&mut self, work: Work) {
+        if !work.signalled {
+            return;
+        }
+        let element = CompletionElement {
+            operation: work.operation,
+            ..CompletionElement::success(
+                QueueSide::Send,
+                self.qp.context.completion_context,
+                self.qp.number,
+                work.index,
+            )
+        };
+        let element = Element {
+            words: element.encode(false),
+            extension: None,
+            notable: false,
+        };
+        self.objects
+            .complete(self.qp.send_cq, &element, self.context);
+    }
+
     /// What waited for the requests under way: an element that cannot be carried out, or the end
     /// of draining.
     #[cold]
     fn settle(&mut self) {
-        let idle = self
-            .qp
-            .requester
-            .as_ref()
-            .is_none_or(crate::roce::Requester::is_idle);
-        if !idle {
+        if !self.qp.is_idle() {
             return;
         }
         if let Some(fault) = self.qp.fault.take() {

@@ -81,6 +81,10 @@ impl RdmaEngine {
         if context.now >= self.schedule.next_timer {
             worked |= self.run_timers(context);
         }
+        if !self.objects.looped_back.is_empty() {
+            self.loop_back(context);
+            worked = true;
+        }
         for place in 0..self.schedule.ready.len().min(TURNS) {
             let Some(&number) = self.schedule.ready.get(place) else {
                 break;

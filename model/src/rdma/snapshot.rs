@@ -55,8 +55,8 @@ impl RdmaEngine {
             segments: objects.hmc.backed().collect(),
             arp_entries: taken(&objects.arp),
             scheduler_nodes: self.scheduler_nodes.keys().copied().collect(),
-            address_handles: self.address_handles.keys().copied().collect(),
-            multicast_groups: self.multicast_groups.iter().copied().collect(),
+            address_handles: objects.address_handles.keys().copied().collect(),
+            multicast_groups: self.multicast_groups.keys().copied().collect(),
             receive_enabled: self.receive_enabled,
         }
     }

@@ -2,6 +2,7 @@
 
 mod control;
 mod data;
+mod datagrams;
 mod errors;
 mod rig;
 mod strictness;

@@ -60,7 +60,7 @@ pub use work::{
 /// Whether a packet's P_Key may talk to ours: same key, and not both limited members.
 ///
 /// Source: InfiniBand Architecture Specification volume 1, 10.9.3.
-fn partition_keys_match(theirs: u16, ours: u16) -> bool {
+pub(crate) fn partition_keys_match(theirs: u16, ours: u16) -> bool {
     ringside_spec::words! {
         struct PartitionKey: u16 {
             full_member: [15],

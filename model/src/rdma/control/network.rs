@@ -1,9 +1,15 @@
 //! Commands about addresses.
 
-use super::{DONE, Executed, NO_SUCH_OBJECT, Outcome};
+use super::{CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED};
 use crate::function::Context;
 use crate::rdma::RdmaEngine;
-use ringside_spec::rdma::commands::{CreateAddressHandle, ManageArp};
+use crate::rdma::access::{aligned, reached};
+use crate::rdma::objects::multicast::MulticastGroup;
+use ringside_bus::Iova;
+use ringside_spec::rdma::commands::{
+    CreateAddressHandle, CreateMulticastGroup, MULTICAST_GROUP_MEMBERS, ManageArp,
+    ModifyAddressHandle, ModifyMulticastGroup, MulticastMember,
+};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits::MULTICAST_GROUPS;
 
@@ -51,7 +57,7 @@ impl RdmaEngine {
                 || format!("address handle {number}"),
             );
         }
-        if self.address_handles.contains_key(&number) {
+        if self.objects.address_handles.contains_key(&number) {
             return Self::refuse(
                 context,
                 "an object is created twice",
@@ -59,8 +65,23 @@ impl RdmaEngine {
                 || format!("address handle {number}"),
             );
         }
-        self.address_handles.insert(number, *command);
+        self.objects.address_handles.insert(number, *command);
         DONE
+    }
+
+    pub(super) fn modify_address_handle(
+        &mut self,
+        command: &ModifyAddressHandle,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let number = command.ah_number;
+        match self.objects.address_handles.get_mut(&number) {
+            Some(handle) => {
+                *handle = (*command).into();
+                DONE
+            }
+            None => Self::no_such(context, "address handle", number),
+        }
     }
 
     pub(super) fn destroy_address_handle(
@@ -68,24 +89,57 @@ impl RdmaEngine {
         number: u32,
         context: &mut Context<'_>,
     ) -> Executed {
-        match self.address_handles.remove(&number) {
+        match self.objects.address_handles.remove(&number) {
             Some(_) => DONE,
-            None => Self::refuse(
-                context,
-                "a command for an object that does not exist",
-                NO_SUCH_OBJECT,
-                || format!("address handle {number}"),
-            ),
+            None => Self::no_such(context, "address handle", number),
         }
+    }
+
+    fn no_such(context: &mut Context<'_>, what: &str, number: u32) -> Executed {
+        Self::refuse(
+            context,
+            "a command for an object that does not exist",
+            NO_SUCH_OBJECT,
+            || format!("{what} {number}"),
+        )
+    }
+
+    /// Reads a group's list of members.
+    fn read_group(
+        command: &CreateMulticastGroup,
+        context: &mut Context<'_>,
+    ) -> Result<MulticastGroup, CommandFailure> {
+        let address = command.member_list_address;
+        if !aligned(
+            context,
+            "list of a multicast group",
+            address,
+            size_of::<u64>(),
+        ) {
+            return Err(REFUSED);
+        }
+        let words = context.memory.read_words(Iova(address));
+        let words = reached(context, "list of a multicast group", words).ok_or(REFUSED)?;
+        let reserved = words.map(|word| MulticastMember::reserved_bits(&[word])[0]);
+        if reserved != [0; MULTICAST_GROUP_MEMBERS] {
+            context
+                .ledger
+                .breach("reserved bits are set in a multicast group", || {
+                    format!("group {}: {reserved:x?}", command.group_index)
+                });
+        }
+        Ok(MulticastGroup::new(command, &words))
     }
 
     pub(super) fn create_multicast_group(
         &mut self,
-        index: u16,
+        command: &CreateMulticastGroup,
         context: &mut Context<'_>,
     ) -> Executed {
+        let index = command.group_index;
+        let group = Self::read_group(command, context)?;
         let beyond = u32::from(index) >= MULTICAST_GROUPS;
-        if beyond || !self.multicast_groups.insert(index) {
+        if beyond || self.multicast_groups.contains_key(&index) {
             return Self::refuse(
                 context,
                 "an object is created twice",
@@ -93,20 +147,34 @@ impl RdmaEngine {
                 || format!("multicast group {index}"),
             );
         }
+        self.multicast_groups.insert(index, group);
         DONE
     }
 
-    pub(super) fn find_multicast_group(&self, index: u16) -> Executed {
-        match self.multicast_groups.contains(&index) {
-            true => DONE,
-            false => Err(NO_SUCH_OBJECT),
+    pub(super) fn modify_multicast_group(
+        &mut self,
+        command: &ModifyMulticastGroup,
+        context: &mut Context<'_>,
+    ) -> Executed {
+        let index = command.group_index;
+        let changed = Self::read_group(&(*command).into(), context)?;
+        match self.multicast_groups.get_mut(&index) {
+            Some(group) => {
+                *group = changed;
+                DONE
+            }
+            None => Self::no_such(context, "multicast group", index.into()),
         }
     }
 
-    pub(super) fn destroy_multicast_group(&mut self, index: u16) -> Executed {
+    pub(super) fn destroy_multicast_group(
+        &mut self,
+        index: u16,
+        context: &mut Context<'_>,
+    ) -> Executed {
         match self.multicast_groups.remove(&index) {
-            true => DONE,
-            false => Err(NO_SUCH_OBJECT),
+            Some(_) => DONE,
+            None => Self::no_such(context, "multicast group", index.into()),
         }
     }
 }

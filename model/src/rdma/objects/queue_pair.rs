@@ -4,7 +4,7 @@ use super::work_queue::{ElementWords, WorkQueue};
 use crate::packet::{Ipv4, Ipv6, MacAddress, Network, Path, Psn, QpNumber, UdpChecksum};
 use crate::rdma::hmc::{Hmc, HmcFault};
 use crate::rdma::ring::{Place, Ring};
-use crate::roce::{PathMtu, Requester, RequesterConfig, Responder, ResponderConfig};
+use crate::roce::{PathMtu, Requester, RequesterConfig, Responder, ResponderConfig, WorkRequest};
 use ringside_bus::{DmaSpace, Instant, Iova};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{QueuePairState, QueuePairType};
@@ -14,6 +14,7 @@ use ringside_spec::rdma::qp_context::{
     RoceQueuePairContext, ird_entries, queue_quanta, rq_wqe_bytes,
 };
 use ringside_spec::verbs::QUANTUM_BYTES;
+use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Work requests of a send queue that the device works on at once.
@@ -63,6 +64,9 @@ pub(in crate::rdma) struct QueuePair {
     pub(in crate::rdma) shadow_address: u64,
     pub(in crate::rdma) requester: Option<Requester>,
     pub(in crate::rdma) responder: Option<Responder<u32>>,
+    /// Datagrams, and work in order with them, that have not left yet.
+    pub(in crate::rdma) datagrams: VecDeque<WorkRequest>,
+    pub(in crate::rdma) datagram_psn: Psn,
     works: Box<[Work]>,
     next_token: u32,
     /// The receive element that was taken last: the one that a message is arriving in.
@@ -127,6 +131,8 @@ impl QueuePair {
             shadow_address,
             requester: None,
             responder: None,
+            datagrams: VecDeque::new(),
+            datagram_psn: Psn::new(context.psn_next),
             works: vec![Work::default(); in_flight].into_boxed_slice(),
             next_token: 0,
             open_receive: ElementWords::none(),
@@ -237,6 +243,27 @@ impl QueuePair {
         };
         self.requester = Some(Requester::new(&config));
         Ok(())
+    }
+
+    /// How many more elements of the send queue may be taken.
+    #[inline]
+    pub(in crate::rdma) fn room(&self) -> usize {
+        match &self.requester {
+            Some(requester) => requester.room(),
+            None if self.kind == QueuePairType::RoceUnreliableDatagram => {
+                self.works.len().saturating_sub(self.datagrams.len())
+            }
+            None => 0,
+        }
+    }
+
+    /// True where nothing that was taken from the send queue is under way.
+    #[inline]
+    pub(in crate::rdma) fn is_idle(&self) -> bool {
+        match &self.requester {
+            Some(requester) => requester.is_idle(),
+            None => self.datagrams.is_empty(),
+        }
     }
 
     /// True where the peer's requests are taken.

@@ -52,7 +52,12 @@ impl AtWork<'_, '_> {
             let work = self.qp.work(token);
             (work.index, work.operation)
         });
+        if let Some(request) = self.qp.datagrams.front() {
+            let work = self.qp.work(request.token);
+            oldest = oldest.or(Some((work.index, work.operation)));
+        }
         self.qp.requester = None;
+        self.qp.datagrams.clear();
         // At most one round of the ring.
         let mut left = self.qp.send.quanta();
         while left > 0

@@ -23,10 +23,10 @@ pub(super) const REMOTE_READ: AccessRights = AccessRights::ZERO.with_remote_read
 const REMOTE_WRITE: AccessRights = AccessRights::ZERO.with_remote_write(true);
 
 /// Values that six bits can have: what a completion keeps of a packet's opcode.
-const OPERATION_CODES: u8 = 64;
+pub(super) const OPERATION_CODES: u8 = 64;
 
 /// Why a payload was not placed.
-enum Unplaced {
+pub(super) enum Unplaced {
     /// The place cannot be found.
     Gather(GatherFault),
     /// The place refuses.
@@ -39,7 +39,10 @@ impl AtWork<'_, '_> {
     /// Takes a packet for this queue pair. False if it is none of its business.
     #[inline]
     pub(in crate::rdma) fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
-        if !self.qp.is_from_peer(&frame.packet.path.network) || !self.resolve() {
+        if !self.qp.is_from_peer(&frame.packet.path.network) {
+            return self.receive_from_stranger(frame, spaces);
+        }
+        if !self.resolve() {
             return false;
         }
         match frame.packet.transport.opcode.class() {
@@ -49,8 +52,16 @@ impl AtWork<'_, '_> {
                 self.objects.counters.congestion_notifications += 1;
                 true
             }
-            OpcodeClass::Datagram | OpcodeClass::Unknown => false,
+            OpcodeClass::Datagram => self.receive_datagram(frame, spaces),
+            OpcodeClass::Unknown => false,
         }
+    }
+
+    /// Takes a packet that does not come from the peer of a connection: only datagrams do that.
+    #[cold]
+    fn receive_from_stranger(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
+        let class = frame.packet.transport.opcode.class();
+        class == OpcodeClass::Datagram && self.receive_datagram(frame, spaces)
     }
 
     #[inline]
@@ -334,13 +345,27 @@ impl ResponderHost for AtWork<'_, '_> {
     }
 
     fn take_receive(&mut self) -> Receive {
+        let receive = self.look_at_receive();
+        if receive != Receive::Empty {
+            self.qp.receive.advance(self.qp.receive_quanta);
+        }
+        receive
+    }
+
+    fn invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
+        self.invalidate_remote(key)
+    }
+}
+
+impl AtWork<'_, '_> {
+    /// Reads the next element of the receive queue, which stays there.
+    pub(super) fn look_at_receive(&mut self) -> Receive {
         let (index, polarity) = (self.qp.receive.next(), self.qp.receive.polarity());
         if self.qp.receive.peek().is_none() {
             return Receive::Empty;
         }
         let quanta = self.qp.receive_quanta;
         let words = self.qp.receive.read(index, quanta);
-        self.qp.receive.advance(quanta);
         let Some(element) = ReceiveElement::new(words.as_slice()) else {
             let event_code = AeCode::InvalidWqeFragment.code();
             return Receive::Malformed { event_code };
@@ -364,9 +389,5 @@ impl ResponderHost for AtWork<'_, '_> {
             token: index,
             capacity_bytes,
         }
-    }
-
-    fn invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
-        self.invalidate_remote(key)
     }
 }

@@ -4,7 +4,7 @@ use super::AtWork;
 use crate::rdma::objects::queue_pair::{SendFault, Work};
 use crate::rdma::objects::regions::TagFault;
 use crate::rdma::translation::Access;
-use crate::roce::{Operation, PostError, Requester, WorkRequest};
+use crate::roce::{Operation, PostError, WorkRequest};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, QueuePairType};
 use ringside_spec::rdma::events::{QP_SHADOW_TAIL_WORD, QpShadowTail};
@@ -38,7 +38,7 @@ impl AtWork<'_, '_> {
         }
         let mut taken = 0;
         loop {
-            let room = self.qp.requester.as_ref().map_or(0, Requester::room);
+            let room = self.qp.room();
             if room == 0 {
                 break;
             }
@@ -241,7 +241,7 @@ impl AtWork<'_, '_> {
     #[inline]
     fn post(&mut self, request: WorkRequest) -> Result<(), NotTaken> {
         let Some(requester) = &mut self.qp.requester else {
-            return Err(AeCode::UnexpectedWqeOpcode.into());
+            return Ok(self.post_datagram(request)?);
         };
         match requester.post(request) {
             Ok(()) => Ok(()),

@@ -42,8 +42,12 @@ impl AtWork<'_, '_> {
             .responder
             .as_ref()
             .is_some_and(crate::roce::Responder::has_packet);
-        if !answers && self.qp.requester.as_ref().is_none_or(Requester::is_idle) {
-            return None;
+        let requester = self.qp.requester.as_ref();
+        if !answers && requester.is_none_or(Requester::is_idle) {
+            return match self.qp.datagrams.is_empty() {
+                true => None,
+                false => self.next_datagram(),
+            };
         }
         if !self.resolve() {
             return None;
@@ -83,15 +87,7 @@ impl AtWork<'_, '_> {
             packet: Packet { path, transport },
             payload,
         };
-        let counters = &mut self.objects.counters;
-        let bytes = frame.length() as u64;
-        if self.qp.context.ipv4 {
-            counters.ipv4_sent += 1;
-            counters.ipv4_sent_bytes += bytes;
-        } else {
-            counters.ipv6_sent += 1;
-            counters.ipv6_sent_bytes += bytes;
-        }
+        self.objects.counters.count_sent(&frame);
         Some(frame)
     }
 
@@ -180,7 +176,7 @@ impl AtWork<'_, '_> {
 
     /// The same from more places than a frame can name.
     #[cold]
-    fn gather_bytes(
+    pub(super) fn gather_bytes(
         &mut self,
         parts: impl Iterator<Item = Fragment>,
         length: u32,
@@ -233,7 +229,10 @@ impl AtWork<'_, '_> {
 
     /// The bytes of a send element's message, from the ring as it is now.
     #[inline]
-    fn gather_message(&mut self, message: &MessageBytes) -> Result<Payload, GatherFault> {
+    pub(super) fn gather_message(
+        &mut self,
+        message: &MessageBytes,
+    ) -> Result<Payload, GatherFault> {
         if message.length_bytes == 0 {
             return Ok(Payload::empty());
         }

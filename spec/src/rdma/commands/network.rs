@@ -181,6 +181,20 @@ commands! {
     }
 }
 
+impl From<ModifyAddressHandle> for CreateAddressHandle {
+    /// The handle as the change leaves it.
+    fn from(change: ModifyAddressHandle) -> Self {
+        Self::extract_fields(&change.encode(false))
+    }
+}
+
+impl From<ModifyMulticastGroup> for CreateMulticastGroup {
+    /// The group as the change leaves it.
+    fn from(change: ModifyMulticastGroup) -> Self {
+        Self::extract_fields(&change.encode(false))
+    }
+}
+
 /// Members that the list of a multicast group holds.
 pub const MULTICAST_GROUP_MEMBERS: usize = 8;
 

@@ -1,0 +1,360 @@
+//! Unreliable datagrams: one packet a message, to whoever the address handle names.
+//!
+//! A datagram is complete once it has left. Its bytes are therefore taken along, never left in the
+//! sender's memory, which software may use again at once.
+
+use super::AtWork;
+use super::receive::Unplaced;
+use super::send::LOCAL_WRITE;
+use super::transmit::{GatherFault, parts};
+use crate::packet::{
+    Datagram, Extension, Ipv4, Ipv6, MacAddress, Network, Opcode, Packet, Path, QpNumber,
+    TransportHeaders, UdpChecksum, global_route_header,
+};
+use crate::rdma::objects::Element;
+use crate::rdma::objects::queue_pair::Work;
+use crate::roce::{MessageBytes, Operation, Receive, WorkRequest, partition_keys_match};
+use crate::wire::{Frame, INLINE_BYTES_MAX, Payload, Pieces, is_group};
+use ringside_bus::DmaSpace;
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::{AeSource, CreateAddressHandle, QueuePairType};
+use ringside_spec::verbs::send::{DatagramDestination, DatagramHeader};
+use ringside_spec::verbs::{
+    CompletionElement, CompletionExtension, QueueSide, ReceiveElement, SendElement,
+};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Bytes ahead of the payload in a receive buffer: the global route header, or an IPv4 header in
+/// the last 20 of them.
+/// Source: InfiniBand Architecture Specification, annex A17.4.5.1; rdma-core `ibv_grh`.
+const ROUTE_HEADER_BYTES: usize = 40;
+
+/// Longest message where the context gives no path MTU.
+const LONGEST_BYTES: u32 = 4096;
+
+/// First UDP source port of RoCEv2. Source: rdma-core `verbs.h`, ROCE_V2_UDP_SPORT_MIN.
+const SOURCE_PORT_MIN: u16 = 0xC000;
+
+ringside_spec::words! {
+    /// A queue key whose top bit is set stands for the sender's own: InfiniBand Architecture
+    /// Specification volume 1, 10.2.5.
+    struct QueueKey: u32 {
+        own: [31],
+    }
+
+    /// A flow label: its halves make the UDP source port. Source: rdma-core `verbs.h`,
+    /// `ibv_flow_label_to_udp_sport`.
+    struct FlowLabel: u32 {
+        low: [13:0],
+        high: [19:14],
+    }
+}
+
+/// The UDP source port of a flow.
+fn source_port(flow_label: u32, from: u32, to: u32) -> u16 {
+    let label = match flow_label {
+        0 => {
+            let mut mixed = u64::from(from) * u64::from(to);
+            mixed ^= mixed >> 20;
+            mixed ^= mixed >> 40;
+            mixed as u32
+        }
+        given => given,
+    };
+    let label = FlowLabel(label);
+    SOURCE_PORT_MIN | (label.low() ^ label.high()) as u16
+}
+
+/// The lower layers of a datagram.
+fn path(handle: &CreateAddressHandle, destination: [u8; 6], source_port: u16) -> Path {
+    let network = if handle.ipv4 {
+        Network::V4(Ipv4 {
+            source: Ipv4Addr::from_bits(handle.source_ip as u32),
+            destination: Ipv4Addr::from_bits(handle.destination_ip as u32),
+            type_of_service: handle.traffic_class,
+            time_to_live: handle.hop_limit,
+            identification: 0,
+            do_not_fragment: true,
+        })
+    } else {
+        Network::V6(Ipv6 {
+            source: Ipv6Addr::from_bits(handle.source_ip),
+            destination: Ipv6Addr::from_bits(handle.destination_ip),
+            traffic_class: handle.traffic_class,
+            flow_label: handle.flow_label,
+            hop_limit: handle.hop_limit,
+        })
+    };
+    Path {
+        destination: MacAddress(destination),
+        source: MacAddress(handle.source_mac),
+        vlan: handle.insert_vlan.then_some(handle.vlan_tag),
+        network,
+        source_port,
+        udp_checksum: if handle.ipv4 {
+            UdpChecksum::Absent
+        } else {
+            UdpChecksum::Computed
+        },
+    }
+}
+
+impl AtWork<'_, '_> {
+    /// Takes a request of a datagram queue pair; it leaves when the wire takes it.
+    #[cold]
+    pub(super) fn post_datagram(&mut self, request: WorkRequest) -> Result<(), AeCode> {
+        let sends = matches!(
+            request.operation,
+            Operation::Send | Operation::SendWithImmediate(_) | Operation::Local
+        );
+        if !sends || self.qp.kind != QueuePairType::RoceUnreliableDatagram {
+            return Err(AeCode::UnexpectedWqeOpcode);
+        }
+        let limit = match self.qp.context.send_mss {
+            0 => LONGEST_BYTES,
+            bytes => bytes.into(),
+        };
+        if request.length_bytes > limit {
+            return Err(AeCode::DatagramTooLong);
+        }
+        self.qp.datagrams.push_back(request);
+        Ok(())
+    }
+
+    /// The next datagram. It is complete with that, as is work without packets ahead of it.
+    #[cold]
+    pub(super) fn next_datagram(&mut self) -> Option<Frame> {
+        while !self.qp.stopped
+            && let Some(&request) = self.qp.datagrams.front()
+        {
+            if !self.resolve() {
+                return None;
+            }
+            let work = self.qp.work(request.token);
+            let made = match request.operation {
+                Operation::Local => Ok(None),
+                _ => self.datagram(&request, work).map(Some),
+            };
+            match made {
+                Ok(frame) => {
+                    self.qp.datagrams.pop_front();
+                    self.complete_send(work);
+                    if frame.is_some() {
+                        return frame;
+                    }
+                }
+                Err(code) => self.fail(code, AeSource::SendQueue, work.index, false),
+            }
+        }
+        self.drain_completions();
+        None
+    }
+
+    fn datagram(&mut self, request: &WorkRequest, work: Work) -> Result<Frame, AeCode> {
+        let words = self.qp.send.read(work.index.into(), work.quanta.into());
+        let element = SendElement::new(words.as_slice()).map_err(|_| AeCode::InvalidWqeFragment)?;
+        let (header, to) = (element.datagram_header(), element.datagram_destination());
+        let (path, loopback) = self.datagram_path(header, to)?;
+        let context = &self.qp.context;
+        let queue_key = to.queue_key() as u32;
+        let datagram = Datagram {
+            queue_key: match QueueKey(queue_key).own() {
+                true => context.q_key,
+                false => queue_key,
+            },
+            source_qp: QpNumber::new(self.qp.number),
+        };
+        let (opcode, extension) = match request.operation {
+            Operation::SendWithImmediate(immediate) => (
+                Opcode::DATAGRAM_WITH_IMMEDIATE,
+                Extension::DatagramImmediate(datagram, immediate),
+            ),
+            _ => (Opcode::DATAGRAM, Extension::Datagram(datagram)),
+        };
+        let transport = TransportHeaders {
+            opcode,
+            solicited: request.solicited,
+            migrated: true,
+            partition_key: context.p_key,
+            forward_congestion: false,
+            backward_congestion: false,
+            destination_qp: QpNumber::new(to.queue_pair() as u32),
+            acknowledge_request: false,
+            psn: self.qp.datagram_psn,
+            extension,
+        };
+        let payload = self.datagram_payload(request, &element)?;
+        self.qp.datagram_psn = self.qp.datagram_psn.plus(1);
+        let frame = Frame {
+            packet: Packet { path, transport },
+            payload,
+        };
+        self.objects.counters.count_sent(&frame);
+        if loopback && is_group(path.destination) {
+            self.objects.looped_back.push_back(frame.clone());
+        }
+        Ok(frame)
+    }
+
+    /// Where the element's address handle leads, and whether its packets are looped back.
+    fn datagram_path(
+        &mut self,
+        header: DatagramHeader,
+        to: DatagramDestination,
+    ) -> Result<(Path, bool), AeCode> {
+        let number = header.address_handle() as u32;
+        let handle = self.objects.address_handles.get(&number);
+        let handle = handle.ok_or(AeCode::InvalidAddressHandle)?;
+        if handle.protection_domain != self.qp.context.protection_domain {
+            return Err(AeCode::DatagramBadProtectionDomain);
+        }
+        let entry = self.objects.arp.get(usize::from(handle.arp_index));
+        let destination = entry.copied().flatten().ok_or(AeCode::InvalidArpEntry)?;
+        let port = source_port(handle.flow_label, self.qp.number, to.queue_pair() as u32);
+        Ok((path(handle, destination, port), handle.loopback))
+    }
+
+    /// The message's bytes, taken along.
+    fn datagram_payload(
+        &mut self,
+        request: &WorkRequest,
+        element: &SendElement<'_>,
+    ) -> Result<Payload, AeCode> {
+        let length_bytes = request.length_bytes;
+        let gathered = if element.header().inline() || length_bytes as usize <= INLINE_BYTES_MAX {
+            self.gather_message(&MessageBytes {
+                token: request.token,
+                offset_bytes: 0,
+                length_bytes,
+            })
+        } else {
+            let access = self.local_access(super::send::LOCAL_READ);
+            let parts = parts(element.fragments(), 0, length_bytes);
+            self.gather_bytes(parts, length_bytes, &access)
+        };
+        gathered.map_err(|fault| self.gather_code(fault))
+    }
+
+    /// Takes a datagram for this queue pair. False if it cannot: a wrong key, no receive request,
+    /// one that is too small. Nobody is told, as an unreliable service has it.
+    #[cold]
+    pub(in crate::rdma) fn receive_datagram(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
+        let headers = &frame.packet.transport;
+        let (datagram, immediate) = match headers.extension {
+            Extension::Datagram(datagram) => (datagram, None),
+            Extension::DatagramImmediate(datagram, value) => (datagram, Some(value)),
+            _ => return false,
+        };
+        let context = &self.qp.context;
+        if self.qp.kind != QueuePairType::RoceUnreliableDatagram
+            || !self.qp.receives()
+            || !partition_keys_match(headers.partition_key, context.p_key)
+            || datagram.queue_key != context.q_key
+            || !self.resolve()
+        {
+            return false;
+        }
+        let mut bytes = vec![0; ROUTE_HEADER_BYTES + frame.payload.length()];
+        let (route, payload) = bytes.split_at_mut(ROUTE_HEADER_BYTES);
+        route.copy_from_slice(&global_route_header(&frame.packet, frame.payload.length()));
+        if frame.read(spaces, payload).is_err() {
+            return false;
+        }
+        let (index, capacity_bytes) = match self.look_at_receive() {
+            Receive::Empty => return false,
+            Receive::Malformed { event_code } => {
+                let index = self.qp.receive.next() as u16;
+                let code = AeCode::from_code(event_code);
+                self.fail(code, AeSource::ReceiveQueue, index, false);
+                return true;
+            }
+            Receive::Ready {
+                token,
+                capacity_bytes,
+            } => (token as u16, capacity_bytes),
+        };
+        if bytes.len() as u64 > u64::from(capacity_bytes) {
+            return false;
+        }
+        if let Err(unplaced) = self.place_datagram(&bytes) {
+            let code = match unplaced {
+                Unplaced::Gather(fault) => self.gather_code(fault),
+                Unplaced::Target | Unplaced::Source => AeCode::InvalidStag,
+            };
+            self.fail(code, AeSource::ReceiveQueue, index, false);
+            return true;
+        }
+        self.qp.receive.advance(self.qp.receive_quanta);
+        self.objects.counters.sends_received += 1;
+        self.complete_datagram(frame, datagram.source_qp, immediate, index, bytes.len());
+        true
+    }
+
+    /// Writes route header and payload to the receive request that was looked at last.
+    fn place_datagram(&mut self, bytes: &[u8]) -> Result<(), Unplaced> {
+        let access = self.local_access(LOCAL_WRITE);
+        let words = self.qp.open_receive.words;
+        let Some(element) = ReceiveElement::new(&words) else {
+            return Err(Unplaced::Gather(GatherFault::Element));
+        };
+        let mut left = bytes;
+        for part in parts(element.fragments(), 0, bytes.len() as u32) {
+            let mut pieces = Pieces::new();
+            match self.locate(&part, &access, &mut pieces) {
+                Ok(true) => {}
+                Ok(false) => return Err(Unplaced::Gather(GatherFault::Element)),
+                Err(fault) => return Err(Unplaced::Gather(fault)),
+            }
+            for &(at, length) in pieces.as_slice() {
+                let Some((here, rest)) = left.split_at_checked(length as usize) else {
+                    return Err(Unplaced::Gather(GatherFault::Element));
+                };
+                left = rest;
+                if let Err(fault) = self.context.memory.write(at, here) {
+                    crate::rdma::access::unreached(self.context, "received datagram", fault);
+                    return Err(Unplaced::Target);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn complete_datagram(
+        &mut self,
+        frame: &Frame,
+        source_qp: QpNumber,
+        immediate: Option<u32>,
+        index: u16,
+        length: usize,
+    ) {
+        let path = &frame.packet.path;
+        let headers = &frame.packet.transport;
+        let [a, b, c, d, e, f] = path.source.0;
+        let extension = CompletionExtension {
+            immediate,
+            source_mac: Some(u64::from_be_bytes([0, 0, a, b, c, d, e, f])),
+            vlan_tag: path.vlan,
+        };
+        let element = CompletionElement {
+            payload_bytes: length as u32,
+            operation: headers.opcode.0 % super::receive::OPERATION_CODES,
+            extended: true,
+            invalidated_or_ipv4: matches!(path.network, Network::V4(_)),
+            invalidated_or_source: source_qp.value(),
+            solicited: headers.solicited,
+            ..CompletionElement::success(
+                QueueSide::Receive,
+                self.qp.context.completion_context,
+                self.qp.number,
+                index,
+            )
+        };
+        let element = Element {
+            words: element.encode(false),
+            extension: Some(extension.encode(false)),
+            notable: headers.solicited,
+        };
+        self.objects
+            .complete(self.qp.receive_cq, &element, self.context);
+    }
+}
