@@ -1,6 +1,6 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
-from . import errors, netdev, recovery, verbs
+from . import datagrams, errors, netdev, recovery, verbs
 
 ALL = {
     "link": netdev.link,
@@ -14,6 +14,9 @@ ALL = {
     "refused-keys": errors.refused_keys,
     "receives": errors.receives,
     "destroyed": errors.destroyed_under_load,
+    "datagrams": datagrams.ud_ping_pong,
+    "connections": datagrams.connections,
+    "managed-datagrams": datagrams.managed_datagrams,
     "reload": recovery.reload,
     "reset": recovery.reset,
     "peer-killed": recovery.peer_killed,
