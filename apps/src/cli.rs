@@ -169,7 +169,7 @@ pub(crate) struct Bench {
     /// The function that sends; the peer is the next one of the same model
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) device: Option<DeviceAddress>,
-    /// The function that answers, where both are behind sockets: vfio-user:PATH
+    /// The function that answers, where both are PCI addresses or vfio-user:PATH
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<DeviceAddress>,
     /// Core of the driver, then core of the model, such as 0,1 [default: two different ones]

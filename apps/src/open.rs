@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use ringside_bus::pinning::allowed_cores;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
-use ringside_bus::{DeviceAddress, Function, TscClock};
+use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
 use ringside_config::{Config, Core};
 use ringside_model::embedded::ThreadedError;
 use ringside_model::{Threaded, WorldSettings};
@@ -83,6 +83,14 @@ pub(crate) fn open(address: &DeviceAddress, config: &Config) -> Result<Opened, F
             model: None,
         });
     }
+    if let DeviceAddress::Pci { .. } = address {
+        let function = VfioFunction::claim(address, Arc::new(TscClock::new()));
+        let function = Arc::new(function.map_err(Failure::claim)?);
+        return Ok(Opened {
+            function,
+            model: None,
+        });
+    }
     let index = model_index(address)?;
     let model = start_model(config, Cores::choose(&[], config))?;
     let function = model_function(&model, index)?;
@@ -96,12 +104,11 @@ pub(crate) fn open(address: &DeviceAddress, config: &Config) -> Result<Opened, F
 pub(crate) fn model_index(address: &DeviceAddress) -> Result<u16, Failure> {
     match address {
         DeviceAddress::Model(index) => Ok(*index),
-        DeviceAddress::Pci { .. } => Err(Failure::claim(anyhow::anyhow!(
-            "{address}: this version has no VFIO backend yet, so a card cannot be claimed; use the \
-             software model, model:0"
-        ))),
-        DeviceAddress::VfioUser(_) => Err(Failure::claim(anyhow::anyhow!(
-            "{address}: a bench of functions behind sockets takes two: --device and --peer"
-        ))),
+        DeviceAddress::VfioUser(_) | DeviceAddress::Pci { .. } => {
+            Err(Failure::claim(anyhow::anyhow!(
+                "{address}: a bench of functions that are not of the built-in model takes two: --device \
+             and --peer"
+            )))
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::function::Function;
 use crate::memory::Memory;
+use crate::vfio::mapping::RegisterMapping;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,13 +19,20 @@ pub struct Doorbell(Kind);
 enum Kind {
     Mapped {
         word: NonNull<AtomicU32>,
-        _owner: Memory,
+        _owner: Owner,
     },
     Message {
         function: Arc<dyn Function>,
         bar: u8,
         offset: u64,
     },
+}
+
+/// What keeps the page mapped.
+#[derive(Clone)]
+enum Owner {
+    Memory { _memory: Memory },
+    Registers { _mapping: Arc<RegisterMapping> },
 }
 
 // SAFETY: `word` points into `_owner`, which is itself `Send + Sync`, and is only used as an atomic.
@@ -48,7 +56,21 @@ impl Doorbell {
         let word = unsafe { page.base().add(offset) }.cast::<AtomicU32>();
         Some(Self(Kind::Mapped {
             word,
-            _owner: page.clone(),
+            _owner: Owner::Memory {
+                _memory: page.clone(),
+            },
+        }))
+    }
+
+    /// A doorbell in a device's own registers; `None` if `offset` is out of range or not a multiple
+    /// of 4.
+    pub(crate) fn register(mapping: &Arc<RegisterMapping>, offset: usize) -> Option<Self> {
+        let word = mapping.word(offset)?.cast::<AtomicU32>();
+        Some(Self(Kind::Mapped {
+            word,
+            _owner: Owner::Registers {
+                _mapping: Arc::clone(mapping),
+            },
         }))
     }
 

@@ -146,6 +146,17 @@ pub trait Function: Send + Sync {
     /// What stands behind it.
     fn backend(&self) -> Backend;
 
+    /// The NUMA node that it is attached to, where there is one.
+    fn numa_node(&self) -> Option<u32> {
+        None
+    }
+
+    /// How it is attached, in words, for the trace of a bring-up: what the kernel gave that others
+    /// may not give.
+    fn attachment(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The clock to wait by: real time, or the simulation's.
     fn clock(&self) -> Arc<dyn Clock>;
 

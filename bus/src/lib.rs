@@ -14,6 +14,8 @@ pub mod function;
 pub mod memory;
 pub mod pinning;
 pub mod ranges;
+pub mod sysfs;
+pub mod vfio;
 pub mod vfio_user;
 
 pub use address::DeviceAddress;
@@ -23,6 +25,7 @@ pub use dma_space::{DmaFault, DmaSpace};
 pub use doorbell::Doorbell;
 pub use function::{Function, FunctionError};
 pub use memory::{ForeignError, ForeignFile, HotTable, Memory, MemoryError, PageSize, Words};
+pub use vfio::VfioFunction;
 
 /// An I/O virtual address: what the device puts on the bus.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

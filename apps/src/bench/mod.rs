@@ -193,9 +193,9 @@ impl Bed {
         config: &Config,
         cores: Cores,
     ) -> Result<Self, Failure> {
-        let behind_socket = |address: &DeviceAddress| matches!(address, DeviceAddress::VfioUser(_));
+        let by_itself = |address: &DeviceAddress| !matches!(address, DeviceAddress::Model(_));
         match &options.peer {
-            Some(peer) if behind_socket(peer) && behind_socket(address) => {
+            Some(peer) if by_itself(peer) && by_itself(address) => {
                 let functions = [
                     open(address, config)?.function,
                     open(peer, config)?.function,
@@ -207,8 +207,8 @@ impl Bed {
             }
             Some(_) => {
                 return Err(Failure::usage(anyhow!(
-                    "--peer goes with --device where both are vfio-user:PATH; otherwise the peer \
-                     is the next function of the same model"
+                    "--peer goes with --device where both are PCI addresses or vfio-user:PATH; \
+                     otherwise the peer is the next function of the same model"
                 )));
             }
             None => {}

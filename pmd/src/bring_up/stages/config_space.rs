@@ -19,6 +19,9 @@ pub(super) const STAGE: Stage = Stage {
 fn run(context: &mut Context) -> Result<(), StageError> {
     let space = ConfigSpace::read(&**context.function())?;
     let found = space.command;
+    for line in context.function().attachment() {
+        context.recorder().note(line);
+    }
     let vectors = check_vectors(context, &space)?;
     check_link(context, &space);
     context.facts.bus = Some(Bus {
@@ -104,7 +107,7 @@ fn pool_settings(context: &Context) -> PoolSettings {
         HugePages::None => (PageSize::FourKiB, false),
     };
     let numa_node = match memory.numa_node {
-        NumaNode::Auto => None,
+        NumaNode::Auto => context.function().numa_node(),
         NumaNode::Node(node) => Some(node),
     };
     PoolSettings {

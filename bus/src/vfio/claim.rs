@@ -1,0 +1,209 @@
+//! Why a function cannot be claimed: each reason with the one who can do something about it.
+
+use crate::sysfs::{Holder, PciFunction, Sysfs};
+use rustix::io::Errno;
+use vfio_ioctls::VfioError;
+
+/// The driver that hands functions to processes.
+pub(super) const DRIVER: &str = "vfio-pci";
+
+/// The container device.
+const CONTAINER: &str = "/dev/vfio/vfio";
+
+/// Why a function of this machine could not be claimed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    /// No such function on the bus.
+    #[error(
+        "{address}: there is no such PCI function; `ringside devices` lists those that there are"
+    )]
+    NoSuchFunction {
+        /// What was asked for.
+        address: String,
+    },
+    /// The address names no PCI function.
+    #[error("{address} is no PCI address such as 0000:3b:00.0; this is a bug of the caller")]
+    NotPci {
+        /// What was asked for.
+        address: String,
+    },
+    /// Another driver has it, or none.
+    #[error(
+        "{address} is {}, not by vfio-pci; hand it over with: ringside bind {address}",
+        .driver.as_ref().map_or("driven by nobody".to_owned(), |driver| format!("driven by {driver}"))
+    )]
+    NotBound {
+        /// The function.
+        address: String,
+        /// Its driver.
+        driver: Option<String>,
+    },
+    /// The kernel translates no addresses for it.
+    #[error(
+        "{address} is in no IOMMU group: without an IOMMU a wrong address would be a write to \
+         anywhere. Switch it on in the firmware set-up (VT-d, AMD-Vi), and for Intel with \
+         intel_iommu=on on the kernel's command line; `ringside doctor {address}` says more"
+    )]
+    NoIommuGroup {
+        /// The function.
+        address: String,
+    },
+    /// The kernel's VFIO is not there.
+    #[error("{path} does not exist: load the kernel's VFIO with `modprobe vfio-pci`")]
+    NoVfio {
+        /// The file that was looked for.
+        path: String,
+    },
+    /// This user may not.
+    #[error(
+        "{path}: permission denied. As root: chown USER {path}, or for good the udev rule \
+         config/60-ringside-vfio.rules, which gives it to the group `ringside`"
+    )]
+    Permission {
+        /// The file.
+        path: String,
+    },
+    /// Somebody else in the group has a driver of the kernel.
+    #[error(
+        "IOMMU group {group} is shared with {}: the device could reach their memory. Bind them to \
+         vfio-pci too (ringside bind ADDRESS), unbind them, or put the card into another slot",
+        neighbours(.others)
+    )]
+    GroupNotViable {
+        /// The group.
+        group: u32,
+        /// Who stands in the way.
+        others: Vec<PciFunction>,
+    },
+    /// Another process has it.
+    #[error("{path} is in use by {}; a function has one owner at a time: end it first", named(.holders))]
+    Busy {
+        /// The group's file.
+        path: String,
+        /// Who has it open, as far as this user may see.
+        holders: Vec<Holder>,
+    },
+    /// The machine cannot keep the device's interrupts apart from others'.
+    #[error(
+        "the IOMMU of this machine does not remap interrupts, so a device could send those of \
+         others. Switch interrupt remapping (x2APIC) on in the firmware set-up; or, if every \
+         process that may claim devices is trusted: \
+         echo 1 > /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"
+    )]
+    NoInterruptRemapping,
+    /// A kernel without the interface that is needed.
+    #[error(
+        "the kernel's VFIO has no type 1 v2 IOMMU ({what}): load it with `modprobe vfio_iommu_type1`, or use a kernel that has it"
+    )]
+    NoType1 {
+        /// What was missing.
+        what: String,
+    },
+    /// The system refused for a reason of its own.
+    #[error("{operation}: {error}; `ringside doctor {address}` looks for what is wrong")]
+    System {
+        /// The function.
+        address: String,
+        /// What was tried.
+        operation: String,
+        /// The system's words.
+        error: String,
+    },
+}
+
+fn neighbours(others: &[PciFunction]) -> String {
+    let named = others.iter().map(|other| {
+        let driver = other.driver.as_deref().unwrap_or("no driver");
+        format!("{} ({driver})", other.address)
+    });
+    match named.collect::<Vec<_>>() {
+        list if list.is_empty() => "functions that are not visible here".into(),
+        list => list.join(", "),
+    }
+}
+
+fn named(holders: &[Holder]) -> String {
+    match holders.iter().map(Holder::to_string).collect::<Vec<_>>() {
+        list if list.is_empty() => "another process, which this user may not see".into(),
+        list => list.join(", "),
+    }
+}
+
+/// The device file of a group.
+pub(super) fn group_file(group: u32) -> String {
+    format!("/dev/vfio/{group}")
+}
+
+/// What can be known before anything is opened: the function and its group.
+pub(super) fn look(sysfs: &Sysfs, address: &str) -> Result<(PciFunction, u32), ClaimError> {
+    let address = address.to_owned();
+    let Some(function) = sysfs.function(&address) else {
+        return Err(ClaimError::NoSuchFunction { address });
+    };
+    // First what has to be done first: binding is of no use without an IOMMU.
+    let Some(group) = function.group else {
+        return Err(ClaimError::NoIommuGroup { address });
+    };
+    if function.driver.as_deref() != Some(DRIVER) {
+        let driver = function.driver.clone();
+        return Err(ClaimError::NotBound { address, driver });
+    }
+    Ok((function, group))
+}
+
+/// What an error of `vfio-ioctls` means for the function at `address` in `group`.
+pub(super) fn explain(error: &VfioError, sysfs: &Sysfs, address: &str, group: u32) -> ClaimError {
+    let path = group_file(group);
+    match error {
+        VfioError::OpenContainer(error) => opening(error, CONTAINER.into(), address, Vec::new()),
+        VfioError::OpenGroup(error, _) => {
+            let holders = sysfs.holders(&path);
+            opening(error, path, address, holders)
+        }
+        VfioError::GroupViable => {
+            let others = sysfs.group(group).into_iter();
+            let others = others.filter(PciFunction::blocks_group).collect();
+            ClaimError::GroupNotViable { group, others }
+        }
+        VfioError::ContainerSetIOMMU(errno) if errno.errno() == Errno::PERM.raw_os_error() => {
+            ClaimError::NoInterruptRemapping
+        }
+        VfioError::VfioApiVersion
+        | VfioError::VfioExtension
+        | VfioError::VfioInvalidType
+        | VfioError::VfioType1V2
+        | VfioError::ContainerSetIOMMU(_) => ClaimError::NoType1 {
+            what: error.to_string(),
+        },
+        VfioError::GroupGetDeviceFD(errno) if errno.errno() == Errno::BUSY.raw_os_error() => {
+            let holders = sysfs.holders(&path);
+            ClaimError::Busy { path, holders }
+        }
+        other => ClaimError::System {
+            address: address.to_owned(),
+            operation: format!("claiming {address} (IOMMU group {group})"),
+            error: other.to_string(),
+        },
+    }
+}
+
+fn opening(
+    error: &std::io::Error,
+    path: String,
+    address: &str,
+    holders: Vec<Holder>,
+) -> ClaimError {
+    match Errno::from_io_error(error) {
+        Some(Errno::NOENT | Errno::NODEV | Errno::NXIO) => ClaimError::NoVfio { path },
+        Some(Errno::ACCESS | Errno::PERM) => ClaimError::Permission { path },
+        Some(Errno::BUSY) => ClaimError::Busy { path, holders },
+        _ => ClaimError::System {
+            address: address.to_owned(),
+            operation: format!("opening {path}"),
+            error: error.to_string(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests;

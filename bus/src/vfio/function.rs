@@ -1,0 +1,671 @@
+//! A claimed function.
+#![allow(unsafe_code)] // DMA mappings by address; dropping what must not drop itself
+
+use super::claim::{self, ClaimError};
+use super::interrupts::Interrupts;
+use super::ioctl::{self, Request};
+use super::iommu::{self, Mapped};
+use super::memlock::Memlock;
+use super::regions::{self, MsixTable, MsixTablePlace, Region};
+use crate::config_space::{COMMAND, Command, ConfigSpace, SNAPSHOT_BYTES};
+use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits};
+use crate::sysfs::{PciFunction, Sysfs};
+use crate::vfio_user::message::{self, DmaMap, MapFlags, REGION_CONFIG};
+use crate::{Clock, DeviceAddress, Doorbell, Function, FunctionError, Iova, Memory};
+use rustix::io::Errno;
+use std::mem::ManuallyDrop;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
+
+/// Offset of revision and class code. They read all ones from a device that has gone, and nothing
+/// else does: the kernel answers for vendor and device id by itself.
+const CLASS: u64 = 0x08;
+
+/// See [the module](super).
+pub struct VfioFunction {
+    address: DeviceAddress,
+    clock: Arc<dyn Clock>,
+    sysfs: Sysfs,
+    facts: PciFunction,
+    group: u32,
+    device: ManuallyDrop<VfioDevice>,
+    container: Arc<VfioContainer>,
+    regions: Vec<Region>,
+    limits: DmaLimits,
+    mapped: Mutex<Mapped>,
+    interrupts: Mutex<Interrupts>,
+    /// The command register's memory space bit. Mapped registers must not be touched without it.
+    memory_space: AtomicBool,
+}
+
+impl VfioFunction {
+    /// Claims the function at `address`. The kernel resets it.
+    ///
+    /// # Errors
+    /// One for each that can do something about it: see [`ClaimError`].
+    pub fn claim(address: &DeviceAddress, clock: Arc<dyn Clock>) -> Result<Self, ClaimError> {
+        let text = address.to_string();
+        if !matches!(address, DeviceAddress::Pci { .. }) {
+            return Err(ClaimError::NotPci { address: text });
+        }
+        let sysfs = Sysfs::default();
+        let (facts, group) = claim::look(&sysfs, &text)?;
+        let explain = |error: VfioError| claim::explain(&error, &sysfs, &text, group);
+        let container = Arc::new(VfioContainer::new(None).map_err(explain)?);
+        let path = sysfs.function_path(&text);
+        let device = VfioDevice::new(&path, Arc::clone(&container) as _, false).map_err(explain)?;
+        let mut claimed = Self {
+            address: address.clone(),
+            clock,
+            limits: iommu::limits(&[]),
+            facts,
+            group,
+            regions: Vec::new(),
+            interrupts: Mutex::new(Interrupts::NONE),
+            mapped: Mutex::new(Mapped::default()),
+            memory_space: AtomicBool::new(false),
+            device: ManuallyDrop::new(device),
+            container,
+            sysfs,
+        };
+        // From here on dropping it gives everything back.
+        claimed.learn().map_err(|error| ClaimError::System {
+            operation: format!("asking the kernel about {text}"),
+            error: error.to_string(),
+            address: text.clone(),
+        })?;
+        Ok(claimed)
+    }
+
+    /// Asks for regions, interrupts and limits, and maps what can be mapped.
+    fn learn(&mut self) -> Result<(), FunctionError> {
+        let found = regions::query_all(self.fd()).map_err(|error| self.failed("regions", error))?;
+        let (found, infos): (Vec<_>, Vec<_>) = found.into_iter().unzip();
+        self.regions = found;
+        let mut bytes = [0; SNAPSHOT_BYTES];
+        let length = self.config_length();
+        let snapshot = bytes.get_mut(..length).unwrap_or(&mut []);
+        self.read_config(0, snapshot)?;
+        let table = msix_table(&bytes);
+        for info in &infos {
+            for area in regions::plan(info, table) {
+                self.map_area(info.index, area);
+            }
+        }
+        let command = bytes
+            .get(usize::from(COMMAND)..)
+            .and_then(<[u8]>::first_chunk);
+        self.note_command(command.map_or(0, |bytes| u16::from_le_bytes(*bytes)));
+        let interrupts = Interrupts::query(self.fd());
+        let interrupts = interrupts.map_err(|error| self.failed("interrupts", error))?;
+        self.interrupts = Mutex::new(interrupts);
+        self.limits = self
+            .ask_limits()
+            .map_err(|error| self.failed("IOMMU", error))?;
+        for line in self.attachment() {
+            tracing::info!(device = %self.address, "{line}");
+        }
+        Ok(())
+    }
+
+    fn map_area(&mut self, index: u32, area: Range<u64>) {
+        let Some(region) = self.regions.get(index as usize) else {
+            return;
+        };
+        let (offset, length) = (region.offset + area.start, area.end - area.start);
+        let Ok(length) = usize::try_from(length) else {
+            return;
+        };
+        match super::mapping::RegisterMapping::map(self.fd(), offset, length) {
+            Ok(mapping) => {
+                if let Some(region) = self.regions.get_mut(index as usize) {
+                    region.mapped.push((area, Arc::new(mapping)));
+                }
+            }
+            // Not fatal: what is not mapped is reached by system calls.
+            Err(error) => tracing::warn!(bar = index, ?area, %error, "registers were not mapped"),
+        }
+    }
+
+    fn ask_limits(&self) -> Result<DmaLimits, Errno> {
+        let container = self.container_fd();
+        let mut bytes = vec![0; iommu::INFO_BYTES];
+        ioctl::ask(container, Request::IommuInfo, &mut bytes)?;
+        let whole = iommu::whole_length(&bytes).unwrap_or(0).min(64 << 10);
+        if whole > bytes.len() {
+            bytes = vec![0; whole];
+            ioctl::ask(container, Request::IommuInfo, &mut bytes)?;
+        }
+        Ok(iommu::limits(&bytes))
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: `device` owns the descriptor and lives as long as `self`; `drop` makes no use of
+        // this once it has dropped it.
+        unsafe { BorrowedFd::borrow_raw(self.device.as_raw_fd()) }
+    }
+
+    fn container_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: `container` owns the descriptor and lives as long as `self`.
+        unsafe { BorrowedFd::borrow_raw(self.container.as_raw_fd()) }
+    }
+
+    fn mapped(&self) -> MutexGuard<'_, Mapped> {
+        self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn interrupts(&self) -> MutexGuard<'_, Interrupts> {
+        self.interrupts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gone(&self, reason: impl Into<String>) -> FunctionError {
+        FunctionError::Gone {
+            device: self.address.clone(),
+            reason: reason.into(),
+        }
+    }
+
+    /// What an error number of the device's descriptor means.
+    fn failed(&self, operation: &str, error: Errno) -> FunctionError {
+        let remedy = match error {
+            Errno::NODEV | Errno::NXIO => {
+                return self.gone(format!("{operation}: the kernel says {error}"));
+            }
+            Errno::IO => {
+                "the device does not answer or its memory space is off; reset it and claim it again"
+            }
+            _ => "this is unexpected: look at the kernel's log (dmesg)",
+        };
+        FunctionError::System {
+            operation: format!("{}: {operation}", self.address),
+            error: error.to_string(),
+            remedy: remedy.into(),
+        }
+    }
+
+    /// Refuses what is not in its region.
+    fn check(&self, index: u32, offset: u64, width: u64) -> Result<&Region, FunctionError> {
+        let region = self.regions.get(index as usize);
+        let size = region.map_or(0, |region| region.size);
+        let inside = offset.checked_add(width).is_some_and(|end| end <= size);
+        if let Some(region) = region.filter(|_| inside && width > 0) {
+            return Ok(region);
+        }
+        Err(FunctionError::OutOfRange {
+            region: match index {
+                REGION_CONFIG => "configuration space".into(),
+                bar => format!("BAR {bar}"),
+            },
+            offset,
+            width,
+            size,
+        })
+    }
+
+    fn check_register(&self, bar: u8, offset: u64, width: u64) -> Result<&Region, FunctionError> {
+        let index = u32::from(bar);
+        let aligned = offset.is_multiple_of(4) && index < message::REGION_ROM;
+        // an access that is not aligned is in no register
+        self.check(index, if aligned { offset } else { u64::MAX }, width)
+    }
+
+    fn config_length(&self) -> usize {
+        let size = self.regions.get(REGION_CONFIG as usize);
+        let size = size.map_or(0, |region| region.size);
+        usize::try_from(size)
+            .unwrap_or(SNAPSHOT_BYTES)
+            .min(SNAPSHOT_BYTES)
+    }
+
+    /// By system call, whole.
+    fn read_at(&self, place: u64, into: &mut [u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pread(self.fd(), rest, place + done as u64) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// By system call, whole.
+    fn write_at(&self, place: u64, from: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
+            match rustix::io::pwrite(self.fd(), rest, place + done as u64) {
+                Ok(0) => return Err(Errno::IO),
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_config(&self, offset: u64, bytes: &mut [u8]) -> Result<(), FunctionError> {
+        let region = self.check(REGION_CONFIG, offset, bytes.len() as u64)?;
+        self.read_at(region.offset + offset, bytes)
+            .map_err(|error| self.failed("reading configuration space", error))
+    }
+
+    /// Errors if nobody answers on the bus. Asked where all ones were read.
+    fn still_there(&self) -> Result<(), FunctionError> {
+        let mut class = [0; 4];
+        self.read_config(CLASS, &mut class)?;
+        if class == [0xFF; 4] {
+            return Err(self.gone("its configuration space reads all ones"));
+        }
+        Ok(())
+    }
+
+    fn note_command(&self, command: u16) {
+        let on = Command(command).memory_space();
+        self.memory_space.store(on, Ordering::Release);
+    }
+
+    /// The mapping of a register; `None` where it has to be a system call.
+    fn place<'r>(
+        &self,
+        region: &'r Region,
+        offset: u64,
+    ) -> Option<(&'r Arc<super::mapping::RegisterMapping>, usize)> {
+        let on = self.memory_space.load(Ordering::Acquire);
+        on.then(|| region.place(offset))?
+    }
+
+    /// What the kernel's refusal of a mapping means.
+    fn not_mapped(&self, iova: Iova, length: u64, errno: Errno) -> FunctionError {
+        let reason = match errno {
+            Errno::NOMEM => {
+                memlock_reason(Memlock::of_this_process(), self.mapped().bytes(), length)
+            }
+            Errno::NOSPC => format!(
+                "the kernel allows no more mappings ({} are in use); use larger pages, or raise \
+                 /sys/module/vfio_iommu_type1/parameters/dma_entry_limit",
+                self.mapped().count()
+            ),
+            Errno::FAULT => "its pages cannot be pinned; the memory must be a memfd's".into(),
+            other => format!("the kernel refuses: {other}"),
+        };
+        FunctionError::Mapping {
+            iova,
+            length,
+            reason,
+        }
+    }
+
+    /// Bus mastering off, and read back: what every teardown begins with.
+    fn silence(&self) -> Result<(), FunctionError> {
+        let mut bytes = [0; 2];
+        self.config_read(COMMAND, &mut bytes)?;
+        let off = Command(u16::from_le_bytes(bytes)).with_bus_master(false);
+        self.config_write(COMMAND, &off.0.to_le_bytes())?;
+        self.config_read(COMMAND, &mut bytes)?;
+        if Command(u16::from_le_bytes(bytes)).bus_master() {
+            let error = Errno::IO;
+            return Err(self.failed("switching bus mastering off", error));
+        }
+        Ok(())
+    }
+}
+
+/// Why memory could not be pinned, as far as the limit tells.
+fn memlock_reason(limit: Option<Memlock>, mapped: u64, length: u64) -> String {
+    let wanted = mapped.saturating_add(length);
+    match limit.and_then(|limit| limit.soft) {
+        Some(soft) if soft < wanted => format!(
+            "{wanted} bytes of locked memory are wanted and the limit is {soft}; {}",
+            Memlock::remedy(wanted)
+        ),
+        _ => format!(
+            "the kernel has no memory to pin {length} bytes (locked so far: {mapped}); free memory, \
+             or ask for less"
+        ),
+    }
+}
+
+/// Where the MSI-X table is, from a snapshot of configuration space.
+fn msix_table(bytes: &[u8; SNAPSHOT_BYTES]) -> Option<MsixTable> {
+    let (offset, control) = ConfigSpace::decode(bytes).ok()?.msix?;
+    let table = bytes.get(usize::from(offset) + 4..)?.first_chunk()?;
+    let place = MsixTablePlace(u32::from_le_bytes(*table));
+    Some(MsixTable::new(place, control.table_size_minus_one() + 1))
+}
+
+impl Function for VfioFunction {
+    fn address(&self) -> &DeviceAddress {
+        &self.address
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Vfio
+    }
+
+    fn numa_node(&self) -> Option<u32> {
+        self.facts.numa_node
+    }
+
+    fn attachment(&self) -> Vec<String> {
+        let mut lines = vec![format!(
+            "VFIO, IOMMU group {} (type 1 v2), pages of {} bytes, {} mappings, I/O addresses {}",
+            self.group,
+            self.limits.page_bytes,
+            self.limits.mappings,
+            list(&self.limits.iova_ranges)
+        )];
+        for (bar, region) in self.regions.iter().enumerate() {
+            if region.mapped.is_empty() {
+                continue;
+            }
+            let ranges: Vec<_> = region
+                .mapped
+                .iter()
+                .map(|(range, _)| range.clone())
+                .collect();
+            // vfio-pci maps registers uncached whatever the register is; its driver API has no
+            // way to ask for write-combining.
+            lines.push(format!(
+                "BAR {bar} mapped uncached at {} of its {:#x} bytes; the kernel gives no write-combining",
+                list(&ranges),
+                region.size
+            ));
+        }
+        lines
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
+        self.read_config(offset.into(), bytes)?;
+        if bytes.iter().all(|byte| *byte == 0xFF) {
+            self.still_there()?;
+        }
+        Ok(())
+    }
+
+    fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+        let region = self.check(REGION_CONFIG, offset.into(), bytes.len() as u64)?;
+        let written = self.write_at(region.offset + u64::from(offset), bytes);
+        // The command register may have changed, whatever the outcome.
+        if offset <= COMMAND + 1 && usize::from(offset) + bytes.len() > usize::from(COMMAND) {
+            let mut now = [0; 2];
+            self.read_config(COMMAND.into(), &mut now)?;
+            self.note_command(u16::from_le_bytes(now));
+        }
+        written.map_err(|error| self.failed("writing configuration space", error))
+    }
+
+    fn bar(&self, bar: u8) -> Result<BarInfo, FunctionError> {
+        let region = self.regions.get(usize::from(bar));
+        let region = region.filter(|_| u32::from(bar) < message::REGION_ROM);
+        let ranges = |region: &Region| {
+            region
+                .mapped
+                .iter()
+                .map(|(range, _)| range.clone())
+                .collect()
+        };
+        Ok(BarInfo {
+            size: region.map_or(0, |region| region.size),
+            mappable: region.map(ranges).unwrap_or_default(),
+        })
+    }
+
+    fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
+        let region = self.check_register(bar, offset, 4)?;
+        let mapped = self.place(region, offset);
+        let value = match mapped.and_then(|(mapping, at)| mapping.read32(at)) {
+            Some(value) => value,
+            None => {
+                let mut bytes = [0; 4];
+                self.read_at(region.offset + offset, &mut bytes)
+                    .map_err(|error| self.failed("reading a register", error))?;
+                u32::from_le_bytes(bytes)
+            }
+        };
+        if value == u32::MAX {
+            self.still_there()?;
+        }
+        Ok(value)
+    }
+
+    fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError> {
+        let region = self.check_register(bar, offset, 4)?;
+        let mapped = self.place(region, offset);
+        match mapped.and_then(|(mapping, at)| mapping.write32(at, value)) {
+            Some(()) => Ok(()),
+            None => self
+                .write_at(region.offset + offset, &value.to_le_bytes())
+                .map_err(|error| self.failed("writing a register", error)),
+        }
+    }
+
+    fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError> {
+        let region = self.check_register(bar, offset, 8)?;
+        let mapped = self.place(region, offset);
+        let value = match mapped.and_then(|(mapping, at)| mapping.read64(at)) {
+            Some(value) => value,
+            None => {
+                let mut bytes = [0; 8];
+                self.read_at(region.offset + offset, &mut bytes)
+                    .map_err(|error| self.failed("reading a register", error))?;
+                u64::from_le_bytes(bytes)
+            }
+        };
+        if value == u64::MAX {
+            self.still_there()?;
+        }
+        Ok(value)
+    }
+
+    fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
+        let region = self.check_register(bar, offset, 4)?;
+        let mapped = self.place(region, offset);
+        let made = mapped.and_then(|(mapping, at)| Doorbell::register(mapping, at));
+        Ok(made.unwrap_or_else(|| Doorbell::message(self, bar, offset)))
+    }
+
+    fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
+        Ok(self.limits.clone())
+    }
+
+    fn map_dma(
+        &self,
+        iova: Iova,
+        memory: &Memory,
+        range: Range<usize>,
+        access: DmaAccess,
+    ) -> Result<(), FunctionError> {
+        let length = range.end.saturating_sub(range.start);
+        let refused = |reason: String| FunctionError::Mapping {
+            iova,
+            length: length as u64,
+            reason,
+        };
+        if length == 0 || range.end > memory.length() {
+            let reason = "the range is empty or leaves its memory; this is a bug of the caller";
+            return Err(refused(reason.into()));
+        }
+        // Held until the mapping is noted, so that two callers cannot pass the check together.
+        let mut mapped = self.mapped();
+        mapped
+            .check(iova.0, length as u64, &self.limits)
+            .map_err(|error| refused(error.to_string()))?;
+        let place = memory.base().as_ptr().wrapping_add(range.start);
+        let result = match access {
+            // SAFETY: the range is inside a mapping that `memory` owns, whose bytes are only ever
+            //         touched through atomics and copies that tolerate change (see `Memory`). The
+            //         caller keeps it until `unmap_dma`, or for ever: `DmaPool` does.
+            DmaAccess::ReadWrite => unsafe { self.container.vfio_dma_map(iova.0, length, place) }
+                .map_err(|error| match error {
+                    VfioError::IommuDmaMap(error) => Errno::from_raw_os_error(error.errno()),
+                    _ => Errno::IO,
+                }),
+            DmaAccess::Read => {
+                // as struct vfio_iommu_type1_dma_map, which has an address where vfio-user has an
+                // offset
+                let map = DmaMap {
+                    flags: MapFlags::ZERO.with_readable(true),
+                    offset: place as u64,
+                    address: iova.0,
+                    size: length as u64,
+                };
+                ioctl::ask(self.container_fd(), Request::MapDma, &mut map.encode())
+            }
+        };
+        if let Err(errno) = result {
+            drop(mapped);
+            return Err(self.not_mapped(iova, length as u64, errno));
+        }
+        if mapped.add(iova.0, length as u64, &self.limits) {
+            let (used, allowed) = (mapped.count(), self.limits.mappings);
+            tracing::warn!(
+                used,
+                allowed,
+                "nine tenths of the DMA mappings that the kernel allows are in use; larger pages need \
+                 fewer, and vfio_iommu_type1.dma_entry_limit raises the limit"
+            );
+        }
+        Ok(())
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
+        let refused = |reason: String| FunctionError::Mapping {
+            iova,
+            length,
+            reason,
+        };
+        let bytes = usize::try_from(length).map_err(|error| refused(error.to_string()))?;
+        let mut mapped = self.mapped();
+        match self.container.vfio_dma_unmap(iova.0, bytes) {
+            Ok(()) => {
+                mapped.remove(iova.0);
+                Ok(())
+            }
+            Err(error) => Err(refused(format!("the kernel refuses to unmap: {error}"))),
+        }
+    }
+
+    fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
+        Ok(self.interrupts().count())
+    }
+
+    fn set_interrupts(
+        &self,
+        first: u16,
+        events: &[Option<BorrowedFd<'_>>],
+    ) -> Result<(), FunctionError> {
+        let set = self.interrupts().set(self.fd(), first, events);
+        set.map_err(|error| self.failed("connecting interrupts", error))
+    }
+
+    fn reset(&self) -> Result<(), FunctionError> {
+        match ioctl::reset(self.fd()) {
+            Ok(()) => {}
+            Err(Errno::INVAL | Errno::NOTTY) => {
+                return Err(FunctionError::Unsupported {
+                    backend: Backend::Vfio.name(),
+                    operation: format!("reset {} by itself", self.address),
+                });
+            }
+            Err(error) => return Err(self.failed("resetting the function", error)),
+        }
+        self.still_there()
+    }
+}
+
+fn list(ranges: &[Range<u64>]) -> String {
+    let list = ranges
+        .iter()
+        .map(|range| format!("{:#x}..{:#x}", range.start, range.end));
+    list.collect::<Vec<_>>().join(", ")
+}
+
+impl Drop for VfioFunction {
+    /// Bus mastering off, interrupts off, registers unmapped, and then the device given back.
+    fn drop(&mut self) {
+        if let Err(error) = self.silence() {
+            tracing::warn!(%error, "the kernel resets the function when it is closed");
+        }
+        let off = self.interrupts().disable(self.fd());
+        if let Err(error) = off {
+            tracing::warn!(%error, device = %self.address, "interrupts stay connected until the device is closed");
+        }
+        self.regions.clear();
+        // The crate's own drop reads the group from sysfs and panics where it cannot.
+        let path = self.sysfs.function_path(&self.address.to_string());
+        let linked = path.join("iommu_group").read_link().is_ok();
+        // SAFETY: `device` is dropped exactly once, here, and not used afterwards.
+        let drop_it = || unsafe { ManuallyDrop::drop(&mut self.device) };
+        if !linked {
+            tracing::warn!(device = %self.address, "the device has gone: its descriptor is kept until this process ends");
+        } else if catch_unwind(AssertUnwindSafe(drop_it)).is_err() {
+            tracing::warn!(device = %self.address, "the device went while it was being given back");
+        }
+    }
+}
+
+impl std::fmt::Debug for VfioFunction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "VfioFunction({})", self.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memlock_limit_that_is_too_low_is_named_with_the_value_that_is_needed() {
+        let limit = |soft| Some(Memlock { soft, hard: soft });
+        let text = memlock_reason(limit(Some(8 << 20)), 6 << 20, 4 << 20);
+        for wanted in [
+            "10485760 bytes",
+            "8388608",
+            "10240 KiB",
+            "limits.conf",
+            "LimitMEMLOCK",
+        ] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
+        for unlimited in [limit(None), limit(Some(1 << 30)), None] {
+            let text = memlock_reason(unlimited, 6 << 20, 4 << 20);
+            assert!(text.contains("no memory to pin"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_interrupt_table_is_found_in_configuration_space() {
+        let mut bytes = [0; SNAPSHOT_BYTES];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0x00, &[0x86, 0x80, 0x92, 0x15, 0x06, 0x04, 0x10, 0x00]);
+        put(0x34, &[0x70]);
+        put(0x70, &[0x11, 0x00, 0xFF, 0x01, 0x03, 0x80, 0x00, 0x00]);
+        let table = msix_table(&bytes).unwrap();
+        assert_eq!((table.bar, table.offset, table.bytes), (3, 0x8000, 8192));
+        assert_eq!(msix_table(&[0; SNAPSHOT_BYTES]), None);
+    }
+
+    #[test]
+    fn claiming_what_is_no_card_of_this_machine_says_so() {
+        let clock: Arc<dyn Clock> = Arc::new(crate::TscClock::new());
+        let claim = |text: &str| {
+            let address = text.parse().unwrap();
+            VfioFunction::claim(&address, Arc::clone(&clock)).unwrap_err()
+        };
+        let address = "fffe:fe:1f.7".to_owned();
+        assert_eq!(claim(&address), ClaimError::NoSuchFunction { address });
+        assert!(matches!(claim("model:0"), ClaimError::NotPci { .. }));
+    }
+}
