@@ -29,7 +29,7 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Measure latency and bandwidth of RDMA write, read and send between two functions
-    Bench(Bench),
+    Bench(Box<Bench>),
     /// Show what a device is and can do, its firmware, limits and memory plan
     Info(Info),
     /// List the devices that ringside can drive here
@@ -93,7 +93,18 @@ Examples:
   ringside bench write lat -s 64 -n 100000    one table, one size
   ringside bench read bw -a --report_gbits    all sizes from 2 B to 8 MiB
   ringside bench send lat --hgrm lat.hgrm     the whole distribution, for HdrHistogram's plotter
-  ringside bench write bw -n 1000 --pcap w.pcap   capture the wire; open it with Wireshark";
+  ringside bench write bw -n 1000 --pcap w.pcap   capture the wire; open it with Wireshark
+
+Two processes, each with a function of its own, here two functions of a model in a third process:
+  ringside model serve --socket /run/a.sock --socket /run/b.sock --doorbell-page
+  ringside bench --listen 127.0.0.1 --device vfio-user:/run/a.sock
+  ringside bench --connect 127.0.0.1 --device vfio-user:/run/b.sock write lat
+The side that connects decides what is measured and shows it; flags of the side that listens are what
+it insists on. Both compare every byte of the pattern. The peer is not authenticated: listen on an
+address that only trusted machines reach.";
+
+/// Port where two processes meet if none is named: perftest's.
+pub(crate) const MEETING_PORT: u16 = 18515;
 
 #[derive(Args, Debug, Clone)]
 #[command(after_help = BENCH_HELP)]
@@ -121,31 +132,21 @@ pub(crate) struct Bench {
     /// Seconds a test, instead of a number of messages
     #[arg(short = 'D', long, value_name = "SECONDS")]
     pub(crate) duration: Option<u64>,
-    /// Queue pairs, 1 to 64 (latency tests use one)
-    #[arg(short = 'q', long = "qp", value_name = "COUNT", default_value_t = 1)]
-    pub(crate) queue_pairs: u32,
-    /// Messages in flight on each queue pair
-    #[arg(
-        short = 't',
-        long = "tx-depth",
-        value_name = "COUNT",
-        default_value_t = 128
-    )]
-    pub(crate) send_depth: u32,
-    /// Receives posted on each queue pair
-    #[arg(
-        short = 'r',
-        long = "rx-depth",
-        value_name = "COUNT",
-        default_value_t = 512
-    )]
-    pub(crate) receive_depth: u32,
+    /// Queue pairs, 1 to 64 (latency tests use one) [default: 1]
+    #[arg(short = 'q', long = "qp", value_name = "COUNT")]
+    pub(crate) queue_pairs: Option<u32>,
+    /// Messages in flight on each queue pair [default: 128]
+    #[arg(short = 't', long = "tx-depth", value_name = "COUNT")]
+    pub(crate) send_depth: Option<u32>,
+    /// Receives posted on each queue pair [default: 512]
+    #[arg(short = 'r', long = "rx-depth", value_name = "COUNT")]
+    pub(crate) receive_depth: Option<u32>,
     /// Send up to this many bytes inside the work request, 0 to 101 [default: 101 for latency, 0 for bandwidth]
     #[arg(short = 'I', long = "inline_size", value_name = "BYTES")]
     pub(crate) inline: Option<u32>,
-    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096
-    #[arg(short = 'm', long, value_name = "BYTES", default_value_t = 4096)]
-    pub(crate) mtu: u32,
+    /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096 [default: 4096]
+    #[arg(short = 'm', long, value_name = "BYTES")]
+    pub(crate) mtu: Option<u32>,
     /// Report bandwidth in Gb/s rather than MB/s
     #[arg(long = "report_gbits", alias = "report-gbits")]
     pub(crate) report_gbits: bool,
@@ -175,6 +176,55 @@ pub(crate) struct Bench {
     /// Core of the driver, then core of the model, such as 0,1 [default: two different ones]
     #[arg(long, value_name = "CORE,CORE", value_delimiter = ',', num_args = 1..=2)]
     pub(crate) cores: Vec<usize>,
+    /// Wait for another process's bench at this address of this machine; port 18515 unless named
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["connect", "peer", "pcap", "hgrm", "out_json", "all"])]
+    pub(crate) listen: Option<String>,
+    /// Measure with another process's bench, which listens there
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["peer", "pcap"])]
+    pub(crate) connect: Option<String>,
+    /// Seconds to wait for the other process to come [default: 60 with --listen, 5 with --connect]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) wait: Option<u64>,
+    /// Measure nothing: transfer patterns both ways by every operation, with and without immediate
+    /// data, and compare every byte (with --connect)
+    #[arg(long, requires = "connect")]
+    pub(crate) verify_only: bool,
+    /// What a core does that has nothing to do; two busy processes on one core have to yield
+    /// [default: spin where each process of three can have a core, else yield]
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) idle: Option<Idle>,
+}
+
+impl Bench {
+    pub(crate) fn queue_pairs(&self) -> u32 {
+        self.queue_pairs.unwrap_or(1)
+    }
+
+    pub(crate) fn send_depth(&self) -> u32 {
+        self.send_depth.unwrap_or(128)
+    }
+
+    pub(crate) fn receive_depth(&self) -> u32 {
+        self.receive_depth.unwrap_or(512)
+    }
+
+    pub(crate) fn mtu(&self) -> u32 {
+        self.mtu.unwrap_or(4096)
+    }
+
+    /// Whether the peer is another process.
+    pub(crate) fn meets(&self) -> bool {
+        self.listen.is_some() || self.connect.is_some()
+    }
+}
+
+/// What a polling core does while there is nothing to do.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Idle {
+    /// Poll without pause
+    Spin,
+    /// Let another process have the core between looks
+    Yield,
 }
 
 #[derive(Args, Debug)]

@@ -50,8 +50,16 @@ impl Failure {
         }
     }
 
+    /// The same failure, with what else is known.
+    pub(crate) fn and(self, further: &str) -> Self {
+        Self {
+            code: self.code,
+            error: anyhow::anyhow!("{}; {further}", self.text()),
+        }
+    }
+
     /// The error and its causes; a cause that is in the text already is not repeated.
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.error
             .chain()
             .fold(String::new(), |text, cause| match cause.to_string() {

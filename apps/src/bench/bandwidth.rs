@@ -1,11 +1,12 @@
 //! Bandwidth and message rate: many messages in flight.
 
-use super::pair::{Pair, Watch};
+use super::pair::{Pair, Side, Watch};
 use super::plan::{Amount, Plan};
 use super::progress::Progress;
 use super::report::BandwidthRow;
 use crate::cli::Operation;
 use crate::failure::Failure;
+use ringside_bus::TscClock;
 use ringside_bus::clock::ticks;
 use ringside_pmd::rdma::{Flags, Fragment, PostError, RemoteAddress};
 
@@ -23,15 +24,29 @@ const LARGE: u64 = 32 << 10;
 const SLICE_NANOSECONDS: u64 = 5_000_000;
 
 /// One queue pair's side of a test.
-struct Flow {
+pub(crate) struct Flow {
     source: Fragment,
     target: Fragment,
     remote: RemoteAddress,
     posted: u64,
     completed: u64,
+    /// messages for which the peer has posted receives
+    pub(crate) granted: u64,
     /// receives that the server has posted, send tests only
     received: u64,
     receives_posted: u64,
+}
+
+impl Flow {
+    /// Receives posted so far.
+    pub(crate) fn receives_posted(&self) -> u64 {
+        self.receives_posted
+    }
+
+    /// Receives that messages have taken so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received
+    }
 }
 
 /// Measures one size.
@@ -42,25 +57,22 @@ pub(crate) fn measure(
     progress: &mut Progress,
     verified_messages: u64,
 ) -> Result<BandwidthRow, Failure> {
-    let mut run = Run::prepare(pair, plan, size)?;
+    let places: Vec<_> = (0..plan.queue_pairs as usize)
+        .map(|index| {
+            let start = pair.slot(index);
+            (start, pair.server.remote().at(start as u64))
+        })
+        .collect();
+    let mut run = Run::prepare(&pair.client, &pair.server, &places, plan, size)?;
     run.turn(pair, plan, progress)?;
-    let seconds = run.nanoseconds as f64 / 1e9;
-    let bytes = run.done as f64 * size as f64;
-    let average = bytes / seconds;
-    Ok(BandwidthRow {
-        bytes: size,
-        iterations: run.done,
-        peak_bytes_per_second: run.peak.max(average),
-        average_bytes_per_second: average,
-        messages_per_second: run.done as f64 / seconds,
-        verified_messages,
-    })
+    Ok(run.row(verified_messages))
 }
 
-struct Run {
+/// Messages in flight from one side.
+pub(crate) struct Run {
     operation: Operation,
     size: u64,
-    flows: Vec<Flow>,
+    pub(crate) flows: Vec<Flow>,
     /// messages in flight on each queue pair, at most
     window: u64,
     signal_every: u64,
@@ -69,28 +81,53 @@ struct Run {
     limit: u64,
     done: u64,
     nanoseconds: u64,
+    slices: Slices,
+}
+
+/// Finds the best of the slices of time that a test consists of.
+struct Slices {
+    began: u64,
+    slice_began: u64,
+    slice_done: u64,
     peak: f64,
 }
 
+impl Slices {
+    fn begin(now: u64) -> Self {
+        Self {
+            began: now,
+            slice_began: now,
+            slice_done: 0,
+            peak: 0.0,
+        }
+    }
+}
+
 impl Run {
-    fn prepare(pair: &Pair<'_>, plan: &Plan, size: u64) -> Result<Self, Failure> {
+    /// `places`: for each queue pair where its slot begins in the own regions, and in the peer's.
+    /// `target`: whose regions take what a send brings.
+    pub(crate) fn prepare(
+        side: &Side<'_>,
+        target: &Side<'_>,
+        places: &[(usize, RemoteAddress)],
+        plan: &Plan,
+        size: u64,
+    ) -> Result<Self, Failure> {
         let bytes = size as usize;
-        let remote = pair.server.remote();
-        let flow = |index: usize| -> Result<Flow, Failure> {
-            let start = pair.slot(index);
+        let flow = |&(start, remote): &(usize, RemoteAddress)| -> Result<Flow, Failure> {
             Ok(Flow {
-                source: pair.client.source.slice(start..start + bytes)?,
-                target: pair.server.target.slice(start..start + bytes)?,
-                remote: remote.at(start as u64),
+                source: side.source.slice(start..start + bytes)?,
+                target: target.target.slice(start..start + bytes)?,
+                remote,
                 posted: 0,
                 completed: 0,
+                granted: u64::MAX,
                 received: 0,
                 receives_posted: 0,
             })
         };
-        let flows = (0..plan.queue_pairs as usize)
-            .map(flow)
-            .collect::<Result<Vec<_>, Failure>>()?;
+        let flows = places.iter().map(flow);
+        let flows = flows.collect::<Result<Vec<_>, Failure>>()?;
         let window = match plan.operation {
             // A message without a receive waits for the peer's timer: keep within what is posted.
             Operation::Send => plan.send_depth.min(plan.receive_depth),
@@ -114,8 +151,63 @@ impl Run {
             flows,
             done: 0,
             nanoseconds: 0,
-            peak: 0.0,
+            slices: Slices::begin(ticks()),
         })
+    }
+
+    /// The clock of the measurement starts.
+    pub(crate) fn begin(&mut self) {
+        self.slices = Slices::begin(ticks());
+    }
+
+    /// Looks at the clock; `Some` once in a slice of time: whether the time of a test is over.
+    pub(crate) fn tick(
+        &mut self,
+        clock: &TscClock,
+        amount: Amount,
+        progress: &mut Progress,
+    ) -> Option<bool> {
+        let now = ticks();
+        let slices = &mut self.slices;
+        let slice = clock.nanoseconds(now.wrapping_sub(slices.slice_began));
+        self.nanoseconds = clock.nanoseconds(now.wrapping_sub(slices.began)).max(1);
+        if slice < SLICE_NANOSECONDS {
+            return None;
+        }
+        let messages = (self.done - slices.slice_done) as f64;
+        let rate = messages * self.size as f64 * 1e9 / slice as f64;
+        slices.peak = slices.peak.max(rate);
+        (slices.slice_began, slices.slice_done) = (now, self.done);
+        match amount {
+            Amount::Time(time) => {
+                progress.at(self.nanoseconds as f64 / time.as_nanos() as f64);
+                Some(u128::from(self.nanoseconds) >= time.as_nanos())
+            }
+            Amount::Messages(messages) => {
+                progress.at(self.done as f64 / messages as f64);
+                Some(false)
+            }
+        }
+    }
+
+    /// Everything that was to be posted was, or `stop`; and all of it is complete.
+    pub(crate) fn is_over(&self, stop: bool) -> bool {
+        let posted: u64 = self.flows.iter().map(|flow| flow.posted).sum();
+        (stop || posted >= self.limit) && self.done >= posted
+    }
+
+    /// What was measured.
+    pub(crate) fn row(&self, verified_messages: u64) -> BandwidthRow {
+        let seconds = self.nanoseconds as f64 / 1e9;
+        let average = self.done as f64 * self.size as f64 / seconds;
+        BandwidthRow {
+            bytes: self.size,
+            iterations: self.done,
+            peak_bytes_per_second: self.slices.peak.max(average),
+            average_bytes_per_second: average,
+            messages_per_second: self.done as f64 / seconds,
+            verified_messages,
+        }
     }
 
     /// Posts and polls until the amount is reached, then drains.
@@ -125,36 +217,25 @@ impl Run {
         plan: &Plan,
         progress: &mut Progress,
     ) -> Result<(), Failure> {
-        self.post_receives(pair, plan.receive_depth)?;
-        let began = ticks();
-        let (mut slice_began, mut slice_done) = (began, 0);
+        self.post_receives(&mut pair.server, plan.receive_depth)?;
+        self.begin();
         let mut stop = false;
         let mut watch = Watch::new();
         loop {
-            let mut worked = if stop { 0 } else { self.post(pair)? };
-            worked += self.complete(pair)?;
+            let mut worked = if stop {
+                0
+            } else {
+                self.post(&mut pair.client)?
+            };
+            worked += self.complete(&mut pair.client)?;
             if self.operation == Operation::Send {
-                worked += self.take_receives(pair)?;
-                self.post_receives(pair, plan.receive_depth)?;
+                worked += self.take_receives(&mut pair.server)?;
+                self.post_receives(&mut pair.server, plan.receive_depth)?;
             }
-            let now = ticks();
-            let slice = pair.clock.nanoseconds(now.wrapping_sub(slice_began));
-            if slice >= SLICE_NANOSECONDS {
-                let rate = (self.done - slice_done) as f64 * self.size as f64 * 1e9 / slice as f64;
-                self.peak = self.peak.max(rate);
-                (slice_began, slice_done) = (now, self.done);
-                let passed = pair.clock.nanoseconds(now.wrapping_sub(began));
-                match plan.amount {
-                    Amount::Time(time) => {
-                        stop = u128::from(passed) >= time.as_nanos();
-                        progress.at(passed as f64 / time.as_nanos() as f64);
-                    }
-                    Amount::Messages(messages) => progress.at(self.done as f64 / messages as f64),
-                }
+            if let Some(over) = self.tick(&pair.clock, plan.amount, progress) {
+                stop = over;
             }
-            let posted: u64 = self.flows.iter().map(|flow| flow.posted).sum();
-            if (stop || posted >= self.limit) && self.done >= posted && self.all_received() {
-                self.nanoseconds = pair.clock.nanoseconds(now.wrapping_sub(began)).max(1);
+            if self.is_over(stop) && self.all_received() {
                 return Ok(());
             }
             if worked == 0 {
@@ -171,18 +252,19 @@ impl Run {
     }
 
     /// Fills each queue pair's window, one doorbell a burst.
-    fn post(&mut self, pair: &mut Pair<'_>) -> Result<u64, Failure> {
+    pub(crate) fn post(&mut self, side: &mut Side<'_>) -> Result<u64, Failure> {
         let mut total = 0;
         let mut left = self.limit - self.flows.iter().map(|flow| flow.posted).sum::<u64>();
         for (index, flow) in self.flows.iter_mut().enumerate() {
-            let room = self.window - (flow.posted - flow.completed);
+            let in_flight = flow.posted - flow.completed;
+            let room = (self.window - in_flight).min(flow.granted.saturating_sub(flow.posted));
             // Waiting for a whole burst's room saves doorbells: one a burst, not one a message.
             let least = BURST.min((self.window / 2).max(1)).min(left);
             let burst = room.min(BURST).min(left);
             if burst < least || burst == 0 {
                 continue;
             }
-            let queue_pair = &mut pair.client.queue_pairs[index];
+            let queue_pair = &mut side.queue_pairs[index];
             for place in 1..=burst {
                 let sequence = flow.posted;
                 // The last of a burst is always signalled, so nothing waits for a later one.
@@ -221,9 +303,9 @@ impl Run {
     }
 
     /// A completion stands for all messages up to its own.
-    fn complete(&mut self, pair: &mut Pair<'_>) -> Result<u64, Failure> {
+    pub(crate) fn complete(&mut self, side: &mut Side<'_>) -> Result<u64, Failure> {
         let (flows, done) = (&mut self.flows, &mut self.done);
-        let taken = pair.client.poll(|completion| {
+        let taken = side.poll(|completion| {
             let index = (completion.id >> 48) as usize;
             if let Some(flow) = flows.get_mut(index) {
                 let upto = (completion.id & ((1 << 48) - 1)) + 1;
@@ -234,9 +316,9 @@ impl Run {
         Ok(taken as u64)
     }
 
-    fn take_receives(&mut self, pair: &mut Pair<'_>) -> Result<u64, Failure> {
+    pub(crate) fn take_receives(&mut self, side: &mut Side<'_>) -> Result<u64, Failure> {
         let flows = &mut self.flows;
-        let taken = pair.server.poll(|completion| {
+        let taken = side.poll(|completion| {
             if let Some(flow) = flows.get_mut(completion.id as usize) {
                 flow.received += 1;
             }
@@ -245,12 +327,12 @@ impl Run {
     }
 
     /// Keeps each queue pair of the server supplied with receives.
-    fn post_receives(&mut self, pair: &mut Pair<'_>, depth: u32) -> Result<(), Failure> {
+    pub(crate) fn post_receives(&mut self, side: &mut Side<'_>, depth: u32) -> Result<(), Failure> {
         if self.operation != Operation::Send {
             return Ok(());
         }
         for (index, flow) in self.flows.iter_mut().enumerate() {
-            let queue_pair = &mut pair.server.queue_pairs[index];
+            let queue_pair = &mut side.queue_pairs[index];
             while flow.receives_posted - flow.received < u64::from(depth) {
                 match queue_pair.receive(index as u64, &[flow.target]) {
                     Ok(()) => flow.receives_posted += 1,

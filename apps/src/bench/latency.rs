@@ -12,10 +12,10 @@ use ringside_bus::clock::ticks;
 use ringside_pmd::rdma::{Flags, Fragment};
 
 /// Messages before the first that counts.
-const WARM_UP: u64 = 1_000;
+pub(crate) const WARM_UP: u64 = 1_000;
 
 /// How often the clock is compared with the time allowed.
-const CHECK_EVERY: u64 = 256;
+pub(crate) const CHECK_EVERY: u64 = 256;
 
 /// Measures one size. Write and send: half a round trip; read: the whole.
 pub(crate) fn measure(

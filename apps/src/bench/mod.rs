@@ -3,6 +3,7 @@
 mod bandwidth;
 mod capture;
 mod latency;
+mod meeting;
 mod pair;
 mod plan;
 mod progress;
@@ -32,6 +33,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
+    if options.meets() {
+        return meeting::run(options, config);
+    }
     let plans = plans(options).map_err(Failure::usage)?;
     let address = options.device.as_ref().unwrap_or(&config.device.address);
     let config = sized(config, options);
@@ -80,6 +84,7 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
         bring_up: std::mem::take(&mut bench.stages),
         bring_up_to_rts_milliseconds: ready.as_secs_f64() * 1e3,
         tables,
+        verified: Vec::new(),
         interface_breaches: None,
         warnings: warnings.collect(),
     };
@@ -105,7 +110,7 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
 /// The configuration with room for what the flags ask for.
 fn sized(config: &Config, options: &Bench) -> Config {
     let mut config = config.clone();
-    config.rdma.queue_pairs = config.rdma.queue_pairs.max(options.queue_pairs + 1);
+    config.rdma.queue_pairs = config.rdma.queue_pairs.max(options.queue_pairs() + 1);
     config
 }
 
@@ -303,7 +308,7 @@ impl Run<'_> {
             queue_pairs: 1,
             ..first.clone()
         };
-        let pair = Pair::connect(client, server, &smallest, self.options.mtu)?;
+        let pair = Pair::connect(client, server, &smallest, self.options.mtu())?;
         let ready = began.elapsed();
         drop(pair);
         Ok(ready)
@@ -322,7 +327,7 @@ impl Run<'_> {
                 operation: plan.operation,
                 measure: plan.measure,
                 queue_pairs: plan.queue_pairs,
-                mtu: self.options.mtu,
+                mtu: self.options.mtu(),
                 rows: match plan.measure {
                     Measure::Lat => Rows::Latency(Vec::new()),
                     Measure::Bw => Rows::Bandwidth(Vec::new()),
@@ -335,7 +340,7 @@ impl Run<'_> {
                     sizes: vec![size],
                     ..plan.clone()
                 };
-                let mut pair = Pair::connect(client, server, &of_size, self.options.mtu)?;
+                let mut pair = Pair::connect(client, server, &of_size, self.options.mtu())?;
                 self.row(&mut pair, plan, size, &mut table, &mut distributions)?;
             }
             tables.push(table);
@@ -388,7 +393,8 @@ impl Run<'_> {
             "breaches of the device's interface are counted by its own process".into(),
             |count| format!("{count} kinds of breach of the device's interface"),
         );
-        let verified = verified.sum::<u64>();
+        let apart = report.verified.iter().map(|row| row.verified_messages);
+        let verified = verified.sum::<u64>() + apart.sum::<u64>();
         writeln!(
             self.out,
             "\n{verified} messages verified byte by byte; {breaches}."

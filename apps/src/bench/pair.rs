@@ -8,8 +8,8 @@ use ringside_bus::clock::ticks;
 use ringside_pmd::Device;
 
 use ringside_pmd::rdma::{
-    Access, Completion, CompletionQueue, Connected, MemoryRegion, ProtectionDomain, QueuePair,
-    QueuePairConfig, RdmaError, RemoteRegion,
+    Access, Completion, CompletionQueue, Connected, Endpoint, MemoryRegion, ProtectionDomain,
+    QueuePair, QueuePairConfig, RdmaError, RemoteRegion,
 };
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 const BATCH: usize = 64;
 
 /// How long nothing may happen before a test is given up.
-const STALL: Duration = Duration::from_secs(5);
+pub(crate) const STALL: Duration = Duration::from_secs(5);
 
 /// One end of a test.
 pub(crate) struct Side<'d> {
@@ -54,7 +54,8 @@ pub(crate) fn stride(plan: &Plan) -> usize {
     (largest as usize).max(64).next_multiple_of(64)
 }
 
-struct Half<'d> {
+/// One end whose queue pairs are not connected yet.
+pub(crate) struct Half<'d> {
     device: &'d Device,
     domain: ProtectionDomain,
     completions: CompletionQueue,
@@ -63,7 +64,12 @@ struct Half<'d> {
     queue_pairs: Vec<QueuePair>,
 }
 
-fn half<'d>(device: &'d Device, plan: &Plan, mtu: u32) -> Result<Half<'d>, Failure> {
+/// Registers memory and makes queues as a plan needs them; `shape` changes how a queue pair is made.
+pub(crate) fn half<'d>(
+    device: &'d Device,
+    plan: &Plan,
+    shape: impl Fn(QueuePairConfig) -> QueuePairConfig,
+) -> Result<Half<'d>, Failure> {
     let domain = device.protection_domain()?;
     let bytes = stride(plan) * plan.queue_pairs as usize;
     let region = |access| -> Result<MemoryRegion, Failure> {
@@ -77,8 +83,8 @@ fn half<'d>(device: &'d Device, plan: &Plan, mtu: u32) -> Result<Half<'d>, Failu
     let config = QueuePairConfig::reliable(&completions)
         .send_requests(plan.send_depth)
         .receive_requests(plan.receive_depth)
-        .inline_bytes(plan.inline)
-        .path_mtu(mtu);
+        .inline_bytes(plan.inline);
+    let config = shape(config);
     let queue_pairs = (0..plan.queue_pairs)
         .map(|_| domain.queue_pair(config.clone()))
         .collect::<Result<Vec<_>, _>>()?;
@@ -92,6 +98,33 @@ fn half<'d>(device: &'d Device, plan: &Plan, mtu: u32) -> Result<Half<'d>, Failu
     })
 }
 
+impl<'d> Half<'d> {
+    /// What the peer must know of each queue pair.
+    pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
+        self.queue_pairs.iter().map(QueuePair::endpoint).collect()
+    }
+
+    /// What the peer may use.
+    pub(crate) fn target(&self) -> RemoteRegion {
+        self.target.remote()
+    }
+
+    /// Registers a further piece of memory in the same domain.
+    pub(crate) fn register(&self, bytes: usize, access: Access) -> Result<MemoryRegion, Failure> {
+        let memory = self.device.allocate(bytes)?;
+        Ok(self.domain.register(memory, access)?)
+    }
+
+    /// Connects queue pair n to endpoint n.
+    pub(crate) fn connect(mut self, peers: &[Endpoint]) -> Result<Side<'d>, RdmaError> {
+        let both = self.queue_pairs.drain(..).zip(peers);
+        let connected = both
+            .map(|(queue_pair, peer)| queue_pair.connect(peer).map_err(|failed| failed.error))
+            .collect::<Result<_, _>>()?;
+        Ok(Side::new(self, connected))
+    }
+}
+
 impl<'d> Pair<'d> {
     /// Registers memory, makes queues and connects queue pair n of one side to n of the other.
     pub(crate) fn connect(
@@ -100,23 +133,13 @@ impl<'d> Pair<'d> {
         plan: &Plan,
         mtu: u32,
     ) -> Result<Self, Failure> {
-        let mut client =
-            half(client, plan, mtu).map_err(|error| error.at("the sending function"))?;
-        let mut server = half(server, plan, mtu).map_err(|error| error.at("the peer"))?;
-        let ours: Vec<_> = client.queue_pairs.iter().map(QueuePair::endpoint).collect();
-        let theirs: Vec<_> = server.queue_pairs.iter().map(QueuePair::endpoint).collect();
-        let connect = |queue_pairs: &mut Vec<QueuePair>,
-                       peers: &[_]|
-         -> Result<Vec<_>, RdmaError> {
-            let both = queue_pairs.drain(..).zip(peers);
-            both.map(|(queue_pair, peer)| queue_pair.connect(peer).map_err(|failed| failed.error))
-                .collect()
-        };
-        let client_pairs = connect(&mut client.queue_pairs, &theirs)?;
-        let server_pairs = connect(&mut server.queue_pairs, &ours)?;
+        let shape = |config: QueuePairConfig| config.path_mtu(mtu);
+        let client = half(client, plan, shape).map_err(|error| error.at("the sending function"))?;
+        let server = half(server, plan, shape).map_err(|error| error.at("the peer"))?;
+        let (ours, theirs) = (client.endpoints(), server.endpoints());
         Ok(Self {
-            client: Side::new(client, client_pairs),
-            server: Side::new(server, server_pairs),
+            client: client.connect(&theirs)?,
+            server: server.connect(&ours)?,
             stride: stride(plan),
             clock: TscClock::new(),
         })

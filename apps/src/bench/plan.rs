@@ -7,13 +7,13 @@ use std::time::Duration;
 pub(crate) const LARGEST_MESSAGE: u64 = 8 << 20;
 
 /// Most queue pairs.
-const MOST_QUEUE_PAIRS: u32 = 64;
+pub(crate) const MOST_QUEUE_PAIRS: u32 = 64;
 
 /// Largest payload inside a work request. Source: reference of the send queue, inline rules.
-const LARGEST_INLINE: u32 = 101;
+pub(crate) const LARGEST_INLINE: u32 = 101;
 
 /// Deepest queue a test may ask for.
-const DEEPEST_QUEUE: u32 = 2048;
+pub(crate) const DEEPEST_QUEUE: u32 = 2048;
 
 /// How long a test lasts when nothing is said.
 const DEFAULT_TIME: Duration = Duration::from_millis(1000);
@@ -87,7 +87,7 @@ pub(crate) fn plans(options: &Bench) -> Result<Vec<Plan>, FlagError> {
     Ok(plans)
 }
 
-fn check(options: &Bench) -> Result<(), FlagError> {
+pub(crate) fn check(options: &Bench) -> Result<(), FlagError> {
     if let Some(size) = options.size {
         within("-s", size, 0, LARGEST_MESSAGE, "bytes")?;
     }
@@ -108,29 +108,39 @@ fn check(options: &Bench) -> Result<(), FlagError> {
     }
     within(
         "-q",
-        options.queue_pairs.into(),
+        options.queue_pairs().into(),
         1,
         MOST_QUEUE_PAIRS.into(),
         "queue pairs",
     )?;
     within(
         "-t",
-        options.send_depth.into(),
+        options.send_depth().into(),
         1,
         DEEPEST_QUEUE.into(),
         "messages in flight",
     )?;
     within(
         "-r",
-        options.receive_depth.into(),
+        options.receive_depth().into(),
         1,
         DEEPEST_QUEUE.into(),
         "receives posted",
     )?;
-    if ![256, 512, 1024, 2048, 4096].contains(&options.mtu) {
+    if let Some(wait) = options.wait {
+        within("--wait", wait, 1, 86_400, "seconds")?;
+    }
+    if ![256, 512, 1024, 2048, 4096].contains(&options.mtu()) {
         return Err(FlagError(format!(
             "-m {}: choose 256, 512, 1024, 2048 or 4096 bytes",
-            options.mtu
+            options.mtu()
+        )));
+    }
+    if let [driver, model] = options.cores[..]
+        && options.meets()
+    {
+        return Err(FlagError(format!(
+            "--cores {driver},{model}: with --listen or --connect there is no model in this process; name the driver's core only"
         )));
     }
     if let [driver, model] = options.cores[..]
@@ -161,9 +171,9 @@ fn plan(options: &Bench, operation: Operation, measure: Measure) -> Plan {
         measure,
         sizes,
         amount,
-        queue_pairs: if latency { 1 } else { options.queue_pairs },
-        send_depth: options.send_depth,
-        receive_depth: options.receive_depth,
+        queue_pairs: if latency { 1 } else { options.queue_pairs() },
+        send_depth: options.send_depth(),
+        receive_depth: options.receive_depth(),
         inline: options
             .inline
             .unwrap_or(if latency { LARGEST_INLINE } else { 0 }),
@@ -181,7 +191,7 @@ mod tests {
             .into_iter()
             .chain(flags.split_whitespace());
         match Cli::try_parse_from(words).unwrap().command {
-            Command::Bench(bench) => bench,
+            Command::Bench(bench) => *bench,
             other => panic!("{other:?}"),
         }
     }

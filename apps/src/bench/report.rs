@@ -77,8 +77,16 @@ pub(crate) struct StageTime {
     pub(crate) summary: String,
 }
 
-/// The whole report.
+/// Messages that were compared and not measured.
 #[derive(Clone, Debug, Serialize)]
+pub(crate) struct VerifiedRow {
+    pub(crate) operation: &'static str,
+    pub(crate) bytes: u64,
+    pub(crate) verified_messages: u64,
+}
+
+/// The whole report.
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Report {
     /// what was driven, in one line
     pub(crate) driven: String,
@@ -86,6 +94,9 @@ pub(crate) struct Report {
     pub(crate) bring_up: Vec<StageTime>,
     pub(crate) bring_up_to_rts_milliseconds: f64,
     pub(crate) tables: Vec<Table>,
+    /// what was compared apart from the tables' rows
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) verified: Vec<VerifiedRow>,
     /// kinds of breach; `None` where the device is in another process, which counts them
     pub(crate) interface_breaches: Option<u64>,
     pub(crate) warnings: Vec<String>,
@@ -182,6 +193,26 @@ pub(crate) fn print_latency(out: &mut dyn Write, row: &LatencyRow) -> io::Result
         row.p99_9_usec,
         row.p99_99_usec
     )
+}
+
+/// Prints the head of a verification.
+pub(crate) fn print_verified_head(out: &mut dyn Write) -> io::Result<()> {
+    let line = "-".repeat(62);
+    writeln!(out, "{line}")?;
+    writeln!(
+        out,
+        " {:<26} {:<10} Messages compared on this side",
+        "Operation", "#bytes"
+    )
+}
+
+pub(crate) fn print_verified(out: &mut dyn Write, row: &VerifiedRow) -> io::Result<()> {
+    let VerifiedRow {
+        operation,
+        bytes,
+        verified_messages,
+    } = row;
+    writeln!(out, " {operation:<26} {bytes:<10} {verified_messages}")
 }
 
 /// `MB` is 2^20 bytes and `Gb` 10^9 bits, as in perftest.

@@ -93,12 +93,12 @@ fn wait(pair: &mut Pair<'_>, receive: bool, target: Fragment) -> Result<(), Fail
     }
 }
 
-fn put(region: &MemoryRegion, at: usize, bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn put(region: &MemoryRegion, at: usize, bytes: &[u8]) -> Result<(), Failure> {
     copied(region.write(at, bytes), bytes.len() as u64)
 }
 
 /// What is cleared can only have come through the device afterwards.
-fn clear(region: &MemoryRegion, at: usize, length: usize) -> Result<(), Failure> {
+pub(crate) fn clear(region: &MemoryRegion, at: usize, length: usize) -> Result<(), Failure> {
     let [buffer] = region.buffers() else {
         return Err(Failure::operation(anyhow!(
             "the region has several buffers"
@@ -107,7 +107,7 @@ fn clear(region: &MemoryRegion, at: usize, length: usize) -> Result<(), Failure>
     copied(buffer.fill(at, length, 0), length as u64)
 }
 
-fn copied(done: bool, size: u64) -> Result<(), Failure> {
+pub(crate) fn copied(done: bool, size: u64) -> Result<(), Failure> {
     if done {
         Ok(())
     } else {
@@ -136,7 +136,7 @@ fn compare(plan: &Plan, index: usize, sent: &[u8], arrived: &[u8]) -> Result<(),
 
 /// Fills with a sequence that depends on `seed` and never holds a zero byte: cleared memory then
 /// differs in every place.
-fn fill(bytes: &mut [u8], seed: u64) {
+pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     for chunk in bytes.chunks_mut(8) {
         state ^= state << 13;

@@ -3,7 +3,10 @@
 //! One side [listens](Listener), the other [connects](connect). Both then [greet](Session::greet),
 //! once for each connection of queue pairs, and [keep step](Session::keep_step): once when their
 //! queue pairs are connected, so that no message meets a peer that cannot receive yet, and once when
-//! they are done, so that neither takes down what the other still uses.
+//! they are done, so that neither takes down what the other still uses. A side that fails in between
+//! [says so](Session::fail), and one that polls its queues [glances](Session::glance) now and then at
+//! what the peer says. Messages of an application's own go by [`Session::tell`] and
+//! [`Session::hear`]. The bytes are described in `docs/exchange.md`.
 //!
 //! What the peer sends is bounded and checked ([`Greeting::read`]), and each call has one deadline
 //! for all that it does, however slowly the bytes come. The peer is not authenticated: listen on an
@@ -99,6 +102,14 @@ pub enum MeetingError {
         /// What the peer sent.
         found: u8,
     },
+    /// The peer failed and said why.
+    #[error("the peer {peer} gave up: {reason}")]
+    PeerFailed {
+        /// The peer.
+        peer: SocketAddr,
+        /// What it says.
+        reason: String,
+    },
 }
 
 /// A point that both sides have to reach before either goes on.
@@ -107,9 +118,24 @@ pub enum MeetingError {
 pub enum Step {
     /// The queue pairs are connected.
     Connected = b'R',
+    /// Memory is filled and cleared, receives are posted.
+    Prepared = b'P',
+    /// One's own requests are complete, and what was to be received has arrived.
+    Transferred = b'T',
+    /// Ready for a measurement.
+    Measuring = b'M',
+    /// The measurement is over.
+    Ended = b'E',
     /// Nothing of the peer's is needed any more.
     Done = b'D',
 }
+
+/// Sent now and then by a side that is busy; skipped wherever a step is awaited.
+const BEAT: u8 = b'.';
+/// Begins the last words of a side that failed.
+const FAILED: u8 = b'X';
+/// Longest text of a side that failed, bytes.
+pub const REASON_MAX: usize = 512;
 
 /// Waits for a peer at an address.
 #[derive(Debug)]
@@ -253,23 +279,123 @@ impl Session {
     /// Waits until the peer has reached `step` too, at most `limit`.
     ///
     /// # Errors
-    /// It did not, or is at another one.
+    /// It did not, is at another one, or [failed](MeetingError::PeerFailed).
     pub fn keep_step(&mut self, step: Step, limit: Duration) -> Result<(), MeetingError> {
         let mut timed = Timed::new(&self.stream, limit);
-        let mut found = [0];
-        timed
+        let exchanged = timed
             .write_all(&[step as u8])
-            .and_then(|()| timed.read_exact(&mut found))
-            .map_err(|error| self.failure(&error, timed.received, limit))?;
-        let [found] = found;
+            .and_then(|()| read_past_beats(&mut timed));
+        let found = exchanged.map_err(|error| self.failure(&error, timed.received, limit))?;
         if found == step as u8 {
             return Ok(());
+        }
+        if found == FAILED {
+            return Err(self.last_words(limit));
         }
         Err(MeetingError::OutOfStep {
             peer: self.peer,
             expected: step,
             found,
         })
+    }
+
+    /// Sends a message of the application's own, within `limit`.
+    ///
+    /// # Errors
+    /// The connection broke, or the peer does not take it.
+    pub fn tell(&mut self, message: &[u8], limit: Duration) -> Result<(), MeetingError> {
+        let mut timed = Timed::new(&self.stream, limit);
+        let told = timed.write_all(message);
+        told.map_err(|error| self.failure(&error, 0, limit))
+    }
+
+    /// Takes a message of the application's own, as long as `into`, within `limit`.
+    ///
+    /// # Errors
+    /// It did not come.
+    pub fn hear(&mut self, into: &mut [u8], limit: Duration) -> Result<(), MeetingError> {
+        let mut timed = Timed::new(&self.stream, limit);
+        let heard = timed.read_exact(into);
+        heard.map_err(|error| self.failure(&error, timed.received, limit))
+    }
+
+    /// Tells the peer that this side is still there: now and then, while it works for long.
+    ///
+    /// # Errors
+    /// The connection broke, or the peer has not read for very long.
+    pub fn beat(&mut self) -> Result<(), MeetingError> {
+        self.tell(&[BEAT], Duration::from_millis(100))
+    }
+
+    /// What the peer says next, without taking it, if it has said anything; waits at most
+    /// `at_most`, which may be zero. Beats are taken, and are `Some` of themselves.
+    ///
+    /// # Errors
+    /// The connection is gone, or the peer [failed](MeetingError::PeerFailed).
+    pub fn glance(&mut self, at_most: Duration) -> Result<Option<u8>, MeetingError> {
+        let timeout = Timespec::try_from(at_most).ok();
+        match poll(
+            &mut [PollFd::new(&self.stream, PollFlags::IN)],
+            timeout.as_ref(),
+        ) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
+            Ok(_) => {}
+            Err(error) => return Err(self.failure(&error.into(), 0, at_most)),
+        }
+        let limit = Duration::from_millis(100);
+        let mut timed = Timed::new(&self.stream, limit);
+        let mut first = [0];
+        let peeked = timed.peek(&mut first);
+        let length = peeked.map_err(|error| self.failure(&error, 0, limit))?;
+        match (length, first) {
+            (0, _) => Err(MeetingError::Closed {
+                peer: self.peer,
+                received: 0,
+            }),
+            (_, [BEAT]) => {
+                self.hear(&mut first, limit)?;
+                Ok(Some(BEAT))
+            }
+            (_, [FAILED]) => {
+                self.hear(&mut first, limit)?;
+                Err(self.last_words(limit))
+            }
+            (_, [other]) => Ok(Some(other)),
+        }
+    }
+
+    /// Tells the peer that this side failed and why, at most [`REASON_MAX`] bytes of it. The
+    /// session is of no use afterwards. A peer that is gone is no further error.
+    pub fn fail(mut self, reason: &str) {
+        let text = shortened(reason, REASON_MAX);
+        let mut message = vec![FAILED];
+        message.extend(u16::try_from(text.len()).unwrap_or(0).to_be_bytes());
+        message.extend(text.as_bytes());
+        let _ = self.tell(&message, Duration::from_secs(1));
+        // Closing while the peer's bytes are unread would reset the connection and take the reason
+        // along: read until the peer has closed, or long enough.
+        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let mut timed = Timed::new(&self.stream, Duration::from_secs(1));
+        let mut sink = [0; 512];
+        while timed.read(&mut sink).is_ok_and(|length| length > 0) {}
+    }
+
+    /// The reason that follows the byte which says that the peer failed.
+    fn last_words(&mut self, limit: Duration) -> MeetingError {
+        let mut timed = Timed::new(&self.stream, limit);
+        let mut read = || -> io::Result<String> {
+            let mut length = [0; 2];
+            timed.read_exact(&mut length)?;
+            let length = usize::from(u16::from_be_bytes(length)).min(REASON_MAX);
+            let mut text = vec![0; length];
+            timed.read_exact(&mut text)?;
+            Ok(printable(&String::from_utf8_lossy(&text)))
+        };
+        let reason = read().unwrap_or_else(|_| "it did not say why".to_owned());
+        MeetingError::PeerFailed {
+            peer: self.peer,
+            reason,
+        }
     }
 
     /// The error behind a failed read or write, after `received` bytes of what was awaited.
@@ -296,6 +422,29 @@ impl Session {
     }
 }
 
+/// The first `most` bytes of a text at most, whole characters.
+fn shortened(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev();
+    let end = end.into_iter().find(|&end| text.is_char_boundary(end));
+    text.get(..end.unwrap_or(0)).unwrap_or("")
+}
+
+/// A peer's text as it may be shown on a terminal: no control characters.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
+    text.chars().map(shown).collect()
+}
+
+fn read_past_beats(from: &mut impl Read) -> io::Result<u8> {
+    let mut found = [BEAT];
+    while found == [BEAT] {
+        from.read_exact(&mut found)?;
+    }
+    let [found] = found;
+    Ok(found)
+}
+
 /// A stream whose reads and writes all together have one deadline.
 struct Timed<'a> {
     stream: &'a TcpStream,
@@ -319,6 +468,12 @@ impl<'a> Timed<'a> {
             return Err(ErrorKind::TimedOut.into());
         }
         Ok(Some(left))
+    }
+
+    /// What would be read next, without taking it.
+    fn peek(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.peek(into)
     }
 }
 

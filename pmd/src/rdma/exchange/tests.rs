@@ -235,3 +235,98 @@ fn a_peer_that_goes_before_it_is_done_is_told() {
     let error = session.keep_step(Step::Done, LIMIT).unwrap_err();
     assert!(matches!(error, MeetingError::Closed { .. }), "{error}");
 }
+
+/// A session with a peer that does `peer` with its own.
+fn session_with(
+    peer: impl FnOnce(Session) + Send + 'static,
+) -> (Session, std::thread::JoinHandle<()>) {
+    let listener = listener();
+    let address = listener.address();
+    let other = std::thread::spawn(move || peer(connect(address, LIMIT).unwrap()));
+    (listener.accept(LIMIT).unwrap(), other)
+}
+
+#[test]
+fn beats_before_a_step_are_skipped() {
+    let (mut session, other) = session_with(|mut peer| {
+        peer.beat().unwrap();
+        peer.beat().unwrap();
+        peer.keep_step(Step::Done, LIMIT).unwrap();
+    });
+    session.keep_step(Step::Done, LIMIT).unwrap();
+    other.join().unwrap();
+}
+
+#[test]
+fn a_glance_takes_beats_leaves_steps_and_sees_the_end() {
+    let (mut session, other) = session_with(|mut peer| {
+        peer.beat().unwrap();
+        peer.keep_step(Step::Prepared, LIMIT).unwrap();
+    });
+    assert_eq!(session.glance(LIMIT).unwrap(), Some(b'.'));
+    for _ in 0..2 {
+        assert_eq!(session.glance(LIMIT).unwrap(), Some(b'P'));
+    }
+    session.keep_step(Step::Prepared, LIMIT).unwrap();
+    other.join().unwrap();
+    let error = session.glance(LIMIT).unwrap_err();
+    assert!(matches!(error, MeetingError::Closed { .. }), "{error}");
+}
+
+#[test]
+fn a_glance_at_a_silent_peer_waits_no_longer_than_asked() {
+    let (mut session, other) = session_with(|mut peer| {
+        let _ = peer.hear(&mut [0], LIMIT);
+    });
+    for limit in [Duration::ZERO, SHORT] {
+        let began = Instant::now();
+        assert_eq!(session.glance(limit).unwrap(), None);
+        assert!(began.elapsed() >= limit && began.elapsed() < LIMIT / 2);
+    }
+    drop(session);
+    other.join().unwrap();
+}
+
+#[test]
+fn a_peer_that_fails_says_why_whatever_is_awaited() {
+    let long = "reason \u{1b}[31m".repeat(100);
+    for glance in [true, false] {
+        let reason = long.clone();
+        let (mut session, other) = session_with(move |mut peer| {
+            // Unread bytes of the other side must not take the reason along.
+            peer.beat().unwrap();
+            peer.fail(&reason);
+        });
+        session.tell(&[b'P'; 100], LIMIT).unwrap();
+        let error = if glance {
+            assert_eq!(session.glance(LIMIT).unwrap(), Some(b'.'));
+            session.glance(LIMIT).unwrap_err()
+        } else {
+            session.keep_step(Step::Done, LIMIT).unwrap_err()
+        };
+        let MeetingError::PeerFailed { reason, .. } = &error else {
+            panic!("{error}");
+        };
+        assert!(reason.starts_with("reason  [31m"), "{reason}");
+        assert!(reason.len() <= REASON_MAX && !reason.contains('\u{1b}'));
+        drop(session);
+        other.join().unwrap();
+    }
+}
+
+#[test]
+fn messages_of_the_application_arrive_whole_or_not_at_all() {
+    let (mut session, other) = session_with(|mut peer| {
+        peer.tell(b"twelve bytes", LIMIT).unwrap();
+        peer.tell(b"four", LIMIT).unwrap();
+    });
+    let mut bytes = [0; 12];
+    session.hear(&mut bytes, LIMIT).unwrap();
+    assert_eq!(&bytes, b"twelve bytes");
+    other.join().unwrap();
+    let error = session.hear(&mut bytes, LIMIT).unwrap_err();
+    assert!(
+        matches!(error, MeetingError::Closed { received: 4, .. }),
+        "{error}"
+    );
+}

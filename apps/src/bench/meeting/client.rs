@@ -1,0 +1,258 @@
+//! The side that connects: it decides, measures and shows.
+
+use super::agreement::{ANSWER_BYTES, Request, Task, Test, decode_answer, text};
+use super::end::{End, Link, Role};
+use super::{
+    Amount, bandwidth, bring_up, driven, finish, idle, latency, part, plan_of, report, resolve,
+    title, verify,
+};
+use crate::bench::plan::{Plan, plans};
+use crate::bench::progress::Progress;
+use crate::bench::report::{Report, Rows, Table, VerifiedRow};
+use crate::bench::{Distribution, Run};
+use crate::cli::{Bench, Measure, Operation};
+use crate::failure::Failure;
+use anyhow::anyhow;
+use ringside_bus::DeviceAddress;
+use ringside_pmd::Device;
+use ringside_pmd::rdma::exchange::{MeetingError, Session, Step, connect};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Sizes of a verification, unless named: odd ones among them.
+const VERIFIED_SIZES: [u64; 6] = [1, 8, 100, 4096, 65_537, 1 << 20];
+
+/// Bytes compared for one size and direction, at most; at least one message on each queue pair.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Rounds of verification, at most.
+const MOST_ROUNDS: u64 = 16;
+
+pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress, place: &str) -> Result<(), Failure> {
+    let plans = plans(run.options).map_err(Failure::usage)?;
+    let peers = resolve("--connect", place)?;
+    let device = bring_up(run, address)?;
+    let wait = Duration::from_secs(run.options.wait.unwrap_or(5));
+    let session = reach(&peers, wait)?;
+    let limit = Duration::from_millis(run.config.deadlines.connect_ms);
+    let mut link = Link::new(session, Role::Client, limit, idle(run.options));
+    let mut work = Work {
+        run,
+        device: &device,
+        report: Report::default(),
+        distributions: Vec::new(),
+        began: Instant::now(),
+        ready: None,
+    };
+    work.report.driven = driven(work.run, address, &link);
+    writeln!(work.run.out, "\n{}\n", work.report.driven)?;
+    let done = if work.run.options.verify_only {
+        work.verify(&mut link)
+    } else {
+        work.measure(&mut link, &plans)
+    };
+    let done = done.and_then(|()| ask(&mut link, Request::End));
+    let Work {
+        mut report,
+        distributions,
+        ..
+    } = work;
+    if let Err(failure) = done {
+        return Err(part(link, failure));
+    }
+    report.devices = vec![
+        address.to_string(),
+        format!("peer at {}", link.session.peer()),
+    ];
+    finish(run, device, report, &distributions)
+}
+
+/// Connects to the first of the addresses that answers; tries again until `wait` has passed, as the
+/// other side may still be starting.
+fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, MeetingError> {
+    let end = Instant::now() + wait;
+    loop {
+        for (index, &peer) in peers.iter().enumerate() {
+            let left = end.saturating_duration_since(Instant::now());
+            let last = index + 1 == peers.len();
+            match connect(peer, left.max(Duration::from_millis(100))) {
+                Ok(session) => return Ok(session),
+                Err(error) if last && Instant::now() + Duration::from_millis(100) >= end => {
+                    return Err(match error {
+                        MeetingError::Connect {
+                            address, reason, ..
+                        } => MeetingError::Connect {
+                            address,
+                            limit: wait,
+                            reason,
+                        },
+                        other => other,
+                    });
+                }
+                Err(_) => {}
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Asks for a test, or the end; an error says why the peer refuses.
+fn ask(link: &mut Link, request: Request) -> Result<(), Failure> {
+    link.session.tell(&request.encode(), link.limit)?;
+    let mut head = [0; ANSWER_BYTES];
+    link.session.hear(&mut head, link.limit)?;
+    let (agreed, length) = decode_answer(&head)?;
+    let mut reason = vec![0; length];
+    link.session.hear(&mut reason, link.limit)?;
+    if agreed {
+        return Ok(());
+    }
+    Err(Failure::usage(anyhow!(
+        "the peer {} refuses: {}",
+        link.session.peer(),
+        text(&reason)
+    )))
+}
+
+/// Rounds of verification that a test is worth.
+fn rounds(size: u64, queue_pairs: u32) -> u32 {
+    let bytes = size.max(1) * u64::from(queue_pairs);
+    (MOST_BYTES / bytes).clamp(1, MOST_ROUNDS) as u32
+}
+
+fn test_of(plan: &Plan, task: Task, measure: Option<Measure>, size: u64, mtu: u32) -> Test {
+    Test {
+        task,
+        measure,
+        mtu,
+        size,
+        amount: plan.amount,
+        queue_pairs: plan.queue_pairs,
+        rounds: rounds(size, plan.queue_pairs),
+        send_depth: plan.send_depth,
+        receive_depth: plan.receive_depth,
+        inline: plan.inline,
+    }
+}
+
+/// Tests of a verification only, in order.
+fn verifications(options: &Bench) -> Vec<Test> {
+    let sizes = match (options.all, options.size) {
+        (true, _) => (1..=23).map(|power| 1 << power).collect(),
+        (false, Some(size)) => vec![size],
+        (false, None) => VERIFIED_SIZES.to_vec(),
+    };
+    let wanted = |operation: Operation| options.operation.is_none_or(|one| one == operation);
+    let mut tests = Vec::new();
+    for task in Task::ALL
+        .into_iter()
+        .filter(|task| wanted(task.operation()))
+    {
+        tests.extend(sizes.iter().map(|&size| Test {
+            task,
+            measure: None,
+            mtu: options.mtu(),
+            size,
+            amount: Amount::Time(Duration::ZERO),
+            queue_pairs: options.queue_pairs(),
+            rounds: rounds(size, options.queue_pairs()),
+            send_depth: options.send_depth(),
+            receive_depth: options.receive_depth(),
+            inline: options.inline.unwrap_or(0),
+        }));
+    }
+    tests
+}
+
+struct Work<'a, 'o, 'd> {
+    run: &'a mut Run<'o>,
+    device: &'d Device,
+    report: Report,
+    distributions: Vec<Distribution>,
+    began: Instant,
+    ready: Option<Duration>,
+}
+
+impl<'d> Work<'_, '_, 'd> {
+    /// Agrees on a test and connects for it; then messages are transferred and compared.
+    fn begin(&mut self, link: &mut Link, test: &Test) -> Result<(End<'d>, Plan, u64), Failure> {
+        ask(link, Request::Test(*test))?;
+        let plan = plan_of(test);
+        let mut end = End::connect(self.device, &plan, test, link)?;
+        if self.ready.is_none() {
+            let ready = self.began.elapsed();
+            self.ready = Some(ready);
+            self.report.bring_up_to_rts_milliseconds = ready.as_secs_f64() * 1e3;
+        }
+        let verified = verify::verify(&mut end, link, test)?;
+        Ok((end, plan, verified))
+    }
+
+    fn measure(&mut self, link: &mut Link, plans: &[Plan]) -> Result<(), Failure> {
+        for plan in plans {
+            let mut table = Table {
+                operation: plan.operation,
+                measure: plan.measure,
+                queue_pairs: plan.queue_pairs,
+                mtu: self.run.options.mtu(),
+                rows: match plan.measure {
+                    Measure::Lat => Rows::Latency(Vec::new()),
+                    Measure::Bw => Rows::Bandwidth(Vec::new()),
+                },
+            };
+            report::print_head(&mut self.run.out, &table, self.run.options.report_gbits)?;
+            for &size in &plan.sizes {
+                let task = Task::from(plan.operation);
+                let test = test_of(plan, task, Some(plan.measure), size, table.mtu);
+                self.row(link, &test, &mut table)?;
+                self.run.out.flush()?;
+            }
+            self.report.tables.push(table);
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, link: &mut Link, test: &Test, table: &mut Table) -> Result<(), Failure> {
+        let mut progress = Progress::start(title(test));
+        let (mut end, plan, verified) = self.begin(link, test)?;
+        match &mut table.rows {
+            Rows::Latency(rows) => {
+                let times = latency::measure(&mut end, link, test, &mut progress)?;
+                drop(progress);
+                let row = report::latency_row(test.size, &times, verified);
+                report::print_latency(&mut self.run.out, &row)?;
+                rows.push(row);
+                self.distributions.push((title(test), times));
+            }
+            Rows::Bandwidth(rows) => {
+                let row = bandwidth::measure(&mut end, link, test, &plan, &mut progress, verified)?;
+                drop(progress);
+                let gbits = self.run.options.report_gbits;
+                report::print_bandwidth(&mut self.run.out, &row, gbits)?;
+                rows.push(row);
+            }
+        }
+        Ok(link.step(Step::Done)?)
+    }
+
+    /// Transfers and compares only.
+    fn verify(&mut self, link: &mut Link) -> Result<(), Failure> {
+        report::print_verified_head(&mut self.run.out)?;
+        for test in verifications(self.run.options) {
+            let progress = Progress::start(title(&test));
+            let (end, _, messages) = self.begin(link, &test)?;
+            link.step(Step::Done)?;
+            drop((end, progress));
+            let row = VerifiedRow {
+                operation: test.task.title(),
+                bytes: test.size,
+                verified_messages: messages,
+            };
+            report::print_verified(&mut self.run.out, &row)?;
+            self.run.out.flush()?;
+            self.report.verified.push(row);
+        }
+        Ok(())
+    }
+}

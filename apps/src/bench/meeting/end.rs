@@ -1,0 +1,264 @@
+//! One side of a test between two processes.
+
+use super::agreement::Test;
+use crate::bench::pair::{Half, Side, half, stride};
+use crate::bench::plan::Plan;
+use crate::cli::{Idle, Measure, Operation};
+use crate::failure::Failure;
+use anyhow::{Context, anyhow};
+use ringside_bus::TscClock;
+use ringside_bus::clock::ticks;
+use ringside_pmd::Device;
+use ringside_pmd::rdma::exchange::{MeetingError, Session, Step};
+use ringside_pmd::rdma::{
+    Access, Greeting, MemoryRegion, QueuePairConfig, RemoteAddress, RemoteRegion,
+};
+use std::time::{Duration, Instant};
+
+/// How long a step of the peer is waited for: it may compare half a gibibyte before it.
+const STEP_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long nothing may be heard or seen of the peer during a measurement.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// How often a side that measures says that it is still there.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Reads under way on a queue pair; each side lets its peer have as many.
+pub(super) const READS: u8 = 16;
+
+/// Which part this side takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It decides and measures.
+    Client,
+    /// It follows.
+    Server,
+}
+
+impl Role {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Server,
+            Self::Server => Self::Client,
+        }
+    }
+}
+
+/// The peer, and how it is waited for.
+pub(crate) struct Link {
+    pub(crate) session: Session,
+    pub(crate) role: Role,
+    /// for greetings and answers
+    pub(crate) limit: Duration,
+    pub(crate) idle: Idle,
+    pub(crate) clock: TscClock,
+    last_beat: Instant,
+}
+
+impl Link {
+    pub(crate) fn new(session: Session, role: Role, limit: Duration, idle: Idle) -> Self {
+        Self {
+            session,
+            role,
+            limit,
+            idle,
+            clock: TscClock::new(),
+            last_beat: Instant::now(),
+        }
+    }
+
+    pub(crate) fn step(&mut self, step: Step) -> Result<(), MeetingError> {
+        self.session.keep_step(step, STEP_LIMIT)
+    }
+
+    /// Says that this side is still there, if it has not for a second.
+    pub(crate) fn beat(&mut self) -> Result<(), MeetingError> {
+        if self.last_beat.elapsed() < BEAT {
+            return Ok(());
+        }
+        self.last_beat = Instant::now();
+        self.session.beat()
+    }
+}
+
+/// Memory and connected queue pairs of this side, and what the peer told of its own.
+pub(crate) struct End<'d> {
+    pub(crate) side: Side<'d>,
+    /// the peer's target of each queue pair
+    targets: Vec<RemoteRegion>,
+    /// where the client learns how many receives the server has posted, sends by bandwidth only
+    pub(crate) counts: Option<MemoryRegion>,
+    remote_counts: Vec<RemoteRegion>,
+    stride: usize,
+}
+
+/// Whether the server tells the client how many receives it has posted.
+fn counts_receives(test: &Test) -> bool {
+    test.task.operation() == Operation::Send && test.measure == Some(Measure::Bw)
+}
+
+impl<'d> End<'d> {
+    /// Makes queues, tells the peer of them, and connects to the peer's.
+    pub(crate) fn connect(
+        device: &'d Device,
+        plan: &Plan,
+        test: &Test,
+        link: &mut Link,
+    ) -> Result<Self, Failure> {
+        let shape = |config: QueuePairConfig| {
+            config
+                .path_mtu(test.mtu)
+                .outbound_reads(READS)
+                .inbound_reads(READS)
+        };
+        let half = half(device, plan, shape)?;
+        let counts = match link.role {
+            Role::Client if counts_receives(test) => {
+                Some(half.register(8 * test.queue_pairs as usize, Access::ALL)?)
+            }
+            _ => None,
+        };
+        let greetings = greet(&half, plan, counts.as_ref(), link)?;
+        let (mut targets, mut remote_counts, mut endpoints) = (Vec::new(), Vec::new(), Vec::new());
+        for greeting in &greetings {
+            targets.push(region(greeting, 0, test.size.max(8))?);
+            if counts_receives(test) && link.role == Role::Server {
+                remote_counts.push(region(greeting, 1, 8)?);
+            }
+            endpoints.push(greeting.endpoint);
+        }
+        let side = half.connect(&endpoints)?;
+        link.step(Step::Connected)?;
+        Ok(Self {
+            side,
+            targets,
+            counts,
+            remote_counts,
+            stride: stride(plan),
+        })
+    }
+
+    /// Where queue pair `index`'s slot begins in the own regions.
+    pub(crate) fn slot(&self, index: usize) -> usize {
+        index * self.stride
+    }
+
+    /// Where queue pair `index`'s messages go at the peer.
+    pub(crate) fn remote(&self, index: usize) -> Result<RemoteAddress, Failure> {
+        let target = self.targets.get(index).map(|target| target.at(0));
+        target.ok_or_else(|| Failure::operation(anyhow!("the peer has no queue pair {index}")))
+    }
+
+    /// Where the peer learns of queue pair `index`'s receives.
+    pub(super) fn remote_count(&self, index: usize) -> Option<RemoteAddress> {
+        self.remote_counts.get(index).map(|count| count.at(0))
+    }
+}
+
+/// Tells the peer of each queue pair and learns of its own.
+fn greet(
+    half: &Half<'_>,
+    plan: &Plan,
+    counts: Option<&MemoryRegion>,
+    link: &mut Link,
+) -> Result<Vec<Greeting>, Failure> {
+    let part = |whole: RemoteRegion, index: usize, bytes: usize| RemoteRegion {
+        address: whole.at((index * bytes) as u64).address,
+        length_bytes: bytes as u64,
+        ..whole
+    };
+    let mut learnt = Vec::new();
+    for (index, endpoint) in half.endpoints().into_iter().enumerate() {
+        let mut regions = vec![part(half.target(), index, stride(plan))];
+        regions.extend(counts.map(|counts| part(counts.remote(), index, 8)));
+        let greeting = Greeting { endpoint, regions };
+        learnt.push(link.session.greet(&greeting, link.limit)?);
+    }
+    Ok(learnt)
+}
+
+/// Region `index` of a greeting, which has to be long enough.
+fn region(greeting: &Greeting, index: usize, least: u64) -> Result<RemoteRegion, Failure> {
+    let found = greeting.regions.get(index).copied();
+    let found = found.filter(|region| region.length_bytes >= least);
+    found.ok_or_else(|| {
+        Failure::operation(anyhow!(
+            "the peer's greeting for its queue pair {} has no region {index} of {least} bytes or more; use the same version of ringside on both sides",
+            greeting.endpoint.queue_pair
+        ))
+    })
+}
+
+/// Notices that nothing happens any more, and what the peer says meanwhile.
+pub(crate) struct Watch {
+    rounds: u32,
+    since: Option<u64>,
+}
+
+impl Watch {
+    pub(crate) const fn new() -> Self {
+        Self {
+            rounds: 0,
+            since: None,
+        }
+    }
+
+    /// Something happened.
+    #[inline(always)]
+    pub(crate) fn progress(&mut self) {
+        self.rounds = 0;
+        self.since = None;
+    }
+
+    /// Nothing happened this round. Now and then it looks further, and gives what the peer says.
+    #[inline(always)]
+    pub(crate) fn idle(&mut self, device: &Device, link: &mut Link) -> Result<Option<u8>, Failure> {
+        self.rounds += 1;
+        match link.idle {
+            Idle::Spin if self.rounds < 16_384 => {
+                std::hint::spin_loop();
+                Ok(None)
+            }
+            Idle::Yield if self.rounds < 1_024 => {
+                std::thread::yield_now();
+                Ok(None)
+            }
+            _ => self.look(device, link, Duration::ZERO),
+        }
+    }
+
+    /// Looks for events of the device and bytes of the peer, at most `at_most` long.
+    #[cold]
+    pub(crate) fn look(
+        &mut self,
+        device: &Device,
+        link: &mut Link,
+        at_most: Duration,
+    ) -> Result<Option<u8>, Failure> {
+        self.rounds = 0;
+        let now = ticks();
+        let since = *self.since.get_or_insert(now);
+        // A failed queue pair completes its requests only once its event has been taken.
+        let mut events = Vec::new();
+        device.poll_events(&mut events).context("events")?;
+        let heard = link.session.glance(at_most)?;
+        if heard == Some(b'.') {
+            self.since = None;
+            return Ok(None);
+        }
+        let waited = Duration::from_nanos(link.clock.nanoseconds(now.wrapping_sub(since)));
+        if waited > SILENCE {
+            let told = match events.as_slice() {
+                [] => String::new(),
+                events => format!("; events: {events:?}"),
+            };
+            return Err(Failure::operation(anyhow!(
+                "nothing arrived, was completed or was heard of the peer {} for {} s: it, a device or the network has stopped{told}",
+                link.session.peer(),
+                SILENCE.as_secs()
+            )));
+        }
+        Ok(heard)
+    }
+}

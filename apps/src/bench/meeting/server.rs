@@ -1,0 +1,102 @@
+//! The side that listens: it follows what the client decides, as far as its own flags allow.
+
+use super::agreement::{Request, TEST_BYTES, Test, disagreement, encode_answer};
+use super::end::{End, Link, Role};
+use super::{
+    bandwidth, bring_up, driven, finish, idle, latency, part, plan_of, resolve, title, verify,
+};
+use crate::bench::Run;
+use crate::bench::report::{Report, VerifiedRow};
+use crate::cli::Measure;
+use crate::failure::Failure;
+use anyhow::anyhow;
+use ringside_bus::DeviceAddress;
+use ringside_pmd::Device;
+use ringside_pmd::rdma::exchange::{Listener, Step};
+use std::io::Write;
+use std::time::Duration;
+
+pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress, place: &str) -> Result<(), Failure> {
+    let places = resolve("--listen", place)?;
+    let first = places.first().copied();
+    let place = first.ok_or_else(|| Failure::usage(anyhow!("--listen names no address")))?;
+    let listener = Listener::bind(place).map_err(Failure::usage)?;
+    let device = bring_up(run, address)?;
+    writeln!(run.out, "\nListening on {}", listener.address())?;
+    run.out.flush()?;
+    let wait = Duration::from_secs(run.options.wait.unwrap_or(60));
+    let session = listener.accept(wait)?;
+    let limit = Duration::from_millis(run.config.deadlines.connect_ms);
+    let mut link = Link::new(session, Role::Server, limit, idle(run.options));
+    let mut report = Report {
+        driven: driven(run, address, &link),
+        ..Report::default()
+    };
+    writeln!(run.out, "{}", report.driven)?;
+    loop {
+        match serve(run, &device, &mut link, &mut report) {
+            Ok(true) => {}
+            Ok(false) => break,
+            Err(failure) => return Err(part(link, failure)),
+        }
+    }
+    report.devices = vec![
+        address.to_string(),
+        format!("peer at {}", link.session.peer()),
+    ];
+    finish(run, device, report, &[])
+}
+
+/// One test; false if the client has ended the session.
+fn serve(
+    run: &mut Run<'_>,
+    device: &Device,
+    link: &mut Link,
+    report: &mut Report,
+) -> Result<bool, Failure> {
+    let mut bytes = [0; TEST_BYTES];
+    link.session.hear(&mut bytes, link.limit)?;
+    let test = match Request::decode(&bytes)? {
+        Request::Test(test) => test,
+        Request::End => {
+            link.session.tell(&encode_answer(None), link.limit)?;
+            return Ok(false);
+        }
+    };
+    if let Some(reason) = disagreement(run.options, &test) {
+        link.session
+            .tell(&encode_answer(Some(&reason)), link.limit)?;
+        return Err(Failure::usage(anyhow!("{reason}")));
+    }
+    link.session.tell(&encode_answer(None), link.limit)?;
+    let (verified, messages) = follow(device, link, &test)?;
+    let moved = messages.map_or(String::new(), |messages| {
+        format!(", {messages} answered or received")
+    });
+    writeln!(
+        run.out,
+        "{}: {verified} messages verified here{moved}",
+        title(&test)
+    )?;
+    run.out.flush()?;
+    report.verified.push(VerifiedRow {
+        operation: test.task.title(),
+        bytes: test.size,
+        verified_messages: verified,
+    });
+    Ok(true)
+}
+
+/// The server's part of a test: messages compared here, and messages answered or received.
+fn follow(device: &Device, link: &mut Link, test: &Test) -> Result<(u64, Option<u64>), Failure> {
+    let plan = plan_of(test);
+    let mut end = End::connect(device, &plan, test, link)?;
+    let verified = verify::verify(&mut end, link, test)?;
+    let messages = match test.measure {
+        None => None,
+        Some(Measure::Lat) => Some(latency::answer(&mut end, link, test)?),
+        Some(Measure::Bw) => Some(bandwidth::serve(&mut end, link, test, &plan)?),
+    };
+    link.step(Step::Done)?;
+    Ok((verified, messages.filter(|&messages| messages > 0)))
+}
