@@ -6,3 +6,4 @@ mod datagrams;
 mod errors;
 mod rig;
 mod strictness;
+mod windows;

@@ -263,6 +263,9 @@ impl RdmaEngine {
             return Err(Self::no_queue_pair(context, number));
         };
         self.use_completion_queues(qp.send_cq, qp.receive_cq, false);
+        if qp.has_bound {
+            self.unbind_all(number, context);
+        }
         self.forget(number);
         DONE
     }

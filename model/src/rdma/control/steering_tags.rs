@@ -198,13 +198,9 @@ impl RdmaEngine {
                     format!("{command:?}, {region:?}")
                 });
         }
+        // Whoever uses the driver decides that, so it is no breach of the interface.
         if region.windows > 0 {
-            return Self::refuse(
-                context,
-                "an object is destroyed while others use it",
-                CommandFailure::InvalidState,
-                || format!("steering tag {:#x} has windows", command.stag_index),
-            );
+            return Err(CommandFailure::InvalidState);
         }
         if region.window && region.valid {
             self.unbind(region.parent, context);
@@ -214,6 +210,27 @@ impl RdmaEngine {
             ..Region::NONE
         };
         self.write_region(&gone, context)
+    }
+
+    /// A queue pair is gone: what it has bound may no longer be used.
+    #[cold]
+    pub(super) fn unbind_all(&mut self, queue_pair: u32, context: &mut Context<'_>) {
+        let tags: Vec<u32> = self.objects.regions.in_use().collect();
+        for index in tags {
+            let Ok(window) = self.existing(index, context) else {
+                continue;
+            };
+            if !window.window || window.type_1 || !window.valid || window.queue_pair != queue_pair {
+                continue;
+            }
+            self.unbind(window.parent, context);
+            let unbound = Region {
+                valid: false,
+                ..window
+            };
+            // The entry was just read, so it can be written.
+            let _ = self.write_region(&unbound, context);
+        }
     }
 
     fn unbind(&mut self, parent: u32, context: &mut Context<'_>) {

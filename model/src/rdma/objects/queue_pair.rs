@@ -77,6 +77,8 @@ pub(in crate::rdma) struct QueuePair {
     /// Closing or suspended: an event is due once the requests under way are done.
     pub(in crate::rdma) quiesce: bool,
     pub(in crate::rdma) suspended: bool,
+    /// It has bound windows of type 2, which go with it.
+    pub(in crate::rdma) has_bound: bool,
     /// In the list of queue pairs that have something to do.
     pub(in crate::rdma) listed: bool,
     /// Among the queue pairs whose valid bits are polled.
@@ -140,6 +142,7 @@ impl QueuePair {
             stopped: false,
             quiesce: false,
             suspended: false,
+            has_bound: false,
             listed: false,
             polled: false,
             timed: false,

@@ -65,10 +65,18 @@ impl AtWork<'_, '_> {
         if region.window && region.type_1 {
             return Err(AeCode::InvalidateTypeOneWindow);
         }
+        if self.is_anothers_window(&region) {
+            return Err(AeCode::BadQueuePair);
+        }
         if region.windows > 0 {
             return Err(AeCode::InvalidateWithBoundWindows);
         }
         self.make_invalid(region)
+    }
+
+    /// A window of type 2 is the business of the queue pair that it is bound to, and of no other.
+    fn is_anothers_window(&self, region: &Region) -> bool {
+        region.window && !region.type_1 && region.valid && region.queue_pair != self.qp.number
     }
 
     /// A tag may no longer be used; it stays allocated.
@@ -113,6 +121,9 @@ impl AtWork<'_, '_> {
         if region.protection_domain != self.qp.context.protection_domain {
             return Err(AccessFault::BadProtectionDomain);
         }
+        if self.is_anothers_window(&region) {
+            return Err(AccessFault::BadQueuePair);
+        }
         if !region.remote_access || region.windows > 0 || region.type_1 {
             return Err(AccessFault::Rights);
         }
@@ -137,7 +148,12 @@ impl AtWork<'_, '_> {
             return Err(AeCode::FastRegisterValidStag);
         }
         let length_bytes = FastRegisterLength(length).length_bytes();
-        if length_bytes == 0 || length_bytes > region.length_bytes.max(1) {
+        // An allocation of no length sets no limit but that of its page list.
+        let limit = match region.length_bytes {
+            0 => MAX_REGION_BYTES,
+            bytes => bytes,
+        };
+        if length_bytes == 0 || length_bytes > limit {
             return Err(AeCode::FastRegisterInvalidLength);
         }
         let page_size = PageSize::from_code(header.page_size() as u8);
@@ -150,6 +166,9 @@ impl AtWork<'_, '_> {
             return Err(AeCode::FastRegisterPageListMismatch);
         }
         let rights = AccessRights(header.access_rights() as u8);
+        if rights.remote_write() && !rights.local_write() {
+            return Err(AeCode::FastRegisterInvalidRights);
+        }
         self.write_region(&Region {
             tag,
             valid: true,
@@ -183,6 +202,9 @@ impl AtWork<'_, '_> {
         if window.valid && !window.type_1 {
             return Err(AeCode::BindAlreadyValid);
         }
+        if window.type_1 && !header.virtual_address_based() {
+            return Err(AeCode::ZeroBasedTypeOneBind);
+        }
         if length_bytes > MAX_REGION_BYTES {
             return Err(AeCode::BindInvalidBounds);
         }
@@ -196,6 +218,7 @@ impl AtWork<'_, '_> {
             self.count_window(SteeringTag(window.parent), false)?;
         }
         self.objects.counters.binds += 1;
+        self.qp.has_bound |= !window.type_1;
         let bound = length_bytes > 0;
         if bound {
             self.count_window(parent, true)?;
