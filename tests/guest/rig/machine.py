@@ -12,6 +12,23 @@ class Failed(Exception):
     """A scenario did not show what it claims; the text says what was seen instead."""
 
 
+STARTED = []
+
+
+def start(command, out, **settings):
+    """Starts a process that ends with this one, at the latest when it is stopped from outside."""
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **settings)
+    STARTED.append(process)
+    return process
+
+
+def end_all():
+    """Ends whatever was started and still runs."""
+    for process in list(STARTED):
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+
+
 def end(process):
     """Ends one process that we started, gently and then not."""
     if process.poll() is not None:
@@ -44,9 +61,7 @@ class Server:
             arguments += ["--socket", path]
         environment = dict(os.environ, RUST_LOG=os.environ.get("RUST_LOG", log), NO_COLOR="1")
         with open(self.log, "wb") as out:
-            self.process = subprocess.Popen(
-                ["timeout", str(lifetime), *arguments, *options], stdin=subprocess.DEVNULL,
-                stdout=out, stderr=out, env=environment)
+            self.process = start(["timeout", str(lifetime), *arguments, *options], out, env=environment)
         wait_until("the model's sockets", 10, self.listening)
 
     def listening(self):
@@ -96,8 +111,7 @@ class Guest:
                            f"remote.type=unix,remote.path={folder}/aside{peer}.sock",
                 "-device", f"virtio-net-pci,netdev=aside,mac=52:54:00:00:00:{number + 1:02x},romfile="]
         with open(self.console + ".qemu", "wb") as out:
-            self.process = subprocess.Popen(
-                ["timeout", str(lifetime), *arguments, *extra], stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            self.process = start(["timeout", str(lifetime), *arguments, *extra], out)
         self.number = 0
         self.pending = b""
         self.channel = None
