@@ -168,9 +168,16 @@ impl Engine {
         for number in completion_queues {
             result = result.and(state.destroy_completion_queue(number, true));
         }
-        let regions: Vec<u32> = state.regions.keys().copied().collect();
-        for number in regions {
-            result = result.and(state.destroy_region(number));
+        // Windows first: a region with windows on it is not let go.
+        for windows in [true, false] {
+            let of_kind = state
+                .regions
+                .iter()
+                .filter(|(_, one)| one.is_window == windows);
+            let numbers: Vec<u32> = of_kind.map(|(number, _)| *number).collect();
+            for number in numbers {
+                result = result.and(state.destroy_region(number));
+            }
         }
         result
     }

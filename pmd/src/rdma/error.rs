@@ -116,6 +116,9 @@ pub enum RdmaError {
         /// Peer's address.
         peer: std::net::IpAddr,
     },
+    /// A fast region that is not where it should be in its life.
+    #[error(transparent)]
+    FastRegion(#[from] super::FastRegionError),
     /// An address that is no multicast group's.
     #[error("{address} is no multicast address; choose one of 224.0.0.0/4 or ff00::/8")]
     NotMulticast {

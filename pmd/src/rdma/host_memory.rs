@@ -235,7 +235,8 @@ impl HostMemory {
         }
     }
 
-    fn write_pages(
+    /// Writes the entries of a list.
+    pub(crate) fn write_pages(
         &mut self,
         control: &mut ControlQueue,
         list: &PageList,

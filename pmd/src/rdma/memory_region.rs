@@ -4,17 +4,18 @@
 //! gives the memory back once the device has confirmed; if it doesn't, the memory is kept until the
 //! shutdown, and that is said.
 
+mod pages;
+
 use super::ProtectionDomain;
 use super::RdmaError;
 use super::records::RegionRecord;
+use crate::control::ControlError;
+pub(super) use pages::Pages;
 use ringside_bus::DmaBuffer;
-use ringside_hmc::contiguous_start;
 use ringside_qp::Fragment;
-use ringside_spec::rdma::commands::{
-    AccessRights, DeallocateStag, PageList, PageSize, RegisterMemoryRegion, SteeringTag,
-};
+use ringside_spec::rdma::commands::{AccessRights, DeallocateStag, SteeringTag};
 use ringside_spec::rdma::fpm::ObjectType;
-use ringside_spec::rdma::limits::{MAX_REGION_BYTES, STAG_INDEX_BITS};
+use ringside_spec::rdma::limits::STAG_INDEX_BITS;
 use std::ops::Range;
 
 /// What a memory region may be used for. Reading by the own device is always allowed.
@@ -30,8 +31,10 @@ impl Access {
     pub const REMOTE_READ: Self = Self(2);
     /// Peers may write. Includes [`Access::LOCAL_WRITE`], as verbs demand.
     pub const REMOTE_WRITE: Self = Self(4 | 1);
+    /// Memory windows may be bound to it.
+    pub const BIND_WINDOW: Self = Self(8);
     /// All of it.
-    pub const ALL: Self = Self(7);
+    pub const ALL: Self = Self(15);
 
     /// Whether all that `other` allows is allowed here too.
     #[must_use]
@@ -39,12 +42,13 @@ impl Access {
         self.0 & other.0 == other.0
     }
 
-    fn rights(self) -> AccessRights {
+    pub(super) fn rights(self) -> AccessRights {
         AccessRights::ZERO
             .with_local_read(true)
             .with_local_write(self.contains(Self::LOCAL_WRITE))
             .with_remote_read(self.contains(Self::REMOTE_READ))
             .with_remote_write(self.contains(Self::REMOTE_WRITE))
+            .with_bind_window(self.contains(Self::BIND_WINDOW))
     }
 
     fn is_remote(self) -> bool {
@@ -57,6 +61,15 @@ impl std::ops::BitOr for Access {
     fn bitor(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
+}
+
+/// Where the addresses of a region begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// At the I/O virtual address of its first byte.
+    Address,
+    /// At 0: peers learn nothing of where it lies. No memory window can be bound to it.
+    Zero,
 }
 
 /// A place in a peer's memory, as a request names it.
@@ -117,16 +130,40 @@ pub struct RegisterError {
 }
 
 /// Memory that could not be given back.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error(
-    "{bytes} bytes of memory are kept until the shutdown, because the device did not confirm that it has let go of them: {error}"
-)]
-pub struct DeregisterError {
+#[derive(Debug, thiserror::Error)]
+pub enum DeregisterError {
+    /// The device refused, and the region is as it was: memory windows are bound to it. Invalidate
+    /// or drop them first.
+    #[error(
+        "the region is still in use, invalidate or drop the memory windows on it first: {error}"
+    )]
+    InUse {
+        /// What the device said.
+        error: RdmaError,
+        /// The region.
+        region: Box<MemoryRegion>,
+    },
+    /// The device did not confirm.
+    #[error(
+        "{bytes} bytes of memory are kept until the shutdown, because the device did not confirm that it has let go of them: {error}"
+    )]
+    Kept {
+        /// Why.
+        error: RdmaError,
+        /// Bytes kept.
+        bytes: usize,
+    },
+}
+
+/// A registration that was not changed.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct ReregisterError {
     /// Why.
     #[source]
-    pub error: RdmaError,
-    /// Bytes kept.
-    pub bytes: usize,
+    pub error: Box<dyn std::error::Error + Send + Sync>,
+    /// The region as it was, unless its memory had to be kept.
+    pub region: Option<Box<MemoryRegion>>,
 }
 
 /// A registered memory region. `Send` and `Sync`; dropping it deregisters.
@@ -139,6 +176,8 @@ pub struct MemoryRegion {
     /// address of the first byte, as requests name it
     address: u64,
     length: usize,
+    access: Access,
+    base: Base,
     buffers: Vec<DmaBuffer>,
 }
 
@@ -160,17 +199,32 @@ impl ProtectionDomain {
         buffers: Vec<DmaBuffer>,
         access: Access,
     ) -> Result<MemoryRegion, RegisterError> {
+        self.register_based(buffers, access, Base::Address)
+    }
+
+    /// The same, with addresses that begin where `base` says.
+    pub fn register_based(
+        &self,
+        buffers: Vec<DmaBuffer>,
+        access: Access,
+        base: Base,
+    ) -> Result<MemoryRegion, RegisterError> {
         let plan = match Pages::of(&buffers) {
             Ok(plan) => plan,
             Err(error) => return Err(RegisterError { error, buffers }),
         };
-        match self.register_pages(&plan, access) {
+        match self.register_pages(&plan, access, base) {
             Ok((number, key)) => Ok(MemoryRegion {
                 domain: self.clone(),
                 number,
                 key,
-                address: plan.address,
+                address: match base {
+                    Base::Address => plan.address,
+                    Base::Zero => 0,
+                },
                 length: plan.length as usize,
+                access,
+                base,
                 buffers,
             }),
             Err((error, device_may_use)) => {
@@ -190,18 +244,12 @@ impl ProtectionDomain {
         &self,
         plan: &Pages,
         access: Access,
+        base: Base,
     ) -> Result<(u32, SteeringTag), (RdmaError, bool)> {
         let harmless = |error: RdmaError| (error, false);
         let mut guard = self.engine().open_state().map_err(harmless)?;
         let state = &mut *guard;
-        let numbers = state.numbers.as_mut().ok_or((RdmaError::ShutDown, false))?;
-        let number = numbers.regions.take(&mut state.random).map_err(harmless)?;
-        let bits = numbers.region_index_bits;
-        let random = u64::from(state.random_24_bits());
-        let index = (random << bits | u64::from(number)) & ((1 << STAG_INDEX_BITS) - 1);
-        let key = SteeringTag::ZERO
-            .with_index(index as u32)
-            .with_key(state.random_24_bits() & 0xFF);
+        let (number, key) = state.take_steering_tag().map_err(harmless)?;
         let mut result = state.back(ObjectType::MemoryRegion, number);
         let mut pages = None;
         if result.is_ok() && !plan.list.is_empty() {
@@ -216,11 +264,12 @@ impl ProtectionDomain {
             state.give_region_number(number);
             return Err((error, false));
         }
-        let command = plan.command(self.number(), key, access, pages.as_ref());
+        let command = plan.command(self.number(), key, access, base, pages.as_ref());
         match state.control.execute(command) {
             Ok(_) => {
                 let record = RegionRecord {
-                    stag_index: index as u32,
+                    stag_index: key.index(),
+                    is_window: false,
                     protection_domain: self.number(),
                     pages,
                 };
@@ -237,143 +286,6 @@ impl ProtectionDomain {
             }
         }
     }
-}
-
-/// How the memory of a region is described to the device.
-#[derive(Debug, PartialEq, Eq)]
-struct Pages {
-    /// address of the first byte, as requests name it: its I/O virtual address
-    address: u64,
-    length: u64,
-    size: PageSize,
-    /// first page, when all follow each other
-    start: u64,
-    /// every page, when they don't
-    list: Vec<u64>,
-}
-
-impl Pages {
-    fn of(buffers: &[DmaBuffer]) -> Result<Self, RdmaError> {
-        let pieces: Vec<(u64, u64)> = buffers
-            .iter()
-            .map(|buffer| (buffer.iova().0, buffer.length() as u64))
-            .collect();
-        Self::of_pieces(&pieces)
-    }
-
-    /// Of pieces of address and length.
-    fn of_pieces(pieces: &[(u64, u64)]) -> Result<Self, RdmaError> {
-        let length: u64 = pieces.iter().map(|(_, length)| length).sum();
-        let Some(&(address, _)) = pieces.first().filter(|_| length > 0) else {
-            return Err(RdmaError::OutOfRange {
-                what: "the length of a memory region",
-                given: length,
-                least: 1,
-                most: MAX_REGION_BYTES,
-            });
-        };
-        if length > MAX_REGION_BYTES {
-            return Err(RdmaError::OutOfRange {
-                what: "the length of a memory region",
-                given: length,
-                least: 1,
-                most: MAX_REGION_BYTES,
-            });
-        }
-        check_seams(pieces)?;
-        let follow = pieces
-            .windows(2)
-            .all(|pair| matches!(pair, &[(at, length), (next, _)] if at + length == next));
-        if follow {
-            let small = 4096;
-            return Ok(Self {
-                address,
-                length,
-                size: PageSize::FourKib,
-                start: address / small * small,
-                list: Vec::new(),
-            });
-        }
-        let (size, bytes) = page_size(pieces);
-        let list: Vec<u64> = pieces
-            .iter()
-            .flat_map(|&(at, length)| (at / bytes * bytes..at + length).step_by(bytes as usize))
-            .collect();
-        let start = contiguous_start(&list, bytes).unwrap_or(0);
-        Ok(Self {
-            address,
-            length,
-            size,
-            start,
-            list,
-        })
-    }
-
-    fn command(
-        &self,
-        protection_domain: u32,
-        key: SteeringTag,
-        access: Access,
-        pages: Option<&ringside_hmc::PageList>,
-    ) -> RegisterMemoryRegion {
-        RegisterMemoryRegion {
-            virtual_address: self.address,
-            length_bytes: self.length,
-            protection_domain,
-            stag_key: key.key() as u8,
-            stag_index: key.index(),
-            first_block_address: if pages.is_none() { self.start } else { 0 },
-            first_pble_index: pages.map_or(0, ringside_hmc::PageList::first_index),
-            is_memory_region: true,
-            pble_levels_code: match pages {
-                None => PageList::Contiguous,
-                Some(ringside_hmc::PageList::OneLevel(_)) => PageList::OneLevel,
-                Some(ringside_hmc::PageList::TwoLevels { .. }) => PageList::TwoLevels,
-            },
-            page_size: self.size,
-            access_rights: access.rights(),
-            remote_access: access.is_remote(),
-            va_based: true,
-            ..RegisterMemoryRegion::ZERO
-        }
-    }
-}
-
-/// Every seam between two pieces must be at a page.
-fn check_seams(pieces: &[(u64, u64)]) -> Result<(), RdmaError> {
-    let page = |address: u64| address.is_multiple_of(4096);
-    for (index, &(address, length)) in pieces.iter().enumerate() {
-        let problem = if index > 0 && !page(address) {
-            "begin at a page"
-        } else if index + 1 < pieces.len() && !page(address + length) {
-            "end at a page"
-        } else {
-            continue;
-        };
-        return Err(RdmaError::Misaligned {
-            index,
-            address,
-            length: length as usize,
-            problem,
-        });
-    }
-    Ok(())
-}
-
-/// The largest page that every seam agrees with.
-fn page_size(pieces: &[(u64, u64)]) -> (PageSize, u64) {
-    let sizes = [PageSize::OneGib, PageSize::TwoMib, PageSize::FourKib];
-    let fits = |bytes: u64| {
-        pieces.iter().enumerate().all(|(index, &(at, length))| {
-            (index == 0 || at.is_multiple_of(bytes))
-                && (index + 1 == pieces.len() || (at + length).is_multiple_of(bytes))
-        })
-    };
-    sizes
-        .into_iter()
-        .filter_map(|size| Some((size, size.bytes()?)))
-        .find(|&(_, bytes)| fits(bytes))
-        .unwrap_or((PageSize::FourKib, 4096))
 }
 
 impl MemoryRegion {
@@ -490,14 +402,91 @@ impl MemoryRegion {
         Some(pieces)
     }
 
-    /// Deregisters, and gives the memory back.
-    ///
-    /// Errors: [`DeregisterError`]; the memory is kept until the shutdown.
-    pub fn deregister(mut self) -> Result<Vec<DmaBuffer>, DeregisterError> {
-        self.release()
+    /// What it may be used for.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
     }
 
-    fn release(&mut self) -> Result<Vec<DmaBuffer>, DeregisterError> {
+    /// Where its addresses begin.
+    #[must_use]
+    pub fn base(&self) -> Base {
+        self.base
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.domain
+    }
+
+    /// Registers its memory anew, for another domain or other rights, under new keys; the old keys
+    /// are good for nothing then. Requests that use them must have completed.
+    ///
+    /// Errors: [`ReregisterError`]; the region is as it was, or gone, as it says.
+    pub fn reregister(
+        mut self,
+        domain: &ProtectionDomain,
+        access: Access,
+    ) -> Result<Self, ReregisterError> {
+        let plan = match Pages::of(&self.buffers) {
+            Ok(plan) => plan,
+            Err(error) => return Err(self.unchanged(error)),
+        };
+        let (number, key) = match domain.register_pages(&plan, access, self.base) {
+            Ok(made) => made,
+            Err((error, false)) => return Err(self.unchanged(error)),
+            Err((error, true)) => {
+                // Two registrations may be in the device: the memory stays.
+                let kept: Vec<DmaBuffer> = std::mem::take(&mut self.buffers);
+                let bytes = kept.iter().map(DmaBuffer::length).sum();
+                kept.into_iter().for_each(DmaBuffer::leak);
+                return Err(ReregisterError {
+                    error: DeregisterError::Kept { error, bytes }.into(),
+                    region: None,
+                });
+            }
+        };
+        let old = self.number;
+        let destroyed = self.domain.engine().state().destroy_region(old);
+        if let Err(error) = destroyed {
+            let undone = domain.engine().state().destroy_region(number);
+            if undone.is_ok() {
+                return Err(self.unchanged(error));
+            }
+            tracing::error!(%error, "the old registration of a region stays");
+        }
+        self.domain = domain.clone();
+        (self.number, self.key, self.access) = (number, key, access);
+        Ok(self)
+    }
+
+    fn unchanged(self, error: RdmaError) -> ReregisterError {
+        ReregisterError {
+            error: error.into(),
+            region: Some(Box::new(self)),
+        }
+    }
+
+    /// Deregisters, and gives the memory back.
+    ///
+    /// Errors: [`DeregisterError`]: the region is still in use, or the memory is kept until the
+    /// shutdown.
+    pub fn deregister(mut self) -> Result<Vec<DmaBuffer>, DeregisterError> {
+        match self.release() {
+            Ok(buffers) => Ok(buffers),
+            Err((error, bytes)) if self.buffers.is_empty() => {
+                Err(DeregisterError::Kept { error, bytes })
+            }
+            Err((error, _)) => Err(DeregisterError::InUse {
+                error,
+                region: Box::new(self),
+            }),
+        }
+    }
+
+    /// The memory; or why not, and the bytes kept. After a refusal the region still has it.
+    fn release(&mut self) -> Result<Vec<DmaBuffer>, (RdmaError, usize)> {
         let buffers = std::mem::take(&mut self.buffers);
         if buffers.is_empty() {
             return Ok(buffers);
@@ -505,10 +494,14 @@ impl MemoryRegion {
         let result = self.domain.engine().state().destroy_region(self.number);
         match result {
             Ok(()) => Ok(buffers),
+            Err(RdmaError::Control(error @ ControlError::Refused { .. })) => {
+                self.buffers = buffers;
+                Err((error.into(), 0))
+            }
             Err(error) => {
                 let bytes = buffers.iter().map(DmaBuffer::length).sum();
                 buffers.into_iter().for_each(DmaBuffer::leak);
-                Err(DeregisterError { error, bytes })
+                Err((error, bytes))
             }
         }
     }
@@ -516,35 +509,57 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        if let Err(error) = self.release() {
+        if let Err((error, _)) = self.release() {
+            std::mem::take(&mut self.buffers)
+                .into_iter()
+                .for_each(DmaBuffer::leak);
             tracing::error!(%error, "memory region dropped");
         }
     }
 }
 
 impl super::engine::EngineState {
-    /// Deregisters a region; nothing to do if a shutdown did it already.
+    /// Number and tag for a new region or window; both cannot be guessed.
+    pub(crate) fn take_steering_tag(&mut self) -> Result<(u32, SteeringTag), RdmaError> {
+        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
+        let number = numbers.regions.take(&mut self.random)?;
+        let bits = numbers.region_index_bits;
+        let random = u64::from(self.random_24_bits());
+        let index = (random << bits | u64::from(number)) & ((1 << STAG_INDEX_BITS) - 1);
+        let key = SteeringTag::ZERO
+            .with_index(index as u32)
+            .with_key(self.random_24_bits() & 0xFF);
+        Ok((number, key))
+    }
+
+    /// Takes a region or window out of the device; nothing to do if a shutdown did it already.
+    /// After a refusal it is still there.
     pub(crate) fn destroy_region(&mut self, number: u32) -> Result<(), RdmaError> {
-        let Some(record) = self.regions.remove(&number) else {
+        let Some(record) = self.regions.get(&number) else {
             return Ok(());
         };
-        self.control.execute(DeallocateStag {
+        let result = self.control.execute(DeallocateStag {
             protection_domain: record.protection_domain,
             stag_index: record.stag_index,
-            is_memory_region: true,
-        })?;
-        self.free_pages(record.pages);
+            is_memory_region: !record.is_window,
+        });
+        if let Err(error @ ControlError::Refused { .. }) = result {
+            return Err(error.into());
+        }
+        let record = self.regions.remove(&number);
+        result?;
+        self.free_pages(record.and_then(|record| record.pages));
         self.give_region_number(number);
         Ok(())
     }
 
-    fn give_region_number(&mut self, number: u32) {
+    pub(crate) fn give_region_number(&mut self, number: u32) {
         if let Some(numbers) = &mut self.numbers {
             numbers.regions.give(number);
         }
     }
 
-    fn free_pages(&mut self, pages: Option<ringside_hmc::PageList>) {
+    pub(crate) fn free_pages(&mut self, pages: Option<ringside_hmc::PageList>) {
         if let (Some(memory), Some(list)) = (&mut self.memory, pages)
             && let Err(error) = memory.page_lists.free(list)
         {

@@ -27,9 +27,11 @@ pub(crate) mod engine;
 mod error;
 mod events;
 pub mod exchange;
+mod fast_region;
 pub(crate) mod host_memory;
 mod limits;
 mod memory_region;
+mod memory_window;
 mod multicast;
 pub(crate) mod numbers;
 mod protection_domain;
@@ -42,10 +44,13 @@ pub use connection::{Endpoint, ExchangeError, Greeting};
 pub use device::{ObjectUsage, Usage};
 pub use error::{RdmaError, RdmaStageError};
 pub use events::Event;
+pub use fast_region::{FastRegion, FastRegionError, LoadError};
 pub use limits::RdmaLimits;
 pub use memory_region::{
-    Access, DeregisterError, MemoryRegion, RegisterError, RemoteAddress, RemoteRegion, SliceError,
+    Access, Base, DeregisterError, MemoryRegion, RegisterError, RemoteAddress, RemoteRegion,
+    ReregisterError, SliceError,
 };
+pub use memory_window::{BindError, MemoryWindow, WindowKind};
 pub use protection_domain::ProtectionDomain;
 pub use queue_pair::{
     ConnectError, Connected, DatagramInitialised, DatagramReady, Initialised, PostError, QueuePair,

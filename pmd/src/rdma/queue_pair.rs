@@ -10,6 +10,7 @@ mod config;
 mod context;
 mod datagram;
 mod life;
+mod local;
 mod post;
 
 pub use config::QueuePairConfig;

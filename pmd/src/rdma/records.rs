@@ -93,9 +93,10 @@ pub(crate) struct CompletionQueueRecord {
     pub(crate) orphaned: bool,
 }
 
-/// A memory region.
+/// A memory region, or a memory window.
 #[derive(Debug)]
 pub(crate) struct RegionRecord {
+    pub(crate) is_window: bool,
     /// index part of the steering tag, random bits included
     pub(crate) stag_index: u32,
     pub(crate) protection_domain: u32,

@@ -2,6 +2,7 @@
 //! functions of one stepped world and the driver on both.
 
 mod datagrams;
+mod keys;
 #[path = "../rdma_end_to_end/pair.rs"]
 #[allow(dead_code)]
 mod pair;

@@ -1,4 +1,5 @@
 use super::*;
+use ringside_spec::rdma::commands::PageSize;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;

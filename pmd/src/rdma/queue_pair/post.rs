@@ -1,11 +1,11 @@
 //! Posting: the data path. No lock, no allocation, no call of the system.
 
 use super::{Connected, Inner, QueuePair, Sending};
-use crate::rdma::RemoteAddress;
 use crate::rdma::records::QueuePairCondition;
+use crate::rdma::{BindError, FastRegionError, RemoteAddress};
 use ringside_qp::{
-    Fragment, LocalInvalidate, PostReceiveError, PostSendError, Read, RequestError, Send,
-    SendFlags, SendInline, SendKind, WorkRequest, Write, WriteInline,
+    Fragment, PostReceiveError, PostSendError, Read, RequestError, Send, SendFlags, SendInline,
+    SendKind, WorkRequest, Write, WriteInline,
 };
 
 /// Why a request was not posted. Nothing was written.
@@ -41,6 +41,17 @@ pub enum PostError {
         /// The queue pair's domain.
         queue_pair: u32,
     },
+    /// A memory window that can't be bound like this.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// A fast region that is not where it should be in its life.
+    #[error(transparent)]
+    FastRegion(#[from] FastRegionError),
+    /// The card has none.
+    #[error(
+        "the E810 has no atomic operations: have the peer carry them out, or use a card that has them"
+    )]
+    NoAtomics,
     /// The request is wrong.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -234,12 +245,6 @@ impl QueuePair<Connected> {
     ) -> Result<(), PostError> {
         let kind = immediate.map_or(SendKind::Plain, SendKind::Immediate);
         self.post(id, &SendInline { data, kind }, flags)
-    }
-
-    /// Makes a key of the own device invalid.
-    #[inline]
-    pub fn invalidate(&mut self, id: u64, key: u32, flags: SendFlags) -> Result<(), PostError> {
-        self.post(id, &LocalInvalidate { key }, flags)
     }
 }
 

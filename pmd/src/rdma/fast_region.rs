@@ -1,0 +1,342 @@
+//! Fast registration: a region whose tag and page list exist, and that gets its memory by a request
+//! of the send queue, in order with other requests.
+//!
+//! Its memory belongs to it from [`FastRegion::load`] on, and comes back only when the device has
+//! said that the key is good for nothing: by the completion of an invalidation, or by a command.
+
+use super::memory_region::Pages;
+use super::records::RegionRecord;
+use super::{Completion, Operation, ProtectionDomain, RdmaError, RemoteRegion, SliceError};
+use ringside_bus::DmaBuffer;
+use ringside_qp::Fragment;
+use ringside_spec::rdma::commands::{AllocateStag, PageList, PageSize, SteeringTag};
+use ringside_spec::rdma::fpm::ObjectType;
+use std::ops::Range;
+
+/// Where a fast region is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The device knows no memory of it.
+    Free,
+    /// A registration was posted.
+    Registered,
+    /// An invalidation was posted: queue pair and number of the request.
+    Invalidated { queue_pair: u32, id: u64 },
+}
+
+/// A region for fast registration. Dropping it takes it out of the device.
+#[derive(Debug)]
+pub struct FastRegion {
+    domain: ProtectionDomain,
+    number: u32,
+    tag: SteeringTag,
+    pages_most: u32,
+    stage: Stage,
+    address: u64,
+    length: usize,
+    first_entry: u32,
+    buffers: Vec<DmaBuffer>,
+}
+
+/// What a registration of the memory at hand says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Registration {
+    pub(super) tag: SteeringTag,
+    pub(super) address: u64,
+    pub(super) length: u64,
+    pub(super) first_entry: u32,
+}
+
+/// A step in the life of a fast region that can't be taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FastRegionError {
+    /// No memory was loaded.
+    #[error("the region has no memory: load some first")]
+    Empty,
+    /// It is registered already.
+    #[error("the region is registered: invalidate it, and take its memory back, first")]
+    Registered,
+    /// It is not registered.
+    #[error("the region is not registered")]
+    NotRegistered,
+    /// It belongs to another protection domain than the queue pair.
+    #[error("the region is of protection domain {region}, the queue pair of {queue_pair}")]
+    ForeignDomain {
+        /// The region's.
+        region: u32,
+        /// The queue pair's.
+        queue_pair: u32,
+    },
+}
+
+/// Memory that was not loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct LoadError {
+    /// Why.
+    #[source]
+    pub error: RdmaError,
+    /// The memory.
+    pub buffers: Vec<DmaBuffer>,
+}
+
+impl ProtectionDomain {
+    /// Makes a region for fast registration of up to so many pages of 4 KiB, 1..=512. It counts
+    /// against `rdma.memory_regions` and `rdma.pbles`.
+    pub fn fast_region(&self, pages: u32) -> Result<FastRegion, RdmaError> {
+        super::queue_pair::within("the pages of a fast region", pages, 1, 512)?;
+        let mut guard = self.engine().open_state()?;
+        let state = &mut *guard;
+        let (number, tag) = state.take_steering_tag()?;
+        let mut result = state.back(ObjectType::MemoryRegion, number);
+        let mut list = None;
+        if result.is_ok() {
+            let memory = state.memory.as_mut().ok_or(RdmaError::ShutDown);
+            result = memory.and_then(|memory| {
+                list = Some(memory.page_lists.allocate_one_level(pages.into())?);
+                Ok(())
+            });
+        }
+        let first_entry = list.as_ref().map_or(0, ringside_hmc::PageList::first_index);
+        if let Err(error) = result {
+            state.give_region_number(number);
+            return Err(error);
+        }
+        let command = allocation(self.number(), tag, pages, first_entry);
+        if let Err(error) = state.control.execute(command) {
+            if error.is_refusal() {
+                state.free_pages(list);
+                state.give_region_number(number);
+            }
+            return Err(error.into());
+        }
+        let record = RegionRecord {
+            is_window: false,
+            stag_index: tag.index(),
+            protection_domain: self.number(),
+            pages: list,
+        };
+        state.regions.insert(number, record);
+        Ok(FastRegion {
+            domain: self.clone(),
+            number,
+            tag,
+            pages_most: pages,
+            stage: Stage::Free,
+            address: 0,
+            length: 0,
+            first_entry,
+            buffers: Vec::new(),
+        })
+    }
+}
+
+fn allocation(
+    protection_domain: u32,
+    tag: SteeringTag,
+    pages: u32,
+    first_pble_index: u32,
+) -> AllocateStag {
+    AllocateStag {
+        length_bytes: u64::from(pages) * PAGE_BYTES,
+        protection_domain,
+        stag_index: tag.index(),
+        first_pble_index,
+        is_memory_region: true,
+        pble_levels_code: PageList::OneLevel,
+        page_size: PageSize::FourKib,
+        remote_access: true,
+        ..AllocateStag::ZERO
+    }
+}
+
+/// Bytes of its pages.
+const PAGE_BYTES: u64 = 4096;
+
+impl FastRegion {
+    /// Gives it memory, to be registered by the next request: buffers that form one range without
+    /// gaps, as for [`ProtectionDomain::register_all`]. Control path.
+    pub fn load(&mut self, buffers: Vec<DmaBuffer>) -> Result<(), LoadError> {
+        match self.try_load(&buffers) {
+            Ok(()) => {
+                self.buffers = buffers;
+                Ok(())
+            }
+            Err(error) => Err(LoadError { error, buffers }),
+        }
+    }
+
+    fn try_load(&mut self, buffers: &[DmaBuffer]) -> Result<(), RdmaError> {
+        if !self.buffers.is_empty() {
+            return Err(RdmaError::FastRegion(FastRegionError::Registered));
+        }
+        let plan = Pages::of(buffers)?;
+        let mut pages = plan.small_pages(buffers);
+        let given = pages.len() as u32;
+        super::queue_pair::within("the pages of the memory", given, 1, self.pages_most)?;
+        let Some(last) = pages.last().copied() else {
+            return Err(RdmaError::FastRegion(FastRegionError::Empty));
+        };
+        // Entries behind the end are never reached: the length is checked before.
+        pages.resize(self.pages_most as usize, last);
+        let mut guard = self.domain.engine().open_state()?;
+        let state = &mut *guard;
+        let (number, what) = (self.number, "fast region");
+        let gone = RdmaError::Gone { what, number };
+        let record = state.regions.get(&number).ok_or(gone)?;
+        if let (Some(memory), Some(list)) = (&mut state.memory, &record.pages) {
+            memory.write_pages(&mut state.control, list, &pages)?;
+        }
+        (self.address, self.length) = (plan.address, plan.length as usize);
+        Ok(())
+    }
+
+    /// The registration to post, and the key that it gives.
+    pub(super) fn to_register(&self, domain: u32) -> Result<Registration, FastRegionError> {
+        self.check_domain(domain)?;
+        if self.buffers.is_empty() {
+            return Err(FastRegionError::Empty);
+        }
+        if self.stage != Stage::Free {
+            return Err(FastRegionError::Registered);
+        }
+        Ok(Registration {
+            tag: self.tag.with_key((self.tag.key() + 1) % 256),
+            address: self.address,
+            length: self.length as u64,
+            first_entry: self.first_entry,
+        })
+    }
+
+    fn check_domain(&self, queue_pair: u32) -> Result<(), FastRegionError> {
+        let region = self.domain.number();
+        if region == queue_pair {
+            Ok(())
+        } else {
+            Err(FastRegionError::ForeignDomain { region, queue_pair })
+        }
+    }
+
+    pub(super) fn registered(&mut self, tag: SteeringTag) {
+        self.tag = tag;
+        self.stage = Stage::Registered;
+    }
+
+    /// The key to invalidate.
+    pub(super) fn to_invalidate(&self, domain: u32) -> Result<u32, FastRegionError> {
+        self.check_domain(domain)?;
+        match self.stage {
+            Stage::Free => Err(FastRegionError::NotRegistered),
+            _ => Ok(self.tag.0),
+        }
+    }
+
+    pub(super) fn invalidated(&mut self, queue_pair: u32, id: u64) {
+        self.stage = Stage::Invalidated { queue_pair, id };
+    }
+
+    /// Takes its memory back after an invalidation: `completion` must be that request's success;
+    /// nothing happens otherwise.
+    pub fn take_back(&mut self, completion: &Completion) -> Option<Vec<DmaBuffer>> {
+        let Stage::Invalidated { queue_pair, id } = self.stage else {
+            return None;
+        };
+        let is_it = completion.is_success()
+            && completion.operation() == Operation::LocalInvalidate
+            && (completion.queue_pair(), completion.id) == (queue_pair, id);
+        if !is_it {
+            return None;
+        }
+        self.stage = Stage::Free;
+        Some(std::mem::take(&mut self.buffers))
+    }
+
+    /// Takes its memory back whatever its queue pairs say, by commands: for one whose queue pair
+    /// failed. Control path.
+    ///
+    /// Errors: the memory stays with the region, which is of no more use.
+    pub fn reset(&mut self) -> Result<Vec<DmaBuffer>, RdmaError> {
+        let mut guard = self.domain.engine().open_state()?;
+        let state = &mut *guard;
+        let (number, what) = (self.number, "fast region");
+        let Some(record) = state.regions.get(&number) else {
+            return Err(RdmaError::Gone { what, number });
+        };
+        let (protection_domain, stag_index) = (record.protection_domain, record.stag_index);
+        state
+            .control
+            .execute(ringside_spec::rdma::commands::DeallocateStag {
+                protection_domain,
+                stag_index,
+                is_memory_region: true,
+            })?;
+        let again = allocation(
+            protection_domain,
+            self.tag,
+            self.pages_most,
+            self.first_entry,
+        );
+        if let Err(error) = state.control.execute(again) {
+            // The device has no such tag any more: only the books are left to put right.
+            let record = state.regions.remove(&number);
+            if error.is_refusal() {
+                state.free_pages(record.and_then(|record| record.pages));
+                state.give_region_number(number);
+            }
+            return Err(error.into());
+        }
+        self.stage = Stage::Free;
+        Ok(std::mem::take(&mut self.buffers))
+    }
+
+    /// Key for requests, local and of peers, as of the latest registration that was posted.
+    #[must_use]
+    pub fn key(&self) -> u32 {
+        self.tag.0
+    }
+
+    /// What a peer must know of it.
+    #[must_use]
+    pub fn remote(&self) -> RemoteRegion {
+        RemoteRegion {
+            address: self.address,
+            key: self.tag.0,
+            length_bytes: self.length as u64,
+        }
+    }
+
+    /// A piece of it for a request: a range of bytes.
+    pub fn slice(&self, range: Range<usize>) -> Result<Fragment, SliceError> {
+        let (start, end) = (range.start, range.end);
+        if start > end || end > self.length {
+            return Err(SliceError {
+                start,
+                end,
+                length_bytes: self.length,
+            });
+        }
+        Ok(Fragment {
+            address: self.address + start as u64,
+            length_bytes: (end - start) as u32,
+            steering_tag: self.tag.0,
+        })
+    }
+
+    /// The memory that is loaded.
+    #[must_use]
+    pub fn buffers(&self) -> &[DmaBuffer] {
+        &self.buffers
+    }
+}
+
+impl Drop for FastRegion {
+    fn drop(&mut self) {
+        let result = self.domain.engine().state().destroy_region(self.number);
+        if let Err(error) = result {
+            std::mem::take(&mut self.buffers)
+                .into_iter()
+                .for_each(DmaBuffer::leak);
+            tracing::error!(%error, "fast region dropped");
+        }
+    }
+}

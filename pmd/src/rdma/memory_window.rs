@@ -1,0 +1,178 @@
+//! Memory windows: a part of a region, opened to peers under a key of its own by a request of the
+//! send queue, and closed again without deregistering.
+
+use super::records::RegionRecord;
+use super::{Access, MemoryRegion, ProtectionDomain, RdmaError, RemoteRegion};
+use ringside_spec::rdma::commands::{AllocateStag, SteeringTag};
+use ringside_spec::rdma::fpm::ObjectType;
+use std::ops::Range;
+
+/// How a window is bound and closed. Verbs: `ibv_mw_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowKind {
+    /// Type 1: bound anew at any time; closed by a bind of no bytes.
+    One,
+    /// Type 2B: bound once, for the peer of one queue pair; closed by an invalidation, local or by
+    /// a send of the peer, and then bound anew.
+    Two,
+}
+
+/// A memory window. Dropping it closes and frees it.
+#[derive(Debug)]
+pub struct MemoryWindow {
+    domain: ProtectionDomain,
+    number: u32,
+    kind: WindowKind,
+    /// index of the window, and the key of its latest bind
+    tag: SteeringTag,
+}
+
+/// A bind that can't be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BindError {
+    /// Window, region and queue pair must be of one protection domain.
+    #[error(
+        "window, region and queue pair are of the protection domains {window}, {region} and {queue_pair}; they must be one"
+    )]
+    ForeignDomain {
+        /// The window's.
+        window: u32,
+        /// The region's.
+        region: u32,
+        /// The queue pair's.
+        queue_pair: u32,
+    },
+    /// The region was registered without [`Access::BIND_WINDOW`].
+    #[error("the region was registered without Access::BIND_WINDOW")]
+    NotBindable,
+    /// The region's addresses begin at 0.
+    #[error("no window can be bound to a zero-based region; register it with Base::Address")]
+    ZeroBased,
+    /// The window would let peers write what the region's own device may not.
+    #[error(
+        "the window is to let peers write, but the region was registered without Access::LOCAL_WRITE"
+    )]
+    ReadOnly,
+    /// The bytes are not in the region.
+    #[error("bytes {start}..{end} are not in the region's {length_bytes} bytes")]
+    OutOfBounds {
+        /// First byte asked for.
+        start: usize,
+        /// End of the bytes asked for.
+        end: usize,
+        /// Bytes of the region.
+        length_bytes: usize,
+    },
+}
+
+impl ProtectionDomain {
+    /// Makes a memory window. It counts against `rdma.memory_regions`.
+    pub fn memory_window(&self, kind: WindowKind) -> Result<MemoryWindow, RdmaError> {
+        let mut state = self.engine().open_state()?;
+        let (number, tag) = state.take_steering_tag()?;
+        if let Err(error) = state.back(ObjectType::MemoryRegion, number) {
+            state.give_region_number(number);
+            return Err(error);
+        }
+        let made = state.control.execute(AllocateStag {
+            protection_domain: self.number(),
+            stag_index: tag.index(),
+            type_1: kind == WindowKind::One,
+            remote_access: true,
+            bind_without_key_check: kind == WindowKind::One,
+            ..AllocateStag::ZERO
+        });
+        if let Err(error) = made {
+            if error.is_refusal() {
+                state.give_region_number(number);
+            }
+            return Err(error.into());
+        }
+        let record = RegionRecord {
+            is_window: true,
+            stag_index: tag.index(),
+            protection_domain: self.number(),
+            pages: None,
+        };
+        state.regions.insert(number, record);
+        Ok(MemoryWindow {
+            domain: self.clone(),
+            number,
+            kind,
+            tag,
+        })
+    }
+}
+
+impl MemoryWindow {
+    /// Key for requests of peers, as of the latest bind that was posted.
+    #[must_use]
+    pub fn remote_key(&self) -> u32 {
+        self.tag.0
+    }
+
+    /// How it is bound.
+    #[must_use]
+    pub fn kind(&self) -> WindowKind {
+        self.kind
+    }
+
+    /// The key that the next bind gives: a key that was handed out is not good for ever.
+    pub(super) fn next_key(&self) -> SteeringTag {
+        self.tag.with_key((self.tag.key() + 1) % 256)
+    }
+
+    pub(super) fn bound_under(&mut self, key: SteeringTag) {
+        self.tag = key;
+    }
+
+    /// What of a bind can be known to be wrong before it is posted.
+    pub(super) fn check(
+        &self,
+        queue_pair: &ProtectionDomain,
+        region: &MemoryRegion,
+        range: &Range<usize>,
+        access: Access,
+    ) -> Result<RemoteRegion, BindError> {
+        let window = self.domain.number();
+        let of_region = region.protection_domain().number();
+        if window != of_region || window != queue_pair.number() {
+            return Err(BindError::ForeignDomain {
+                window,
+                region: of_region,
+                queue_pair: queue_pair.number(),
+            });
+        }
+        if region.base() == super::Base::Zero {
+            return Err(BindError::ZeroBased);
+        }
+        if !region.access().contains(Access::BIND_WINDOW) {
+            return Err(BindError::NotBindable);
+        }
+        let writes = access.contains(Access::REMOTE_WRITE);
+        if writes && !region.access().contains(Access::LOCAL_WRITE) {
+            return Err(BindError::ReadOnly);
+        }
+        if range.start > range.end || range.end > region.length() {
+            return Err(BindError::OutOfBounds {
+                start: range.start,
+                end: range.end,
+                length_bytes: region.length(),
+            });
+        }
+        Ok(RemoteRegion {
+            address: region.address() + range.start as u64,
+            key: self.next_key().0,
+            length_bytes: (range.end - range.start) as u64,
+        })
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        let result = self.domain.engine().state().destroy_region(self.number);
+        if let Err(error) = result {
+            tracing::error!(%error, "memory window dropped");
+        }
+    }
+}

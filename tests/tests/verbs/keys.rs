@@ -1,0 +1,375 @@
+//! What opens and closes memory to peers: invalidation, windows, fast registration, zero-based
+//! regions, registration anew.
+
+use crate::pair::Pair;
+use ringside_pmd::rdma::{
+    Access, Base, BindError, Connected, DeregisterError, FastRegionError, Flags, MemoryRegion,
+    Operation, PostError, QueuePair, RdmaError, RemoteAddress, RemoteRegion, Status, WindowKind,
+};
+
+/// A write of eight bytes from `a` to `remote`; how it ended.
+fn write(
+    pair: &mut Pair,
+    qp: &mut QueuePair<Connected>,
+    from: &MemoryRegion,
+    remote: RemoteAddress,
+) -> Status {
+    let pieces = [from.slice(0..8).unwrap()];
+    qp.write(99, &pieces, remote, Flags::SIGNALLED).unwrap();
+    qp.ring();
+    for _ in 0..1_000 {
+        pair.pass();
+        let _ = pair.b.events();
+        let _ = pair.a.events();
+        let mut batch = [ringside_pmd::rdma::Completion::EMPTY; 4];
+        if let [done, ..] = pair.a.completions.poll(&mut batch) {
+            return done.status();
+        }
+    }
+    panic!("the write did not end");
+}
+
+/// A connection, and a region of 4096 bytes at `a` and one at `b`.
+fn connected() -> (
+    Pair,
+    QueuePair<Connected>,
+    QueuePair<Connected>,
+    MemoryRegion,
+    MemoryRegion,
+) {
+    let pair = Pair::new();
+    let (a, b) = pair.connect(|config| config);
+    let (from, at) = (pair.a.region(4096), pair.b.region(4096));
+    assert!(from.write(0, b"ringside"));
+    (pair, a, b, from, at)
+}
+
+fn text(region: &MemoryRegion, offset: usize) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    assert!(region.read(offset, &mut bytes));
+    bytes
+}
+
+#[test]
+fn a_window_opens_its_bytes_and_no_others_until_it_is_closed() {
+    for kind in [WindowKind::One, WindowKind::Two] {
+        let (mut pair, mut a, mut b, from, at) = connected();
+        let mut window = pair.b.domain.memory_window(kind).unwrap();
+        let access = Access::REMOTE_WRITE;
+        let open = b
+            .bind_window(1, &mut window, (&at, 1024..2048), access, Flags::SIGNALLED)
+            .unwrap();
+        b.ring();
+        let done = pair.wait_b(1);
+        assert_eq!(done[0].status(), Status::Success, "{kind:?}");
+        assert_eq!(done[0].operation(), Operation::BindWindow);
+        assert_eq!(write(&mut pair, &mut a, &from, open.at(8)), Status::Success);
+        assert_eq!(&text(&at, 1032), b"ringside");
+        match kind {
+            WindowKind::One => {
+                let none = (&at, 0..0);
+                b.bind_window(2, &mut window, none, access, Flags::SIGNALLED)
+                    .unwrap();
+            }
+            WindowKind::Two => b.invalidate(2, open.key, Flags::SIGNALLED).unwrap(),
+        }
+        b.ring();
+        assert_eq!(pair.wait_b(1)[0].status(), Status::Success, "{kind:?}");
+        let status = write(&mut pair, &mut a, &from, open.at(8));
+        assert_eq!(status, Status::RemoteAccess, "{kind:?}");
+        drop((a, b, window));
+        at.deregister().unwrap();
+        drop(from);
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_region_with_a_window_on_it_stays_and_goes_with_the_window() {
+    let (mut pair, a, mut b, from, at) = connected();
+    let mut window = pair.b.domain.memory_window(WindowKind::Two).unwrap();
+    b.bind_window(
+        1,
+        &mut window,
+        (&at, 0..64),
+        Access::REMOTE_READ,
+        Flags::SIGNALLED,
+    )
+    .unwrap();
+    b.ring();
+    assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+    let error = at.deregister().unwrap_err();
+    let DeregisterError::InUse { region: at, .. } = error else {
+        panic!("{error}");
+    };
+    drop(window);
+    assert_eq!(at.deregister().unwrap().len(), 1);
+    // The model notes what it refuses: this once, and nothing else.
+    let breaches = pair.world.with(|world| world.breaches(1));
+    assert_eq!(breaches.len(), 1, "{breaches:#?}");
+    assert_eq!(breaches[0].count, 1);
+    drop((a, b, from));
+    let Pair { a, b, .. } = pair;
+    for end in [a, b] {
+        drop((end.completions, end.domain));
+        assert!(end.device.shutdown().failures.is_empty());
+    }
+}
+
+#[test]
+fn bytes_beyond_a_window_and_rights_that_it_does_not_give_are_refused() {
+    for (offset, access) in [(1020, Access::REMOTE_WRITE), (0, Access::REMOTE_READ)] {
+        let (mut pair, mut a, mut b, from, at) = connected();
+        let mut window = pair.b.domain.memory_window(WindowKind::Two).unwrap();
+        let open = b
+            .bind_window(1, &mut window, (&at, 0..1024), access, Flags::SIGNALLED)
+            .unwrap();
+        b.ring();
+        assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+        let status = write(&mut pair, &mut a, &from, open.at(offset));
+        assert_eq!(status, Status::RemoteAccess, "{offset}");
+        assert_eq!(text(&at, offset as usize), [0; 8]);
+        drop((a, b, window, from, at));
+        pair.finish();
+    }
+}
+
+#[test]
+fn a_window_that_is_bound_already_fails_the_request_with_the_status_of_a_bind() {
+    let (mut pair, a, mut b, from, at) = connected();
+    let mut window = pair.b.domain.memory_window(WindowKind::Two).unwrap();
+    for id in [1, 2] {
+        let bytes = (&at, 0..64);
+        b.bind_window(
+            id,
+            &mut window,
+            bytes,
+            Access::REMOTE_READ,
+            Flags::SIGNALLED,
+        )
+        .unwrap();
+    }
+    b.ring();
+    pair.pass();
+    assert_eq!(pair.b.events().len(), 1);
+    let done = pair.wait_b(2);
+    assert_eq!(done[0].status(), Status::Success);
+    assert_eq!((done[1].id, done[1].status()), (2, Status::WindowBind));
+    drop((a, b, window, from, at));
+    pair.finish();
+}
+
+#[test]
+fn binds_that_cannot_be_are_refused_when_they_are_posted() {
+    let (pair, a, mut b, from, at) = connected();
+    let mut window = pair.b.domain.memory_window(WindowKind::Two).unwrap();
+    let mut bind = |region: &MemoryRegion, range, access| {
+        let result = b.bind_window(1, &mut window, (region, range), access, Flags::NONE);
+        match result {
+            Err(PostError::Bind(error)) => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    let error = bind(&at, 0..4097, Access::REMOTE_READ);
+    assert!(matches!(error, BindError::OutOfBounds { .. }), "{error}");
+    let register = |access, base| {
+        let buffer = pair.b.device.allocate(4096).unwrap();
+        let made = pair.b.domain.register_based(vec![buffer], access, base);
+        made.unwrap()
+    };
+    let closed = register(Access::LOCAL_WRITE, Base::Address);
+    assert_eq!(
+        bind(&closed, 0..8, Access::REMOTE_READ),
+        BindError::NotBindable
+    );
+    let fixed = register(Access::BIND_WINDOW, Base::Address);
+    assert_eq!(
+        bind(&fixed, 0..8, Access::REMOTE_WRITE),
+        BindError::ReadOnly
+    );
+    let zero = register(Access::ALL, Base::Zero);
+    assert_eq!(bind(&zero, 0..8, Access::REMOTE_READ), BindError::ZeroBased);
+    let other = pair.b.device.protection_domain().unwrap();
+    let buffer = pair.b.device.allocate(4096).unwrap();
+    let foreign = other.register(buffer, Access::ALL).unwrap();
+    let error = bind(&foreign, 0..8, Access::REMOTE_READ);
+    assert!(matches!(error, BindError::ForeignDomain { .. }), "{error}");
+    drop((a, b, window, from, at, closed, fixed, zero, foreign, other));
+    pair.finish();
+}
+
+#[test]
+fn addresses_of_a_zero_based_region_begin_at_zero() {
+    let (mut pair, mut a, b, from, at) = connected();
+    let buffers = vec![pair.b.device.allocate(4096).unwrap()];
+    let zero = pair
+        .b
+        .domain
+        .register_based(buffers, Access::ALL, Base::Zero)
+        .unwrap();
+    assert_eq!(zero.remote().address, 0);
+    let status = write(&mut pair, &mut a, &from, zero.remote().at(16));
+    assert_eq!(status, Status::Success);
+    assert_eq!(&text(&zero, 16), b"ringside");
+    // Its own device counts from zero too.
+    let back = pair.a.region(64);
+    let read = [back.slice(0..8).unwrap()];
+    a.read(3, &read, zero.remote().at(16), Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    assert_eq!(&text(&back, 0), b"ringside");
+    drop((a, b, from, at, zero, back));
+    pair.finish();
+}
+
+#[test]
+fn a_region_registered_anew_has_new_rights_and_the_old_key_is_dead() {
+    let (mut pair, mut a, b, from, at) = connected();
+    let old = at.remote();
+    let (mut more, peer) = pair.connect(|config| config);
+    let at = at.reregister(&pair.b.domain, Access::REMOTE_WRITE).unwrap();
+    assert_ne!(at.remote().key, old.key);
+    assert_eq!(
+        write(&mut pair, &mut a, &from, at.remote().at(0)),
+        Status::Success
+    );
+    assert_eq!(&text(&at, 0), b"ringside");
+    let status = write(&mut pair, &mut a, &from, old.at(0));
+    assert_eq!(status, Status::RemoteAccess);
+    let at = at.reregister(&pair.b.domain, Access::LOCAL_READ).unwrap();
+    let status = write(&mut pair, &mut more, &from, at.remote().at(0));
+    assert_eq!(status, Status::RemoteAccess);
+    let usage = pair.b.device.object_usage().unwrap();
+    assert_eq!(usage.memory_regions.used, 1);
+    drop((a, b, more, peer, from, at));
+    pair.finish();
+}
+
+#[test]
+fn a_fast_region_is_registered_used_invalidated_and_used_again_with_other_memory() {
+    let (mut pair, mut a, mut b, from, at) = connected();
+    let mut fast = pair.b.domain.fast_region(4).unwrap();
+    let mut keys = Vec::new();
+    for round in 0..3 {
+        let buffers: Vec<_> = (0..2)
+            .map(|_| pair.b.device.allocate(4096).unwrap())
+            .collect();
+        let error = b.register_fast(0, &mut fast, Access::ALL, Flags::NONE);
+        let empty = PostError::FastRegion(FastRegionError::Empty);
+        assert_eq!(error.unwrap_err(), empty);
+        fast.load(buffers).unwrap();
+        b.register_fast(1, &mut fast, Access::ALL, Flags::SIGNALLED)
+            .unwrap();
+        b.ring();
+        let done = pair.wait_b(1);
+        assert_eq!(done[0].status(), Status::Success, "round {round}");
+        assert_eq!(done[0].operation(), Operation::FastRegister);
+        keys.push(fast.key());
+        let status = write(&mut pair, &mut a, &from, fast.remote().at(4092));
+        assert_eq!(status, Status::Success, "round {round}");
+        b.invalidate_fast(2, &mut fast, Flags::NONE).unwrap();
+        assert!(fast.take_back(&done[0]).is_none());
+        b.ring();
+        let done = pair.wait_b(1);
+        let buffers = fast.take_back(&done[0]).expect("the memory");
+        let (mut first, mut second) = ([0; 4], [0; 4]);
+        assert!(buffers[0].read(4092, &mut first) && buffers[1].read(0, &mut second));
+        assert_eq!((&first, &second), (b"ring", b"side"));
+    }
+    keys.dedup();
+    assert_eq!(keys.len(), 3);
+    drop((a, b, from, at, fast));
+    pair.finish();
+}
+
+#[test]
+fn a_fast_region_whose_queue_pair_failed_gives_its_memory_back_by_command() {
+    let (mut pair, a, mut b, from, at) = connected();
+    let mut fast = pair.b.domain.fast_region(1).unwrap();
+    let load = |pair: &Pair| vec![pair.b.device.allocate(4096).unwrap()];
+    fast.load(load(&pair)).unwrap();
+    b.register_fast(1, &mut fast, Access::ALL, Flags::SIGNALLED)
+        .unwrap();
+    b.ring();
+    assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+    let error = fast.load(load(&pair)).unwrap_err().error;
+    let registered = RdmaError::FastRegion(FastRegionError::Registered);
+    assert_eq!(error, registered);
+    b.fail().unwrap();
+    assert_eq!(fast.reset().unwrap().len(), 1);
+    assert!(fast.buffers().is_empty());
+    // Too much for its list.
+    let two: Vec<_> = (0..2).flat_map(|_| load(&pair)).collect();
+    let error = fast.load(two).unwrap_err();
+    assert!(
+        matches!(error.error, RdmaError::OutOfRange { .. }),
+        "{error}"
+    );
+    drop((a, b, from, at, fast));
+    pair.finish();
+}
+
+#[test]
+fn a_send_with_invalidation_takes_the_peers_key_and_says_which() {
+    let (mut pair, mut a, mut b, from, at) = connected();
+    let mut window = pair.b.domain.memory_window(WindowKind::Two).unwrap();
+    let bytes = (&at, 0..64);
+    let open = b
+        .bind_window(
+            1,
+            &mut window,
+            bytes,
+            Access::REMOTE_WRITE,
+            Flags::SIGNALLED,
+        )
+        .unwrap();
+    b.receive(7, &[at.slice(1024..2048).unwrap()]).unwrap();
+    b.ring();
+    assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+    let pieces = [from.slice(0..8).unwrap()];
+    a.send_and_invalidate(2, &pieces, open.key, Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    let done = pair.wait_b(1);
+    assert_eq!((done[0].id, done[0].invalidated_key()), (7, Some(open.key)));
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    let status = write(&mut pair, &mut a, &from, open.at(0));
+    assert_eq!(status, Status::RemoteAccess);
+    drop((a, b, window, from, at));
+    pair.finish();
+}
+
+#[test]
+fn atomics_are_refused_and_the_refusal_says_why() {
+    let (pair, mut a, b, from, at) = connected();
+    let piece = from.slice(0..8).unwrap();
+    let remote: RemoteRegion = at.remote();
+    let added = a.fetch_and_add(1, piece, remote.at(0), 1, Flags::NONE);
+    let swapped = a.compare_and_swap(1, piece, remote.at(0), (0, 1), Flags::NONE);
+    for error in [added.unwrap_err(), swapped.unwrap_err()] {
+        assert_eq!(error, PostError::NoAtomics);
+        assert!(
+            error.to_string().contains("no atomic operations"),
+            "{error}"
+        );
+    }
+    drop((a, b, from, at));
+    pair.finish();
+}
+
+#[test]
+fn a_nop_completes_in_order() {
+    let (mut pair, mut a, b, from, at) = connected();
+    let pieces = [from.slice(0..8).unwrap()];
+    a.write(1, &pieces, at.remote().at(0), Flags::SIGNALLED)
+        .unwrap();
+    a.no_operation(2, Flags::SIGNALLED | Flags::LOCAL_FENCE)
+        .unwrap();
+    a.ring();
+    let done = pair.wait_a(2);
+    assert_eq!((done[0].id, done[1].id), (1, 2));
+    assert_eq!(done[1].operation(), Operation::Nop);
+    drop((a, b, from, at));
+    pair.finish();
+}
