@@ -1,6 +1,7 @@
 //! The firmware of the function: the admin queue, and everything that its commands configure.
 
 mod command;
+mod forwarding;
 mod generic;
 mod link;
 mod logging;
@@ -19,6 +20,7 @@ pub use rules::Rule;
 
 use crate::faults::Fault;
 use crate::function::{Context, FunctionSettings, ReceiveFilter, ResetKind};
+use crate::lan::switching::Tables;
 use crate::record::Tap;
 use command::{Command, Outcome, needs_data};
 use generic::{Locks, SharedWords};
@@ -207,14 +209,24 @@ impl Firmware {
         self.vsis.clear();
         self.rules.clear();
         self.resources.clear();
+        self.queues.clear(&mut self.scheduler);
         self.scheduler = Scheduler::new();
-        self.queues = Queues::default();
         self.rss.clear();
         self.changed = true;
     }
 
     pub(crate) fn receive_filter(&self) -> ReceiveFilter {
         self.rules.receive_filter(&self.vsis)
+    }
+
+    /// What decides where frames of the LAN engine go.
+    pub(crate) fn switch_tables(&self) -> Tables {
+        forwarding::tables(&self.vsis, &self.rules, &self.rss)
+    }
+
+    /// Transmit queues of the LAN engine: number, serial, context.
+    pub(crate) fn transmit_queues(&self) -> impl Iterator<Item = (u16, u64, [u8; 22])> + '_ {
+        self.queues.contexts()
     }
 
     /// Number of the function's own VSI.
@@ -498,9 +510,15 @@ impl Firmware {
                 self.changed = true;
                 self.rules.remove(command, context)
             }
-            Opcode::SetRssKey => self.rss.set_key(command, &self.vsis),
+            Opcode::SetRssKey => {
+                self.changed = true;
+                self.rss.set_key(command, &self.vsis)
+            }
             Opcode::GetRssKey => self.rss.get_key(command, &self.vsis),
-            Opcode::SetRssTable => self.rss.set_table(command, &self.vsis),
+            Opcode::SetRssTable => {
+                self.changed = true;
+                self.rss.set_table(command, &self.vsis)
+            }
             Opcode::GetRssTable => self.rss.get_table(command, &self.vsis),
             _ => self.execute_scheduler(opcode, command, context),
         }
@@ -552,10 +570,12 @@ impl Firmware {
             }
             Opcode::QuerySchedulerResources => self.scheduler.resources(command),
             Opcode::AddTransmitQueues => {
+                self.changed = true;
                 self.queues
                     .add_transmit(command, &mut self.scheduler, context)
             }
             Opcode::DisableTransmitQueues => {
+                self.changed = true;
                 self.queues.disable(command, &mut self.scheduler, context)
             }
             Opcode::AddRdmaQueueSets => self.queues.add_rdma(command, &mut self.scheduler, context),

@@ -5,26 +5,29 @@ pub mod context;
 mod config_space;
 mod filter;
 mod interrupts;
+mod lan;
 mod register_file;
 mod registers;
 mod snapshot;
 mod statistics;
 
 pub use config_space::{CONFIG_BYTES, REGISTER_BAR_BYTES};
-pub use context::{Causes, Context};
+pub use context::{Causes, Context, QueueCause};
 pub use register_file::ResetKind;
 pub use snapshot::FunctionSnapshot;
 
 pub(crate) use filter::{ReceiveFilter, Verdict};
+pub(crate) use statistics::Traffic;
 
 use crate::device::{Reply, Request};
 use crate::faults::Fault;
 use crate::firmware::Firmware;
+use crate::lan::LanEngine;
 use crate::packet::MacAddress;
 use crate::rdma::RdmaEngine;
 use crate::record::{Event, Recorder, ResetSeen, Tap};
 use crate::strict::{Breach, Ledger};
-use crate::wire::{EthernetFrame, Frame, Payload};
+use crate::wire::{Frame, Payload};
 use config_space::{ConfigEffect, ConfigSpace};
 use interrupts::Interrupts;
 use register_file::RegisterFile;
@@ -93,6 +96,7 @@ pub struct FunctionModel {
     interrupts: Interrupts,
     firmware: Firmware,
     rdma: RdmaEngine,
+    lan: LanEngine,
     statistics: Statistics,
     filter: ReceiveFilter,
     link_up: bool,
@@ -134,6 +138,7 @@ impl FunctionModel {
             interrupts: Interrupts::new(),
             firmware: Firmware::new(settings),
             rdma: RdmaEngine::new(settings),
+            lan: LanEngine::default(),
             statistics: Statistics::default(),
             filter: ReceiveFilter::default(),
             link_up: true,
@@ -249,6 +254,7 @@ impl FunctionModel {
         self.firmware.rings_reset(ResetKind::Firmware);
         self.firmware.reset(ResetKind::Function);
         self.rdma.reset();
+        self.lan.reset();
         self.causes = Causes::default();
         self.resets.function_until = None;
         self.refresh();
@@ -262,6 +268,7 @@ impl FunctionModel {
         self.firmware.rings_reset(kind);
         self.firmware.reset(kind);
         self.rdma.reset();
+        self.lan.reset();
         self.causes = Causes::default();
         if kind == ResetKind::Function {
             self.resets.function_until = Some(now.plus(FUNCTION_RESET_TAKES));
@@ -278,6 +285,9 @@ impl FunctionModel {
         self.filter = self.firmware.receive_filter();
         self.link_up = self.firmware.link_up() && !self.faults.contains(&Fault::LinkDown);
         self.rdma.set_receive_enabled(self.filter.any_rdma());
+        let tables = self.firmware.switch_tables();
+        let queues = &mut self.firmware.transmit_queues();
+        self.lan.configure(tables, queues, &mut self.ledger);
     }
 
     /// Works for a bounded time; true if anything was done. `spaces` are those of the world.
@@ -295,6 +305,7 @@ impl FunctionModel {
         }
         let mut context = lend!(self, memory, now);
         worked |= self.rdma.step(&mut context);
+        worked |= self.lan.has_work();
         self.deliver_causes();
         worked
     }
@@ -303,7 +314,8 @@ impl FunctionModel {
     fn deliver_causes(&mut self) {
         let causes = &self.causes;
         let raised = causes.asynchronous_event | causes.admin_event | (causes.other != 0);
-        if raised || !causes.completion_event_queues.is_empty() {
+        let queues = !causes.completion_event_queues.is_empty() || !causes.queues.is_empty();
+        if raised || queues {
             self.interrupts
                 .deliver(&mut self.causes, &mut self.registers);
         }
@@ -358,31 +370,13 @@ impl FunctionModel {
             self.statistics.not_for_us += 1;
             return;
         };
-        self.statistics.vsi_received.count(destination, length);
         if rdma && self.rdma.claims(&frame.packet) {
+            self.statistics.vsi_received.count(destination, length);
             let mut context = lend!(self, memory, now);
             self.rdma.receive(frame, spaces, &mut context);
             self.deliver_causes();
-        }
-    }
-
-    /// The next frame of the host's network stack for the wire: everything but RoCEv2, which
-    /// [`FunctionModel::next_frame`] gives.
-    #[inline]
-    pub fn next_ethernet_frame(
-        &mut self,
-        _spaces: &[DmaSpace],
-        _now: Instant,
-    ) -> Option<EthernetFrame> {
-        None
-    }
-
-    /// A frame from the wire as bytes, from its Ethernet header on, without frame check sequence:
-    /// everything that is not a sound RoCEv2 packet, for which there is
-    /// [`FunctionModel::receive`].
-    pub fn receive_ethernet_frame(&mut self, frame: &[u8], _spaces: &[DmaSpace], _now: Instant) {
-        if self.link_up && frame.len() >= 14 {
-            self.statistics.not_for_us += 1;
+        } else {
+            self.receive_unclaimed(frame, spaces, now);
         }
     }
 

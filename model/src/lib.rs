@@ -16,6 +16,7 @@ pub mod wire;
 pub mod world;
 
 mod firmware;
+mod lan;
 
 pub use embedded::{Stepped, Threaded};
 pub use faults::Fault;

@@ -9,6 +9,7 @@ use ringside_spec::lan::admin::queues::{
     RdmaQueueSet, RdmaQueueSetGroup, TransmitQueue, TransmitQueueGroup,
 };
 use ringside_spec::lan::admin::scheduler::{Element, ElementType};
+use ringside_spec::lan::transmit::TransmitContext;
 use std::collections::BTreeMap;
 
 /// Most queues of a function.
@@ -25,8 +26,19 @@ struct Leaf {
 /// Queues by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Queues {
-    transmit: BTreeMap<u16, (Leaf, [u8; 22])>,
+    transmit: BTreeMap<u16, TransmitLeaf>,
     rdma: BTreeMap<u16, Leaf>,
+    /// Transmit queues that were added so far.
+    added: u64,
+}
+
+/// A transmit queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TransmitLeaf {
+    leaf: Leaf,
+    /// Tells it from one before it under the same number.
+    serial: u64,
+    context: [u8; TransmitContext::SIZE],
 }
 
 fn leaf(element: Element) -> Element {
@@ -42,6 +54,14 @@ impl Queues {
         self.transmit.keys().copied().collect()
     }
 
+    /// Transmit queues: number, serial, context.
+    pub(super) fn contexts(
+        &self,
+    ) -> impl Iterator<Item = (u16, u64, [u8; TransmitContext::SIZE])> + '_ {
+        let queues = self.transmit.iter();
+        queues.map(|(number, queue)| (*number, queue.serial, queue.context))
+    }
+
     /// Numbers of the RDMA queue sets.
     pub(super) fn rdma(&self) -> Vec<u16> {
         self.rdma.keys().copied().collect()
@@ -49,13 +69,16 @@ impl Queues {
 
     /// A reset took all queues.
     pub(super) fn clear(&mut self, scheduler: &mut Scheduler) {
-        for (leaf, _) in self.transmit.values() {
-            scheduler.drop_leaf(leaf.node);
+        for queue in self.transmit.values() {
+            scheduler.drop_leaf(queue.leaf.node);
         }
         for leaf in self.rdma.values() {
             scheduler.drop_leaf(leaf.node);
         }
-        *self = Self::default();
+        *self = Self {
+            added: self.added,
+            ..Self::default()
+        };
     }
 
     pub(super) fn add_transmit(
@@ -81,8 +104,13 @@ impl Queues {
                 }
                 let parent = group.parent.get();
                 let node = scheduler.add(parent, leaf(queue.element), context)?;
-                self.transmit
-                    .insert(number, (Leaf { parent, node }, queue.context));
+                self.added += 1;
+                let added = TransmitLeaf {
+                    leaf: Leaf { parent, node },
+                    serial: self.added,
+                    context: queue.context,
+                };
+                self.transmit.insert(number, added);
                 queue.node = node.into();
                 command.put(at, &queue)?;
                 at += TransmitQueue::SIZE;
@@ -157,7 +185,7 @@ impl Queues {
         let found = if queue.rdma_queue_set() {
             self.rdma.get(&number).copied()
         } else {
-            self.transmit.get(&number).map(|(leaf, _)| *leaf)
+            self.transmit.get(&number).map(|queue| queue.leaf)
         };
         let Some(leaf) = found.filter(|leaf| leaf.parent == parent) else {
             context.ledger.breach(

@@ -6,6 +6,7 @@ use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::rss::{
     RssKey, RssKeyCommand, RssTableCommand, RssTableFlags, RssVsi, table,
 };
+use ringside_spec::lan::admin::vsi::rss;
 use std::collections::BTreeMap;
 
 /// Keys by VSI, tables by VSI (or none) and flags.
@@ -42,6 +43,32 @@ impl Rss {
             self.keys.keys().copied().collect(),
             self.tables.keys().copied().collect(),
         )
+    }
+
+    /// The key of a VSI, its continuation included.
+    pub(super) fn key(&self, vsi: u16) -> Option<Vec<u8>> {
+        let key = self.keys.get(&vsi)?;
+        Some([&key.standard[..], &key.extended[..]].concat())
+    }
+
+    /// The table that a VSI uses, by the kind that its properties name; those of the function and
+    /// global ones may have come from another VSI.
+    pub(super) fn table(&self, vsi: u16, kind: u8, global: u8) -> Option<Vec<u8>> {
+        let wanted = match kind {
+            rss::TABLE_VSI => table::VSI,
+            rss::TABLE_FUNCTION => table::FUNCTION,
+            _ => table::GLOBAL,
+        };
+        let fits = |owner: u16, flags: RssTableFlags| {
+            flags.kind() == wanted
+                && (wanted != table::VSI || owner == vsi)
+                && (wanted != table::GLOBAL || flags.global_index() == u16::from(global))
+        };
+        let found = self
+            .tables
+            .iter()
+            .find(|((owner, flags), _)| fits(*owner, RssTableFlags(*flags)));
+        found.map(|(_, table)| table.clone())
     }
 
     /// A VSI was freed.

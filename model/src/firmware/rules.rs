@@ -49,6 +49,23 @@ impl Rules {
         self.rules.values().cloned().collect()
     }
 
+    /// All lookup rules, in place.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.values()
+    }
+
+    /// The VSIs that an action names, as far as they exist.
+    pub(super) fn targets(&self, action: SingleAction, vsis: &Vsis) -> Vec<u16> {
+        let number = action.vsi() as u16;
+        let exists = |vsi: &u16| vsis.exists(*vsi);
+        if action.is_list() {
+            let members = self.lists.get(&number).into_iter().flatten();
+            members.copied().filter(exists).collect()
+        } else {
+            Some(number).into_iter().filter(exists).collect()
+        }
+    }
+
     /// All lists that have members: number and VSIs.
     pub(super) fn vsi_lists(&self) -> Vec<(u16, Vec<u16>)> {
         let lists = self.lists.iter().filter(|(_, members)| !members.is_empty());

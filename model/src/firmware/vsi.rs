@@ -49,6 +49,12 @@ impl Vsis {
             .map(|(number, _)| *number)
     }
 
+    /// Those that have properties.
+    pub(super) fn with_properties(&self) -> impl Iterator<Item = (u16, &VsiProperties)> {
+        let all = self.0.iter();
+        all.filter_map(|(number, vsi)| Some((*number, vsi.properties.as_ref()?)))
+    }
+
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }

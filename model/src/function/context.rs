@@ -29,4 +29,24 @@ pub struct Causes {
     pub admin_event: bool,
     /// Bits to raise in PFINT_OICR.
     pub other: u32,
+    /// Queues of the LAN engine that reported, each once.
+    pub queues: Vec<QueueCause>,
+}
+
+/// A queue of the LAN engine that reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueCause {
+    /// A receive queue, by number.
+    Receive(u16),
+    /// A transmit queue, by number.
+    Transmit(u16),
+}
+
+impl Causes {
+    /// A queue of the LAN engine reported.
+    pub fn raise_queue(&mut self, queue: QueueCause) {
+        if !self.queues.contains(&queue) {
+            self.queues.push(queue);
+        }
+    }
 }

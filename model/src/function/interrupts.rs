@@ -4,14 +4,14 @@
 //! it is enabled, and then masks itself; if it is not, the event waits in its pending bit. Source:
 //! reference of `GLINT_DYN_CTL`, `PFINT_OICR` and neighbours in [`interrupts`].
 
-use super::context::Causes;
+use super::context::{Causes, QueueCause};
 use super::register_file::RegisterFile;
 use ringside_spec::lan::identity::MSIX_VECTORS_MAX;
 use ringside_spec::lan::registers::interrupts::{
     self, CauseControl, InterruptControl, OtherCauses, VectorControl,
 };
 use ringside_spec::rdma::registers::AEQ_CAUSE_CONTROL;
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 
 /// What one vector is connected to, and how often it fired.
@@ -49,7 +49,7 @@ impl Interrupts {
             return false;
         };
         for (vector, event) in vectors.iter_mut().zip(events) {
-            vector.event = event;
+            vector.event = event.filter(made_unable_to_block);
         }
         true
     }
@@ -114,6 +114,16 @@ impl Interrupts {
     pub(super) fn deliver(&mut self, causes: &mut Causes, registers: &mut RegisterFile) {
         for queue in causes.completion_event_queues.drain(..) {
             let array = interrupts::COMPLETION_EVENT_QUEUE_CONTROL;
+            let queue = u32::from(queue);
+            if queue < array.count {
+                self.raise(array.at(queue), registers);
+            }
+        }
+        for queue in causes.queues.drain(..) {
+            let (array, queue) = match queue {
+                QueueCause::Receive(queue) => (interrupts::RECEIVE_QUEUE_CAUSE, queue),
+                QueueCause::Transmit(queue) => (interrupts::TRANSMIT_QUEUE_CAUSE, queue),
+            };
             let queue = u32::from(queue);
             if queue < array.count {
                 self.raise(array.at(queue), registers);
@@ -191,16 +201,24 @@ impl Vector {
         let Some(event) = &self.event else {
             return;
         };
-        // Somebody else's descriptor: never wait for it.
-        let no_wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let mut poll = [PollFd::new(event, PollFlags::OUT)];
-        let ready =
-            matches!(rustix::event::poll(&mut poll, Some(&no_wait)), Ok(count) if count > 0);
-        if !ready || rustix::io::write(event, &1u64.to_ne_bytes()).is_err() {
+        if rustix::io::write(event, &1u64.to_ne_bytes()).is_err() {
             tracing::debug!("an interrupt's event descriptor does not take it");
         }
     }
+}
+
+/// Makes sure that a write to somebody else's descriptor never waits, whatever it is and whoever
+/// else writes to it; false, and it is not used, if that cannot be had.
+fn made_unable_to_block(event: &OwnedFd) -> bool {
+    let unable = rustix::fs::fcntl_getfl(event).and_then(|flags| {
+        if flags.contains(OFlags::NONBLOCK) {
+            Ok(())
+        } else {
+            rustix::fs::fcntl_setfl(event, flags | OFlags::NONBLOCK)
+        }
+    });
+    if let Err(error) = &unable {
+        tracing::debug!(%error, "an interrupt's event descriptor stays unused: it could block");
+    }
+    unable.is_ok()
 }

@@ -1,6 +1,7 @@
 //! Registers with meaning: resets, interrupts, control queues, counters, and who else owns some.
 
 use super::register_file::{ResetKind, is_cleared_by_ones, is_known, is_read_only};
+use super::statistics::Statistics;
 use super::{Context, FunctionModel, bar_bytes, lend};
 use crate::device::Reply;
 use crate::faults::Fault;
@@ -9,7 +10,7 @@ use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::lan::identity;
 use ringside_spec::lan::registers::control_queues::RINGS;
 use ringside_spec::lan::registers::interrupts;
-use ringside_spec::lan::registers::queues::{self, ReceiveQueueControl};
+use ringside_spec::lan::registers::queues;
 use ringside_spec::lan::registers::reset::{self, FunctionControl, ResetStatus, ResetTrigger};
 use ringside_spec::rdma::registers as rdma;
 use std::ops::Range;
@@ -90,6 +91,9 @@ impl FunctionModel {
         if let Some(value) = self.read_engine(offset, space, now) {
             return value;
         }
+        if let Some(queue) = queues::TRANSMIT_QUEUE_HEAD.index_of(offset) {
+            return self.transmit_head(queue);
+        }
         match offset {
             reset::FUNCTION_CONTROL => {
                 let running = self.function_in_reset(now);
@@ -114,8 +118,9 @@ impl FunctionModel {
             return value;
         }
         let port = u32::from(self.settings.pci_function);
-        let vsi = self.firmware.function_vsi().map(u32::from);
-        match self.statistics.register(offset, port, vsi) {
+        let vsi = self.firmware.function_vsi();
+        let counters = self.lan.counters();
+        match self.statistics.register(offset, port, vsi, counters) {
             Some(value) => value,
             None => self.registers.get(offset),
         }
@@ -168,7 +173,9 @@ impl FunctionModel {
                 return;
             }
         }
-        self.write_control(offset, value, space, now);
+        if !self.write_queue_register(offset, value, space, now) {
+            self.write_control(offset, value, space, now);
+        }
     }
 
     fn write_control(&mut self, offset: u64, value: u32, space: &DmaSpace, now: Instant) {
@@ -210,14 +217,10 @@ impl FunctionModel {
         if let Some(vector) = interrupts::VECTOR_CONTROL.index_of(offset) {
             self.interrupts
                 .control_vector(vector, value, &mut self.registers);
-        } else if queues::RECEIVE_QUEUE_CONTROL.index_of(offset).is_some() {
-            let control = ReceiveQueueControl(value);
-            let followed = control.with_enable_status(control.enable_request());
-            self.registers.set(offset, followed.0);
         } else if is_cleared_by_ones(offset) {
             let left = self.registers.get(offset) & !value;
             self.registers.set(offset, left);
-        } else if is_read_only(offset) || self.statistics.register(offset, 0, None).is_some() {
+        } else if is_read_only(offset) || Statistics::is_counter(offset) {
             self.ledger.breach("write to a read-only register", || {
                 format!("{value:#x} to {offset:#x}")
             });

@@ -1,5 +1,6 @@
 //! Counters of the port and of the function's VSI.
 
+use crate::lan::LanCounters;
 use crate::packet::MacAddress;
 use crate::wire::is_group;
 use ringside_spec::lan::registers::statistics as registers;
@@ -16,7 +17,7 @@ const HIGH_BITS: u64 = 0xFF;
 
 /// What went one way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Traffic {
+pub(crate) struct Traffic {
     bytes: u64,
     unicast: u64,
     multicast: u64,
@@ -27,7 +28,7 @@ pub(super) struct Traffic {
 impl Traffic {
     /// Counts a frame of `length` bytes, frame check sequence included.
     #[inline]
-    pub(super) fn count(&mut self, destination: MacAddress, length: usize) {
+    pub(crate) fn count(&mut self, destination: MacAddress, length: usize) {
         self.bytes += length as u64;
         if !is_group(destination) {
             self.unicast += 1;
@@ -48,6 +49,20 @@ impl Traffic {
     fn frames(&self) -> u64 {
         self.unicast + self.multicast + self.broadcast
     }
+
+    fn plus(&self, other: &Self) -> Self {
+        let mut by_size = self.by_size;
+        for (class, more) in by_size.iter_mut().zip(other.by_size) {
+            *class += more;
+        }
+        Self {
+            bytes: self.bytes + other.bytes,
+            unicast: self.unicast + other.unicast,
+            multicast: self.multicast + other.multicast,
+            broadcast: self.broadcast + other.broadcast,
+            by_size,
+        }
+    }
 }
 
 /// All counters of a function.
@@ -66,26 +81,34 @@ pub(super) struct Statistics {
 }
 
 impl Statistics {
-    /// The register at `offset`, if it is a counter; `port` and `vsi` are this function's.
-    pub(super) fn register(&self, offset: u64, port: u32, vsi: Option<u32>) -> Option<u32> {
+    /// True for the registers of counters.
+    pub(super) fn is_counter(offset: u64) -> bool {
+        find(registers::PORT, offset).is_some() || find(registers::VSI, offset).is_some()
+    }
+
+    /// The register at `offset`, if it is a counter; `port` and `vsi` are this function's, the VSI
+    /// that RDMA's packets count for.
+    pub(super) fn register(
+        &self,
+        offset: u64,
+        port: u32,
+        vsi: Option<u16>,
+        lan: &LanCounters,
+    ) -> Option<u32> {
         if let Some((counter, index, high)) = find(registers::PORT, offset) {
             let value = if index == port {
-                self.port_value(counter)
+                self.port_value(counter, lan)
             } else {
                 0
             };
             return Some(half(value, high));
         }
         let (counter, index, high) = find(registers::VSI, offset)?;
-        let value = if Some(index) == vsi {
-            self.vsi_value(counter)
-        } else {
-            0
-        };
-        Some(half(value, high))
+        let own = u16::try_from(index).is_ok_and(|index| Some(index) == vsi);
+        Some(half(self.vsi_value(counter, index as u16, own, lan), high))
     }
 
-    fn port_value(&self, counter: &Counter) -> u64 {
+    fn port_value(&self, counter: &Counter, lan: &LanCounters) -> u64 {
         let sizes = [
             (registers::PORT_RECEIVE_64, registers::PORT_TRANSMIT_64),
             (registers::PORT_RECEIVE_127, registers::PORT_TRANSMIT_127),
@@ -95,22 +118,22 @@ impl Statistics {
             (registers::PORT_RECEIVE_1522, registers::PORT_TRANSMIT_1522),
             (registers::PORT_RECEIVE_9522, registers::PORT_TRANSMIT_9522),
         ];
-        let by_size = self
-            .received
-            .by_size
-            .iter()
-            .zip(&self.sent.by_size)
-            .zip(sizes);
+        let received = self.received.plus(&lan.received);
+        let sent = self.sent.plus(&lan.sent);
+        let by_size = received.by_size.iter().zip(&sent.by_size).zip(sizes);
+        let link_down = self.sent_link_down + lan.sent_link_down;
         let mut values = vec![
-            (registers::PORT_RECEIVE_BYTES, self.received.bytes),
-            (registers::PORT_RECEIVE_UNICAST, self.received.unicast),
-            (registers::PORT_RECEIVE_MULTICAST, self.received.multicast),
-            (registers::PORT_RECEIVE_BROADCAST, self.received.broadcast),
-            (registers::PORT_TRANSMIT_BYTES, self.sent.bytes),
-            (registers::PORT_TRANSMIT_UNICAST, self.sent.unicast),
-            (registers::PORT_TRANSMIT_MULTICAST, self.sent.multicast),
-            (registers::PORT_TRANSMIT_BROADCAST, self.sent.broadcast),
-            (registers::PORT_TRANSMIT_LINK_DOWN, self.sent_link_down),
+            (registers::PORT_RECEIVE_BYTES, received.bytes),
+            (registers::PORT_RECEIVE_UNICAST, received.unicast),
+            (registers::PORT_RECEIVE_MULTICAST, received.multicast),
+            (registers::PORT_RECEIVE_BROADCAST, received.broadcast),
+            (registers::PORT_RECEIVE_UNDERSIZE, lan.undersize),
+            (registers::PORT_RECEIVE_OVERSIZE, lan.oversize),
+            (registers::PORT_TRANSMIT_BYTES, sent.bytes),
+            (registers::PORT_TRANSMIT_UNICAST, sent.unicast),
+            (registers::PORT_TRANSMIT_MULTICAST, sent.multicast),
+            (registers::PORT_TRANSMIT_BROADCAST, sent.broadcast),
+            (registers::PORT_TRANSMIT_LINK_DOWN, link_down),
         ];
         for ((received, sent), (receive, transmit)) in by_size {
             values.push((receive, *received));
@@ -119,23 +142,27 @@ impl Statistics {
         pick(&values, counter)
     }
 
-    fn vsi_value(&self, counter: &Counter) -> u64 {
-        let sent_bytes = self.sent.bytes - CHECK_BYTES * self.sent.frames();
+    /// `own`: the VSI is the one that RDMA's packets count for.
+    fn vsi_value(&self, counter: &Counter, vsi: u16, own: bool, lan: &LanCounters) -> u64 {
+        let mut all = lan.of_vsi(vsi).cloned().unwrap_or_default();
+        if own {
+            all.received = all.received.plus(&self.vsi_received);
+            let mut sent = self.sent.clone();
+            sent.bytes -= CHECK_BYTES * sent.frames();
+            all.sent = all.sent.plus(&sent);
+        }
         let values = [
-            (registers::VSI_RECEIVE_BYTES, self.vsi_received.bytes),
-            (registers::VSI_RECEIVE_UNICAST, self.vsi_received.unicast),
-            (
-                registers::VSI_RECEIVE_MULTICAST,
-                self.vsi_received.multicast,
-            ),
-            (
-                registers::VSI_RECEIVE_BROADCAST,
-                self.vsi_received.broadcast,
-            ),
-            (registers::VSI_TRANSMIT_BYTES, sent_bytes),
-            (registers::VSI_TRANSMIT_UNICAST, self.sent.unicast),
-            (registers::VSI_TRANSMIT_MULTICAST, self.sent.multicast),
-            (registers::VSI_TRANSMIT_BROADCAST, self.sent.broadcast),
+            (registers::VSI_RECEIVE_BYTES, all.received.bytes),
+            (registers::VSI_RECEIVE_UNICAST, all.received.unicast),
+            (registers::VSI_RECEIVE_MULTICAST, all.received.multicast),
+            (registers::VSI_RECEIVE_BROADCAST, all.received.broadcast),
+            (registers::VSI_RECEIVE_DROPPED, all.dropped),
+            (registers::VSI_RECEIVE_ERRORS, all.receive_errors),
+            (registers::VSI_TRANSMIT_BYTES, all.sent.bytes),
+            (registers::VSI_TRANSMIT_UNICAST, all.sent.unicast),
+            (registers::VSI_TRANSMIT_MULTICAST, all.sent.multicast),
+            (registers::VSI_TRANSMIT_BROADCAST, all.sent.broadcast),
+            (registers::VSI_TRANSMIT_ERRORS, all.transmit_errors),
         ];
         pick(&values, counter)
     }

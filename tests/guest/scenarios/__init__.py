@@ -1,11 +1,13 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
-from . import datagrams, errors, netdev, recovery, verbs
+from . import datagrams, errors, lan, netdev, recovery, verbs
 
 ALL = {
     "link": netdev.link,
     "package": netdev.package,
     "safe-mode": netdev.safe_mode,
+    "ping": lan.ping,
+    "tcp": lan.tcp,
     "device": verbs.device,
     "ping-pong": verbs.ping_pong,
     "sizes": verbs.sizes,

@@ -10,6 +10,7 @@ use ringside_spec::lan::admin::scheduler::{
     QueryPortEts, SchedulerResources, TopologyBranch,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_spec::lan::transmit::TransmitContext;
 use zerocopy::IntoBytes;
 
 fn elements(count: u16) -> ElementCommand {
@@ -241,6 +242,11 @@ fn queue_sets_and_queues_get_nodes_and_give_them_back() {
     let queue = TransmitQueue {
         queue: 0.into(),
         element: Element::unlimited(),
+        context: TransmitContext {
+            ring_length: 64,
+            ..TransmitContext::zeroed()
+        }
+        .encode(),
         ..TransmitQueue::zeroed()
     };
     let bytes = [group.as_bytes(), queue.as_bytes()].concat();

@@ -1,0 +1,139 @@
+//! What VSIs, rules and tables come to for the LAN engine.
+
+use super::rss::Rss;
+use super::rules::{Rule, Rules};
+use super::vsi::Vsis;
+use crate::lan::Spreading;
+use crate::lan::switching::{Forward, Match, Tables, TagReceived, VlanMembers, Vsi};
+use crate::packet::MacAddress;
+use ringside_spec::lan::admin::switch::{RuleType, SingleAction, action, recipe};
+use ringside_spec::lan::admin::vsi::{
+    ClassMapping, InnerVlanFlags, QUEUES_CONTIGUOUS, QueueOptionRss, SecurityFlags, SwitchFlags,
+    SwitchFlags2, VsiProperties, rss, vlan_receive, vlan_transmit,
+};
+
+/// Bits of a tag that are the VLAN id.
+const VLAN_ID: u16 = 0xFFF;
+
+/// Most queues of a class.
+const CLASS_QUEUES_LOG2_MAX: u16 = 11;
+
+/// Flattens the firmware's tables.
+pub(super) fn tables(vsis: &Vsis, rules: &Rules, spreading: &Rss) -> Tables {
+    let mut tables = Tables {
+        vsis: vsis
+            .with_properties()
+            .map(|(number, properties)| describe(number, properties, spreading))
+            .collect(),
+        ..Tables::default()
+    };
+    for rule in rules.all() {
+        let action = SingleAction(rule.action);
+        let targets = rules.targets(action, vsis);
+        match action.kind() {
+            action::FORWARD if action.valid() => {
+                tables.forwards.extend(forward(rule, action, targets));
+            }
+            action::PRUNE if rule.recipe == recipe::VLAN => tables.vlans.push(VlanMembers {
+                vlan: tag(rule) & VLAN_ID,
+                ingress: action.ingress(),
+                egress: action.egress(),
+                members: targets,
+            }),
+            _ => {}
+        }
+    }
+    tables
+}
+
+fn tag(rule: &Rule) -> u16 {
+    let [.., high, low] = rule.header;
+    u16::from_be_bytes([high, low])
+}
+
+fn forward(rule: &Rule, action: SingleAction, targets: Vec<u16>) -> Option<Forward> {
+    let [a, b, c, d, e, f, _, _, _, _, _, _, high, low, ..] = rule.header;
+    let address = MacAddress([a, b, c, d, e, f]);
+    let ether_type = u16::from_be_bytes([high, low]);
+    let vlan = tag(rule) & VLAN_ID;
+    let group = a & 1 != 0;
+    let what = match rule.recipe {
+        recipe::ETHERTYPE => Match::EtherType(ether_type),
+        recipe::MAC => Match::Address(address),
+        recipe::MAC_VLAN => Match::AddressVlan(address, vlan),
+        recipe::PROMISCUOUS => Match::Promiscuous { group },
+        recipe::PROMISCUOUS_VLAN => Match::PromiscuousVlan { group, vlan },
+        recipe::DEFAULT_VSI => Match::Default,
+        recipe::ETHERTYPE_MAC => Match::EtherTypeAddress(ether_type, address),
+        recipe::LOGICAL_PORT => Match::Port,
+        _ => return None,
+    };
+    let sends = RuleType::from_code(rule.kind) == RuleType::LookupTransmit;
+    Some(Forward {
+        what,
+        sender: sends.then_some(rule.source),
+        targets,
+        drop: action.drop(),
+        loopback: action.loopback(),
+        lan: action.lan(),
+    })
+}
+
+fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
+    let switch = SwitchFlags(properties.switch_flags);
+    let more = SwitchFlags2(properties.switch_flags_2);
+    let security = SecurityFlags(properties.security_flags);
+    let vlan = InnerVlanFlags(properties.inner_vlan_flags);
+    let mode = vlan.transmit_mode();
+    let queue_options = QueueOptionRss(properties.queue_option_rss);
+    let port_vlan = properties.inner_port_vlan.get();
+    Vsi {
+        number,
+        loopback: switch.allow_loopback() || switch.local_loopback(),
+        source_prune: switch.source_prune(),
+        lan: more.lan_enable(),
+        receive_vlan_prune: more.receive_vlan_prune(),
+        transmit_vlan_prune: security.transmit_vlan_prune(),
+        anti_spoof: security.mac_anti_spoof(),
+        destination_override: security.allow_destination_override(),
+        // Zero is reserved; whoever says nothing forbids nothing.
+        sends_untagged: mode != vlan_transmit::TAGGED,
+        sends_tagged: mode != vlan_transmit::UNTAGGED,
+        port_vlan: vlan.insert_port_vlan().then_some(port_vlan),
+        tag_received: match vlan.receive_mode() {
+            vlan_receive::NOTHING => TagReceived::Kept,
+            vlan_receive::STRIP => TagReceived::Removed,
+            _ => TagReceived::Shown,
+        },
+        queues: queues(properties),
+        spreading: spreading(number, queue_options, tables),
+    }
+}
+
+/// Receive queues of the first traffic class.
+fn queues(properties: &VsiProperties) -> Vec<u16> {
+    let [class, ..] = properties.class_mapping;
+    let class = ClassMapping(class.get());
+    let count = 1u16 << class.count_log2().min(CLASS_QUEUES_LOG2_MAX);
+    let wanted = (0..count).map(|queue| class.offset().saturating_add(queue));
+    let mapping = &properties.queue_mapping;
+    if properties.mapping_flags.get() == QUEUES_CONTIGUOUS {
+        let [first, ..] = mapping;
+        wanted
+            .map(|queue| first.get().saturating_add(queue))
+            .collect()
+    } else {
+        let listed = |queue: u16| mapping.get(usize::from(queue)).map(|queue| queue.get());
+        wanted.filter_map(listed).collect()
+    }
+}
+
+fn spreading(vsi: u16, options: QueueOptionRss, tables: &Rss) -> Option<Spreading> {
+    let key = tables.key(vsi)?;
+    let table = tables.table(vsi, options.table(), options.global_table())?;
+    Some(Spreading {
+        key,
+        table,
+        symmetric: options.hash() == rss::HASH_SYMMETRIC,
+    })
+}

@@ -1,0 +1,139 @@
+//! The LAN engine's place in the function: registers of its queues, and frames as bytes.
+
+use super::{Context, FunctionModel, lend};
+use crate::wire::{EthernetFrame, Frame};
+use ringside_bus::{DmaSpace, Instant};
+use ringside_spec::lan::receive::ReceiveContext;
+use ringside_spec::lan::registers::queues::{
+    self, DescriptorProfile, ReceiveQueueControl, TransmitQueueHead,
+};
+
+impl FunctionModel {
+    /// The next frame of the host's network stack for the wire: everything but RoCEv2, which
+    /// [`FunctionModel::next_frame`] gives.
+    #[inline]
+    pub fn next_ethernet_frame(
+        &mut self,
+        spaces: &[DmaSpace],
+        now: Instant,
+    ) -> Option<EthernetFrame> {
+        if !self.lan.has_work() {
+            return None;
+        }
+        let memory = spaces.get(self.index)?;
+        let mut context = lend!(self, memory, now);
+        let frame = if self.link_up {
+            self.lan.next_frame(&mut context)
+        } else {
+            self.lan.discard(&mut context);
+            None
+        };
+        self.deliver_causes();
+        frame
+    }
+
+    /// A frame from the wire as bytes, from its Ethernet header on, without frame check sequence:
+    /// everything that is not a sound RoCEv2 packet, for which there is
+    /// [`FunctionModel::receive`].
+    pub fn receive_ethernet_frame(&mut self, frame: &[u8], spaces: &[DmaSpace], now: Instant) {
+        let Some(memory) = spaces.get(self.index).filter(|_| self.link_up) else {
+            return;
+        };
+        let mut context = lend!(self, memory, now);
+        if !self.lan.receive(frame, &mut context) {
+            self.statistics.not_for_us += 1;
+        }
+        self.deliver_causes();
+    }
+
+    /// A RoCEv2 packet that the port has counted and the RDMA engine does not take: the host's
+    /// network stack gets it, as any datagram.
+    #[cold]
+    pub(super) fn receive_unclaimed(&mut self, frame: &Frame, spaces: &[DmaSpace], now: Instant) {
+        let Some(memory) = spaces.get(self.index) else {
+            return;
+        };
+        let mut bytes = Vec::with_capacity(frame.length());
+        if let Err(error) = frame.serialise(spaces, &mut bytes) {
+            tracing::debug!(%error, "a packet for the network stack has no bytes");
+            return;
+        }
+        let mut context = lend!(self, memory, now);
+        if !self.lan.receive_counted(&bytes, &mut context) {
+            self.statistics.not_for_us += 1;
+        }
+        self.deliver_causes();
+    }
+
+    /// The register that says where a transmit queue works.
+    pub(super) fn transmit_head(&self, queue: u32) -> u32 {
+        let head = self.lan.transmit_head(queue);
+        TransmitQueueHead::ZERO.with_head(head.into()).0
+    }
+
+    /// Writes a register of a queue; false if it is none.
+    pub(super) fn write_queue_register(
+        &mut self,
+        offset: u64,
+        value: u32,
+        space: &DmaSpace,
+        now: Instant,
+    ) -> bool {
+        if let Some(queue) = queues::TRANSMIT_QUEUE_DOORBELL.index_of(offset) {
+            let mut context = lend!(self, space, now);
+            self.lan.ring(queue, value, &mut context);
+            return true;
+        }
+        if let Some(queue) = queues::RECEIVE_QUEUE_TAIL.index_of(offset) {
+            self.registers.set(offset, value);
+            let mut context = lend!(self, space, now);
+            self.lan.receive_tail(queue, value, &mut context);
+            return true;
+        }
+        if let Some(queue) = queues::RECEIVE_QUEUE_CONTROL.index_of(offset) {
+            self.control_receive_queue(queue, ReceiveQueueControl(value), space, now);
+            return true;
+        }
+        if let Some((_, queue)) = queues::RECEIVE_QUEUE_CONTEXT.position_of(offset) {
+            if self.lan.receives(queue) {
+                self.ledger.breach(
+                    "context of a receive queue written while it is enabled",
+                    || format!("{value:#x} to {offset:#x}"),
+                );
+            }
+            self.registers.set(offset, value);
+            return true;
+        }
+        false
+    }
+
+    /// Enables or disables a receive queue; the status follows the request at once.
+    fn control_receive_queue(
+        &mut self,
+        queue: u32,
+        control: ReceiveQueueControl,
+        space: &DmaSpace,
+        now: Instant,
+    ) {
+        let followed = control.with_enable_status(control.enable_request());
+        self.registers
+            .set(queues::RECEIVE_QUEUE_CONTROL.at(queue), followed.0);
+        if !control.enable_request() {
+            self.lan.disable_receive(queue);
+            return;
+        }
+        if self.lan.receives(queue) {
+            return;
+        }
+        let dwords = std::array::from_fn::<u32, { ReceiveContext::DWORDS }, _>(|dword| {
+            let at = queues::RECEIVE_QUEUE_CONTEXT.at(dword as u32, queue);
+            self.registers.get(at)
+        });
+        let profile = self.registers.get(queues::RECEIVE_QUEUE_PROFILE.at(queue));
+        let profile = DescriptorProfile(profile).profile() as u8;
+        let tail = self.registers.get(queues::RECEIVE_QUEUE_TAIL.at(queue));
+        let mut context = lend!(self, space, now);
+        self.lan
+            .enable_receive(queue, dwords, profile, tail, &mut context);
+    }
+}

@@ -1,0 +1,386 @@
+//! The LAN engine of the E810 in software: queues of the host's network stack, the offloads on
+//! their way out, parser and spreading on their way in, and the switch between the function's
+//! VSIs and its port.
+//!
+//! The firmware's tables come in through [`LanEngine::configure`], doorbells and tails through
+//! [`LanEngine::ring`] and [`LanEngine::receive_tail`]. [`LanEngine::next_frame`] gives frames for
+//! the wire, [`LanEngine::receive`] takes them. Descriptors are believed nothing: every address is
+//! looked up, every length checked, and one call works for a bounded time.
+
+mod bytes;
+mod counters;
+mod headers;
+mod offload;
+mod receive;
+mod rss;
+pub(crate) mod switching;
+mod transmit;
+
+pub(crate) use counters::LanCounters;
+pub(crate) use rss::Spreading;
+
+use crate::function::{Context, QueueCause};
+use crate::packet::MacAddress;
+use crate::strict::Ledger;
+use crate::wire::EthernetFrame;
+use headers::{ETHERNET_BYTES, Parsed};
+use receive::{Arrival, NotTaken, ReceiveQueue};
+use ringside_spec::lan::receive::{ReceiveContext, profile};
+use ringside_spec::lan::transmit::TransmitContext;
+use std::collections::{BTreeMap, VecDeque};
+use switching::{Key, Tables, UNTAGGED, Vsi};
+use transmit::{FRAME_BYTES_MAX, Packet, TransmitQueue};
+
+/// Packets that one call takes from the rings at most, if none of them is for the wire.
+const PACKETS_BURST: usize = 32;
+
+/// Bytes of the frame check sequence.
+const CHECK_BYTES: usize = 4;
+
+/// Transmit queues as the firmware holds them: number, serial, context.
+pub(crate) type TransmitQueues<'a> =
+    dyn Iterator<Item = (u16, u64, [u8; TransmitContext::SIZE])> + 'a;
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct LanEngine {
+    tables: Tables,
+    transmit: BTreeMap<u16, TransmitQueue>,
+    /// Queues whose doorbell rang and that have not been looked at, in order.
+    ready: VecDeque<u16>,
+    receive: BTreeMap<u16, ReceiveQueue>,
+    /// Frames on their way to the wire.
+    outgoing: VecDeque<EthernetFrame>,
+    receivers: Vec<u16>,
+    counters: LanCounters,
+}
+
+impl LanEngine {
+    /// A reset of the function: queues go, counters stay.
+    pub(crate) fn reset(&mut self) {
+        self.transmit.clear();
+        self.ready.clear();
+        self.receive.clear();
+        self.outgoing.clear();
+    }
+
+    /// Takes over what commands changed.
+    pub(crate) fn configure(
+        &mut self,
+        tables: Tables,
+        queues: &mut TransmitQueues<'_>,
+        ledger: &mut Ledger,
+    ) {
+        self.tables = tables;
+        let mut before = std::mem::take(&mut self.transmit);
+        for (number, serial, bytes) in queues {
+            let queue = match before.remove(&number) {
+                Some(queue) if queue.serial == serial => queue,
+                _ => TransmitQueue::new(number, serial, &bytes, ledger),
+            };
+            self.transmit.insert(number, queue);
+        }
+    }
+
+    /// True if a call of [`LanEngine::next_frame`] would do anything.
+    #[inline]
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.outgoing.is_empty()
+    }
+
+    /// What it counted.
+    pub(crate) const fn counters(&self) -> &LanCounters {
+        &self.counters
+    }
+
+    /// The doorbell of a transmit queue was written.
+    pub(crate) fn ring(&mut self, number: u32, tail: u32, context: &mut Context<'_>) {
+        let found = u16::try_from(number)
+            .ok()
+            .and_then(|number| self.transmit.get_mut(&number));
+        let Some(queue) = found else {
+            context
+                .ledger
+                .breach("doorbell of a transmit queue that does not exist", || {
+                    format!("queue {number}, tail {tail}")
+                });
+            return;
+        };
+        queue.ring(tail, context);
+        if queue.has_work() && !self.ready.contains(&queue.number) {
+            self.ready.push_back(queue.number);
+        }
+    }
+
+    /// The descriptor that a transmit queue works on.
+    pub(crate) fn transmit_head(&self, number: u32) -> u16 {
+        let number = u16::try_from(number).ok();
+        let queue = number.and_then(|number| self.transmit.get(&number));
+        queue.map_or(0, TransmitQueue::head)
+    }
+
+    /// A receive queue is enabled, with what its registers hold.
+    pub(crate) fn enable_receive(
+        &mut self,
+        number: u32,
+        registers: [u32; ReceiveContext::DWORDS],
+        profile: u8,
+        tail: u32,
+        context: &mut Context<'_>,
+    ) {
+        let queue = ReceiveContext::from_dwords(registers);
+        let known = [profile::NIC, profile::NIC_2, profile::OPEN_VSWITCH];
+        if !known.contains(&profile) {
+            // Virtual functions and filter reports use others; no frame comes that way.
+            tracing::debug!(number, profile, "descriptor profile without layout here");
+            return;
+        }
+        let queue = ReceiveQueue::new(number, queue, profile, tail, context);
+        self.receive.insert(number as u16, queue);
+    }
+
+    /// A receive queue is disabled.
+    pub(crate) fn disable_receive(&mut self, number: u32) {
+        self.receive.remove(&(number as u16));
+    }
+
+    /// True while a receive queue is enabled.
+    pub(crate) fn receives(&self, number: u32) -> bool {
+        self.receive.contains_key(&(number as u16))
+    }
+
+    /// The tail of a receive queue was written; nothing happens before it is enabled.
+    pub(crate) fn receive_tail(&mut self, number: u32, tail: u32, context: &mut Context<'_>) {
+        if let Some(queue) = self.receive.get_mut(&(number as u16)) {
+            queue.set_tail(tail, context);
+        }
+    }
+
+    /// The next frame for the wire.
+    pub(crate) fn next_frame(&mut self, context: &mut Context<'_>) -> Option<EthernetFrame> {
+        for _ in 0..PACKETS_BURST {
+            if !self.outgoing.is_empty() {
+                break;
+            }
+            let number = self.ready.pop_front()?;
+            self.work(number, context);
+        }
+        let frame = self.outgoing.pop_front()?;
+        if let Some(destination) = frame.destination() {
+            let bytes = frame.bytes.len() + CHECK_BYTES;
+            self.counters.sent.count(destination, bytes);
+        }
+        Some(frame)
+    }
+
+    /// The link is down: what waits to be sent is lost, and counted.
+    pub(crate) fn discard(&mut self, context: &mut Context<'_>) {
+        for _ in 0..PACKETS_BURST {
+            let Some(number) = self.ready.pop_front() else {
+                break;
+            };
+            self.work(number, context);
+        }
+        self.counters.sent_link_down += self.outgoing.len() as u64;
+        self.outgoing.clear();
+    }
+
+    /// Takes one packet of a queue.
+    fn work(&mut self, number: u16, context: &mut Context<'_>) {
+        let Some(queue) = self.transmit.get_mut(&number) else {
+            return;
+        };
+        let Some(packet) = queue.next_packet(context) else {
+            return;
+        };
+        let vsi = queue.context.vsi;
+        let reported = queue.report(&packet, context.memory);
+        if queue.has_work() {
+            self.ready.push_back(number);
+        }
+        if reported {
+            context.causes.raise_queue(QueueCause::Transmit(number));
+        }
+        if !packet.dummy {
+            self.send(vsi, &packet, context);
+        }
+    }
+
+    fn send(&mut self, vsi: u16, packet: &Packet, context: &mut Context<'_>) {
+        if packet.malformed {
+            self.counters.vsi(vsi).transmit_errors += 1;
+            return;
+        }
+        let mut frames = Vec::new();
+        let applied = offload::apply(&packet.bytes, &packet.offload, |frame| frames.push(frame));
+        if let Err(error) = applied {
+            context
+                .ledger
+                .breach("transmit descriptors that contradict their packet", || {
+                    format!("{error}: {:?}", packet.offload)
+                });
+            self.counters.vsi(vsi).transmit_errors += 1;
+            return;
+        }
+        for bytes in frames {
+            self.forward(vsi, packet, bytes, context);
+        }
+    }
+
+    /// Decides where a frame of a VSI goes.
+    fn forward(&mut self, vsi: u16, packet: &Packet, bytes: Vec<u8>, context: &mut Context<'_>) {
+        let Some(parsed) = headers::parse(&bytes) else {
+            return;
+        };
+        let mut frame = EthernetFrame { bytes };
+        let Some(sender) = self.tables.vsi(vsi) else {
+            context
+                .ledger
+                .breach("transmit queue of a VSI that does not exist", || {
+                    format!("VSI {vsi}")
+                });
+            return;
+        };
+        if let (Some(tag), None) = (sender.port_vlan, parsed.tag) {
+            frame.bytes = tagged(&frame.bytes, tag);
+        }
+        let Some(key) = key_of(&frame.bytes, &parsed) else {
+            return;
+        };
+        let route = match self.tables.route(sender, &key, packet.destination) {
+            Ok(route) => route,
+            Err(refused) => {
+                tracing::debug!(vsi, ?refused, ?key, "a frame may not be sent");
+                self.counters.vsi(vsi).transmit_errors += 1;
+                return;
+            }
+        };
+        let counters = self.counters.vsi(vsi);
+        counters.sent.count(key.destination, frame.bytes.len());
+        for target in route.local {
+            self.give(target, &frame.bytes, &key, Some(vsi), context);
+        }
+        if route.wire {
+            self.outgoing.push_back(frame);
+        }
+    }
+
+    /// Takes a frame from the wire. False: nobody wants it.
+    pub(crate) fn receive(&mut self, frame: &[u8], context: &mut Context<'_>) -> bool {
+        let bytes = frame.len() + CHECK_BYTES;
+        let parsed = headers::parse(frame);
+        let key = parsed.and_then(|parsed| key_of(frame, &parsed));
+        let Some(key) = key.filter(|_| frame.len() > ETHERNET_BYTES) else {
+            self.counters.undersize += 1;
+            return true;
+        };
+        if bytes > FRAME_BYTES_MAX {
+            self.counters.oversize += 1;
+            return true;
+        }
+        self.counters.received.count(key.destination, bytes);
+        self.take(frame, &key, context)
+    }
+
+    /// Takes a frame that the port has counted already. False: nobody wants it.
+    pub(crate) fn receive_counted(&mut self, frame: &[u8], context: &mut Context<'_>) -> bool {
+        let parsed = headers::parse(frame);
+        match parsed.and_then(|parsed| key_of(frame, &parsed)) {
+            Some(key) => self.take(frame, &key, context),
+            None => false,
+        }
+    }
+
+    fn take(&mut self, frame: &[u8], key: &Key, context: &mut Context<'_>) -> bool {
+        let mut receivers = std::mem::take(&mut self.receivers);
+        self.tables.receivers(key, &mut receivers);
+        for vsi in &receivers {
+            self.give(*vsi, frame, key, None, context);
+        }
+        let wanted = !receivers.is_empty();
+        self.receivers = receivers;
+        wanted
+    }
+
+    /// Puts a frame into the queue of a VSI that its headers choose.
+    fn give(
+        &mut self,
+        number: u16,
+        frame: &[u8],
+        key: &Key,
+        sender: Option<u16>,
+        context: &mut Context<'_>,
+    ) {
+        let (Some(vsi), Some(parsed)) = (self.tables.vsi(number), headers::parse(frame)) else {
+            return;
+        };
+        let counters = self.counters.vsi(number);
+        let bytes = frame.len() + CHECK_BYTES;
+        counters.received.count(key.destination, bytes);
+        let (hash, queue) = spread(vsi, &parsed);
+        let arrival = Arrival {
+            frame,
+            parsed: &parsed,
+            destination: key.destination,
+            hash,
+            tag: vsi.tag_received,
+            sender,
+        };
+        let taken = match queue.and_then(|queue| self.receive.get_mut(&queue)) {
+            Some(queue) => queue.deliver(&arrival, context.memory),
+            None => Err(NotTaken::NoDescriptors),
+        };
+        match (taken, queue) {
+            (Ok(()), Some(queue)) => {
+                context.causes.raise_queue(QueueCause::Receive(queue));
+            }
+            (Err(NotTaken::TooLong), _) => counters.receive_errors += 1,
+            (Err(NotTaken::Fault), queue) => {
+                counters.receive_errors += 1;
+                context
+                    .ledger
+                    .breach("receive ring or buffer that is not mapped", || {
+                        format!("VSI {number}, queue {queue:?}")
+                    });
+            }
+            _ => counters.dropped += 1,
+        }
+    }
+}
+
+/// Hash of a frame, and the queue of the function that it goes to.
+fn spread(vsi: &Vsi, parsed: &Parsed) -> (Option<u32>, Option<u16>) {
+    let spreading = vsi.spreading.as_ref();
+    let hash = spreading.zip(parsed.flow.as_ref());
+    let hash = hash.map(|(spreading, flow)| spreading.hash(flow));
+    let index = spreading.map_or(0, |spreading| spreading.queue(hash.unwrap_or(0)));
+    // A class has a power of two queues.
+    let last = vsi.queues.len().saturating_sub(1);
+    let queue = vsi.queues.get(usize::from(index) & last);
+    (hash, queue.copied())
+}
+
+fn key_of(frame: &[u8], parsed: &Parsed) -> Option<Key> {
+    let (destination, rest) = frame.split_first_chunk::<6>()?;
+    let (source, _) = rest.split_first_chunk::<6>()?;
+    let tag = headers::first_tag(frame);
+    Some(Key {
+        destination: MacAddress(*destination),
+        source: MacAddress(*source),
+        vlan: tag.map_or(UNTAGGED, |(_, value)| value & 0xFFF),
+        tagged: tag.is_some(),
+        ether_type: parsed.ether_type,
+    })
+}
+
+/// A frame with a tag put in.
+fn tagged(frame: &[u8], value: u16) -> Vec<u8> {
+    let mut bytes = frame.to_vec();
+    let [a, b] = value.to_be_bytes();
+    let at = headers::TAG_AT.min(bytes.len());
+    bytes.splice(at..at, [0x81, 0x00, a, b]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! What the LAN engine counts.
+
+use crate::function::Traffic;
+use std::collections::BTreeMap;
+
+/// Counters of one VSI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct VsiCounters {
+    /// Frames that the switch gave it, with frame check sequence.
+    pub(crate) received: Traffic,
+    /// Frames that it sent, without frame check sequence.
+    pub(crate) sent: Traffic,
+    /// Frames for which there was no descriptor.
+    pub(crate) dropped: u64,
+    /// Frames that its queues could not take.
+    pub(crate) receive_errors: u64,
+    /// Frames that it wanted to send and could not or might not.
+    pub(crate) transmit_errors: u64,
+}
+
+/// All counters of a function's LAN engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LanCounters {
+    /// From the wire, with frame check sequence.
+    pub(crate) received: Traffic,
+    /// To the wire, with frame check sequence.
+    pub(crate) sent: Traffic,
+    /// Frames that were to be sent while the link was down.
+    pub(crate) sent_link_down: u64,
+    /// Frames from the wire that were too short.
+    pub(crate) undersize: u64,
+    /// Frames from the wire that were too long.
+    pub(crate) oversize: u64,
+    vsis: BTreeMap<u16, VsiCounters>,
+}
+
+impl LanCounters {
+    /// The counters of a VSI.
+    pub(crate) fn vsi(&mut self, number: u16) -> &mut VsiCounters {
+        self.vsis.entry(number).or_default()
+    }
+
+    /// The counters of a VSI, if it has counted anything.
+    pub(crate) fn of_vsi(&self, number: u16) -> Option<&VsiCounters> {
+        self.vsis.get(&number)
+    }
+}

@@ -1,0 +1,325 @@
+//! What the device's parser finds in a received frame: its type, its tag, whether its checksums
+//! hold, and what it is hashed by.
+//!
+//! Sources: IEEE 802.1Q, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 9260; the numbers of packet types
+//! are those of ice `ice_ptype_lkup`.
+
+use super::bytes::{Sum, be16, be32, crc32c};
+use ringside_spec::lan::receive::packet_type;
+
+/// Bytes of an Ethernet header without tag.
+pub(super) const ETHERNET_BYTES: usize = 14;
+/// Bytes of a tag.
+pub(super) const TAG_BYTES: usize = 4;
+/// Where a tag goes: after the two addresses.
+pub(super) const TAG_AT: usize = 12;
+
+/// Types of Ethernet payload and protocols of IP.
+mod number {
+    pub(super) const IPV4: u16 = 0x0800;
+    pub(super) const ARP: u16 = 0x0806;
+    pub(super) const CUSTOMER_TAG: u16 = 0x8100;
+    pub(super) const IPV6: u16 = 0x86DD;
+    pub(super) const SERVICE_TAG: u16 = 0x88A8;
+    pub(super) const LLDP: u16 = 0x88CC;
+    pub(super) const TIME_SYNC: u16 = 0x88F7;
+    pub(super) const OLD_SERVICE_TAG: u16 = 0x9100;
+
+    pub(super) const HOP_BY_HOP: u8 = 0;
+    pub(super) const ICMP: u8 = 1;
+    pub(super) const TCP: u8 = 6;
+    pub(super) const UDP: u8 = 17;
+    pub(super) const ROUTING: u8 = 43;
+    pub(super) const FRAGMENT: u8 = 44;
+    pub(super) const ICMP_V6: u8 = 58;
+    pub(super) const DESTINATION_OPTIONS: u8 = 60;
+    pub(super) const SCTP: u8 = 132;
+}
+
+/// Tags that are looked through, one after the other.
+const TAGS_MAX: usize = 2;
+
+/// Extension headers of IPv6 that are looked through.
+const EXTENSIONS_MAX: usize = 8;
+
+/// Most bytes that a hash is made of: two IPv6 addresses and two ports.
+const HASHED_BYTES_MAX: usize = 36;
+
+/// What a hash is made of: source address, destination address, and both ports if the protocol
+/// has any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Flow {
+    bytes: [u8; HASHED_BYTES_MAX],
+    /// Bytes of one address.
+    pub(super) address_bytes: usize,
+    length: usize,
+}
+
+impl Flow {
+    fn new(addresses: &[u8], ports: Option<&[u8]>) -> Self {
+        let mut bytes = [0; HASHED_BYTES_MAX];
+        let all = addresses.iter().chain(ports.unwrap_or_default());
+        let mut length = 0;
+        for (place, byte) in bytes.iter_mut().zip(all) {
+            *place = *byte;
+            length += 1;
+        }
+        Self {
+            bytes,
+            address_bytes: addresses.len() / 2,
+            length,
+        }
+    }
+
+    /// The bytes, in the order of the hash.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// Whether checksums hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Checks {
+    /// They were looked at.
+    pub(super) looked_at: bool,
+    /// That of the IPv4 header is wrong.
+    pub(super) ip_wrong: bool,
+    /// That of TCP, UDP or SCTP is wrong.
+    pub(super) layer_4_wrong: bool,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Parsed {
+    /// See [`packet_type`].
+    pub(super) packet_type: u16,
+    /// Type of the payload, after all tags.
+    pub(super) ether_type: u16,
+    /// Type and value of the first tag.
+    pub(super) tag: Option<(u16, u16)>,
+    /// Whether checksums hold.
+    pub(super) checks: Checks,
+    /// What the frame is hashed by.
+    pub(super) flow: Option<Flow>,
+    /// IPv6 with a routing header or destination options.
+    pub(super) ipv6_extension: bool,
+}
+
+/// What IP carries.
+struct Inside<'a> {
+    packet_types: &'static Types,
+    fragment: bool,
+    protocol: u8,
+    addresses: &'a [u8],
+    segment: &'a [u8],
+    ip_wrong: bool,
+    ipv6_extension: bool,
+}
+
+/// Packet types of one version of IP.
+struct Types {
+    fragment: u16,
+    other: u16,
+    udp: u16,
+    tcp: u16,
+    sctp: u16,
+    icmp: u16,
+}
+
+static TYPES_V4: Types = Types {
+    fragment: packet_type::IPV4_FRAGMENT,
+    other: packet_type::IPV4,
+    udp: packet_type::IPV4_UDP,
+    tcp: packet_type::IPV4_TCP,
+    sctp: packet_type::IPV4_SCTP,
+    icmp: packet_type::IPV4_ICMP,
+};
+
+static TYPES_V6: Types = Types {
+    fragment: packet_type::IPV6_FRAGMENT,
+    other: packet_type::IPV6,
+    udp: packet_type::IPV6_UDP,
+    tcp: packet_type::IPV6_TCP,
+    sctp: packet_type::IPV6_SCTP,
+    icmp: packet_type::IPV6_ICMP,
+};
+
+/// True for the types of a tag.
+pub(super) const fn is_tag(ether_type: u16) -> bool {
+    matches!(
+        ether_type,
+        number::CUSTOMER_TAG | number::SERVICE_TAG | number::OLD_SERVICE_TAG
+    )
+}
+
+/// Type and value of the tag that a frame begins with.
+pub(super) fn first_tag(frame: &[u8]) -> Option<(u16, u16)> {
+    let kind = be16(frame, TAG_AT)?;
+    let value = be16(frame, TAG_AT + 2)?;
+    is_tag(kind).then_some((kind, value))
+}
+
+/// Looks at a frame; `None` if it has no Ethernet header.
+pub(super) fn parse(frame: &[u8]) -> Option<Parsed> {
+    let mut at = TAG_AT;
+    let mut ether_type = be16(frame, at)?;
+    let tag = first_tag(frame);
+    for _ in 0..TAGS_MAX {
+        if is_tag(ether_type) {
+            at += TAG_BYTES;
+            ether_type = be16(frame, at)?;
+        }
+    }
+    let payload = frame.get(at + 2..).unwrap_or_default();
+    let mut parsed = Parsed {
+        packet_type: packet_type::LAYER_2,
+        ether_type,
+        tag,
+        checks: Checks::default(),
+        flow: None,
+        ipv6_extension: false,
+    };
+    let inside = match ether_type {
+        number::IPV4 => ipv4(payload),
+        number::IPV6 => ipv6(payload),
+        number::ARP => {
+            parsed.packet_type = packet_type::ARP;
+            None
+        }
+        number::LLDP => {
+            parsed.packet_type = packet_type::LLDP;
+            None
+        }
+        number::TIME_SYNC => {
+            parsed.packet_type = packet_type::TIME_SYNC;
+            None
+        }
+        _ => None,
+    };
+    if let Some(inside) = inside {
+        inside.describe(&mut parsed);
+    }
+    Some(parsed)
+}
+
+fn ipv4(payload: &[u8]) -> Option<Inside<'_>> {
+    let first = *payload.first()?;
+    let header_bytes = usize::from(first & 0xF) * 4;
+    let total = usize::from(be16(payload, 2)?);
+    if first >> 4 != 4 || header_bytes < 20 || total < header_bytes {
+        return None;
+    }
+    let header = payload.get(..header_bytes)?;
+    let fragment = be16(payload, 6)? & 0x3FFF != 0;
+    Some(Inside {
+        packet_types: &TYPES_V4,
+        fragment,
+        protocol: *header.get(9)?,
+        addresses: header.get(12..20)?,
+        segment: payload.get(header_bytes..total)?,
+        ip_wrong: Sum::default().bytes(header).folded() != 0xFFFF,
+        ipv6_extension: false,
+    })
+}
+
+fn ipv6(payload: &[u8]) -> Option<Inside<'_>> {
+    if *payload.first()? >> 4 != 6 {
+        return None;
+    }
+    let length = usize::from(be16(payload, 4)?);
+    let mut inside = Inside {
+        packet_types: &TYPES_V6,
+        fragment: false,
+        protocol: *payload.get(6)?,
+        addresses: payload.get(8..40)?,
+        segment: payload.get(40..40 + length)?,
+        ip_wrong: false,
+        ipv6_extension: false,
+    };
+    for _ in 0..EXTENSIONS_MAX {
+        let bytes = match inside.protocol {
+            number::FRAGMENT => {
+                inside.fragment = true;
+                8
+            }
+            number::ROUTING | number::DESTINATION_OPTIONS => {
+                inside.ipv6_extension = true;
+                8 + 8 * usize::from(*inside.segment.get(1)?)
+            }
+            number::HOP_BY_HOP => 8 + 8 * usize::from(*inside.segment.get(1)?),
+            _ => break,
+        };
+        inside.protocol = *inside.segment.first()?;
+        inside.segment = inside.segment.get(bytes..)?;
+    }
+    Some(inside)
+}
+
+impl Inside<'_> {
+    fn describe(&self, parsed: &mut Parsed) {
+        let types = self.packet_types;
+        parsed.ipv6_extension = self.ipv6_extension;
+        parsed.checks = Checks {
+            looked_at: true,
+            ip_wrong: self.ip_wrong,
+            layer_4_wrong: false,
+        };
+        parsed.flow = Some(Flow::new(self.addresses, None));
+        if self.fragment {
+            parsed.packet_type = types.fragment;
+            return;
+        }
+        let has_ports = matches!(self.protocol, number::TCP | number::UDP | number::SCTP);
+        if has_ports && let Some(ports) = self.segment.get(..4) {
+            parsed.flow = Some(Flow::new(self.addresses, Some(ports)));
+        }
+        parsed.packet_type = match self.protocol {
+            number::TCP => types.tcp,
+            number::UDP => types.udp,
+            number::SCTP => types.sctp,
+            number::ICMP if std::ptr::eq(types, &raw const TYPES_V4) => types.icmp,
+            number::ICMP_V6 if std::ptr::eq(types, &raw const TYPES_V6) => types.icmp,
+            _ => types.other,
+        };
+        parsed.checks.layer_4_wrong = self.layer_4_wrong();
+    }
+
+    fn layer_4_wrong(&self) -> bool {
+        match self.protocol {
+            // no checksum was sent
+            number::UDP if self.addresses.len() == 8 && be16(self.segment, 6) == Some(0) => false,
+            number::TCP | number::UDP => {
+                let length = if self.protocol == number::UDP {
+                    let said = be16(self.segment, 4).map(usize::from);
+                    match said.filter(|said| (8..=self.segment.len()).contains(said)) {
+                        Some(said) => said,
+                        None => return true,
+                    }
+                } else {
+                    self.segment.len()
+                };
+                let segment = self.segment.get(..length).unwrap_or_default();
+                let sum = Sum::default()
+                    .bytes(self.addresses)
+                    .number(u32::from(self.protocol))
+                    .number(length as u32)
+                    .bytes(segment);
+                sum.folded() != 0xFFFF
+            }
+            number::SCTP => {
+                let (Some(before), Some(found), Some(after)) = (
+                    self.segment.get(..8),
+                    be32(self.segment, 8),
+                    self.segment.get(12..),
+                ) else {
+                    return true;
+                };
+                crc32c(&[before, &[0; 4], after]).swap_bytes() != found
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! Receive queues: from a frame to buffers and descriptors.
+
+use super::headers::{Parsed, TAG_AT, TAG_BYTES};
+use super::switching::TagReceived;
+use crate::function::Context;
+use crate::packet::MacAddress;
+use crate::wire::is_group;
+use ringside_bus::{DmaSpace, Iova};
+use ringside_spec::lan::receive::{
+    BUFFERS_PER_PACKET_MAX, DESCRIPTOR_BYTES, FlexDescriptor, HeaderLength, Mirror, PacketLength,
+    PacketType, RING_MAX, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1, TAIL_MULTIPLE,
+    profile,
+};
+
+/// Flow id of frames that no filter chose.
+const NO_FLOW: u16 = u16::MAX;
+
+/// A receive queue that is enabled.
+#[derive(Clone, Debug)]
+pub(super) struct ReceiveQueue {
+    pub(super) context: ReceiveContext,
+    profile: u8,
+    head: u16,
+    tail: u16,
+}
+
+/// A frame on its way into a queue.
+pub(super) struct Arrival<'a> {
+    /// Its bytes, without frame check sequence.
+    pub(super) frame: &'a [u8],
+    /// What the parser found.
+    pub(super) parsed: &'a Parsed,
+    /// Where it goes.
+    pub(super) destination: MacAddress,
+    /// Its hash, if it was hashed.
+    pub(super) hash: Option<u32>,
+    /// What happens to its tag.
+    pub(super) tag: TagReceived,
+    /// The VSI of the function that sent it.
+    pub(super) sender: Option<u16>,
+}
+
+/// Why a queue did not take a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotTaken {
+    /// There are not enough free descriptors.
+    NoDescriptors,
+    /// It is longer than the queue takes.
+    TooLong,
+    /// Ring or buffer are not in mapped memory.
+    Fault,
+}
+
+impl ReceiveQueue {
+    /// A queue as its registers describe it; a breach if that makes no sense.
+    pub(super) fn new(
+        number: u32,
+        queue: ReceiveContext,
+        profile: u8,
+        tail: u32,
+        context: &mut Context<'_>,
+    ) -> Self {
+        let length = queue.ring_length;
+        let buffer = usize::from(queue.data_buffer_in_128_bytes) * 128;
+        let fits = (RING_MIN..=RING_MAX).contains(&length) && length.is_multiple_of(RING_MULTIPLE);
+        let longest = buffer * usize::from(BUFFERS_PER_PACKET_MAX);
+        let possible = fits
+            && buffer > 0
+            && queue.descriptors_of_32_bytes
+            && usize::from(queue.frame_bytes_max) <= longest
+            && queue.head < length;
+        if !possible {
+            context
+                .ledger
+                .breach("context of a receive queue that is not possible", || {
+                    format!("queue {number}: {queue:?}")
+                });
+        }
+        let head = if queue.head < length { queue.head } else { 0 };
+        let mut new = Self {
+            head,
+            tail: head,
+            context: queue,
+            profile,
+        };
+        new.set_tail(tail, context);
+        new
+    }
+
+    /// The tail register was written.
+    pub(super) fn set_tail(&mut self, tail: u32, context: &mut Context<'_>) {
+        let length = u32::from(self.context.ring_length);
+        if tail >= length {
+            context.ledger.breach("receive tail beyond the ring", || {
+                format!("{tail} of {length}")
+            });
+            return;
+        }
+        let tail = tail as u16;
+        self.tail = tail - tail % TAIL_MULTIPLE;
+    }
+
+    fn free(&self) -> u16 {
+        let length = self.context.ring_length;
+        (self.tail + length - self.head) % length.max(1)
+    }
+
+    fn at(&self, index: u16) -> Iova {
+        let base = self.context.base_in_128_bytes << 7;
+        Iova(base.wrapping_add(u64::from(index) * DESCRIPTOR_BYTES as u64))
+    }
+
+    /// Puts a frame into as many buffers as it takes.
+    ///
+    /// Errors: [`NotTaken`]; the frame is lost, and no descriptor used.
+    pub(super) fn deliver(
+        &mut self,
+        arrival: &Arrival<'_>,
+        memory: &DmaSpace,
+    ) -> Result<(), NotTaken> {
+        let (frame, tag) = untagged(arrival);
+        let check_sequence;
+        let mut parts: [&[u8]; 3] = [frame.0, frame.1, &[]];
+        if !self.context.strip_crc {
+            let mut crc = crc32fast::Hasher::new();
+            crc.update(arrival.frame);
+            check_sequence = crc.finalize().to_le_bytes();
+            parts = [frame.0, frame.1, &check_sequence];
+        }
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if bytes > usize::from(self.context.frame_bytes_max) {
+            return Err(NotTaken::TooLong);
+        }
+        let buffer = usize::from(self.context.data_buffer_in_128_bytes) * 128;
+        let count = bytes.div_ceil(buffer.max(1));
+        if count > usize::from(BUFFERS_PER_PACKET_MAX) || buffer == 0 {
+            return Err(NotTaken::TooLong);
+        }
+        if count > usize::from(self.free()) {
+            return Err(NotTaken::NoDescriptors);
+        }
+        let mut whole = Vec::with_capacity(bytes);
+        for part in parts {
+            whole.extend_from_slice(part);
+        }
+        let mut index = self.head;
+        let mut used = Vec::with_capacity(count);
+        for piece in whole.chunks(buffer) {
+            let words = memory
+                .words(self.at(index), DESCRIPTOR_BYTES)
+                .map_err(|_| NotTaken::Fault)?;
+            let address = Iova(words.load(0));
+            memory.write(address, piece).map_err(|_| NotTaken::Fault)?;
+            used.push((words, piece.len()));
+            index = self.after(index);
+        }
+        let last = used.len().saturating_sub(1);
+        for (place, (words, length)) in used.iter().enumerate() {
+            let written = self.describe(arrival, tag, *length, place == last);
+            let [a, b, c, d]: [u64; 4] = zerocopy::transmute!(written.to_bytes());
+            words.store(0, u64::from_le(a));
+            words.store(2, u64::from_le(c));
+            words.store(3, u64::from_le(d));
+            // Holds the bit that says "done": after all the rest.
+            words.store_release(1, u64::from_le(b));
+        }
+        self.head = index;
+        Ok(())
+    }
+
+    fn after(&self, index: u16) -> u16 {
+        let next = index + 1;
+        if next >= self.context.ring_length {
+            0
+        } else {
+            next
+        }
+    }
+
+    /// What is written over a descriptor.
+    fn describe(
+        &self,
+        arrival: &Arrival<'_>,
+        tag: Option<u16>,
+        length: usize,
+        last: bool,
+    ) -> FlexDescriptor {
+        let parsed = arrival.parsed;
+        let cast = match arrival.destination {
+            MacAddress([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]) => 2,
+            address => u8::from(is_group(address)),
+        };
+        let in_first = tag.filter(|_| self.context.tag_in_l2tag1);
+        let in_second = tag.filter(|_| !self.context.tag_in_l2tag1);
+        let status_0 = Status0::ZERO
+            .with_done(true)
+            .with_end_of_packet(last)
+            .with_checksums_checked(last && parsed.checks.looked_at)
+            .with_ip_checksum_error(last && parsed.checks.ip_wrong)
+            .with_layer_4_checksum_error(last && parsed.checks.layer_4_wrong)
+            .with_loopback(last && arrival.sender.is_some())
+            .with_ipv6_extension(last && parsed.ipv6_extension)
+            .with_crc_present(last && !self.context.strip_crc)
+            .with_hash_valid(last && arrival.hash.is_some())
+            .with_l2tag1_present(last && in_first.is_some());
+        let status_1 = Status1::ZERO.with_l2tag2_present(last && in_second.is_some());
+        let packet_type = PacketType::ZERO.with_packet_type(parsed.packet_type);
+        let mut written = FlexDescriptor {
+            profile: self.profile,
+            mirror: Mirror::ZERO.with_cast(cast).0,
+            packet_type: packet_type.0.into(),
+            packet_length: PacketLength::ZERO.with_bytes(length as u16).0.into(),
+            header_length: HeaderLength::ZERO.0.into(),
+            status_0: status_0.0.into(),
+            l2tag1: in_first.unwrap_or(0).into(),
+            status_1: status_1.0.into(),
+            l2tag2_second: in_second.unwrap_or(0).into(),
+            ..FlexDescriptor::zeroed()
+        };
+        self.add_metadata(arrival, &mut written);
+        written
+    }
+
+    /// The fields that differ from profile to profile.
+    fn add_metadata(&self, arrival: &Arrival<'_>, written: &mut FlexDescriptor) {
+        let [a, b, c, d] = arrival.hash.unwrap_or(0).to_le_bytes();
+        let low = u16::from_le_bytes([a, b]);
+        let high = u16::from_le_bytes([c, d]);
+        match self.profile {
+            profile::NIC => {
+                written.metadata_0 = low.into();
+                written.metadata_1 = high.into();
+            }
+            profile::NIC_2 => {
+                written.metadata_0 = low.into();
+                written.metadata_1 = high.into();
+                written.metadata_3 = arrival.sender.unwrap_or(0).into();
+            }
+            profile::OPEN_VSWITCH => {
+                written.metadata_0 = NO_FLOW.into();
+                written.metadata_1 = NO_FLOW.into();
+                written.metadata_2 = low.into();
+                written.metadata_3 = high.into();
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The two parts of a frame without its tag, and the tag if the descriptor shows it.
+fn untagged<'a>(arrival: &Arrival<'a>) -> ((&'a [u8], &'a [u8]), Option<u16>) {
+    let frame = arrival.frame;
+    let whole = (frame, frame.get(..0).unwrap_or_default());
+    let Some((_, value)) = arrival.parsed.tag else {
+        return (whole, None);
+    };
+    let (Some(before), Some(after)) = (frame.get(..TAG_AT), frame.get(TAG_AT + TAG_BYTES..)) else {
+        return (whole, None);
+    };
+    match arrival.tag {
+        TagReceived::Kept => (whole, None),
+        TagReceived::Removed => ((before, after), None),
+        TagReceived::Shown => ((before, after), Some(value)),
+    }
+}

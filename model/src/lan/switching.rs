@@ -1,0 +1,334 @@
+//! Which VSIs get a frame, and whether it leaves through the port.
+//!
+//! The tables are those of the firmware, made flat when a command changes them. Source: reference
+//! section 3.7; ice `ice_switch.c`, `ice_fill_sw_info`.
+
+use super::rss::Spreading;
+use crate::packet::MacAddress;
+use crate::wire::is_group;
+
+/// VLAN id of frames without tag.
+pub(super) const UNTAGGED: u16 = 0;
+
+/// What happens to the first tag of frames from the switch to a VSI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TagReceived {
+    /// It goes from the frame into the descriptor.
+    Shown,
+    /// It is removed.
+    Removed,
+    /// It stays in the frame.
+    #[default]
+    Kept,
+}
+
+/// One VSI.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Vsi {
+    /// Number in the device.
+    pub(crate) number: u16,
+    /// What it sends may loop back.
+    pub(crate) loopback: bool,
+    /// It does not get back what it sends.
+    pub(crate) source_prune: bool,
+    /// What it sends may leave through the port.
+    pub(crate) lan: bool,
+    /// Frames with a VLAN id without rule do not get in.
+    pub(crate) receive_vlan_prune: bool,
+    /// Frames with a VLAN id without rule do not get out.
+    pub(crate) transmit_vlan_prune: bool,
+    /// Frames from an address without rule do not get out.
+    pub(crate) anti_spoof: bool,
+    /// Descriptors may name a destination.
+    pub(crate) destination_override: bool,
+    /// Frames without tag may be sent.
+    pub(crate) sends_untagged: bool,
+    /// Frames with tag may be sent.
+    pub(crate) sends_tagged: bool,
+    /// Tag that all frames without one get.
+    pub(crate) port_vlan: Option<u16>,
+    /// What happens to tags of received frames.
+    pub(crate) tag_received: TagReceived,
+    /// Receive queues of the first traffic class, in order.
+    pub(crate) queues: Vec<u16>,
+    /// How frames are spread over them.
+    pub(crate) spreading: Option<Spreading>,
+}
+
+/// What a rule looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Match {
+    /// Destination address.
+    Address(MacAddress),
+    /// Destination address and VLAN id.
+    AddressVlan(MacAddress, u16),
+    /// All frames to single stations, or to groups.
+    Promiscuous {
+        /// To groups.
+        group: bool,
+    },
+    /// The same in one VLAN.
+    PromiscuousVlan {
+        /// To groups.
+        group: bool,
+        /// VLAN id.
+        vlan: u16,
+    },
+    /// Type of the payload.
+    EtherType(u16),
+    /// Destination address and type of the payload.
+    EtherTypeAddress(u16, MacAddress),
+    /// Every frame of the port.
+    Port,
+    /// What no other rule wants.
+    Default,
+}
+
+/// A rule that forwards or drops.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Forward {
+    /// What it looks at.
+    pub(crate) what: Match,
+    /// The VSI whose frames it is for; `None`: frames from the wire.
+    pub(crate) sender: Option<u16>,
+    /// VSIs that get the frame.
+    pub(crate) targets: Vec<u16>,
+    /// Nobody gets it.
+    pub(crate) drop: bool,
+    /// Frames that are sent loop back to the targets.
+    pub(crate) loopback: bool,
+    /// Frames that are sent leave all the same.
+    pub(crate) lan: bool,
+}
+
+/// VSIs that a VLAN id is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VlanMembers {
+    /// VLAN id.
+    pub(crate) vlan: u16,
+    /// Counts for frames that are received.
+    pub(crate) ingress: bool,
+    /// Counts for frames that are sent.
+    pub(crate) egress: bool,
+    /// The VSIs.
+    pub(crate) members: Vec<u16>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tables {
+    /// All VSIs.
+    pub(crate) vsis: Vec<Vsi>,
+    /// All rules that forward or drop.
+    pub(crate) forwards: Vec<Forward>,
+    /// All rules for VLAN ids.
+    pub(crate) vlans: Vec<VlanMembers>,
+}
+
+/// What is looked at in a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    pub(super) destination: MacAddress,
+    pub(super) source: MacAddress,
+    /// Id of the first tag, or [`UNTAGGED`].
+    pub(super) vlan: u16,
+    pub(super) tagged: bool,
+    pub(super) ether_type: u16,
+}
+
+/// Where descriptors want a frame to go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// Wherever the rules say.
+    #[default]
+    Switch,
+    /// To the wire, whatever the rules say.
+    Uplink,
+    /// Not to the wire.
+    Local,
+    /// To one VSI.
+    Vsi(u16),
+}
+
+/// Where a sent frame goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Route {
+    /// To the wire.
+    pub(super) wire: bool,
+    /// To VSIs of the function.
+    pub(super) local: Vec<u16>,
+}
+
+/// Why a VSI may not send a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// A rule drops it.
+    ByRule,
+    /// Its source address is not one of the VSI's.
+    Spoofed,
+    /// Its VLAN id has no rule.
+    Pruned,
+    /// It has a tag, or has none, and may not.
+    TagMode,
+    /// The descriptors name a destination and may not.
+    Override,
+}
+
+impl Match {
+    fn fits(self, key: &Key) -> bool {
+        match self {
+            Self::Address(address) => address == key.destination,
+            Self::AddressVlan(address, vlan) => address == key.destination && vlan == key.vlan,
+            Self::Promiscuous { group } => group == is_group(key.destination),
+            Self::PromiscuousVlan { group, vlan } => {
+                group == is_group(key.destination) && vlan == key.vlan
+            }
+            Self::EtherType(kind) => kind == key.ether_type,
+            Self::EtherTypeAddress(kind, address) => {
+                kind == key.ether_type && address == key.destination
+            }
+            Self::Port => true,
+            Self::Default => false,
+        }
+    }
+
+    const fn is_address(self) -> bool {
+        matches!(self, Self::Address(_) | Self::AddressVlan(..))
+    }
+}
+
+fn add_all(found: &mut Vec<u16>, targets: &[u16]) {
+    for target in targets {
+        if !found.contains(target) {
+            found.push(*target);
+        }
+    }
+}
+
+impl Tables {
+    /// The VSI of that number.
+    pub(super) fn vsi(&self, number: u16) -> Option<&Vsi> {
+        self.vsis.iter().find(|vsi| vsi.number == number)
+    }
+
+    /// Puts the VSIs that get a frame from the wire into `found`.
+    pub(super) fn receivers(&self, key: &Key, found: &mut Vec<u16>) {
+        found.clear();
+        for rule in &self.forwards {
+            // Drivers install the rules for their own addresses as rules for what they send.
+            let counts = rule.sender.is_none() || rule.what.is_address();
+            if !counts || !rule.what.fits(key) {
+                continue;
+            }
+            if rule.drop {
+                found.clear();
+                return;
+            }
+            add_all(found, &rule.targets);
+        }
+        if found.is_empty() {
+            let last = |rule: &&Forward| rule.what == Match::Default && rule.sender.is_none();
+            for rule in self.forwards.iter().filter(last) {
+                add_all(found, &rule.targets);
+            }
+        }
+        found.retain(|number| {
+            self.vsi(*number)
+                .is_some_and(|vsi| !vsi.receive_vlan_prune || self.member(*number, key.vlan, true))
+        });
+    }
+
+    fn member(&self, vsi: u16, vlan: u16, ingress: bool) -> bool {
+        self.vlans.iter().any(|rule| {
+            let counts = if ingress { rule.ingress } else { rule.egress };
+            counts && rule.vlan == vlan && rule.members.contains(&vsi)
+        })
+    }
+
+    /// Where a frame goes that `sender` sends.
+    ///
+    /// Errors: [`Refused`]; it goes nowhere.
+    pub(super) fn route(
+        &self,
+        sender: &Vsi,
+        key: &Key,
+        wanted: Destination,
+    ) -> Result<Route, Refused> {
+        if wanted != Destination::Switch && !sender.destination_override {
+            return Err(Refused::Override);
+        }
+        let mode_fits = if key.tagged {
+            sender.sends_tagged
+        } else {
+            sender.sends_untagged
+        };
+        if !mode_fits {
+            return Err(Refused::TagMode);
+        }
+        if sender.anti_spoof && !self.owns(sender.number, key.source) {
+            return Err(Refused::Spoofed);
+        }
+        if sender.transmit_vlan_prune && !self.member(sender.number, key.vlan, false) {
+            return Err(Refused::Pruned);
+        }
+        match wanted {
+            Destination::Uplink => Ok(Route {
+                wire: true,
+                local: Vec::new(),
+            }),
+            Destination::Vsi(number) => Ok(Route {
+                wire: false,
+                local: vec![number],
+            }),
+            Destination::Local => {
+                let mut route = self.follow(sender, key)?;
+                route.wire = false;
+                Ok(route)
+            }
+            Destination::Switch => self.follow(sender, key),
+        }
+    }
+
+    fn owns(&self, vsi: u16, address: MacAddress) -> bool {
+        self.forwards.iter().any(|rule| match rule.what {
+            Match::Address(known) | Match::AddressVlan(known, _) => {
+                known == address && rule.targets.contains(&vsi)
+            }
+            _ => false,
+        })
+    }
+
+    fn follow(&self, sender: &Vsi, key: &Key) -> Result<Route, Refused> {
+        let mut route = Route {
+            wire: sender.lan,
+            local: Vec::new(),
+        };
+        let mut stays = false;
+        for rule in &self.forwards {
+            let own = rule.sender == Some(sender.number);
+            let counts = own || (rule.sender.is_some() && rule.what.is_address());
+            if !counts || !rule.what.fits(key) {
+                continue;
+            }
+            if rule.drop {
+                return Err(Refused::ByRule);
+            }
+            if sender.loopback && rule.loopback {
+                add_all(&mut route.local, &rule.targets);
+                stays |= !rule.lan && !is_group(key.destination);
+            }
+        }
+        if sender.source_prune {
+            route.local.retain(|number| *number != sender.number);
+        }
+        route.local.retain(|number| {
+            self.vsi(*number)
+                .is_some_and(|vsi| !vsi.receive_vlan_prune || self.member(*number, key.vlan, true))
+        });
+        route.wire &= !stays;
+        Ok(route)
+    }
+}
+
+#[cfg(test)]
+mod tests;

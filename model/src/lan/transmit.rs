@@ -1,0 +1,401 @@
+//! Transmit queues: from descriptors to a packet and what is to be done to it.
+
+use super::headers::TAG_BYTES;
+use super::offload::{Ip, Layer4, Offload, Segmentation, Tunnel};
+use super::switching::Destination;
+use crate::function::Context;
+use crate::strict::Ledger;
+use ringside_bus::{DmaSpace, Iova};
+use ringside_spec::lan::transmit::{
+    BUFFER_BYTES_MAX, ContextCommand, DESCRIPTOR_BYTES, DESCRIPTORS_PER_PACKET_MAX, DataCommand,
+    FRAME_BYTES_MIN, RING_MAX, RING_MIN, RING_MULTIPLE, TransmitContext, Tunneling, destination,
+    inner_ip, kind, layer_4, outer_ip, tunnel,
+};
+
+/// Most descriptors of a packet that is segmented, whatever the segments: a bound for the model.
+const DESCRIPTORS_MAX: usize = 512;
+
+/// Longest frame, with frame check sequence.
+pub(super) const FRAME_BYTES_MAX: usize = 9728;
+
+/// Type of the tag that `l2tag1` becomes.
+const CUSTOMER_TAG: u16 = 0x8100;
+
+/// Type of the tag that `l2tag2` becomes.
+const SERVICE_TAG: u16 = 0x88A8;
+
+/// A transmit queue that the firmware added.
+#[derive(Clone, Debug)]
+pub(super) struct TransmitQueue {
+    pub(super) number: u16,
+    /// Tells it from one before it under the same number.
+    pub(super) serial: u64,
+    pub(super) context: TransmitContext,
+    head: u16,
+    tail: u16,
+    /// The driver broke the interface, and the queue does nothing more; or a packet is not
+    /// complete, until the doorbell rings again.
+    stopped: Option<Stop>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    ForEver,
+    UntilDoorbell,
+}
+
+/// One packet of the ring.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Packet {
+    /// Its bytes.
+    pub(super) bytes: Vec<u8>,
+    /// What is to be done to it.
+    pub(super) offload: Offload,
+    /// Where the driver wants it to go.
+    pub(super) destination: Destination,
+    /// It programs a filter and is not sent.
+    pub(super) dummy: bool,
+    /// Something in it is wrong, and the card would not send it.
+    pub(super) malformed: bool,
+    /// Descriptors of the packet that ask for a report.
+    reports: Vec<u16>,
+    /// Bytes of each data descriptor.
+    buffers: Vec<usize>,
+}
+
+/// One descriptor as it lies in memory.
+#[derive(Clone, Copy, Debug)]
+struct Raw {
+    low: u64,
+    high: u64,
+}
+
+impl TransmitQueue {
+    /// A queue as its context describes it; a breach if that makes no sense.
+    pub(super) fn new(
+        number: u16,
+        serial: u64,
+        bytes: &[u8; TransmitContext::SIZE],
+        ledger: &mut Ledger,
+    ) -> Self {
+        let queue = TransmitContext::decode(bytes);
+        let length = queue.ring_length;
+        let fits = (RING_MIN..=RING_MAX).contains(&length) && length.is_multiple_of(RING_MULTIPLE);
+        if !fits || TransmitContext::has_reserved_bits(bytes) || queue.head_write_back {
+            ledger.breach("context of a transmit queue that is not possible", || {
+                format!("queue {number}: {queue:?}")
+            });
+        }
+        Self {
+            number,
+            serial,
+            context: queue,
+            head: 0,
+            tail: 0,
+            stopped: (length == 0 || !fits).then_some(Stop::ForEver),
+        }
+    }
+
+    /// The doorbell: the first descriptor that is not filled.
+    pub(super) fn ring(&mut self, tail: u32, context: &mut Context<'_>) {
+        let length = self.context.ring_length;
+        match u16::try_from(tail) {
+            Ok(tail) if tail < length => self.tail = tail,
+            _ => context
+                .ledger
+                .breach("transmit doorbell beyond the ring", || {
+                    format!("{tail} of {length}")
+                }),
+        }
+        if self.stopped == Some(Stop::UntilDoorbell) {
+            self.stopped = None;
+        }
+    }
+
+    /// True if there are descriptors to work on.
+    pub(super) fn has_work(&self) -> bool {
+        self.head != self.tail && self.stopped.is_none()
+    }
+
+    /// The descriptor that is worked on next.
+    pub(super) const fn head(&self) -> u16 {
+        self.head
+    }
+
+    fn at(&self, index: u16) -> Iova {
+        // 57 bits of address in the context: nothing is lost.
+        let base = self.context.base_in_128_bytes << 7;
+        Iova(base.wrapping_add(u64::from(index) * DESCRIPTOR_BYTES as u64))
+    }
+
+    fn fetch(&self, index: u16, memory: &DmaSpace) -> Option<Raw> {
+        let words = memory.words(self.at(index), DESCRIPTOR_BYTES).ok()?;
+        Some(Raw {
+            low: words.load(0),
+            high: words.load(1),
+        })
+    }
+
+    fn after(&self, index: u16) -> u16 {
+        let next = index + 1;
+        if next >= self.context.ring_length {
+            0
+        } else {
+            next
+        }
+    }
+
+    /// The next packet, its bytes read. `None`: there is none, or it is not complete, or the
+    /// queue cannot go on.
+    pub(super) fn next_packet(&mut self, context: &mut Context<'_>) -> Option<Packet> {
+        let mut packet = Packet::default();
+        let mut index = self.head;
+        for _ in 0..DESCRIPTORS_MAX {
+            if index == self.tail {
+                context
+                    .ledger
+                    .breach("transmit doorbell in the middle of a packet", || {
+                        format!("queue {}, descriptor {index}", self.number)
+                    });
+                self.stopped = Some(Stop::UntilDoorbell);
+                return None;
+            }
+            let Some(raw) = self.fetch(index, context.memory) else {
+                self.halt("transmit ring in memory that is not mapped", index, context);
+                return None;
+            };
+            let ended = match DataCommand(raw.high).kind() {
+                kind::DATA => match packet.add_data(raw, index, context) {
+                    Ok(ended) => ended,
+                    Err(what) => {
+                        self.halt(what, index, context);
+                        return None;
+                    }
+                },
+                kind::CONTEXT => {
+                    packet.add_context(raw, context);
+                    false
+                }
+                // What it programs is not modelled: the packet after it goes nowhere.
+                kind::FILTER => false,
+                _ => {
+                    self.halt("transmit descriptor of an unknown type", index, context);
+                    return None;
+                }
+            };
+            index = self.after(index);
+            if ended {
+                self.head = index;
+                packet.check(context);
+                return Some(packet);
+            }
+        }
+        self.halt("packet of too many descriptors", index, context);
+        None
+    }
+
+    #[cold]
+    fn halt(&mut self, what: &'static str, index: u16, context: &mut Context<'_>) {
+        self.stopped = Some(Stop::ForEver);
+        let number = self.number;
+        context
+            .ledger
+            .breach(what, || format!("queue {number}, descriptor {index}"));
+    }
+
+    /// Tells the driver that a packet is done; true if it asked for that.
+    pub(super) fn report(&self, packet: &Packet, memory: &DmaSpace) -> bool {
+        for index in &packet.reports {
+            if let Ok(words) = memory.words(self.at(*index), DESCRIPTOR_BYTES) {
+                words.store_release(1, DataCommand::DONE.0);
+            }
+        }
+        !packet.reports.is_empty()
+    }
+}
+
+impl Packet {
+    /// Takes a buffer; true if it is the packet's last. An error names what the queue cannot
+    /// survive.
+    fn add_data(
+        &mut self,
+        raw: Raw,
+        index: u16,
+        context: &mut Context<'_>,
+    ) -> Result<bool, &'static str> {
+        let command = DataCommand(raw.high);
+        if raw.high & DataCommand::RESERVED != 0 {
+            context
+                .ledger
+                .breach("reserved bit set in a transmit descriptor", || {
+                    format!("{:#018x}", raw.high)
+                });
+        }
+        let bytes = command.buffer_bytes();
+        if bytes == 0 || bytes > BUFFER_BYTES_MAX {
+            context
+                .ledger
+                .breach("transmit descriptor without a buffer", || {
+                    format!("descriptor {index}: {bytes} bytes")
+                });
+        }
+        let start = self.bytes.len();
+        self.bytes.resize(start + bytes as usize, 0);
+        let place = self.bytes.get_mut(start..).unwrap_or_default();
+        if context.memory.read(Iova(raw.low), place).is_err() {
+            return Err("transmit buffer in memory that is not mapped");
+        }
+        self.buffers.push(bytes as usize);
+        if command.report_status() {
+            self.reports.push(index);
+        }
+        if self.buffers.len() == 1 {
+            self.take_command(command, context);
+        }
+        Ok(command.end_of_packet())
+    }
+
+    /// What the first data descriptor says of the packet; the others repeat it.
+    fn take_command(&mut self, command: DataCommand, context: &mut Context<'_>) {
+        self.dummy = command.dummy();
+        let offload = &mut self.offload;
+        offload.layer_2_bytes = command.layer_2_length_2() as usize * 2;
+        offload.ip_bytes = command.ip_length_4() as usize * 4;
+        offload.layer_4_bytes = command.layer_4_length_4() as usize * 4;
+        offload.ip = match command.inner_ip() {
+            inner_ip::V6 => Ip::V6,
+            inner_ip::V4 => Ip::V4 { checksum: false },
+            inner_ip::V4_CHECKSUM => Ip::V4 { checksum: true },
+            _ => Ip::None,
+        };
+        offload.layer_4 = match command.layer_4() {
+            layer_4::TCP => Layer4::Tcp,
+            layer_4::SCTP => Layer4::Sctp,
+            layer_4::UDP => Layer4::Udp,
+            _ => Layer4::None,
+        };
+        if offload.ip == Ip::None && offload.layer_4 != Layer4::None {
+            context
+                .ledger
+                .breach("layer 4 checksum without an IP header", || {
+                    format!("{command:?}")
+                });
+        }
+        if command.insert_l2tag1() {
+            let [_, inner] = &mut offload.tags;
+            *inner = Some((CUSTOMER_TAG, command.l2tag1() as u16));
+        }
+    }
+
+    fn add_context(&mut self, raw: Raw, context: &mut Context<'_>) {
+        let command = ContextCommand(raw.high);
+        let tunneling = Tunneling(raw.low as u32);
+        if !self.buffers.is_empty() {
+            context
+                .ledger
+                .breach("context descriptor in the middle of a packet", || {
+                    format!("{command:?}")
+                });
+        }
+        let reserved = raw.high & ContextCommand::RESERVED != 0
+            || tunneling.0 & Tunneling::RESERVED != 0
+            || raw.low >> 48 != 0;
+        if reserved {
+            context
+                .ledger
+                .breach("reserved bit set in a transmit context descriptor", || {
+                    format!("{:#018x} {:#018x}", raw.low, raw.high)
+                });
+        }
+        if command.segmentation() {
+            self.offload.segmentation = Some(Segmentation {
+                payload_bytes: command.payload_bytes() as usize,
+                segment_bytes: command.segment_bytes() as usize,
+            });
+        }
+        if command.insert_l2tag2() {
+            let [outer, _] = &mut self.offload.tags;
+            *outer = Some((SERVICE_TAG, (raw.low >> 32) as u16));
+        }
+        self.offload.tunnel = outer_headers(tunneling);
+        self.destination = match command.destination() {
+            destination::UPLINK => Destination::Uplink,
+            destination::LOCAL => Destination::Local,
+            destination::VSI => Destination::Vsi(command.segment_bytes() as u16),
+            _ => Destination::Switch,
+        };
+    }
+
+    /// Limits that the card has; a driver that breaks them is stopped by its detection of
+    /// malicious drivers.
+    fn check(&mut self, context: &mut Context<'_>) {
+        let length = self.bytes.len();
+        let buffers = match &self.offload.segmentation {
+            None => self.buffers.len(),
+            Some(cut) => self.buffers_of_a_segment(cut),
+        };
+        if buffers > usize::from(DESCRIPTORS_PER_PACKET_MAX) {
+            context
+                .ledger
+                .breach("frame gathered from more than 8 buffers", || {
+                    format!("{buffers} buffers")
+                });
+            self.malformed = true;
+        }
+        let tags = self.offload.tags.iter().flatten().count() * TAG_BYTES;
+        // Room for the frame check sequence.
+        let too_long = self.offload.segmentation.is_none() && length + tags + 4 > FRAME_BYTES_MAX;
+        if (length as u64) < FRAME_BYTES_MIN || too_long {
+            context
+                .ledger
+                .breach("frame too short or too long to be sent", || {
+                    format!("{length} bytes")
+                });
+            self.malformed = true;
+        }
+    }
+
+    /// Most buffers that one segment is gathered from, the headers counted with each.
+    fn buffers_of_a_segment(&self, cut: &Segmentation) -> usize {
+        let headers = self.offload.header_bytes();
+        let mut end = 0;
+        let ends: Vec<usize> = self
+            .buffers
+            .iter()
+            .map(|bytes| {
+                end += bytes;
+                end
+            })
+            .collect();
+        let buffer_of = |byte: usize| ends.partition_point(|end| *end <= byte);
+        let header_buffers = 1 + buffer_of(headers.saturating_sub(1));
+        let step = cut.segment_bytes.max(1);
+        let starts = (headers..self.bytes.len()).step_by(step);
+        let most = starts
+            .map(|start| {
+                let last = (start + step).min(self.bytes.len()) - 1;
+                let (first, last) = (buffer_of(start), buffer_of(last));
+                let shared = usize::from(first < header_buffers);
+                header_buffers + (last + 1 - first) - shared
+            })
+            .max();
+        most.unwrap_or(header_buffers)
+    }
+}
+
+fn outer_headers(tunneling: Tunneling) -> Option<Tunnel> {
+    let ip = match tunneling.outer_ip() {
+        outer_ip::V6 => Ip::V6,
+        outer_ip::V4 => Ip::V4 { checksum: false },
+        outer_ip::V4_CHECKSUM => Ip::V4 { checksum: true },
+        _ => return None,
+    };
+    Some(Tunnel {
+        ip,
+        ip_bytes: tunneling.outer_ip_length_4() as usize * 4,
+        udp: tunneling.kind() == tunnel::UDP,
+        bytes: tunneling.length_2() as usize * 2,
+        keep_identification: tunneling.keep_ip_id(),
+        checksum: tunneling.outer_checksum(),
+    })
+}
