@@ -1,0 +1,286 @@
+//! `ringside bench` between two processes, with the model in a third: the real command each time.
+
+mod processes;
+
+use processes::{Folder, LIMIT, Model, Process};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+#[test]
+fn all_sizes_of_each_operation_arrive_whole_on_both_sides() {
+    let mut model = Model::serve();
+    let (client, server) = model.bench(&["--verify-only", "-a"]);
+    for operation in [
+        "RDMA_Write",
+        "RDMA_Read",
+        "Send",
+        "RDMA_Write with immediate",
+        "Send with immediate",
+    ] {
+        for size in (1..=23).map(|power| 1 << power) {
+            client.with(0, &format!(" {operation:<26} {size:<10} "));
+            server.with(0, &format!("{operation} verification {size} B: "));
+        }
+    }
+    let last = |text: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.contains("messages verified byte by byte"));
+        line.unwrap()
+            .split(' ')
+            .next()
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
+    };
+    assert_eq!(last(&client.text), last(&server.text));
+    model.is_content();
+}
+
+#[test]
+fn all_sizes_are_measured_by_each_operation() {
+    let mut model = Model::serve();
+    let (client, server) = model.bench(&["-a", "-n", "20"]);
+    let rows = client.text.lines().filter(|line| {
+        let mut words = line.split_whitespace();
+        words.next().is_some_and(|size| size.parse::<u64>().is_ok()) && words.next() == Some("20")
+    });
+    assert_eq!(rows.count(), 6 * 23, "{}", client.text);
+    assert_eq!(
+        server.text.matches(" messages verified here").count(),
+        6 * 23
+    );
+    model.is_content();
+}
+
+#[test]
+fn queues_of_one_and_many_queue_pairs_lose_nothing() {
+    let mut model = Model::serve();
+    for flags in [
+        "send bw -s 64 -n 300 -t 1 -r 1",
+        "send bw -s 5000 -n 300 -t 64 -r 3",
+        "send bw -s 64 -n 2000 -q 7 -t 16 -r 16",
+        "write bw -s 100 -n 2000 -q 64 -t 2 -m 256",
+        "read bw -s 9000 -n 500 -q 5 -I 101 -m 1024",
+        "send lat -s 0 -n 100",
+    ] {
+        let flags: Vec<_> = flags.split(' ').collect();
+        let (_, server) = model.bench(&flags);
+        if let ["send", "bw", _, _, _, count, ..] = flags[..] {
+            server.with(0, &format!(", {count} answered or received"));
+        }
+    }
+    let flags = ["--verify-only", "-q", "64", "-s", "3000", "-m", "1024"];
+    model.bench(&flags);
+    model.is_content();
+}
+
+#[test]
+fn spinning_and_yielding_sides_get_on() {
+    let model = Model::serve();
+    for idle in ["spin", "yield"] {
+        let (client, _) = model.bench(&["write", "lat", "-n", "50", "--idle", idle]);
+        client.with(0, &format!("{}s while idle", idle));
+    }
+}
+
+/// Long enough that it is under way when something happens to it.
+const LONG: [&str; 6] = ["-D", "60", "--idle", "yield", "-s", "64"];
+
+#[test]
+fn a_client_that_is_killed_ends_the_server_with_the_reason_and_the_model_serves_on() {
+    let mut model = Model::serve();
+    for test in [
+        ["write", "lat"],
+        ["write", "bw"],
+        ["send", "bw"],
+        ["read", "lat"],
+    ] {
+        let (server, place) = model.listen(&[]);
+        let mut client = model.connect(&place, &[&test[..], &LONG].concat());
+        client.line(" #bytes ");
+        std::thread::sleep(Duration::from_millis(500));
+        client.kill();
+        let began = Instant::now();
+        let ended = server.end(LIMIT);
+        assert_eq!(ended.code, Some(1), "{}", ended.text);
+        assert!(
+            ended.text.contains("closed the connection") || ended.text.contains("failed:"),
+            "{test:?}: {}",
+            ended.text
+        );
+        assert!(began.elapsed() < Duration::from_secs(30), "{test:?}");
+    }
+    model.bench(&["--verify-only", "-s", "1000"]);
+    model.is_content();
+}
+
+#[test]
+fn a_server_that_is_killed_ends_the_client_with_the_reason() {
+    let model = Model::serve();
+    for test in [["write", "lat"], ["write", "bw"], ["send", "lat"]] {
+        let (mut server, place) = model.listen(&[]);
+        let mut client = model.connect(&place, &[&test[..], &LONG].concat());
+        client.line(" #bytes ");
+        std::thread::sleep(Duration::from_millis(500));
+        server.kill();
+        let ended = client.end(Duration::from_secs(60));
+        assert_eq!(ended.code, Some(1), "{}", ended.text);
+        assert!(
+            ended.text.contains("closed the connection"),
+            "{test:?}: {}",
+            ended.text
+        );
+    }
+}
+
+#[test]
+fn a_client_that_stops_without_closing_ends_the_server_in_time() {
+    let model = Model::serve();
+    let (server, place) = model.listen(&[]);
+    let mut client = model.connect(&place, &[&["write", "lat"], &LONG[..]].concat());
+    client.line(" #bytes ");
+    std::thread::sleep(Duration::from_millis(500));
+    client.signal("STOP");
+    let ended = server.end(Duration::from_secs(60));
+    client.kill();
+    assert_eq!(ended.code, Some(1), "{}", ended.text);
+    assert!(
+        ended.text.contains("for 10 s") || ended.text.contains("said nothing within"),
+        "{}",
+        ended.text
+    );
+}
+
+#[test]
+fn a_model_that_is_killed_ends_both_sides() {
+    let model = Model::serve();
+    let (server, place) = model.listen(&[]);
+    let mut client = model.connect(&place, &[&["write", "lat"], &LONG[..]].concat());
+    client.line(" #bytes ");
+    std::thread::sleep(Duration::from_millis(500));
+    drop(model);
+    for side in [server, client] {
+        let ended = side.end(Duration::from_secs(60));
+        assert_eq!(ended.code, Some(1), "{}", ended.text);
+        assert!(ended.text.contains("ringside: "), "{}", ended.text);
+    }
+}
+
+#[test]
+fn options_that_disagree_end_both_sides_with_both_values() {
+    let model = Model::serve();
+    for (own, asked, part) in [
+        (
+            "-s 64",
+            "write lat -s 128",
+            "-s: the listening side insists on 64, the connecting side asks for 128",
+        ),
+        (
+            "-q 2",
+            "write bw -q 3",
+            "-q: the listening side insists on 2, the connecting side asks for 3",
+        ),
+        (
+            "read",
+            "send lat",
+            "the operation: the listening side insists on RDMA_Read, the connecting side asks for Send",
+        ),
+        (
+            "-m 1024",
+            "--verify-only",
+            "-m: the listening side insists on 1024, the connecting side asks for 4096",
+        ),
+    ] {
+        let words = |text: &'static str| text.split(' ').collect::<Vec<_>>();
+        let (server, place) = model.listen(&words(own));
+        let client = model.connect(&place, &words(asked)).end(LIMIT);
+        client.with(2, part).with(2, "refuses");
+        server.end(LIMIT).with(2, part);
+    }
+}
+
+#[test]
+fn a_peer_that_speaks_something_else_or_nothing_is_an_error_in_time() {
+    let model = Model::serve();
+    let folder = Folder::new();
+    let hasty = folder.path().join("hasty.toml");
+    std::fs::write(&hasty, "[deadlines]\nconnect_ms = 500\n").unwrap();
+    let config = ["--config", hasty.to_str().unwrap()];
+    let talk: [(&[u8], &str); 3] = [
+        (
+            b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n",
+            "speaks something else",
+        ),
+        (b"", "said nothing within 500 ms"),
+        (b"ringback\0\x07\0\0\0\0\0\0", "speaks version 7"),
+    ];
+    for (bytes, part) in talk {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let place = other.local_addr().unwrap().to_string();
+        let answering = std::thread::spawn(move || {
+            let (mut stream, _) = other.accept().unwrap();
+            stream.write_all(bytes).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        let ended = model.connect(&place, &config).end(LIMIT);
+        ended.with(1, part);
+        answering.join().unwrap();
+    }
+    let (server, place) = model.listen(&config);
+    let mut stream = std::net::TcpStream::connect(place).unwrap();
+    let request =
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: something that is long enough\r\n\r\n";
+    stream.write_all(request).unwrap();
+    server.end(LIMIT).with(1, "speaks something else");
+    let (server, place) = model.listen(&config);
+    let silent = std::net::TcpStream::connect(place).unwrap();
+    server.end(LIMIT).with(1, "said nothing within 500 ms");
+    drop(silent);
+}
+
+#[test]
+fn nobody_there_is_an_error_in_time_on_either_side() {
+    let model = Model::serve();
+    let free = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let ended = model
+        .connect(&free.to_string(), &["--wait", "1"])
+        .end(LIMIT);
+    ended.with(1, "cannot connect to 127.0.0.1:");
+    let (server, _) = model.listen(&["--wait", "1"]);
+    server.end(LIMIT).with(1, "nobody connected to 127.0.0.1:");
+}
+
+#[test]
+fn the_model_inside_a_process_is_refused_with_what_to_do() {
+    let ended = Process::start(&["bench", "--listen", "127.0.0.1:0"]).end(LIMIT);
+    ended.with(2, "ringside model serve");
+}
+
+#[test]
+fn the_report_of_a_meeting_is_whole() {
+    let model = Model::serve();
+    let folder = Folder::new();
+    let json = folder.path().join("out.json");
+    let hgrm = folder.path().join("out.hgrm");
+    let (json_text, hgrm_text) = (json.to_str().unwrap(), hgrm.to_str().unwrap());
+    let files = [
+        "--out_json",
+        "--out_json_file",
+        json_text,
+        "--hgrm",
+        hgrm_text,
+    ];
+    model.bench(&[&["write", "lat", "-n", "30"], &files[..]].concat());
+    let text = std::fs::read_to_string(&json).unwrap();
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let row = &report["tables"][0]["rows"]["latency"][0];
+    assert_eq!(row["iterations"], 30, "{text}");
+    assert_eq!(row["verified_messages"], 16, "{text}");
+    assert_eq!(report["devices"].as_array().unwrap().len(), 2, "{text}");
+    assert!(std::fs::read_to_string(&hgrm).unwrap().contains("#[Max"));
+}
