@@ -82,10 +82,41 @@ class Server:
         return self.text()
 
 
+class Program:
+    """A program of ours on this machine, with a limit for its life."""
+
+    def __init__(self, command, folder, name, lifetime):
+        self.name = f"{os.path.basename(command[0])} {' '.join(command[1:])}"
+        self.log = os.path.join(folder, f"{name}.log")
+        with open(self.log, "wb") as out:
+            self.process = start(["timeout", str(lifetime), *command], out)
+
+    def text(self):
+        with open(self.log, errors="replace") as file:
+            return file.read()
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def finish(self, seconds):
+        """Waits for its end, which has to be a good one; gives what it said."""
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"`{self.name}` did not end within {seconds} s:\n{self.text()[-2000:]}") from None
+        if status != 0:
+            raise Failed(f"`{self.name}` ended with {status}:\n{self.text()[-2000:]}")
+        return self.text()
+
+    def stop(self):
+        end(self.process)
+
+
 class Guest:
     """A Linux under QEMU without hardware acceleration, with functions of the model as PCIe cards."""
 
-    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory="1G", lifetime=600, wire=None, extra=()):
+    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory="1G", lifetime=600, wire=None,
+                 host_port=None, extra=()):
         self.name = name
         self.console = os.path.join(folder, f"{name}.console")
         path = os.path.join(folder, f"{name}.commands")
@@ -110,6 +141,11 @@ class Guest:
                 "-netdev", f"dgram,id=aside,local.type=unix,local.path={folder}/aside{number}.sock,"
                            f"remote.type=unix,remote.path={folder}/aside{peer}.sock",
                 "-device", f"virtio-net-pci,netdev=aside,mac=52:54:00:00:00:{number + 1:02x},romfile="]
+        if host_port:
+            # A wire to this machine: the guest reaches it as 192.168.76.2, and the port here leads to the guest's 18515.
+            arguments += [
+                "-netdev", f"user,id=host,net=192.168.76.0/24,hostfwd=tcp:127.0.0.1:{host_port}-:18515",
+                "-device", "virtio-net-pci,netdev=host,mac=52:54:00:00:01:01,romfile="]
         with open(self.console + ".qemu", "wb") as out:
             self.process = start(["timeout", str(lifetime), *arguments, *extra], out)
         self.number = 0

@@ -1,6 +1,6 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
-from . import datagrams, errors, lan, netdev, recovery, verbs
+from . import datagrams, errors, lan, netdev, ours, recovery, verbs
 
 ALL = {
     "link": netdev.link,
@@ -19,6 +19,8 @@ ALL = {
     "datagrams": datagrams.ud_ping_pong,
     "connections": datagrams.connections,
     "managed-datagrams": datagrams.managed_datagrams,
+    "ours": ours.driver_and_irdma,
+    "ours-mtu": ours.large_mtu,
     "reload": recovery.reload,
     "reset": recovery.reset,
     "peer-killed": recovery.peer_killed,

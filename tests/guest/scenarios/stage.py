@@ -1,17 +1,17 @@
 """What scenarios have in common: a server, guests with the drivers loaded, and the checks at the end."""
 import time
 
-from machine import Failed, Guest, Server
-
+from machine import Failed, Guest, Program, Server
 
 
 class Stage:
     """Starts what a scenario asks for and ends it, whatever happens; a good end includes no complaint and no breach."""
 
-    def __init__(self, rig, command, folder):
-        self.rig, self.command, self.folder = rig, command, folder
+    def __init__(self, rig, ringside, command, folder):
+        self.rig, self.ringside, self.command, self.folder = rig, ringside, command, folder
         self.server = None
         self.guests = []
+        self.programs = []
         # Complaints that the scenario provokes.
         self.allowed = ()
 
@@ -23,6 +23,8 @@ class Stage:
             if kind is None:
                 self.check()
         finally:
+            for program in self.programs:
+                program.stop()
             for guest in self.guests:
                 guest.stop()
             if self.server:
@@ -42,6 +44,11 @@ class Stage:
             # Nothing shall send by itself.
             guest.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
         return self.guests
+
+    def host_program(self, *words, seconds=120):
+        """Starts our own command on this machine, in the background."""
+        self.programs.append(Program([self.ringside, *words], self.folder, f"program{len(self.programs)}", seconds))
+        return self.programs[-1]
 
     def pair(self, mtu=1500, **settings):
         """Two guests with link up and RDMA devices that know each other's addresses."""

@@ -1,0 +1,70 @@
+"""Our driver on one function, Linux's irdma in a guest on the other: reliable connections both ways, every byte compared."""
+import socket
+
+from machine import Failed
+from .stage import address, load, rdma_active
+
+HOST = "192.168.76.2"
+
+
+def free_port():
+    """A port of this machine that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def guest_with_way_out(stage, mtu=1500):
+    """One guest on function 0 with irdma up and a TCP way to this machine; function 1 is left for our driver."""
+    stage.serve(2)
+    port = free_port()
+    guest, = stage.boot(host_port=port)
+    load(guest)
+    address(guest, 0, mtu)
+    # Our driver takes 10.x.y.z from its MAC address.
+    guest.run("ip route add 10.0.0.0/8 dev eth0; modprobe irdma; modprobe virtio_net; "
+              "ip addr add 192.168.76.15/24 dev eth1; ip link set eth1 up", 30)
+    rdma_active(guest)
+    return guest, port
+
+
+def verified(output, guest_says):
+    """How many tests both sides have compared."""
+    rounds = [line for line in guest_says.splitlines() if line.startswith("verified: ")]
+    if not rounds:
+        raise Failed(f"the guest verified nothing:\n{guest_says[-1500:]}\nringside:\n{output[-1500:]}")
+    return len(rounds)
+
+
+def ringside_asks(stage, guest, port):
+    """ringside bench decides, verbs_peer follows; gives the number of tests."""
+    guest.start("verbs_peer", "timeout 120 verbs_peer -l exchange")
+    guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; exit 1")
+    asked = stage.host_program("bench", "--connect", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[1]}",
+                               "--verify-only").finish(120)
+    status, followed = guest.finish("verbs_peer", 20)
+    if status != 0:
+        raise Failed(f"verbs_peer as server ended with {status}:\n{followed[-1500:]}\nringside:\n{asked[-1500:]}")
+    return verified(asked, followed)
+
+
+def guest_asks(stage, guest):
+    """verbs_peer decides, ringside bench follows; gives the number of tests."""
+    port = free_port()
+    listening = stage.host_program("bench", "--listen", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[1]}")
+    requested = guest.run(f"timeout 120 verbs_peer -c {HOST} -p {port} exchange", 130)
+    return verified(listening.finish(20), requested)
+
+
+def driver_and_irdma(stage):
+    """ringside bench asks and verbs_peer follows, then the other way round: writes, reads, sends, with and without immediate data."""
+    guest, port = guest_with_way_out(stage)
+    first, second = ringside_asks(stage, guest, port), guest_asks(stage, guest)
+    return (f"{first} tests as ringside asked, {second} as the guest asked, each side requester and responder in each")
+
+
+def large_mtu(stage):
+    """The same at path MTU 4096."""
+    guest, port = guest_with_way_out(stage, mtu=9000)
+    first, second = ringside_asks(stage, guest, port), guest_asks(stage, guest)
+    return f"{first} and {second} tests at path MTU 4096"
