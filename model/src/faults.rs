@@ -41,6 +41,25 @@ pub enum Fault {
         /// Opcode.
         opcode: u8,
     },
+    /// The host memory cache reports an error, once: PFHMC_ERRORINFO and PFHMC_ERRORDATA say which,
+    /// and the cause HMC_ERR is raised. A driver is expected to reset the function.
+    HmcError {
+        /// Kind of error, 0..=15.
+        kind: u8,
+        /// Kind of object, 0..=31; see [`ringside_spec::rdma::fpm::ObjectType`].
+        object: u8,
+        /// More about it, 30 bits.
+        data: u32,
+    },
+    /// The RDMA engine reports a critical error, once: GLPE_CRITERR says which, and the cause
+    /// PE_CRITERR is raised. 0x0001024D is a warning; at any other a driver is expected to reset.
+    CriticalError {
+        /// Value of GLPE_CRITERR.
+        code: u32,
+    },
+    /// The RDMA engine stops: no command is completed, no request carried out, no packet taken. A
+    /// reset of the function sets it going, or the end of faults.
+    ProtocolEngineStall,
     /// The link stays down.
     LinkDown,
     /// No DDP package is loaded in the device when the driver comes.

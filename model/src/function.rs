@@ -3,6 +3,7 @@
 pub mod context;
 
 mod config_space;
+mod errors;
 mod filter;
 mod interrupts;
 mod lan;
@@ -403,6 +404,9 @@ impl FunctionModel {
 
     /// Adds a fault.
     pub fn inject(&mut self, fault: Fault) {
+        if self.happens_once(fault) {
+            return;
+        }
         self.faults.push(fault);
         self.refresh();
         self.firmware.link_may_have_changed();
@@ -411,6 +415,7 @@ impl FunctionModel {
     /// Ends all faults of the function.
     pub fn clear_faults(&mut self) {
         self.faults.clear();
+        self.rdma.end_stall();
         self.refresh();
         self.firmware.link_may_have_changed();
     }

@@ -38,10 +38,21 @@ use std::collections::BTreeMap;
 /// Source: InfiniBand Architecture Specification volume 1, 10.5.2.
 const MULTICAST_QP: u32 = 0xFF_FFFF;
 
+/// Whether the engine stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stall {
+    No,
+    /// It does nothing.
+    Yes,
+    /// It goes on where it stood.
+    Ending,
+}
+
 /// The RDMA engine of one function.
 pub struct RdmaEngine {
     hmc_function: u8,
     receive_enabled: bool,
+    stall: Stall,
     registers: Registers,
     page: Option<DoorbellPage>,
     control: Option<ControlQueue>,
@@ -60,6 +71,7 @@ impl RdmaEngine {
         Self {
             hmc_function: settings.pci_function,
             receive_enabled: false,
+            stall: Stall::No,
             registers: Registers::default(),
             page: None,
             control: None,
@@ -80,6 +92,7 @@ impl RdmaEngine {
     /// A reset of the function, or a stronger one: everything is forgotten.
     pub fn reset(&mut self) {
         self.receive_enabled = false;
+        self.stall = Stall::No;
         self.registers = Registers::default();
         self.control = None;
         self.scheduler_nodes.clear();
@@ -121,6 +134,28 @@ impl RdmaEngine {
         self.receive_enabled = on;
     }
 
+    /// The engine stops where it is.
+    pub fn stall(&mut self) {
+        self.stall = Stall::Yes;
+    }
+
+    /// The engine goes on where it stopped, if it did.
+    pub fn end_stall(&mut self) {
+        if self.stall == Stall::Yes {
+            self.stall = Stall::Ending;
+        }
+    }
+
+    /// Takes up what was asked for meanwhile.
+    #[cold]
+    fn go_on(&mut self, context: &mut Context<'_>) {
+        self.stall = Stall::No;
+        self.run_commands(self.registers.doorbell.head(), context);
+        for number in 0..self.queue_pairs.len() {
+            self.wake(number as u32);
+        }
+    }
+
     /// True if a packet is this engine's business: RoCEv2, while its filter lets frames in.
     #[must_use]
     pub fn claims(&self, packet: &Packet) -> bool {
@@ -129,6 +164,9 @@ impl RdmaEngine {
 
     /// Takes a frame from the wire. Its payload may lie in another function's memory, hence `spaces`.
     pub fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace], context: &mut Context<'_>) {
+        if self.stall == Stall::Yes {
+            return;
+        }
         let is_ipv4 = matches!(frame.packet.path.network, Network::V4(_));
         let bytes = frame.length() as u64;
         let counters = &mut self.objects.counters;
@@ -188,6 +226,7 @@ impl RdmaEngine {
         spaces: &[DmaSpace],
         context: &mut Context<'_>,
     ) -> bool {
+        self.objects.counters.count_group_received(frame);
         let groups = self.multicast_groups.values();
         let members: Vec<u32> = groups
             .filter(|group| group.hears(&frame.packet.path))

@@ -122,7 +122,12 @@ fn flash_general() -> u32 {
 
 /// The weakest reset that clears the register.
 fn cleared_by(offset: u64) -> ResetKind {
-    if queues::RECEIVE_QUEUE_CONTROL.index_of(offset).is_some() {
+    let errors = [
+        rdma_registers::HMC_ERROR_INFO,
+        rdma_registers::HMC_ERROR_DATA,
+        rdma_registers::CRITICAL_ERROR,
+    ];
+    if queues::RECEIVE_QUEUE_CONTROL.index_of(offset).is_some() || errors.contains(&offset) {
         ResetKind::Function
     } else {
         ResetKind::Core
@@ -198,6 +203,7 @@ pub(super) fn is_known(offset: u64) -> bool {
         || offset == rdma_registers::AEQ_CAUSE_CONTROL
         || is_read_only(offset)
         || offset == rdma_registers::CRITICAL_ERROR
+        || offset == rdma_registers::HMC_ERROR_INFO
 }
 
 impl RegisterFile {

@@ -407,8 +407,23 @@ pub(super) fn mark_congestion(frame: &mut [u8]) -> bool {
     }
 }
 
+/// "Congestion experienced". Source: RFC 3168, section 5.
+const EXPERIENCED: u8 = 3;
+
+impl Network {
+    /// True if a switch on the way has marked the packet "congestion experienced".
+    #[inline]
+    #[must_use]
+    pub const fn is_marked(&self) -> bool {
+        let class = match self {
+            Self::V4(ip) => ip.type_of_service,
+            Self::V6(ip) => ip.traffic_class,
+        };
+        TrafficClass(class).congestion() == EXPERIENCED
+    }
+}
+
 fn marked(class: u8) -> Option<u8> {
-    const EXPERIENCED: u8 = 3;
     let class = TrafficClass(class);
     (class.congestion() != 0).then_some(class.with_congestion(EXPERIENCED).0)
 }

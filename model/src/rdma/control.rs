@@ -8,10 +8,10 @@ mod recording;
 mod services;
 mod steering_tags;
 
-use super::RdmaEngine;
 use super::access::{aligned, reached, unreached};
 use super::hmc::HmcFault;
 use super::objects::event_queues::report;
+use super::{RdmaEngine, Stall};
 use crate::faults::Fault;
 use crate::function::Context;
 use ringside_bus::Iova;
@@ -70,6 +70,9 @@ impl RdmaEngine {
     /// The low half of the context's address was written: create, or destroy if both are 0.
     pub(super) fn start_control_queue(&mut self, context: &mut Context<'_>) {
         let address = self.registers.context_address();
+        if self.stall != Stall::No {
+            return;
+        }
         if address == 0 {
             self.control = None;
             self.registers.status = CqpStatus::ZERO;
@@ -160,6 +163,9 @@ impl RdmaEngine {
 
     /// The doorbell of the control queue pair: carries out every command up to `head`.
     pub(super) fn run_commands(&mut self, head: u32, context: &mut Context<'_>) {
+        if self.stall != Stall::No {
+            return;
+        }
         let Some(entries) = self.control.as_ref().map(|queue| queue.entries) else {
             if head != 0 {
                 context.ledger.breach(

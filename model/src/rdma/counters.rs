@@ -43,8 +43,34 @@ pub(super) struct Counters {
     pub(super) binds: u64,
     /// RDMAVINV
     pub(super) invalidates: u64,
+    /// IP4RXMCOCTS
+    pub(super) ipv4_group_received_bytes: u64,
+    /// IP4RXMCPKTS
+    pub(super) ipv4_group_received: u64,
+    /// IP4TXMCOCTS
+    pub(super) ipv4_group_sent_bytes: u64,
+    /// IP4TXMCPKTS
+    pub(super) ipv4_group_sent: u64,
+    /// IP6RXMCOCTS
+    pub(super) ipv6_group_received_bytes: u64,
+    /// IP6RXMCPKTS
+    pub(super) ipv6_group_received: u64,
+    /// IP6TXMCOCTS
+    pub(super) ipv6_group_sent_bytes: u64,
+    /// IP6TXMCPKTS
+    pub(super) ipv6_group_sent: u64,
+    /// IP4TXNOROUTE: no ARP entry where one is named
+    pub(super) ipv4_no_route: u64,
+    /// IP6TXNOROUTE
+    pub(super) ipv6_no_route: u64,
+    /// RXNPECNMARKEDPKTS
+    pub(super) marked: u64,
     /// RXRPCNPHANDLED
-    pub(super) congestion_notifications: u64,
+    pub(super) notifications_handled: u64,
+    /// RXRPCNPIGNORED
+    pub(super) notifications_ignored: u64,
+    /// TXNPCNPSENT
+    pub(super) notifications_sent: u64,
 }
 
 impl Counters {
@@ -62,6 +88,45 @@ impl Counters {
                 self.ipv6_sent += 1;
                 self.ipv6_sent_bytes += bytes;
             }
+        }
+    }
+
+    /// A datagram leaves for a group; it is counted as a frame apart from that.
+    pub(super) fn count_group_sent(&mut self, frame: &Frame) {
+        let bytes = frame.length() as u64;
+        match frame.packet.path.network {
+            Network::V4(_) => {
+                self.ipv4_group_sent += 1;
+                self.ipv4_group_sent_bytes += bytes;
+            }
+            Network::V6(_) => {
+                self.ipv6_group_sent += 1;
+                self.ipv6_group_sent_bytes += bytes;
+            }
+        }
+    }
+
+    /// A datagram to a group arrives; it is counted as a frame apart from that.
+    pub(super) fn count_group_received(&mut self, frame: &Frame) {
+        let bytes = frame.length() as u64;
+        match frame.packet.path.network {
+            Network::V4(_) => {
+                self.ipv4_group_received += 1;
+                self.ipv4_group_received_bytes += bytes;
+            }
+            Network::V6(_) => {
+                self.ipv6_group_received += 1;
+                self.ipv6_group_received_bytes += bytes;
+            }
+        }
+    }
+
+    /// A packet cannot leave because nothing says to whom.
+    pub(super) fn count_no_route(&mut self, ipv4: bool) {
+        if ipv4 {
+            self.ipv4_no_route += 1;
+        } else {
+            self.ipv6_no_route += 1;
         }
     }
 
@@ -88,7 +153,20 @@ impl Counters {
             ("RDMATXSNDS", self.sends_sent),
             ("RDMAVBND", self.binds),
             ("RDMAVINV", self.invalidates),
-            ("RXRPCNPHANDLED", self.congestion_notifications),
+            ("IP4RXMCOCTS", self.ipv4_group_received_bytes),
+            ("IP4RXMCPKTS", self.ipv4_group_received),
+            ("IP4TXMCOCTS", self.ipv4_group_sent_bytes),
+            ("IP4TXMCPKTS", self.ipv4_group_sent),
+            ("IP6RXMCOCTS", self.ipv6_group_received_bytes),
+            ("IP6RXMCPKTS", self.ipv6_group_received),
+            ("IP6TXMCOCTS", self.ipv6_group_sent_bytes),
+            ("IP6TXMCPKTS", self.ipv6_group_sent),
+            ("IP4TXNOROUTE", self.ipv4_no_route),
+            ("IP6TXNOROUTE", self.ipv6_no_route),
+            ("RXNPECNMARKEDPKTS", self.marked),
+            ("RXRPCNPHANDLED", self.notifications_handled),
+            ("RXRPCNPIGNORED", self.notifications_ignored),
+            ("TXNPCNPSENT", self.notifications_sent),
         ];
         let mut words = [0; BUFFER_WORDS];
         for (name, value) in values {

@@ -33,6 +33,8 @@ pub(super) struct Objects {
     pub(super) address_handles: BTreeMap<u32, CreateAddressHandle>,
     /// Datagrams to groups that the function itself shall hear.
     pub(super) looped_back: VecDeque<Frame>,
+    /// Congestion notifications that have not left yet.
+    pub(super) notifications: VecDeque<Frame>,
     pub(super) counters: Counters,
 }
 
@@ -58,6 +60,7 @@ impl Objects {
             arp: Vec::new(),
             address_handles: BTreeMap::new(),
             looped_back: VecDeque::new(),
+            notifications: VecDeque::new(),
             counters: Counters::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! The data path: taking elements from send queues, packets to and from the wire, completions.
 
+mod congestion;
 mod datagram;
 mod flush;
 mod local;

@@ -1,8 +1,8 @@
 //! Which queue pair works next.
 
-use super::RdmaEngine;
 use super::objects::queue_pair::QueuePair;
 use super::queues::AtWork;
+use super::{RdmaEngine, Stall};
 use crate::function::Context;
 use crate::wire::Frame;
 use ringside_bus::Instant;
@@ -74,6 +74,11 @@ impl RdmaEngine {
     /// Does a bounded burst of work; true if anything was done.
     pub fn step(&mut self, context: &mut Context<'_>) -> bool {
         let mut worked = false;
+        match self.stall {
+            Stall::No => {}
+            Stall::Yes => return false,
+            Stall::Ending => self.go_on(context),
+        }
         if self.page.is_some() {
             worked |= self.poll_doorbells(context);
             self.poll_valid_bits(context);
@@ -163,6 +168,12 @@ impl RdmaEngine {
 
     /// The next frame for the wire, if there is one.
     pub fn next_frame(&mut self, context: &mut Context<'_>) -> Option<Frame> {
+        if self.stall == Stall::Yes {
+            return None;
+        }
+        if !self.objects.notifications.is_empty() {
+            return self.objects.notifications.pop_front();
+        }
         for _ in 0..self.schedule.ready.len() {
             let &number = self.schedule.ready.front()?;
             let found = self.queue_pairs.get_mut(number as usize);
@@ -276,6 +287,7 @@ impl RdmaEngine {
     /// When a timer runs out next, if any runs.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
-        (self.schedule.next_timer != NEVER).then_some(self.schedule.next_timer)
+        let runs = self.schedule.next_timer != NEVER && self.stall == Stall::No;
+        runs.then_some(self.schedule.next_timer)
     }
 }

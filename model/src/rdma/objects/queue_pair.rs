@@ -79,6 +79,8 @@ pub(in crate::rdma) struct QueuePair {
     pub(in crate::rdma) suspended: bool,
     /// It has bound windows of type 2, which go with it.
     pub(in crate::rdma) has_bound: bool,
+    /// When the peer may next be told of congestion.
+    pub(in crate::rdma) next_notification: Instant,
     /// In the list of queue pairs that have something to do.
     pub(in crate::rdma) listed: bool,
     /// Among the queue pairs whose valid bits are polled.
@@ -143,6 +145,7 @@ impl QueuePair {
             quiesce: false,
             suspended: false,
             has_bound: false,
+            next_notification: Instant(0),
             listed: false,
             polled: false,
             timed: false,

@@ -190,8 +190,11 @@ impl AtWork<'_, '_> {
             payload,
         };
         self.objects.counters.count_sent(&frame);
-        if loopback && is_group(path.destination) {
-            self.objects.looped_back.push_back(frame.clone());
+        if is_group(path.destination) {
+            self.objects.counters.count_group_sent(&frame);
+            if loopback {
+                self.objects.looped_back.push_back(frame.clone());
+            }
         }
         Ok(frame)
     }
@@ -209,7 +212,10 @@ impl AtWork<'_, '_> {
             return Err(AeCode::DatagramBadProtectionDomain);
         }
         let entry = self.objects.arp.get(usize::from(handle.arp_index));
-        let destination = entry.copied().flatten().ok_or(AeCode::InvalidArpEntry)?;
+        let Some(destination) = entry.copied().flatten() else {
+            self.objects.counters.count_no_route(handle.ipv4);
+            return Err(AeCode::InvalidArpEntry);
+        };
         let port = source_port(handle.flow_label, self.qp.number, to.queue_pair() as u32);
         Ok((path(handle, destination, port), handle.loopback))
     }

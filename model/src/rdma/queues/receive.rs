@@ -3,7 +3,7 @@
 use super::AtWork;
 use super::send::LOCAL_WRITE;
 use super::transmit::{GatherFault, parts};
-use crate::packet::OpcodeClass;
+use crate::packet::{Opcode, OpcodeClass};
 use crate::rdma::objects::Element;
 use crate::rdma::objects::regions::TagFault;
 use crate::rdma::translation::Access;
@@ -39,9 +39,15 @@ impl AtWork<'_, '_> {
     /// Takes a packet for this queue pair. False if it is none of its business.
     #[inline]
     pub(in crate::rdma) fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
-        if !self.qp.is_from_peer(&frame.packet.path.network) {
-            return self.receive_from_stranger(frame, spaces);
+        let network = &frame.packet.path.network;
+        if !self.qp.is_from_peer(network) | network.is_marked() {
+            return self.receive_specially(frame, spaces);
         }
+        self.receive_from_peer(frame, spaces)
+    }
+
+    #[inline]
+    fn receive_from_peer(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
         if !self.resolve() {
             return false;
         }
@@ -49,7 +55,7 @@ impl AtWork<'_, '_> {
             OpcodeClass::Request => self.on_request(frame, spaces),
             OpcodeClass::Response => self.on_response(frame, spaces),
             OpcodeClass::CongestionNotification => {
-                self.objects.counters.congestion_notifications += 1;
+                self.on_notification();
                 true
             }
             OpcodeClass::Datagram => self.receive_datagram(frame, spaces),
@@ -57,11 +63,21 @@ impl AtWork<'_, '_> {
         }
     }
 
-    /// Takes a packet that does not come from the peer of a connection: only datagrams do that.
+    /// Takes a packet that does not come from the peer of a connection, as only datagrams do, or
+    /// one that met congestion.
     #[cold]
-    fn receive_from_stranger(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
+    fn receive_specially(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
+        let network = &frame.packet.path.network;
         let class = frame.packet.transport.opcode.class();
-        class == OpcodeClass::Datagram && self.receive_datagram(frame, spaces)
+        let marked = network.is_marked();
+        self.objects.counters.marked += u64::from(marked);
+        if !self.qp.is_from_peer(network) {
+            return class == OpcodeClass::Datagram && self.receive_datagram(frame, spaces);
+        }
+        if marked && matches!(class, OpcodeClass::Request | OpcodeClass::Response) {
+            self.notify_peer();
+        }
+        self.receive_from_peer(frame, spaces)
     }
 
     #[inline]
@@ -97,6 +113,11 @@ impl AtWork<'_, '_> {
         placement: Option<Placement<u32>>,
         received: Option<Received>,
     ) -> bool {
+        let opens_write = matches!(
+            frame.packet.transport.opcode,
+            Opcode::WRITE_FIRST | Opcode::WRITE_ONLY | Opcode::WRITE_ONLY_WITH_IMMEDIATE
+        );
+        self.objects.counters.writes_received += u64::from(opens_write);
         if let Some(placement) = placement
             && let Err(unplaced) = self.place(frame, spaces, &placement)
         {
@@ -181,7 +202,6 @@ impl AtWork<'_, '_> {
                 address,
                 length_bytes,
             } => {
-                self.objects.counters.writes_received += 1;
                 let access = self.remote_access(REMOTE_WRITE);
                 let target = Fragment {
                     address,
@@ -195,7 +215,6 @@ impl AtWork<'_, '_> {
                 length_bytes,
                 ..
             } => {
-                self.objects.counters.sends_received += 1;
                 let access = self.local_access(LOCAL_WRITE);
                 let words = self.qp.open_receive.words;
                 let Some(element) = ReceiveElement::new(&words) else {
@@ -244,6 +263,11 @@ impl AtWork<'_, '_> {
     }
 
     fn complete_receive(&mut self, received: &Received) {
+        let announces_write = matches!(
+            received.opcode,
+            Opcode::WRITE_LAST_WITH_IMMEDIATE | Opcode::WRITE_ONLY_WITH_IMMEDIATE
+        );
+        self.objects.counters.sends_received += u64::from(!announces_write);
         let success = CompletionElement::success(
             QueueSide::Receive,
             self.qp.context.completion_context,

@@ -79,6 +79,8 @@ impl AtWork<'_, '_> {
     fn frame(&mut self, transport: TransportHeaders, payload: Payload) -> Option<Frame> {
         let arp = self.objects.arp.get(usize::from(self.qp.context.arp_index));
         let Some(destination) = arp.copied().flatten() else {
+            let ipv4 = self.qp.context.ipv4;
+            self.objects.counters.count_no_route(ipv4);
             self.fail(AeCode::InvalidArpEntry, AeSource::SendQueue, 0, false);
             return None;
         };

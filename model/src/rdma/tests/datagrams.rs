@@ -507,6 +507,9 @@ fn a_group_hears_its_datagrams_and_each_member_once() {
     scene.send(GROUP_QP, QUEUE_KEY, 6, None);
     scene.go();
     assert!(scene.nothing_received());
+    let (sent, received) = (statistics(&mut scene.rig, 0), statistics(&mut scene.rig, 1));
+    assert_eq!((sent("IP4TXMCPKTS"), received("IP4RXMCPKTS")), (3, 3));
+    assert_eq!(sent("IP4TXMCOCTS"), received("IP4RXMCOCTS"));
     scene.rig.assert_no_breach();
     assert!(scene.rig.command(1, destroy).error);
 }

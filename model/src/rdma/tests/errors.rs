@@ -321,3 +321,50 @@ fn an_overflown_completion_queue_raises_its_event() {
     assert_eq!(rig.kinds(0), ["a completion queue has overflown"]);
     assert!(rig.poll(0, &mut cqs[0]).is_some());
 }
+
+#[test]
+fn a_stalled_engine_answers_nothing_and_goes_on_where_it_stood() {
+    let mut scene = Scene::new();
+    let (to, remote, source) = (BASE + scene.to, scene.remote, scene.source(8));
+    scene.rig.sides[1].engine.stall();
+    scene.write(to, remote, source);
+    scene.go();
+    assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_none());
+    scene.rig.sides[0].engine.stall();
+    scene.write(to, remote, source);
+    scene.rig.ring(0, &scene.qps[0]);
+    let before = scene.rig.sides[0].engine.snapshot();
+    let handle = CreateAddressHandle {
+        ah_number: 5,
+        ..CreateAddressHandle::ZERO
+    };
+    let tail = scene.rig.submit(0, handle);
+    assert_eq!(scene.rig.sides[0].engine.snapshot(), before);
+    assert_eq!(scene.rig.sides[0].engine.next_timer(), None);
+    scene.rig.run();
+    for side in 0..2 {
+        scene.rig.sides[side].engine.end_stall();
+    }
+    scene.rig.run_out();
+    assert_eq!(scene.rig.sides[0].engine.snapshot().address_handles, [5]);
+    assert_ne!(
+        scene.rig.read(0, ringside_spec::rdma::registers::CQP_TAIL),
+        tail.0
+    );
+    for _ in 0..2 {
+        assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_some());
+    }
+    scene.rig.assert_no_breach();
+}
+
+#[test]
+fn a_reset_sets_a_stalled_engine_going() {
+    let mut rig = Rig::new();
+    rig.sides[0].engine.stall();
+    let status = rig.handshake(0);
+    assert!(!status.done(), "no answer while it stands still");
+    rig.sides[0].engine.reset();
+    let status = rig.handshake(0);
+    assert!(status.done() && !status.error());
+    rig.assert_no_breach();
+}

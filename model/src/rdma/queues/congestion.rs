@@ -1,0 +1,61 @@
+//! Congestion on the way: telling the sender, and being told.
+//!
+//! The rate of a queue pair does not follow: the model's wire has no queue that could grow.
+
+use super::AtWork;
+use crate::packet::{Extension, Opcode, Packet, Psn, QpNumber, TransportHeaders};
+use crate::wire::{Frame, Payload};
+use std::time::Duration;
+
+/// A queue pair tells its peer at most so often.
+/// Source: the 50 us of N in "Congestion Control for Large-Scale RDMA Deployments" (DCQCN), section 3.
+const NOTIFICATION_INTERVAL: Duration = Duration::from_micros(50);
+
+impl AtWork<'_, '_> {
+    /// Sends the peer a congestion notification packet, unless it was told just now.
+    /// Source: InfiniBand Architecture Specification, annex A17.9.3.
+    #[cold]
+    pub(super) fn notify_peer(&mut self) {
+        let entry = self.objects.arp.get(usize::from(self.qp.context.arp_index));
+        let Some(destination) = entry.copied().flatten() else {
+            return;
+        };
+        if self.context.now < self.qp.next_notification {
+            return;
+        }
+        self.qp.next_notification = self.context.now.plus(NOTIFICATION_INTERVAL);
+        let context = &self.qp.context;
+        let transport = TransportHeaders {
+            opcode: Opcode::CONGESTION_NOTIFICATION,
+            solicited: false,
+            migrated: true,
+            partition_key: context.p_key,
+            forward_congestion: false,
+            backward_congestion: true,
+            destination_qp: QpNumber::new(context.destination_qp),
+            acknowledge_request: false,
+            psn: Psn::new(0),
+            extension: Extension::CongestionNotification([0; 16]),
+        };
+        let path = self.qp.path(destination);
+        let frame = Frame {
+            packet: Packet { path, transport },
+            payload: Payload::empty(),
+        };
+        self.objects.counters.notifications_sent += 1;
+        self.objects.counters.count_sent(&frame);
+        self.objects.notifications.push_back(frame);
+    }
+
+    /// The peer says that packets of this queue pair met congestion. Without congestion control
+    /// that is only counted.
+    #[cold]
+    pub(super) fn on_notification(&mut self) {
+        let counters = &mut self.objects.counters;
+        if self.qp.context.dcqcn_enable {
+            counters.notifications_handled += 1;
+        } else {
+            counters.notifications_ignored += 1;
+        }
+    }
+}
