@@ -364,7 +364,6 @@ fn a_region_stays_while_a_window_is_bound_to_it() {
         protection_domain: DOMAIN,
         stag_index: 2,
         is_memory_region: true,
-        ..DeallocateStag::ZERO
     };
     assert!(scene.rig.command(1, region).error);
     let window = DeallocateStag {
@@ -401,7 +400,6 @@ fn a_bound_window_goes_with_its_queue_pair() {
             protection_domain: DOMAIN,
             stag_index: 2,
             is_memory_region: true,
-            ..DeallocateStag::ZERO
         },
     );
     assert!(
