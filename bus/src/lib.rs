@@ -16,6 +16,7 @@ pub mod pinning;
 pub mod ranges;
 pub mod sysfs;
 pub mod vfio;
+pub mod tap;
 pub mod vfio_user;
 
 pub use address::DeviceAddress;

@@ -2,11 +2,13 @@
 //! this process ([`Stepped`], [`Threaded`]) or served to another.
 #![forbid(unsafe_code)]
 
+pub mod attachment;
 pub mod device;
 pub mod embedded;
 pub mod faults;
 pub mod function;
 pub mod packet;
+pub mod ports;
 pub mod rdma;
 pub mod record;
 pub mod roce;

@@ -15,6 +15,8 @@ mod port;
 
 pub use port::PortCounters;
 
+use crate::attachment::{Attachment, Readiness};
+use crate::ports::SocketPathError;
 use crate::world::{World, WorldSettings};
 use port::Port;
 use ringside_bus::{Clock, Instant, TscClock};
@@ -84,31 +86,9 @@ pub enum ServerError {
         /// Functions of the world.
         functions: usize,
     },
-    /// Somebody answers there.
-    #[error("{path}: a server is already listening there; stop it or choose another path")]
-    InUse {
-        /// The path.
-        path: String,
-    },
-    /// Something that is no socket is there.
-    #[error("{path}: exists and is no socket, so it is left alone; choose another path")]
-    NotASocket {
-        /// The path.
-        path: String,
-    },
-    /// The system refused.
-    #[error(
-        "{path}: {operation}: {error}; check that its directory exists and can be written to, \
-         and that the path has at most 107 bytes"
-    )]
-    System {
-        /// The path.
-        path: String,
-        /// What was tried.
-        operation: &'static str,
-        /// The system's words.
-        error: String,
-    },
+    /// A path cannot be had.
+    #[error(transparent)]
+    Path(#[from] SocketPathError),
 }
 
 /// See the module.
@@ -116,6 +96,7 @@ pub struct Server {
     world: World,
     clock: TscClock,
     ports: Vec<Port>,
+    attachments: Vec<Box<dyn Attachment>>,
     spin: Duration,
     last_work: Instant,
     last_message: Instant,
@@ -140,11 +121,17 @@ impl Server {
             world: World::new(&settings.world),
             clock: TscClock::new(),
             ports,
+            attachments: Vec::new(),
             spin: settings.spin,
             last_work: Instant(0),
             last_message: Instant(0),
             next_look: Instant(0),
         })
+    }
+
+    /// Looks after something else too, for as long as the server lives.
+    pub fn attach(&mut self, attachment: Box<dyn Attachment>) {
+        self.attachments.push(attachment);
     }
 
     /// One bounded round: a step of the world, and a look at the sockets when that is due. True if
@@ -153,6 +140,11 @@ impl Server {
     pub fn round(&mut self) -> bool {
         let now = self.clock.now();
         let mut worked = self.world.step(now);
+        for attachment in &mut self.attachments {
+            if attachment.has_news(&mut self.world) {
+                worked |= attachment.turn(&mut self.world, now);
+            }
+        }
         if now >= self.next_look {
             let messages = self.look(now);
             worked |= messages;
@@ -177,6 +169,9 @@ impl Server {
         let mut worked = false;
         for port in &mut self.ports {
             worked |= port.look(&mut self.world, now);
+        }
+        for attachment in &mut self.attachments {
+            worked |= attachment.turn(&mut self.world, now);
         }
         worked
     }
@@ -237,15 +232,18 @@ impl Server {
             tv_sec: 0,
             tv_nsec: nap.subsec_nanos().into(),
         };
-        let sockets = self.ports.iter().flat_map(Port::sockets);
-        let mut sockets: Vec<_> = sockets
-            .map(|(socket, for_room)| {
-                let flags = if for_room {
-                    PollFlags::OUT
-                } else {
-                    PollFlags::IN
+        let mut awaited: Vec<_> = self.ports.iter().flat_map(Port::sockets).collect();
+        for attachment in &self.attachments {
+            attachment.descriptors(&mut awaited);
+        }
+        let mut sockets: Vec<_> = awaited
+            .into_iter()
+            .map(|(descriptor, readiness)| {
+                let flags = match readiness {
+                    Readiness::Readable => PollFlags::IN,
+                    Readiness::Writable => PollFlags::OUT,
                 };
-                PollFd::from_borrowed_fd(socket, flags)
+                PollFd::from_borrowed_fd(descriptor, flags)
             })
             .collect();
         // A failure is one of this call alone: the next round looks at every socket anyway.

@@ -87,6 +87,14 @@ impl<W: Write> PcapWriter<W> {
         self.frames
     }
 
+    /// Hands on what the writer keeps back.
+    ///
+    /// # Errors
+    /// What the writer says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
+    }
+
     /// Flushes and gives the writer back.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use super::answer::{Answer, Refusal, Session};
 use super::port::PortCounters;
+use crate::attachment::Readiness;
 use crate::world::World;
 use ringside_bus::vfio_user::message::{KIND_COMMAND, KIND_REPLY};
 use ringside_bus::vfio_user::{Message, Received, Stream};
@@ -48,9 +49,14 @@ impl Connection {
         self.session.doorbell_page()
     }
 
-    /// The socket, and whether it is room that is waited for.
-    pub(super) fn socket(&self) -> (BorrowedFd<'_>, bool) {
-        (self.stream.as_fd(), self.stream.is_clogged())
+    /// The socket, and what it is waited for.
+    pub(super) fn socket(&self) -> (BorrowedFd<'_>, Readiness) {
+        let readiness = if self.stream.is_clogged() {
+            Readiness::Writable
+        } else {
+            Readiness::Readable
+        };
+        (self.stream.as_fd(), readiness)
     }
 
     /// Takes one message, if one has come and the last answer has left.

@@ -2,14 +2,15 @@
 
 use super::connection::{Connection, Outcome};
 use super::{ServerError, ServerSettings};
+use crate::attachment::Readiness;
 use crate::device::Request;
+use crate::ports::SocketFile;
 use crate::world::World;
 use ringside_bus::vfio_user::{Received, Stream};
 use ringside_bus::{Instant, Iova};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// Messages of one client before the others have their turn.
@@ -43,8 +44,7 @@ pub struct PortCounters {
 /// See the module.
 pub(super) struct Port {
     index: usize,
-    path: PathBuf,
-    inode: Option<(u64, u64)>,
+    file: SocketFile,
     listener: UnixListener,
     doorbell_page: bool,
     accept_shrinkable_memory: bool,
@@ -60,32 +60,15 @@ impl Port {
         path: &Path,
         settings: &ServerSettings,
     ) -> Result<Self, ServerError> {
-        let name = || path.display().to_string();
-        let system = |operation| {
-            move |error: std::io::Error| ServerError::System {
-                path: path.display().to_string(),
-                operation,
-                error: error.to_string(),
-            }
-        };
-        if let Ok(found) = std::fs::symlink_metadata(path) {
-            if !found.file_type().is_socket() {
-                return Err(ServerError::NotASocket { path: name() });
-            }
-            if UnixStream::connect(path).is_ok() {
-                return Err(ServerError::InUse { path: name() });
-            }
-            std::fs::remove_file(path).map_err(system("removing a dead server's socket"))?;
-        }
-        let listener = UnixListener::bind(path).map_err(system("creating the socket"))?;
-        listener
-            .set_nonblocking(true)
-            .map_err(system("making the socket non-blocking"))?;
-        let found = std::fs::symlink_metadata(path).ok();
+        let is_alive = |path: &Path| UnixStream::connect(path).is_ok();
+        let (listener, file) = SocketFile::make(path, is_alive, |path| {
+            let listener = UnixListener::bind(path)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        })?;
         Ok(Self {
             index,
-            path: path.to_owned(),
-            inode: found.map(|found| (found.dev(), found.ino())),
+            file,
             listener,
             doorbell_page: settings.doorbell_page,
             accept_shrinkable_memory: settings.accept_shrinkable_memory,
@@ -104,16 +87,16 @@ impl Port {
         self.counters
     }
 
-    /// Sockets whose news matter, and whether it is room that is waited for.
-    pub(super) fn sockets(&self) -> impl Iterator<Item = (BorrowedFd<'_>, bool)> {
+    /// Sockets whose news matter.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Readiness)> {
         let connection = self.connection.as_ref().map(Connection::socket);
         let turned_away = self
             .turned_away
             .iter()
-            .map(|(stream, _)| (stream.as_fd(), false));
+            .map(|(stream, _)| (stream.as_fd(), Readiness::Readable));
         // A listener with more waiting than can be turned away would end every nap at once.
         let full = self.turned_away.len() >= TURNED_AWAY_MAX;
-        let listener = (!full).then(|| (self.listener.as_fd(), false));
+        let listener = (!full).then(|| (self.listener.as_fd(), Readiness::Readable));
         connection.into_iter().chain(turned_away).chain(listener)
     }
 
@@ -153,7 +136,7 @@ impl Port {
             Ok((socket, _)) => socket,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
             Err(error) => {
-                tracing::debug!(%error, path = %self.path.display(), "a client was lost");
+                tracing::debug!(%error, path = %self.file.path().display(), "a client was lost");
                 return false;
             }
         };
@@ -208,16 +191,5 @@ impl Port {
             function = self.index,
             "a client has gone; its function was reset"
         );
-    }
-}
-
-impl Drop for Port {
-    /// Removes the socket, unless somebody has put another in its place.
-    fn drop(&mut self) {
-        let found = std::fs::symlink_metadata(&self.path).ok();
-        let found = found.map(|found| (found.dev(), found.ino()));
-        if found.is_some() && found == self.inode {
-            let _ = std::fs::remove_file(&self.path);
-        }
     }
 }

@@ -296,7 +296,10 @@ fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
     let settings = ServerSettings::new(vec![path.clone()]);
     let refused = Server::bind(&settings).map(drop).unwrap_err();
     assert!(
-        matches!(refused, ServerError::NotASocket { .. }),
+        matches!(
+            refused,
+            ServerError::Path(SocketPathError::NotASocket { .. })
+        ),
         "{refused}"
     );
     std::fs::remove_file(&path).unwrap();
@@ -306,13 +309,19 @@ fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
     assert!(text.contains("nobody listens"), "{text}");
     let server = Server::bind(&settings).unwrap();
     let refused = Server::bind(&settings).map(drop).unwrap_err();
-    assert!(matches!(refused, ServerError::InUse { .. }), "{refused}");
+    assert!(
+        matches!(refused, ServerError::Path(SocketPathError::InUse { .. })),
+        "{refused}"
+    );
     drop(server);
     assert!(!path.exists(), "a server takes its socket with it");
 
     let nowhere = ServerSettings::new(vec![directory.join("no/where.sock")]);
     let refused = Server::bind(&nowhere).map(drop).unwrap_err();
-    assert!(matches!(refused, ServerError::System { .. }), "{refused}");
+    assert!(
+        matches!(refused, ServerError::Path(SocketPathError::System { .. })),
+        "{refused}"
+    );
     let mut odd = ServerSettings::new(vec![path.clone()]);
     odd.sockets.clear();
     let refused = Server::bind(&odd).map(drop).unwrap_err();

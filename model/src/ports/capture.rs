@@ -1,0 +1,123 @@
+//! Every frame on the wire, in a file that Wireshark opens.
+
+use crate::packet::pcap::PcapWriter;
+use crate::wire::Tap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes that are kept back from the file, until [`Capture::flush`] at the latest.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Why a capture is not whole.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{path}: {operation} the capture: {error}; check the directory, and that the disk has room"
+)]
+pub struct CaptureError {
+    /// The file.
+    pub path: String,
+    /// What was tried.
+    pub operation: &'static str,
+    /// The system's words.
+    pub error: String,
+}
+
+#[derive(Debug)]
+struct State {
+    writer: Option<PcapWriter<BufWriter<File>>>,
+    frames: u64,
+    failure: Option<CaptureError>,
+}
+
+/// See the module. After a write that failed, the rest is not captured, and [`Capture::finish`] says
+/// so.
+#[derive(Debug)]
+pub struct Capture {
+    path: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+fn error(path: &Path, operation: &'static str, error: &std::io::Error) -> CaptureError {
+    CaptureError {
+        path: path.display().to_string(),
+        operation,
+        error: error.to_string(),
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Capture {
+    /// Creates the file, or empties it.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create(path: &Path) -> Result<Self, CaptureError> {
+        let created = File::create(path)
+            .and_then(|file| PcapWriter::new(BufWriter::with_capacity(BUFFER_BYTES, file)));
+        let writer = created.map_err(|reason| error(path, "creating", &reason))?;
+        let state = State {
+            writer: Some(writer),
+            frames: 0,
+            failure: None,
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            state: Arc::new(Mutex::new(state)),
+        })
+    }
+
+    /// What shows it the frames, for [`crate::wire::Switch::set_tap`].
+    #[must_use]
+    pub fn tap(&self) -> Tap {
+        let (path, state) = (self.path.clone(), Arc::clone(&self.state));
+        Box::new(move |at, _port, frame| {
+            let mut state = lock(&state);
+            let Some(writer) = state.writer.as_mut() else {
+                return;
+            };
+            match writer.write_frame(at, frame) {
+                Ok(()) => state.frames += 1,
+                Err(reason) => {
+                    state.writer = None;
+                    state.failure = Some(error(&path, "writing", &reason));
+                }
+            }
+        })
+    }
+
+    /// Frames so far.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        lock(&self.state).frames
+    }
+
+    /// Writes out what is kept back, so that the file can be looked at.
+    pub fn flush(&self) {
+        let mut state = lock(&self.state);
+        if let Some(writer) = state.writer.as_mut()
+            && let Err(reason) = writer.flush()
+        {
+            state.writer = None;
+            state.failure = Some(error(&self.path, "writing", &reason));
+        }
+    }
+
+    /// Writes out the rest and closes the file; gives how many frames there are.
+    ///
+    /// # Errors
+    /// The capture is not whole.
+    pub fn finish(self) -> Result<u64, CaptureError> {
+        self.flush();
+        let mut state = lock(&self.state);
+        state.writer = None;
+        match state.failure.take() {
+            Some(failure) => Err(failure),
+            None => Ok(state.frames),
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! A TAP interface as a wire: the host's network stack is at the other end.
+
+use super::{Received, Sent, Wire};
+use ringside_bus::tap::{self, TapError};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// See the module.
+#[derive(Debug)]
+pub struct TapWire {
+    name: String,
+    descriptor: OwnedFd,
+}
+
+impl TapWire {
+    /// Opens the interface `name`, or makes it for as long as this value lives. Frames are lost while
+    /// it is down (`ip link set NAME up`).
+    ///
+    /// # Errors
+    /// No right to have it, or no such thing here; the error says what to do.
+    pub fn open(name: &str) -> Result<Self, TapError> {
+        Ok(Self {
+            name: name.into(),
+            descriptor: tap::open(name)?,
+        })
+    }
+}
+
+impl Wire for TapWire {
+    fn name(&self) -> String {
+        format!("tap {}", self.name)
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        match rustix::io::read(&self.descriptor, buffer) {
+            Ok(length) => Received::Frame(length),
+            Err(Errno::AGAIN | Errno::INTR) => Received::Nothing,
+            Err(_) => Received::Failed,
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Sent {
+        match rustix::io::write(&self.descriptor, frame) {
+            Ok(_) => Sent::Gone,
+            Err(Errno::AGAIN | Errno::INTR) => Sent::NoRoom,
+            // the interface is down
+            Err(Errno::IO) => Sent::NobodyThere,
+            Err(_) => Sent::Refused,
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}

@@ -1,0 +1,279 @@
+//! Wires to far ends that are absent, late, gone, full or hostile.
+
+use super::*;
+use crate::packet::pcap::PcapWriter;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ringside-ports-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A switch with two ports outside: a datagram wire, and one that the test plays itself.
+struct Rig {
+    switch: Switch,
+    ports: Ports,
+    other: usize,
+}
+
+impl Rig {
+    fn new(local: &Path, far: &Path) -> Self {
+        let mut switch = Switch::new(0, false);
+        let mut ports = Ports::default();
+        let wire = DatagramWire::bind(local, far).unwrap();
+        ports.attach(&mut switch, Box::new(wire));
+        let other = switch.add_port();
+        Self {
+            switch,
+            ports,
+            other,
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        self.switch.inject_frame(self.other, frame).unwrap();
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.ports.pump(&mut self.switch);
+        while self.switch.step(&mut [], &[], Instant(0)) {}
+        self.ports.pump(&mut self.switch);
+    }
+
+    fn counters(&self) -> WireCounters {
+        self.ports.report().wires()[0].1
+    }
+}
+
+fn frame(length: usize) -> Vec<u8> {
+    let mut frame = vec![0xFF; 6];
+    frame.extend([2, 0, 0, 0, 0, 1, 0x88, 0xB5]);
+    frame.resize(length, 0x5A);
+    frame
+}
+
+#[test]
+fn far_end_may_come_late_and_go_and_come_back() {
+    let folder = Folder::new();
+    let (local, far) = (folder.join("local"), folder.join("far"));
+    let mut rig = Rig::new(&local, &far);
+    rig.send(&frame(60));
+    assert_eq!(rig.counters().nobody_there, 1);
+    for round in 1..=3u64 {
+        let peer = UnixDatagram::bind(&far).unwrap();
+        peer.set_nonblocking(true).unwrap();
+        let mut received = vec![0; 2000];
+        rig.send(&frame(1514));
+        assert_eq!(peer.recv(&mut received).unwrap(), 1514);
+        assert_eq!(received[..1514], frame(1514)[..]);
+        peer.send_to(&frame(100), &local).unwrap();
+        rig.turn();
+        assert_eq!(rig.switch.take_outgoing(rig.other), Some(frame(100)));
+        drop(peer);
+        rig.send(&frame(60));
+        assert_eq!(
+            rig.counters().nobody_there,
+            2 * round,
+            "a socket without owner"
+        );
+        std::fs::remove_file(&far).unwrap();
+        rig.send(&frame(60));
+        assert_eq!(rig.counters().nobody_there, 2 * round + 1, "no socket");
+    }
+    let counters = rig.counters();
+    assert_eq!((counters.sent, counters.sent_bytes), (3, 3 * 1514));
+    assert_eq!((counters.received, counters.received_bytes), (3, 300));
+}
+
+#[test]
+fn hostile_datagrams_are_counted_and_harm_nothing() {
+    let folder = Folder::new();
+    let (local, far) = (folder.join("local"), folder.join("far"));
+    let mut rig = Rig::new(&local, &far);
+    let peer = UnixDatagram::bind(&far).unwrap();
+    for length in [0, 1, 13] {
+        peer.send_to(&vec![0xFF; length], &local).unwrap();
+        rig.turn();
+    }
+    for length in [FRAME_BYTES_MAX + 1, FRAME_BYTES_MAX + 2, 65_536] {
+        peer.send_to(&vec![0xFF; length], &local).unwrap();
+        rig.turn();
+    }
+    assert_eq!(rig.switch.outgoing(rig.other), None);
+    peer.send_to(&frame(FRAME_BYTES_MAX), &local).unwrap();
+    rig.turn();
+    let longest = rig.switch.take_outgoing(rig.other);
+    assert_eq!(longest, Some(frame(FRAME_BYTES_MAX)));
+    let mut state = 1u32;
+    let garbage: Vec<u8> = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    })
+    .take(1500)
+    .collect();
+    for length in 14..300 {
+        peer.send_to(&garbage[length..2 * length], &local).unwrap();
+        rig.turn();
+    }
+    let counters = rig.counters();
+    assert_eq!((counters.too_short, counters.too_long), (3, 3));
+    assert_eq!(counters.received, 1 + 286);
+    assert_eq!(counters.read_failures, 0);
+}
+
+#[test]
+fn far_end_that_does_not_read_holds_frames_up_and_nothing_else() {
+    let folder = Folder::new();
+    let (local, far) = (folder.join("local"), folder.join("far"));
+    let mut rig = Rig::new(&local, &far);
+    let peer = UnixDatagram::bind(&far).unwrap();
+    peer.set_nonblocking(true).unwrap();
+    for _ in 0..5000 {
+        rig.send(&frame(64));
+    }
+    let lost = rig.switch.counters().no_room;
+    let sent = rig.counters().sent;
+    assert!(
+        lost > 0 && sent > 0 && sent < 5000,
+        "{lost} lost, {sent} sent"
+    );
+    let mut arrived = 0;
+    let mut buffer = [0; 100];
+    for _ in 0..10_000 {
+        while peer.recv(&mut buffer).is_ok() {
+            arrived += 1;
+        }
+        rig.turn();
+    }
+    assert_eq!(arrived + lost, 5000, "each frame arrived or was counted");
+}
+
+#[test]
+fn paths_are_refused_with_the_reason() {
+    let folder = Folder::new();
+    let (one, two) = (folder.join("one"), folder.join("two"));
+    let refused = DatagramWire::bind(&one, &one).unwrap_err();
+    assert!(matches!(refused, DatagramError::ToItself { .. }));
+    let wire = DatagramWire::bind(&one, &two).unwrap();
+    let refused = DatagramWire::bind(&one, &two).unwrap_err();
+    assert!(
+        matches!(&refused, DatagramError::Path(SocketPathError::InUse { .. })),
+        "{refused}"
+    );
+    drop(wire);
+    assert!(!one.exists(), "its socket goes with it");
+    drop(UnixDatagram::bind(&one).unwrap());
+    assert!(one.exists());
+    drop(DatagramWire::bind(&one, &two).expect("a dead process's socket is replaced"));
+    std::fs::write(&one, "precious").unwrap();
+    let refused = DatagramWire::bind(&one, &two).unwrap_err();
+    assert!(matches!(
+        &refused,
+        DatagramError::Path(SocketPathError::NotASocket { .. })
+    ));
+    assert_eq!(std::fs::read(&one).unwrap(), b"precious");
+    let long = folder.join(&"x".repeat(120));
+    let refused = DatagramWire::bind(&two, &long).unwrap_err();
+    assert!(
+        matches!(refused, DatagramError::FarPath { .. }),
+        "{refused}"
+    );
+    let refused = DatagramWire::bind(&folder.join("none/one"), &two).unwrap_err();
+    assert!(matches!(
+        refused,
+        DatagramError::Path(SocketPathError::System { .. })
+    ));
+}
+
+/// A wire whose reads fail.
+struct Broken(UnixDatagram, u32);
+
+impl Wire for Broken {
+    fn name(&self) -> String {
+        "broken".into()
+    }
+
+    fn receive(&mut self, _buffer: &mut [u8]) -> Received {
+        self.1 += 1;
+        Received::Failed
+    }
+
+    fn send(&mut self, _frame: &[u8]) -> Sent {
+        Sent::Refused
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.0)
+    }
+}
+
+#[test]
+fn wire_that_only_fails_is_given_up_and_no_longer_awaited() {
+    let mut switch = Switch::new(0, false);
+    let mut ports = Ports::default();
+    let broken = Broken(UnixDatagram::unbound().unwrap(), 0);
+    ports.attach(&mut switch, Box::new(broken));
+    for _ in 0..100 {
+        ports.pump(&mut switch);
+    }
+    let failures = u64::from(FAILURES_MAX);
+    assert_eq!(ports.report().wires()[0].1.read_failures, failures);
+    let mut awaited = Vec::new();
+    ports.descriptors(&mut awaited);
+    assert!(awaited.is_empty());
+    assert!(!ports.pump(&mut switch), "no work, so that a server rests");
+}
+
+#[test]
+fn capture_holds_every_frame_in_the_format_of_pcap() {
+    let folder = Folder::new();
+    let path = folder.join("wire.pcap");
+    let capture = Capture::create(&path).unwrap();
+    let mut tap = capture.tap();
+    let mut expected = PcapWriter::new(Vec::new()).unwrap();
+    for number in 0..100 {
+        let at = Instant(number * 1_000_000_001);
+        tap(at, 0, &frame(60 + number as usize));
+        expected
+            .write_frame(at, &frame(60 + number as usize))
+            .unwrap();
+    }
+    let expected = expected.finish().unwrap();
+    capture.flush();
+    assert_eq!(std::fs::read(&path).unwrap(), expected, "after a flush");
+    assert_eq!(capture.finish().unwrap(), 100);
+    assert_eq!(std::fs::read(&path).unwrap(), expected);
+    let refused = Capture::create(&folder.join("none/wire.pcap")).unwrap_err();
+    assert_eq!(refused.operation, "creating");
+}
+
+#[test]
+fn full_disk_is_said_when_the_capture_ends() {
+    let full = Path::new("/dev/full");
+    let capture = Capture::create(full).unwrap();
+    let mut tap = capture.tap();
+    tap(Instant(0), 0, &frame(60));
+    let refused = capture.finish().unwrap_err();
+    assert_eq!(refused.operation, "writing");
+}
