@@ -1,14 +1,16 @@
-//! `ringside model serve`: the software model for other processes.
+//! `ringside model`: the software model for other processes.
+
+mod control;
+mod report;
+mod serve;
+mod tell;
 
 use crate::failure::Failure;
-use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use ringside_bus::pinning::pin_to;
-use ringside_model::World;
-use ringside_model::vfio_user::{Server, ServerSettings};
+use ringside_model::Fault;
+use ringside_model::faults::FAULTS;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::str::FromStr;
 
 #[derive(Args, Debug)]
 pub(crate) struct Model {
@@ -19,18 +21,25 @@ pub(crate) struct Model {
 #[derive(Subcommand, Debug)]
 pub(crate) enum ModelCommand {
     /// Serve functions of the model over vfio-user until stopped
-    Serve(Serve),
+    Serve(Box<Serve>),
+    /// Tell a server that runs with --control something, and show its answer
+    Tell(Tell),
 }
 
 const SERVE_HELP: &str = "\
-All functions that one server serves are on one switch. A client that goes away, or dies, leaves
-its function reset and ready for the next.
+All functions that one server serves are on one switch, whose further ports are wires to outside. A
+client that goes away, or dies, leaves its function reset and ready for the next. The server runs
+until SIGTERM or SIGINT, then says what it counted; it exits with 4 if a driver broke the interface.
 
 Examples:
   ringside model serve --socket /run/a.sock --socket /run/b.sock --doorbell-page
   ringside bring-up --device vfio-user:/run/a.sock
   qemu-system-x86_64 ... -object memory-backend-memfd,id=mem0,size=2G,share=on -numa node,memdev=mem0 \\
-    -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/run/a.sock\"}}'";
+    -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/run/a.sock\"}}'
+  ringside model serve --socket /run/a.sock --dgram /run/model.wire,/run/vm.wire --pcap wire.pcap
+  qemu-system-x86_64 ... -netdev dgram,id=n0,local.type=unix,local.path=/run/vm.wire,remote.type=unix,remote.path=/run/model.wire
+  ringside model serve --socket /run/a.sock --tap tap0 --control /run/control.sock
+  ringside model tell /run/control.sock fault 0 link-down";
 
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_HELP)]
@@ -38,6 +47,9 @@ pub(crate) struct Serve {
     /// Where to serve a function; once for each function, the first is function 0
     #[arg(long = "socket", value_name = "PATH", required = true)]
     pub(crate) sockets: Vec<PathBuf>,
+    /// Number of the first function, from which MAC address and serial number follow: servers whose wires meet need different ones
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) first: u16,
     /// Let clients map the doorbell page; otherwise each doorbell is a message
     #[arg(long)]
     pub(crate) doorbell_page: bool,
@@ -50,49 +62,184 @@ pub(crate) struct Serve {
     /// Microseconds without work before the server sleeps between looks
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 200)]
     pub(crate) spin_us: u64,
+    /// Wire of unix datagrams, one a frame, from LOCAL to REMOTE (QEMU: -netdev dgram); may be repeated
+    #[arg(long = "dgram", value_name = "LOCAL,REMOTE")]
+    pub(crate) datagram_wires: Vec<DatagramEnds>,
+    /// Wire to a TAP interface, made if it is not there; needs CAP_NET_ADMIN or an owner's right; may be repeated
+    #[arg(long = "tap", value_name = "NAME")]
+    pub(crate) taps: Vec<String>,
+    /// Capture every frame on the wire; open it with Wireshark
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pcap: Option<PathBuf>,
+    /// Write down each command of the drivers; docs/recording.md has the format
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// Lose frames on the wire: so many of a million, chosen by seed
+    #[arg(long, value_name = "PER_MILLION[,SEED]")]
+    pub(crate) drop: Option<LostFrames>,
+    /// Begin without the device's own DDP package
+    #[arg(long)]
+    pub(crate) no_package: bool,
+    /// Begin with a fault of a function or of the wire, such as "0:link-down" or "wire:corrupt 1000"; may be repeated
+    #[arg(long = "fault", value_name = "FUNCTION:FAULT", long_help = fault_help())]
+    pub(crate) faults: Vec<FaultAt>,
+    /// Listen there for `ringside model tell`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// Write the final report as JSON; "-" is standard output, and all else then goes to standard error
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) report: Option<PathBuf>,
+    /// Short for --report -
+    #[arg(long, conflicts_with = "report")]
+    pub(crate) json: bool,
+}
+
+fn fault_help() -> String {
+    let lines = FAULTS
+        .iter()
+        .map(|(usage, meaning)| format!("  {usage:<36} {meaning}\n"));
+    format!(
+        "Begin with a fault of a function (its number) or of the wire (\"wire\"), such as \
+         \"0:link-down\" or \"wire:corrupt 1000\"; may be repeated. Faults:\n{}",
+        lines.collect::<String>()
+    )
+}
+
+const TELL_HELP: &str = "\
+Commands:
+  status                  counters, faults, breaches, and what drivers have left in the functions
+  fault FUNCTION FAULT    begin a fault of a function, or of the wire (FUNCTION is then \"wire\")
+  clear FUNCTION [FAULT]  end one fault, or all
+  flush                   write out the capture
+  help                    all faults
+
+Examples:
+  ringside model tell /run/control.sock fault 0 link-down
+  ringside model tell /run/control.sock clear 0
+  ringside model tell /run/control.sock fault wire drop 1000 7
+
+The answer is one line of JSON; the exit code is 1 if the server refused.";
+
+#[derive(Args, Debug)]
+#[command(after_help = TELL_HELP)]
+pub(crate) struct Tell {
+    /// The server's --control
+    pub(crate) path: PathBuf,
+    /// What to tell it
+    #[arg(required = true, value_name = "COMMAND")]
+    pub(crate) words: Vec<String>,
+}
+
+/// Both ends of a datagram wire.
+#[derive(Clone, Debug)]
+pub(crate) struct DatagramEnds {
+    pub(crate) local: PathBuf,
+    pub(crate) far: PathBuf,
+}
+
+impl FromStr for DatagramEnds {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(',') {
+            Some((local, far)) if !local.is_empty() && !far.is_empty() && !far.contains(',') => {
+                Ok(Self {
+                    local: local.into(),
+                    far: far.into(),
+                })
+            }
+            _ => Err("two paths with a comma between them are wanted: ours, then theirs".into()),
+        }
+    }
+}
+
+/// How many frames are lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LostFrames(pub(crate) Fault);
+
+impl FromStr for LostFrames {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault = format!("drop {text}").parse::<Fault>();
+        fault.map(Self).map_err(|error| error.to_string())
+    }
+}
+
+/// Whose a fault is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The switch between all.
+    Wire,
+    /// A function.
+    Function(usize),
+}
+
+impl FromStr for Place {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "wire" => Ok(Self::Wire),
+            number => number.parse().map(Self::Function).map_err(|_| {
+                format!("'{number}' is neither the number of a function nor \"wire\"")
+            }),
+        }
+    }
+}
+
+impl Place {
+    /// Whether a fault can be there at all.
+    pub(crate) fn check(self, fault: Fault, functions: usize) -> Result<(), String> {
+        match self {
+            Self::Wire if !fault.is_of_the_wire() => Err(format!(
+                "'{fault}' is a fault of a function, not of the wire"
+            )),
+            Self::Function(_) if fault.is_of_the_wire() => Err(format!(
+                "'{fault}' is a fault of the wire, not of a function"
+            )),
+            Self::Function(index) if index >= functions => Err(format!(
+                "there is no function {index}; the last is {}",
+                functions.saturating_sub(1)
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the model wants for the number of a function; any will do for the wire.
+    pub(crate) const fn index(self) -> usize {
+        match self {
+            Self::Wire => 0,
+            Self::Function(index) => index,
+        }
+    }
+}
+
+/// A fault and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FaultAt {
+    pub(crate) place: Place,
+    pub(crate) fault: Fault,
+}
+
+impl FromStr for FaultAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((place, fault)) = text.split_once(':') else {
+            return Err(
+                "the number of a function or \"wire\", a colon and a fault are wanted".into(),
+            );
+        };
+        let fault: Fault = fault.parse().map_err(|error| format!("{error}"))?;
+        let place = place.parse()?;
+        Ok(Self { place, fault })
+    }
 }
 
 pub(crate) fn run(options: &Model) -> Result<(), Failure> {
     match &options.command {
-        ModelCommand::Serve(options) => serve(options),
-    }
-}
-
-fn serve(options: &Serve) -> Result<(), Failure> {
-    if u16::try_from(options.sockets.len()).is_err() {
-        return Err(Failure::usage(anyhow!("more than 65535 sockets")));
-    }
-    let mut settings = ServerSettings::new(options.sockets.clone());
-    settings.doorbell_page = options.doorbell_page;
-    settings.accept_shrinkable_memory = options.accept_shrinkable_memory;
-    settings.spin = Duration::from_micros(options.spin_us);
-    if let Some(core) = options.core {
-        pin_to(core).map_err(Failure::usage)?;
-    }
-    let mut server = Server::bind(&settings).map_err(Failure::operation)?;
-    for (index, path) in options.sockets.iter().enumerate() {
-        println!("function {index} on {}", path.display());
-    }
-    let mut told = vec![0; options.sockets.len()];
-    // Ends when the process is stopped; a socket left behind is replaced by the next server.
-    server.run(&AtomicBool::new(false), |world| {
-        for (index, told) in told.iter_mut().enumerate() {
-            tell_breaches(world, index, told);
-        }
-    });
-    Ok(())
-}
-
-/// Says which rules of the interface a driver has broken, whenever there is more to say.
-fn tell_breaches(world: &World, index: usize, told: &mut u64) {
-    let breaches = world.breaches(index);
-    let count = breaches.iter().map(|breach| breach.count).sum();
-    if count == *told {
-        return;
-    }
-    *told = count;
-    println!("function {index}: the driver broke the interface {count} times");
-    for breach in breaches {
-        println!("  {} x {}: {}", breach.count, breach.kind, breach.first);
+        ModelCommand::Serve(options) => serve::run(options),
+        ModelCommand::Tell(options) => tell::run(options),
     }
 }

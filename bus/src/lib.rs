@@ -15,8 +15,8 @@ pub mod memory;
 pub mod pinning;
 pub mod ranges;
 pub mod sysfs;
-pub mod vfio;
 pub mod tap;
+pub mod vfio;
 pub mod vfio_user;
 
 pub use address::DeviceAddress;

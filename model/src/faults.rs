@@ -1,5 +1,9 @@
 //! Faults as values, handed to the model.
 
+mod words;
+
+pub use words::{FAULTS, FaultWordsError};
+
 use std::time::Duration;
 
 /// One thing that goes wrong.

@@ -420,6 +420,19 @@ impl FunctionModel {
         self.firmware.link_may_have_changed();
     }
 
+    /// Ends one fault of the function.
+    pub fn clear_fault(&mut self, fault: Fault) {
+        self.faults.retain(|known| *known != fault);
+        self.refresh();
+        self.firmware.link_may_have_changed();
+    }
+
+    /// The faults that the function has.
+    #[must_use]
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
     /// Every breach so far.
     #[must_use]
     pub fn breaches(&self) -> Vec<Breach> {

@@ -7,6 +7,7 @@ pub mod device;
 pub mod embedded;
 pub mod faults;
 pub mod function;
+pub mod left_over;
 pub mod packet;
 pub mod ports;
 pub mod rdma;

@@ -12,8 +12,7 @@ mod tap;
 
 pub use capture::{Capture, CaptureError};
 pub use datagram::{DatagramError, DatagramWire};
-pub(crate) use socket_file::SocketFile;
-pub use socket_file::SocketPathError;
+pub use socket_file::{SocketFile, SocketPathError};
 pub use tap::TapWire;
 
 use crate::attachment::{Attachment, Readiness};

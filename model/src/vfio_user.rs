@@ -258,6 +258,12 @@ impl Server {
         &mut self.world
     }
 
+    /// Ends the service: sockets and attachments go, the world stays to be looked at.
+    #[must_use]
+    pub fn into_world(self) -> World {
+        self.world
+    }
+
     /// What the socket of function `index` has seen.
     #[must_use]
     pub fn counters(&self, index: usize) -> Option<PortCounters> {

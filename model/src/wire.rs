@@ -152,6 +152,18 @@ impl Switch {
         self.find_special();
     }
 
+    /// Ends a fault of the wire, whatever its numbers.
+    pub fn clear_fault(&mut self, fault: Fault) {
+        self.impairment.end(fault);
+        self.find_special();
+    }
+
+    /// The faults that are on the wire.
+    #[must_use]
+    pub fn faults(&self) -> &[Fault] {
+        self.impairment.active()
+    }
+
     /// Adds a port that leads outside; gives its number.
     pub fn add_port(&mut self) -> usize {
         self.outside.push(OutsidePort::default());

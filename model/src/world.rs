@@ -149,6 +149,13 @@ impl World {
         }
     }
 
+    /// Ends one fault of function `index`.
+    pub fn clear_fault(&mut self, index: usize, fault: Fault) {
+        if let Some(function) = self.functions.get_mut(index) {
+            function.clear_fault(fault);
+        }
+    }
+
     /// What function `index` can reach, to look at.
     #[must_use]
     pub fn space(&self, index: usize) -> Option<&DmaSpace> {

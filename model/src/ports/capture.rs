@@ -107,11 +107,12 @@ impl Capture {
         }
     }
 
-    /// Writes out the rest and closes the file; gives how many frames there are.
+    /// Writes out the rest and closes the file; gives how many frames there are. What comes later is not
+    /// captured.
     ///
     /// # Errors
     /// The capture is not whole.
-    pub fn finish(self) -> Result<u64, CaptureError> {
+    pub fn finish(&self) -> Result<u64, CaptureError> {
         self.flush();
         let mut state = lock(&self.state);
         state.writer = None;

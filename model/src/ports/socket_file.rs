@@ -37,7 +37,7 @@ pub enum SocketPathError {
 
 /// Removes the socket when dropped, unless somebody has put another in its place.
 #[derive(Debug)]
-pub(crate) struct SocketFile {
+pub struct SocketFile {
     path: PathBuf,
     inode: Option<(u64, u64)>,
 }
@@ -45,7 +45,10 @@ pub(crate) struct SocketFile {
 impl SocketFile {
     /// Makes a socket at `path` with `bind`, in place of one that nobody is behind any more, as
     /// `is_alive` finds out.
-    pub(crate) fn make<S>(
+    ///
+    /// # Errors
+    /// A path that is in use, taken by something else, or cannot be created.
+    pub fn make<S>(
         path: &Path,
         is_alive: impl FnOnce(&Path) -> bool,
         bind: impl FnOnce(&Path) -> std::io::Result<S>,
@@ -75,7 +78,9 @@ impl SocketFile {
         Ok((socket, file))
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }

@@ -85,15 +85,22 @@ pub(super) struct Impairment {
     mark: Option<Choice>,
     held: BTreeMap<u64, Held>,
     next_held: u64,
+    /// As they were injected, one of each kind.
+    active: Vec<Fault>,
 }
 
 impl Impairment {
     /// Puts a fault on the wire, in place of one of its kind; faults of a function are ignored.
     pub(super) fn inject(&mut self, fault: Fault) {
-        match fault {
-            Fault::DropFrames { per_million, seed } => self.drop = Choice::new(per_million, seed),
+        self.end(fault);
+        let chosen = match fault {
+            Fault::DropFrames { per_million, seed } => {
+                self.drop = Choice::new(per_million, seed);
+                per_million
+            }
             Fault::DuplicateFrames { per_million, seed } => {
                 self.duplicate = Choice::new(per_million, seed);
+                per_million
             }
             Fault::ReorderFrames {
                 per_million,
@@ -102,18 +109,45 @@ impl Impairment {
             } => {
                 let choice = Choice::new(per_million, seed);
                 self.reorder = choice.map(|choice| (choice, behind.max(1)));
+                per_million
             }
             Fault::DelayFrames {
                 per_million,
                 seed,
                 by,
-            } => self.delay = Choice::new(per_million, seed).map(|choice| (choice, by)),
+            } => {
+                self.delay = Choice::new(per_million, seed).map(|choice| (choice, by));
+                per_million
+            }
             Fault::CorruptFrames { per_million, seed } => {
                 self.corrupt = Choice::new(per_million, seed);
+                per_million
             }
-            Fault::MarkFrames { per_million, seed } => self.mark = Choice::new(per_million, seed),
+            Fault::MarkFrames { per_million, seed } => {
+                self.mark = Choice::new(per_million, seed);
+                per_million
+            }
+            _ => return,
+        };
+        if chosen > 0 {
+            self.active.push(fault);
+        }
+    }
+
+    /// Ends the fault of this kind.
+    pub(super) fn end(&mut self, fault: Fault) {
+        match fault {
+            Fault::DropFrames { .. } => self.drop = None,
+            Fault::DuplicateFrames { .. } => self.duplicate = None,
+            Fault::ReorderFrames { .. } => self.reorder = None,
+            Fault::DelayFrames { .. } => self.delay = None,
+            Fault::CorruptFrames { .. } => self.corrupt = None,
+            Fault::MarkFrames { .. } => self.mark = None,
             _ => {}
         }
+        let kind = std::mem::discriminant(&fault);
+        self.active
+            .retain(|known| std::mem::discriminant(known) != kind);
     }
 
     /// Ends all faults; what is held arrives when it is due.
@@ -124,6 +158,11 @@ impl Impairment {
             next_held: self.next_held,
             ..Self::default()
         };
+    }
+
+    /// The faults that were put on the wire and not ended.
+    pub(super) fn active(&self) -> &[Fault] {
+        &self.active
     }
 
     /// True if frames have to be asked about, or are held.

@@ -1,0 +1,240 @@
+//! A socket on which a running server is told things: a line in, a line of JSON out.
+
+use super::Place;
+use super::report::{Report, Sources};
+use ringside_bus::Instant;
+use ringside_model::attachment::{Attachment, Readiness};
+use ringside_model::faults::FAULTS;
+use ringside_model::ports::{SocketFile, SocketPathError};
+use ringside_model::{Fault, World};
+use serde_json::{Value, json};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+/// Connections at once; more wait.
+const CLIENTS_MAX: usize = 8;
+
+/// Longest line, in bytes.
+const LINE_BYTES_MAX: usize = 4096;
+
+/// Bytes of answers that wait for a client to read them, before it is let go.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+
+/// See the module.
+pub(super) struct Control {
+    listener: UnixListener,
+    _file: SocketFile,
+    clients: Vec<Client>,
+    sources: Sources,
+}
+
+struct Client {
+    stream: UnixStream,
+    heard: Vec<u8>,
+    answer: Vec<u8>,
+}
+
+impl Control {
+    /// Listens at `path`.
+    pub(super) fn bind(path: &Path, sources: Sources) -> Result<Self, SocketPathError> {
+        let is_alive = |path: &Path| UnixStream::connect(path).is_ok();
+        let (listener, file) = SocketFile::make(path, is_alive, |path| {
+            let listener = UnixListener::bind(path)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        })?;
+        Ok(Self {
+            listener,
+            _file: file,
+            clients: Vec::new(),
+            sources,
+        })
+    }
+}
+
+impl Attachment for Control {
+    fn turn(&mut self, world: &mut World, _now: Instant) -> bool {
+        let mut worked = false;
+        if self.clients.len() < CLIENTS_MAX
+            && let Ok((stream, _)) = self.listener.accept()
+            && stream.set_nonblocking(true).is_ok()
+        {
+            worked = true;
+            self.clients.push(Client {
+                stream,
+                heard: Vec::new(),
+                answer: Vec::new(),
+            });
+        }
+        let sources = &self.sources;
+        self.clients.retain_mut(|client| {
+            let (goes_on, did) = client.turn(|line| answer(line, world, sources));
+            worked |= did;
+            goes_on
+        });
+        worked
+    }
+
+    fn has_news(&self, _world: &mut World) -> bool {
+        false
+    }
+
+    fn descriptors<'a>(&'a self, into: &mut Vec<(BorrowedFd<'a>, Readiness)>) {
+        if self.clients.len() < CLIENTS_MAX {
+            into.push((self.listener.as_fd(), Readiness::Readable));
+        }
+        into.extend(self.clients.iter().map(|client| {
+            let readiness = if client.answer.is_empty() {
+                Readiness::Readable
+            } else {
+                Readiness::Writable
+            };
+            (client.stream.as_fd(), readiness)
+        }));
+    }
+}
+
+impl Client {
+    /// Reads, answers and writes what can be done at once. Gives whether the client stays, and
+    /// whether anything was done.
+    fn turn(&mut self, mut answer: impl FnMut(&str) -> Value) -> (bool, bool) {
+        let mut worked = false;
+        // What it has not read comes before what it says next.
+        if self.answer.is_empty() {
+            let mut bytes = [0; LINE_BYTES_MAX];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return (false, true),
+                Ok(count) => {
+                    self.heard
+                        .extend_from_slice(bytes.get(..count).unwrap_or_default());
+                    worked = true;
+                }
+                Err(error) if is_later(&error) => {}
+                Err(_) => return (false, true),
+            }
+        }
+        while let Some(end) = self.heard.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            let answer = answer(String::from_utf8_lossy(&line).trim());
+            self.answer.extend_from_slice(answer.to_string().as_bytes());
+            self.answer.push(b'\n');
+            if self.answer.len() > ANSWER_BYTES_MAX {
+                return (false, true);
+            }
+        }
+        if self.heard.len() > LINE_BYTES_MAX {
+            return (false, true);
+        }
+        let stays = self.flush(&mut worked);
+        (stays, worked)
+    }
+
+    fn flush(&mut self, worked: &mut bool) -> bool {
+        while !self.answer.is_empty() {
+            match self.stream.write(&self.answer) {
+                Ok(0) => return false,
+                Ok(count) => {
+                    self.answer.drain(..count);
+                    *worked = true;
+                }
+                Err(error) if is_later(&error) => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+}
+
+fn is_later(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
+
+/// Does what a line says; the answer has `ok`, and `error` if that is false.
+fn answer(line: &str, world: &mut World, sources: &Sources) -> Value {
+    match obey(line, world, sources) {
+        Ok(answer) => answer,
+        Err(error) => json!({"ok": false, "error": error}),
+    }
+}
+
+fn obey(line: &str, world: &mut World, sources: &Sources) -> Result<Value, String> {
+    let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let rest = rest.trim();
+    match command {
+        "status" if rest.is_empty() => {
+            let mut status = Report::of(world, sources).to_json();
+            if let Some(fields) = status.as_object_mut() {
+                fields.shift_insert(0, "ok".into(), true.into());
+            }
+            Ok(status)
+        }
+        "fault" => {
+            let (place, fault) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+            let place: Place = place.parse()?;
+            let fault: Fault = fault.parse().map_err(|error| format!("{error}"))?;
+            place.check(fault, world.function_count())?;
+            world.inject(place.index(), fault);
+            Ok(json!({"ok": true, "began": fault.to_string()}))
+        }
+        "clear" => {
+            let (place, fault) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+            clear(place.parse()?, fault.trim(), world)?;
+            Ok(json!({"ok": true}))
+        }
+        "flush" if rest.is_empty() => {
+            let capture = sources.capture.as_ref();
+            let capture = capture.ok_or("there is no capture; start the server with --pcap")?;
+            capture.flush();
+            Ok(json!({"ok": true, "captured_frames": capture.frames()}))
+        }
+        "help" => {
+            let faults: Vec<_> = FAULTS
+                .iter()
+                .map(|(usage, meaning)| json!({"fault": usage, "meaning": meaning}))
+                .collect();
+            Ok(json!({
+                "ok": true,
+                "commands": COMMANDS,
+                "faults": faults,
+            }))
+        }
+        _ => Err(format!(
+            "'{line}' is not understood; commands: {}",
+            COMMANDS.join(", ")
+        )),
+    }
+}
+
+const COMMANDS: [&str; 5] = [
+    "status",
+    "fault FUNCTION FAULT",
+    "clear FUNCTION [FAULT]",
+    "flush",
+    "help",
+];
+
+fn clear(place: Place, fault: &str, world: &mut World) -> Result<(), String> {
+    let functions = world.function_count();
+    let fault: Option<Fault> = match fault {
+        "" => None,
+        words => Some(words.parse().map_err(|error| format!("{error}"))?),
+    };
+    if let Some(fault) = fault {
+        place.check(fault, functions)?;
+    }
+    match (place, fault) {
+        (Place::Wire, None) => world.switch().clear_faults(),
+        (Place::Wire, Some(fault)) => world.switch().clear_fault(fault),
+        (Place::Function(index), _) if index >= functions => {
+            return Err(format!("there is no function {index}"));
+        }
+        (Place::Function(index), None) => world.clear_faults(index),
+        (Place::Function(index), Some(fault)) => world.clear_fault(index, fault),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+use super::*;
+use ringside_model::WorldSettings;
+use ringside_model::ports::WireReport;
+
+struct Rig {
+    folder: std::path::PathBuf,
+    world: World,
+    control: Control,
+}
+
+impl Rig {
+    fn new(name: &str) -> Self {
+        let name = format!("ringside-control-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let world = World::new(&WorldSettings::with_functions(2));
+        let sources = Sources {
+            sockets: vec!["a".into(), "b".into()],
+            before: (0..2).map(|index| world.snapshot(index).unwrap()).collect(),
+            wires: WireReport::default(),
+            capture: None,
+        };
+        let control = Control::bind(&folder.join("control"), sources).unwrap();
+        Self {
+            folder,
+            world,
+            control,
+        }
+    }
+
+    fn client(&self) -> UnixStream {
+        let client = UnixStream::connect(self.folder.join("control")).unwrap();
+        client.set_nonblocking(true).unwrap();
+        client
+    }
+
+    fn turn(&mut self) {
+        for _ in 0..4 {
+            self.control.turn(&mut self.world, Instant(0));
+        }
+    }
+
+    fn ask(&mut self, client: &mut UnixStream, line: &str) -> Value {
+        client.write_all(line.as_bytes()).unwrap();
+        client.write_all(b"\n").unwrap();
+        self.turn();
+        let mut bytes = vec![0; 65_536];
+        let count = client.read(&mut bytes).unwrap();
+        serde_json::from_slice(&bytes[..count]).unwrap()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[test]
+fn faults_begin_and_end_as_they_are_told() {
+    let mut rig = Rig::new("faults");
+    let mut client = rig.client();
+    let answer = rig.ask(&mut client, "fault 1 link-down");
+    assert_eq!(answer, json!({"ok": true, "began": "link-down"}));
+    rig.ask(&mut client, "fault 1 admin-fails 0x601 5");
+    rig.ask(&mut client, "fault wire drop 1000 7");
+    let function = |rig: &Rig| rig.world.function(1).unwrap().faults().to_vec();
+    assert_eq!(function(&rig).len(), 2);
+    let status = rig.ask(&mut client, "status");
+    assert_eq!(status["ok"], true);
+    let faults = json!(["link-down", "admin-fails 0x0601 5"]);
+    assert_eq!(status["functions"][1]["faults"], faults);
+    assert_eq!(status["functions"][0]["faults"], json!([]));
+    assert_eq!(status["wire_faults"], json!(["drop 1000 7"]));
+    rig.ask(&mut client, "clear 1 link-down");
+    assert_eq!(function(&rig).len(), 1);
+    rig.ask(&mut client, "clear 1");
+    assert_eq!(function(&rig), []);
+    rig.ask(&mut client, "clear wire drop 1");
+    assert_eq!(rig.world.switch().faults(), []);
+}
+
+#[test]
+fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing() {
+    let mut rig = Rig::new("refusals");
+    let mut client = rig.client();
+    for (line, reason) in [
+        ("", "commands"),
+        ("statusx", "commands"),
+        ("status 0", "commands"),
+        ("fault", "neither"),
+        ("fault 0", "link-down"),
+        ("fault 2 link-down", "no function 2"),
+        ("fault x link-down", "neither"),
+        ("fault wire link-down", "of a function"),
+        ("fault 0 drop 7", "of the wire"),
+        ("fault 0 admin-fails 1", "wants"),
+        ("clear 2", "no function 2"),
+        ("clear 0 nothing", "link-down"),
+        ("flush", "--pcap"),
+    ] {
+        let answer = rig.ask(&mut client, line);
+        assert_eq!(answer["ok"], false, "{line}");
+        let error = answer["error"].as_str().unwrap();
+        assert!(error.contains(reason), "{line}: {error}");
+    }
+    assert_eq!(rig.world.function(0).unwrap().faults(), []);
+    assert_eq!(rig.ask(&mut client, "help")["ok"], true);
+}
+
+#[test]
+fn clients_that_babble_stall_or_crowd_are_let_go_and_others_served() {
+    let mut rig = Rig::new("hostile");
+    let mut babbler = rig.client();
+    for _ in 0..4 {
+        // It may have been let go by the second.
+        let _ = babbler.write_all(&[b'x'; LINE_BYTES_MAX]);
+        rig.turn();
+    }
+    assert_eq!(babbler.read(&mut [0; 10]).ok(), Some(0), "let go");
+    let mut staller = rig.client();
+    for _ in 0..50_000 {
+        let _ = staller.write(b"help\n");
+        rig.turn();
+    }
+    let mut crowd: Vec<_> = (0..CLIENTS_MAX + 4).map(|_| rig.client()).collect();
+    for _ in 0..20 {
+        rig.turn();
+    }
+    assert_eq!(rig.control.clients.len(), CLIENTS_MAX);
+    drop(staller);
+    crowd.drain(..CLIENTS_MAX - 1);
+    for _ in 0..20 {
+        rig.turn();
+    }
+    let mut client = crowd.pop().unwrap();
+    assert_eq!(rig.ask(&mut client, "clear 0")["ok"], true);
+    let mut awaited = Vec::new();
+    rig.control.descriptors(&mut awaited);
+    assert_eq!(awaited.len(), 1 + rig.control.clients.len());
+}

@@ -1,0 +1,218 @@
+//! What a server of the model has counted: for people, and as JSON.
+
+use ringside_model::left_over::{LeftOver, left_over};
+use ringside_model::ports::{Capture, WireCounters, WireReport};
+use ringside_model::strict::Breach;
+use ringside_model::wire::SwitchCounters;
+use ringside_model::{FunctionSnapshot, World};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Things that are shown of one kind before "and so many more".
+const SHOWN_MAX: usize = 8;
+
+/// Where a report comes from besides the world.
+#[derive(Clone)]
+pub(super) struct Sources {
+    pub(super) sockets: Vec<PathBuf>,
+    /// The functions as the server made them.
+    pub(super) before: Vec<FunctionSnapshot>,
+    pub(super) wires: WireReport,
+    pub(super) capture: Option<Arc<Capture>>,
+}
+
+/// One function.
+pub(super) struct FunctionReport {
+    socket: String,
+    faults: Vec<String>,
+    breaches: Vec<Breach>,
+    left_over: Vec<LeftOver>,
+}
+
+/// See the module.
+pub(super) struct Report {
+    functions: Vec<FunctionReport>,
+    wire_faults: Vec<String>,
+    switch: SwitchCounters,
+    wires: Vec<(String, WireCounters)>,
+    captured: Option<u64>,
+}
+
+impl Report {
+    pub(super) fn of(world: &mut World, sources: &Sources) -> Self {
+        let numbered = sources.sockets.iter().zip(&sources.before).enumerate();
+        let functions = numbered.map(|(index, (socket, before))| {
+            let function = world.function(index);
+            let faults = function
+                .map(|function| function.faults())
+                .unwrap_or_default();
+            let now = world.snapshot(index);
+            FunctionReport {
+                socket: socket.display().to_string(),
+                faults: faults.iter().map(ToString::to_string).collect(),
+                breaches: world.breaches(index),
+                left_over: now.map(|now| left_over(before, &now)).unwrap_or_default(),
+            }
+        });
+        let functions = functions.collect();
+        let switch = world.switch();
+        let wire_faults = switch.faults().iter().map(ToString::to_string).collect();
+        Self {
+            functions,
+            wire_faults,
+            switch: switch.counters(),
+            wires: sources.wires.wires(),
+            captured: sources.capture.as_ref().map(|capture| capture.frames()),
+        }
+    }
+
+    /// How often drivers broke the interface.
+    pub(super) fn breaches(&self) -> u64 {
+        let all = self
+            .functions
+            .iter()
+            .flat_map(|function| &function.breaches);
+        all.map(|breach| breach.count).sum()
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let functions: Vec<_> = self
+            .functions
+            .iter()
+            .enumerate()
+            .map(|(index, function)| function.to_json(index))
+            .collect();
+        let wires: Vec<_> = self
+            .wires
+            .iter()
+            .map(|(name, counters)| wire_json(name, counters))
+            .collect();
+        json!({
+            "breaches": self.breaches(),
+            "functions": functions,
+            "wire_faults": self.wire_faults,
+            "switch": switch_json(&self.switch),
+            "wires": wires,
+            "captured_frames": self.captured,
+        })
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let mut text = String::new();
+        for (index, function) in self.functions.iter().enumerate() {
+            function.write(index, &mut text);
+        }
+        write_counters("switch", &switch_json(&self.switch), &mut text);
+        for (name, counters) in &self.wires {
+            write_counters(name, &wire_json(name, counters), &mut text);
+        }
+        if let Some(frames) = self.captured {
+            let _ = writeln!(text, "capture: {frames} frames");
+        }
+        text
+    }
+}
+
+impl FunctionReport {
+    fn to_json(&self, index: usize) -> Value {
+        let breaches = self.breaches.iter();
+        let breaches: Vec<_> = breaches
+            .map(
+                |breach| json!({"kind": breach.kind, "count": breach.count, "first": breach.first}),
+            )
+            .collect();
+        let left_over = self.left_over.iter();
+        let left_over: serde_json::Map<_, _> = left_over
+            .map(|kind| (kind.what.to_owned(), json!(kind.items)))
+            .collect();
+        json!({
+            "function": index,
+            "socket": self.socket,
+            "faults": self.faults,
+            "breaches": breaches,
+            "left_over": left_over,
+        })
+    }
+
+    fn write(&self, index: usize, text: &mut String) {
+        // Writing to a string does not fail.
+        if self.breaches.is_empty() {
+            let _ = writeln!(
+                text,
+                "function {index}: no rule of the interface was broken"
+            );
+        } else {
+            text.push_str(&breaches_text(index, &self.breaches));
+        }
+        if !self.faults.is_empty() {
+            let _ = writeln!(text, "  faults: {}", self.faults.join("; "));
+        }
+        for kind in &self.left_over {
+            let count = kind.items.len();
+            let shown = kind.items.get(..SHOWN_MAX).unwrap_or(&kind.items).join(" ");
+            let more = match count.saturating_sub(SHOWN_MAX) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let _ = writeln!(text, "  in use or left over: {}: {shown}{more}", kind.what);
+        }
+    }
+}
+
+/// Which rules of the interface a driver has broken.
+pub(super) fn breaches_text(index: usize, breaches: &[Breach]) -> String {
+    let count: u64 = breaches.iter().map(|breach| breach.count).sum();
+    let mut text = format!("function {index}: the driver broke the interface {count} times\n");
+    for breach in breaches {
+        let (count, kind, first) = (breach.count, breach.kind, &breach.first);
+        let _ = writeln!(text, "  {count} x {kind}: {first}");
+    }
+    text
+}
+
+fn switch_json(counters: &SwitchCounters) -> Value {
+    json!({
+        "delivered": counters.delivered,
+        "flooded": counters.flooded,
+        "dropped": counters.dropped,
+        "malformed": counters.malformed,
+        "damaged": counters.damaged,
+        "no_room": counters.no_room,
+        "duplicated": counters.duplicated,
+        "held": counters.held,
+        "corrupted": counters.corrupted,
+        "marked": counters.marked,
+    })
+}
+
+fn wire_json(name: &str, counters: &WireCounters) -> Value {
+    json!({
+        "name": name,
+        "received": counters.received,
+        "received_bytes": counters.received_bytes,
+        "sent": counters.sent,
+        "sent_bytes": counters.sent_bytes,
+        "too_short": counters.too_short,
+        "too_long": counters.too_long,
+        "read_failures": counters.read_failures,
+        "nobody_there": counters.nobody_there,
+        "refused": counters.refused,
+    })
+}
+
+/// The counters that are not zero.
+fn write_counters(name: &str, counters: &Value, text: &mut String) {
+    let counters = counters.as_object().into_iter().flatten();
+    let counted: Vec<_> = counters
+        .filter(|(_, count)| count.as_u64().is_some_and(|count| count > 0))
+        .map(|(what, count)| format!("{} {count}", what.replace('_', " ")))
+        .collect();
+    let counted = if counted.is_empty() {
+        "nothing".into()
+    } else {
+        counted.join(", ")
+    };
+    let _ = writeln!(text, "{name}: {counted}");
+}

@@ -1,0 +1,214 @@
+//! `ringside model serve`.
+
+use super::control::Control;
+use super::report::{Report, Sources, breaches_text};
+use super::{FaultAt, Place, Serve};
+use crate::failure::Failure;
+use anyhow::{Context, anyhow};
+use ringside_bus::pinning::pin_to;
+use ringside_model::ports::{Capture, DatagramWire, Ports, TapWire};
+use ringside_model::record::Recorder;
+use ringside_model::vfio_user::{Server, ServerSettings};
+use ringside_model::{Fault, FunctionSettings, World};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// What a shell says of a process that SIGINT ended.
+const ENDED_BY_SIGNAL: i32 = 130;
+
+pub(super) fn run(options: &Serve) -> Result<(), Failure> {
+    let report_path = match &options.report {
+        _ if options.json => Some(Path::new("-")),
+        given => given.as_deref(),
+    };
+    let mut output = Output {
+        to_error: report_path == Some(Path::new("-")),
+    };
+    let stop = stop_by_signal()?;
+    if let Some(core) = options.core {
+        pin_to(core).map_err(Failure::usage)?;
+    }
+    let mut server = bind(options)?;
+    inject_faults(options, server.world())?;
+    let recorder = options.record.as_deref().map(record_to).transpose()?;
+    if let Some(recorder) = &recorder {
+        server.world().record(recorder);
+    }
+    let sources = attach(options, &mut server)?;
+    for (index, path) in options.sockets.iter().enumerate() {
+        output.say(&format!("function {index} on {}\n", path.display()));
+    }
+    for (name, _) in sources.wires.wires() {
+        output.say(&format!("wire: {name}\n"));
+    }
+    let mut told = vec![0; options.sockets.len()];
+    server.run(&stop, |world| {
+        for (index, told) in told.iter_mut().enumerate() {
+            tell_breaches(world, index, told, &mut output);
+        }
+        if let Some(capture) = &sources.capture {
+            capture.flush();
+        }
+    });
+    let report = Report::of(server.world(), &sources);
+    // Sockets go first: whoever waits for them to vanish finds the report written.
+    server.world().switch().set_tap(None);
+    drop(server);
+    let captured = sources.capture.map(|capture| capture.finish());
+    match report_path {
+        Some(path) => write_json(path, &report)?,
+        None => output.say(&report.to_text()),
+    }
+    captured.transpose().map_err(Failure::operation)?;
+    if let Some(reason) = recorder.and_then(|recorder| recorder.failure()) {
+        return Err(Failure::operation(anyhow!(
+            "the recording is not whole: {reason}; free some disk space"
+        )));
+    }
+    match report.breaches() {
+        0 => Ok(()),
+        count => Err(Failure::wrong(anyhow!(
+            "drivers broke the interface of the device {count} times; the report names each kind"
+        ))),
+    }
+}
+
+/// Set by SIGTERM and SIGINT; the second of them ends the process at once.
+fn stop_by_signal() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        let second = signal_hook::flag::register_conditional_shutdown(
+            signal,
+            ENDED_BY_SIGNAL,
+            Arc::clone(&stop),
+        );
+        second
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .context("installing a handler of signals")?;
+    }
+    Ok(stop)
+}
+
+fn bind(options: &Serve) -> Result<Server, Failure> {
+    let count = u16::try_from(options.sockets.len()).ok();
+    let Some(end) = count.and_then(|count| options.first.checked_add(count)) else {
+        return Err(Failure::usage(anyhow!(
+            "{} functions from number {} on leave 16 bits",
+            options.sockets.len(),
+            options.first
+        )));
+    };
+    let mut settings = ServerSettings::new(options.sockets.clone());
+    let numbers = options.first..end;
+    settings.world.functions = numbers.map(FunctionSettings::numbered).collect();
+    settings.doorbell_page = options.doorbell_page;
+    settings.accept_shrinkable_memory = options.accept_shrinkable_memory;
+    settings.spin = Duration::from_micros(options.spin_us);
+    Server::bind(&settings).map_err(Failure::operation)
+}
+
+fn inject_faults(options: &Serve, world: &mut World) -> Result<(), Failure> {
+    let functions = options.sockets.len();
+    let mut faults = options.faults.clone();
+    faults.extend(options.drop.map(|lost| FaultAt {
+        place: Place::Wire,
+        fault: lost.0,
+    }));
+    if options.no_package {
+        faults.extend((0..functions).map(|index| FaultAt {
+            place: Place::Function(index),
+            fault: Fault::NoPackageLoaded,
+        }));
+    }
+    for FaultAt { place, fault } in faults {
+        let checked = place.check(fault, functions);
+        checked.map_err(|error| Failure::usage(anyhow!("{error}")))?;
+        world.inject(place.index(), fault);
+    }
+    Ok(())
+}
+
+fn record_to(path: &Path) -> Result<Recorder, Failure> {
+    let file =
+        File::create(path).with_context(|| format!("writing a recording to {}", path.display()))?;
+    Ok(Recorder::to_writer(Box::new(file)))
+}
+
+/// Attaches wires, capture and control socket.
+fn attach(options: &Serve, server: &mut Server) -> Result<Sources, Failure> {
+    let mut ports = Ports::default();
+    for ends in &options.datagram_wires {
+        let wire = DatagramWire::bind(&ends.local, &ends.far).map_err(Failure::operation)?;
+        ports.attach(server.world().switch(), Box::new(wire));
+    }
+    for name in &options.taps {
+        let wire = TapWire::open(name).map_err(Failure::operation)?;
+        ports.attach(server.world().switch(), Box::new(wire));
+    }
+    let wires = ports.report();
+    if !wires.wires().is_empty() {
+        server.attach(Box::new(ports));
+    }
+    let capture = options.pcap.as_deref().map(Capture::create);
+    let capture = capture.transpose().map_err(Failure::operation)?;
+    if let Some(capture) = &capture {
+        server.world().switch().set_tap(Some(capture.tap()));
+    }
+    let functions = 0..options.sockets.len();
+    let before = functions.filter_map(|index| server.world().snapshot(index));
+    let sources = Sources {
+        sockets: options.sockets.clone(),
+        before: before.collect(),
+        wires,
+        capture: capture.map(Arc::new),
+    };
+    if let Some(path) = &options.control {
+        let control = Control::bind(path, sources.clone()).map_err(Failure::operation)?;
+        server.attach(Box::new(control));
+    }
+    Ok(sources)
+}
+
+/// Where what is said while serving goes. Nobody may be listening any more: that ends nothing.
+struct Output {
+    to_error: bool,
+}
+
+impl Output {
+    fn say(&mut self, text: &str) {
+        let _ = if self.to_error {
+            std::io::stderr().write_all(text.as_bytes())
+        } else {
+            let mut output = std::io::stdout();
+            output
+                .write_all(text.as_bytes())
+                .and_then(|()| output.flush())
+        };
+    }
+}
+
+/// Says which rules of the interface a driver has broken, whenever there is more to say.
+fn tell_breaches(world: &World, index: usize, told: &mut u64, output: &mut Output) {
+    let breaches = world.breaches(index);
+    let count = breaches.iter().map(|breach| breach.count).sum();
+    if count != *told {
+        *told = count;
+        output.say(&breaches_text(index, &breaches));
+    }
+}
+
+fn write_json(path: &Path, report: &Report) -> Result<(), Failure> {
+    let text = format!("{:#}\n", report.to_json());
+    let written = if path == Path::new("-") {
+        std::io::stdout().write_all(text.as_bytes())
+    } else {
+        std::fs::write(path, text)
+    };
+    written.with_context(|| format!("writing the report to {}", path.display()))?;
+    Ok(())
+}

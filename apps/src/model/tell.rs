@@ -1,0 +1,48 @@
+//! `ringside model tell`: the other side of a control socket.
+
+use super::Tell;
+use crate::failure::Failure;
+use anyhow::{Context, anyhow};
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long a server may take, which answers between two steps of its world.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Longest answer, in bytes.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+pub(super) fn run(options: &Tell) -> Result<(), Failure> {
+    let path = options.path.display();
+    let mut line = options.words.join(" ");
+    if line.contains('\n') {
+        return Err(Failure::usage(anyhow!("a command is one line")));
+    }
+    line.push('\n');
+    let mut stream = UnixStream::connect(&options.path)
+        .with_context(|| format!("{path}: no server listens there; give it --control {path}"))?;
+    let talk = |stream: &mut UnixStream| -> std::io::Result<String> {
+        stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+        stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+        stream.write_all(line.as_bytes())?;
+        let mut answer = String::new();
+        BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut answer)?;
+        Ok(answer)
+    };
+    let answer =
+        talk(&mut stream).with_context(|| format!("{path}: no answer within {ANSWER_WITHIN:?}"))?;
+    let parsed: Value = serde_json::from_str(&answer)
+        .with_context(|| format!("{path}: the answer is no JSON; is it a ringside server?"))?;
+    let mut output = std::io::stdout();
+    writeln!(output, "{}", answer.trim_end()).context("showing the answer")?;
+    match parsed.get("ok").and_then(Value::as_bool) {
+        Some(true) => Ok(()),
+        _ => {
+            let error = parsed.get("error").and_then(Value::as_str);
+            let error = error.unwrap_or("it did not say why").to_owned();
+            Err(Failure::operation(anyhow!("the server refused: {error}")))
+        }
+    }
+}
