@@ -115,7 +115,7 @@ class Program:
 class Guest:
     """A Linux under QEMU without hardware acceleration, with functions of the model as PCIe cards."""
 
-    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory="1G", lifetime=600, wire=None,
+    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory="1G", lifetime=600,
                  host_port=None, extra=()):
         self.name = name
         self.console = os.path.join(folder, f"{name}.console")
@@ -134,13 +134,6 @@ class Guest:
             arguments += [
                 "-device", f"pcie-root-port,id=port{index},bus=pcie.0,slot={index + 1}",
                 "-device", '{"driver":"vfio-user-pci","bus":"port%d","socket":{"type":"unix","path":"%s"}}' % (index, sock)]
-        if wire:
-            # A wire to one other guest that does not touch the model: one datagram a frame.
-            number, peer = wire
-            arguments += [
-                "-netdev", f"dgram,id=aside,local.type=unix,local.path={folder}/aside{number}.sock,"
-                           f"remote.type=unix,remote.path={folder}/aside{peer}.sock",
-                "-device", f"virtio-net-pci,netdev=aside,mac=52:54:00:00:00:{number + 1:02x},romfile="]
         if host_port:
             # A wire to this machine: the guest reaches it as 192.168.76.2, and the port here leads to the guest's 18515.
             arguments += [

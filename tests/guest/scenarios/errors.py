@@ -1,14 +1,14 @@
 """Error paths through the real driver: each ends in the completion status that verbs define, and the device stays usable."""
 from machine import Failed
 
-OUT_OF_BAND = "10.1.0.1"
+LISTENER = "10.0.0.1"
 
 
 def peers(guests, scenes, options="", seconds=60):
     """verbs_peer in both guests, answering in the first, requesting in the second; gives what each side printed."""
     server, client = guests
     server.start("verbs_peer", f"timeout {seconds} verbs_peer {options} -l {scenes}")
-    status, output = client.ask(f"timeout {seconds} verbs_peer {options} -c {OUT_OF_BAND} {scenes}", seconds + 10)
+    status, output = client.ask(f"timeout {seconds} verbs_peer {options} -c {LISTENER} {scenes}", seconds + 10)
     served, other = server.finish("verbs_peer", 10)
     if status != 0 or served != 0:
         raise Failed(f"{scenes}: the requester ended with {status}, the responder with {served}\n"

@@ -34,15 +34,12 @@ class Stage:
         self.server = Server(self.command, self.folder, functions, options)
 
     def boot(self, count=1, **settings):
-        """Guests, each with one function, joined by a wire aside of the model if there are two; gives them booted."""
+        """Guests, each with one function; gives them booted."""
         for index in range(count):
-            wire = (index, 1 - index) if count == 2 else None
             self.guests.append(Guest(
-                self.rig, self.folder, f"guest{index}", sockets=[self.server.sockets[index]], wire=wire, **settings))
+                self.rig, self.folder, f"guest{index}", sockets=[self.server.sockets[index]], **settings))
         for guest in self.guests:
             guest.booted()
-            # Nothing shall send by itself.
-            guest.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1")
         return self.guests
 
     def host_program(self, *words, seconds=120):
@@ -51,16 +48,14 @@ class Stage:
         return self.programs[-1]
 
     def pair(self, mtu=1500, **settings):
-        """Two guests with link up and RDMA devices that know each other's addresses."""
+        """Two guests with link up and RDMA devices, on one wire of the model, with all that Linux sends by itself."""
         self.serve(2, **settings)
         guests = self.boot(2)
         for index, guest in enumerate(guests):
             load(guest)
             address(guest, index, mtu)
-            guest.run("modprobe irdma; modprobe rdma_ucm; modprobe virtio_net; "
-                      f"ip addr add 10.1.0.{index + 1}/24 dev eth1; ip link set eth1 up")
+            guest.run("modprobe irdma; modprobe rdma_ucm", 30)
             rdma_active(guest)
-        introduce(guests)
         return guests
 
     def check(self):
@@ -86,8 +81,8 @@ def load(guest):
 
 
 def address(guest, index, mtu=1500):
-    """Addresses by hand instead of by ARP, then link up."""
-    guest.run(f"ip link set eth0 arp off mtu {mtu}; ip addr add 10.0.0.{index + 1}/24 dev eth0; ip link set eth0 up")
+    """10.0.0.1 or 10.0.0.2, and link up."""
+    guest.run(f"ip link set eth0 mtu {mtu}; ip addr add 10.0.0.{index + 1}/24 dev eth0; ip link set eth0 up")
     carrier(guest)
 
 
@@ -99,14 +94,6 @@ def rdma_active(guest):
     guest.run("for i in $(seq 100); do rdma link | grep -q 'irdma0/1 state ACTIVE' && exit 0; sleep 0.1; done; rdma link; exit 1", 30)
 
 
-def introduce(guests):
-    """Each learns the other's MAC address."""
-    addresses = [guest.run("cat /sys/class/net/eth0/address").strip() for guest in guests]
-    for index, guest in enumerate(guests):
-        other = 1 - index
-        guest.run(f"ip neigh replace 10.0.0.{other + 1} lladdr {addresses[other]} dev eth0 nud permanent")
-
-
 def between(guests, command, seconds=60):
     """Runs `command` as server in the first guest and as client in the second; gives the client's and the server's output."""
     server, client = guests
@@ -116,7 +103,7 @@ def between(guests, command, seconds=60):
     # The server opens its port when it is ready; clients do not try twice.
     listening = "ss -Hltn 2>/dev/null | grep -q 18515 || netstat -ltn 2>/dev/null | grep -q 18515"
     server.run(f"for i in $(seq 100); do ({listening}) && exit 0; sleep 0.1; done; cat /run/peer.output; exit 1", 30)
-    status, output = client.ask(f"timeout {seconds} {command} 10.1.0.1", seconds + 10)
+    status, output = client.ask(f"timeout {seconds} {command} 10.0.0.1", seconds + 10)
     served, other = server.finish("peer", 20)
     if status != 0 or served != 0:
         raise Failed(f"{port}: client ended with {status}, server with {served}\n{output[-1500:]}\n{other[-1500:]}")
