@@ -7,6 +7,8 @@ import socket
 import subprocess
 import time
 
+from qemu import MEMORY, Qmp, Refused, arguments
+
 
 class Failed(Exception):
     """A scenario did not show what it claims; the text says what was seen instead."""
@@ -113,43 +115,50 @@ class Program:
 
 
 class Guest:
-    """A Linux under QEMU without hardware acceleration, with functions of the model as PCIe cards."""
+    """A Linux under QEMU without hardware acceleration, with functions of the model as PCIe cards.
 
-    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory="1G", lifetime=600,
-                 host_port=None, extra=()):
+    It comes out of the rig's snapshot of a booted guest, unless something is asked for that the snapshot does not have.
+    """
+
+    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory=MEMORY, lifetime=600, host_port=None, extra=()):
         self.name = name
         self.console = os.path.join(folder, f"{name}.console")
-        path = os.path.join(folder, f"{name}.commands")
-        arguments = [
-            os.path.join(rig, "bin/qemu"), "-M", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
-            "-m", memory, "-nographic", "-nodefaults", "-no-reboot",
-            "-serial", f"file:{self.console}",
-            "-chardev", f"socket,id=commands,path={path},server=on,wait=off", "-serial", "chardev:commands",
-            "-object", f"memory-backend-memfd,id=memory,size={memory},share=on", "-numa", "node,memdev=memory",
-            "-kernel", os.path.join(rig, "vmlinux"), "-initrd", os.path.join(rig, "guest-with-package.cpio" if package else "guest.cpio"),
-            "-append", "console=ttyS0 loglevel=7 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check "
-                       "net.ifnames=0 " + append,
-        ]
-        for index, sock in enumerate(sockets):
-            arguments += [
-                "-device", f"pcie-root-port,id=port{index},bus=pcie.0,slot={index + 1}",
-                "-device", '{"driver":"vfio-user-pci","bus":"port%d","socket":{"type":"unix","path":"%s"}}' % (index, sock)]
-        if host_port:
-            # A wire to this machine: the guest reaches it as 192.168.76.2, and the port here leads to the guest's 18515.
-            arguments += [
-                "-netdev", f"user,id=host,net=192.168.76.0/24,hostfwd=tcp:127.0.0.1:{host_port}-:18515",
-                "-device", "virtio-net-pci,netdev=host,mac=52:54:00:00:01:01,romfile="]
+        snapshot = os.path.join(rig, "snapshot")
+        usual = package and not append and not extra and memory == MEMORY and os.path.exists(snapshot)
+        image = os.path.join(rig, "guest-with-package.cpio" if package else "guest.cpio")
+        command = arguments(rig, image, folder, name, memory, append, extra) + (["-incoming", "defer"] if usual else [])
         with open(self.console + ".qemu", "wb") as out:
-            self.process = start(["timeout", str(lifetime), *arguments, *extra], out)
+            self.process = start(["timeout", str(lifetime), *command], out)
         self.number = 0
         self.pending = b""
         self.channel = None
-        wait_until(f"QEMU of {name}", 20, lambda: self.connect(path))
+        self.functions = len(sockets)
+        wait_until(f"QEMU of {name}", 20, lambda: self.connect(os.path.join(folder, f"{name}.commands")))
+        try:
+            self.monitor = Qmp(os.path.join(folder, f"{name}.qmp"))
+            if usual:
+                self.monitor.restore(snapshot)
+            else:
+                self.first_answer(120)
+            for index, path in enumerate(sockets):
+                self.monitor.plug(index, path)
+            if host_port:
+                self.monitor.plug_host_network(host_port)
+        except (OSError, Refused) as error:
+            raise Failed(f"QEMU of {name}: {error}\n{self.said()}") from error
+
+    def said(self):
+        """What QEMU itself has said."""
+        with open(self.console + ".qemu", errors="replace") as file:
+            return file.read()[-2000:]
+
+    def first_answer(self, seconds):
+        """The line that the guest's shell sends when it is there."""
+        self.answer(0, seconds)
 
     def connect(self, path):
         if self.process.poll() is not None:
-            with open(self.console + ".qemu", errors="replace") as file:
-                raise Failed(f"QEMU of {self.name} ended with {self.process.returncode}: {file.read()[-2000:]}")
+            raise Failed(f"QEMU of {self.name} ended with {self.process.returncode}: {self.said()}")
         channel = socket.socket(socket.AF_UNIX)
         try:
             channel.connect(path)
@@ -159,8 +168,10 @@ class Guest:
         return True
 
     def booted(self, seconds=60):
-        """Waits for the guest's shell; gives the kernel's uptime at that point, in seconds."""
-        return float(self.answer(0, seconds)[1])
+        """Waits until the guest sees its cards."""
+        for index in range(self.functions):
+            self.run(f"for i in $(seq {seconds * 20}); do [ -e /sys/bus/pci/devices/0000:0{index + 1}:00.0 ] && exit 0; "
+                     "sleep 0.05; done; lspci; exit 1", seconds + 10)
 
     def answer(self, number, seconds):
         deadline = time.monotonic() + seconds

@@ -10,7 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+
+from machine import Failed, Guest
+from qemu import Refused
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PEER = os.path.join(os.path.dirname(HERE), "verbs_peer")
@@ -38,7 +42,7 @@ def peer_sources():
 def prepare(base):
     """The folder of the rig that this checkout asks for; None if this machine cannot make it."""
     packages = "packages-" + digest(*(os.path.join(HERE, name) for name in ("setup", "kernel_image.py")))
-    image = "image-" + digest(packages, *(os.path.join(HERE, name) for name in ("init", "initramfs.py")), *peer_sources())
+    image = "image-" + digest(packages, *(os.path.join(HERE, name) for name in ("init", "initramfs.py", "qemu.py")), *peer_sources())
     os.makedirs(base, exist_ok=True)
     with open(os.path.join(base, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -92,7 +96,25 @@ def make_image(part, packages):
         for kind in ("guest", "package"):
             with open(os.path.join(part, f"{kind}.cpio"), "rb") as file:
                 shutil.copyfileobj(file, whole)
-    return True
+    return snapshot(part)
+
+
+def snapshot(part):
+    """A guest as it is when it has booted, without cards: what each scenario begins with."""
+    folder = tempfile.mkdtemp(prefix="ringside-boot-")
+    guest = None
+    try:
+        guest = Guest(part, folder, "guest")
+        guest.monitor.save(os.path.join(part, "snapshot"))
+        return True
+    except (Failed, Refused) as error:
+        print(f"rig: the snapshot of a booted guest: {error}; logs: {folder}", file=sys.stderr)
+        return False
+    finally:
+        if guest:
+            guest.stop()
+        if os.path.exists(os.path.join(part, "snapshot")):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def compile_peer(part):
