@@ -161,4 +161,5 @@ def main():
     tree.write(out)
 
 
-main()
+if __name__ == "__main__":
+    main()

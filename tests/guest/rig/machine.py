@@ -120,13 +120,14 @@ class Guest:
     It comes out of the rig's snapshot of a booted guest, unless something is asked for that the snapshot does not have.
     """
 
-    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory=MEMORY, lifetime=600, host_port=None, extra=()):
+    def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory=MEMORY, lifetime=600, host_port=None, extra=(),
+                 iommu=False, image=None):
         self.name = name
         self.console = os.path.join(folder, f"{name}.console")
         snapshot = os.path.join(rig, "snapshot")
-        usual = package and not append and not extra and memory == MEMORY and os.path.exists(snapshot)
-        image = os.path.join(rig, "guest-with-package.cpio" if package else "guest.cpio")
-        command = arguments(rig, image, folder, name, memory, append, extra) + (["-incoming", "defer"] if usual else [])
+        usual = package and not append and not extra and not iommu and not image and memory == MEMORY and os.path.exists(snapshot)
+        image = image or os.path.join(rig, "guest-with-package.cpio" if package else "guest.cpio")
+        command = arguments(rig, image, folder, name, memory, append, extra, iommu) + (["-incoming", "defer"] if usual else [])
         with open(self.console + ".qemu", "wb") as out:
             self.process = start(["timeout", str(lifetime), *command], out)
         self.number = 0

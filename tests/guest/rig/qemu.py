@@ -10,7 +10,11 @@ PORTS = 3
 APPEND = "console=ttyS0 loglevel=7 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check net.ifnames=0 "
 
 
-def arguments(rig, image, folder, name, memory=MEMORY, append="", extra=()):
+# An IOMMU with its own interrupt remapping; the guest's kernel uses it with intel_iommu=on.
+IOMMU = ("-M", "kernel-irqchip=split", "-device", "intel-iommu,intremap=on,caching-mode=on")
+
+
+def arguments(rig, image, folder, name, memory=MEMORY, append="", extra=(), iommu=False):
     """A guest without any card: ports to plug them into, one serial port for the console and one for commands."""
     ports = []
     for index in range(PORTS):
@@ -24,7 +28,8 @@ def arguments(rig, image, folder, name, memory=MEMORY, append="", extra=()):
         "-object", f"memory-backend-memfd,id=memory,size={memory},share=on", "-numa", "node,memdev=memory",
         # Tells a guest that comes out of a snapshot to draw new random numbers.
         "-device", "vmgenid,guid=auto",
-        *ports, *extra, "-kernel", os.path.join(rig, "vmlinux"), "-initrd", image, "-append", APPEND + append]
+        # An IOMMU has to be there before the devices that it translates for.
+        *(IOMMU if iommu else ()), *ports, *extra, "-kernel", os.path.join(rig, "vmlinux"), "-initrd", image, "-append", APPEND + append]
 
 
 class Refused(Exception):
