@@ -36,6 +36,12 @@ pub(crate) enum Command {
     Devices(Devices),
     /// Bring a device up, stage by stage, and take it down again
     BringUp(BringUp),
+    /// Hand a card from the kernel's driver to vfio-pci, so that ringside can claim it
+    Bind(Bind),
+    /// Give a card back to the driver that it had before
+    Unbind(Unbind),
+    /// Find what stands between this machine and line rate, with the command that mends it
+    Doctor(Doctor),
     /// Serve the software model to other processes
     Model(crate::model::Model),
 }
@@ -239,6 +245,54 @@ pub(crate) struct Info {
 
 #[derive(Args, Debug)]
 pub(crate) struct Devices {
+    /// For machines
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const BIND_HELP: &str = "\
+Needs root. The driver that the function has now is noted under /run/ringside/bind, and `ringside
+unbind` gives it back. The binding lasts until then, or until the machine restarts.
+
+Examples:
+  ringside bind 0000:3b:00.0 --dry-run     show the commands, change nothing
+  ringside bind 0000:3b:00.0 0000:3b:00.1  both ports of a card";
+
+#[derive(Args, Debug)]
+#[command(after_help = BIND_HELP)]
+pub(crate) struct Bind {
+    /// PCI addresses, such as 0000:3b:00.0
+    #[arg(value_name = "ADDRESS", required = true)]
+    pub(crate) addresses: Vec<DeviceAddress>,
+    /// The driver that shall have it
+    #[arg(long, value_name = "NAME", default_value = "vfio-pci")]
+    pub(crate) driver: String,
+    /// Show what would be done, as commands, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Even if its interface is in use, or it is no E810
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Unbind {
+    /// PCI addresses, such as 0000:3b:00.0
+    #[arg(value_name = "ADDRESS", required = true)]
+    pub(crate) addresses: Vec<DeviceAddress>,
+    /// Show what would be done, as commands, and do nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Even if a process has claimed it: waits until it lets go
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// The card to look at [default: every E810 that there is]
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: Option<DeviceAddress>,
     /// For machines
     #[arg(long)]
     pub(crate) json: bool,

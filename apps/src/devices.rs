@@ -1,10 +1,14 @@
 //! `ringside devices`: what there is to drive.
 
+use crate::bind::{system_addresses, usage};
 use crate::cli::Devices;
 use crate::failure::Failure;
+use ringside_bus::sysfs::{PciFunction, Sysfs};
 use ringside_config::Config;
+use ringside_spec::lan::identity;
 use serde::Serialize;
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 /// One device.
 #[derive(Debug, Serialize, PartialEq, Eq)]
@@ -12,28 +16,24 @@ struct Device {
     address: String,
     part: String,
     driver: Option<String>,
-    numa_node: Option<i32>,
+    iommu_group: Option<u32>,
+    numa_node: Option<u32>,
+    interfaces: Vec<String>,
+    in_use: Option<String>,
     usable: bool,
     note: String,
 }
 
-/// Device ids of E810 parts. Source: reference table of PCI identities, Linux `ice_devids.h`.
-const PARTS: [(u16, &str); 6] = [
-    (0x1591, "E810-C backplane"),
-    (0x1592, "E810-C QSFP"),
-    (0x1593, "E810-C SFP"),
-    (0x1599, "E810-XXV backplane"),
-    (0x159A, "E810-XXV QSFP"),
-    (0x159B, "E810-XXV SFP"),
-];
-
 pub(crate) fn run(options: &Devices, config: &Config) -> Result<(), Failure> {
-    let mut devices = cards(Path::new("/sys/bus/pci/devices"));
+    let mut devices = cards(&Sysfs::default(), &system_addresses());
     devices.extend((0..config.model.functions).map(|index| Device {
         address: format!("model:{index}"),
-        part: "E810-C QSFP, software model in this process".into(),
+        part: "E810-C QSFP, software model".into(),
         driver: None,
+        iommu_group: None,
         numa_node: None,
+        interfaces: Vec::new(),
+        in_use: None,
         usable: true,
         note: "always here; no hardware needed".into(),
     }));
@@ -42,16 +42,23 @@ pub(crate) fn run(options: &Devices, config: &Config) -> Result<(), Failure> {
         return Ok(());
     }
     println!(
-        "{:<16} {:<45} {:<12} {:<5} {:<7} Note",
-        "Address", "Part", "Driver", "NUMA", "Usable"
+        "{:<14} {:<28} {:<9} {:<6} {:<5} {:<10} {:<7} Note",
+        "Address", "Part", "Driver", "Group", "NUMA", "Interface", "Usable"
     );
+    let number = |number: Option<u32>| number.map_or("-".into(), |number| number.to_string());
     for device in &devices {
+        let interfaces = match device.interfaces.join(",") {
+            none if none.is_empty() => "-".into(),
+            list => list,
+        };
         println!(
-            "{:<16} {:<45} {:<12} {:<5} {:<7} {}",
+            "{:<14} {:<28} {:<9} {:<6} {:<5} {:<10} {:<7} {}",
             device.address,
             device.part,
             device.driver.as_deref().unwrap_or("-"),
-            device.numa_node.map_or("-".into(), |node| node.to_string()),
+            number(device.iommu_group),
+            number(device.numa_node),
+            interfaces,
             if device.usable { "yes" } else { "no" },
             device.note
         );
@@ -60,65 +67,127 @@ pub(crate) fn run(options: &Devices, config: &Config) -> Result<(), Failure> {
 }
 
 /// E810 functions on the PCI bus, in the order of their addresses.
-fn cards(bus: &Path) -> Vec<Device> {
-    let entries = std::fs::read_dir(bus).into_iter().flatten().flatten();
-    let mut found: Vec<_> = entries.filter_map(|entry| card(&entry.path())).collect();
-    found.sort_by(|one, other| one.address.cmp(&other.address));
-    found
+fn cards(sysfs: &Sysfs, addresses: &BTreeMap<String, Vec<IpAddr>>) -> Vec<Device> {
+    let functions = sysfs.functions();
+    let cards = functions.iter().filter_map(|function| {
+        let part = identity::find(function.vendor, function.device)?;
+        Some(card(sysfs, function, part.name, addresses))
+    });
+    cards.collect()
 }
 
-fn card(path: &Path) -> Option<Device> {
-    let hexadecimal = |name: &str| {
-        let text = std::fs::read_to_string(path.join(name)).ok()?;
-        u16::from_str_radix(text.trim().strip_prefix("0x")?, 16).ok()
+fn card(
+    sysfs: &Sysfs,
+    function: &PciFunction,
+    part: &str,
+    addresses: &BTreeMap<String, Vec<IpAddr>>,
+) -> Device {
+    let holders = function
+        .group
+        .map(|group| sysfs.holders(&format!("/dev/vfio/{group}")))
+        .unwrap_or_default();
+    let usage = usage(sysfs, function, addresses);
+    let in_use = match holders.first() {
+        Some(holder) => Some(format!("claimed by {holder}")),
+        None => usage.in_use().then(|| usage.to_string()),
     };
-    let id = hexadecimal("device")?;
-    let (_, part) = PARTS.iter().find(|(known, _)| *known == id)?;
-    if hexadecimal("vendor")? != 0x8086 {
-        return None;
+    let obstacle = obstacle(sysfs, function);
+    let usable = obstacle.is_none() && holders.is_empty();
+    Device {
+        address: function.address.clone(),
+        part: part.into(),
+        driver: function.driver.clone(),
+        iommu_group: function.group,
+        numa_node: function.numa_node,
+        interfaces: function.interfaces.clone(),
+        usable,
+        note: [obstacle, in_use.clone()]
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join("; "),
+        in_use,
     }
-    let link = std::fs::read_link(path.join("driver")).ok();
-    let driver = link.and_then(|link| Some(link.file_name()?.to_string_lossy().into_owned()));
-    let node = std::fs::read_to_string(path.join("numa_node")).ok();
-    Some(Device {
-        address: path.file_name()?.to_string_lossy().into_owned(),
-        part: (*part).into(),
-        driver,
-        numa_node: node.and_then(|node| node.trim().parse().ok()),
-        usable: false,
-        note: "this version has no VFIO backend yet".into(),
-    })
+}
+
+/// What keeps a function from being claimed, the first thing to mend first.
+fn obstacle(sysfs: &Sysfs, function: &PciFunction) -> Option<String> {
+    let address = &function.address;
+    let Some(group) = function.group else {
+        return Some(format!("no IOMMU group: ringside doctor {address}"));
+    };
+    if function.driver.as_deref() != Some("vfio-pci") {
+        return Some(format!("to use it: ringside bind {address}"));
+    }
+    let members = sysfs.group(group);
+    let others = members
+        .iter()
+        .filter(|other| other.address != *address && other.blocks_group());
+    let others: Vec<_> = others.map(|other| other.address.as_str()).collect();
+    (!others.is_empty()).then(|| format!("its IOMMU group is shared with {}", others.join(", ")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use crate::fixture::Tree;
 
     #[test]
-    fn only_e810_functions_are_listed_in_order_with_their_driver() {
-        let root = std::env::temp_dir().join(format!("ringside-devices-{}", std::process::id()));
-        for (address, vendor, device) in [
-            ("0000:3b:00.1", "0x8086", "0x1592"),
-            ("0000:3b:00.0", "0x8086", "0x1592"),
-            ("0000:00:02.0", "0x8086", "0x100e"),
-            ("0000:00:03.0", "0x1af4", "0x1592"),
-        ] {
-            let path = root.join(address);
-            fs::create_dir_all(&path).unwrap();
-            fs::write(path.join("vendor"), format!("{vendor}\n")).unwrap();
-            fs::write(path.join("device"), format!("{device}\n")).unwrap();
-            fs::write(path.join("numa_node"), "-1\n").unwrap();
-        }
-        std::os::unix::fs::symlink("/drivers/ice", root.join("0000:3b:00.0/driver")).unwrap();
-        let found = cards(&root);
-        fs::remove_dir_all(&root).unwrap();
-        let addresses: Vec<_> = found.iter().map(|device| device.address.as_str()).collect();
-        assert_eq!(addresses, ["0000:3b:00.0", "0000:3b:00.1"]);
-        assert_eq!(found[0].driver.as_deref(), Some("ice"));
+    fn only_e810_functions_are_listed_in_order_with_what_to_do_about_each() {
+        let tree = Tree::new("devices");
+        tree.card("0000:3b:00.1", Some("vfio-pci"), Some(15));
+        tree.card("0000:3b:00.0", Some("ice"), Some(14));
+        tree.card("0000:5e:00.0", Some("vfio-pci"), Some(20));
+        tree.card("0000:5e:00.1", Some("ice"), Some(20));
+        tree.card("0000:86:00.0", None, None);
+        tree.function("0000:00:02.0", 0x8086, 0x100E, None, None);
+        tree.function("0000:00:03.0", 0x1AF4, 0x1592, None, None);
+        let found = cards(&tree.sysfs(), &BTreeMap::new());
+        let shown: Vec<_> = found
+            .iter()
+            .map(|card| (card.address.as_str(), card.usable, card.note.as_str()))
+            .collect();
         assert_eq!(
-            (found[1].driver.as_deref(), found[1].numa_node),
-            (None, Some(-1))
+            shown,
+            [
+                (
+                    "0000:3b:00.0",
+                    false,
+                    "to use it: ringside bind 0000:3b:00.0"
+                ),
+                ("0000:3b:00.1", true, ""),
+                (
+                    "0000:5e:00.0",
+                    false,
+                    "its IOMMU group is shared with 0000:5e:00.1"
+                ),
+                (
+                    "0000:5e:00.1",
+                    false,
+                    "to use it: ringside bind 0000:5e:00.1"
+                ),
+                (
+                    "0000:86:00.0",
+                    false,
+                    "no IOMMU group: ringside doctor 0000:86:00.0"
+                ),
+            ]
+        );
+        assert_eq!(found[0].numa_node, Some(0));
+        assert_eq!(found[0].driver.as_deref(), Some("ice"));
+    }
+
+    #[test]
+    fn a_card_that_a_process_has_claimed_is_not_usable_and_names_it() {
+        let tree = Tree::new("devices-claimed");
+        tree.card("0000:3b:00.1", Some("vfio-pci"), Some(15));
+        tree.file("proc/99/comm", "storage-node\n");
+        tree.link("proc/99/fd/4", "/dev/vfio/15");
+        let found = cards(&tree.sysfs(), &BTreeMap::new());
+        assert!(!found[0].usable);
+        assert_eq!(
+            found[0].in_use.as_deref(),
+            Some("claimed by storage-node (pid 99)")
         );
     }
 }

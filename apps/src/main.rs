@@ -1,10 +1,14 @@
 //! The `ringside` command.
 
 mod bench;
+mod bind;
 mod bring_up;
 mod cli;
 mod devices;
+mod doctor;
 mod failure;
+#[cfg(test)]
+mod fixture;
 mod info;
 mod model;
 mod open;
@@ -36,6 +40,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Info(options) => info::run(options, &config),
         Command::Devices(options) => devices::run(options, &config),
         Command::BringUp(options) => bring_up::run(options, &config),
+        Command::Bind(options) => bind::bind(options),
+        Command::Unbind(options) => bind::unbind(options),
+        Command::Doctor(options) => doctor::run(options, &config),
         Command::Model(options) => model::run(options),
     }
 }

@@ -21,6 +21,7 @@ use pair::Pair;
 use plan::{Plan, plans};
 use progress::Progress;
 use report::{Report, Rows, StageTime, Table};
+use ringside_bus::function::Backend;
 use ringside_bus::pinning::pin_to;
 use ringside_bus::{DeviceAddress, Function};
 use ringside_config::Config;
@@ -137,10 +138,11 @@ fn driven(bed: &Bed, cores: Cores, captured: bool) -> String {
         ""
     };
     if bed.model.is_none() {
-        return format!(
-            "Driven: a device in another process, over vfio-user (driver on {}), not hardware.",
-            core(cores.driver)
-        );
+        let device = match bed.functions[0].backend() {
+            Backend::Vfio => "PCI functions of this machine, through the kernel's VFIO",
+            _ => "a device in another process, over vfio-user, not hardware",
+        };
+        return format!("Driven: {device} (driver on {}).", core(cores.driver));
     }
     format!(
         "Driven: the software model of the E810 (driver on {}, model on {}), not hardware; its wire \
