@@ -35,6 +35,7 @@ use ringside_spec::verbs::completion::{CompletionExtension, CompletionHeader, Ex
 use ringside_spec::verbs::status::FLUSH_MAJOR;
 use ringside_spec::verbs::{QUANTUM_WORDS, QueueSide};
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -87,7 +88,9 @@ pub struct CompletionQueue {
     drain: Option<Drain>,
     /// Contexts of queue pairs of which a queue is flushed.
     flushed: Vec<CompletionContext>,
-    /// There is a drain or a flushed queue.
+    /// Taken from a ring that the queue left, and not delivered yet.
+    backlog: VecDeque<Completion>,
+    /// There is a backlog, a drain or a flushed queue.
     irregular: bool,
     anomalies: Anomalies,
     one_core: PhantomData<Cell<()>>,
@@ -111,17 +114,11 @@ impl CompletionQueue {
     /// Range: 4..=2^20 slots of 32 bytes, a power of two; 8 words of shadow.
     /// Effects: fills ring and shadow with zeros; allocates all that polling will ever need.
     pub fn new(ring: Words, shadow: Words, queue_pairs: u32) -> Result<Self, QueueError> {
-        let words = ring.count();
-        let slots = words / QUANTUM_WORDS;
-        let fits = (4..=MAXIMUM_SLOTS).contains(&slots) && slots.is_power_of_two();
-        if !fits || !words.is_multiple_of(QUANTUM_WORDS) {
-            return Err(QueueError::WrongSize { words });
-        }
         if shadow.count() < SHADOW_WORDS {
             let words = shadow.count();
             return Err(QueueError::ShadowTooSmall { words });
         }
-        ring.fill(0);
+        let slots = Self::check_ring(&ring)?;
         shadow.fill(0);
         Ok(Self {
             ring,
@@ -136,6 +133,7 @@ impl CompletionQueue {
             inbox: Arc::new(Inbox::new(INBOX_CAPACITY.max(4 * queue_pairs as usize))),
             drain: None,
             flushed: Vec::with_capacity(queue_pairs as usize),
+            backlog: VecDeque::new(),
             irregular: false,
             anomalies: Anomalies::default(),
             one_core: PhantomData,
@@ -235,7 +233,8 @@ impl CompletionQueue {
     }
 
     fn note_irregular(&mut self) {
-        self.irregular = self.drain.is_some() || !self.flushed.is_empty();
+        self.irregular =
+            self.drain.is_some() || !self.flushed.is_empty() || !self.backlog.is_empty();
     }
 
     /// Takes one completion that is not of the common case.
@@ -451,11 +450,75 @@ impl CompletionQueue {
         if self.inbox.is_waiting() {
             self.read_inbox();
         }
-        let count = self.carry_on(batch, 0);
+        let count = self.deliver_backlog(batch);
+        if !self.backlog.is_empty() {
+            return count;
+        }
+        let count = self.carry_on(batch, count);
         if self.drain.is_some() {
             return count;
         }
         self.poll_run(batch, count)
+    }
+
+    #[cold]
+    fn deliver_backlog(&mut self, batch: &mut [Completion]) -> usize {
+        let count = self.backlog.len().min(batch.len());
+        for (place, completion) in batch.iter_mut().zip(self.backlog.drain(..count)) {
+            *place = completion;
+        }
+        count
+    }
+
+    /// Goes on in a new ring, which the device writes from its first slot on, once it has answered
+    /// the command that names it. What is unread in the old ring is taken out and delivered first.
+    ///
+    /// `ring` must have been accepted by [`CompletionQueue::check_ring`], before the command.
+    /// Control path: allocates. Source: irdma `uk.c`, irdma_uk_cq_resize,
+    /// irdma_uk_cq_set_resized_cnt.
+    pub fn replace(&mut self, ring: Words) {
+        // Flushed requests come last, and the new ring may hold completions before them.
+        let flushed = std::mem::take(&mut self.flushed);
+        let mut batch = [Completion::EMPTY; 16];
+        let mut taken = VecDeque::new();
+        loop {
+            let count = self.poll(&mut batch);
+            if count == 0 {
+                break;
+            }
+            taken.extend(batch.iter().take(count).copied());
+        }
+        for context in flushed {
+            if !self.flushed.contains(&context) {
+                self.flushed.push(context);
+            }
+        }
+        self.backlog = taken;
+        self.slots = ring.count() / QUANTUM_WORDS;
+        self.ring = ring;
+        self.index = 0;
+        self.expected = self.expected.with_valid(true);
+        self.stalled = false;
+        let arm = CqShadowArm(self.shadow.load(CQ_SHADOW_ARM_WORD));
+        let selected = (arm.cq_select() + 1) % (CqShadowArm::CQ_SELECT_MASK + 1);
+        let arm = arm.with_cq_select(selected);
+        self.shadow.store_release(CQ_SHADOW_ARM_WORD, arm.0);
+        self.publish_head();
+        self.note_irregular();
+    }
+
+    /// Makes memory ready to be a ring.
+    ///
+    /// Range: as for [`CompletionQueue::new`]. Effects: fills it with zeros.
+    pub fn check_ring(ring: &Words) -> Result<usize, QueueError> {
+        let words = ring.count();
+        let slots = words / QUANTUM_WORDS;
+        let fits = (4..=MAXIMUM_SLOTS).contains(&slots) && slots.is_power_of_two();
+        if !fits || !words.is_multiple_of(QUANTUM_WORDS) {
+            return Err(QueueError::WrongSize { words });
+        }
+        ring.fill(0);
+        Ok(slots)
     }
 
     #[cold]

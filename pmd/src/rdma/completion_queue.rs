@@ -5,7 +5,9 @@ use super::engine::{Engine, EngineState};
 use super::records::{CompletionQueueRecord, Reports};
 use ringside_bus::DmaBuffer;
 use ringside_cq::{Anomalies, Completion, CompletionQueueHandle};
-use ringside_spec::rdma::commands::{CreateCompletionQueue, DestroyCompletionQueue};
+use ringside_spec::rdma::commands::{
+    CreateCompletionQueue, DestroyCompletionQueue, ModifyCompletionQueue,
+};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits::{COMPLETION_BYTES, SHADOW_BYTES};
 use std::sync::Arc;
@@ -15,6 +17,37 @@ pub const COMPLETIONS_MAX: u32 = (1 << 18) - 1;
 
 /// Slots after which the device reads the shadow area at the latest. Source: irdma `hw.c`, `verbs.c`.
 const SHADOW_THRESHOLD_MAX: u32 = 0x3FFFF;
+
+/// What is to give an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notify {
+    /// The next completion.
+    Next,
+    /// The next completion of a message that was sent as solicited, or of a failure.
+    Solicited,
+}
+
+/// A completion queue that was not resized.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("the completion queue was not resized: {error}")]
+pub struct ResizeError {
+    /// Why.
+    #[from]
+    pub error: RdmaError,
+}
+
+/// Slots of the ring for so many completions: each receive with immediate data takes two.
+fn entries_of(completions: u32) -> Result<u32, RdmaError> {
+    if !(1..=COMPLETIONS_MAX).contains(&completions) {
+        return Err(RdmaError::OutOfRange {
+            what: "the number of completions of a completion queue",
+            given: completions.into(),
+            least: 1,
+            most: COMPLETIONS_MAX.into(),
+        });
+    }
+    Ok((2 * (completions + 1)).next_power_of_two())
+}
 
 /// A completion queue. `Send`, not `Sync`: it belongs to the core that polls it.
 ///
@@ -50,16 +83,7 @@ impl CompletionTarget {
 
 impl CompletionQueue {
     pub(crate) fn new(engine: Arc<Engine>, completions: u32) -> Result<Self, RdmaError> {
-        if !(1..=COMPLETIONS_MAX).contains(&completions) {
-            return Err(RdmaError::OutOfRange {
-                what: "the number of completions of a completion queue",
-                given: completions.into(),
-                least: 1,
-                most: COMPLETIONS_MAX.into(),
-            });
-        }
-        // Each receive with immediate data takes two slots.
-        let entries = (2 * (completions + 1)).next_power_of_two();
+        let entries = entries_of(completions)?;
         let ring = engine
             .pool
             .allocate(entries as usize * COMPLETION_BYTES, 4096)?;
@@ -104,6 +128,44 @@ impl CompletionQueue {
     #[must_use]
     pub fn anomalies(&self) -> Anomalies {
         self.queue.anomalies()
+    }
+
+    /// Asks for an event at the next completion. Poll once more afterwards: what came before may
+    /// give no event. See [`Interrupts`](super::Interrupts) for waiting and
+    /// [`Device::poll_completion_events`](crate::Device::poll_completion_events) for what came.
+    pub fn arm(&mut self, notify: Notify) {
+        let solicited_only = notify == Notify::Solicited;
+        let engine = &self.target.engine;
+        self.queue
+            .arm(&engine.arm_doorbell, self.target.number(), solicited_only);
+    }
+
+    /// Makes it hold that many completions, 1..=262143, while it is in use. What was complete and
+    /// not polled is polled first. No more than that many may be outstanding from now on.
+    ///
+    /// Control path. Errors: [`ResizeError`]; after a refusal the queue is as it was.
+    pub fn resize(&mut self, completions: u32) -> Result<(), ResizeError> {
+        let entries = entries_of(completions)?;
+        let engine = Arc::clone(&self.target.engine);
+        let ring = engine
+            .pool
+            .allocate(entries as usize * COMPLETION_BYTES, 4096)
+            .map_err(RdmaError::from)?;
+        ringside_cq::CompletionQueue::check_ring(&ring.words()).map_err(RdmaError::from)?;
+        let words = ring.words();
+        let number = self.target.number();
+        let old = engine
+            .open_state()?
+            .resize_completion_queue(&engine, number, ring, entries)?;
+        self.queue.replace(words);
+        drop(old);
+        Ok(())
+    }
+
+    /// Slots of its ring: completions with immediate data, and those of datagrams, take two.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.queue.slots()
     }
 
     /// A way to attach and detach queue pairs from any thread.
@@ -165,9 +227,45 @@ impl EngineState {
             entries,
             users: 0,
             orphaned: false,
+            failed: false,
         };
         self.completion_queues.insert(number, record);
         Ok(number)
+    }
+
+    /// Lets the device go on in a new ring; the old one, which it does not write any more.
+    fn resize_completion_queue(
+        &mut self,
+        engine: &Engine,
+        number: u32,
+        ring: DmaBuffer,
+        entries: u32,
+    ) -> Result<DmaBuffer, RdmaError> {
+        let what = "completion queue";
+        let Some(record) = self.completion_queues.get_mut(&number) else {
+            return Err(RdmaError::Gone { what, number });
+        };
+        let modified = self.control.execute(ModifyCompletionQueue {
+            size_entries: entries,
+            completion_context: number.into(),
+            shadow_read_threshold: (entries / 2).min(SHADOW_THRESHOLD_MAX),
+            ring_address: ring.iova().0,
+            shadow_address: record.shadow.iova().0,
+            vsi_number: engine.facts.vsi_number,
+            cq_number: number,
+            resize: true,
+            check_overflow: true,
+            ceqe_mask: true,
+            ..ModifyCompletionQueue::ZERO
+        });
+        if let Err(error) = modified {
+            if !error.is_refusal() {
+                ring.leak();
+            }
+            return Err(error.into());
+        }
+        record.entries = entries;
+        Ok(std::mem::replace(&mut record.ring, ring))
     }
 
     fn give_completion_queue_number(&mut self, number: u32) {

@@ -1,7 +1,10 @@
 //! The verbs of a device: where protection domains, memory and completion queues come from.
 
 use super::engine::Engine;
-use super::{CompletionQueue, Event, ProtectionDomain, RdmaError, RdmaLimits};
+use super::{
+    CompletionQueue, Event, Interrupts, PortReport, ProtectionDomain, RdmaError, RdmaLimits,
+    Statistic,
+};
 use crate::Device;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -40,7 +43,7 @@ pub struct ObjectUsage {
 }
 
 impl Device {
-    fn engine(&self) -> Result<&Arc<Engine>, RdmaError> {
+    pub(crate) fn engine(&self) -> Result<&Arc<Engine>, RdmaError> {
         let context = self.context();
         context.rdma.engine.as_ref().ok_or_else(|| {
             let reason = context.facts.rdma_unavailable.clone();
@@ -83,6 +86,30 @@ impl Device {
     /// it. Control path: takes a lock and waits for the device.
     pub fn poll_events(&self, events: &mut Vec<Event>) -> Result<usize, RdmaError> {
         self.engine()?.poll_events(events)
+    }
+
+    /// Takes completion events: appends the numbers of the armed completion queues that have
+    /// something to poll, and returns how many there were. Each has to be armed again.
+    ///
+    /// Control path: takes a lock and writes a register for each.
+    pub fn poll_completion_events(&self, queues: &mut Vec<u32>) -> Result<usize, RdmaError> {
+        self.engine()?.poll_completion_events(queues)
+    }
+
+    /// Connects the device's interrupt for completions and events; one owner at a time.
+    pub fn interrupts(&self) -> Result<Interrupts, RdmaError> {
+        Interrupts::connect(Arc::clone(self.engine()?))
+    }
+
+    /// What the RDMA engine and the port have counted, under the names that Linux shows: those of
+    /// `hw_counters` and of `ethtool -S`. Control path.
+    pub fn statistics(&self) -> Result<Vec<Statistic>, RdmaError> {
+        self.engine()?.statistics()
+    }
+
+    /// The port, as `ibv_query_port` shows it. Control path: asks the firmware.
+    pub fn query_port(&self) -> Result<PortReport, RdmaError> {
+        self.engine()?.query_port()
     }
 
     /// The IP addresses that its queue pairs may send from; the first one is the default.

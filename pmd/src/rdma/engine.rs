@@ -6,13 +6,17 @@
 
 use super::RdmaError;
 use super::address::{ArpChange, ArpTable, MacAddress};
+use super::events::Event;
 use super::host_memory::HostMemory;
+use super::interrupt::ConnectedInterrupt;
 use super::numbers::Numbers;
 use super::records::{
     AddressHandleRecord, CompletionQueueRecord, GroupKey, MulticastRecord, QueuePairCondition,
     QueuePairRecord, RegionRecord,
 };
+use super::statistics::Accumulated;
 use crate::Registers;
+use crate::admin::AdminQueue;
 use crate::control::ControlQueue;
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -29,6 +33,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) struct EngineFacts {
     /// Function index in the host memory cache: the number of the physical function.
     pub(crate) function_index: u8,
+    /// Number of the port.
+    pub(crate) port: u8,
     /// Number of the VSI.
     pub(crate) vsi_number: u16,
     /// MAC address of the function.
@@ -47,9 +53,10 @@ pub(crate) struct AsynchronousEvents {
     pub(crate) entries: u32,
 }
 
-/// A completion event queue; nothing arms it, but every completion queue names one.
+/// The completion event queue that every completion queue names.
 #[derive(Debug)]
 pub(crate) struct CompletionEvents {
+    pub(crate) ring: EventRing<1>,
     pub(crate) buffer: DmaBuffer,
     pub(crate) entries: u32,
 }
@@ -83,6 +90,12 @@ pub(crate) struct EngineState {
     pub(crate) regions: BTreeMap<u32, RegionRecord>,
     pub(crate) address_handles: BTreeMap<u32, AddressHandleRecord>,
     pub(crate) multicast_groups: BTreeMap<GroupKey, MulticastRecord>,
+    /// rules of the switch that let groups' MAC addresses in: number, and how many groups use it
+    pub(crate) group_rules: BTreeMap<MacAddress, (u16, u32)>,
+    /// taken from the event queue and not reported yet
+    pub(crate) pending_events: Vec<Event>,
+    pub(crate) interrupts: Option<ConnectedInterrupt>,
+    pub(crate) statistics: Option<Accumulated>,
     pub(crate) random: StdRng,
     /// a shutdown has begun: nothing new is made
     pub(crate) closed: bool,
@@ -98,24 +111,32 @@ pub(crate) struct Engine {
     pub(crate) pool: Arc<DmaPool>,
     pub(crate) facts: EngineFacts,
     pub(crate) send_doorbell: Doorbell,
+    pub(crate) arm_doorbell: Doorbell,
+    /// for what the switch must let in
+    pub(crate) admin: Arc<AdminQueue>,
     state: Mutex<EngineState>,
+}
+
+/// What an engine is made of.
+pub(crate) struct Parts {
+    pub(crate) registers: Registers,
+    pub(crate) pool: Arc<DmaPool>,
+    pub(crate) facts: EngineFacts,
+    pub(crate) send_doorbell: Doorbell,
+    pub(crate) arm_doorbell: Doorbell,
+    pub(crate) admin: Arc<AdminQueue>,
 }
 
 impl Engine {
     /// An engine with a control queue and nothing else yet.
-    pub(crate) fn new(
-        registers: Registers,
-        pool: Arc<DmaPool>,
-        facts: EngineFacts,
-        send_doorbell: Doorbell,
-        control: ControlQueue,
-        random: StdRng,
-    ) -> Self {
+    pub(crate) fn new(parts: Parts, control: ControlQueue, random: StdRng) -> Self {
         Self {
-            registers,
-            pool,
-            facts,
-            send_doorbell,
+            registers: parts.registers,
+            pool: parts.pool,
+            facts: parts.facts,
+            send_doorbell: parts.send_doorbell,
+            arm_doorbell: parts.arm_doorbell,
+            admin: parts.admin,
             state: Mutex::new(EngineState {
                 control,
                 memory: None,
@@ -128,6 +149,10 @@ impl Engine {
                 regions: BTreeMap::new(),
                 address_handles: BTreeMap::new(),
                 multicast_groups: BTreeMap::new(),
+                group_rules: BTreeMap::new(),
+                pending_events: Vec::new(),
+                interrupts: None,
+                statistics: None,
                 random,
                 closed: false,
                 kept: Vec::new(),
@@ -155,10 +180,11 @@ impl Engine {
     pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
         let mut state = self.state();
         state.closed = true;
-        let mut result = Ok(());
+        let mut result = self.disconnect_interrupt(&mut state);
         let queue_pairs: Vec<u32> = state.queue_pairs.keys().copied().collect();
         for number in queue_pairs {
-            result = result.and(state.destroy_queue_pair(number, true));
+            let destroyed = state.destroy_queue_pair(self, number, true);
+            result = result.and(destroyed);
         }
         let address_handles: Vec<u32> = state.address_handles.keys().copied().collect();
         for number in address_handles {
@@ -168,6 +194,9 @@ impl Engine {
         for number in completion_queues {
             result = result.and(state.destroy_completion_queue(number, true));
         }
+        let rules = self.remove_group_rules(&mut state);
+        result = result.and(rules);
+        state.statistics = None;
         // Windows first: a region with windows on it is not let go.
         for windows in [true, false] {
             let of_kind = state
@@ -187,6 +216,12 @@ impl Engine {
     pub(crate) fn abandon_objects(&self) {
         let mut state = self.state();
         state.closed = true;
+        state.statistics = None;
+        let quiet = self.disconnect_interrupt(&mut state);
+        let rules = self.remove_group_rules(&mut state);
+        if let Err(error) = quiet.and(rules) {
+            tracing::error!(%error, "objects given up");
+        }
         for record in std::mem::take(&mut state.queue_pairs).into_values() {
             record.condition.advance(QueuePairCondition::Destroyed);
             record

@@ -116,6 +116,39 @@ pub enum RdmaError {
         /// Peer's address.
         peer: std::net::IpAddr,
     },
+    /// Somebody waits for the device's interrupt already.
+    #[error("the device's interrupt is in use: drop the other Interrupts first, or share it")]
+    InterruptTaken,
+    /// The device has no interrupt vectors, so it has to be polled.
+    #[error("the device has no interrupt vectors; poll it instead")]
+    NoInterrupts,
+    /// The operating system refused what an interrupt needs.
+    #[error("{operation}: {error}; raise the limit of open files, or poll instead of waiting")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// The system's own words.
+        error: String,
+    },
+    /// A queue pair did not stop sending in time.
+    #[error(
+        "queue pair {queue_pair} did not stop sending within {waited_ms} ms; destroy it, or reset the device"
+    )]
+    NotDrained {
+        /// Its number.
+        queue_pair: u32,
+        /// How long was waited.
+        waited_ms: u64,
+    },
+    /// The queue pair failed meanwhile.
+    #[error("queue pair {queue_pair} has failed: make and connect a new one")]
+    Failed {
+        /// Its number.
+        queue_pair: u32,
+    },
+    /// The admin queue refused what the switch was to do.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     /// A fast region that is not where it should be in its life.
     #[error(transparent)]
     FastRegion(#[from] super::FastRegionError),

@@ -2,11 +2,16 @@
 
 use super::RdmaError;
 use super::engine::{AsynchronousEvents, Engine, EngineState};
+use ringside_bus::clock::wait_for;
 use ringside_spec::rdma::ae_codes::{AeCode, FlushCode, QueuePairEvent};
 use ringside_spec::rdma::commands::AeSource;
 use ringside_spec::rdma::control_completion::FlushResult;
-use ringside_spec::rdma::events::{AsynchronousEvent, Side, Subject};
-use ringside_spec::rdma::registers::AEQ_ALLOCATE;
+use ringside_spec::rdma::events::{AsynchronousEvent, CompletionEvent, Side, Subject};
+use ringside_spec::rdma::registers::{AEQ_ALLOCATE, CQ_ACKNOWLEDGE};
+use std::time::Duration;
+
+/// How often the event queue is looked at while something is waited for.
+const EVENT_STEP: Duration = Duration::from_micros(10);
 
 /// Something that the device reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +30,8 @@ pub enum Event {
         /// Which of its queues had work outstanding; `None` if it had failed before or is gone.
         flushed: Option<FlushResult>,
     },
-    /// A completion queue failed: it overflowed. Completions were lost, so its queue pairs have to
-    /// be destroyed.
+    /// A completion queue failed: it overflowed, and completions were lost. Its queue pairs were
+    /// taken to the error state; what they had outstanding completes as flushed.
     CompletionQueueFailed {
         /// Its number.
         completion_queue: u32,
@@ -37,6 +42,18 @@ pub enum Event {
     Notice {
         /// Number of the queue pair.
         queue_pair: u32,
+        /// What happened.
+        code: AeCode,
+    },
+    /// A multicast group has members that the device does not take, or none.
+    MulticastRefused {
+        /// Number of the queue pair that the device names.
+        queue_pair: u32,
+        /// What is wrong with it.
+        code: AeCode,
+    },
+    /// The whole function failed. Reset the device and bring it up again.
+    FunctionFailed {
         /// What happened.
         code: AeCode,
     },
@@ -51,6 +68,42 @@ pub enum Event {
     },
     /// The event queue overflowed: events were lost. Reset the device.
     Overflow,
+}
+
+/// What an event means, before anything is done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meaning {
+    /// This queue pair failed, in this part of it.
+    QueuePairFailed(Side),
+    /// The queue pair goes on.
+    Notice,
+    /// The queue pair goes on; a group is not as asked.
+    MulticastRefused,
+    CompletionQueueFailed,
+    FunctionFailed,
+    Unattributed,
+}
+
+/// What an event means; its number is that of the object.
+fn meaning(event: &AsynchronousEvent) -> Meaning {
+    if event.ae_code == AeCode::FunctionCatastrophic {
+        return Meaning::FunctionFailed;
+    }
+    match (event.subject(), event.ae_code) {
+        (Subject::CompletionQueue, _) => Meaning::CompletionQueueFailed,
+        // Without a source the code alone says so. Source: irdma `ctrl.c`.
+        (Subject::Nothing, AeCode::CompletionQueueError) => Meaning::CompletionQueueFailed,
+        (Subject::Nothing, _) => Meaning::Unattributed,
+        (
+            Subject::QueuePair(_),
+            AeCode::EmptyMulticastGroup
+            | AeCode::BadMulticastAddress
+            | AeCode::BadMulticastQueuePair
+            | AeCode::MulticastProtocolMismatch,
+        ) => Meaning::MulticastRefused,
+        (Subject::QueuePair(_), code) if is_notice(code) => Meaning::Notice,
+        (Subject::QueuePair(side), _) => Meaning::QueuePairFailed(side),
+    }
 }
 
 /// Whether the queue pair goes on after this.
@@ -80,6 +133,17 @@ impl Engine {
     /// there were.
     pub(crate) fn poll_events(&self, events: &mut Vec<Event>) -> Result<usize, RdmaError> {
         let mut state = self.open_state()?;
+        let before = events.len();
+        events.append(&mut state.pending_events);
+        let result = self.take_events(&mut state, events);
+        result.map(|()| events.len() - before)
+    }
+
+    fn take_events(
+        &self,
+        state: &mut EngineState,
+        events: &mut Vec<Event>,
+    ) -> Result<(), RdmaError> {
         let mut result = Ok(());
         let mut taken = 0;
         // One turn of the ring at most: a device that never stops does not hold the caller.
@@ -102,7 +166,49 @@ impl Engine {
         if taken > 0 {
             self.registers.write_quietly(AEQ_ALLOCATE, taken)?;
         }
-        result.map(|()| taken as usize)
+        result
+    }
+
+    /// Waits for an event that `wanted` likes, and keeps all others for [`Self::poll_events`];
+    /// false when `limit` has passed.
+    pub(crate) fn wait_for_event(
+        &self,
+        state: &mut EngineState,
+        limit: Duration,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Result<bool, RdmaError> {
+        let found = wait_for(&**self.registers.clock(), limit, EVENT_STEP, || {
+            let mut events = Vec::new();
+            let taken = self.take_events(state, &mut events);
+            let place = events.iter().position(&wanted);
+            let found = place.map(|place| events.remove(place));
+            state.pending_events.append(&mut events);
+            taken.map(|()| found)
+        })?;
+        Ok(found.is_some())
+    }
+
+    /// Takes completion events: appends the numbers of the completion queues that have something
+    /// to poll, and returns how many there were.
+    pub(crate) fn poll_completion_events(&self, queues: &mut Vec<u32>) -> Result<usize, RdmaError> {
+        let mut guard = self.open_state()?;
+        let state = &mut *guard;
+        let Some(events) = state.completion_events.as_mut() else {
+            return Ok(0);
+        };
+        let before = queues.len();
+        for _ in 0..events.entries {
+            let Some(words) = events.ring.take() else {
+                break;
+            };
+            let number = CompletionEvent::decode(&words).completion_context as u32;
+            // What the device says is checked: an event of a queue that is gone is nobody's.
+            if state.completion_queues.contains_key(&number) {
+                self.registers.write_quietly(CQ_ACKNOWLEDGE, number)?;
+                queues.push(number);
+            }
+        }
+        Ok(queues.len() - before)
     }
 }
 
@@ -115,27 +221,34 @@ impl EngineState {
     fn react(&mut self, event: &AsynchronousEvent) -> Result<Event, RdmaError> {
         let code = event.ae_code;
         let number = event.queue_number;
-        let side = match event.subject() {
-            Subject::QueuePair(side) => side,
-            Subject::CompletionQueue => {
-                return Ok(Event::CompletionQueueFailed {
-                    completion_queue: number,
-                    code,
-                });
-            }
-            Subject::Nothing => {
-                return Ok(Event::Unattributed {
-                    code,
-                    source: event.source,
-                    queue_number: number,
-                });
-            }
-        };
-        if is_notice(code) {
-            return Ok(Event::Notice {
+        match meaning(event) {
+            Meaning::QueuePairFailed(side) => self.queue_pair_failed(event, side),
+            Meaning::Notice => Ok(Event::Notice {
                 queue_pair: number,
                 code,
-            });
+            }),
+            Meaning::MulticastRefused => Ok(Event::MulticastRefused {
+                queue_pair: number,
+                code,
+            }),
+            Meaning::CompletionQueueFailed => self.completion_queue_failed(number, code),
+            Meaning::FunctionFailed => Ok(Event::FunctionFailed { code }),
+            Meaning::Unattributed => Ok(Event::Unattributed {
+                code,
+                source: event.source,
+                queue_number: number,
+            }),
+        }
+    }
+
+    fn queue_pair_failed(
+        &mut self,
+        event: &AsynchronousEvent,
+        side: Side,
+    ) -> Result<Event, RdmaError> {
+        let (number, code) = (event.queue_number, event.ae_code);
+        if let Some(record) = self.queue_pairs.get(&number) {
+            record.faults.count(code);
         }
         let reason = flush_code(code);
         let of = |failing: bool| if failing { reason } else { FlushCode::General };
@@ -154,4 +267,30 @@ impl EngineState {
             flushed,
         })
     }
+
+    /// Nothing more comes through this completion queue: its queue pairs fail, and what they had
+    /// outstanding completes as flushed, in software.
+    fn completion_queue_failed(&mut self, number: u32, code: AeCode) -> Result<Event, RdmaError> {
+        if let Some(record) = self.completion_queues.get_mut(&number) {
+            record.failed = true;
+        }
+        let reports_here = self
+            .queue_pairs
+            .iter()
+            .filter(|(_, record)| [record.send.number, record.receive.number].contains(&number));
+        let queue_pairs: Vec<u32> = reports_here.map(|(number, _)| *number).collect();
+        let mut result = Ok(());
+        for queue_pair in queue_pairs {
+            let general = FlushCode::General;
+            let failed = self.fail_queue_pair(queue_pair, general, general, None);
+            result = result.and(failed.map(|_| ()));
+        }
+        result.map(|()| Event::CompletionQueueFailed {
+            completion_queue: number,
+            code,
+        })
+    }
 }
+
+#[cfg(test)]
+mod tests;

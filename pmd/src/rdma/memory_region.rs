@@ -402,6 +402,10 @@ impl MemoryRegion {
         Some(pieces)
     }
 
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// What it may be used for.
     #[must_use]
     pub fn access(&self) -> Access {

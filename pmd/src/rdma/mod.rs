@@ -28,23 +28,31 @@ mod error;
 mod events;
 pub mod exchange;
 mod fast_region;
+mod faults;
 pub(crate) mod host_memory;
+mod interrupt;
 mod limits;
 mod memory_region;
 mod memory_window;
 mod multicast;
 pub(crate) mod numbers;
 mod protection_domain;
+mod query;
 mod queue_pair;
 pub(crate) mod records;
+mod statistics;
 
 pub use address_handle::{AddressHandle, Destination};
-pub use completion_queue::{COMPLETIONS_MAX, CompletionQueue, CompletionTarget};
+pub use completion_queue::{
+    COMPLETIONS_MAX, CompletionQueue, CompletionTarget, Notify, ResizeError,
+};
 pub use connection::{Endpoint, ExchangeError, Greeting};
 pub use device::{ObjectUsage, Usage};
 pub use error::{RdmaError, RdmaStageError};
 pub use events::Event;
 pub use fast_region::{FastRegion, FastRegionError, LoadError};
+pub use faults::PeerFaults;
+pub use interrupt::Interrupts;
 pub use limits::RdmaLimits;
 pub use memory_region::{
     Access, Base, DeregisterError, MemoryRegion, RegisterError, RemoteAddress, RemoteRegion,
@@ -52,10 +60,13 @@ pub use memory_region::{
 };
 pub use memory_window::{BindError, MemoryWindow, WindowKind};
 pub use protection_domain::ProtectionDomain;
+pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{
-    ConnectError, Connected, DatagramInitialised, DatagramReady, Initialised, PostError, QueuePair,
-    QueuePairConfig, ReadyError, Sending, To,
+    ConnectError, Connected, DatagramInitialised, DatagramReady, DrainError, Drained, Initialised,
+    PostError, QueuePair, QueuePairConfig, QueuePairReport, QueuePairStage, ReadyError, Sending,
+    To,
 };
 pub use ringside_cq::{Anomalies, Completion, Datagram, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
 pub use ringside_spec::verbs::Route;
+pub use statistics::Statistic;

@@ -5,7 +5,7 @@
 //! Source: irdma `verbs.c`, irdma_attach_mcast; `uda.c`, irdma_create_mg_ctx.
 
 use super::RdmaError;
-use super::address::{as_number, multicast_mac};
+use super::address::{MacAddress, as_number, multicast_mac};
 use super::engine::{Engine, EngineState};
 use super::records::{GroupKey, MulticastRecord};
 use ringside_bus::DmaBuffer;
@@ -114,14 +114,16 @@ impl EngineState {
     ) -> Result<(), RdmaError> {
         let (address, vlan_tag) = key;
         let list = engine.pool.allocate(LIST_BYTES, LIST_BYTES)?;
+        let mac = multicast_mac(address).ok_or(RdmaError::NotMulticast { address })?;
         let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
         let number = numbers.multicast_groups.take(&mut self.random)?;
-        if let Err(error) = self.back(ObjectType::MulticastGroup, number) {
+        let backed = self.back(ObjectType::MulticastGroup, number);
+        if let Err(error) = backed.and_then(|()| self.take_group_rule(engine, mac)) {
             self.give_group_number(number);
             return Err(error);
         }
         let command = CreateMulticastGroup {
-            group_mac: multicast_mac(address).unwrap_or_default(),
+            group_mac: mac,
             hmc_function_index: engine.facts.function_index,
             queue_set_handle: self.queue_set_handle.unwrap_or(0),
             vlan_id: vlan_tag.unwrap_or(0) % VLAN_NUMBERS,
@@ -143,14 +145,47 @@ impl EngineState {
             } else {
                 group.list.leak();
             }
+            self.give_group_rule(engine, mac)?;
             return Err(error.into());
         }
         self.multicast_groups.insert(key, group);
         Ok(())
     }
 
+    /// Has the switch let a group's MAC address in.
+    fn take_group_rule(&mut self, engine: &Engine, mac: MacAddress) -> Result<(), RdmaError> {
+        if let Some((_, users)) = self.group_rules.get_mut(&mac) {
+            *users += 1;
+            return Ok(());
+        }
+        let rule = engine.admin.add_mac_rule(engine.facts.vsi_number, mac)?;
+        self.group_rules.insert(mac, (rule, 1));
+        Ok(())
+    }
+
+    fn give_group_rule(&mut self, engine: &Engine, mac: MacAddress) -> Result<(), RdmaError> {
+        let Some((rule, users)) = self.group_rules.get_mut(&mac) else {
+            return Ok(());
+        };
+        *users = users.saturating_sub(1);
+        if *users > 0 {
+            return Ok(());
+        }
+        let rule = *rule;
+        self.group_rules.remove(&mac);
+        engine
+            .admin
+            .remove_mac_rule(engine.facts.vsi_number, rule)?;
+        Ok(())
+    }
+
     /// Ends that; the group goes with its last member.
-    pub(super) fn leave_group(&mut self, key: GroupKey, queue_pair: u32) -> Result<(), RdmaError> {
+    pub(super) fn leave_group(
+        &mut self,
+        engine: &Engine,
+        key: GroupKey,
+        queue_pair: u32,
+    ) -> Result<(), RdmaError> {
         let missing = RdmaError::NotInGroup {
             group: key.0,
             queue_pair,
@@ -171,16 +206,22 @@ impl EngineState {
         let Some(group) = self.multicast_groups.remove(&key) else {
             return Err(missing);
         };
-        if let Err(error) = self.control.execute(group.destruction()) {
+        let destroyed = self.control.execute(group.destruction());
+        let closed = self.give_group_rule(engine, group.command.group_mac);
+        if let Err(error) = destroyed {
             DmaBuffer::leak(group.list);
             return Err(error.into());
         }
         self.give_group_number(group.command.group_index.into());
-        Ok(())
+        closed
     }
 
     /// Takes a queue pair that is to be destroyed out of its groups.
-    pub(crate) fn leave_all_groups(&mut self, queue_pair: u32) -> Result<(), RdmaError> {
+    pub(crate) fn leave_all_groups(
+        &mut self,
+        engine: &Engine,
+        queue_pair: u32,
+    ) -> Result<(), RdmaError> {
         let keys: Vec<GroupKey> = self
             .multicast_groups
             .iter()
@@ -189,7 +230,7 @@ impl EngineState {
             .collect();
         let mut result = Ok(());
         for key in keys {
-            let left = self.leave_group(key, queue_pair);
+            let left = self.leave_group(engine, key, queue_pair);
             result = result.and(left);
         }
         result
@@ -199,5 +240,17 @@ impl EngineState {
         if let Some(numbers) = &mut self.numbers {
             numbers.multicast_groups.give(number);
         }
+    }
+}
+
+impl Engine {
+    /// Takes back what the switch still lets in for groups.
+    pub(super) fn remove_group_rules(&self, state: &mut EngineState) -> Result<(), RdmaError> {
+        let mut result = Ok(());
+        for (rule, _) in std::mem::take(&mut state.group_rules).into_values() {
+            let removed = self.admin.remove_mac_rule(self.facts.vsi_number, rule);
+            result = result.and(removed.map_err(RdmaError::from));
+        }
+        result
     }
 }

@@ -9,14 +9,18 @@
 mod config;
 mod context;
 mod datagram;
+mod drain;
 mod life;
 mod local;
 mod post;
+mod query;
 
 pub use config::QueuePairConfig;
 pub(crate) use config::within;
 pub use datagram::{DatagramInitialised, DatagramReady, ReadyError, To};
+pub use drain::{DrainError, Drained};
 pub use post::PostError;
+pub use query::{QueuePairReport, QueuePairStage};
 
 use super::connection::Endpoint;
 use super::engine::Engine;
@@ -197,7 +201,10 @@ impl Inner {
     }
 
     fn destroy(&self) -> Result<(), RdmaError> {
-        self.engine().state().destroy_queue_pair(self.number, false)
+        let engine = self.engine();
+        engine
+            .state()
+            .destroy_queue_pair(engine, self.number, false)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the engine remembers of live objects: enough to destroy them without their owners.
 
 use super::address::MacAddress;
+use super::faults::FaultCounters;
 use ringside_bus::DmaBuffer;
 use ringside_cq::{CompletionContext, CompletionQueueHandle};
 use ringside_spec::rdma::commands::{CreateAddressHandle, CreateMulticastGroup, QueuePairType};
@@ -79,6 +80,9 @@ pub(crate) struct QueuePairRecord {
     pub(crate) peer: Option<MacAddress>,
     /// ready to send at least once: destroyed by way of the error state
     pub(crate) was_connected: bool,
+    /// it sends nothing until it is resumed (SQD)
+    pub(crate) drained: bool,
+    pub(crate) faults: FaultCounters,
 }
 
 /// A completion queue.
@@ -91,6 +95,8 @@ pub(crate) struct CompletionQueueRecord {
     pub(crate) users: u32,
     /// its owner is gone: it goes with its last user
     pub(crate) orphaned: bool,
+    /// it overflowed: the device writes no more to it
+    pub(crate) failed: bool,
 }
 
 /// A memory region, or a memory window.

@@ -2,7 +2,10 @@
 //! functions of one stepped world and the driver on both.
 
 mod datagrams;
+mod datagrams_arrive;
 mod keys;
 #[path = "../rdma_end_to_end/pair.rs"]
 #[allow(dead_code)]
 mod pair;
+mod queries;
+mod queues;

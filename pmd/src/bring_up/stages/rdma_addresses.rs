@@ -16,5 +16,6 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let _ = context.record(Undo::Rdma(RdmaUndo::DeleteAddress { mac }));
     engine.state().take_address(mac)?;
     let _ = context.record(Undo::Rdma(RdmaUndo::DestroyObjects));
+    engine.start_statistics()?;
     Ok(())
 }

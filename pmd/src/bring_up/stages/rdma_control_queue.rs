@@ -5,10 +5,10 @@ use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 use crate::control::{ControlQueue, ControlQueueSettings};
 use crate::rdma::RdmaStageError;
 use crate::rdma::address::{link_local, private_address};
-use crate::rdma::engine::{Engine, EngineFacts};
+use crate::rdma::engine::{Engine, EngineFacts, Parts};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_SEND};
+use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_ARM, DOORBELL_PAGE_SEND};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,14 +32,20 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     };
     let control =
         ControlQueue::prepare(registers.clone(), &pool, settings).map_err(RdmaStageError::from)?;
-    let place = DOORBELL_PAGE + DOORBELL_PAGE_SEND;
-    let doorbell = Arc::clone(context.function()).doorbell(0, place)?;
+    let function = Arc::clone(context.function());
+    let doorbell = |at: u64| Arc::clone(&function).doorbell(0, DOORBELL_PAGE + at);
     context.facts.rdma.addresses = facts.addresses.clone();
     // Keys, sequence numbers and queue pair numbers must not be guessed by peers.
     let random = StdRng::from_os_rng();
-    let engine = Arc::new(Engine::new(
-        registers, pool, facts, doorbell, control, random,
-    ));
+    let parts = Parts {
+        registers,
+        pool,
+        facts,
+        send_doorbell: doorbell(DOORBELL_PAGE_SEND)?,
+        arm_doorbell: doorbell(DOORBELL_PAGE_ARM)?,
+        admin: context.admin()?,
+    };
+    let engine = Arc::new(Engine::new(parts, control, random));
     context.rdma.engine = Some(Arc::clone(&engine));
     let _ = context.record(Undo::Rdma(RdmaUndo::DestroyControlQueue));
     let created = engine.state().control.create();
@@ -50,6 +56,7 @@ fn facts(context: &Context) -> Result<EngineFacts, StageError> {
     let mac = context.facts.mac()?;
     Ok(EngineFacts {
         function_index: context.facts.function_number()?,
+        port: context.facts.switch()?.port,
         vsi_number: context.facts.vsi()?,
         mac,
         addresses: vec![

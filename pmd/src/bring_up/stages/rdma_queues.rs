@@ -158,6 +158,14 @@ fn create_completion_events(context: &mut Context) -> Result<(), StageError> {
         entries as usize * COMPLETION_EVENT_BYTES,
         EVENT_RING_ALIGNMENT,
     )?;
+    let words = entries as usize * COMPLETION_EVENT_BYTES / 8;
+    let ring = buffer.words().part(0..words).map(EventRing::new);
+    let Some(Ok(ring)) = ring else {
+        return Err(StageError::Unusable {
+            what: "the ring of completion events has no room for its entries".to_owned(),
+            remedy: "this is a bug of the driver".to_owned(),
+        });
+    };
     let command = CreateCompletionEventQueue {
         size_entries: entries,
         ring_address: buffer.iova().0,
@@ -167,7 +175,11 @@ fn create_completion_events(context: &mut Context) -> Result<(), StageError> {
     };
     let _ = context.record(Undo::Rdma(RdmaUndo::DestroyCompletionEvents));
     let mut state = engine.state();
-    state.completion_events = Some(CompletionEvents { buffer, entries });
+    state.completion_events = Some(CompletionEvents {
+        ring,
+        buffer,
+        entries,
+    });
     let created = state.control.execute(command);
     if created.as_ref().is_err_and(ControlError::is_refusal) {
         state.completion_events = None;

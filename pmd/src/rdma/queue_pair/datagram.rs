@@ -177,7 +177,9 @@ impl QueuePair<DatagramReady> {
     /// Errors: [`RdmaError::NotInGroup`].
     pub fn leave(&self, group: IpAddr) -> Result<(), RdmaError> {
         let key = (group, self.inner.attributes.vlan_tag);
-        let mut state = self.inner.engine().open_state()?;
-        state.leave_group(key, self.inner.number)
+        let engine = self.inner.engine();
+        engine
+            .open_state()?
+            .leave_group(engine, key, self.inner.number)
     }
 }

@@ -5,6 +5,7 @@ use super::{Inner, QueuePairConfig};
 use crate::control::ControlError;
 use crate::rdma::connection::Endpoint;
 use crate::rdma::engine::{Engine, EngineState};
+use crate::rdma::faults::FaultCounters;
 use crate::rdma::records::{Condition, QueuePairCondition, QueuePairMemory, QueuePairRecord};
 use crate::rdma::{ProtectionDomain, RdmaError};
 use ringside_bus::DmaBuffer;
@@ -197,6 +198,8 @@ impl Making<'_> {
             receive: config.receive.reports().clone(),
             peer: None,
             was_connected: false,
+            drained: false,
+            faults: FaultCounters::default(),
         };
         let condition = Arc::clone(&record.condition);
         match state.create_queue_pair(number, &record, &attributes, &shared) {
@@ -375,13 +378,18 @@ impl EngineState {
 
     /// Destroys a queue pair. Its memory goes back once the device has confirmed; `keep` keeps it,
     /// because an owner may still write to it.
-    pub(crate) fn destroy_queue_pair(&mut self, number: u32, keep: bool) -> Result<(), RdmaError> {
+    pub(crate) fn destroy_queue_pair(
+        &mut self,
+        engine: &Engine,
+        number: u32,
+        keep: bool,
+    ) -> Result<(), RdmaError> {
         let Some(record) = self.queue_pairs.remove(&number) else {
             return Ok(());
         };
         let usable = record.condition.get() == QueuePairCondition::Usable;
         record.condition.advance(QueuePairCondition::Destroyed);
-        let mut result = self.leave_all_groups(number);
+        let mut result = self.leave_all_groups(engine, number);
         if record.was_connected && usable {
             let to_error = ModifyQueuePair {
                 next_state: DeviceState::Error,
@@ -425,7 +433,7 @@ impl EngineState {
 }
 
 /// The fields that every modification carries.
-fn modify(record: &QueuePairRecord, number: u32) -> ModifyQueuePair {
+pub(super) fn modify(record: &QueuePairRecord, number: u32) -> ModifyQueuePair {
     ModifyQueuePair {
         host_context_address: record.memory.context.iova().0,
         shadow_address: record.memory.shadow.iova().0,

@@ -1,0 +1,83 @@
+//! What peers did wrong, counted for each queue pair, as far as the device tells.
+
+use ringside_spec::rdma::ae_codes::AeCode;
+use serde::Serialize;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a queue pair's peer did wrong so far. The device reports only what ends the connection;
+/// what it drops silently (sequence numbers out of the window, wrong sources) is in the statistics
+/// of the function.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PeerFaults {
+    /// Requests with a key that is none of ours, or with a place or right that it does not give.
+    pub keys: u32,
+    /// Requests that make no sense, or too many at once.
+    pub requests: u32,
+    /// Refusals of our requests by the peer.
+    pub refusals: u32,
+    /// Requests of ours that the peer did not answer, or for which it was never ready.
+    pub silences: u32,
+}
+
+impl PeerFaults {
+    /// All together.
+    #[must_use]
+    pub const fn total(&self) -> u32 {
+        self.keys
+            .saturating_add(self.requests)
+            .saturating_add(self.refusals)
+            .saturating_add(self.silences)
+    }
+}
+
+/// The counters.
+#[derive(Debug, Default)]
+pub(crate) struct FaultCounters {
+    keys: AtomicU32,
+    requests: AtomicU32,
+    refusals: AtomicU32,
+    silences: AtomicU32,
+}
+
+impl FaultCounters {
+    fn of(&self, code: AeCode) -> Option<&AtomicU32> {
+        Some(match code {
+            AeCode::UnallocatedStag
+            | AeCode::InvalidStag
+            | AeCode::BadQueuePair
+            | AeCode::BadProtectionDomain
+            | AeCode::BadStagKey
+            | AeCode::BadStagIndex
+            | AeCode::BoundsViolation
+            | AeCode::RightsViolation
+            | AeCode::TaggedOffsetWrap
+            | AeCode::InvalidateWithoutRemoteAccess => &self.keys,
+            AeCode::InboundReadQueueFull
+            | AeCode::InvalidInfinibandRequest
+            | AeCode::InvalidRequest
+            | AeCode::MessageTooLong
+            | AeCode::RoceResponseLength
+            | AeCode::BadCrc
+            | AeCode::SegmentTooSmall => &self.requests,
+            AeCode::RemoteAccessError | AeCode::RemoteOperationError => &self.refusals,
+            AeCode::TooManyRetries | AeCode::TooManyReceiverNotReady => &self.silences,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn count(&self, code: AeCode) {
+        if let Some(counter) = self.of(code) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn report(&self) -> PeerFaults {
+        let read = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
+        PeerFaults {
+            keys: read(&self.keys),
+            requests: read(&self.requests),
+            refusals: read(&self.refusals),
+            silences: read(&self.silences),
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What a queue pair is like now.
+
+use super::{Inner, QueuePair};
+use crate::rdma::faults::PeerFaults;
+use crate::rdma::records::QueuePairCondition;
+use crate::rdma::{Endpoint, RdmaError};
+use ringside_spec::rdma::commands::{QueuePairType, UploadContext};
+use ringside_spec::rdma::limits::{QP_CONTEXT_ALIGNMENT, QP_CONTEXT_BYTES};
+use ringside_spec::rdma::qp_context::RoceQueuePairContext;
+use serde::Serialize;
+use std::net::IpAddr;
+
+/// Where a queue pair is in its life. Verbs: `ibv_qp_state`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum QueuePairStage {
+    /// INIT: it takes receives.
+    Initialised,
+    /// RTS: it sends and receives.
+    ReadyToSend,
+    /// SQD: it receives, and sends nothing.
+    Drained,
+    /// ERR: what was outstanding completed as flushed.
+    Failed,
+}
+
+/// A queue pair. Verbs: `ibv_qp_attr`, `ibv_qp_init_attr`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct QueuePairReport {
+    /// Its number.
+    pub number: u32,
+    /// It is for datagrams; else a reliable connection.
+    pub is_datagram: bool,
+    /// Where it is in its life.
+    pub stage: QueuePairStage,
+    /// Its protection domain.
+    pub protection_domain: u32,
+    /// Completion queue of its sends.
+    pub send_completion_queue: u32,
+    /// Completion queue of its receives.
+    pub receive_completion_queue: u32,
+    /// Largest payload of a packet, bytes.
+    pub path_mtu: u32,
+    /// Address that it sends from.
+    pub local_address: IpAddr,
+    /// Its peer, once connected.
+    pub peer: Option<PeerReport>,
+    /// Queue key of its datagrams.
+    pub queue_key: u32,
+    /// VLAN tag.
+    pub vlan_tag: Option<u16>,
+    /// Next packet sequence number that it sends.
+    pub next_psn: u32,
+    /// Oldest packet sequence number that is not acknowledged.
+    pub unacknowledged_psn: u32,
+    /// Packet sequence number that it expects.
+    pub expected_psn: u32,
+    /// Retries without an answer.
+    pub retries: u8,
+    /// Retries while the peer has no receive posted; 7 is without end.
+    pub receiver_not_ready_retries: u8,
+    /// RDMA reads that may be under way from here.
+    pub outbound_reads: u8,
+    /// RDMA reads of the peer that may be under way.
+    pub inbound_reads: u8,
+    /// Quanta of 32 bytes that its send queue holds.
+    pub send_quanta: u32,
+    /// Requests that its receive queue holds.
+    pub receives: u32,
+    /// Fragments of a receive.
+    pub receive_fragments: u32,
+    /// What its peer did wrong, as far as the device told.
+    pub faults: PeerFaults,
+}
+
+/// The peer of a connected queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerReport {
+    /// Its queue pair.
+    pub queue_pair: u32,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+impl From<&Endpoint> for PeerReport {
+    fn from(peer: &Endpoint) -> Self {
+        Self {
+            queue_pair: peer.queue_pair,
+            address: peer.address,
+        }
+    }
+}
+
+impl<S> QueuePair<S> {
+    /// What it is like now. Asks the device for its context. Control path.
+    pub fn query(&self) -> Result<QueuePairReport, RdmaError> {
+        self.inner.query()
+    }
+}
+
+impl Inner {
+    fn query(&self) -> Result<QueuePairReport, RdmaError> {
+        let engine = self.engine();
+        let buffer = engine
+            .pool
+            .allocate(QP_CONTEXT_BYTES, QP_CONTEXT_ALIGNMENT)?;
+        let mut guard = engine.open_state()?;
+        let state = &mut *guard;
+        let (number, what) = (self.number, "queue pair");
+        let Some(record) = state.queue_pairs.get(&number) else {
+            return Err(RdmaError::Gone { what, number });
+        };
+        let uploaded = state.control.execute(UploadContext {
+            buffer_address: buffer.iova().0,
+            qp_number: number,
+            qp_type: record.kind,
+            ..UploadContext::ZERO
+        });
+        if let Err(error) = uploaded {
+            if !error.is_refusal() {
+                buffer.leak();
+            }
+            return Err(error.into());
+        }
+        let words = buffer.words();
+        let words = std::array::from_fn(|index| words.load_acquire(index));
+        let context = RoceQueuePairContext::decode(&words);
+        let stage = match record.condition.get() {
+            QueuePairCondition::Usable if record.drained => QueuePairStage::Drained,
+            QueuePairCondition::Usable if record.was_connected => QueuePairStage::ReadyToSend,
+            QueuePairCondition::Usable => QueuePairStage::Initialised,
+            _ => QueuePairStage::Failed,
+        };
+        let mine = &self.attributes;
+        Ok(QueuePairReport {
+            number,
+            is_datagram: record.kind == QueuePairType::RoceUnreliableDatagram,
+            stage,
+            protection_domain: context.protection_domain,
+            send_completion_queue: context.tx_cq_number,
+            receive_completion_queue: context.rx_cq_number,
+            path_mtu: context.send_mss.into(),
+            local_address: mine.local_address,
+            peer: self.peer.as_ref().map(PeerReport::from),
+            queue_key: context.q_key,
+            vlan_tag: mine.vlan_tag,
+            next_psn: context.psn_next,
+            unacknowledged_psn: context.psn_unacknowledged,
+            expected_psn: context.expected_psn,
+            retries: context.retransmit_threshold,
+            receiver_not_ready_retries: context.rnr_retry_threshold,
+            outbound_reads: mine.outbound_reads,
+            inbound_reads: mine.inbound_reads,
+            send_quanta: self.send.capacity_quanta(),
+            receives: self.receive.capacity(),
+            receive_fragments: self.receive.maximum_fragments() as u32,
+            faults: record.faults.report(),
+        })
+    }
+}

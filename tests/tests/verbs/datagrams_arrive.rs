@@ -1,0 +1,141 @@
+//! Datagrams that travel: from one function to the other and back, and to groups.
+
+use crate::datagrams::{KEY, handle_to, ready};
+use crate::pair::Pair;
+use ringside_pmd::rdma::{Completion, Datagram, Destination, Flags, Route, Status, To};
+
+/// The 40 bytes before the payload, and the payload.
+fn received(region: &ringside_pmd::rdma::MemoryRegion, done: &Completion) -> (Route, Vec<u8>) {
+    let datagram = done.datagram().expect("a datagram");
+    let mut head = [0; Datagram::PAYLOAD_OFFSET];
+    assert!(region.read(0, &mut head));
+    let mut payload = vec![0; datagram.payload_bytes as usize];
+    assert!(region.read(Datagram::PAYLOAD_OFFSET, &mut payload));
+    (
+        Route::parse(&head, datagram.ipv4).expect("a route"),
+        payload,
+    )
+}
+
+#[test]
+fn a_datagram_arrives_with_its_source_and_can_be_answered() {
+    let mut pair = Pair::new();
+    let (mut a, mut b) = (ready(&pair.a), ready(&pair.b));
+    let (from, at) = (pair.a.region(4096), pair.b.region(4096));
+    let back = pair.a.region(4096);
+    let text = b"who is there?";
+    assert!(from.write(0, text));
+    b.receive(7, &[at.slice(0..4096).unwrap()]).unwrap();
+    a.receive(8, &[back.slice(0..4096).unwrap()]).unwrap();
+    let handle = handle_to(&pair.a, &b);
+    let to = To {
+        handle: &handle,
+        queue_pair: b.number(),
+        queue_key: KEY,
+    };
+    let pieces = [from.slice(0..text.len()).unwrap()];
+    a.post_send_to(1, &to, &pieces, Some(0xC0FFEE), Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    let sent = pair.wait_a(1);
+    assert_eq!((sent[0].id, sent[0].status()), (1, Status::Success));
+    let done = pair.wait_b(1);
+    let datagram = done[0].datagram().expect("a datagram");
+    assert_eq!((done[0].id, done[0].immediate()), (7, Some(0xC0FFEE)));
+    assert_eq!(datagram.source_queue_pair, a.number());
+    assert_eq!(datagram.source_mac, Some(a.endpoint().mac));
+    let (route, payload) = received(&at, &done[0]);
+    assert_eq!(payload, text);
+    assert_eq!(route.source, a.endpoint().address);
+    assert_eq!(route.destination, b.endpoint().address);
+    // The way back is in what came.
+    let answer = Destination::answer(&datagram, &route).expect("a way back");
+    let handle = pair.b.domain.address_handle(&answer).expect("a handle");
+    let to = To {
+        handle: &handle,
+        queue_pair: datagram.source_queue_pair,
+        queue_key: KEY,
+    };
+    b.post_send_inline_to(2, &to, b"me", None, Flags::SIGNALLED)
+        .unwrap();
+    b.ring();
+    let done = pair.wait_a(1);
+    assert_eq!((done[0].id, done[0].immediate()), (8, None));
+    assert_eq!(received(&back, &done[0]).1, b"me");
+    drop(handle);
+    drop((a, b, from, at, back));
+    pair.finish();
+}
+
+#[test]
+fn a_datagram_to_a_group_reaches_each_member_and_nobody_who_left() {
+    let mut pair = Pair::new();
+    let group = "239.1.2.3".parse().unwrap();
+    let mut sender = ready(&pair.a);
+    let mut members: Vec<_> = (0..3).map(|_| ready(&pair.b)).collect();
+    let regions: Vec<_> = (0..3).map(|_| pair.b.region(4096)).collect();
+    for (number, (member, region)) in members.iter_mut().zip(&regions).enumerate() {
+        member.join(group).unwrap();
+        let place = [region.slice(0..4096).unwrap()];
+        member.receive(number as u64, &place).unwrap();
+    }
+    members[1].leave(group).unwrap();
+    let destination = Destination::group(group).unwrap();
+    let handle = pair.a.domain.address_handle(&destination).unwrap();
+    let to = To {
+        handle: &handle,
+        queue_pair: To::MULTICAST_QUEUE_PAIR,
+        queue_key: KEY,
+    };
+    sender
+        .post_send_inline_to(1, &to, b"all", None, Flags::SIGNALLED)
+        .unwrap();
+    sender.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    let mut done = pair.wait_b(2);
+    done.sort_by_key(|one| one.id);
+    assert_eq!((done[0].id, done[1].id), (0, 2));
+    for one in &done {
+        let (route, payload) = received(&regions[one.id as usize], one);
+        assert_eq!(payload, b"all");
+        assert_eq!(route.destination, group);
+        // A group is no address to answer from.
+        let datagram = one.datagram().unwrap();
+        let answer = Destination::answer(&datagram, &route).unwrap();
+        assert_eq!(answer.local_address, None);
+    }
+    drop((sender, members, regions, handle));
+    pair.finish();
+}
+
+#[test]
+fn a_datagram_with_a_wrong_key_or_without_a_receive_is_gone_and_both_sides_go_on() {
+    let mut pair = Pair::new();
+    let (mut a, mut b) = (ready(&pair.a), ready(&pair.b));
+    let at = pair.b.region(4096);
+    let handle = handle_to(&pair.a, &b);
+    let to = |queue_key| To {
+        handle: &handle,
+        queue_pair: b.number(),
+        queue_key,
+    };
+    let (wrong, right) = (to(KEY + 1), to(KEY));
+    // No receive is posted.
+    a.post_send_inline_to(1, &right, b"lost", None, Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    pair.pass();
+    b.receive(7, &[at.slice(0..4096).unwrap()]).unwrap();
+    for (id, to, text) in [(2, &wrong, b"bad!"), (3, &right, b"good")] {
+        a.post_send_inline_to(id, to, text, None, Flags::SIGNALLED)
+            .unwrap();
+    }
+    a.ring();
+    assert_eq!(pair.wait_a(2).len(), 2);
+    let done = pair.wait_b(1);
+    assert_eq!(received(&at, &done[0]).1, b"good");
+    assert!(pair.a.events().is_empty() && pair.b.events().is_empty());
+    drop((a, b, at, handle));
+    pair.finish();
+}

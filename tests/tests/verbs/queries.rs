@@ -1,0 +1,162 @@
+//! What objects, ports and counters say of themselves; queue pairs that stop sending for a while.
+
+use crate::pair::Pair;
+use ringside_pmd::rdma::{Flags, PortState, QueuePairStage, Status};
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+#[test]
+fn a_queue_pair_says_where_it_is_and_its_sequence_numbers_move() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let fresh = pair.a.queue_pair(pair.a.config());
+    let report = fresh.query().unwrap();
+    assert_eq!(report.stage, QueuePairStage::Initialised);
+    assert_eq!(report.peer, None);
+    let (mut qp, peer) = pair.connect(|config| config.path_mtu(1024).retries(3));
+    let before = qp.query().unwrap();
+    assert_eq!(before.stage, QueuePairStage::ReadyToSend);
+    assert_eq!((before.path_mtu, before.retries), (1024, 3));
+    assert_eq!(before.peer.unwrap().queue_pair, peer.number());
+    assert_eq!(before.next_psn, qp.endpoint().start_psn);
+    assert_eq!(before.protection_domain, pair.a.domain.number());
+    for id in 0..3 {
+        let pieces = [from.slice(0..8).unwrap()];
+        qp.write(id, &pieces, to.remote().at(0), Flags::SIGNALLED)
+            .unwrap();
+    }
+    qp.ring();
+    pair.wait_a(3);
+    let after = qp.query().unwrap();
+    let moved = |new: u32, old: u32| new.wrapping_sub(old) % (1 << 24);
+    assert_eq!(moved(after.next_psn, before.next_psn), 3);
+    assert_eq!(after.unacknowledged_psn, after.next_psn);
+    let theirs = peer.query().unwrap();
+    assert_eq!(theirs.expected_psn, after.next_psn);
+    qp.fail().unwrap();
+    assert_eq!(qp.query().unwrap().stage, QueuePairStage::Failed);
+    drop((fresh, qp, peer, from, to));
+    pair.finish();
+}
+
+#[test]
+fn a_drained_queue_pair_receives_and_goes_on_sending_where_it_was() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let (mut qp, mut peer) = pair.connect(|config| config);
+    let pieces = [from.slice(0..8).unwrap()];
+    for round in 0..3 {
+        for id in 0..20 {
+            qp.write(id, &pieces, to.remote().at(0), Flags::SIGNALLED)
+                .unwrap();
+        }
+        qp.ring();
+        let drained = qp.drain().unwrap();
+        assert_eq!(drained.query().unwrap().stage, QueuePairStage::Drained);
+        let back = [to.slice(0..8).unwrap()];
+        peer.write(round, &back, from.remote().at(32), Flags::SIGNALLED)
+            .unwrap();
+        peer.ring();
+        assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+        qp = drained.resume().unwrap();
+        qp.write(20, &pieces, to.remote().at(0), Flags::SIGNALLED)
+            .unwrap();
+        qp.ring();
+        let ids: Vec<u64> = pair.wait_a(21).iter().map(|done| done.id).collect();
+        assert_eq!(ids, (0..21).collect::<Vec<_>>());
+        assert_eq!(qp.query().unwrap().stage, QueuePairStage::ReadyToSend);
+    }
+    drop((qp, peer, from, to));
+    pair.finish();
+}
+
+#[test]
+fn a_failed_queue_pair_cannot_be_drained_and_is_handed_back() {
+    let pair = Pair::new();
+    let (mut qp, peer) = pair.connect(|config| config);
+    qp.fail().unwrap();
+    let error = qp.drain().unwrap_err();
+    assert!(error.to_string().contains("has failed"), "{error}");
+    drop((error, peer));
+    pair.finish();
+}
+
+#[test]
+fn a_region_says_whether_its_keys_are_good() {
+    let mut pair = Pair::new();
+    let region = pair.a.region(64);
+    let (mut qp, peer) = pair.connect(|config| config);
+    assert!(region.is_valid().unwrap());
+    qp.invalidate(1, region.local_key(), Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    assert!(!region.is_valid().unwrap());
+    drop((qp, peer, region));
+    pair.finish();
+}
+
+#[test]
+fn a_port_says_whether_it_is_up_and_what_it_takes() {
+    let pair = Pair::new();
+    let port = pair.a.device.query_port().unwrap();
+    assert_eq!(port.state, PortState::Active);
+    assert_eq!((port.active_mtu, port.most_mtu), (4096, 4096));
+    assert_eq!(port.addresses, pair.a.device.local_addresses().unwrap());
+    assert!(port.megabits_per_second.is_some());
+    pair.finish();
+}
+
+#[test]
+fn counters_have_linux_names_and_count_what_moved() {
+    let mut pair = Pair::new();
+    let read = |pair: &Pair| -> BTreeMap<&str, u64> {
+        let all = pair.a.device.statistics().unwrap();
+        let names: BTreeSet<&str> = all.iter().map(|one| one.name).collect();
+        assert_eq!(names.len(), all.len(), "a name is there twice");
+        all.iter().map(|one| (one.name, one.value)).collect()
+    };
+    let before = read(&pair);
+    assert_eq!(before.len(), 46 + 36);
+    let (from, to) = (pair.a.region(4096), pair.b.region(4096));
+    let (mut qp, peer) = pair.connect(|config| config);
+    for id in 0..10 {
+        let pieces = [from.slice(0..4096).unwrap()];
+        qp.write(id, &pieces, to.remote().at(0), Flags::SIGNALLED)
+            .unwrap();
+    }
+    qp.ring();
+    pair.wait_a(10);
+    let after = read(&pair);
+    let grown = |name: &str| after[name] - before[name];
+    assert_eq!(grown("iwOutRdmaWrites"), 10);
+    assert_eq!(grown("iwInRdmaWrites"), 0);
+    assert!(grown("TxUDP") >= 10 && grown("RxUDP") >= 1, "{after:?}");
+    assert!(grown("tx_bytes.nic") > 10 * 4096, "{after:?}");
+    assert!(grown("tx_unicast.nic") >= 10, "{after:?}");
+    drop((qp, peer, from, to));
+    pair.finish();
+}
+
+#[test]
+fn what_a_peer_does_wrong_is_counted_where_it_was_done() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let (mut qp, peer) = pair.connect(|config| config);
+    let mut wrong = to.remote();
+    wrong.key ^= 1 << 20;
+    let pieces = [from.slice(0..8).unwrap()];
+    qp.write(1, &pieces, wrong.at(0), Flags::SIGNALLED).unwrap();
+    qp.ring();
+    for _ in 0..20 {
+        pair.pass();
+        let _ = (pair.a.events(), pair.b.events());
+    }
+    assert_eq!(pair.wait_a(1)[0].status(), Status::RemoteAccess);
+    let theirs = peer.query().unwrap().faults;
+    assert_eq!((theirs.keys, theirs.total()), (1, 1));
+    let ours = qp.query().unwrap().faults;
+    assert_eq!((ours.refusals, ours.total()), (1, 1));
+    drop((qp, peer, from, to));
+    pair.finish();
+}
