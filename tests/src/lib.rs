@@ -1,1 +1,3 @@
-//! ringside tests.
+//! What scenario tests have in common.
+
+pub mod recording;

@@ -1,11 +1,14 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
+from . import recording
 from . import datagrams, errors, lan, netdev, ours, recovery, verbs
 
 ALL = {
     "link": netdev.link,
     "package": netdev.package,
     "safe-mode": netdev.safe_mode,
+    "recording": recording.recording,
+    "recording-package": recording.recording_package,
     "ping": lan.ping,
     "tcp": lan.tcp,
     "vlan": lan.vlan,

@@ -1,0 +1,153 @@
+//! Recordings as named fields: to compare what two drivers ask, whatever the order in which they ask,
+//! where their memory lies and which numbers the device happened to give them.
+
+mod admin;
+mod compare;
+mod control;
+mod registers;
+mod trim;
+
+pub use compare::{Difference, Side, compare};
+pub use trim::trim;
+
+use ringside_model::record::text::hex;
+use ringside_model::record::{Entry, Event};
+use ringside_spec::lan::Layout;
+use ringside_spec::rdma::layout::FieldLayout;
+use std::fmt;
+
+/// A field's value, as far as two drivers can have it in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Value {
+    /// A number.
+    Number(u128),
+    /// Bytes.
+    Bytes(Vec<u8>),
+    /// An address, a pointer of the driver's own or a number that the device gave: true if it is not 0.
+    Some(bool),
+    /// A number that a driver draws or that follows from what it drew.
+    Drawn,
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(formatter, "{number:#x}"),
+            Self::Bytes(bytes) => write!(formatter, "[{}]", hex(bytes)),
+            Self::Some(true) => write!(formatter, "some"),
+            Self::Some(false) => write!(formatter, "0x0"),
+            Self::Drawn => write!(formatter, "any"),
+        }
+    }
+}
+
+/// What a driver asked, in names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Described {
+    /// Queue and operation: `admin AddVsi`.
+    pub kind: String,
+    /// What tells its uses apart: `vsi_flags=0x2`; empty if nothing does.
+    pub variant: String,
+    /// Every field; one that repeats is there several times.
+    pub fields: Vec<(String, Value)>,
+}
+
+/// Fields whose values make different commands of one operation; the rest is compared within those.
+const VARIANTS: &[(&str, &[&str])] = &[
+    ("admin RequestResource", &["res_id", "access_type"]),
+    ("admin ReleaseResource", &["res_id"]),
+    ("admin AllocateResource", &["res_type"]),
+    ("admin FreeResource", &["res_type"]),
+    ("admin AddSwitchRules", &["type", "recipe_id", "act"]),
+    ("admin AddVsi", &["vsi_flags"]),
+    ("admin UpdateVsi", &["valid_sections"]),
+    ("admin GetPhyCapabilities", &["param0"]),
+    ("admin NvmRead", &["module_typeid"]),
+    ("admin AddSchedulerElements", &["elem_type"]),
+    ("admin UpdatePackage", &["type"]),
+    ("control CreateQueuePair", &["qp_type"]),
+    ("control ModifyQueuePair", &["qp_type", "next_state"]),
+    ("control DestroyQueuePair", &["qp_type"]),
+    ("control FlushWorkQueues", &["generate_ae"]),
+    ("control CreateCompletionQueue", &["purpose"]),
+    ("control DestroyCompletionQueue", &["purpose"]),
+    ("control AllocateStag", &["is_memory_region"]),
+    ("control DeallocateStag", &["is_memory_region"]),
+    (
+        "control RegisterMemoryRegion",
+        &["pble_levels_code", "page_size"],
+    ),
+    ("control WorkSchedulerNode", &["operation", "leaf"]),
+    ("control ManageArp", &["entry_valid"]),
+    ("control UpdateSegments", &["valid"]),
+];
+
+/// Describes an entry; `None` for what the device says by itself, and for resets.
+#[must_use]
+pub fn describe(entry: &Entry) -> Option<Described> {
+    let mut described = match &entry.event {
+        Event::Admin(command) => admin::describe(command),
+        Event::ControlQueue(created) => control::describe_queue(created),
+        Event::Control(command) => control::describe(command),
+        Event::Register(write) => registers::describe(write),
+        Event::AdminEvent(_) | Event::Reset(_) => return None,
+    };
+    let names = VARIANTS.iter().find(|(kind, _)| *kind == described.kind);
+    let parts = names
+        .map_or(&[][..], |(_, names)| names)
+        .iter()
+        .map(|name| {
+            let values = described.fields.iter().filter(|(field, _)| field == name);
+            let values: Vec<_> = values.map(|(_, value)| value.to_string()).collect();
+            format!("{name}={}", values.join("/"))
+        });
+    described.variant = parts.collect::<Vec<_>>().join(" ");
+    Some(described)
+}
+
+/// Little-endian; bytes if there are more than fit.
+fn number(bytes: &[u8]) -> Value {
+    if bytes.len() > 8 {
+        return Value::Bytes(bytes.to_vec());
+    }
+    let value = bytes
+        .iter()
+        .rev()
+        .fold(0, |sum, byte| sum << 8 | u128::from(*byte));
+    Value::Number(value)
+}
+
+fn some(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => Value::Some(*number != 0),
+        Value::Bytes(bytes) => Value::Some(bytes.iter().any(|byte| *byte != 0)),
+        other => other.clone(),
+    }
+}
+
+/// The fields of a structure of bytes, nested ones by `inner`.
+fn bytes_of(
+    layout: &Layout,
+    bytes: &[u8],
+    inner: &dyn Fn(&str, &str) -> Option<Layout>,
+    fields: &mut Vec<(String, Value)>,
+) {
+    for field in layout.fields {
+        let Some(part) = bytes.get(field.offset..field.offset + field.size) else {
+            fields.push((format!("{} (cut)", field.c_name), Value::Some(true)));
+            continue;
+        };
+        match inner(layout.c_name, field.c_name) {
+            Some(nested) => bytes_of(&nested, part, inner, fields),
+            None => fields.push((field.c_name.to_owned(), number(part))),
+        }
+    }
+}
+
+/// The fields of a structure of words.
+fn words_of(layout: &[FieldLayout], words: &[u64], fields: &mut Vec<(String, Value)>) {
+    for field in layout {
+        let value = Value::Number(field.extract(words));
+        fields.push((field.name.to_owned(), value));
+    }
+}

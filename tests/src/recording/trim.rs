@@ -1,0 +1,35 @@
+//! Recordings small enough to keep.
+
+use super::describe;
+use ringside_model::record::text::admin_opcode;
+use ringside_model::record::{Entry, Event};
+use ringside_spec::lan::admin::Opcode;
+use std::collections::HashSet;
+
+/// The entries of one function, each once: what differs from an earlier entry only in addresses, in
+/// numbers that the device gave or in what a driver draws is left out. The bytes of a package that is
+/// downloaded are left out too: they are the vendor's, not the driver's.
+#[must_use]
+pub fn trim(entries: &[Entry], function: usize) -> Vec<Entry> {
+    let mut seen = HashSet::new();
+    let own = entries.iter().filter(|entry| entry.function == function);
+    let first = own.filter(|entry| {
+        let key = match (&entry.event, describe(entry)) {
+            (_, Some(described)) => format!("{described:?}"),
+            (Event::AdminEvent(event), None) => format!("{event:?}"),
+            (other, None) => format!("{other:?}"),
+        };
+        seen.insert(key)
+    });
+    first.cloned().map(without_package).collect()
+}
+
+fn without_package(mut entry: Entry) -> Entry {
+    if let Event::Admin(command) = &mut entry.event
+        && admin_opcode(&command.before) == Opcode::DownloadPackage
+    {
+        command.sent.clear();
+        command.answered.clear();
+    }
+    entry
+}
