@@ -48,10 +48,11 @@ registers! {
     WAKE_UP_FILTER "PFPM_WUFC" = 0x09_DC00;
     /// What woke the device; bits are cleared by writing ones.
     WAKE_UP_STATUS "PFPM_WUS" = 0x09_DB80;
-    /// Parser mask, written right after a package is active.
-    PRE_EXTRACTION_MASK_0 "GL_PREEXT_L2_PMASK0(1)" = 0x20_F100;
-    /// Parser mask, written right after a package is active.
-    PRE_EXTRACTION_MASK_1 "GL_PREEXT_L2_PMASK1(1)" = 0x20_F10C;
+    /// Input mask of the switch's lookups, low 32 bits: written right after a package is active.
+    /// Entry 0 is the switch, as `ice` 6.12 was recorded to write it.
+    PRE_EXTRACTION_MASK_0 "GL_PREEXT_L2_PMASK0(0)" = 0x20_F0FC;
+    /// The same, high 16 bits.
+    PRE_EXTRACTION_MASK_1 "GL_PREEXT_L2_PMASK1(0)" = 0x20_F108;
     /// Bits of malicious-driver checks; bit 1: anti-spoof interrupt disabled.
     MALICIOUS_DRIVER_CHECKS "GL_MDCK_TX_TDPU" = 0x04_9348;
     /// First malicious event of the transmit packet queue manager.
