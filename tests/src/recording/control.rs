@@ -23,6 +23,7 @@ const SOME: &[&str] = &[
     "host_context_address",
     "local_ip",
     "queue_set_handle",
+    "remote_endpoint_index",
     "ring_address",
     "ring_address_by_512",
     "rq_address",
@@ -42,12 +43,14 @@ const SOME: &[&str] = &[
     "parent_id",
     "segment_index",
     "address",
+    "ah_number",
 ];
 
 /// Fields that hold what a driver draws, or what follows from it; and whether a program's memory happens
 /// to be contiguous.
 const DRAWN: &[&str] = &[
     "expected_psn",
+    "flow_label",
     "psn_max",
     "psn_next",
     "psn_unacknowledged",

@@ -13,15 +13,14 @@ use std::collections::HashSet;
 pub fn trim(entries: &[Entry], function: usize) -> Vec<Entry> {
     let mut seen = HashSet::new();
     let own = entries.iter().filter(|entry| entry.function == function);
-    let first = own.filter(|entry| {
+    let first = own.cloned().map(without_package).filter(|entry| {
         let key = match (&entry.event, describe(entry)) {
             (_, Some(described)) => format!("{described:?}"),
-            (Event::AdminEvent(event), None) => format!("{event:?}"),
             (other, None) => format!("{other:?}"),
         };
         seen.insert(key)
     });
-    first.cloned().map(without_package).collect()
+    first.collect()
 }
 
 fn without_package(mut entry: Entry) -> Entry {
