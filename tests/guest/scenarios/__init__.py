@@ -26,6 +26,7 @@ ALL = {
     "datagrams": datagrams.ud_ping_pong,
     "connections": datagrams.connections,
     "managed-datagrams": datagrams.managed_datagrams,
+    "multicast": datagrams.multicast,
     "ours": ours.driver_and_irdma,
     "ours-mtu": ours.large_mtu,
     "reload": recovery.reload,

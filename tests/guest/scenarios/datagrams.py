@@ -48,3 +48,23 @@ def managed_datagrams(stage):
         expect(output, "return status 0")
         expect(other, "return status 0")
     return "one and four queue pairs, messages both ways"
+
+
+def multicast(stage):
+    """mckey: a group joined by rdma_cm; each message of the sender is heard by the members, in the other guest and in its own."""
+    guests = stage.pair()
+    group = "239.1.2.3"
+    for guest in guests:
+        guest.run(f"ip route add {group}/32 dev eth0")
+    first, second = guests
+    listener = f"timeout 60 mckey -m {group} -b 10.0.0.1 -C 10 -S 200"
+    first.start("peer", listener)
+    second.start("own", listener.replace("10.0.0.1", "10.0.0.2"))
+    first.run("sleep 3")
+    output = second.run(f"timeout 60 mckey -m {group} -b 10.0.0.2 -s -C 10 -S 200", 70)
+    expect(output, "return status 0")
+    for guest, name in ((first, "peer"), (second, "own")):
+        status, heard = guest.finish(name, 20)
+        if status != 0 or "return status 0" not in heard:
+            raise Failed(f"{guest.name}: the member ended with {status}:\n{heard[-1500:]}")
+    return "10 messages heard by a member in each guest"
