@@ -3,6 +3,7 @@
 mod connection;
 mod errors;
 mod faults;
+mod link;
 mod matrix;
 mod pair;
 mod regions;
