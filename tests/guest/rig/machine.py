@@ -1,5 +1,6 @@
 """Guests and the model's server as values: started, asked, and ended by their own process id."""
 import base64
+import json
 import os
 import re
 import signal
@@ -31,16 +32,16 @@ def end_all():
             process.send_signal(signal.SIGTERM)
 
 
-def end(process):
+def end(process, seconds=3):
     """Ends one process that we started, gently and then not."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGTERM)
     try:
-        process.wait(3)
+        process.wait(seconds)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait(3)
+        process.wait(seconds)
 
 
 def wait_until(what, seconds, condition):
@@ -53,12 +54,15 @@ def wait_until(what, seconds, condition):
 
 
 class Server:
-    """The model as a vfio-user server: one process, one socket for each function, one switch."""
+    """`ringside model serve`: the model as one process, one vfio-user socket for each function, one switch."""
 
-    def __init__(self, command, folder, functions=1, options=(), lifetime=600, log="info"):
+    def __init__(self, ringside, command, folder, functions=1, options=(), lifetime=600, log="info"):
+        self.ringside = ringside
         self.sockets = [os.path.join(folder, f"function{index}.sock") for index in range(functions)]
+        self.control = os.path.join(folder, "control.sock")
+        self.report = os.path.join(folder, "model.json")
         self.log = os.path.join(folder, "model.log")
-        arguments = [*command]
+        arguments = [*command, "--control", self.control, "--report", self.report]
         for path in self.sockets:
             arguments += ["--socket", path]
         environment = dict(os.environ, RUST_LOG=os.environ.get("RUST_LOG", log), NO_COLOR="1")
@@ -69,7 +73,7 @@ class Server:
     def listening(self):
         if self.process.poll() is not None:
             raise Failed(f"the model's server ended with {self.process.returncode}: {self.text()[-2000:]}")
-        return all(os.path.exists(path) for path in self.sockets)
+        return all(os.path.exists(path) for path in (*self.sockets, self.control))
 
     def alive(self):
         return self.process.poll() is None
@@ -78,10 +82,28 @@ class Server:
         with open(self.log, errors="replace") as file:
             return file.read()
 
+    def tell(self, *words):
+        """`ringside model tell`: the server's answer."""
+        told = subprocess.run([self.ringside, "model", "tell", self.control, *words], stdin=subprocess.DEVNULL, capture_output=True,
+                              text=True, timeout=30)
+        if told.returncode != 0:
+            raise Failed(f"the model did not take '{' '.join(words)}': {told.stdout}{told.stderr}\n{self.text()[-2000:]}")
+        return json.loads(told.stdout)
+
+    def without_clients(self):
+        """Waits until it has noticed that its clients are gone, and has reset what they used."""
+        def quiet():
+            return not any("memory mappings" in kind for function in self.tell("status")["functions"] for kind in function["left_over"])
+        wait_until("the model's functions to be given back", 10, quiet)
+
     def stop(self):
-        """Ends it the way a person does, and gives what it reported."""
-        end(self.process)
-        return self.text()
+        """Ends it the way a person does; gives what it reports, None if it had to be killed or says nothing."""
+        end(self.process, 10)
+        try:
+            with open(self.report) as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            return None
 
 
 class Program:

@@ -22,6 +22,7 @@ ALL = {
     "large-mtu": verbs.large_mtu,
     "refused-keys": errors.refused_keys,
     "receives": errors.receives,
+    "link-lost": errors.link_lost,
     "destroyed": errors.destroyed_under_load,
     "datagrams": datagrams.ud_ping_pong,
     "connections": datagrams.connections,
@@ -31,6 +32,7 @@ ALL = {
     "ours-mtu": ours.large_mtu,
     "reload": recovery.reload,
     "reset": recovery.reset,
+    "engine-errors": recovery.engine_errors,
     "peer-killed": recovery.peer_killed,
 }
 

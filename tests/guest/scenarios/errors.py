@@ -1,5 +1,9 @@
 """Error paths through the real driver: each ends in the completion status that verbs define, and the device stays usable."""
+import re
+import time
+
 from machine import Failed
+from .stage import carrier
 
 LISTENER = "10.0.0.1"
 
@@ -42,6 +46,37 @@ def receives(stage):
     # irdma 6.12 names "too many RNRs" and has no completion status for it: the request is flushed like those behind it.
     if "abnormal ae_id = 0x50f " not in guests[1].kernel_log():
         raise Failed("the requester's driver was not told of too many RNRs (0x50f)")
+    return "; ".join(shown)
+
+
+def link_lost(stage):
+    """The model takes the link away in the middle of a stream: shortly, and it goes on; for long, and it ends with the retry limit."""
+    guests = stage.pair()
+    stage.allowed = (r"abnormal ae_id = 0x50a ",)
+    shown = []
+    # The timeout is 4.096 us x 2^14 = 67 ms, seven retries.
+    for scene, seconds in (("stream", 0.15), ("stream-broken", 3)):
+        server, client = guests
+        options = "-t 14 -r 7 -s 4"
+        server.start("verbs_peer", f"timeout 60 verbs_peer {options} -l {scene}")
+        client.start("verbs_peer", f"timeout 60 verbs_peer {options} -c {LISTENER} {scene}")
+        client.run("for i in $(seq 100); do grep -q streaming /run/verbs_peer.output && exit 0; sleep 0.1; done; exit 1", 30)
+        time.sleep(1)
+        stage.server.tell("fault", "1", "link-down")
+        time.sleep(seconds)
+        if seconds > 1:
+            carrier(client, "0")
+        stage.server.tell("clear", "1")
+        carrier(client)
+        client.run("ping -c 3 -i 0.2 10.0.0.1 || { ip -s link show eth0; ip neigh; ethtool -S eth0 | grep -v ': 0'; exit 1; }")
+        status, output = client.finish("verbs_peer", 50)
+        served, other = server.finish("verbs_peer", 20)
+        if status != 0 or served != 0:
+            raise Failed(f"{scene}: the requester ended with {status}, the responder with {served}\n{output}\n{other}")
+        pause = int(re.search(r"longest pause (\d+) ms", output)[1])
+        if pause < 100:
+            raise Failed(f"{scene}: the link was not lost during the stream: {output}")
+        shown.append(f"{seconds} s down: {said(output)[0]}")
     return "; ".join(shown)
 
 

@@ -1,5 +1,6 @@
 """Unloading, resets, and peers that go away: afterwards everything works as before."""
-from machine import Failed
+from machine import Failed, wait_until
+from .netdev import expect
 from .stage import address, between, carrier, load, rdma_active
 
 ROUNDS = 20
@@ -18,23 +19,53 @@ def reload(stage):
     return f"{ROUNDS} times: probe, link, RDMA device, unload"
 
 
+# ice keeps its note of the aggregator over a reload, forgets the aggregator, and says so without asking the device.
+ICE_AGGREGATOR = (r"unable to move VSI idx \d+ into aggregator 1 node",)
+TRAFFIC = "ibv_rc_pingpong -d irdma0 -g 1 -c -n 20"
+
+
+def number(guest):
+    """The RDMA device's number, which is new each time the driver registers it."""
+    return guest.run("rdma dev show irdma0/ 2>/dev/null | cut -d: -f1 || true").strip()
+
+
+def rebuilt(guest, index, before):
+    """Waits until the drivers have come back from a reset, which they do in the background, with a number that is not `before`."""
+    wait_until("the RDMA device to be registered anew", 30, lambda: number(guest) not in ("", before))
+    guest.run("for i in $(seq 100); do [ -e /sys/class/net/eth0 ] && ip link set eth0 up && exit 0; sleep 0.2; done; exit 1", 40)
+    guest.run(f"ip addr replace 10.0.0.{index + 1}/24 dev eth0")
+    carrier(guest)
+    rdma_active(guest)
+
+
 def reset(stage):
     """Function-level reset by sysfs, and the driver started anew by devlink: RDMA traffic works before and after each."""
     guests = stage.pair()
-    # ice keeps its note of the aggregator over a reload, forgets the aggregator, and says so without asking the device.
-    stage.allowed = (r"unable to move VSI idx \d+ into aggregator 1 node",)
-    traffic = "ibv_rc_pingpong -d irdma0 -g 1 -c -n 20"
-    between(guests, traffic)
+    stage.allowed = ICE_AGGREGATOR
+    between(guests, TRAFFIC)
     ways = ("echo 1 > /sys/bus/pci/devices/0000:01:00.0/reset", "devlink dev reload pci/0000:01:00.0")
     for way in ways:
+        before = number(guests[0])
         guests[0].run(way, 60)
-        # The drivers rebuild in the background.
-        guests[0].run("for i in $(seq 50); do [ -e /sys/class/net/eth0 ] && ip link set eth0 up && exit 0; sleep 0.2; done; exit 1", 30)
-        guests[0].run("ip addr replace 10.0.0.1/24 dev eth0")
-        carrier(guests[0])
-        rdma_active(guests[0])
-        between(guests, traffic)
+        rebuilt(guests[0], 0, before)
+        between(guests, TRAFFIC)
     return "traffic after each of: " + "; ".join(ways)
+
+
+def engine_errors(stage):
+    """An error of the host memory cache and a critical error of the RDMA engine: irdma asks for a reset, and everything works again."""
+    guests = stage.pair()
+    stage.allowed = ICE_AGGREGATOR + (r"ICE OICR event notification", r"HMC Error", r"critical PE Error", r"Requesting a reset",
+                                      r"abnormal ae_id = 0x50a ")
+    between(guests, TRAFFIC)
+    errors = (("hmc-error", "5", "1", "7"), ("critical-error", "0x1234"))
+    for error in errors:
+        before = number(guests[1])
+        stage.server.tell("fault", "1", *error)
+        rebuilt(guests[1], 1, before)
+        between(guests, TRAFFIC)
+    expect(guests[1].kernel_log(), "HMC Error", "critical PE Error, GLPE_CRITERR=0x00001234", "Requesting a reset")
+    return "reset asked for and traffic afterwards: " + ", ".join(error[0] for error in errors)
 
 
 def peer_killed(stage):

@@ -259,10 +259,10 @@ static void destroyed_under_load(struct station *station, bool requester)
 	works_again(station, requester);
 }
 
-/* Writes without pause for a while; `broken` says whether the connection has to survive. */
+/* Writes without pause, for a while in which all succeed, or until the connection is `broken`. */
 static void stream(struct station *station, bool requester, bool broken)
 {
-	uint64_t end = now_ms() + station->options->seconds * 1000ull, posted = 0, done_count = 0, longest = 0, last = now_ms();
+	uint64_t posted = 0, done_count = 0, longest = 0, last, end;
 	struct request write;
 	struct ibv_wc done;
 	enum ibv_wc_status failed = IBV_WC_SUCCESS;
@@ -271,6 +271,8 @@ static void stream(struct station *station, bool requester, bool broken)
 	write = request_of(station, IBV_WR_RDMA_WRITE, 0, 16384);
 	printf("streaming\n");
 	fflush(stdout);
+	last = now_ms();
+	end = last + (broken ? WAIT_MS : station->options->seconds * 1000ull);
 	while (requester && (now_ms() < end || done_count < posted)) {
 		for (; failed == IBV_WC_SUCCESS && now_ms() < end && posted - done_count < 32; posted++) {
 			write.id = posted;
