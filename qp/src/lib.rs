@@ -5,6 +5,7 @@
 //! - [`state`]: what is outstanding. Shared by the queue pair, which posts, and the completion
 //!   queue, which retires; relaxed atomics, no lock.
 //! - [`SendQueue`] and [`ReceiveQueue`]: the rings in memory that the device reads.
+//! - [`SharedReceives`]: a pool of receives that feeds many receive queues.
 //!
 //! Nothing here allocates after construction, takes a lock or calls the system.
 #![forbid(unsafe_code)]
@@ -12,6 +13,7 @@
 pub mod receive_queue;
 pub mod request;
 pub mod send_queue;
+pub mod shared_receives;
 pub mod state;
 
 pub use receive_queue::{PostReceiveError, ReceiveQueue};
@@ -21,6 +23,7 @@ pub use request::{
 };
 pub use ringside_spec::verbs::Fragment;
 pub use send_queue::{PostSendError, SendQueue};
+pub use shared_receives::{MemberError, SharedReceives};
 pub use state::{CompletionContext, QueuePairState};
 
 use thiserror::Error;

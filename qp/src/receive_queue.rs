@@ -9,7 +9,7 @@ use crate::state::{QueuePairState, SendRecordInfo};
 use ringside_bus::Words;
 use ringside_spec::verbs::receive::ReceiveHeader;
 use ringside_spec::verbs::sizes::{MAXIMUM_FRAGMENTS, MAXIMUM_RING_QUANTA};
-use ringside_spec::verbs::{Fragment, QUANTUM_WORDS};
+use ringside_spec::verbs::{Fragment, QUANTUM_WORDS, ReceiveElement};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -149,6 +149,27 @@ impl ReceiveQueue {
         if let Some(place) = ring.get(slot) {
             commit(place, [address, key, 0, header.0]);
         }
+    }
+
+    /// The pieces of the request at a position, as they stand in the ring: good for those that are
+    /// outstanding or completed last. The device only reads them. Allocates.
+    #[must_use]
+    pub fn fragments_at(&self, position: u64) -> Vec<Fragment> {
+        let words = QUANTUM_WORDS << self.state.receive_shift;
+        let first = (position & (self.size - 1)) as usize * words;
+        let element = self.ring.as_slice().get(first..first + words);
+        let read: Vec<u64> = element
+            .unwrap_or(&[])
+            .iter()
+            .map(|word| u64::from_le(word.load(Ordering::Relaxed)))
+            .collect();
+        let pieces = ReceiveElement::new(&read).map(|element| element.fragments().collect());
+        let mut pieces: Vec<Fragment> = pieces.unwrap_or_default();
+        // A zero piece at the end only completes a quantum.
+        if pieces.len() > 1 && pieces.last() == Some(&Fragment::default()) {
+            pieces.pop();
+        }
+        pieces
     }
 
     /// Requests posted and not retired.

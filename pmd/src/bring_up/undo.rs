@@ -284,6 +284,9 @@ fn close_pool(context: &mut Context) -> Result<(), StageError> {
         });
     }
     // The device is silent: what held its memory can go.
+    if let Some(engine) = &context.rdma.engine {
+        engine.state().reclaim_quarantine();
+    }
     context.set_admin(None);
     context.rdma = RdmaState::default();
     let result = pool.close();

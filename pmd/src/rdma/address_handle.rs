@@ -2,6 +2,7 @@
 
 use super::address::{MacAddress, as_number, multicast_mac};
 use super::engine::EngineState;
+use super::protection_domain::{Kind, Share};
 use super::records::AddressHandleRecord;
 use super::{Datagram, Endpoint, ProtectionDomain, RdmaError};
 use ringside_spec::rdma::commands::{CreateAddressHandle, DestroyAddressHandle};
@@ -79,6 +80,7 @@ impl From<&Endpoint> for Destination {
 #[derive(Debug)]
 pub struct AddressHandle {
     domain: ProtectionDomain,
+    _share: Share,
     number: u32,
     destination: Destination,
 }
@@ -117,10 +119,12 @@ impl ProtectionDomain {
             source_ip: as_number(source),
             ..CreateAddressHandle::ZERO
         };
+        let share = self.take_share(Kind::AddressHandles, 1)?;
         let mut state = self.engine().open_state()?;
         let number = state.create_address_handle(command, destination)?;
         Ok(AddressHandle {
             domain: self.clone(),
+            _share: share,
             number,
             destination: *destination,
         })

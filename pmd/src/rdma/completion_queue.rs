@@ -112,6 +112,11 @@ impl CompletionQueue {
         batch.get(..count).unwrap_or(&[])
     }
 
+    #[inline]
+    pub(super) fn poll_count(&mut self, batch: &mut [Completion]) -> usize {
+        self.queue.poll(batch)
+    }
+
     /// Its number.
     #[must_use]
     pub fn number(&self) -> u32 {
@@ -215,11 +220,11 @@ impl EngineState {
         if let Err(error) = self.control.execute(command) {
             if error.is_refusal() {
                 self.give_completion_queue_number(number);
-            } else {
-                ring.leak();
-                shadow.leak();
+                return Err(error.into());
             }
-            return Err(error.into());
+            let error = RdmaError::from(error);
+            self.quarantine("completion queue", number, vec![ring, shadow], &error);
+            return Err(error);
         }
         let record = CompletionQueueRecord {
             ring,
@@ -334,8 +339,9 @@ impl EngineState {
                 Ok(())
             }
             Err(error) => {
-                buffers.into_iter().for_each(DmaBuffer::leak);
-                Err(error.into())
+                let error = RdmaError::from(error);
+                self.quarantine("completion queue", number, buffers.into(), &error);
+                Err(error)
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use super::engine::Engine;
 use super::{
-    CompletionQueue, Event, Interrupts, PortReport, ProtectionDomain, RdmaError, RdmaLimits,
-    Statistic,
+    CompletionQueue, Event, Interrupts, PortReport, ProtectionDomain, Quarantined, Quotas,
+    RdmaError, RdmaLimits, Statistic,
 };
 use crate::Device;
 use rand::SeedableRng;
@@ -55,7 +55,25 @@ impl Device {
 
     /// A protection domain.
     pub fn protection_domain(&self) -> Result<ProtectionDomain, RdmaError> {
-        ProtectionDomain::new(Arc::clone(self.engine()?))
+        self.protection_domain_with(Quotas::default())
+    }
+
+    /// A protection domain that may have only so much.
+    pub fn protection_domain_with(&self, quotas: Quotas) -> Result<ProtectionDomain, RdmaError> {
+        ProtectionDomain::new(Arc::clone(self.engine()?), quotas)
+    }
+
+    /// What the device did not confirm to have let go of, oldest first. Its memory is not used
+    /// again before the device was reset.
+    pub fn quarantine(&self) -> Result<Vec<Quarantined>, RdmaError> {
+        Ok(self.engine()?.state().quarantined())
+    }
+
+    /// Lets [`Event::PeerSuspected`] come once a peer has done so much wrong, counted over all its
+    /// queue pairs; again after as much more. 0 takes that back.
+    pub fn watch_peers(&self, faults: u32) -> Result<(), RdmaError> {
+        self.engine()?.open_state()?.peers.watch(faults);
+        Ok(())
     }
 
     /// Zeroed memory that the device can reach, contiguous for it: `length` bytes, rounded up to

@@ -7,9 +7,11 @@
 use super::RdmaError;
 use super::address::{ArpChange, ArpTable, MacAddress};
 use super::events::Event;
+use super::faults::PeerBook;
 use super::host_memory::HostMemory;
 use super::interrupt::ConnectedInterrupt;
 use super::numbers::Numbers;
+use super::quarantine::Kept;
 use super::records::{
     AddressHandleRecord, CompletionQueueRecord, GroupKey, MulticastRecord, QueuePairCondition,
     QueuePairRecord, RegionRecord,
@@ -94,6 +96,8 @@ pub(crate) struct EngineState {
     pub(crate) group_rules: BTreeMap<MacAddress, (u16, u32)>,
     /// taken from the event queue and not reported yet
     pub(crate) pending_events: Vec<Event>,
+    pub(crate) quarantined: Vec<Kept>,
+    pub(crate) peers: PeerBook,
     pub(crate) interrupts: Option<ConnectedInterrupt>,
     pub(crate) statistics: Option<Accumulated>,
     pub(crate) random: StdRng,
@@ -151,6 +155,8 @@ impl Engine {
                 multicast_groups: BTreeMap::new(),
                 group_rules: BTreeMap::new(),
                 pending_events: Vec::new(),
+                quarantined: Vec::new(),
+                peers: PeerBook::default(),
                 interrupts: None,
                 statistics: None,
                 random,

@@ -5,7 +5,7 @@ use crate::control::ControlError;
 use ringside_bus::{FunctionError, MemoryError};
 use ringside_cq::{HandleError, QueueError};
 use ringside_hmc::{BackingError, CommitError, LimitsError, PbleError, SizingError};
-use ringside_qp::RingError;
+use ringside_qp::{MemberError, RingError};
 use ringside_spec::rdma::features::FeaturesError;
 use ringside_spec::rdma::fpm::FpmQueryError;
 
@@ -149,6 +149,23 @@ pub enum RdmaError {
     /// The admin queue refused what the switch was to do.
     #[error(transparent)]
     Admin(#[from] AdminError),
+    /// A queue pair that a shared receive queue can't feed.
+    #[error(transparent)]
+    Member(#[from] MemberError),
+    /// A protection domain has all that it may have.
+    #[error(
+        "protection domain {domain} may have {limit} {what}, and asked for {wanted} more: destroy some, or make the domain with larger quotas"
+    )]
+    Quota {
+        /// Its number.
+        domain: u32,
+        /// What there is a quota of.
+        what: &'static str,
+        /// The quota.
+        limit: u64,
+        /// What was asked for.
+        wanted: u64,
+    },
     /// A fast region that is not where it should be in its life.
     #[error(transparent)]
     FastRegion(#[from] super::FastRegionError),

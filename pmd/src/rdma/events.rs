@@ -1,6 +1,7 @@
 //! Asynchronous events: what the device reports besides completions.
 
 use super::RdmaError;
+use super::address::MacAddress;
 use super::engine::{AsynchronousEvents, Engine, EngineState};
 use ringside_bus::clock::wait_for;
 use ringside_spec::rdma::ae_codes::{AeCode, FlushCode, QueuePairEvent};
@@ -51,6 +52,14 @@ pub enum Event {
         queue_pair: u32,
         /// What is wrong with it.
         code: AeCode,
+    },
+    /// A peer has done so much wrong, on all its queue pairs together: keys that are none, requests
+    /// that make no sense. See [`Device::watch_peers`](crate::Device::watch_peers).
+    PeerSuspected {
+        /// Its MAC address.
+        peer: MacAddress,
+        /// How often so far.
+        faults: u32,
     },
     /// The whole function failed. Reset the device and bring it up again.
     FunctionFailed {
@@ -136,6 +145,7 @@ impl Engine {
         let before = events.len();
         events.append(&mut state.pending_events);
         let result = self.take_events(&mut state, events);
+        events.append(&mut state.pending_events);
         result.map(|()| events.len() - before)
     }
 
@@ -247,8 +257,13 @@ impl EngineState {
         side: Side,
     ) -> Result<Event, RdmaError> {
         let (number, code) = (event.queue_number, event.ae_code);
-        if let Some(record) = self.queue_pairs.get(&number) {
-            record.faults.count(code);
+        if let Some(record) = self.queue_pairs.get(&number)
+            && record.faults.count(code)
+            && let Some(peer) = record.peer
+            && let Some(faults) = self.peers.count(peer)
+        {
+            self.pending_events
+                .push(Event::PeerSuspected { peer, faults });
         }
         let reason = flush_code(code);
         let of = |failing: bool| if failing { reason } else { FlushCode::General };

@@ -5,6 +5,7 @@
 //! said that the key is good for nothing: by the completion of an invalidation, or by a command.
 
 use super::memory_region::Pages;
+use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
 use super::{Completion, Operation, ProtectionDomain, RdmaError, RemoteRegion, SliceError};
 use ringside_bus::DmaBuffer;
@@ -28,6 +29,7 @@ enum Stage {
 #[derive(Debug)]
 pub struct FastRegion {
     domain: ProtectionDomain,
+    _share: Share,
     number: u32,
     tag: SteeringTag,
     pages_most: u32,
@@ -85,6 +87,7 @@ impl ProtectionDomain {
     /// against `rdma.memory_regions` and `rdma.pbles`.
     pub fn fast_region(&self, pages: u32) -> Result<FastRegion, RdmaError> {
         super::queue_pair::within("the pages of a fast region", pages, 1, 512)?;
+        let share = self.take_share(Kind::MemoryRegions, 1)?;
         let mut guard = self.engine().open_state()?;
         let state = &mut *guard;
         let (number, tag) = state.take_steering_tag()?;
@@ -119,6 +122,7 @@ impl ProtectionDomain {
         state.regions.insert(number, record);
         Ok(FastRegion {
             domain: self.clone(),
+            _share: share,
             number,
             tag,
             pages_most: pages,

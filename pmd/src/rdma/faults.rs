@@ -1,7 +1,9 @@
 //! What peers did wrong, counted for each queue pair, as far as the device tells.
 
+use super::address::MacAddress;
 use ringside_spec::rdma::ae_codes::AeCode;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a queue pair's peer did wrong so far. The device reports only what ends the connection;
@@ -65,10 +67,13 @@ impl FaultCounters {
         })
     }
 
-    pub(crate) fn count(&self, code: AeCode) {
-        if let Some(counter) = self.of(code) {
-            counter.fetch_add(1, Ordering::Relaxed);
-        }
+    /// Counts an event; says whether the peer did something to us that it should not have.
+    pub(crate) fn count(&self, code: AeCode) -> bool {
+        let Some(counter) = self.of(code) else {
+            return false;
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        std::ptr::eq(counter, &self.keys) || std::ptr::eq(counter, &self.requests)
     }
 
     pub(crate) fn report(&self) -> PeerFaults {
@@ -79,5 +84,36 @@ impl FaultCounters {
             refusals: read(&self.refusals),
             silences: read(&self.silences),
         }
+    }
+}
+
+/// Peers that are remembered at most: one that invents addresses does not fill the memory.
+const PEERS_MOST: usize = 1024;
+
+/// What each peer did wrong, over all its queue pairs.
+#[derive(Debug, Default)]
+pub(crate) struct PeerBook {
+    threshold: u32,
+    peers: BTreeMap<MacAddress, u32>,
+}
+
+impl PeerBook {
+    pub(crate) fn watch(&mut self, threshold: u32) {
+        self.threshold = threshold;
+        self.peers.clear();
+    }
+
+    /// Counts a fault of a peer; how many there were, when it is time to say so.
+    pub(crate) fn count(&mut self, peer: MacAddress) -> Option<u32> {
+        if self.threshold == 0 {
+            return None;
+        }
+        let known = self.peers.contains_key(&peer);
+        if !known && self.peers.len() >= PEERS_MOST {
+            return None;
+        }
+        let faults = self.peers.entry(peer).or_insert(0);
+        *faults = faults.saturating_add(1);
+        faults.is_multiple_of(self.threshold).then_some(*faults)
     }
 }

@@ -8,6 +8,7 @@ mod pages;
 
 use super::ProtectionDomain;
 use super::RdmaError;
+use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
 use crate::control::ControlError;
 pub(super) use pages::Pages;
@@ -169,6 +170,7 @@ pub struct ReregisterError {
 /// A registered memory region. `Send` and `Sync`; dropping it deregisters.
 #[derive(Debug)]
 pub struct MemoryRegion {
+    share: [Share; 2],
     domain: ProtectionDomain,
     /// number of the table entry
     number: u32,
@@ -213,8 +215,16 @@ impl ProtectionDomain {
             Ok(plan) => plan,
             Err(error) => return Err(RegisterError { error, buffers }),
         };
+        let share = self
+            .take_share(Kind::RegisteredBytes, plan.length)
+            .and_then(|bytes| Ok([self.take_share(Kind::MemoryRegions, 1)?, bytes]));
+        let share = match share {
+            Ok(share) => share,
+            Err(error) => return Err(RegisterError { error, buffers }),
+        };
         match self.register_pages(&plan, access, base) {
             Ok((number, key)) => Ok(MemoryRegion {
+                share,
                 domain: self.clone(),
                 number,
                 key,
@@ -229,7 +239,8 @@ impl ProtectionDomain {
             }),
             Err((error, device_may_use)) => {
                 let buffers = if device_may_use {
-                    buffers.into_iter().for_each(DmaBuffer::leak);
+                    let mut state = self.engine().state();
+                    state.quarantine("memory region", 0, buffers, &error);
                     Vec::new()
                 } else {
                     buffers
@@ -406,6 +417,13 @@ impl MemoryRegion {
         self.number
     }
 
+    /// What of its domain's quotas it takes: one region, and its bytes.
+    #[must_use]
+    pub fn quota_bytes(&self) -> u64 {
+        let [_, bytes] = &self.share;
+        bytes.amount()
+    }
+
     /// What it may be used for.
     #[must_use]
     pub fn access(&self) -> Access {
@@ -437,6 +455,13 @@ impl MemoryRegion {
             Ok(plan) => plan,
             Err(error) => return Err(self.unchanged(error)),
         };
+        let share = domain
+            .take_share(Kind::RegisteredBytes, plan.length)
+            .and_then(|bytes| Ok([domain.take_share(Kind::MemoryRegions, 1)?, bytes]));
+        let share = match share {
+            Ok(share) => share,
+            Err(error) => return Err(self.unchanged(error)),
+        };
         let (number, key) = match domain.register_pages(&plan, access, self.base) {
             Ok(made) => made,
             Err((error, false)) => return Err(self.unchanged(error)),
@@ -461,6 +486,7 @@ impl MemoryRegion {
             tracing::error!(%error, "the old registration of a region stays");
         }
         self.domain = domain.clone();
+        self.share = share;
         (self.number, self.key, self.access) = (number, key, access);
         Ok(self)
     }
@@ -504,7 +530,8 @@ impl MemoryRegion {
             }
             Err(error) => {
                 let bytes = buffers.iter().map(DmaBuffer::length).sum();
-                buffers.into_iter().for_each(DmaBuffer::leak);
+                let mut state = self.domain.engine().state();
+                state.quarantine("memory region", self.number, buffers, &error);
                 Err((error, bytes))
             }
         }

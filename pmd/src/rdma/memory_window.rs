@@ -1,6 +1,7 @@
 //! Memory windows: a part of a region, opened to peers under a key of its own by a request of the
 //! send queue, and closed again without deregistering.
 
+use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
 use super::{Access, MemoryRegion, ProtectionDomain, RdmaError, RemoteRegion};
 use ringside_spec::rdma::commands::{AllocateStag, SteeringTag};
@@ -21,6 +22,7 @@ pub enum WindowKind {
 #[derive(Debug)]
 pub struct MemoryWindow {
     domain: ProtectionDomain,
+    _share: Share,
     number: u32,
     kind: WindowKind,
     /// index of the window, and the key of its latest bind
@@ -68,6 +70,7 @@ pub enum BindError {
 impl ProtectionDomain {
     /// Makes a memory window. It counts against `rdma.memory_regions`.
     pub fn memory_window(&self, kind: WindowKind) -> Result<MemoryWindow, RdmaError> {
+        let share = self.take_share(Kind::MemoryRegions, 1)?;
         let mut state = self.engine().open_state()?;
         let (number, tag) = state.take_steering_tag()?;
         if let Err(error) = state.back(ObjectType::MemoryRegion, number) {
@@ -97,6 +100,7 @@ impl ProtectionDomain {
         state.regions.insert(number, record);
         Ok(MemoryWindow {
             domain: self.clone(),
+            _share: share,
             number,
             kind,
             tag,

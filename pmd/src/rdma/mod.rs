@@ -37,9 +37,11 @@ mod memory_window;
 mod multicast;
 pub(crate) mod numbers;
 mod protection_domain;
+mod quarantine;
 mod query;
 mod queue_pair;
 pub(crate) mod records;
+mod shared_receives;
 mod statistics;
 
 pub use address_handle::{AddressHandle, Destination};
@@ -59,7 +61,8 @@ pub use memory_region::{
     ReregisterError, SliceError,
 };
 pub use memory_window::{BindError, MemoryWindow, WindowKind};
-pub use protection_domain::ProtectionDomain;
+pub use protection_domain::{ProtectionDomain, Quotas};
+pub use quarantine::Quarantined;
 pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{
     ConnectError, Connected, DatagramInitialised, DatagramReady, DrainError, Drained, Initialised,
@@ -69,4 +72,5 @@ pub use queue_pair::{
 pub use ringside_cq::{Anomalies, Completion, Datagram, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
 pub use ringside_spec::verbs::Route;
+pub use shared_receives::{SharedReceiveConfig, SharedReceiveQueue};
 pub use statistics::Statistic;

@@ -2,16 +2,24 @@
 
 use super::RdmaError;
 use rand::Rng;
+use std::collections::VecDeque;
+
+/// One part in so many of all numbers rests after use.
+const RESTING_PART: usize = 4;
 
 /// The free numbers of one kind of object.
 ///
-/// Numbers are given out at random, so that a peer cannot guess them; they carry no order.
+/// Numbers are given out at random, so that a peer cannot guess them; they carry no order. One that
+/// was given back is not used again before a quarter of all others was, as far as there are others:
+/// what a peer still sends to the old object does not reach a new one.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     what: &'static str,
     key: &'static str,
     /// in no order
     free: Vec<u32>,
+    /// given back, oldest first: not used again at once
+    resting: VecDeque<u32>,
     used: u32,
     quota: u32,
 }
@@ -30,6 +38,7 @@ impl Numbers {
             what,
             key,
             free,
+            resting: VecDeque::new(),
             used: 0,
             quota,
         }
@@ -47,6 +56,11 @@ impl Numbers {
 
     /// Takes a free number.
     pub(crate) fn take(&mut self, random: &mut impl Rng) -> Result<u32, RdmaError> {
+        if self.free.is_empty() {
+            // All that are left rest: the older half has rested longest.
+            let half = self.resting.len().div_ceil(2);
+            self.free.extend(self.resting.drain(..half));
+        }
         if self.used >= self.quota || self.free.is_empty() {
             return Err(RdmaError::Capacity {
                 what: self.what,
@@ -62,7 +76,13 @@ impl Numbers {
     /// Gives back a number that [`Numbers::take`] gave.
     pub(crate) fn give(&mut self, number: u32) {
         self.used = self.used.saturating_sub(1);
-        self.free.push(number);
+        self.resting.push_back(number);
+        let all = self.free.len() + self.resting.len() + self.used as usize;
+        if self.resting.len() > all / RESTING_PART
+            && let Some(rested) = self.resting.pop_front()
+        {
+            self.free.push(rested);
+        }
     }
 }
 

@@ -1,8 +1,64 @@
-//! Protection domains: what may be used together.
+//! Protection domains: what may be used together, and how much of it.
 
 use super::RdmaError;
 use super::engine::Engine;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a protection domain may have at most, besides what the device has. Default: no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quotas {
+    /// Queue pairs.
+    pub queue_pairs: u64,
+    /// Memory regions, windows and fast regions.
+    pub memory_regions: u64,
+    /// Bytes in memory regions.
+    pub registered_bytes: u64,
+    /// Address handles.
+    pub address_handles: u64,
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            queue_pairs: u64::MAX,
+            memory_regions: u64::MAX,
+            registered_bytes: u64::MAX,
+            address_handles: u64::MAX,
+        }
+    }
+}
+
+/// What there are quotas of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    QueuePairs,
+    MemoryRegions,
+    RegisteredBytes,
+    AddressHandles,
+}
+
+impl Kind {
+    const COUNT: usize = 4;
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::QueuePairs => "queue pairs",
+            Self::MemoryRegions => "memory regions and windows",
+            Self::RegisteredBytes => "bytes of registered memory",
+            Self::AddressHandles => "address handles",
+        }
+    }
+
+    const fn limit(self, quotas: &Quotas) -> u64 {
+        match self {
+            Self::QueuePairs => quotas.queue_pairs,
+            Self::MemoryRegions => quotas.memory_regions,
+            Self::RegisteredBytes => quotas.registered_bytes,
+            Self::AddressHandles => quotas.address_handles,
+        }
+    }
+}
 
 /// A protection domain. Regions and queue pairs of one domain work together. Cheap to clone; its
 /// number is free again once the last clone and the last object in it are gone.
@@ -13,17 +69,38 @@ pub struct ProtectionDomain(Arc<Domain>);
 struct Domain {
     engine: Arc<Engine>,
     number: u32,
+    quotas: Quotas,
+    used: [AtomicU64; Kind::COUNT],
+}
+
+/// A share of a domain's quota; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    domain: Arc<Domain>,
+    kind: Kind,
+    amount: u64,
+}
+
+impl Share {
+    pub(crate) fn amount(&self) -> u64 {
+        self.amount
+    }
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(engine: Arc<Engine>) -> Result<Self, RdmaError> {
+    pub(crate) fn new(engine: Arc<Engine>, quotas: Quotas) -> Result<Self, RdmaError> {
         let number = {
             let mut state = engine.open_state()?;
             let state = &mut *state;
             let numbers = state.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
             numbers.protection_domains.take(&mut state.random)?
         };
-        Ok(Self(Arc::new(Domain { engine, number })))
+        Ok(Self(Arc::new(Domain {
+            engine,
+            number,
+            quotas,
+            used: Default::default(),
+        })))
     }
 
     /// Its number, 18 bits.
@@ -32,8 +109,43 @@ impl ProtectionDomain {
         self.0.number
     }
 
+    /// What it may have at most.
+    #[must_use]
+    pub fn quotas(&self) -> &Quotas {
+        &self.0.quotas
+    }
+
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.0.engine
+    }
+
+    /// Takes a share of the quota.
+    pub(crate) fn take_share(&self, kind: Kind, amount: u64) -> Result<Share, RdmaError> {
+        let limit = kind.limit(&self.0.quotas);
+        let used = self.0.used.get(kind as usize);
+        let more = |used: u64| used.checked_add(amount).filter(|now| *now <= limit);
+        let taken = used.map(|used| used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more));
+        match taken {
+            Some(Ok(_)) => Ok(Share {
+                domain: Arc::clone(&self.0),
+                kind,
+                amount,
+            }),
+            _ => Err(RdmaError::Quota {
+                domain: self.0.number,
+                what: kind.name(),
+                limit,
+                wanted: amount,
+            }),
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        if let Some(used) = self.domain.used.get(self.kind as usize) {
+            used.fetch_sub(self.amount, Ordering::Relaxed);
+        }
     }
 }
 

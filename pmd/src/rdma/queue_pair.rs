@@ -24,6 +24,7 @@ pub use query::{QueuePairReport, QueuePairStage};
 
 use super::connection::Endpoint;
 use super::engine::Engine;
+use super::protection_domain::Share;
 use super::records::{Condition, QueuePairCondition};
 use super::{ProtectionDomain, RdmaError};
 use context::Attributes;
@@ -64,13 +65,16 @@ pub struct QueuePair<S = Initialised> {
 #[derive(Debug)]
 struct Inner {
     send: SendQueue,
-    receive: ReceiveQueue,
+    /// nothing once a shared receive queue feeds it
+    receive: Option<ReceiveQueue>,
+    receive_capacity: u32,
     condition: Arc<Condition>,
     number: u32,
     attributes: Attributes,
     peer: Option<Endpoint>,
     /// keeps number and engine
     domain: ProtectionDomain,
+    _share: Share,
 }
 
 /// A connection that was not made.
@@ -145,16 +149,16 @@ impl<S> QueuePair<S> {
         &self.inner.domain
     }
 
-    /// Receives posted and not completed.
+    /// Receives posted and not completed; 0 if a shared receive queue feeds it.
     #[must_use]
     pub fn receives_outstanding(&self) -> u32 {
-        self.inner.receive.used()
+        self.inner.receive.as_ref().map_or(0, ReceiveQueue::used)
     }
 
     /// Receives that can be outstanding.
     #[must_use]
     pub fn receive_capacity(&self) -> u32 {
-        self.inner.receive.capacity()
+        self.inner.receive_capacity
     }
 
     /// Whether the device reported a failure, or the queue pair is gone.
@@ -176,6 +180,17 @@ impl QueuePair<Connected> {
     #[must_use]
     pub fn peer(&self) -> Option<&Endpoint> {
         self.inner.peer.as_ref()
+    }
+}
+
+impl<S> QueuePair<S> {
+    /// Its receive queue, for a shared one that feeds it; nothing if it has gone there already.
+    pub(super) fn take_receive_queue(&mut self) -> Option<ReceiveQueue> {
+        self.inner.receive.take()
+    }
+
+    pub(super) fn put_receive_queue(&mut self, queue: ReceiveQueue) {
+        self.inner.receive = Some(queue);
     }
 }
 

@@ -151,8 +151,8 @@ fn memory_that_the_device_does_not_let_go_of_is_kept_and_that_is_said() {
         "{error}"
     );
     assert!(error.to_string().contains("8192 bytes"), "{error}");
-    let usage = pair.a.device.pool().unwrap().usage();
-    assert_eq!(usage.leaked_bytes, 8192);
+    let kept = pair.a.device.quarantine().unwrap();
+    assert_eq!((kept.len(), kept[0].bytes), (1, 8192));
     // From now on every command is refused at once, and says why.
     let error = pair.a.device.completion_queue(10).unwrap_err();
     assert!(error.to_string().contains("was not sent"), "{error}");
@@ -179,10 +179,10 @@ fn an_object_that_the_device_refuses_to_destroy_keeps_its_memory() {
     let qp = pair.a.queue_pair(pair.a.config());
     pair.world
         .with(|world| world.inject(0, refused(Opcode::DestroyQueuePair)));
-    let leaked = |pair: &Pair| pair.a.device.pool().unwrap().usage().leaked_bytes;
-    assert_eq!(leaked(&pair), 0);
+    let kept = |pair: &Pair| pair.a.device.quarantine().unwrap();
+    assert!(kept(&pair).is_empty());
     let error = qp.destroy().unwrap_err();
     assert!(matches!(error, RdmaError::Control(_)), "{error}");
-    assert!(leaked(&pair) > 0);
+    assert_eq!((kept(&pair).len(), kept(&pair)[0].what), (1, "queue pair"));
     pair.world.with(|world| world.clear_faults(0));
 }

@@ -4,8 +4,10 @@
 mod datagrams;
 mod datagrams_arrive;
 mod keys;
+mod limits;
 #[path = "../rdma_end_to_end/pair.rs"]
 #[allow(dead_code)]
 mod pair;
 mod queries;
 mod queues;
+mod shared;

@@ -28,3 +28,23 @@ fn a_number_that_was_given_back_is_given_out_again() {
     assert_eq!(numbers.used(), 0);
     assert_eq!(numbers.take(&mut random).unwrap(), number);
 }
+
+#[test]
+fn a_number_that_was_given_back_is_not_used_again_at_once() {
+    let mut random = StdRng::seed_from_u64(4);
+    let mut numbers = Numbers::new("things", "things.count", 0..400, 400);
+    let gone = numbers.take(&mut random).unwrap();
+    numbers.give(gone);
+    for _ in 0..99 {
+        let other = numbers.take(&mut random).unwrap();
+        assert_ne!(other, gone);
+        numbers.give(other);
+    }
+    // But it is not lost: all can be in use at once.
+    let mut all: Vec<u32> = (0..400)
+        .map(|_| numbers.take(&mut random).unwrap())
+        .collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..400).collect::<Vec<_>>());
+    assert!(numbers.take(&mut random).is_err());
+}

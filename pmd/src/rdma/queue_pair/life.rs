@@ -6,9 +6,9 @@ use crate::control::ControlError;
 use crate::rdma::connection::Endpoint;
 use crate::rdma::engine::{Engine, EngineState};
 use crate::rdma::faults::FaultCounters;
+use crate::rdma::protection_domain::Kind;
 use crate::rdma::records::{Condition, QueuePairCondition, QueuePairMemory, QueuePairRecord};
 use crate::rdma::{ProtectionDomain, RdmaError};
-use ringside_bus::DmaBuffer;
 use ringside_cq::Sides;
 use ringside_qp::{CompletionContext, QueuePairState, ReceiveQueue, SendQueue};
 use ringside_spec::rdma::ae_codes::{FLUSH_MAJOR_CODE, FlushCode};
@@ -93,6 +93,7 @@ pub(super) fn create(
     }
     let wanted = Wanted::of(config, engine.facts.path_mtu, &engine.facts.addresses)?;
     let sizes = Sizes::of(config)?;
+    let share = domain.take_share(Kind::QueuePairs, 1)?;
     let memory = allocate(engine, &sizes)?;
     let mut guard = engine.open_state()?;
     let state = &mut *guard;
@@ -137,12 +138,14 @@ pub(super) fn create(
     match made.finish(state, memory, facts) {
         Ok((attributes, send, receive, condition)) => Ok(Inner {
             send,
-            receive,
+            receive_capacity: receive.capacity(),
+            receive: Some(receive),
             condition,
             number,
             attributes,
             peer: None,
             domain: domain.clone(),
+            _share: share,
         }),
         Err((error, number_is_free)) => {
             if number_is_free && let Some(numbers) = &mut state.numbers {
@@ -213,11 +216,9 @@ impl Making<'_> {
                     _ => true,
                 };
                 if !nothing_there {
-                    record
-                        .memory
-                        .into_buffers()
-                        .into_iter()
-                        .for_each(DmaBuffer::leak);
+                    let buffers = record.memory.into_buffers().into();
+                    state.quarantine("queue pair", number, buffers, &error);
+                    return Err((error, false));
                 }
                 for target in [&config.send, &config.receive] {
                     let released = state.release_completion_queue(target.number());
@@ -413,7 +414,7 @@ impl EngineState {
         let (send, receive, peer) = (record.send.number, record.receive.number, record.peer);
         let buffers = record.memory.into_buffers();
         if let Err(error) = destroyed {
-            buffers.into_iter().for_each(DmaBuffer::leak);
+            self.quarantine("queue pair", number, buffers.into(), &error);
             return Err(error);
         }
         if keep {

@@ -47,6 +47,9 @@ pub enum PostError {
     /// A fast region that is not where it should be in its life.
     #[error(transparent)]
     FastRegion(#[from] FastRegionError),
+    /// A shared receive queue feeds this queue pair.
+    #[error("a shared receive queue feeds this queue pair: post there")]
+    Shared,
     /// The card has none.
     #[error(
         "the E810 has no atomic operations: have the peer carry them out, or use a card that has them"
@@ -104,7 +107,10 @@ impl<S> QueuePair<S> {
     #[inline]
     pub fn receive(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostError> {
         self.inner.usable()?;
-        Ok(self.inner.receive.post(id, fragments)?)
+        match &mut self.inner.receive {
+            Some(queue) => Ok(queue.post(id, fragments)?),
+            None => Err(PostError::Shared),
+        }
     }
 }
 

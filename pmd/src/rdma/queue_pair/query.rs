@@ -66,8 +66,8 @@ pub struct QueuePairReport {
     pub send_quanta: u32,
     /// Requests that its receive queue holds.
     pub receives: u32,
-    /// Fragments of a receive.
-    pub receive_fragments: u32,
+    /// A shared receive queue feeds it.
+    pub is_fed: bool,
     /// What its peer did wrong, as far as the device told.
     pub faults: PeerFaults,
 }
@@ -151,8 +151,8 @@ impl Inner {
             outbound_reads: mine.outbound_reads,
             inbound_reads: mine.inbound_reads,
             send_quanta: self.send.capacity_quanta(),
-            receives: self.receive.capacity(),
-            receive_fragments: self.receive.maximum_fragments() as u32,
+            receives: self.receive_capacity,
+            is_fed: self.receive.is_none(),
             faults: record.faults.report(),
         })
     }

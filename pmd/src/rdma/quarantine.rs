@@ -1,0 +1,66 @@
+//! What the device did not confirm to have let go of: kept apart until it was reset.
+
+use super::RdmaError;
+use super::engine::EngineState;
+use ringside_bus::DmaBuffer;
+use serde::Serialize;
+
+/// An object that was destroyed here, and perhaps not in the device. Its memory is not used again
+/// until the device was reset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Quarantined {
+    /// What it is.
+    pub what: &'static str,
+    /// Its number.
+    pub number: u32,
+    /// Bytes of memory kept.
+    pub bytes: usize,
+    /// Why.
+    pub reason: String,
+}
+
+/// The same with the memory.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    entry: Quarantined,
+    buffers: Vec<DmaBuffer>,
+}
+
+impl EngineState {
+    /// Keeps memory that the device may still write to.
+    pub(crate) fn quarantine(
+        &mut self,
+        what: &'static str,
+        number: u32,
+        buffers: Vec<DmaBuffer>,
+        reason: &RdmaError,
+    ) {
+        let bytes = buffers.iter().map(DmaBuffer::length).sum();
+        let reason = reason.to_string();
+        tracing::error!(what, number, bytes, reason, "quarantined");
+        let entry = Quarantined {
+            what,
+            number,
+            bytes,
+            reason,
+        };
+        self.quarantined.push(Kept { entry, buffers });
+    }
+
+    /// What is kept, oldest first.
+    pub(crate) fn quarantined(&self) -> Vec<Quarantined> {
+        self.quarantined
+            .iter()
+            .map(|kept| kept.entry.clone())
+            .collect()
+    }
+
+    /// Gives all of it back to the pool: after a reset of the function, and only then. Returns the
+    /// bytes.
+    pub(crate) fn reclaim_quarantine(&mut self) -> usize {
+        let kept = std::mem::take(&mut self.quarantined);
+        let bytes = kept.iter().map(|kept| kept.entry.bytes).sum();
+        drop(kept.into_iter().flat_map(|kept| kept.buffers));
+        bytes
+    }
+}

@@ -1,0 +1,181 @@
+//! A shared receive queue, in software: the E810 has none.
+//!
+//! Receives are posted once, and serve whichever queue pair a message comes for. Each queue pair
+//! has a window of them in its own receive queue; [`SharedReceiveQueue::poll`] replaces what
+//! messages took. What a failed or destroyed queue pair had not used goes back to the others.
+
+use super::{
+    Completion, CompletionQueue, PostError, ProtectionDomain, QueuePair, RdmaError, Status,
+};
+use ringside_qp::{Fragment, SharedReceives};
+
+/// How a shared receive queue is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedReceiveConfig {
+    /// Receives that can be posted and not used, 1..=65536.
+    pub receives: u32,
+    /// Fragments that a receive may have, 1..=13. Queue pairs that are fed must take as many.
+    pub fragments: u32,
+    /// Receives that each queue pair has in its own queue at a time: what can arrive for it
+    /// between two polls. The queue pair's own limit holds too.
+    pub window: u32,
+}
+
+impl Default for SharedReceiveConfig {
+    /// 1024 receives of one fragment, windows of 16.
+    fn default() -> Self {
+        Self {
+            receives: 1024,
+            fragments: 1,
+            window: 16,
+        }
+    }
+}
+
+/// A shared receive queue. `Send`, not `Sync`: it belongs to the core that polls its queue pairs'
+/// completions, all of them with [`SharedReceiveQueue::poll`].
+#[derive(Debug)]
+pub struct SharedReceiveQueue {
+    inner: SharedReceives,
+    domain: ProtectionDomain,
+    window: u32,
+}
+
+impl ProtectionDomain {
+    /// Makes a shared receive queue for queue pairs of this domain.
+    pub fn shared_receive_queue(
+        &self,
+        config: &SharedReceiveConfig,
+    ) -> Result<SharedReceiveQueue, RdmaError> {
+        use super::queue_pair::within;
+        within("the receives of a shared queue", config.receives, 1, 65_536)?;
+        within("fragments of a receive", config.fragments, 1, 13)?;
+        within("the window of a queue pair", config.window, 1, 16_384)?;
+        let numbers = {
+            let mut state = self.engine().open_state()?;
+            state.numbers()?.queue_pair_slots
+        };
+        let fragments = config.fragments as usize;
+        Ok(SharedReceiveQueue {
+            inner: SharedReceives::new(config.receives, fragments, numbers),
+            domain: self.clone(),
+            window: config.window,
+        })
+    }
+}
+
+impl SharedReceiveQueue {
+    /// Feeds a queue pair from now on; it takes no receives of its own any more.
+    ///
+    /// Errors: [`RdmaError::Member`]; the queue pair is as it was.
+    pub fn attach<S>(&mut self, queue_pair: &mut QueuePair<S>) -> Result<(), RdmaError> {
+        let number = queue_pair.number();
+        if queue_pair.protection_domain().number() != self.domain.number() {
+            return Err(RdmaError::ForeignQueue);
+        }
+        let Some(queue) = queue_pair.take_receive_queue() else {
+            let receives = 0;
+            return Err(ringside_qp::MemberError::InUse { number, receives }.into());
+        };
+        match self.inner.add(number, queue, self.window) {
+            Ok(()) => Ok(()),
+            Err((error, queue)) => {
+                queue_pair.put_receive_queue(*queue);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Destroys a queue pair that it feeds; what that had not used serves the others. Returns how
+    /// many receives that were.
+    ///
+    /// Errors: the device did not confirm, so the receives may still be written to and are gone.
+    pub fn destroy<S>(&mut self, queue_pair: QueuePair<S>) -> Result<usize, RdmaError> {
+        let number = queue_pair.number();
+        queue_pair.destroy()?;
+        Ok(self.inner.remove(number).unwrap_or(0))
+    }
+
+    /// Posts a receive of up to as many fragments as the queue was made for.
+    ///
+    /// Errors: [`PostError::QueueFull`] and those about fragments.
+    #[inline]
+    pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostError> {
+        Ok(self.inner.post(id, fragments)?)
+    }
+
+    /// Polls a completion queue that queue pairs report to which it feeds, and feeds them. Receives
+    /// that were flushed unused are not reported: they serve others.
+    #[inline]
+    pub fn poll<'b>(
+        &mut self,
+        queue: &mut CompletionQueue,
+        batch: &'b mut [Completion],
+    ) -> &'b [Completion] {
+        let count = queue.poll_count(batch);
+        let mut kept = count;
+        for index in 0..count {
+            let Some(done) = batch.get(index) else {
+                break;
+            };
+            if done.is_send() {
+                continue;
+            }
+            if done.is_success() {
+                self.inner.consumed(done.queue_pair());
+            } else {
+                kept = self.sort_failed(batch, index, count);
+                break;
+            }
+        }
+        batch.get(..kept).unwrap_or(&[])
+    }
+
+    /// Goes through the rest of a batch in which receives failed; returns how many completions are
+    /// left of it.
+    #[cold]
+    fn sort_failed(&mut self, batch: &mut [Completion], from: usize, count: usize) -> usize {
+        let mut kept = from;
+        for index in from..count {
+            let Some(done) = batch.get(index).copied() else {
+                break;
+            };
+            if !done.is_send() {
+                let flushed = done.status() == Status::Flushed;
+                if flushed && self.inner.returned(done.queue_pair(), done.id) {
+                    continue;
+                }
+                self.inner.consumed(done.queue_pair());
+            }
+            if let Some(place) = batch.get_mut(kept) {
+                *place = done;
+                kept += 1;
+            }
+        }
+        kept
+    }
+
+    /// Asks to be told once fewer than so many receives are left; 0 takes that back. Verbs:
+    /// `srq_limit`.
+    pub fn arm_limit(&mut self, receives: u32) {
+        self.inner.arm_limit(receives);
+    }
+
+    /// Whether the limit was reached since it was armed; once. Verbs:
+    /// `IBV_EVENT_SRQ_LIMIT_REACHED`.
+    pub fn take_limit_event(&mut self) -> bool {
+        self.inner.take_limit()
+    }
+
+    /// Receives posted and not used.
+    #[must_use]
+    pub fn left(&self) -> u32 {
+        self.inner.left()
+    }
+
+    /// Queue pairs that it feeds.
+    #[must_use]
+    pub fn queue_pairs(&self) -> usize {
+        self.inner.members()
+    }
+}

@@ -1,0 +1,178 @@
+use super::*;
+use crate::{CompletionContext, QueuePairState};
+use ringside_bus::{Memory, PageSize};
+use std::sync::Arc;
+
+/// A receive queue of `elements` places, and the state by which completions retire.
+fn queue(number: u32, elements: u32) -> (ReceiveQueue, Arc<QueuePairState>) {
+    let memory = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    let ring = memory.words(0, elements as usize * 32).unwrap();
+    let context = CompletionContext::new(number, 1);
+    let state = Arc::new(QueuePairState::new(context, number, 64, elements, 0));
+    let queue = ReceiveQueue::new(ring, Arc::clone(&state)).unwrap();
+    (queue, state)
+}
+
+fn piece(id: u64) -> [Fragment; 1] {
+    [Fragment {
+        address: id * 4096,
+        length_bytes: 100,
+        steering_tag: 7,
+    }]
+}
+
+/// The oldest receive of a member completes; its number.
+fn complete(state: &QueuePairState) -> u64 {
+    let position = state.receive.tail();
+    let request = state.receive.at(position).expect("a receive");
+    state.receive.retire_to(position + 1);
+    request.id
+}
+
+#[test]
+fn members_are_kept_filled_and_each_receive_is_used_once() {
+    let mut shared = SharedReceives::new(100, 1, 16);
+    let states: Vec<_> = (0..4)
+        .map(|number| {
+            let (queue, state) = queue(number, 16);
+            shared.add(number, queue, 3).unwrap();
+            state
+        })
+        .collect();
+    let mut next = 0;
+    let mut used = Vec::new();
+    for round in 0..500_usize {
+        while shared.left() < 40 {
+            shared.post(next, &piece(next)).unwrap();
+            next += 1;
+        }
+        let state = &states[round * 7 % 4];
+        assert_eq!(state.receive.head() - state.receive.tail(), 3);
+        used.push(complete(state));
+        assert!(shared.consumed(state.number));
+    }
+    used.sort_unstable();
+    let before = used.len();
+    used.dedup();
+    assert_eq!(used.len(), before);
+    assert!(!shared.consumed(9));
+}
+
+#[test]
+fn a_dry_pool_leaves_members_short_and_the_next_post_goes_to_them() {
+    let mut shared = SharedReceives::new(10, 1, 16);
+    let (queue, state) = queue(5, 16);
+    shared.add(5, queue, 4).unwrap();
+    shared.post(1, &piece(1)).unwrap();
+    assert_eq!(state.receive.head(), 1);
+    assert_eq!(complete(&state), 1);
+    assert!(shared.consumed(5));
+    for id in 2..8 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    // Four are in the queue, two wait.
+    assert_eq!((state.receive.head(), shared.left()), (5, 6));
+    for id in 8..12 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    let error = shared.post(12, &piece(12)).unwrap_err();
+    assert_eq!(error, PostReceiveError::QueueFull);
+}
+
+#[test]
+fn what_a_failed_or_removed_member_did_not_use_serves_the_others() {
+    let mut shared = SharedReceives::new(100, 1, 16);
+    let (first, failing) = queue(1, 16);
+    let (second, other) = queue(2, 16);
+    shared.add(1, first, 4).unwrap();
+    for id in 0..4 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    assert_eq!(complete(&failing), 0);
+    assert!(shared.consumed(1));
+    // Flushed, one by one.
+    for _ in 0..2 {
+        let id = complete(&failing);
+        assert!(shared.returned(1, id));
+    }
+    assert_eq!(shared.left(), 3);
+    shared.add(2, second, 4).unwrap();
+    assert_eq!(shared.remove(1), Some(1));
+    assert_eq!(shared.remove(1), None);
+    let mut ids: Vec<u64> = (0..3).map(|_| complete(&other)).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3]);
+    assert_eq!((shared.left(), shared.members()), (3, 1));
+}
+
+#[test]
+fn fragments_come_back_as_they_were_posted() {
+    let mut shared = SharedReceives::new(100, 1, 16);
+    let (first, failing) = queue(1, 8);
+    shared.add(1, first, 7).unwrap();
+    // Over several passes of the ring.
+    for id in 0..60 {
+        shared.post(id, &piece(id)).unwrap();
+        assert_eq!(complete(&failing), id);
+        assert!(shared.consumed(1));
+    }
+    shared.post(60, &piece(60)).unwrap();
+    let id = complete(&failing);
+    assert!(shared.returned(1, id));
+    assert_eq!(shared.remove(1), Some(0));
+    let (second, other) = queue(2, 8);
+    let ring = second.fragments_at(0);
+    assert!(ring.iter().all(|piece| piece.length_bytes == 0));
+    shared.add(2, second, 1).unwrap();
+    let Some(Some(member)) = shared.members.first() else {
+        panic!("no member");
+    };
+    assert_eq!(member.queue.fragments_at(0), piece(60));
+    assert_eq!(complete(&other), 60);
+}
+
+#[test]
+fn the_limit_is_told_once() {
+    let mut shared = SharedReceives::new(100, 1, 16);
+    let (queue, state) = queue(1, 16);
+    shared.add(1, queue, 8).unwrap();
+    for id in 0..10 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    shared.arm_limit(8);
+    assert!(!shared.take_limit());
+    for left in (5..10).rev() {
+        complete(&state);
+        assert!(shared.consumed(1));
+        assert_eq!(shared.take_limit(), left == 7, "{left} left");
+    }
+    shared.arm_limit(100);
+    assert!(shared.take_limit());
+}
+
+#[test]
+fn queues_that_do_not_fit_are_handed_back() {
+    let mut shared = SharedReceives::new(100, 2, 4);
+    let (small, _) = queue(1, 16);
+    let (error, small) = shared.add(1, small, 4).unwrap_err();
+    assert!(
+        matches!(error, MemberError::TooFewFragments { .. }),
+        "{error}"
+    );
+    let (error, _) = shared.add(4, *small, 4).unwrap_err();
+    assert!(
+        matches!(error, MemberError::NumberTooHigh { .. }),
+        "{error}"
+    );
+    let mut shared = SharedReceives::new(100, 1, 4);
+    let (mut used, _) = queue(1, 16);
+    used.post(1, &piece(1)).unwrap();
+    let (error, _) = shared.add(1, used, 4).unwrap_err();
+    assert!(
+        matches!(error, MemberError::InUse { receives: 1, .. }),
+        "{error}"
+    );
+    let two = [piece(1)[0], piece(2)[0]];
+    let error = shared.post(1, &two).unwrap_err();
+    assert!(matches!(error, PostReceiveError::TooManyFragments { .. }));
+}

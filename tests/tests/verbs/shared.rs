@@ -1,0 +1,194 @@
+//! Receives that many queue pairs share.
+
+use crate::pair::Pair;
+use ringside_pmd::rdma::{
+    Completion, Connected, Flags, MemoryRegion, PostError, QueuePair, RdmaError,
+    SharedReceiveConfig, SharedReceiveQueue, Status,
+};
+use std::collections::BTreeSet;
+
+const SLOT: usize = 64;
+
+/// A pair whose `b` has a shared receive queue that feeds this many connections.
+fn shared(
+    connections: usize,
+    config: &SharedReceiveConfig,
+) -> (
+    Pair,
+    SharedReceiveQueue,
+    Vec<(QueuePair<Connected>, QueuePair<Connected>)>,
+) {
+    let pair = Pair::new();
+    let mut queue = pair.b.domain.shared_receive_queue(config).unwrap();
+    let mut made: Vec<_> = (0..connections)
+        .map(|_| pair.connect(|config| config))
+        .collect();
+    for (_, b) in &mut made {
+        queue.attach(b).unwrap();
+    }
+    (pair, queue, made)
+}
+
+fn post(queue: &mut SharedReceiveQueue, region: &MemoryRegion, slot: usize) {
+    let piece = region.slice(slot * SLOT..(slot + 1) * SLOT).unwrap();
+    queue.post(slot as u64, &[piece]).unwrap();
+}
+
+/// Receives that came to `b`, until there are so many.
+fn received(pair: &mut Pair, queue: &mut SharedReceiveQueue, count: usize) -> Vec<Completion> {
+    let mut found = Vec::new();
+    let mut batch = [Completion::EMPTY; 8];
+    for _ in 0..2_000 {
+        let done = queue.poll(&mut pair.b.completions, &mut batch);
+        found.extend(done.iter().filter(|one| !one.is_send()).copied());
+        if found.len() >= count {
+            return found;
+        }
+        pair.pass();
+    }
+    panic!("{count} receives were waited for, {} came", found.len());
+}
+
+#[test]
+fn sixteen_queue_pairs_receive_from_one_pool_and_every_byte_is_right() {
+    let config = SharedReceiveConfig {
+        receives: 64,
+        fragments: 1,
+        window: 3,
+    };
+    let (mut pair, mut queue, mut connections) = shared(16, &config);
+    let (from, at) = (pair.a.region(4096), pair.b.region(64 * SLOT));
+    for slot in 0..64 {
+        post(&mut queue, &at, slot);
+    }
+    let error = queue.post(64, &[at.slice(0..8).unwrap()]).unwrap_err();
+    assert_eq!(error, PostError::QueueFull);
+    let (mut sent, mut seen) = (0_u64, 0);
+    for round in 0..40 {
+        let burst = 1 + round % 24;
+        for _ in 0..burst {
+            let offset = (sent % 64) as usize * 8;
+            assert!(from.write(offset, &sent.to_le_bytes()));
+            let (qp, _) = &mut connections[(sent * 7 % 16) as usize];
+            let piece = [from.slice(offset..offset + 8).unwrap()];
+            qp.send(sent, &piece, Flags::SIGNALLED).unwrap();
+            qp.ring();
+            sent += 1;
+        }
+        for done in received(&mut pair, &mut queue, burst) {
+            assert_eq!((done.status(), done.byte_length()), (Status::Success, 8));
+            let mut bytes = [0; 8];
+            assert!(at.read(done.id as usize * SLOT, &mut bytes));
+            let number = u64::from_le_bytes(bytes);
+            let (_, member) = &connections[(number * 7 % 16) as usize];
+            assert_eq!(done.queue_pair(), member.number());
+            post(&mut queue, &at, done.id as usize);
+            seen += 1;
+        }
+        assert_eq!(pair.wait_a(burst).len(), burst);
+    }
+    assert_eq!((seen, queue.left()), (sent, 64));
+    drop((connections, queue, from, at));
+    pair.finish();
+}
+
+#[test]
+fn what_a_failed_queue_pair_had_serves_the_others_and_is_reported_by_nobody() {
+    let config = SharedReceiveConfig {
+        receives: 16,
+        fragments: 1,
+        window: 8,
+    };
+    let (mut pair, mut queue, mut connections) = shared(2, &config);
+    let (from, at) = (pair.a.region(64), pair.b.region(16 * SLOT));
+    for slot in 0..16 {
+        post(&mut queue, &at, slot);
+    }
+    connections[0].1.fail().unwrap();
+    let mut batch = [Completion::EMPTY; 3];
+    for _ in 0..20 {
+        let done = queue.poll(&mut pair.b.completions, &mut batch);
+        assert!(done.is_empty(), "{done:?}");
+        pair.pass();
+    }
+    assert_eq!(queue.left(), 16);
+    // All sixteen serve the other one.
+    let piece = [from.slice(0..8).unwrap()];
+    let mut ids = BTreeSet::new();
+    for id in 0..16 {
+        connections[1].0.send(id, &piece, Flags::SIGNALLED).unwrap();
+        connections[1].0.ring();
+        for done in received(&mut pair, &mut queue, 1) {
+            assert_eq!(done.status(), Status::Success);
+            assert!(ids.insert(done.id));
+        }
+    }
+    assert_eq!((ids.len(), queue.left()), (16, 0));
+    drop((connections, queue, from, at));
+    pair.finish();
+}
+
+#[test]
+fn a_destroyed_queue_pair_leaves_its_receives_to_the_others() {
+    let config = SharedReceiveConfig {
+        receives: 8,
+        fragments: 1,
+        window: 8,
+    };
+    let (mut pair, mut queue, mut connections) = shared(2, &config);
+    let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
+    for slot in 0..8 {
+        post(&mut queue, &at, slot);
+    }
+    // The one that was attached last was fed first.
+    let (first, second) = (connections.remove(0), connections.remove(0));
+    let before = queue.destroy(first.1).unwrap() + queue.destroy(second.1).unwrap();
+    assert_eq!(
+        (before >= 8, queue.left(), queue.queue_pairs()),
+        (true, 8, 0)
+    );
+    let (mut qp, mut member) = pair.connect(|config| config);
+    queue.attach(&mut member).unwrap();
+    let piece = [from.slice(0..8).unwrap()];
+    for id in 0..8 {
+        qp.send(id, &piece, Flags::SIGNALLED).unwrap();
+    }
+    qp.ring();
+    let ids: BTreeSet<u64> = received(&mut pair, &mut queue, 8)
+        .iter()
+        .map(|done| done.id)
+        .collect();
+    assert_eq!(ids.len(), 8);
+    drop((first.0, second.0, qp, member, queue, from, at));
+    pair.finish();
+}
+
+#[test]
+fn the_limit_is_an_event_and_misuse_is_refused() {
+    let (mut pair, mut queue, mut connections) = shared(1, &SharedReceiveConfig::default());
+    let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
+    for slot in 0..8 {
+        post(&mut queue, &at, slot);
+    }
+    queue.arm_limit(8);
+    assert!(!queue.take_limit_event());
+    let piece = [from.slice(0..8).unwrap()];
+    let (qp, member) = &mut connections[0];
+    qp.send(1, &piece, Flags::SIGNALLED).unwrap();
+    qp.ring();
+    assert_eq!(
+        member.receive(1, &[at.slice(0..8).unwrap()]).unwrap_err(),
+        PostError::Shared
+    );
+    let twice = queue.attach(member).unwrap_err();
+    assert!(matches!(twice, RdmaError::Member(_)), "{twice}");
+    received(&mut pair, &mut queue, 1);
+    assert!(queue.take_limit_event() && !queue.take_limit_event());
+    let mut own = pair.b.queue_pair(pair.b.config());
+    own.receive(1, &[at.slice(0..8).unwrap()]).unwrap();
+    let error = queue.attach(&mut own).unwrap_err();
+    assert!(error.to_string().contains("receives of its own"), "{error}");
+    own.receive(2, &[at.slice(0..8).unwrap()]).unwrap();
+    drop((own, connections, queue, from, at));
+    pair.finish();
+}
