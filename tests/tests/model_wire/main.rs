@@ -1,6 +1,8 @@
 //! What is on the wire between two drivers on the model: every byte of it, judged without the
 //! engine's own packet code.
 
+mod outside;
+
 #[path = "../rdma_end_to_end/pair.rs"]
 #[allow(dead_code)] // shared with the tests of the verbs, which use more of it
 mod pair;
