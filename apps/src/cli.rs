@@ -183,7 +183,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "CORE,CORE", value_delimiter = ',', num_args = 1..=2)]
     pub(crate) cores: Vec<usize>,
     /// Wait for another process's bench at this address of this machine; port 18515 unless named
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["connect", "peer", "pcap", "hgrm", "out_json", "all"])]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["connect", "peer", "pcap", "hgrm", "out_json"])]
     pub(crate) listen: Option<String>,
     /// Measure with another process's bench, which listens there
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["peer", "pcap"])]
@@ -195,6 +195,13 @@ pub(crate) struct Bench {
     /// data, and compare every byte (with --connect)
     #[arg(long, requires = "connect")]
     pub(crate) verify_only: bool,
+    /// Speak perftest's own exchange: the other side is ib_write_bw, ib_read_lat or another of its
+    /// programs (with --listen or --connect; name what it measures)
+    #[arg(long, conflicts_with_all = ["verify_only", "duration"])]
+    pub(crate) perftest: bool,
+    /// MAC address of perftest's side, where its GID is an IPv4 address: it does not say
+    #[arg(long, value_name = "MAC", requires = "perftest")]
+    pub(crate) peer_mac: Option<Mac>,
     /// What a core does that has nothing to do; two busy processes on one core have to yield
     /// [default: spin where each process of three can have a core, else yield]
     #[arg(long, value_enum, value_name = "HOW")]
@@ -221,6 +228,30 @@ impl Bench {
     /// Whether the peer is another process.
     pub(crate) fn meets(&self) -> bool {
         self.listen.is_some() || self.connect.is_some()
+    }
+}
+
+/// A MAC address, as 02:00:00:00:00:01.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mac(pub(crate) [u8; 6]);
+
+impl std::str::FromStr for Mac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<_> = text.split(':').collect();
+        let octets: Option<Vec<_>> = parts
+            .iter()
+            .map(|part| {
+                u8::from_str_radix(part, 16)
+                    .ok()
+                    .filter(|_| part.len() == 2)
+            })
+            .collect();
+        let mac = octets.and_then(|octets| <[u8; 6]>::try_from(octets).ok());
+        mac.filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6])
+            .map(Self)
+            .ok_or_else(|| "a MAC address of one card is six pairs of hexadecimal digits such as 02:00:00:00:00:01, and not that of a group".into())
     }
 }
 

@@ -8,7 +8,8 @@ use crate::cli::Operation;
 use crate::failure::Failure;
 use ringside_bus::TscClock;
 use ringside_bus::clock::ticks;
-use ringside_pmd::rdma::{Flags, Fragment, PostError, RemoteAddress};
+use ringside_pmd::rdma::{Flags, Fragment, PostError, QueuePair, RemoteAddress};
+use std::ops::Range;
 
 /// Posts before a doorbell, at most.
 const BURST: u64 = 32;
@@ -30,6 +31,8 @@ pub(crate) struct Flow {
     remote: RemoteAddress,
     posted: u64,
     completed: u64,
+    /// messages that it posts in all, at most
+    pub(crate) limit: u64,
     /// messages for which the peer has posted receives
     pub(crate) granted: u64,
     /// receives that the server has posted, send tests only
@@ -60,12 +63,23 @@ pub(crate) fn measure(
     let places: Vec<_> = (0..plan.queue_pairs as usize)
         .map(|index| {
             let start = pair.slot(index);
-            (start, pair.server.remote().at(start as u64))
+            Place {
+                slot: start..start + pair.stride,
+                remote: pair.server.remote().at(start as u64),
+            }
         })
         .collect();
     let mut run = Run::prepare(&pair.client, &pair.server, &places, plan, size)?;
     run.turn(pair, plan, progress)?;
     Ok(run.row(verified_messages))
+}
+
+/// Where a queue pair's messages come from and go to.
+pub(crate) struct Place {
+    /// its part of the own regions
+    pub(crate) slot: Range<usize>,
+    /// its part of the peer's
+    pub(crate) remote: RemoteAddress,
 }
 
 /// Messages in flight from one side.
@@ -104,29 +118,33 @@ impl Slices {
 }
 
 impl Run {
-    /// `places`: for each queue pair where its slot begins in the own regions, and in the peer's.
-    /// `target`: whose regions take what a send brings.
+    /// `places`: one for each queue pair. `target`: whose regions take what a send brings.
     pub(crate) fn prepare(
         side: &Side<'_>,
         target: &Side<'_>,
-        places: &[(usize, RemoteAddress)],
+        places: &[Place],
         plan: &Plan,
         size: u64,
     ) -> Result<Self, Failure> {
         let bytes = size as usize;
-        let flow = |&(start, remote): &(usize, RemoteAddress)| -> Result<Flow, Failure> {
+        let flow = |(index, place): (usize, &Place)| -> Result<Flow, Failure> {
+            // What an earlier test of the same queue pair has left.
+            let left = target.queue_pairs.get(index);
+            let left = left.map_or(0, QueuePair::receives_outstanding);
+            let start = place.slot.start;
             Ok(Flow {
                 source: side.source.slice(start..start + bytes)?,
-                target: target.target.slice(start..start + bytes)?,
-                remote,
+                target: target.target.slice(place.slot.clone())?,
+                remote: place.remote,
+                limit: u64::MAX,
                 posted: 0,
                 completed: 0,
                 granted: u64::MAX,
                 received: 0,
-                receives_posted: 0,
+                receives_posted: left.into(),
             })
         };
-        let flows = places.iter().map(flow);
+        let flows = places.iter().enumerate().map(flow);
         let flows = flows.collect::<Result<Vec<_>, Failure>>()?;
         let window = match plan.operation {
             // A message without a receive waits for the peer's timer: keep within what is posted.
@@ -259,8 +277,9 @@ impl Run {
             let in_flight = flow.posted - flow.completed;
             let room = (self.window - in_flight).min(flow.granted.saturating_sub(flow.posted));
             // Waiting for a whole burst's room saves doorbells: one a burst, not one a message.
-            let least = BURST.min((self.window / 2).max(1)).min(left);
-            let burst = room.min(BURST).min(left);
+            let left_here = left.min(flow.limit - flow.posted);
+            let least = BURST.min((self.window / 2).max(1)).min(left_here);
+            let burst = room.min(BURST).min(left_here);
             if burst < least || burst == 0 {
                 continue;
             }

@@ -136,6 +136,11 @@ pub(crate) fn check(options: &Bench) -> Result<(), FlagError> {
             options.mtu()
         )));
     }
+    if options.listen.is_some() && options.all && !options.perftest {
+        return Err(FlagError(
+            "-a with --listen: the side that connects decides the sizes; give it -a".into(),
+        ));
+    }
     if let [driver, model] = options.cores[..]
         && options.meets()
     {

@@ -122,6 +122,10 @@ class Program:
     def alive(self):
         return self.process.poll() is None
 
+    def says(self, words, seconds):
+        """Waits until it has said something."""
+        wait_until(f"`{self.name}` says {words!r}", seconds, lambda: words in self.text() or not self.alive())
+
     def finish(self, seconds):
         """Waits for its end, which has to be a good one; gives what it said."""
         try:

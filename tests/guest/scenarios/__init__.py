@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import datagrams, errors, lan, netdev, ours, recovery, verbs
+from . import datagrams, errors, lan, netdev, ours, perftest, recovery, verbs
 
 ALL = {
     "link": netdev.link,
@@ -30,6 +30,7 @@ ALL = {
     "multicast": datagrams.multicast,
     "ours": ours.driver_and_irdma,
     "ours-mtu": ours.large_mtu,
+    "perftest": perftest.all_programs,
     "reload": recovery.reload,
     "reset": recovery.reset,
     "engine-errors": recovery.engine_errors,

@@ -10,12 +10,7 @@ use crate::cli::Operation;
 use crate::failure::Failure;
 use anyhow::anyhow;
 use ringside_pmd::rdma::exchange::Step;
-use ringside_pmd::rdma::{Flags, PostError, RemoteAddress};
-
-fn places(end: &End<'_>, test: &Test) -> Result<Vec<(usize, RemoteAddress)>, Failure> {
-    let place = |index| Ok((end.slot(index), end.remote(index)?));
-    (0..test.queue_pairs as usize).map(place).collect()
-}
+use ringside_pmd::rdma::{Flags, PostError};
 
 /// Measures, as the client.
 pub(crate) fn measure(
@@ -26,13 +21,26 @@ pub(crate) fn measure(
     progress: &mut Progress,
     verified: u64,
 ) -> Result<BandwidthRow, Failure> {
-    let mut run = Run::prepare(&end.side, &end.side, &places(end, test)?, plan, test.size)?;
+    let mut run = Run::prepare(&end.side, &end.side, &end.places(), plan, test.size)?;
     link.step(Step::Measuring)?;
+    drive(&mut run, end, link, plan, progress)?;
+    link.step(Step::Ended)?;
+    Ok(run.row(verified))
+}
+
+/// Posts and polls until the amount is reached and everything is complete.
+pub(crate) fn drive(
+    run: &mut Run,
+    end: &mut End<'_>,
+    link: &mut Link,
+    plan: &Plan,
+    progress: &mut Progress,
+) -> Result<(), Failure> {
     run.begin();
     let mut stop = false;
     let mut watch = Watch::new();
     while !run.is_over(stop) {
-        learn_counts(end, &mut run)?;
+        learn_counts(end, run)?;
         let mut worked = if stop { 0 } else { run.post(&mut end.side)? };
         worked += run.complete(&mut end.side)?;
         if let Some(over) = run.tick(&link.clock, plan.amount, progress) {
@@ -49,8 +57,7 @@ pub(crate) fn measure(
         }
     }
     run.tick(&link.clock, plan.amount, progress);
-    link.step(Step::Ended)?;
-    Ok(run.row(verified))
+    Ok(())
 }
 
 /// How many receives the server has posted, so that no message meets an empty queue.
@@ -85,7 +92,7 @@ pub(crate) fn serve(
         link.step(Step::Ended)?;
         return Ok(0);
     }
-    let mut run = Run::prepare(&end.side, &end.side, &places(end, test)?, plan, test.size)?;
+    let mut run = Run::prepare(&end.side, &end.side, &end.places(), plan, test.size)?;
     run.post_receives(&mut end.side, plan.receive_depth)?;
     link.step(Step::Measuring)?;
     let mut counts = Counts {

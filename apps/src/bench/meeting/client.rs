@@ -1,10 +1,9 @@
 //! The side that connects: it decides, measures and shows.
 
 use super::agreement::{ANSWER_BYTES, Request, Task, Test, decode_answer, text};
-use super::end::{End, Link, Role};
+use super::end::{End, Link};
 use super::{
-    Amount, bandwidth, bring_up, driven, finish, idle, latency, part, plan_of, report, resolve,
-    title, verify,
+    Amount, bandwidth, driven, finish, latency, meet, part, plan_of, report, title, verify,
 };
 use crate::bench::plan::{Plan, plans};
 use crate::bench::progress::Progress;
@@ -29,14 +28,9 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Rounds of verification, at most.
 const MOST_ROUNDS: u64 = 16;
 
-pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress, place: &str) -> Result<(), Failure> {
+pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
     let plans = plans(run.options).map_err(Failure::usage)?;
-    let peers = resolve("--connect", place)?;
-    let device = bring_up(run, address)?;
-    let wait = Duration::from_secs(run.options.wait.unwrap_or(5));
-    let session = reach(&peers, wait)?;
-    let limit = Duration::from_millis(run.config.deadlines.connect_ms);
-    let mut link = Link::new(session, Role::Client, limit, idle(run.options));
+    let (device, mut link) = meet(run, address)?;
     let mut work = Work {
         run,
         device: &device,
@@ -70,7 +64,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress, place: &str) -> Re
 
 /// Connects to the first of the addresses that answers; tries again until `wait` has passed, as the
 /// other side may still be starting.
-fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, MeetingError> {
+pub(super) fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, MeetingError> {
     let end = Instant::now() + wait;
     loop {
         for (index, &peer) in peers.iter().enumerate() {

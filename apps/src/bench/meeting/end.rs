@@ -1,6 +1,7 @@
 //! One side of a test between two processes.
 
 use super::agreement::Test;
+use crate::bench::bandwidth::Place;
 use crate::bench::pair::{Half, Side, half, stride};
 use crate::bench::plan::Plan;
 use crate::cli::{Idle, Measure, Operation};
@@ -25,7 +26,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 const BEAT: Duration = Duration::from_secs(1);
 
 /// Reads under way on a queue pair; each side lets its peer have as many.
-pub(super) const READS: u8 = 16;
+pub(crate) const READS: u8 = 16;
 
 /// Which part this side takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,8 @@ pub(crate) struct Link {
     pub(crate) limit: Duration,
     pub(crate) idle: Idle,
     pub(crate) clock: TscClock,
+    /// whether the peer is told now and then that this side is still there
+    pub(crate) beats: bool,
     last_beat: Instant,
 }
 
@@ -64,6 +67,7 @@ impl Link {
             limit,
             idle,
             clock: TscClock::new(),
+            beats: true,
             last_beat: Instant::now(),
         }
     }
@@ -74,7 +78,7 @@ impl Link {
 
     /// Says that this side is still there, if it has not for a second.
     pub(crate) fn beat(&mut self) -> Result<(), MeetingError> {
-        if self.last_beat.elapsed() < BEAT {
+        if !self.beats || self.last_beat.elapsed() < BEAT {
             return Ok(());
         }
         self.last_beat = Instant::now();
@@ -131,17 +135,35 @@ impl<'d> End<'d> {
         let side = half.connect(&endpoints)?;
         link.step(Step::Connected)?;
         Ok(Self {
-            side,
-            targets,
             counts,
             remote_counts,
-            stride: stride(plan),
+            ..Self::new(side, targets, stride(plan))
         })
+    }
+
+    /// An end that is connected already; `stride` is the length of a queue pair's slot.
+    pub(crate) fn new(side: Side<'d>, targets: Vec<RemoteRegion>, stride: usize) -> Self {
+        Self {
+            side,
+            targets,
+            counts: None,
+            remote_counts: Vec::new(),
+            stride,
+        }
     }
 
     /// Where queue pair `index`'s slot begins in the own regions.
     pub(crate) fn slot(&self, index: usize) -> usize {
         index * self.stride
+    }
+
+    /// Where the messages of each queue pair come from and go to.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        let place = |(index, target): (usize, &RemoteRegion)| Place {
+            slot: self.slot(index)..self.slot(index) + self.stride,
+            remote: target.at(0),
+        };
+        self.targets.iter().enumerate().map(place).collect()
     }
 
     /// Where queue pair `index`'s messages go at the peer.

@@ -22,6 +22,7 @@ pub(crate) fn measure(
     test: &Test,
     progress: &mut Progress,
 ) -> Result<Histogram<u64>, Failure> {
+    clear_last_byte(end, test)?;
     let mut player = Player::prepare(end, link.role, test)?;
     link.step(Step::Measuring)?;
     let mut times = histogram()?;
@@ -62,6 +63,7 @@ pub(crate) fn measure(
 
 /// Answers until the client says that it is enough, as the server; returns how many it answered.
 pub(crate) fn answer(end: &mut End<'_>, link: &mut Link, test: &Test) -> Result<u64, Failure> {
+    clear_last_byte(end, test)?;
     let mut player = Player::prepare(end, link.role, test)?;
     link.step(Step::Measuring)?;
     let mut answered = 0;
@@ -72,8 +74,16 @@ pub(crate) fn answer(end: &mut End<'_>, link: &mut Link, test: &Test) -> Result<
     Ok(answered)
 }
 
+/// The byte that is waited for must not be that of an earlier message.
+fn clear_last_byte(end: &End<'_>, test: &Test) -> Result<(), Failure> {
+    match (test.size as usize).checked_sub(1) {
+        Some(last) => put(&end.side.target, last, &[0]),
+        None => Ok(()),
+    }
+}
+
 /// One side of a ping-pong.
-struct Player {
+pub(crate) struct Player {
     operation: Operation,
     size: usize,
     /// the message, for inline posts; its last byte counts the rounds
@@ -86,7 +96,8 @@ struct Player {
 }
 
 impl Player {
-    fn prepare(end: &mut End<'_>, role: Role, test: &Test) -> Result<Self, Failure> {
+    /// Posts receives. The last byte of the target is zero: cleared, or never written.
+    pub(crate) fn prepare(end: &mut End<'_>, role: Role, test: &Test) -> Result<Self, Failure> {
         let size = test.size as usize;
         let operation = test.task.operation();
         let player = Self {
@@ -95,17 +106,14 @@ impl Player {
             message: vec![0; size],
             inline: size <= test.inline as usize && operation != Operation::Read,
             source: end.side.source.slice(0..size)?,
-            target: end.side.target.slice(0..size)?,
+            target: end.side.target.slice(end.slot(0)..end.slot(1))?,
             remote: end.remote(0)?,
             count: 0,
         };
-        if let Some(last) = size.checked_sub(1) {
-            put(&end.side.target, last, &[0])?;
-        }
         if operation == Operation::Send {
             // The server posts the next receive only after an answer, when the client may have sent.
             let receives = if role == Role::Server { 2 } else { 1 };
-            for _ in 0..receives {
+            while queue_pair(end)?.receives_outstanding() < receives {
                 queue_pair(end)?.receive(1, &[player.target])?;
             }
         }
@@ -114,7 +122,7 @@ impl Player {
 
     /// One message, and for write and send the answer; ticks from the post to the last arrival.
     #[inline]
-    fn round(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<u64, Failure> {
+    pub(crate) fn round(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<u64, Failure> {
         self.count = self.count.wrapping_add(1);
         let began = ticks();
         self.post(end)?;
@@ -140,7 +148,7 @@ impl Player {
 
     /// Waits for a message and answers it; false if the client has ended the test instead.
     #[inline]
-    fn answer(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<bool, Failure> {
+    pub(crate) fn answer(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<bool, Failure> {
         self.count = self.count.wrapping_add(1);
         let came = match self.operation {
             Operation::Write => self.wait_for_byte(end, link)?,

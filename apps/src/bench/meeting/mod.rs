@@ -1,28 +1,29 @@
 //! A bench between two processes: each drives one function, and they agree over TCP on what to do.
 //! What they say is described in `docs/exchange.md`.
 
-mod agreement;
-mod bandwidth;
+pub(super) mod agreement;
+pub(super) mod bandwidth;
 mod client;
-mod end;
-mod latency;
+pub(super) mod end;
+pub(super) mod latency;
 mod server;
 mod verify;
 
 use super::plan::{Amount, Plan, check};
 use super::report::Report;
-use super::{Run, judge, output, report, sized};
+use super::{Run, judge, output, perftest, report, sized};
 use crate::cli::{Bench, Idle, MEETING_PORT};
 use crate::failure::Failure;
 use crate::open::{Cores, open};
 use agreement::Test;
 use anyhow::anyhow;
-use end::{End, Link, Watch};
+use end::{End, Link, Role, Watch};
 use ringside_bus::DeviceAddress;
 use ringside_bus::pinning::{allowed_cores, pin_to};
 use ringside_config::Config;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::exchange::MeetingError;
+use ringside_pmd::rdma::exchange::{Listener, MeetingError};
+use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
@@ -42,11 +43,41 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
         out: output(options),
         stages: Vec::new(),
     };
-    match (&options.listen, &options.connect) {
-        (Some(place), _) => server::run(&mut run, address, place),
-        (None, Some(place)) => client::run(&mut run, address, place),
-        (None, None) => Ok(()),
+    if options.perftest {
+        return perftest::run(&mut run, address);
     }
+    if options.listen.is_some() {
+        return server::run(&mut run, address);
+    }
+    client::run(&mut run, address)
+}
+
+/// Brings the function up and finds the other process.
+pub(super) fn meet(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(Device, Link), Failure> {
+    let limit = Duration::from_millis(run.config.deadlines.connect_ms);
+    let idle = idle(run.options);
+    let wait = |default: u64| Duration::from_secs(run.options.wait.unwrap_or(default));
+    if let Some(place) = &run.options.listen {
+        let wait = wait(60);
+        let places = resolve("--listen", place)?;
+        let place = places.first().copied();
+        let place = place.ok_or_else(|| Failure::usage(anyhow!("--listen names no address")))?;
+        // Before the bring-up: an address that is taken changes nothing at the device.
+        let listener = Listener::bind(place).map_err(Failure::usage)?;
+        let device = bring_up(run, address)?;
+        writeln!(run.out, "\nListening on {}", listener.address())?;
+        run.out.flush()?;
+        let session = listener.accept(wait)?;
+        return Ok((device, Link::new(session, Role::Server, limit, idle)));
+    }
+    let wait = wait(5);
+    let peers = resolve(
+        "--connect",
+        run.options.connect.as_deref().unwrap_or_default(),
+    )?;
+    let device = bring_up(run, address)?;
+    let session = client::reach(&peers, wait)?;
+    Ok((device, Link::new(session, Role::Client, limit, idle)))
 }
 
 /// The addresses that `HOST[:PORT]` names.
@@ -91,7 +122,7 @@ fn bring_up(run: &mut Run<'_>, address: &DeviceAddress) -> Result<Device, Failur
 }
 
 /// The one line that says what the figures are figures of.
-fn driven(run: &Run<'_>, address: &DeviceAddress, link: &Link) -> String {
+pub(super) fn driven(run: &Run<'_>, address: &DeviceAddress, link: &Link) -> String {
     let cores = Cores::choose(&run.options.cores, run.config);
     let core = cores
         .driver
@@ -158,7 +189,7 @@ fn part(mut link: Link, failure: Failure) -> Failure {
 }
 
 /// Takes the device down and says what there is to say at the end.
-fn finish(
+pub(super) fn finish(
     run: &mut Run<'_>,
     device: Device,
     mut report: Report,

@@ -1,10 +1,8 @@
 //! The side that listens: it follows what the client decides, as far as its own flags allow.
 
 use super::agreement::{Request, TEST_BYTES, Test, disagreement, encode_answer};
-use super::end::{End, Link, Role};
-use super::{
-    bandwidth, bring_up, driven, finish, idle, latency, part, plan_of, resolve, title, verify,
-};
+use super::end::{End, Link};
+use super::{bandwidth, driven, finish, latency, meet, part, plan_of, title, verify};
 use crate::bench::Run;
 use crate::bench::report::{Report, VerifiedRow};
 use crate::cli::Measure;
@@ -12,22 +10,11 @@ use crate::failure::Failure;
 use anyhow::anyhow;
 use ringside_bus::DeviceAddress;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::exchange::{Listener, Step};
+use ringside_pmd::rdma::exchange::Step;
 use std::io::Write;
-use std::time::Duration;
 
-pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress, place: &str) -> Result<(), Failure> {
-    let places = resolve("--listen", place)?;
-    let first = places.first().copied();
-    let place = first.ok_or_else(|| Failure::usage(anyhow!("--listen names no address")))?;
-    let listener = Listener::bind(place).map_err(Failure::usage)?;
-    let device = bring_up(run, address)?;
-    writeln!(run.out, "\nListening on {}", listener.address())?;
-    run.out.flush()?;
-    let wait = Duration::from_secs(run.options.wait.unwrap_or(60));
-    let session = listener.accept(wait)?;
-    let limit = Duration::from_millis(run.config.deadlines.connect_ms);
-    let mut link = Link::new(session, Role::Server, limit, idle(run.options));
+pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
+    let (device, mut link) = meet(run, address)?;
     let mut report = Report {
         driven: driven(run, address, &link),
         ..Report::default()

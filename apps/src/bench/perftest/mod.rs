@@ -1,0 +1,276 @@
+//! A bench against perftest's own programs: `ib_write_bw` and its kin, unmodified, as the other side.
+//!
+//! Their exchange has no agreement on what is measured: both sides are given the same operation,
+//! size and number of messages. They compare no data. Source: perftest 25.01.0 (Debian 13),
+//! `perftest_communication.c` and the `main` of each program; see `docs/exchange.md`.
+
+mod measure;
+mod records;
+mod talk;
+
+use super::Run;
+use super::meeting::end::{End, Link, READS, Role};
+use super::meeting::{driven, finish, meet};
+use super::pair::{half, stride};
+use super::plan::{Amount, FlagError, LARGEST_MESSAGE, Plan};
+use super::report::Report;
+use crate::cli::{Bench, Measure, Operation};
+use crate::failure::Failure;
+use anyhow::anyhow;
+use records::{Keys, gid, mac_of_link_local};
+use ringside_bus::DeviceAddress;
+use ringside_pmd::Device;
+use ringside_pmd::rdma::{Endpoint, QueuePairConfig, RemoteRegion};
+use std::io::Write;
+use std::net::IpAddr;
+use std::time::Instant;
+use talk::Common;
+
+/// What is measured, with perftest's defaults.
+pub(super) struct Wanted {
+    pub(super) operation: Operation,
+    pub(super) measure: Measure,
+    pub(super) sizes: Vec<u64>,
+    /// messages on each queue pair
+    pub(super) messages: u64,
+    pub(super) queue_pairs: u32,
+}
+
+impl Wanted {
+    /// Source: perftest `perftest_parameters.h`, DEF_SIZE_BW, DEF_SIZE_LAT, DEF_ITERS, DEF_ITERS_WB.
+    fn of(options: &Bench) -> Result<Self, FlagError> {
+        let (Some(operation), Some(measure)) = (options.operation, options.measure) else {
+            return Err(FlagError(
+                "--perftest: say what the program on the other side measures, such as write bw for ib_write_bw; its exchange does not"
+                    .into(),
+            ));
+        };
+        let latency = measure == Measure::Lat;
+        let sizes = match (options.all, options.size, latency) {
+            (true, ..) => (1..=23).map(|power| 1 << power).collect(),
+            (false, Some(0), _) => {
+                return Err(FlagError("-s 0: perftest sends at least 1 byte".into()));
+            }
+            (false, Some(size), _) => vec![size],
+            (false, None, true) => vec![2],
+            (false, None, false) => vec![65_536],
+        };
+        let most = 5_000_000;
+        let messages = match (options.iterations, operation, latency) {
+            (Some(messages), ..) if messages > most => {
+                return Err(FlagError(format!(
+                    "-n {messages}: choose 5 to {most} messages with --perftest"
+                )));
+            }
+            (Some(messages), ..) => messages,
+            (None, Operation::Write, false) => 5_000,
+            (None, ..) => 1_000,
+        };
+        Ok(Self {
+            operation,
+            measure,
+            sizes,
+            messages,
+            queue_pairs: if latency { 1 } else { options.queue_pairs() },
+        })
+    }
+
+    /// The largest message.
+    fn largest(&self) -> u64 {
+        self.sizes.iter().copied().max().unwrap_or(LARGEST_MESSAGE)
+    }
+
+    /// Whether keys are exchanged once more before the others.
+    fn greets_twice(&self) -> bool {
+        self.measure == Measure::Lat && self.operation != Operation::Send
+    }
+
+    /// The plan for `size`.
+    pub(super) fn plan(&self, options: &Bench, size: u64) -> Plan {
+        Plan {
+            operation: self.operation,
+            measure: self.measure,
+            sizes: vec![size],
+            amount: Amount::Messages(self.messages * u64::from(self.queue_pairs)),
+            queue_pairs: self.queue_pairs,
+            send_depth: options.send_depth(),
+            receive_depth: options.receive_depth(),
+            inline: options.inline.unwrap_or(0),
+        }
+    }
+}
+
+pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
+    let wanted = Wanted::of(run.options).map_err(Failure::usage)?;
+    let (device, mut link) = meet(run, address)?;
+    // The peer would take a beat for a record.
+    link.beats = false;
+    let began = Instant::now();
+    let mut report = Report {
+        driven: driven(run, address, &link),
+        devices: vec![
+            address.to_string(),
+            format!("perftest at {}", link.session.peer()),
+        ],
+        ..Report::default()
+    };
+    writeln!(run.out, "\n{}", report.driven)?;
+    let (mut end, common, keys) = connect(&device, &mut link, run.options, &wanted)?;
+    report.bring_up_to_rts_milliseconds = began.elapsed().as_secs_f64() * 1e3;
+    writeln!(
+        run.out,
+        "The peer speaks perftest {}'s exchange; path MTU {}.\n",
+        common.version, common.mtu
+    )?;
+    let mut test = measure::Test {
+        run: &mut *run,
+        wanted: &wanted,
+        common: &common,
+        keys: &keys,
+        distributions: Vec::new(),
+        last: 0,
+    };
+    let table = test.play(&mut end, &mut link)?;
+    let distributions = test.distributions;
+    report.tables.extend(table);
+    finish(run, device, report, &distributions)
+}
+
+/// Makes queues, exchanges keys, connects; what is left is the measurement.
+fn connect<'d>(
+    device: &'d Device,
+    link: &mut Link,
+    options: &Bench,
+    wanted: &Wanted,
+) -> Result<(End<'d>, Common, Keys), Failure> {
+    let common = talk::agree(link, options.mtu())?;
+    // A server learns first, so it can send from an address of the same kind.
+    let first = match link.role {
+        Role::Server => Some(talk::hear_keys(link)?),
+        Role::Client => None,
+    };
+    let local = local_address(device, options, first.as_ref())?;
+    // Small messages go round in a buffer of this length.
+    let room = wanted.largest().max(common.cycle_bytes.into());
+    let plan = wanted.plan(options, room);
+    let shape = |config: QueuePairConfig| {
+        config
+            .path_mtu(common.mtu)
+            .local_address(local)
+            .outbound_reads(READS)
+            .inbound_reads(READS)
+            .receiver_not_ready_retries(7)
+    };
+    let half = half(device, &plan, shape)?;
+    let stride = stride(&plan);
+    let key = |(index, endpoint): (usize, &Endpoint)| Keys {
+        reads: READS.into(),
+        queue_pair: endpoint.queue_pair,
+        start_psn: endpoint.start_psn,
+        remote_key: half.target().key,
+        address: half.target().at((index * stride) as u64).address,
+        gid: gid(local),
+    };
+    let ours: Vec<_> = half.endpoints().iter().enumerate().map(key).collect();
+    let theirs = greet(link, &ours, wanted.greets_twice(), first)?;
+    let peers = theirs
+        .iter()
+        .map(|keys| endpoint(keys, options, wanted, &common))
+        .collect::<Result<Vec<_>, Failure>>()?;
+    let targets = theirs.iter().map(|keys| RemoteRegion {
+        address: keys.address,
+        key: keys.remote_key,
+        length_bytes: room,
+    });
+    let end = End::new(half.connect(&peers)?, targets.collect(), stride);
+    greet_again(link, &ours, wanted.operation)?;
+    let own = ours.first().copied();
+    let own = own.ok_or_else(|| Failure::operation(anyhow!("there is no queue pair")))?;
+    Ok((end, common, own))
+}
+
+/// Keys of each queue pair, before they are connected.
+fn greet(
+    link: &mut Link,
+    ours: &[Keys],
+    twice: bool,
+    mut first: Option<Keys>,
+) -> Result<Vec<Keys>, Failure> {
+    let mut exchange = |ours: &Keys| match first.take() {
+        Some(theirs) => talk::tell_keys(link, ours).map(|()| theirs),
+        None => talk::hand_shake(link, ours),
+    };
+    if let Some(ours) = ours.first().filter(|_| twice) {
+        exchange(ours)?;
+    }
+    ours.iter().map(exchange).collect()
+}
+
+/// The same keys once more, which say that the queue pairs are connected.
+fn greet_again(link: &mut Link, ours: &[Keys], operation: Operation) -> Result<(), Failure> {
+    let step = ours.first();
+    let sends = operation == Operation::Send;
+    let before = step.filter(|_| sends).into_iter();
+    let after = step.filter(|_| !sends).into_iter();
+    for ours in before.chain(ours).chain(after) {
+        talk::hand_shake(link, ours)?;
+    }
+    Ok(())
+}
+
+/// The address to send from: of the peer's kind, else IPv4 if the peer's MAC address is named, else
+/// the link-local one, from which perftest's side finds ours without asking the network.
+fn local_address(device: &Device, options: &Bench, peer: Option<&Keys>) -> Result<IpAddr, Failure> {
+    let mapped = peer.map_or(options.peer_mac.is_some(), |keys| {
+        keys.ip_address().is_ipv4()
+    });
+    let mut addresses = device.local_addresses()?.iter();
+    let found = addresses.find(|address| address.is_ipv4() == mapped);
+    found
+        .copied()
+        .ok_or_else(|| Failure::operation(anyhow!("the device has no address of the peer's kind")))
+}
+
+/// The peer's end of a connection.
+fn endpoint(
+    keys: &Keys,
+    options: &Bench,
+    wanted: &Wanted,
+    common: &Common,
+) -> Result<Endpoint, Failure> {
+    let address = keys.ip_address();
+    let mapped = options.peer_mac.is_some();
+    if wanted.operation == Operation::Read && keys.reads < READS.into() {
+        return Err(Failure::usage(anyhow!(
+            "the peer lets {} reads be under way, this side has up to {READS}: give the peer -o {READS}",
+            keys.reads
+        )));
+    }
+    let mac = options.peer_mac.map(|mac| mac.0);
+    let mac = mac.or_else(|| mac_of_link_local(keys.gid)).ok_or_else(|| {
+        Failure::usage(anyhow!(
+            "no MAC address follows from the peer's GID {}: name it with --peer-mac, or give the peer a GID that begins with fe80 (its -x)",
+            keys.gid
+        ))
+    })?;
+    if address.is_ipv4() != mapped && options.listen.is_none() {
+        return Err(Failure::usage(anyhow!(
+            "the peer's GID {} is not of this side's kind: {}",
+            keys.gid,
+            if mapped {
+                "leave out --peer-mac, or give the peer its IPv4 GID (its -x)"
+            } else {
+                "name the peer's MAC address with --peer-mac, or give the peer its GID that begins with fe80 (its -x)"
+            }
+        )));
+    }
+    let endpoint = Endpoint {
+        queue_pair: keys.queue_pair,
+        start_psn: keys.start_psn,
+        address,
+        mac,
+        path_mtu: common.mtu,
+    };
+    endpoint.check()?;
+    Ok(endpoint)
+}

@@ -1,0 +1,110 @@
+//! The order in which perftest's programs speak: the client first, then the server, each time.
+
+use super::records::{
+    BandwidthReport, KEYS_BYTES, Keys, MTU_BYTES, decode_length, decode_mtu, decode_version,
+    encode_mtu, encode_version,
+};
+use crate::bench::meeting::end::{Link, Role};
+use crate::failure::Failure;
+use anyhow::{Context, anyhow};
+use ringside_pmd::Device;
+use std::time::{Duration, Instant};
+
+/// How long an answer of a program that is setting up is waited for.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// How long the other side may measure: it says nothing meanwhile.
+const MEASUREMENT_LIMIT: Duration = Duration::from_secs(600);
+
+/// This side's length of the buffer in which small messages go round: a page.
+const CYCLE_BYTES: u32 = 4096;
+
+/// This side's cache line, bytes.
+const CACHE_LINE_BYTES: u32 = 64;
+
+/// What both sides have agreed on before keys are exchanged.
+#[derive(Clone, Debug)]
+pub(crate) struct Common {
+    /// the peer's version
+    pub(crate) version: String,
+    /// bytes in which small messages go round
+    pub(crate) cycle_bytes: u32,
+    /// path MTU, bytes
+    pub(crate) mtu: u32,
+}
+
+/// Exchanges a record: the client speaks first.
+fn exchange<const N: usize>(link: &mut Link, ours: &[u8; N]) -> Result<[u8; N], Failure> {
+    let mut theirs = [0; N];
+    if link.role == Role::Client {
+        link.session.tell(ours, LIMIT)?;
+        link.session.hear(&mut theirs, LIMIT)?;
+    } else {
+        link.session.hear(&mut theirs, LIMIT)?;
+        link.session.tell(ours, LIMIT)?;
+    }
+    Ok(theirs)
+}
+
+/// Versions, lengths and path MTUs.
+pub(crate) fn agree(link: &mut Link, mtu: u32) -> Result<Common, Failure> {
+    let version = decode_version(&exchange(link, &encode_version())?)?;
+    let cycle = decode_length(exchange(link, &CYCLE_BYTES.to_be_bytes())?)?;
+    decode_length(exchange(link, &CACHE_LINE_BYTES.to_be_bytes())?)?;
+    let theirs: [u8; MTU_BYTES] = exchange(link, &encode_mtu(mtu))?;
+    Ok(Common {
+        version,
+        cycle_bytes: cycle.max(CYCLE_BYTES),
+        mtu: decode_mtu(&theirs)?.min(mtu),
+    })
+}
+
+/// Keys for keys. Also how perftest keeps step.
+pub(crate) fn hand_shake(link: &mut Link, ours: &Keys) -> Result<Keys, Failure> {
+    Ok(Keys::decode(&exchange(link, &ours.encode())?)?)
+}
+
+/// The first half of a server's handshake: what the client says.
+pub(crate) fn hear_keys(link: &mut Link) -> Result<Keys, Failure> {
+    let mut theirs = [0; KEYS_BYTES];
+    link.session.hear(&mut theirs, LIMIT)?;
+    Ok(Keys::decode(&theirs)?)
+}
+
+/// The second half.
+pub(crate) fn tell_keys(link: &mut Link, ours: &Keys) -> Result<(), Failure> {
+    Ok(link.session.tell(&ours.encode(), LIMIT)?)
+}
+
+/// What was measured, number by number.
+pub(crate) fn exchange_reports(
+    link: &mut Link,
+    ours: &BandwidthReport,
+) -> Result<BandwidthReport, Failure> {
+    let mut theirs = [[0; 8]; 5];
+    for (number, learnt) in ours.encode().iter().zip(&mut theirs) {
+        *learnt = exchange(link, number)?;
+    }
+    // A server has nothing to report, and does not clear what it sends.
+    match link.role {
+        Role::Client => Ok(BandwidthReport::default()),
+        Role::Server => Ok(BandwidthReport::decode(theirs)?),
+    }
+}
+
+/// Sleeps until the peer says something: it measures meanwhile, and its device does the work here.
+pub(crate) fn sleep_until_spoken_to(link: &mut Link, device: &Device) -> Result<(), Failure> {
+    let end = Instant::now() + MEASUREMENT_LIMIT;
+    let mut events = Vec::new();
+    while link.session.glance(Duration::from_millis(20))?.is_none() {
+        device.poll_events(&mut events).context("events")?;
+        if Instant::now() >= end {
+            return Err(Failure::operation(anyhow!(
+                "the peer {} measured for more than {} s; give it fewer messages (-n)",
+                link.session.peer(),
+                MEASUREMENT_LIMIT.as_secs()
+            )));
+        }
+    }
+    Ok(())
+}

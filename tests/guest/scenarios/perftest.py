@@ -1,0 +1,80 @@
+"""Debian's perftest, unmodified, in a guest on one function; ringside bench --perftest on the other, as client and as server."""
+import re
+
+from machine import Failed
+from .ours import HOST, free_port, guest_with_way_out
+
+MESSAGES = 5
+
+# The program, what ringside calls it, and flags for both sides.
+PROGRAMS = (
+    ("ib_write_bw", "write bw"), ("ib_read_bw", "read bw"), ("ib_send_bw", "send bw"),
+    ("ib_write_lat", "write lat"), ("ib_read_lat", "read lat"), ("ib_send_lat", "send lat"))
+
+
+def rows(text, messages=MESSAGES):
+    """Sizes with a row of figures."""
+    return len(re.findall(rf"^\s*\d+\s+{messages}\s+[\d.]+", text, re.MULTILINE))
+
+
+def introduce(stage, guest):
+    """Tells the guest's kernel the MAC address of our function, which answers no ARP and no neighbour solicitation."""
+    told = stage.host_program("info", "--json", "--device", f"vfio-user:{stage.server.sockets[1]}").finish(30)
+    mac = re.search(r'"mac": "([0-9a-f:]+)"', told).group(1)
+    link_local = re.search(r"fe80::[0-9a-f:]+", told).group(0)
+    mapped = "10." + ".".join(str(int(octet, 16)) for octet in mac.split(":")[3:])
+    for address in (link_local, mapped):
+        guest.run(f"ip neigh replace {address} lladdr {mac} dev eth0 nud permanent")
+
+
+def guest_serves(stage, guest, port, program, words, flags, gid, ours=()):
+    """The guest's program as server, ringside as client; gives what each said."""
+    guest.start("perftest", f"timeout 120 {program} -d irdma0 -x {gid} -F {flags}")
+    guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; cat /run/perftest.output; exit 1", 30)
+    connecting = stage.host_program(
+        "bench", "--connect", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[1]}", "--perftest",
+        *words.split(), *flags.split(), *ours)
+    try:
+        said = connecting.finish(120)
+    except Failed as failure:
+        raise Failed(f"{failure}\n{program}:\n{guest.finish('perftest', 5)[1][-1500:]}") from None
+    status, served = guest.finish("perftest", 20)
+    if status != 0:
+        raise Failed(f"{program} as server ended with {status}:\n{served[-1500:]}\nringside:\n{said[-1500:]}")
+    return said, served
+
+
+def guest_asks(stage, guest, program, words, flags, gid, ours=()):
+    """ringside as server, the guest's program as client; gives what each said."""
+    port = free_port()
+    listening = stage.host_program(
+        "bench", "--listen", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[1]}", "--perftest",
+        *words.split(), *flags.split(), *ours)
+    # perftest does not try twice.
+    listening.says("Listening on", 30)
+    asked = guest.run(f"timeout 120 {program} -d irdma0 -x {gid} -F {flags} -p {port} {HOST}", 130)
+    return listening.finish(30), asked
+
+
+def all_programs(stage):
+    """Six programs, all 23 sizes, ringside as client and as server of each; several queue pairs; an IPv4 GID as well."""
+    guest, port = guest_with_way_out(stage, mtu=9000)
+    introduce(stage, guest)
+    # The GID that begins with fe80: from it our side knows the guest's MAC address.
+    flags = f"-a -n {MESSAGES}"
+    for program, words in PROGRAMS:
+        said, served = guest_serves(stage, guest, port, program, words, flags, gid=0)
+        if rows(said) != 23:
+            raise Failed(f"{program}: ringside measured {rows(said)} sizes of 23:\n{said}")
+        listened, asked = guest_asks(stage, guest, program, words, flags, gid=0)
+        if rows(asked) != 23:
+            raise Failed(f"{program}: the guest measured {rows(asked)} sizes of 23:\n{asked}\nringside:\n{listened}")
+    several = f"-s 5000 -q 5 -n {MESSAGES}"
+    for program, words in PROGRAMS[:3]:
+        guest_serves(stage, guest, port, program, words, several, gid=0)
+        guest_asks(stage, guest, program, words, several, gid=0)
+    mac = guest.run("cat /sys/class/net/eth0/address").strip()
+    once = f"-s 4096 -n {MESSAGES}"
+    guest_serves(stage, guest, port, "ib_write_bw", "write bw", once, gid=1, ours=("--peer-mac", mac))
+    guest_asks(stage, guest, "ib_read_bw", "read bw", once, gid=1, ours=("--peer-mac", mac))
+    return f"{len(PROGRAMS)} programs as server and as client, 23 sizes of {MESSAGES} messages each; 5 queue pairs; both kinds of GID"
