@@ -19,7 +19,10 @@ STARTED = []
 
 
 def start(command, out, **settings):
-    """Starts a process that ends with this one, at the latest when it is stopped from outside."""
+    """Starts a process that ends with this one, at the latest when it is stopped from outside.
+
+    Under `timeout`, which without --foreground hands a signal on twice, and the second ends the server without its report.
+    """
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **settings)
     STARTED.append(process)
     return process
@@ -67,7 +70,7 @@ class Server:
             arguments += ["--socket", path]
         environment = dict(os.environ, RUST_LOG=os.environ.get("RUST_LOG", log), NO_COLOR="1")
         with open(self.log, "wb") as out:
-            self.process = start(["timeout", str(lifetime), *arguments, *options], out, env=environment)
+            self.process = start(["timeout", "--foreground", str(lifetime), *arguments, *options], out, env=environment)
         wait_until("the model's sockets", 10, self.listening)
 
     def listening(self):
@@ -113,7 +116,7 @@ class Program:
         self.name = f"{os.path.basename(command[0])} {' '.join(command[1:])}"
         self.log = os.path.join(folder, f"{name}.log")
         with open(self.log, "wb") as out:
-            self.process = start(["timeout", str(lifetime), *command], out)
+            self.process = start(["timeout", "--foreground", str(lifetime), *command], out)
 
     def text(self):
         with open(self.log, errors="replace") as file:
@@ -155,14 +158,14 @@ class Guest:
         image = image or os.path.join(rig, "guest-with-package.cpio" if package else "guest.cpio")
         command = arguments(rig, image, folder, name, memory, append, extra, iommu) + (["-incoming", "defer"] if usual else [])
         with open(self.console + ".qemu", "wb") as out:
-            self.process = start(["timeout", str(lifetime), *command], out)
+            self.process = start(["timeout", "--foreground", str(lifetime), *command], out)
         self.number = 0
         self.pending = b""
-        self.channel = None
+        self.channel = self.monitor = None
         self.functions = len(sockets)
         wait_until(f"QEMU of {name}", 20, lambda: self.connect(os.path.join(folder, f"{name}.commands")))
         try:
-            self.monitor = Qmp(os.path.join(folder, f"{name}.qmp"))
+            wait_until(f"the monitor of {name}", 20, lambda: self.monitored(os.path.join(folder, f"{name}.qmp")))
             if usual:
                 self.monitor.restore(snapshot)
             else:
@@ -173,6 +176,14 @@ class Guest:
                 self.monitor.plug_host_network(host_port)
         except (OSError, Refused) as error:
             raise Failed(f"QEMU of {name}: {error}\n{self.said()}") from error
+
+    def monitored(self, path):
+        """QEMU makes its sockets one after the other."""
+        try:
+            self.monitor = Qmp(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            return False
+        return True
 
     def said(self):
         """What QEMU itself has said."""

@@ -26,7 +26,7 @@ TRAFFIC = "ibv_rc_pingpong -d irdma0 -g 1 -c -n 20"
 
 def number(guest):
     """The RDMA device's number, which is new each time the driver registers it."""
-    return guest.run("rdma dev show irdma0/ 2>/dev/null | cut -d: -f1 || true").strip()
+    return guest.run("rdma dev show irdma0 2>/dev/null | cut -d: -f1 || true").strip()
 
 
 def rebuilt(guest, index, before):
