@@ -318,7 +318,7 @@ fn hostile_rings_and_buffers_end_in_breaches_only() {
             rig.set_transmit(
                 index,
                 rig::BUFFERS + next() % 4096,
-                next() & !7 | next() % 2,
+                (next() & !7) | (next() % 2),
             );
         }
         rig.ring(next() as u32 % 70);

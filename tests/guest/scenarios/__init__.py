@@ -15,6 +15,8 @@ ALL = {
     "rss": lan.rss,
     "mtu": lan.mtu,
     "counters": lan.counted,
+    "tap": lan.tap,
+    "resets": lan.resets,
     "device": verbs.device,
     "ping-pong": verbs.ping_pong,
     "sizes": verbs.sizes,

@@ -1,9 +1,11 @@
 """Traffic of the guests' network stacks through the model's LAN engine, everything that Linux does by itself included."""
 import json
+import os
 import re
+import subprocess
 
-from machine import Failed
-from .stage import carrier, load
+from machine import Failed, end, wait_until
+from .stage import carrier, load, rdma_active
 
 
 def stations(stage, mtu=1500):
@@ -11,7 +13,6 @@ def stations(stage, mtu=1500):
     stage.serve(2)
     guests = stage.boot(2)
     for index, guest in enumerate(guests):
-        guest.run("sysctl -qw net.ipv6.conf.all.disable_ipv6=0 net.ipv6.conf.default.disable_ipv6=0")
         load(guest)
         # No router is asked for while somebody counts.
         guest.run(f"sysctl -qw net.ipv6.conf.eth0.router_solicitations=0; ip link set eth0 mtu {mtu}; ip addr add 10.0.0.{index + 1}/24 dev eth0; "
@@ -69,6 +70,9 @@ def tcp(stage):
     first, second = guests
     before = [counters(guest) for guest in guests]
     rates = []
+    # What the stack hands to the card, before the card cuts it.
+    second.start("dump", "timeout 20 tcpdump -Z root -i eth0 -n -c 50 'tcp dst port 5201 and greater 3000' 2>/dev/null")
+    second.run("sleep 3")
     for address, options in (("10.0.0.1", ""), ("10.0.0.1", "-R"), ("fd00::1", ""), ("fd00::1", "-R"), ("10.0.0.1", "-P 4")):
         end = iperf(first, second, address, options)
         rates.append(f"{megabits(end):.0f}")
@@ -87,12 +91,16 @@ def tcp(stage):
                  if name in new and new[name] != old[name]}
         if wrong:
             raise Failed(f"{guest.name}: {wrong}")
-    # Segmentation was used: frames on the wire are more than packets that the stack handed over.
-    stack, wire = (after[1][name] - before[1][name] for name in ("tx_bytes", "tx_bytes.nic"))
-    large = after[1]["tx_size_big.nic"] - before[1]["tx_size_big.nic"] if "tx_size_big.nic" in after[1] else 0
+    _, dumped = second.finish("dump", 25)
+    longest = max((int(length) for length in re.findall(r"length (\d+)", dumped)), default=0)
+    large = after[1]["tx_size_big.nic"] - before[1]["tx_size_big.nic"]
+    if longest < 3000 or large:
+        raise Failed(f"the stack handed over packets of {longest} bytes at most, {large} frames above 1518 were sent")
+    wire = after[1]["tx_bytes.nic"] - before[1]["tx_bytes.nic"]
     retransmitted = second.run("cat /proc/net/snmp | grep '^Tcp:' | tail -1").split()[12]
     return (f"{', '.join(rates)} Mbit/s (IPv4 there and back, IPv6 there and back, four streams), datagrams lost {lost:.1f} %, "
-            f"{stack} bytes of the stack, {wire} of the wire, {large} above 1522, {retransmitted} segments sent again")
+            f"packets of {longest} bytes handed to the card and {wire} bytes in frames of at most 1518 sent, "
+            f"{retransmitted} segments sent again")
 
 
 def vlan(stage):
@@ -239,3 +247,83 @@ def counted(stage):
         raise Failed(f"{moved[1]['tx_broadcast.nic']} broadcasts were sent")
     return (f"{moved[1]['tx_unicast.nic']} and {moved[0]['tx_unicast.nic']} unicast frames, {moved[1]['tx_bytes.nic']} bytes: "
             "both sides, port, VSI and queues agree")
+
+
+class Namespace:
+    """A network namespace of this machine: that of the process which a server's `timeout` started."""
+
+    def __init__(self, stage):
+        self.stage = stage
+        pid = stage.server.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            self.pid = file.read().split()[0]
+
+    def enter(self, *words):
+        return ["nsenter", "--user", "--net", "--preserve-credentials", f"--target={self.pid}", "--", *words]
+
+    def run(self, *words, seconds=20):
+        done = subprocess.run(self.enter(*words), capture_output=True, text=True, timeout=seconds)
+        if done.returncode != 0:
+            raise Failed(f"`{' '.join(words)}` in the namespace ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+def tap(stage):
+    """A guest and a network namespace of this machine, joined by a TAP interface: ping, TCP both ways, the namespace's own stack as judge."""
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        raise Failed("/dev/net/tun cannot be opened here: give this user the right to, or run on a machine that does")
+    stage.command = ["unshare", "--user", "--map-root-user", "--net", *stage.command]
+    stage.serve(1, ["--tap", "wire0"])
+    guest, = stage.boot()
+    load(guest)
+    guest.run("ip addr add 10.0.0.1/24 dev eth0; ip -6 addr add fd00::1/64 dev eth0 nodad; ip link set eth0 up")
+    carrier(guest)
+    space = Namespace(stage)
+    space.run("ip", "addr", "add", "10.0.0.9/24", "dev", "wire0")
+    space.run("ip", "-6", "addr", "add", "fd00::9/64", "dev", "wire0", "nodad")
+    space.run("ip", "link", "set", "wire0", "up")
+    guest.run("ping -q -c 10 -i 0.05 10.0.0.9; ping -q -c 10 -i 0.05 fd00::9; ping -q -c 3 -i 0.05 -s 6000 10.0.0.9", 30)
+    server = subprocess.Popen(space.enter("timeout", "100", os.path.join(stage.rig, "bin/iperf3"), "-s"),
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until("iperf3 in the namespace", 20, lambda: ":1451 " in space.run("cat", f"/proc/{space.pid}/net/tcp6")
+                   or ":1451 " in space.run("cat", f"/proc/{space.pid}/net/tcp"))
+        rates = []
+        for address, options in (("10.0.0.9", ""), ("10.0.0.9", "-R"), ("fd00::9", "")):
+            output = guest.run(f"iperf3 -c {address} -t 3 -J {options}", 60)
+            rates.append(f"{megabits(json.loads(output)['end']):.0f}")
+    finally:
+        end(server)
+    errors = [line for line in space.run("cat", f"/proc/{space.pid}/net/snmp").splitlines() if line.startswith(("Tcp:", "Ip:"))]
+    names, values = errors[2].split(), errors[3].split()
+    wrong = int(dict(zip(names, values))["InCsumErrors"])
+    if wrong:
+        raise Failed(f"{wrong} TCP segments with wrong checksums came into the namespace")
+    return f"ping, TCP to the namespace and back at {', '.join(rates)} Mbit/s, no wrong checksum in {dict(zip(names, values))['InSegs']} segments"
+
+
+def resets(stage):
+    """Both drivers and all that Linux sends by itself, through resets by sysfs and devlink: traffic after each, no timeout of a queue."""
+    guests = stations(stage)
+    first, second = guests
+    for guest in guests:
+        guest.run("modprobe irdma", 30)
+        rdma_active(guest)
+    stage.allowed = (r"unable to move VSI idx 1 into aggregator 1 node",)
+    address = "ip addr replace 10.0.0.1/24 dev eth0; ip -6 addr replace fd00::1/64 dev eth0 nodad; ip link set eth0 up"
+    second.start("ping", "ping -i 0.1 10.0.0.1")
+    for what in ("echo 1 > /sys/bus/pci/devices/0000:01:00.0/reset", "devlink dev reload pci/0000:01:00.0"):
+        first.run(what, 60)
+        first.run("for i in $(seq 100); do [ -e /sys/class/net/eth0 ] && exit 0; sleep 0.1; done; exit 1", 30)
+        first.run(address)
+        carrier(first)
+        rdma_active(first)
+        second.run("for i in $(seq 50); do ping -q -c 1 -W 1 10.0.0.1 && ping -q -c 1 -W 1 fd00::1 && exit 0; done; exit 1", 120)
+        first.run("ping -q -c 5 -i 0.05 10.0.0.2")
+    # A transmit queue that is stuck shows after five seconds.
+    first.run("sleep 7")
+    for guest in guests:
+        stuck = count(guest, "tx_timeout.nic")
+        if stuck:
+            raise Failed(f"{guest.name}: {stuck} transmit timeouts")
+    return "ping and neighbour discovery under way through a reset by sysfs and devlink reload, no transmit timeout"
