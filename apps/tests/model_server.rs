@@ -70,7 +70,10 @@ impl Server {
     fn end(mut self, signal: Signal) -> (Option<i32>, String, String) {
         let child = self.0.take().unwrap();
         let id = Pid::from_child(&child);
-        kill_process(id, signal).unwrap();
+        // More than once, as `timeout` does it, which signals the process and its group.
+        for _ in 0..3 {
+            kill_process(id, signal).unwrap();
+        }
         let Output {
             status,
             stdout,

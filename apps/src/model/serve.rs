@@ -18,9 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// What a shell says of a process that SIGINT ended.
-const ENDED_BY_SIGNAL: i32 = 130;
-
 pub(super) fn run(options: &Serve) -> Result<(), Failure> {
     let report_path = match &options.report {
         _ if options.json => Some(Path::new("-")),
@@ -78,17 +75,12 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
     }
 }
 
-/// Set by SIGTERM and SIGINT; the second of them ends the process at once.
+/// Set by SIGTERM and SIGINT. A second one changes nothing: `timeout` and shells send a signal to the
+/// process and to its group, so that it comes twice.
 fn stop_by_signal() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
-        let second = signal_hook::flag::register_conditional_shutdown(
-            signal,
-            ENDED_BY_SIGNAL,
-            Arc::clone(&stop),
-        );
-        second
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+        signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("installing a handler of signals")?;
     }
     Ok(stop)
