@@ -423,6 +423,9 @@ impl FunctionModel {
     /// Ends one fault of the function.
     pub fn clear_fault(&mut self, fault: Fault) {
         self.faults.retain(|known| *known != fault);
+        if fault == Fault::ProtocolEngineStall {
+            self.rdma.end_stall();
+        }
         self.refresh();
         self.firmware.link_may_have_changed();
     }

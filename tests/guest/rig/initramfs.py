@@ -19,7 +19,7 @@ PROGRAMS = """bash busybox kmod ip rdma devlink ethtool lspci strace ping tcpdum
     ib_write_lat ib_read_lat ib_send_lat ib_atomic_lat""".split()
 PROVIDERS = "irdma rxe".split()
 MODULES = """ice irdma ib_uverbs rdma_ucm rdma_rxe virtio_net af_packet veth bridge 8021q
-    crc32_generic crc32c_intel vfio-pci vfio_iommu_type1""".split()
+    crc32_generic crc32c_intel nvme-rdma nvmet-rdma null_blk vfio-pci vfio_iommu_type1""".split()
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = "usr/lib64/ld-linux-x86-64.so.2"
 PACKAGE = "usr/lib/firmware/intel/ice/ddp/ice.pkg"

@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import datagrams, errors, lan, netdev, ours, perftest, recovery, verbs
+from . import datagrams, errors, lan, netdev, ours, perftest, recovery, storage, verbs
 
 ALL = {
     "link": netdev.link,
@@ -30,6 +30,7 @@ ALL = {
     "connections": datagrams.connections,
     "managed-datagrams": datagrams.managed_datagrams,
     "multicast": datagrams.multicast,
+    "storage": storage.storage,
     "ours": ours.driver_and_irdma,
     "ours-mtu": ours.large_mtu,
     "perftest": perftest.all_programs,

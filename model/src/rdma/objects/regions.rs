@@ -16,6 +16,18 @@ ringside_spec::words! {
         protection_domain: [63:46],
     }
 
+    /// Sixth word of a table entry: of a bound window.
+    struct EntryBinding: u64 {
+        parent: [31:0],
+        queue_pair: [63:32],
+    }
+
+    /// Seventh word of a table entry.
+    struct EntryCounts: u64 {
+        first_entry: [31:0],
+        windows: [63:32],
+    }
+
     /// Third word of a table entry.
     struct EntryFlags: u64 {
         steering_tag: [31:0],
@@ -48,6 +60,8 @@ pub(in crate::rdma) struct Region {
     pub(in crate::rdma) type_1: bool,
     pub(in crate::rdma) virtual_address: u64,
     pub(in crate::rdma) length_bytes: u64,
+    /// What it was allocated for: the most that a fast registration may ask for.
+    pub(in crate::rdma) capacity_bytes: u64,
     pub(in crate::rdma) protection_domain: u32,
     pub(in crate::rdma) rights: AccessRights,
     pub(in crate::rdma) remote_access: bool,
@@ -72,6 +86,7 @@ impl Region {
         type_1: false,
         virtual_address: 0,
         length_bytes: 0,
+        capacity_bytes: 0,
         protection_domain: 0,
         rights: AccessRights::ZERO,
         remote_access: false,
@@ -85,7 +100,7 @@ impl Region {
         windows: 0,
     };
 
-    fn to_words(self) -> [u64; 8] {
+    fn to_words(self) -> [u64; 7] {
         let size = EntrySize::ZERO
             .with_length_bytes(self.length_bytes)
             .with_protection_domain(self.protection_domain.into());
@@ -101,29 +116,34 @@ impl Region {
             .with_valid(self.valid)
             .with_allocated(self.allocated)
             .with_signature(SIGNATURE);
+        let binding = EntryBinding::ZERO
+            .with_parent(self.parent.into())
+            .with_queue_pair(self.queue_pair.into());
+        let counts = EntryCounts::ZERO
+            .with_first_entry(self.first_entry.into())
+            .with_windows(self.windows.into());
         [
             self.virtual_address,
             size.0,
             flags.0,
             self.first_block,
-            self.first_entry.into(),
-            self.parent.into(),
-            self.queue_pair.into(),
-            self.windows.into(),
+            self.capacity_bytes,
+            binding.0,
+            counts.0,
         ]
     }
 
-    fn from_words(words: &[u64; 8]) -> Option<Self> {
+    fn from_words(words: &[u64; 7]) -> Option<Self> {
         let [
             virtual_address,
             size,
             flags,
             first_block,
-            entry,
-            parent,
-            qp,
-            windows,
+            capacity_bytes,
+            binding,
+            counts,
         ] = *words;
+        let (binding, counts) = (EntryBinding(binding), EntryCounts(counts));
         let (size, flags) = (EntrySize(size), EntryFlags(flags));
         (flags.signature() == SIGNATURE).then_some(Self {
             tag: SteeringTag(flags.steering_tag() as u32),
@@ -133,6 +153,7 @@ impl Region {
             type_1: flags.type_1(),
             virtual_address,
             length_bytes: size.length_bytes(),
+            capacity_bytes,
             protection_domain: size.protection_domain() as u32,
             rights: AccessRights(flags.rights() as u8),
             remote_access: flags.remote_access(),
@@ -140,10 +161,10 @@ impl Region {
             page_list: PageList::from_code(flags.page_list() as u8),
             page_size: PageSize::from_code(flags.page_size() as u8),
             first_block,
-            first_entry: entry as u32,
-            parent: parent as u32,
-            queue_pair: qp as u32,
-            windows: windows as u32,
+            first_entry: counts.first_entry() as u32,
+            parent: binding.parent() as u32,
+            queue_pair: binding.queue_pair() as u32,
+            windows: counts.windows() as u32,
         })
     }
 

@@ -149,7 +149,7 @@ impl AtWork<'_, '_> {
         }
         let length_bytes = FastRegisterLength(length).length_bytes();
         // An allocation of no length sets no limit but that of its page list.
-        let limit = match region.length_bytes {
+        let limit = match region.capacity_bytes {
             0 => MAX_REGION_BYTES,
             bytes => bytes,
         };

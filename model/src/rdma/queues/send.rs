@@ -58,6 +58,7 @@ impl AtWork<'_, '_> {
                 Err(NotTaken::Waits) => break,
                 Err(NotTaken::Fault(code)) => {
                     let index = self.qp.send.next() as u16;
+                    self.say_refused(SendHeader(header), code);
                     self.qp.fault = Some(SendFault { code, index });
                     break;
                 }
@@ -121,6 +122,15 @@ impl AtWork<'_, '_> {
         self.start(opcode, &element, work)?;
         self.qp.send.advance(quanta);
         Ok(())
+    }
+
+    /// An element cannot be carried out: for whoever looks for the reason.
+    #[cold]
+    fn say_refused(&self, header: SendHeader, code: AeCode) {
+        let (queue_pair, index) = (self.qp.number, self.qp.send.next());
+        let words = self.qp.send.read(index, header.quanta() as u32);
+        let words = words.as_slice();
+        tracing::debug!(queue_pair, index, ?code, "refused element {words:x?}");
     }
 
     #[cold]

@@ -502,12 +502,12 @@ fn a_fast_registration_opens_its_pages_until_the_next_one() {
     assert_eq!(scene.rig.bytes(1, scene.to + 2 * 4096 + 0xFFC, 4), b"0123");
     assert_eq!(scene.rig.bytes(1, scene.to, 6), b"456789");
     assert!(scene.invalidate(0, first.tag).is_some());
-    // Other pages, another key, and offsets instead of addresses.
+    // Other pages, another key, offsets instead of addresses, and more bytes than before.
     scene.rig.set_pble(1, 32, BASE + scene.to + 3 * 4096);
     let second = Registration {
         tag: tag(FAST, 2),
         address: 16,
-        length: 4000,
+        length: 7000,
         va_based: false,
         ..first
     };
