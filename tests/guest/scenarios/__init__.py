@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import datagrams, errors, lan, netdev, ours, perftest, recovery, storage, verbs
+from . import datagrams, errors, lan, netdev, ours, outside, perftest, recovery, storage, verbs
 
 ALL = {
     "link": netdev.link,
@@ -31,6 +31,7 @@ ALL = {
     "managed-datagrams": datagrams.managed_datagrams,
     "multicast": datagrams.multicast,
     "storage": storage.storage,
+    "soft-roce": outside.soft_roce,
     "ours": ours.driver_and_irdma,
     "ours-mtu": ours.large_mtu,
     "perftest": perftest.all_programs,
