@@ -8,6 +8,7 @@ use crate::Iova;
 use crate::function::DmaAccess;
 use crate::memory::{Memory, Words};
 use std::cell::Cell;
+use std::ops::Range;
 
 /// An access that the address space refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -176,39 +177,75 @@ impl DmaSpace {
         Ok(found)
     }
 
+    /// Calls `each` with the parts of a range that several mappings hold together: first address and
+    /// bytes before it. On a bus the address alone counts, not how often somebody mapped.
+    #[cold]
+    fn each_mapping(
+        &self,
+        iova: Iova,
+        length: usize,
+        mut each: impl FnMut(Iova, Range<usize>) -> Result<(), DmaFault>,
+    ) -> Result<(), DmaFault> {
+        let mut done = 0;
+        while done < length {
+            let at = iova.add(done as u64);
+            let (region, _) = self.find(at, 1)?;
+            let here = (region.end - at.0).min((length - done) as u64) as usize;
+            each(at, done..done + here)?;
+            done += here;
+        }
+        Ok(())
+    }
+
     /// Checks that a range could be accessed, without touching it.
     pub fn check(&self, iova: Iova, length: usize, access: DmaAccess) -> Result<(), DmaFault> {
-        match access {
-            DmaAccess::Read => self.find(iova, length).map(drop),
-            DmaAccess::ReadWrite => self.find_writable(iova, length).map(drop),
+        let one = |at, length| match access {
+            DmaAccess::Read => self.find(at, length).map(drop),
+            DmaAccess::ReadWrite => self.find_writable(at, length).map(drop),
+        };
+        match one(iova, length) {
+            Err(DmaFault::NotMapped { .. }) if length > 1 => {
+                self.each_mapping(iova, length, |at, part| one(at, part.len()))
+            }
+            result => result,
         }
     }
 
     /// DMA read.
     pub fn read(&self, iova: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
-        let (region, offset) = self.find(iova, into.len())?;
         let fault = DmaFault::NotMapped {
             iova,
             length: into.len() as u64,
         };
-        if region.memory.read(offset, into) {
-            Ok(())
-        } else {
-            Err(fault)
+        match self.find(iova, into.len()) {
+            Ok((region, offset)) if region.memory.read(offset, into) => Ok(()),
+            Err(DmaFault::NotMapped { .. }) if into.len() > 1 => {
+                self.check(iova, into.len(), DmaAccess::Read)?;
+                self.each_mapping(iova, into.len(), |at, part| {
+                    self.read(at, into.get_mut(part).ok_or(fault)?)
+                })
+            }
+            Ok(_) => Err(fault),
+            Err(fault) => Err(fault),
         }
     }
 
     /// DMA write.
     pub fn write(&self, iova: Iova, from: &[u8]) -> Result<(), DmaFault> {
-        let (region, offset) = self.find_writable(iova, from.len())?;
         let fault = DmaFault::NotMapped {
             iova,
             length: from.len() as u64,
         };
-        if region.memory.write(offset, from) {
-            Ok(())
-        } else {
-            Err(fault)
+        match self.find_writable(iova, from.len()) {
+            Ok((region, offset)) if region.memory.write(offset, from) => Ok(()),
+            Err(DmaFault::NotMapped { .. }) if from.len() > 1 => {
+                self.check(iova, from.len(), DmaAccess::ReadWrite)?;
+                self.each_mapping(iova, from.len(), |at, part| {
+                    self.write(at, from.get(part).ok_or(fault)?)
+                })
+            }
+            Ok(_) => Err(fault),
+            Err(fault) => Err(fault),
         }
     }
 
@@ -220,11 +257,27 @@ impl DmaSpace {
         to_at: Iova,
         length: usize,
     ) -> Result<(), DmaFault> {
-        let (source, offset) = from.find(at, length)?;
-        let (target, target_offset) = to.find_writable(to_at, length)?;
         let fault = DmaFault::NotMapped {
             iova: to_at,
             length: length as u64,
+        };
+        let found = from.find(at, length).and_then(|source| {
+            let target = to.find_writable(to_at, length)?;
+            Ok((source, target))
+        });
+        let ((source, offset), (target, target_offset)) = match found {
+            Ok(found) => found,
+            Err(DmaFault::NotMapped { .. }) if length > 1 => {
+                from.check(at, length, DmaAccess::Read)?;
+                to.check(to_at, length, DmaAccess::ReadWrite)?;
+                return from.each_mapping(at, length, |at, part| {
+                    to.each_mapping(to_at.add(part.start as u64), part.len(), |to_at, piece| {
+                        let at = at.add(piece.start as u64);
+                        Self::copy(from, at, to, to_at, piece.len())
+                    })
+                });
+            }
+            Err(fault) => return Err(fault),
         };
         let copied = Memory::copy(
             &source.memory,
@@ -289,7 +342,7 @@ mod tests {
         for (iova, length) in [
             (0xFFFF, 1),
             (0x13000, 1),
-            (0x11FFF, 2),
+            (0x12FFF, 2),
             (u64::MAX, 2),
             (0, 1),
         ] {
@@ -309,6 +362,11 @@ mod tests {
                 length: 1
             }
         );
+        // half of it lies in the writable neighbour, which stays as it was
+        assert!(space.write(Iova(0x11FFF), &[7, 7]).is_err());
+        let mut bytes = [1; 2];
+        space.read(Iova(0x11FFF), &mut bytes).unwrap();
+        assert_eq!(bytes, [0, 0]);
         assert!(DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x12000), 8).is_err());
         DmaSpace::copy(&space, Iova(0x12000), &space, Iova(0x10000), 8).unwrap();
     }
@@ -353,5 +411,37 @@ mod tests {
                 iova: Iova(0x10000)
             }
         );
+    }
+
+    #[test]
+    fn what_neighbouring_mappings_hold_together_is_reached_as_one() {
+        let memories =
+            [0; 4].map(|_: i32| Memory::allocate(4096, PageSize::FourKiB, None).unwrap());
+        let mut space = DmaSpace::new();
+        space.set_bus_master(true);
+        for (index, memory) in memories.iter().enumerate().take(3) {
+            let iova = Iova(0x10000 + index as u64 * 0x1000);
+            assert!(space.map(iova, memory, 0, 4096, DmaAccess::ReadWrite));
+        }
+        assert!(space.map(Iova(0x20000), &memories[3], 0, 4096, DmaAccess::ReadWrite));
+        let pattern: Vec<u8> = (0..8000).map(|at| (at % 251) as u8).collect();
+        space.write(Iova(0x10F00), &pattern).unwrap();
+        let mut arrived = vec![0; 8000];
+        space.read(Iova(0x10F00), &mut arrived).unwrap();
+        assert!(arrived == pattern);
+        let copied = DmaSpace::copy(&space, Iova(0x10F00), &space, Iova(0x20000), 4096);
+        assert_eq!(copied, Ok(()));
+        let mut copy = vec![0; 4096];
+        space.read(Iova(0x20000), &mut copy).unwrap();
+        assert!(copy == pattern[..4096]);
+        // Where there is a gap nothing is touched, neither before it nor behind.
+        let before = arrived.clone();
+        let fault = space.write(Iova(0x12F00), &[0xEE; 4096]).unwrap_err();
+        assert!(matches!(fault, DmaFault::NotMapped { .. }), "{fault}");
+        space.read(Iova(0x10F00), &mut arrived).unwrap();
+        assert!(arrived == before);
+        assert!(space.check(Iova(0x20800), 4096, DmaAccess::Read).is_err());
+        let left = DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x20001), 4096);
+        assert!(left.is_err());
     }
 }

@@ -123,7 +123,11 @@ fn neighbours(others: &[PciFunction]) -> String {
 }
 
 fn named(holders: &[Holder]) -> String {
-    match holders.iter().map(Holder::to_string).collect::<Vec<_>>() {
+    let own = |holder: &Holder| match holder.pid == std::process::id() {
+        true => "this process itself (it, or another function of the same IOMMU group)".to_owned(),
+        false => holder.to_string(),
+    };
+    match holders.iter().map(own).collect::<Vec<_>>() {
         list if list.is_empty() => "another process, which this user may not see".into(),
         list => list.join(", "),
     }

@@ -136,10 +136,18 @@ fn vmm_error(errno: Errno) -> vmm_sys_util::errno::Error {
 }
 
 #[test]
-fn who_holds_a_file_may_be_hidden() {
+fn who_holds_a_file_may_be_hidden_or_oneself() {
     let error = ClaimError::Busy {
         path: "/dev/vfio/3".into(),
         holders: Vec::new(),
     };
     assert!(error.to_string().contains("may not see"), "{error}");
+    let error = ClaimError::Busy {
+        path: "/dev/vfio/3".into(),
+        holders: vec![Holder {
+            pid: std::process::id(),
+            name: "me".into(),
+        }],
+    };
+    assert!(error.to_string().contains("this process itself"), "{error}");
 }

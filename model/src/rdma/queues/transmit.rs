@@ -19,6 +19,8 @@ pub(super) enum GatherFault {
     Tag(TagFault),
     /// The element changed after it was handed over, or falls into too many pieces.
     Element,
+    /// The tag gives access, and the host does not.
+    Memory,
 }
 
 impl From<TagFault> for GatherFault {
@@ -72,6 +74,7 @@ impl AtWork<'_, '_> {
         match fault {
             GatherFault::Tag(fault) => self.event_code(fault),
             GatherFault::Element => AeCode::InvalidWqeFragment,
+            GatherFault::Memory => AeCode::QueuePairCatastrophic,
         }
     }
 
@@ -118,7 +121,7 @@ impl AtWork<'_, '_> {
     pub(super) fn access_fault(&mut self, fault: GatherFault) -> AccessFault {
         match fault {
             GatherFault::Tag(TagFault::Access(fault)) => fault,
-            GatherFault::Tag(TagFault::Privileged) | GatherFault::Element => {
+            GatherFault::Tag(TagFault::Privileged) | GatherFault::Element | GatherFault::Memory => {
                 AccessFault::InvalidKey
             }
             GatherFault::Tag(fault @ TagFault::Table(_)) => {
@@ -169,7 +172,7 @@ impl AtWork<'_, '_> {
             return Ok(Payload::Memory { source: 0, pieces });
         }
         let mut bytes = [0; INLINE_BYTES_MAX];
-        self.read_pieces(&pieces, &mut bytes);
+        self.read_pieces(&pieces, &mut bytes)?;
         Ok(Payload::Inline {
             bytes,
             length: length as u8,
@@ -195,14 +198,14 @@ impl AtWork<'_, '_> {
             if !self.locate(&part, access, &mut pieces)? {
                 return Err(GatherFault::Element);
             }
-            self.read_pieces(&pieces, into);
+            self.read_pieces(&pieces, into)?;
             done = end;
         }
         Ok(Payload::Bytes(bytes))
     }
 
     #[inline]
-    fn read_pieces(&mut self, pieces: &Pieces, bytes: &mut [u8]) {
+    fn read_pieces(&mut self, pieces: &Pieces, bytes: &mut [u8]) -> Result<(), GatherFault> {
         let mut done = 0;
         for &(at, count) in pieces.as_slice() {
             let end = done + count as usize;
@@ -210,9 +213,11 @@ impl AtWork<'_, '_> {
                 && let Err(fault) = self.context.memory.read(at, part)
             {
                 crate::rdma::access::unreached(self.context, "payload", fault);
+                return Err(GatherFault::Memory);
             }
             done = end;
         }
+        Ok(())
     }
 
     /// Adds the places of a fragment to `pieces`; false if they are too many.
