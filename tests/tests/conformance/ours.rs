@@ -1,6 +1,6 @@
 //! Our driver on the same model: bring-up, a connection with traffic, datagrams, shutdown.
 
-use crate::pair::{End, Pair, config};
+use crate::pair::{Bed, End, Pair, config};
 use ringside_model::record::{Entry, Recorder};
 use ringside_model::{Stepped, WorldSettings};
 use ringside_pmd::rdma::{Destination, Flags, QueuePairConfig, To};
@@ -13,7 +13,7 @@ const QUEUE_KEY: u32 = 0x1234_5678;
 /// What our driver asks of both functions; function 0 is what is compared.
 pub(crate) fn record() -> Vec<Entry> {
     let recorder = Recorder::in_memory(ENTRIES_MAX);
-    let world = Stepped::new(&WorldSettings::with_functions(2));
+    let world = Bed::Stepped(Stepped::new(&WorldSettings::with_functions(2)));
     world.with(|world| world.record(&recorder));
     let config = config();
     let a = End::new(&world, 0, &config);

@@ -7,7 +7,7 @@ mod outside;
 #[allow(dead_code)] // shared with the tests of the verbs, which use more of it
 mod pair;
 
-use pair::{End, Pair, config};
+use pair::{Bed, End, Pair, config};
 use ringside_bus::Instant;
 use ringside_model::packet::pcap::PcapWriter;
 use ringside_model::{Fault, Stepped, WorldSettings};
@@ -31,7 +31,7 @@ fn pair(frames_as_bytes: bool) -> (Pair, Arc<Mutex<Vec<Seen>>>) {
         frames_as_bytes,
         ..WorldSettings::with_functions(2)
     };
-    let world = Stepped::new(&settings);
+    let world = Bed::Stepped(Stepped::new(&settings));
     let seen = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&seen);
     world.with(|world| {

@@ -1,0 +1,78 @@
+//! Where the two functions of a test come from.
+
+use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
+use ringside_bus::{Clock, DeviceAddress, Function, TscClock, VfioFunction};
+use ringside_model::{Stepped, World, WorldSettings};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// The variable that names other functions than the stepped world's.
+const DEVICES: &str = "RINGSIDE_TEST_DEVICES";
+
+/// Two functions that reach each other.
+pub(crate) enum Bed {
+    /// Of a model in this process and in virtual time.
+    Stepped(Stepped),
+    /// Cards, or models in other processes, in real time.
+    Devices([DeviceAddress; 2]),
+}
+
+impl Bed {
+    /// Whether the environment asks for nothing else.
+    pub(crate) fn is_in_process() -> bool {
+        std::env::var_os(DEVICES).is_none()
+    }
+
+    /// What the environment asks for.
+    pub(crate) fn open() -> Self {
+        let Ok(text) = std::env::var(DEVICES) else {
+            return Self::Stepped(Stepped::new(&WorldSettings::with_functions(2)));
+        };
+        let addresses = text.split(',').map(|word| word.parse().expect(DEVICES));
+        let list: Vec<DeviceAddress> = addresses.collect();
+        Self::Devices(list.try_into().expect("two addresses"))
+    }
+
+    /// A function, claimed anew where it can be claimed.
+    pub(crate) fn function(&self, index: u16) -> Arc<dyn Function> {
+        let address = match self {
+            Self::Stepped(world) => return world.function(index).expect("a function"),
+            Self::Devices(addresses) => &addresses[usize::from(index)],
+        };
+        let clock = Arc::new(TscClock::new());
+        match address {
+            DeviceAddress::Pci { .. } => Arc::new(
+                VfioFunction::claim(address, clock).unwrap_or_else(|error| panic!("{error}")),
+            ),
+            DeviceAddress::VfioUser(path) => Arc::new(
+                VfioUserFunction::connect(path, clock, ClientLimits::default())
+                    .unwrap_or_else(|error| panic!("{error}")),
+            ),
+            DeviceAddress::Model(_) => panic!("{DEVICES} is for other devices than {address}"),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        match self {
+            Self::Stepped(world) => world.clock(),
+            Self::Devices(_) => Arc::new(TscClock::new()),
+        }
+    }
+
+    /// Looks into the model, or has it misbehave: only where it is in this process.
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
+        match self {
+            Self::Stepped(world) => world.with(look),
+            Self::Devices(_) => panic!("this test looks into the model: it runs in process only"),
+        }
+    }
+
+    /// No breach of the interface but of these kinds, and each of these on some function; a model in
+    /// another process counts and says so itself.
+    pub(crate) fn check_breaches(&self, expected: &[&str]) {
+        let Self::Stepped(world) = self else { return };
+        let found = [0, 1].map(|index| world.with(|world| world.breaches(index)));
+        let kinds: BTreeSet<_> = found.iter().flatten().map(|breach| breach.kind).collect();
+        assert_eq!(kinds, expected.iter().copied().collect(), "{found:#?}");
+    }
+}
