@@ -177,7 +177,7 @@ fn each_obstacle_alone_is_found_and_mended_by_a_command() {
             |f, _| f.huge_pages[0].free = 3,
             "huge pages",
             Weight::Slows,
-            "echo 576 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages",
+            "echo 544 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages",
         ),
         (
             |_, c| c.memory.hugepages = HugePages::OneGib,
