@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import datagrams, errors, lan, netdev, ours, outside, perftest, recovery, storage, verbs
+from . import datagrams, errors, lan, netdev, ours, outside, perftest, recovery, storage, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -39,6 +39,11 @@ ALL = {
     "reset": recovery.reset,
     "engine-errors": recovery.engine_errors,
     "peer-killed": recovery.peer_killed,
+    "vfio-tools": vfio.tools,
+    "vfio": vfio.drive,
+    "vfio-bodies": vfio.bodies,
+    "vfio-killed": vfio.killed,
+    "vfio-vanished": vfio.vanished,
 }
 
 __all__ = ["ALL", "Stage"]

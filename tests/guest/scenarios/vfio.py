@@ -1,0 +1,262 @@
+"""Our own driver inside a guest, over the kernel's VFIO and an emulated IOMMU: nothing between it and the card but Linux."""
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+
+import overlay
+from machine import Failed, Guest, Server
+from .stage import load
+
+FIRST, SECOND, THIRD = "0000:01:00.0", "0000:02:00.0", "0000:03:00.0"
+HUGE_PAGES = 320
+# An I/O address of ours: the first block of DMA memory begins at 4 GiB.
+ADDRESS = re.compile(r"\b(?:0x)?1[0-9a-f]{8}\b")
+KILLS = int(os.environ.get("RINGSIDE_KILLS", "20"))
+
+
+def own_guest(stage, functions=2, files=(), spare=False, **settings):
+    """A guest with an IOMMU, functions of the model each in an IOMMU group of its own, and our command inside.
+
+    `spare` adds a function of another server, which is `stage.spare`.
+    """
+    stage.serve(functions, ("--doorbell-page",))
+    sockets = list(stage.server.sockets)
+    if spare:
+        folder = os.path.join(stage.folder, "spare")
+        os.makedirs(folder)
+        stage.spare = Server(stage.command, folder, 1, ("--doorbell-page",))
+        sockets += stage.spare.sockets
+    program = os.path.join(stage.folder, "ringside")
+    subprocess.run(["strip", "-o", program, stage.ringside], check=True)
+    image = overlay.image(stage.rig, "guest-with-package.cpio", os.path.join(stage.folder, "own.cpio"),
+                          {"usr/bin/ringside": program, **dict(files)})
+    guest = Guest(stage.rig, stage.folder, "guest0", sockets=sockets, image=image, memory="3G",
+                  append=f"intel_iommu=on hugepages={HUGE_PAGES}", iommu=True, **settings)
+    stage.guests.append(guest)
+    guest.booted()
+    os.remove(image)
+    return guest
+
+
+def bound(guest, *addresses):
+    """Binds functions to vfio-pci with our own command."""
+    guest.run(f"ringside bind {' '.join(addresses)}", 60)
+
+
+def refused(guest, command, *wanted, code=None):
+    """A command that has to fail and to say why."""
+    status, output = guest.ask(command, 60)
+    if status == 0 or (code is not None and status != code):
+        raise Failed(f"`{command}` ended with {status}:\n{output[-1500:]}")
+    for text in wanted:
+        if text not in output:
+            raise Failed(f"`{command}` does not say '{text}':\n{output[-1500:]}")
+    return output
+
+
+def free_huge_pages(guest):
+    return int(guest.run("sed -n 's/HugePages_Free: *//p' /proc/meminfo"))
+
+
+def tools(stage):
+    """devices, doctor, bind, unbind: what is in use is refused, what would be done is shown, the kernel's driver comes back."""
+    guest = own_guest(stage)
+    load(guest)
+    name = guest.run(f"ls /sys/bus/pci/devices/{FIRST}/net").strip()
+    guest.run(f"ip addr add 10.0.0.1/24 dev {name}; ip link set {name} up")
+    listed = guest.run("ringside devices")
+    for text in (f"{FIRST}   E810-C for QSFP", "ice", f"ringside bind {FIRST}", "10.0.0.1"):
+        if text not in listed:
+            raise Failed(f"`ringside devices` does not show '{text}':\n{listed}")
+    refused(guest, f"ringside bind {FIRST}", f"{name} has the address 10.0.0.1", "--force", code=1)
+    refused(guest, "ringside doctor", "BLOCKS", f"mend: ringside bind {FIRST}", code=1)
+    refused(guest, f"ringside bring-up --device {FIRST}", "driven by ice", f"ringside bind {FIRST}", code=3)
+    shown = guest.run(f"ringside bind --dry-run --force {FIRST}")
+    if f"echo vfio-pci > /sys/bus/pci/devices/{FIRST}/driver_override" not in shown or "vfio" in guest.run("ls /dev"):
+        raise Failed(f"a dry run shows:\n{shown}")
+    guest.run(f"ip link set {name} down; ip addr flush dev {name}")
+    bound(guest, FIRST, SECOND)
+    findings = json.loads(guest.run(f"ringside doctor --json {FIRST}"))
+    if findings["blocking"]:
+        raise Failed(f"doctor still finds what blocks: {findings}")
+    guest.run(f"ringside bring-up --device {FIRST}")
+    # As somebody else: closed, and open once the file is theirs.
+    guest.run("echo 'someone:x:1000:1000::/:/bin/bash' >> /etc/passwd; chmod 1777 /tmp")
+    refused(guest, f"busybox su someone -c 'ringside bring-up --device {FIRST}'", "permission denied", "udev rule", code=3)
+    refused(guest, f"busybox su someone -c 'ringside doctor {FIRST}'", "permission", "chown 1000 /dev/vfio/", code=1)
+    group = guest.run(f"basename $(readlink /sys/bus/pci/devices/{FIRST}/iommu_group)").strip()
+    guest.run(f"chown 1000 /dev/vfio/{group}; busybox su someone -c 'ringside bring-up --device {FIRST}'")
+    refused(guest, f"busybox su someone -c 'ulimit -l 4096; ringside bring-up --device {FIRST}'",
+            "locked memory", "limits.conf", "LimitMEMLOCK", code=3)
+    # Held by somebody: neither claimed twice nor given back.
+    guest.start("holder", f"exec ringside bench --device {FIRST} --peer {SECOND} write bw -s 65536 -D 20")
+    guest.run(f"for i in $(seq 100); do ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q /dev/vfio/{group} && exit 0; sleep 0.1; done; exit 1", 30)
+    refused(guest, f"ringside bring-up --device {FIRST}", f"/dev/vfio/{group} is in use by ringside (pid", code=3)
+    refused(guest, f"ringside unbind {FIRST}", "is in use by ringside (pid", code=1)
+    guest.run("kill $(pidof ringside)")
+    guest.finish("holder", 20)
+    guest.run(f"ringside unbind {FIRST} {SECOND}", 60)
+    guest.run(f"for i in $(seq 100); do [ -e /sys/bus/pci/devices/{FIRST}/net ] && exit 0; sleep 0.1; done; exit 1", 30)
+    guest.run(f"name=$(ls /sys/bus/pci/devices/{FIRST}/net); ip link set $name up; "
+              "for i in $(seq 100); do [ \"$(cat /sys/class/net/$name/carrier)\" = 1 ] && exit 0; sleep 0.1; done; exit 1", 30)
+    return "in use refused, bound, claimed as root and as another user, held, given back: ice has its link again"
+
+
+def drive(stage):
+    """Bring-up over VFIO asks for what it asks for in process; bench between two functions, every byte compared."""
+    guest = own_guest(stage)
+    bound(guest, FIRST, SECOND)
+    before = free_huge_pages(guest)
+    over_vfio = json.loads(guest.run(f"ringside bring-up --trace --json --device {FIRST}", 60))
+    in_process = subprocess.run(
+        [stage.ringside, "--config", quiet_config(stage), "bring-up", "--trace", "--json"],
+        capture_output=True, text=True, timeout=60, check=False)
+    compare(over_vfio, json.loads(in_process.stdout))
+    output = guest.run(f"ringside bench --device {FIRST} --peer {SECOND} -n 100", 240)
+    verified = re.search(r"(\d+) messages verified byte by byte", output)
+    if not verified or int(verified.group(1)) == 0 or "through the kernel's VFIO" not in output:
+        raise Failed(f"the bench says:\n{output[-3000:]}")
+    if free_huge_pages(guest) != before or before == 0:
+        raise Failed(f"{free_huge_pages(guest)} huge pages are free afterwards, {before} were before")
+    return f"{exchanges(over_vfio)} exchanges as in process; {verified.group(1)} messages between two functions verified"
+
+
+# Bodies that look into the model, or have it misbehave: they run where it is in the same process.
+IN_PROCESS_ONLY = (
+    "errors::requests_of_a_queue_pair_end_even_if_the_engine_stops_answering",
+    "matrix::random_operations_keep_their_bytes_when_frames_are_lost",
+    "matrix::eight_mebibytes_in_thirteen_fragments_arrive_by_every_operation_though_frames_are_lost",
+    "matrix::sixty_four_queue_pairs_write_send_and_read_though_frames_are_lost",
+    # break the interface on purpose
+    "errors::a_completion_queue_that_overflows_is_reported",
+    "containment::a_short_message_from_memory_that_was_unmapped_is_refused_as_well",
+    # wants pages of 1 GiB
+    "regions::a_region_of_pages_of_1_gib_is_written_across_their_border",
+)
+MODULES = ("transfers::", "errors::", "regions::", "matrix::", "containment::",
+           "connection::a_shutdown", "connection::a_hundred")
+
+
+def bodies(stage):
+    """The scenario tests of this project, the very same bodies that run in process, on two functions over VFIO."""
+    program = built(stage, "test", "--test", "rdma_end_to_end", "--no-run")
+    guest = own_guest(stage, files={"usr/bin/scenarios": program}.items())
+    bound(guest, FIRST, SECOND)
+    skipped = " ".join(f"--skip {name}" for name in IN_PROCESS_ONLY)
+    status, output = guest.ask(
+        f"RINGSIDE_TEST_DEVICES={FIRST},{SECOND} timeout 400 scenarios --test-threads=1 {' '.join(MODULES)} {skipped} 2>&1", 420)
+    result = re.search(r"test result: ok. (\d+) passed; 0 failed; 0 ignored", output)
+    if status != 0 or not result or int(result.group(1)) < 20:
+        raise Failed(f"the test bodies ended with {status}:\n{output[-4000:]}")
+    return f"{result.group(1)} test bodies, memory taken from the device among them"
+
+
+def vanished(stage):
+    """The model's server killed under traffic: every call ends in time with an error, the process claims another device."""
+    program = built(stage, "build", "--example", "outlive")
+    guest = own_guest(stage, files={"usr/bin/outlive": program}.items(), spare=True)
+    bound(guest, FIRST, SECOND, THIRD)
+    guest.start("outlive", f"exec timeout 300 outlive {FIRST} {SECOND} {THIRD}")
+    guest.run("for i in $(seq 300); do grep -q 'under traffic' /run/outlive.output && exit 0; sleep 0.1; done; cat /run/outlive.output; exit 1", 60)
+    kill(stage.server)
+    status, output = guest.finish("outlive", 300)
+    if status != 0 or "outlived" not in output or "panicked" in output:
+        raise Failed(f"ended with {status}:\n{output[-4000:]}")
+    noticed = re.search(r"noticed: (.*)", output)
+    stage.server = stage.spare
+    return f"{noticed.group(1)}; every call ended in time, another function came up in the same process"
+
+
+def kill(server):
+    """Ends a server's process, which `timeout` looks after, without a chance to say good-bye."""
+    with open(f"/proc/{server.process.pid}/task/{server.process.pid}/children") as file:
+        os.kill(int(file.read().split()[0]), signal.SIGKILL)
+    server.process.wait(5)
+
+
+def built(stage, *words):
+    """A program of the tests' package, built as tests are."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    made = subprocess.run(["cargo", words[0], "--quiet", "-p", "ringside-tests", *words[1:], "--message-format=json"],
+                          cwd=root, capture_output=True, text=True, timeout=1200, check=False)
+    found = [json.loads(line).get("executable") for line in made.stdout.splitlines() if line.startswith("{")]
+    found = [path for path in found if path]
+    if made.returncode != 0 or not found:
+        raise Failed(f"cargo {' '.join(words)}: {made.stderr[-1500:]}")
+    program = os.path.join(stage.folder, os.path.basename(found[-1]))
+    subprocess.run(["strip", "-o", program, found[-1]], check=True)
+    return program
+
+
+def quiet_config(stage):
+    """The configuration of the run in process: the same packages' search path as in the guest."""
+    path = os.path.join(stage.folder, "in-process.toml")
+    package = os.path.join(stage.rig, "root/usr/lib/firmware/intel/ice/ddp")
+    with open(path, "w") as file:
+        file.write(f'[ddp]\nsearch = ["{package}"]\n')
+    return path
+
+
+def exchanges(outcome):
+    return sum(len(stage["exchanges"]) for stage in outcome["trace"]["stages"])
+
+
+def normal(exchange):
+    """An exchange without what may differ: times, how often was polled, addresses in memory, bits found set, notes."""
+    if exchange["kind"] == "note":
+        return None
+    if exchange["kind"] == "configuration-space":
+        return f"configuration space {exchange['offset']:#x}: changed {exchange['before'] ^ exchange['after']:#x}"
+    kept = {key: value for key, value in exchange.items() if key not in ("took_ns", "reads", "attempts")}
+    text = ADDRESS.sub("(address)", json.dumps(kept, sort_keys=True))
+    # numbers of which each bring-up draws the first one
+    return re.sub(r"arp_index: [0-9a-f]+", "arp_index", text)
+
+
+def compare(one, other):
+    """Both traces, exchange by exchange."""
+    ours = [(stage["stage"], flat(stage)) for stage in one["trace"]["stages"]]
+    theirs = [(stage["stage"], flat(stage)) for stage in other["trace"]["stages"]]
+    if [name for name, _ in ours] != [name for name, _ in theirs]:
+        raise Failed(f"stages differ: {[name for name, _ in ours]} and {[name for name, _ in theirs]}")
+    for (name, left), (_, right) in zip(ours, theirs):
+        if left != right:
+            lines = [f"  over VFIO  {a}\n  in process {b}" for a, b in zip(left, right) if a != b]
+            raise Failed(f"stage {name}: {len(left)} and {len(right)} exchanges; first differences:\n" + "\n".join(lines[:4]))
+
+
+def flat(stage):
+    return [text for text in map(normal, stage["exchanges"]) if text]
+
+
+def killed(stage):
+    """kill -9 at random moments under traffic: the next claim works, no page is lost, the model saw no stray DMA."""
+    guest = own_guest(stage)
+    bound(guest, FIRST, SECOND)
+    before = free_huge_pages(guest)
+    seed = random.randrange(1 << 32)
+    moments = random.Random(seed)
+    try:
+        for _ in range(KILLS):
+            kill_once(guest, moments, before)
+    except Failed as failure:
+        raise Failed(f"seed {seed}: {failure}") from None
+    guest.run(f"ringside bench --device {FIRST} --peer {SECOND} write lat -n 20", 120)
+    return f"{KILLS} kills (seed {seed}): each time the functions were reset, claimed and driven again, {before} huge pages free"
+
+
+def kill_once(guest, moments, before):
+    operation = moments.choice(("write", "read", "send"))
+    size = moments.choice((8, 4096, 65536, 1 << 20))
+    guest.start("victim", f"exec ringside bench --device {FIRST} --peer {SECOND} {operation} bw -s {size} -q 4 -D 30")
+    moment = moments.uniform(0.05, 2.5)
+    guest.run(f"sleep {moment:.3f}; kill -9 $(pidof ringside)")
+    guest.finish("victim", 20)
+    free = guest.run("for i in $(seq 50); do f=$(sed -n 's/HugePages_Free: *//p' /proc/meminfo); "
+                     f"[ $f = {before} ] && break; sleep 0.1; done; echo $f").strip()
+    if int(free) != before:
+        raise Failed(f"killed after {moment:.3f} s of {operation} of {size} bytes: {free} huge pages are free of {before}")
+    guest.run(f"ringside bring-up --device {FIRST} > /dev/null && ringside bring-up --device {SECOND} > /dev/null", 60)
