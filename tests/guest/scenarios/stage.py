@@ -120,6 +120,8 @@ def address(guest, index, mtu=1500):
     """10.0.0.1 or 10.0.0.2, and link up."""
     guest.run(f"ip link set eth0 mtu {mtu}; ip addr add 10.0.0.{index + 1}/24 dev eth0; ip link set eth0 up")
     carrier(guest)
+    # IPv6 gives itself an address a little after the link is up, and the card another group to listen to.
+    guest.run("for i in $(seq 100); do ip -6 addr show dev eth0 | grep -q fe80 && exit 0; sleep 0.1; done; exit 1", 30)
 
 
 def carrier(guest, wanted="1"):
