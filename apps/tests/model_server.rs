@@ -62,7 +62,15 @@ impl Server {
             .spawn()
             .unwrap();
         let server = Self(Some(child));
-        until("the server listens", || UnixStream::connect(socket).is_ok());
+        let mut words = arguments.iter();
+        let control = words
+            .find(|word| **word == "--control")
+            .and_then(|_| words.next());
+        until("the server listens", || {
+            let sockets = [Some(socket), control.map(Path::new)];
+            let mut sockets = sockets.into_iter().flatten();
+            sockets.all(|socket| UnixStream::connect(socket).is_ok())
+        });
         server
     }
 
