@@ -1,8 +1,8 @@
 //! The firmware, driven through its rings.
 
 pub(crate) mod client;
-mod scheduling;
-mod switching;
+pub(crate) mod scheduling;
+pub(crate) mod switching;
 
 use crate::faults::Fault;
 use client::{Client, ENTRIES, none};

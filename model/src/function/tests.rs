@@ -1,5 +1,7 @@
 //! The shell: configuration space, registers, resets, interrupts.
 
+mod lan;
+
 use crate::faults::Fault;
 use crate::firmware::tests::client::Client;
 use crate::{Stepped, WorldSettings};

@@ -69,7 +69,7 @@ fn delete_node(client: &mut Client, parent: u32, node: u32) -> ReturnCode {
 }
 
 /// Nodes below the entry point, down to the layer of queue groups.
-fn branch(client: &mut Client) -> Vec<u32> {
+pub(crate) fn branch(client: &mut Client) -> Vec<u32> {
     let mut path = vec![default_tree(client)[2].node.get()];
     for _ in 3..=7 {
         let parent = *path.last().unwrap();

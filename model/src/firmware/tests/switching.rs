@@ -30,7 +30,7 @@ pub(crate) fn add_vsi(client: &mut Client) -> u16 {
     number.number()
 }
 
-fn command_for(vsi: u16) -> VsiCommand {
+pub(crate) fn command_for(vsi: u16) -> VsiCommand {
     let number = VsiNumber::ZERO.with_number(vsi).with_valid(true);
     VsiCommand {
         number: number.0.into(),
@@ -38,7 +38,7 @@ fn command_for(vsi: u16) -> VsiCommand {
     }
 }
 
-fn mac_rule(vsi: u16, mac: [u8; 6]) -> Vec<u8> {
+pub(crate) fn mac_rule(vsi: u16, mac: [u8; 6]) -> Vec<u8> {
     let action = SingleAction::ZERO
         .with_vsi(vsi.into())
         .with_loopback(true)
@@ -68,7 +68,7 @@ fn one_rule() -> SwitchRules {
     }
 }
 
-fn add_mac_rule(client: &mut Client, vsi: u16, mac: [u8; 6]) -> u16 {
+pub(crate) fn add_mac_rule(client: &mut Client, vsi: u16, mac: [u8; 6]) -> u16 {
     let answer = client
         .give(Opcode::AddSwitchRules, &one_rule(), &mac_rule(vsi, mac))
         .ok();
