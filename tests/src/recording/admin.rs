@@ -174,7 +174,7 @@ fn nested(outer: &str, field: &str) -> Option<Layout> {
 
 /// Fields that hold what the device gave, or an address.
 fn is_given(name: &str) -> bool {
-    name.contains("teid") || matches!(name, "addr" | "elem")
+    name.contains("teid") || matches!(name, "addr" | "elem" | "index")
 }
 
 /// Fields that are random, or that follow from what is.
