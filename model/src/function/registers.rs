@@ -33,7 +33,7 @@ fn is_rung(offset: u64) -> bool {
         interrupts::VECTOR_CONTROL,
     ];
     is_doorbell(offset)
-        || offset == rdma::WQE_ALLOCATE
+        || [rdma::CQP_DOORBELL, rdma::WQE_ALLOCATE].contains(&offset)
         || rings.iter().any(|ring| ring.index_of(offset).is_some())
         || RINGS.iter().any(|ring| ring.tail == offset)
 }

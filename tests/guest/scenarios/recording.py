@@ -44,6 +44,15 @@ def traffic(stage):
     managed(guests, "rping -s -a 10.0.0.1 -C 5 -V", "rping -c -a 10.0.0.1 -C 5 -V")
     managed(guests, "udaddy", "udaddy -s 10.0.0.1")
     for guest in guests:
+        guest.run("ip route add 239.1.2.3/32 dev eth0")
+    group = "mckey -m 239.1.2.3 -C 5 -S 100"
+    guests[0].start("member", f"timeout 60 {group} -b 10.0.0.1")
+    guests[0].run("sleep 3")
+    guests[1].run(f"timeout 60 {group} -b 10.0.0.2 -s", 70)
+    status, heard = guests[0].finish("member", 20)
+    if status != 0:
+        raise Failed(f"mckey: the member ended with {status}:\n{heard[-1500:]}")
+    for guest in guests:
         guest.run("rmmod irdma; rmmod ice", 60)
     return recorded
 

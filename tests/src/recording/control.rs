@@ -19,6 +19,7 @@ const SOME: &[&str] = &[
     "destination_ip",
     "destination_qp",
     "first_block_address",
+    "group_index",
     "first_pble_index",
     "host_context_address",
     "local_ip",

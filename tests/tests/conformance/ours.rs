@@ -72,4 +72,7 @@ fn datagrams(pair: &mut Pair) {
     qp.ring();
     assert_eq!(pair.wait_a(1).len(), 1);
     assert_eq!(pair.wait_b(1).len(), 1);
+    let group = "239.1.2.3".parse().expect("an address");
+    qp.join(group).expect("joined");
+    qp.leave(group).expect("left");
 }
