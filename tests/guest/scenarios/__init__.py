@@ -17,6 +17,7 @@ ALL = {
     "counters": lan.counted,
     "tap": lan.tap,
     "resets": lan.resets,
+    "safe-traffic": lan.safe_traffic,
     "device": verbs.device,
     "ping-pong": verbs.ping_pong,
     "sizes": verbs.sizes,

@@ -5,13 +5,14 @@ import re
 import subprocess
 
 from machine import Failed, end, wait_until
+from .netdev import SAFE_MODE
 from .stage import carrier, load, rdma_active
 
 
-def stations(stage, mtu=1500):
+def stations(stage, mtu=1500, options=(), **settings):
     """Two guests on one wire with ARP and IPv6 on, as a machine comes up by itself: 10.0.0.1 and 10.0.0.2, fd00::1 and fd00::2."""
-    stage.serve(2)
-    guests = stage.boot(2)
+    stage.serve(2, options)
+    guests = stage.boot(2, **settings)
     for index, guest in enumerate(guests):
         load(guest)
         # No router is asked for while somebody counts.
@@ -327,3 +328,16 @@ def resets(stage):
         if stuck:
             raise Failed(f"{guest.name}: {stuck} transmit timeouts")
     return "ping and neighbour discovery under way through a reset by sysfs and devlink reload, no transmit timeout"
+
+
+def safe_traffic(stage):
+    """Traffic in safe mode: one queue, no spreading, no package anywhere."""
+    guests = stations(stage, options=["--no-package"], package=False)
+    first, second = guests
+    stage.allowed = SAFE_MODE
+    queues = [len(re.findall("rx-", guest.run("ls /sys/class/net/eth0/queues"))) for guest in guests]
+    if queues != [1, 1]:
+        raise Failed(f"{queues} receive queues in safe mode")
+    second.run("ping -q -c 10 -i 0.05 10.0.0.1; ping -q -c 10 -i 0.05 fd00::1; ping -q -c 3 -i 0.05 -s 6000 10.0.0.1", 30)
+    end = iperf(first, second, "10.0.0.1")
+    return f"one queue on each side, ping over IPv4 and IPv6, TCP at {megabits(end):.0f} Mbit/s"

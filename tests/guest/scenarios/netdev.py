@@ -2,6 +2,10 @@
 from machine import Failed
 from .stage import address, carrier, load
 
+# What ice says of safe mode.
+SAFE_MODE = (r"Safe Mode", r"not enough device MSI-X", r"RDMA is not supported", r"Fail during requesting FW",
+             r"firmware: failed to load", r"Direct firmware load")
+
 
 def expect(text, *parts):
     for part in parts:
@@ -49,7 +53,6 @@ def safe_mode(stage):
     queues = guest.run("ls -d /sys/class/net/eth0/queues/tx-* | wc -l").strip()
     if queues != "1":
         raise Failed(f"{queues} transmit queues in safe mode")
-    stage.allowed = (r"Safe Mode", r"not enough device MSI-X", r"RDMA is not supported", r"Fail during requesting FW",
-                     r"firmware: failed to load", r"Direct firmware load")
+    stage.allowed = SAFE_MODE
     guest.run("rmmod ice", 30)
     return "one queue, link up, no RDMA device"
