@@ -35,6 +35,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
+    can_be_written(options)?;
     if options.meets() {
         return meeting::run(options, config);
     }
@@ -114,6 +115,26 @@ fn sized(config: &Config, options: &Bench) -> Config {
     let mut config = config.clone();
     config.rdma.queue_pairs = config.rdma.queue_pairs.max(options.queue_pairs() + 1);
     config
+}
+
+/// Finds out before a long run that its results could not be written after it.
+fn can_be_written(options: &Bench) -> Result<(), Failure> {
+    let json = options.out_json_file.as_path();
+    let json = Some(json).filter(|path| options.out_json && *path != Path::new("-"));
+    let hgrm = options.hgrm.as_deref();
+    for path in [json, hgrm].into_iter().flatten() {
+        let folder = match path.parent() {
+            Some(folder) if folder != Path::new("") => folder,
+            _ => Path::new("."),
+        };
+        if !folder.is_dir() || path.is_dir() {
+            return Err(Failure::usage(anyhow!(
+                "{} cannot be written: name a file in a folder that exists",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn path_text(path: Option<&Path>) -> String {

@@ -136,6 +136,25 @@ pub(crate) fn check(options: &Bench) -> Result<(), FlagError> {
             options.mtu()
         )));
     }
+    if options.cores.len() > 2 {
+        return Err(FlagError(format!(
+            "--cores: {} cores are named, at most two are used: the driver's, then the model's",
+            options.cores.len()
+        )));
+    }
+    let of_meetings = [
+        ("--perftest", options.perftest),
+        ("--wait", options.wait.is_some()),
+        ("--idle", options.idle.is_some()),
+    ];
+    if let Some((flag, _)) = of_meetings
+        .iter()
+        .find(|(_, given)| *given && !options.meets())
+    {
+        return Err(FlagError(format!(
+            "{flag} is for two processes: it goes with --listen or --connect"
+        )));
+    }
     if options.listen.is_some() && options.all && !options.perftest {
         return Err(FlagError(
             "-a with --listen: the side that connects decides the sizes; give it -a".into(),
