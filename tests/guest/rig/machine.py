@@ -11,6 +11,10 @@ import time
 from qemu import MEMORY, Qmp, Refused, arguments
 
 
+class Skipped(Exception):
+    """A scenario cannot run on this machine; the text says what is missing. Nothing was shown, nothing is wrong."""
+
+
 class Failed(Exception):
     """A scenario did not show what it claims; the text says what was seen instead."""
 
