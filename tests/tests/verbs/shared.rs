@@ -9,15 +9,14 @@ use std::collections::BTreeSet;
 
 const SLOT: usize = 64;
 
+/// Both ends of a connection: `a`'s and `b`'s.
+type Connection = (QueuePair<Connected>, QueuePair<Connected>);
+
 /// A pair whose `b` has a shared receive queue that feeds this many connections.
 fn shared(
     connections: usize,
     config: &SharedReceiveConfig,
-) -> (
-    Pair,
-    SharedReceiveQueue,
-    Vec<(QueuePair<Connected>, QueuePair<Connected>)>,
-) {
+) -> (Pair, SharedReceiveQueue, Vec<Connection>) {
     let pair = Pair::new();
     let mut queue = pair.b.domain.shared_receive_queue(config).unwrap();
     let mut made: Vec<_> = (0..connections)
