@@ -25,6 +25,9 @@ use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
 /// else does: the kernel answers for vendor and device id by itself.
 const CLASS: u64 = 0x08;
 
+/// Where configuration space begins with identity, command, status and class.
+const FIRST_REGISTERS: u16 = 0x10;
+
 /// See [the module](super).
 pub struct VfioFunction {
     address: DeviceAddress,
@@ -388,7 +391,8 @@ impl Function for VfioFunction {
 
     fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
         self.read_config(offset.into(), bytes)?;
-        if bytes.iter().all(|byte| *byte == 0xFF) {
+        // The kernel has values of its own for parts of the first registers.
+        if offset < FIRST_REGISTERS || bytes.iter().all(|byte| *byte == 0xFF) {
             self.still_there()?;
         }
         Ok(())
@@ -571,6 +575,8 @@ impl Function for VfioFunction {
     }
 
     fn reset(&self) -> Result<(), FunctionError> {
+        // The kernel would wait more than a minute for a device that has gone.
+        self.still_there()?;
         match ioctl::reset(self.fd()) {
             Ok(()) => {}
             Err(Errno::INVAL | Errno::NOTTY) => {
@@ -595,7 +601,8 @@ fn list(ranges: &[Range<u64>]) -> String {
 impl Drop for VfioFunction {
     /// Bus mastering off, interrupts off, registers unmapped, and then the device given back.
     fn drop(&mut self) {
-        if let Err(error) = self.silence() {
+        let silenced = self.silence();
+        if let Err(error) = &silenced {
             tracing::warn!(%error, "the kernel resets the function when it is closed");
         }
         let off = self.interrupts().disable(self.fd());
@@ -603,15 +610,39 @@ impl Drop for VfioFunction {
             tracing::warn!(%error, device = %self.address, "interrupts stay connected until the device is closed");
         }
         self.regions.clear();
-        // The crate's own drop reads the group from sysfs and panics where it cannot.
-        let path = self.sysfs.function_path(&self.address.to_string());
-        let linked = path.join("iommu_group").read_link().is_ok();
-        // SAFETY: `device` is dropped exactly once, here, and not used afterwards.
-        let drop_it = || unsafe { ManuallyDrop::drop(&mut self.device) };
+        // SAFETY: taken exactly once, here, and not used afterwards.
+        let device = Closing(Some(unsafe { ManuallyDrop::take(&mut self.device) }));
+        let folder = self.sysfs.function_path(&self.address.to_string());
+        let linked = folder.join("iommu_group").read_link().is_ok();
         if !linked {
             tracing::warn!(device = %self.address, "the device has gone: its descriptor is kept until this process ends");
-        } else if catch_unwind(AssertUnwindSafe(drop_it)).is_err() {
-            tracing::warn!(device = %self.address, "the device went while it was being given back");
+            std::mem::forget(device);
+            return;
+        }
+        if silenced.is_ok() {
+            return;
+        }
+        // Closing a device that does not answer takes the kernel more than a minute, in which it
+        // waits for a reset to show: nobody else has to.
+        let name = format!("close-{}", self.address);
+        let closing = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || drop(device));
+        if let Err(error) = closing {
+            tracing::warn!(%error, "a device that has gone was closed in place");
+        }
+    }
+}
+
+/// A device on its way back. The crate's own drop reads the group from sysfs and panics where it
+/// cannot.
+struct Closing(Option<VfioDevice>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        let device = self.0.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(device))).is_err() {
+            tracing::warn!("a device went while it was being given back");
         }
     }
 }
