@@ -42,6 +42,8 @@ pub(crate) enum Command {
     Unbind(Unbind),
     /// Find what stands between this machine and line rate, with the command that mends it
     Doctor(Doctor),
+    /// Check a configuration file; print samples and the schema
+    Config(crate::config::Options),
     /// Serve the software model to other processes
     Model(crate::model::Model),
 }

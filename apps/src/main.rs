@@ -4,6 +4,7 @@ mod bench;
 mod bind;
 mod bring_up;
 mod cli;
+mod config;
 mod devices;
 mod doctor;
 mod failure;
@@ -43,6 +44,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Bind(options) => bind::bind(options),
         Command::Unbind(options) => bind::unbind(options),
         Command::Doctor(options) => doctor::run(options, &config),
+        Command::Config(options) => config::run(options),
         Command::Model(options) => model::run(options),
     }
 }

@@ -7,8 +7,8 @@
 use ringside_bus::{Doorbell, Memory, MemoryError, PageSize, Words};
 use ringside_cq::{AttachError, Completion, CompletionQueue, QueueError, Sides};
 use ringside_qp::{
-    CompletionContext, Fragment, PostSendError, QueuePairState, RingError, SendFlags, SendQueue,
-    Write, WriteInline,
+    CompletionContext, Fragment, PostReceiveError, PostSendError, QueuePairState, ReceiveQueue,
+    RingError, SendFlags, SendQueue, SharedReceives, Write, WriteInline,
 };
 use ringside_spec::verbs::completion::CompletionHeader;
 use ringside_spec::verbs::{CompletionElement, QueueSide};
@@ -44,7 +44,13 @@ macro_rules! from_error {
         }
     )* };
 }
-from_error!(MemoryError, RingError, QueueError, AttachError);
+from_error!(
+    MemoryError,
+    RingError,
+    QueueError,
+    AttachError,
+    PostReceiveError
+);
 
 /// A queue pair, its completion queue, and the consumer.
 pub struct Rig {
@@ -71,8 +77,8 @@ struct Consumer {
 }
 
 impl Consumer {
-    fn new(ring: Words, context: CompletionContext) -> Self {
-        let element = CompletionElement::success(QueueSide::Send, context.0, NUMBER, 0);
+    fn new(ring: Words, context: CompletionContext, side: QueueSide) -> Self {
+        let element = CompletionElement::success(side, context.0, NUMBER, 0);
         Self {
             ring,
             plain: element.encode(false),
@@ -118,7 +124,7 @@ impl Rig {
         let ring = words(RING * 4)?;
         let mut queue = CompletionQueue::new(ring.clone(), words(8)?, 16)?;
         queue.attach(Arc::clone(&state), Sides::Both)?;
-        let consumer = Consumer::new(ring, context);
+        let consumer = Consumer::new(ring, context, QueueSide::Send);
         Ok(Self {
             send: SendQueue::new(words(RING * 4)?, doorbell, state)?,
             queue,
@@ -189,5 +195,112 @@ impl Rig {
     #[inline]
     pub fn poll(&mut self) -> usize {
         self.queue.poll(&mut self.batch)
+    }
+}
+
+/// A completion queue to which receives are reported, and the consumer.
+struct Received {
+    queue: CompletionQueue,
+    consumer: Consumer,
+    batch: [Completion; CHAIN],
+    fragment: Fragment,
+}
+
+impl Received {
+    fn new() -> Result<(Self, ReceiveQueue), RigError> {
+        let context = CompletionContext::new(3, 1);
+        let state = QueuePairState::new(context, NUMBER, 64, RING as u32, 0);
+        let state = Arc::new(state);
+        let ring = words(RING * 4)?;
+        let mut queue = CompletionQueue::new(ring.clone(), words(8)?, 16)?;
+        queue.attach(Arc::clone(&state), Sides::Both)?;
+        let received = Self {
+            queue,
+            consumer: Consumer::new(ring, context, QueueSide::Receive),
+            batch: [Completion::EMPTY; CHAIN],
+            fragment: black_box(Fragment {
+                address: 0x7000_0000,
+                length_bytes: 8,
+                steering_tag: 0x100,
+            }),
+        };
+        Ok((received, ReceiveQueue::new(words(RING * 4)?, state)?))
+    }
+}
+
+/// A receive queue of a queue pair's own.
+pub struct OwnReceives {
+    receives: ReceiveQueue,
+    received: Received,
+}
+
+impl OwnReceives {
+    /// A rig with 16 receives posted.
+    pub fn new() -> Result<Self, RigError> {
+        let (received, receives) = Received::new()?;
+        let mut rig = Self { receives, received };
+        for id in 0..16 {
+            rig.receives.post(id, &[rig.received.fragment])?;
+        }
+        Ok(rig)
+    }
+
+    /// A message comes, is polled, and a receive is posted for the next.
+    #[inline(always)]
+    pub fn turn(&mut self, id: u64) -> usize {
+        let Received {
+            queue,
+            consumer,
+            batch,
+            fragment,
+        } = &mut self.received;
+        consumer.complete();
+        let count = queue.poll(batch);
+        // Whoever polls looks at each.
+        for done in batch.get(..count).unwrap_or(&[]) {
+            black_box(done.id);
+        }
+        count - usize::from(self.receives.post(id, &[*fragment]).is_err())
+    }
+}
+
+/// A receive queue that is fed from a pool.
+pub struct PooledReceives {
+    receives: SharedReceives,
+    received: Received,
+}
+
+impl PooledReceives {
+    /// A rig with 64 receives posted, in windows of 16.
+    pub fn new() -> Result<Self, RigError> {
+        let (received, own) = Received::new()?;
+        let mut receives = SharedReceives::new(256, 1, 16);
+        let added = receives.add(NUMBER, own, 16);
+        added.map_err(|(error, _)| RigError(error.to_string()))?;
+        let mut rig = Self { receives, received };
+        for id in 0..64 {
+            rig.receives.post(id, &[rig.received.fragment])?;
+        }
+        Ok(rig)
+    }
+
+    /// The same as [`OwnReceives::turn`].
+    #[inline(always)]
+    pub fn turn(&mut self, id: u64) -> usize {
+        let Received {
+            queue,
+            consumer,
+            batch,
+            fragment,
+        } = &mut self.received;
+        consumer.complete();
+        let count = queue.poll(batch);
+        for done in batch.get(..count).unwrap_or(&[]) {
+            if done.is_received() {
+                self.receives.consumed(done.queue_pair());
+            }
+            black_box(done.id);
+        }
+        count - usize::from(self.receives.post(id, &[*fragment]).is_err())
     }
 }

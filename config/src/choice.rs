@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Which page size backs the memory that the device reads and writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum HugePages {
     /// The largest that the machine has free: 1 GiB, else 2 MiB, else ordinary pages with a warning.
     #[serde(rename = "auto")]
@@ -34,7 +35,7 @@ impl fmt::Display for HugePages {
 }
 
 /// The RDMA transport of the function. The E810 runs one of two at a time; ringside speaks RoCEv2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum Protocol {
     /// RoCEv2: InfiniBand transport over UDP port 4791.
     #[serde(rename = "roce")]
@@ -42,7 +43,7 @@ pub enum Protocol {
 }
 
 /// The speed at which the link is asked to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum LinkSpeed {
     /// Whatever both ends agree on.
     #[serde(rename = "auto")]
@@ -122,10 +123,37 @@ impl TryFrom<u32> for PathMtu {
     }
 }
 
+impl JsonSchema for PathMtu {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "PathMtu".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "Largest payload of one packet, in bytes.",
+            "enum": [256, 512, 1024, 2048, 4096],
+        })
+    }
+}
+
 impl From<PathMtu> for u32 {
     fn from(mtu: PathMtu) -> Self {
         mtu.bytes()
     }
+}
+
+/// How a core that polls waits for work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
+pub enum Polling {
+    /// It polls on: the shortest latency, a core for itself.
+    #[serde(rename = "busy")]
+    Busy,
+    /// It polls on, and lets other threads run once it has been idle for `idle_us`.
+    #[serde(rename = "busy-then-yield")]
+    BusyThenYield,
+    /// It sleeps until the device's interrupt once it has been idle for `idle_us`.
+    #[serde(rename = "busy-then-sleep")]
+    BusyThenSleep,
 }
 
 /// Reads either the word `word` or a number that fits 32 bits.
@@ -181,6 +209,22 @@ macro_rules! word_or_number {
                     Self::$word_variant => serializer.serialize_str($word),
                     Self::$number_variant(number) => serializer.serialize_u32(*number),
                 }
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({
+                    "description": concat!($what, ", or \"", $word, "\""),
+                    "anyOf": [
+                        { "const": $word },
+                        { "type": "integer", "minimum": 0, "maximum": 1023 },
+                    ],
+                })
             }
         }
 

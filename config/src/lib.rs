@@ -28,7 +28,7 @@ mod load;
 mod sections;
 mod validate;
 
-pub use choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Protocol};
+pub use choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Polling, Protocol};
 pub use fault::{ConfigError, Fault, Position};
 pub use ringside_bus::DeviceAddress;
 pub use sections::{
@@ -38,6 +38,22 @@ pub use sections::{
 
 /// The commented sample, as it lies in the source tree. It holds every key at its default.
 pub const SAMPLE: &str = include_str!("../ringside.toml");
+
+/// Samples for three kinds of use: name and text. Each holds only what differs from the defaults.
+pub const SAMPLES: [(&str, &str); 3] = [
+    ("appliance", include_str!("../samples/appliance.toml")),
+    ("benchmark", include_str!("../samples/benchmark.toml")),
+    ("low-latency", include_str!("../samples/low-latency.toml")),
+];
+
+/// The JSON schema of a configuration, for editors and other tools: keys, words and ranges. What
+/// must hold between keys is checked by [`Config::validate`] alone.
+#[must_use]
+pub fn json_schema() -> String {
+    let schema = schemars::schema_for!(Config);
+    // A schema is plain JSON: it can always be written.
+    serde_json::to_string_pretty(&schema).unwrap_or_default()
+}
 
 #[cfg(test)]
 mod tests;

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use ringside_bus::DeviceAddress;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Protocol};
+use crate::choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Polling, Protocol};
 
 /// The whole configuration. Each key's allowed range is checked by [`Config::validate`].
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// `[device]`: which function, and how long it may take to reset.
@@ -30,19 +31,22 @@ pub struct Config {
 }
 
 /// `[device]`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceSection {
     /// The function to drive. Default: `model:0`.
     #[serde(with = "crate::address")]
+    #[schemars(with = "String")]
     pub address: DeviceAddress,
     /// How long a PF reset may take, in ms. 100..=120_000.
     ///
     /// The device grants 300 ms for the reset itself and 5 s for a configuration lock that another
     /// function may hold.
+    #[schemars(range(min = 100, max = 120_000))]
     pub reset_deadline_ms: u64,
     /// How long firmware and protocol engine may take to be ready after a reset, in ms.
     /// 100..=120_000.
+    #[schemars(range(min = 100, max = 120_000))]
     pub ready_deadline_ms: u64,
 }
 
@@ -57,7 +61,7 @@ impl Default for DeviceSection {
 }
 
 /// `[memory]`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct MemorySection {
     /// Page size behind the device's memory. Default: [`HugePages::Auto`].
@@ -77,25 +81,32 @@ impl Default for MemorySection {
 
 /// `[rdma]`: the numbers wanted. The device's own limits may be lower; bring-up then says which key
 /// to lower and to what.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmaSection {
     /// Transport. Only RoCEv2.
     pub protocol: Protocol,
     /// Queue pairs that applications may hold at once. 1..=262_141 (three ids are the driver's).
+    #[schemars(range(min = 1, max = 262_141))]
     pub queue_pairs: u32,
     /// Completion queues that applications may hold at once. 1..=524_285.
+    #[schemars(range(min = 1, max = 524_285))]
     pub completion_queues: u32,
     /// Memory regions registered at once. 1..=8_388_607.
+    #[schemars(range(min = 1, max = 8_388_607))]
     pub memory_regions: u32,
     /// Page list entries for regions and rings that are not contiguous, one for each page of them.
     /// 0..=536_870_911.
+    #[schemars(range(min = 0, max = 536_870_911))]
     pub pbles: u32,
     /// Peers that queue pairs may address at once. 1..=262_143.
+    #[schemars(range(min = 1, max = 262_143))]
     pub address_handles: u32,
     /// ARP entries: own addresses and next hops. 1..=131_071.
+    #[schemars(range(min = 1, max = 131_071))]
     pub arp_entries: u32,
     /// Multicast groups. 0..=4096.
+    #[schemars(range(min = 0, max = 4096))]
     pub multicast_groups: u32,
     /// Largest payload of one packet, in bytes: 256, 512, 1024, 2048 or 4096.
     pub path_mtu: PathMtu,
@@ -118,15 +129,17 @@ impl Default for RdmaSection {
 }
 
 /// `[link]`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LinkSection {
     /// Largest IP packet of the port, in bytes, without Ethernet header and CRC. 576..=9702, and
     /// large enough for `rdma.path_mtu`.
+    #[schemars(range(min = 576, max = 9702))]
     pub mtu: u32,
     /// Speed. Default: [`LinkSpeed::Auto`].
     pub speed: LinkSpeed,
     /// How long bring-up waits for the link, in ms. 0..=120_000; 0 does not wait.
+    #[schemars(range(min = 0, max = 120_000))]
     pub wait_ms: u64,
 }
 
@@ -141,7 +154,7 @@ impl Default for LinkSection {
 }
 
 /// `[ddp]`: the package that Intel publishes for the E810's packet pipeline.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DdpSection {
     /// Folders that are searched, in this order. At most 16.
@@ -168,18 +181,23 @@ impl Default for DdpSection {
 }
 
 /// `[deadlines]`: how long an answer is waited for, in ms, before the device counts as gone.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeadlinesSection {
     /// One admin queue command. 1..=60_000.
+    #[schemars(range(min = 1, max = 60_000))]
     pub admin_queue_ms: u64,
     /// One control queue pair command. 1..=60_000.
+    #[schemars(range(min = 1, max = 60_000))]
     pub control_queue_ms: u64,
     /// A lock that another function holds (global configuration, package). 1..=600_000.
+    #[schemars(range(min = 1, max = 600_000))]
     pub resource_lock_ms: u64,
     /// Quieting the device at teardown. 1..=60_000.
+    #[schemars(range(min = 1, max = 60_000))]
     pub quiesce_ms: u64,
     /// The exchange of addresses with a peer. 1..=600_000.
+    #[schemars(range(min = 1, max = 600_000))]
     pub connect_ms: u64,
 }
 
@@ -196,15 +214,25 @@ impl Default for DeadlinesSection {
 }
 
 /// `[worker]`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkerSection {
     /// Logical CPUs that poll, one worker each, no CPU twice. Empty: one worker, not pinned.
     pub cores: Vec<u32>,
     /// Completions taken by one poll. 1..=256.
+    #[schemars(range(min = 1, max = 256))]
     pub poll_batch: u32,
     /// Requests from other cores that one worker keeps waiting. 2..=65_536.
+    #[schemars(range(min = 2, max = 65_536))]
     pub inbox: u32,
+    /// How a worker waits for work. Default: [`Polling::Busy`].
+    pub polling: Polling,
+    /// How long a worker is idle before it yields or sleeps, in us. 0..=1_000_000.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub idle_us: u64,
+    /// Longest sleep, in ms: what no interrupt announces is seen after it. 1..=60_000.
+    #[schemars(range(min = 1, max = 60_000))]
+    pub sleep_ms: u64,
 }
 
 impl Default for WorkerSection {
@@ -213,15 +241,19 @@ impl Default for WorkerSection {
             cores: Vec::new(),
             poll_batch: 32,
             inbox: 256,
+            polling: Polling::Busy,
+            idle_us: 50,
+            sleep_ms: 100,
         }
     }
 }
 
 /// `[model]`
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelSection {
     /// Functions on the model's switch. 1..=8.
+    #[schemars(range(min = 1, max = 8))]
     pub functions: u32,
     /// Logical CPU of the model's thread: `"any"` or a number.
     pub thread_core: Core,

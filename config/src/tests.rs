@@ -42,7 +42,7 @@ fn sample_names_every_key_of_the_schema() {
         .map(|t| t.len())
         .sum();
     assert_eq!(
-        keys, 30,
+        keys, 33,
         "a new key needs a test of its range, and its line in the sample"
     );
 }
@@ -160,6 +160,7 @@ fn every_number_out_of_range_is_refused_below_and_above() {
         ("deadlines", "quiesce_ms", 0, 60_001),
         ("deadlines", "connect_ms", 0, 600_001),
         ("worker", "poll_batch", 0, 257),
+        ("worker", "sleep_ms", 0, 60_001),
         ("worker", "inbox", 1, 65_537),
         ("model", "functions", 0, 9),
         ("model", "thread_core", -1, 1024),
@@ -360,4 +361,65 @@ fn positions_count_characters_and_lines_from_one() {
         Position::of_offset(text, 999),
         Position { line: 2, column: 7 }
     );
+}
+
+#[test]
+fn every_sample_is_valid_and_differs_from_the_defaults() {
+    for (name, text) in SAMPLES {
+        let config = Config::from_toml_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_ne!(config, Config::default(), "{name}");
+        // It holds nothing that is the default anyway, apart from what it stresses.
+        let sample: toml::Table = text.parse().expect("TOML");
+        assert!(sample.contains_key("worker"), "{name}");
+    }
+}
+
+/// The place of a section's keys in the schema.
+fn properties<'s>(schema: &'s serde_json::Value, section: &str) -> &'s serde_json::Value {
+    let place = &schema["properties"][section];
+    let name = place["$ref"]
+        .as_str()
+        .or_else(|| place["allOf"][0]["$ref"].as_str());
+    let name = name.unwrap_or_else(|| panic!("{section}: {place}"));
+    &schema["$defs"][name.rsplit('/').next().unwrap_or("")]["properties"]
+}
+
+#[test]
+fn the_schema_has_every_key_and_its_ranges_are_those_that_are_checked() {
+    let schema: serde_json::Value = serde_json::from_str(&json_schema()).expect("JSON");
+    let written = Config::default().to_toml_string().expect("serializes");
+    let defaults: toml::Table = written.parse().expect("TOML");
+    let mut ranges = 0;
+    for (section, keys) in &defaults {
+        let properties = properties(&schema, section);
+        for key in keys.as_table().expect("a table").keys() {
+            let property = &properties[key];
+            assert!(property.is_object(), "{section}.{key}");
+            let (Some(low), Some(high)) =
+                (property["minimum"].as_i64(), property["maximum"].as_i64())
+            else {
+                continue;
+            };
+            ranges += 1;
+            let named = format!("{section}.{key} = ");
+            let faults = |value: i64| {
+                let text = format!("[{section}]\n{key} = {value}\n");
+                match Config::from_toml_str(&text) {
+                    Ok(_) => false,
+                    Err(error) => error.faults().iter().any(|fault| {
+                        let text = fault.to_string();
+                        text.contains(&named) && text.contains("allowed is")
+                            || text.contains(&format!("{section}.{key}: "))
+                    }),
+                }
+            };
+            assert!(
+                !faults(low) && !faults(high),
+                "{section}.{key}: {low} to {high}"
+            );
+            assert!(faults(high + 1), "{section}.{key}: {}", high + 1);
+            assert!(low == 0 || faults(low - 1), "{section}.{key}: {}", low - 1);
+        }
+    }
+    assert_eq!(ranges, 21, "a key with a range has it in its schema too");
 }

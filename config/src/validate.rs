@@ -222,6 +222,8 @@ fn worker(checks: &mut Checks, section: &WorkerSection) {
         "completions",
     );
     checks.range("worker.inbox", section.inbox, 2..=65_536, "requests");
+    checks.range("worker.idle_us", section.idle_us, 0..=1_000_000, "us");
+    checks.range("worker.sleep_ms", section.sleep_ms, 1..=60_000, "ms");
 }
 
 fn model(checks: &mut Checks, section: &ModelSection) {

@@ -249,6 +249,14 @@ impl Completion {
         !self.header.error()
     }
 
+    /// True for a receive that took a message.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_received(&self) -> bool {
+        let either = CompletionHeader::SEND_QUEUE_MASK | CompletionHeader::ERROR_MASK;
+        self.header.0 & either == 0
+    }
+
     /// How the request ended.
     #[inline]
     #[must_use]

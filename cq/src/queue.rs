@@ -507,6 +507,11 @@ impl CompletionQueue {
         self.note_irregular();
     }
 
+    /// What was taken from a ring that the queue left, and is not delivered yet.
+    pub fn backlog(&self) -> impl Iterator<Item = &Completion> {
+        self.backlog.iter()
+    }
+
     /// Makes memory ready to be a ring.
     ///
     /// Range: as for [`CompletionQueue::new`]. Effects: fills it with zeros.

@@ -1,5 +1,5 @@
 //! A worker: one thread, pinned to one core, that owns its queue pairs and completion queues and
-//! busy-polls them.
+//! polls them. What it does while there is nothing to do is its [`Policy`]: by default it polls on.
 //!
 //! What a worker owns is a plain value of the user's (the state); nobody else touches it, so the
 //! data path needs no lock. Other cores reach it with requests: closures on the state, through a
@@ -22,10 +22,12 @@
 
 mod error;
 mod inbox;
+mod policy;
 mod round;
 
 pub use error::{AskError, SendError, StopError, WorkerError};
 pub use inbox::{Handle, Request};
+pub use policy::{NoInterrupt, Policy, Sleeper};
 
 use inbox::Shared;
 use ringside_bus::pinning::pin_to;
@@ -55,6 +57,8 @@ pub struct Statistics {
     pub polls_with_work: u64,
     /// Requests that were run.
     pub requests: u64,
+    /// Times that it slept.
+    pub sleeps: u64,
 }
 
 /// A running worker; the one that can stop it. See the [module](self).
@@ -85,7 +89,22 @@ impl<S: Send + 'static> Worker<S> {
         make_state: impl FnOnce() -> S + Send + 'static,
         poll: impl FnMut(&mut S) -> Polled + Send + 'static,
     ) -> Result<Self, WorkerError> {
-        let shared = Arc::new(Shared::new(inbox));
+        Self::start_with(Policy::Busy, core, inbox, make_state, poll)
+    }
+
+    /// The same with a policy of its own for while there is nothing to do.
+    ///
+    /// # Errors
+    /// As [`Worker::start`]; and a policy that sleeps needs a descriptor of the system.
+    pub fn start_with(
+        policy: Policy<S>,
+        core: Option<usize>,
+        inbox: usize,
+        make_state: impl FnOnce() -> S + Send + 'static,
+        poll: impl FnMut(&mut S) -> Polled + Send + 'static,
+    ) -> Result<Self, WorkerError> {
+        let sleeps = matches!(policy, Policy::BusyThenSleep { .. });
+        let shared = Arc::new(Shared::new(inbox, sleeps)?);
         let (started, starting) = mpsc::sync_channel(1);
         let name = core.map_or_else(|| "worker".into(), |core| format!("worker-{core}"));
         let of_thread = Arc::clone(&shared);
@@ -97,7 +116,7 @@ impl<S: Send + 'static> Worker<S> {
             match catch_unwind(AssertUnwindSafe(make_state)) {
                 Ok(state) => {
                     let _ = started.send(Ok(()));
-                    round::run(&of_thread, state, poll);
+                    round::run(&of_thread, state, poll, policy);
                 }
                 Err(payload) => {
                     let text = round::panic_text(&*payload);

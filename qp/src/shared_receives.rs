@@ -1,8 +1,9 @@
 //! Receives shared by many queue pairs: a pool of buffers that feeds their receive queues.
 //!
-//! The E810 has no shared receive queue. Each member's own queue is kept filled up to a window from
-//! one pool: a buffer that a member's message took is replaced from the pool at once. What a failed
-//! member had not used goes back to the pool, so each receive completes exactly once.
+//! The E810 has no shared receive queue. Each member's own queue is kept filled up to a window: what
+//! a member's messages took is replaced by what is posted next, or from the pool once half a window
+//! is missing. What a failed member had not used goes back to the pool, so each receive completes
+//! exactly once.
 //!
 //! The queue pair's completion queue says which member took a buffer; [`SharedReceives::consumed`]
 //! is to be called for each receive that completes.
@@ -12,34 +13,107 @@ use ringside_spec::verbs::Fragment;
 use ringside_spec::verbs::sizes::MAXIMUM_FRAGMENTS;
 
 /// A pool of receives and the receive queues that it feeds. `Send`, not `Sync`.
+///
+/// The common case does not go through the pool: a receive is posted to a member that misses one,
+/// and a member whose receive was taken is noted as missing one. Only when enough are missing, and
+/// receives wait in the pool, they are given out.
 #[derive(Debug)]
 pub struct SharedReceives {
-    /// The caller's number and the count of fragments of each receive that waits.
+    /// Receive queues of members, by number of the queue pair.
+    members: Vec<Place>,
+    /// Numbers of members that miss a receive, once for each; the first `missing` of them count.
+    /// It is as long as may be missing before something has to be done: filling it up is the
+    /// common case, and its end the other.
+    hungry: Vec<u32>,
+    missing: usize,
+    /// Places in members' queues, filled and missing.
+    places: usize,
+    /// So many may be missing while receives wait in the pool: half the smallest window.
+    patience: usize,
+    pool: Pool,
+    capacity: usize,
+    /// Queue pairs have numbers below this.
+    numbers: usize,
+    /// Below this number the limit is reached; 0: nobody asks.
+    limit: usize,
+    limit_reached: bool,
+}
+
+/// A member, or none. Its size is a power of two, so that finding one is a shift.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Place(Option<ReceiveQueue>);
+
+/// Receives that wait.
+#[derive(Debug)]
+struct Pool {
+    /// The caller's number and the count of fragments.
     waiting: Box<[(u64, usize)]>,
     /// Their fragments, `stride` places each.
     fragments: Box<[Fragment]>,
     stride: usize,
-    mask: usize,
     head: usize,
     tail: usize,
-    capacity: u64,
-    /// Posted and not consumed, those in members' queues included.
-    left: u64,
-    /// Below this number the limit is reached; 0: nobody asks.
-    limit: u64,
-    limit_reached: bool,
-    members: Vec<Option<Member>>,
-    /// By number of a queue pair: its place among the members, plus 1.
-    places: Box<[u32]>,
-    /// Places of members that miss a receive, once for each.
-    hungry: Vec<u32>,
 }
 
-#[derive(Debug)]
-struct Member {
-    queue: ReceiveQueue,
-    /// Receives of it that completed: the position of the next.
-    taken: u64,
+impl Pool {
+    fn new(capacity: usize, stride: usize) -> Self {
+        let slots = capacity.next_power_of_two();
+        Self {
+            waiting: vec![(0, 0); slots].into_boxed_slice(),
+            fragments: vec![Fragment::default(); slots * stride].into_boxed_slice(),
+            stride,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.head.wrapping_sub(self.tail)
+    }
+
+    /// There is room: what is posted and not consumed never exceeds the capacity here.
+    fn put(&mut self, id: u64, fragments: &[Fragment]) {
+        let slot = self.head & (self.waiting.len() - 1);
+        self.head = self.head.wrapping_add(1);
+        let first = slot * self.stride;
+        if let (Some(place), Some(room)) = (
+            self.waiting.get_mut(slot),
+            self.fragments.get_mut(first..first + self.stride),
+        ) {
+            *place = (id, fragments.len());
+            for (to, from) in room.iter_mut().zip(fragments) {
+                *to = *from;
+            }
+        }
+    }
+
+    fn oldest(&self) -> Option<(u64, &[Fragment])> {
+        if self.count() == 0 {
+            return None;
+        }
+        let slot = self.tail & (self.waiting.len() - 1);
+        let first = slot * self.stride;
+        let &(id, count) = self.waiting.get(slot)?;
+        Some((id, self.fragments.get(first..first + count)?))
+    }
+
+    /// Makes room for so many; what waits keeps its order.
+    fn grow(&mut self, capacity: usize) {
+        if capacity <= self.waiting.len() {
+            return;
+        }
+        let mut larger = Self::new(capacity, self.stride);
+        while let Some((id, fragments)) = self.oldest() {
+            larger.put(id, fragments);
+            self.drop_oldest();
+        }
+        *self = larger;
+    }
+
+    fn drop_oldest(&mut self) {
+        self.tail = self.tail.wrapping_add(1);
+    }
 }
 
 /// A queue pair that can't be fed.
@@ -79,28 +153,23 @@ pub enum MemberError {
 
 impl SharedReceives {
     /// A pool for `capacity` receives of up to `fragments` pieces, for queue pairs with numbers
-    /// below `numbers`.
+    /// below `numbers`. More are taken while members miss some.
     ///
     /// Range: at least 1 receive; 1..=13 fragments. Allocates all that posting will ever need.
     #[must_use]
     pub fn new(capacity: u32, fragments: usize, numbers: u32) -> Self {
-        let capacity = capacity.max(1);
-        let slots = (capacity as usize).next_power_of_two();
-        let stride = fragments.clamp(1, MAXIMUM_FRAGMENTS);
+        let capacity = capacity.max(1) as usize;
         Self {
-            waiting: vec![(0, 0); slots].into_boxed_slice(),
-            fragments: vec![Fragment::default(); slots * stride].into_boxed_slice(),
-            stride,
-            mask: slots - 1,
-            head: 0,
-            tail: 0,
-            capacity: capacity.into(),
-            left: 0,
+            members: Vec::new(),
+            hungry: Vec::new(),
+            missing: 0,
+            places: 0,
+            patience: usize::MAX,
+            pool: Pool::new(capacity, fragments.clamp(1, MAXIMUM_FRAGMENTS)),
+            capacity,
+            numbers: numbers as usize,
             limit: 0,
             limit_reached: false,
-            members: Vec::new(),
-            places: vec![0; numbers as usize].into_boxed_slice(),
-            hungry: Vec::new(),
         }
     }
 
@@ -108,144 +177,168 @@ impl SharedReceives {
     ///
     /// Errors: [`PostReceiveError::QueueFull`] (poll, then retry); the others are the caller's
     /// mistakes.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
-        if self.left >= self.capacity {
+        let missing = self.missing.wrapping_sub(1);
+        if let Some(number) = self.hungry.get(missing)
+            && let Some(Place(Some(queue))) = self.members.get_mut(*number as usize)
+            && queue.post(id, fragments).is_ok()
+        {
+            self.missing = missing;
+            return Ok(());
+        }
+        self.post_aside(id, fragments)
+    }
+
+    /// Nobody misses one, or what is noted as missing one is no member.
+    #[cold]
+    fn post_aside(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
+        let before = self.missing;
+        self.forget_others();
+        if (1..before).contains(&self.missing) {
+            return self.post(id, fragments);
+        }
+        self.post_to_pool(id, fragments)
+    }
+
+    fn post_to_pool(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
+        let maximum = self.pool.stride;
+        if fragments.len() > maximum {
+            let given = fragments.len();
+            return Err(PostReceiveError::TooManyFragments { given, maximum });
+        }
+        let longest = fragments.iter().map(|piece| piece.length_bytes).max();
+        if let Some(length_bytes) = longest.filter(|&bytes| bytes > Fragment::MAXIMUM_BYTES) {
+            return Err(PostReceiveError::FragmentTooLong { length_bytes });
+        }
+        if self.left() as usize >= self.capacity || self.pool.count() >= self.pool.waiting.len() {
             return Err(PostReceiveError::QueueFull);
         }
-        match fragments {
-            [one] if one.length_bytes <= Fragment::MAXIMUM_BYTES => {}
-            several => self.check(several)?,
-        }
-        self.left += 1;
-        if let Some(place) = self.hungry.pop() {
-            return self.feed(place, id, fragments);
-        }
-        self.put(id, fragments);
+        self.pool.put(id, fragments);
+        self.set_trigger();
         Ok(())
     }
 
-    #[cold]
-    fn check(&self, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
-        if fragments.len() > self.stride {
-            return Err(PostReceiveError::TooManyFragments {
-                given: fragments.len(),
-                maximum: self.stride,
-            });
-        }
-        let longest = fragments.iter().map(|piece| piece.length_bytes).max();
-        match longest.filter(|&bytes| bytes > Fragment::MAXIMUM_BYTES) {
-            Some(length_bytes) => Err(PostReceiveError::FragmentTooLong { length_bytes }),
-            None => Ok(()),
+    /// A receive of this queue pair completed, with data or with an error of its own: it misses one
+    /// now, if it is a member.
+    #[inline(always)]
+    pub fn consumed(&mut self, queue_pair: u32) {
+        match self.hungry.get_mut(self.missing) {
+            Some(place) => {
+                *place = queue_pair;
+                self.missing += 1;
+            }
+            None => self.consumed_aside(queue_pair),
         }
     }
 
-    /// Puts a receive into the pool; there is room, because `left` is below the capacity.
-    #[inline(always)]
-    fn put(&mut self, id: u64, fragments: &[Fragment]) {
-        let slot = self.head & self.mask;
-        self.head = self.head.wrapping_add(1);
-        let first = slot * self.stride;
-        if let (Some(place), Some(room)) = (
-            self.waiting.get_mut(slot),
-            self.fragments.get_mut(first..first + self.stride),
-        ) {
-            *place = (id, fragments.len());
-            if let ([only], [first, ..]) = (fragments, &mut *room) {
-                *first = *only;
-            } else {
-                for (to, from) in room.iter_mut().zip(fragments) {
-                    *to = *from;
-                }
+    /// So many are missing that something has to be done.
+    #[cold]
+    fn consumed_aside(&mut self, queue_pair: u32) {
+        self.forget_others();
+        if is_member(&self.members, queue_pair) {
+            self.note_missing(queue_pair);
+        }
+        self.attend();
+    }
+
+    fn note_missing(&mut self, queue_pair: u32) {
+        if self.hungry.len() <= self.missing {
+            // Within what was reserved.
+            self.hungry.resize(self.missing + 1, 0);
+        }
+        if let Some(place) = self.hungry.get_mut(self.missing) {
+            *place = queue_pair;
+            self.missing += 1;
+        }
+    }
+
+    /// The limit was reached, or receives wait that members miss.
+    #[cold]
+    fn attend(&mut self) {
+        self.forget_others();
+        if self.limit > 0 && (self.left() as usize) < self.limit {
+            self.limit = 0;
+            self.limit_reached = true;
+        }
+        if self.missing >= self.patience {
+            self.feed();
+        }
+        self.set_trigger();
+    }
+
+    /// Gives out what waits to those that miss some.
+    fn feed(&mut self) {
+        while let Some((id, fragments)) = self.pool.oldest()
+            && self.missing > 0
+        {
+            self.missing -= 1;
+            let number = self.hungry.get(self.missing).copied().unwrap_or(u32::MAX);
+            if let Some(Place(Some(queue))) = self.members.get_mut(number as usize)
+                && queue.post(id, fragments).is_ok()
+            {
+                self.pool.drop_oldest();
             }
         }
+        self.set_trigger();
     }
 
-    /// Gives a receive to a member that misses one.
-    #[inline(always)]
-    fn feed(
-        &mut self,
-        place: u32,
-        id: u64,
-        fragments: &[Fragment],
-    ) -> Result<(), PostReceiveError> {
-        if let Some(Some(member)) = self.members.get_mut(place as usize)
-            && member.queue.post(id, fragments).is_ok()
-        {
-            return Ok(());
-        }
-        // The member is gone, or its queue is full: the next one, or the pool.
-        self.feed_another(id, fragments)
-    }
-
-    #[cold]
-    fn feed_another(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
-        match self.hungry.pop() {
-            Some(place) => self.feed(place, id, fragments),
-            None => {
-                self.put(id, fragments);
-                Ok(())
-            }
-        }
-    }
-
-    /// A receive of this queue pair completed, with data or with an error of its own: its place is
-    /// filled from the pool. False if the queue pair is no member.
-    #[inline(always)]
-    pub fn consumed(&mut self, queue_pair: u32) -> bool {
-        let Some(place) = self.place_of(queue_pair) else {
-            return false;
+    fn set_trigger(&mut self) {
+        let to_feed = match self.pool.count() {
+            0 => usize::MAX,
+            _ => self.patience,
         };
-        self.left -= 1;
-        if self.left < self.limit {
-            self.reach_limit();
-        }
-        let Some(Some(member)) = self.members.get_mut(place as usize) else {
-            return false;
+        let to_tell = match self.limit {
+            0 => usize::MAX,
+            limit => (self.pool.count() + self.places + 1).saturating_sub(limit),
         };
-        member.taken += 1;
-        if self.tail == self.head {
-            self.hungry.push(place);
-            return true;
-        }
-        let slot = self.tail & self.mask;
-        let first = slot * self.stride;
-        if let Some(&(id, count)) = self.waiting.get(slot)
-            && let Some(pieces) = self.fragments.get(first..first + count)
-            && member.queue.post(id, pieces).is_ok()
-        {
-            self.tail = self.tail.wrapping_add(1);
-        }
-        true
+        // The one that makes them so many is the first that finds no place in the list. A full list
+        // is looked through for queue pairs that are no members.
+        let before = to_feed.min(to_tell).saturating_sub(1).min(self.places);
+        self.hungry.resize(before.max(self.missing), 0);
+    }
+
+    /// How many receives of a member completed so far.
+    #[must_use]
+    pub fn retired(&self, queue_pair: u32) -> Option<u64> {
+        let queue = self.members.get(queue_pair as usize)?.0.as_ref()?;
+        Some(queue.state().receive.tail())
     }
 
     /// A receive of this queue pair was flushed unused: it goes back to the pool, and the queue
-    /// pair is fed no more. False if the queue pair is no member.
-    pub fn returned(&mut self, queue_pair: u32, id: u64) -> bool {
-        let Some(place) = self.place_of(queue_pair) else {
+    /// pair is fed no more. `position` counts the receives that completed on it before. False if
+    /// the queue pair is no member.
+    pub fn returned(&mut self, queue_pair: u32, id: u64, position: u64) -> bool {
+        let Some(Place(Some(queue))) = self.members.get(queue_pair as usize) else {
             return false;
         };
-        let Some(Some(member)) = self.members.get_mut(place as usize) else {
-            return false;
-        };
-        let position = member.taken;
-        member.taken += 1;
-        let pieces = member.queue.fragments_at(position);
-        self.give_to_anyone(id, &pieces, place);
+        let pieces = queue.fragments_at(position);
+        self.starve(queue_pair);
+        self.places = self.places.saturating_sub(1);
+        self.pool.put(id, &pieces);
+        self.feed();
         true
     }
 
-    /// Feeds another member than `but`, or the pool.
-    fn give_to_anyone(&mut self, id: u64, fragments: &[Fragment], but: u32) {
-        self.hungry.retain(|place| *place != but);
-        // Neither can fail: the fragments were accepted before, and there is room.
-        let _ = self.feed_another(id, fragments);
+    /// Takes a queue pair off the list of those that miss receives.
+    fn starve(&mut self, queue_pair: u32) {
+        self.forget_others();
+        let before = self.missing;
+        self.keep_hungry(|_, number| number != queue_pair);
+        self.places = self.places.saturating_sub(before - self.missing);
     }
 
-    fn place_of(&self, queue_pair: u32) -> Option<u32> {
-        self.places
-            .get(queue_pair as usize)
-            .and_then(|place| place.checked_sub(1))
+    /// Takes queue pairs that are no members off that list: they have receives of their own.
+    fn forget_others(&mut self) {
+        self.keep_hungry(is_member);
+    }
+
+    fn keep_hungry(&mut self, wanted: impl Fn(&[Place], u32) -> bool) {
+        let members = &self.members;
+        self.hungry.truncate(self.missing);
+        self.hungry.retain(|number| wanted(members, *number));
+        self.missing = self.hungry.len();
+        self.set_trigger();
     }
 
     /// Makes a queue pair's receive queue a member, with up to `window` receives at a time.
@@ -257,18 +350,18 @@ impl SharedReceives {
         queue: ReceiveQueue,
         window: u32,
     ) -> Result<(), (MemberError, Box<ReceiveQueue>)> {
-        let numbers = self.places.len();
-        let number = queue_pair;
+        let (number, numbers) = (queue_pair, self.numbers);
+        let is_member = is_member(&self.members, queue_pair);
         let error = if queue_pair as usize >= numbers {
             MemberError::NumberTooHigh { number, numbers }
-        } else if queue.used() > 0 || self.place_of(queue_pair).is_some() {
+        } else if queue.used() > 0 || is_member {
             let receives = queue.used();
             MemberError::InUse { number, receives }
-        } else if queue.maximum_fragments() < self.stride {
+        } else if queue.maximum_fragments() < self.pool.stride {
             MemberError::TooFewFragments {
                 number,
                 fragments: queue.maximum_fragments(),
-                needed: self.stride,
+                needed: self.pool.stride,
             }
         } else {
             self.insert(queue_pair, queue, window);
@@ -278,75 +371,52 @@ impl SharedReceives {
     }
 
     fn insert(&mut self, queue_pair: u32, queue: ReceiveQueue, window: u32) {
-        let window = window.clamp(1, queue.capacity());
-        let taken = queue.state().receive.tail();
-        let member = Some(Member { queue, taken });
-        let free = self.members.iter().position(Option::is_none);
-        let place = free.unwrap_or(self.members.len());
-        match self.members.get_mut(place) {
-            Some(empty) => *empty = member,
-            None => self.members.push(member),
+        let window = window.clamp(1, queue.capacity()) as usize;
+        let needed = queue_pair as usize + 1;
+        if self.members.len() < needed {
+            self.members.resize_with(needed, Place::default);
         }
-        if let Some(entry) = self.places.get_mut(queue_pair as usize) {
-            *entry = place as u32 + 1;
+        if let Some(place) = self.members.get_mut(queue_pair as usize) {
+            *place = Place(Some(queue));
         }
-        self.hungry.reserve(window as usize);
+        self.places += window;
+        // All may miss all of theirs, and what was posted beyond the capacity may come back.
+        self.forget_others();
+        self.hungry.reserve(self.places + 1);
+        self.pool.grow(self.capacity + self.places);
         for _ in 0..window {
-            self.hungry.push(place as u32);
+            self.note_missing(queue_pair);
         }
-        while self.tail != self.head
-            && let Some(place) = self.hungry.pop()
-        {
-            let slot = self.tail & self.mask;
-            let first = slot * self.stride;
-            let Some(&(id, count)) = self.waiting.get(slot) else {
-                break;
-            };
-            let pieces: Vec<Fragment> = self
-                .fragments
-                .get(first..first + count)
-                .unwrap_or(&[])
-                .to_vec();
-            self.tail = self.tail.wrapping_add(1);
-            let _ = self.feed(place, id, &pieces);
-        }
+        self.patience = self.patience.min((window / 2).max(1));
+        self.feed();
     }
 
     /// Takes a queue pair out that the device has destroyed; what it had not used goes back to the
     /// pool. Returns how many that were; nothing if it is no member.
     pub fn remove(&mut self, queue_pair: u32) -> Option<usize> {
-        let place = self.place_of(queue_pair)?;
-        let member = self.members.get_mut(place as usize)?.take()?;
-        if let Some(entry) = self.places.get_mut(queue_pair as usize) {
-            *entry = 0;
+        if !is_member(&self.members, queue_pair) {
+            return None;
         }
-        self.hungry.retain(|other| *other != place);
-        let outstanding = &member.queue.state().receive;
-        let unused = member.taken.max(outstanding.tail())..outstanding.head();
+        self.starve(queue_pair);
+        let queue = self.members.get_mut(queue_pair as usize)?.0.take()?;
+        let outstanding = &queue.state().receive;
         let mut count = 0;
-        for position in unused {
+        for position in outstanding.tail()..outstanding.head() {
             if let Some(request) = outstanding.at(position) {
-                let pieces = member.queue.fragments_at(position);
-                self.give_to_anyone(request.id, &pieces, place);
+                self.places = self.places.saturating_sub(1);
+                self.pool.put(request.id, &queue.fragments_at(position));
                 count += 1;
             }
         }
+        self.feed();
         Some(count)
     }
 
     /// Asks to be told once fewer than `receives` are left; 0 takes that back.
     pub fn arm_limit(&mut self, receives: u32) {
-        self.limit = receives.into();
+        self.limit = receives as usize;
         self.limit_reached = false;
-        if self.left < self.limit {
-            self.reach_limit();
-        }
-    }
-
-    #[cold]
-    fn reach_limit(&mut self) {
-        self.limit = 0;
-        self.limit_reached = true;
+        self.attend();
     }
 
     /// Whether the limit was reached since it was armed; once.
@@ -357,14 +427,25 @@ impl SharedReceives {
     /// Receives posted and not consumed, those in members' queues included.
     #[must_use]
     pub fn left(&self) -> u32 {
-        self.left as u32
+        let missing = self.hungry.iter().take(self.missing);
+        let of_members = missing
+            .filter(|number| is_member(&self.members, **number))
+            .count();
+        (self.pool.count() + self.places).saturating_sub(of_members) as u32
     }
 
     /// Queue pairs that are fed.
     #[must_use]
     pub fn members(&self) -> usize {
-        self.members.iter().flatten().count()
+        self.members
+            .iter()
+            .filter(|place| place.0.is_some())
+            .count()
     }
+}
+
+fn is_member(members: &[Place], number: u32) -> bool {
+    matches!(members.get(number as usize), Some(Place(Some(_))))
 }
 
 #[cfg(test)]

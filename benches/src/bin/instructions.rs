@@ -3,7 +3,7 @@
 //! Each measured function is kept out of line, so that callgrind can count between its entry and
 //! its return.
 
-use ringside_benches::{CHAIN, Rig, RigError};
+use ringside_benches::{CHAIN, OwnReceives, PooledReceives, Rig, RigError};
 use ringside_qp::SendFlags;
 
 const SIGNALLED: SendFlags = SendFlags::SIGNALLED;
@@ -63,6 +63,18 @@ fn measured_wide_post(rig: &mut Rig, id: u64) -> u64 {
     u64::from(rig.post_wide_write(id, SIGNALLED).is_ok())
 }
 
+/// Completed, polled, posted again: a receive of a queue pair's own.
+#[inline(never)]
+fn measured_own_receives(rig: &mut OwnReceives, rounds: u64) -> u64 {
+    (0..rounds).map(|id| rig.turn(id) as u64).sum()
+}
+
+/// The same with receives that queue pairs share.
+#[inline(never)]
+fn measured_shared_receives(rig: &mut PooledReceives, rounds: u64) -> u64 {
+    (0..rounds).map(|id| rig.turn(id) as u64).sum()
+}
+
 fn main() -> Result<(), RigError> {
     let mut arguments = std::env::args().skip(1);
     let case = arguments.next().unwrap_or_else(|| "round-trips".to_owned());
@@ -97,8 +109,11 @@ fn main() -> Result<(), RigError> {
                 rig.retire_all();
             }
         }
+        "own-receives" => done = measured_own_receives(&mut OwnReceives::new()?, rounds),
+        "shared-receives" => done = measured_shared_receives(&mut PooledReceives::new()?, rounds),
         other => {
-            let cases = "round-trips, inline-round-trips, chains, single-posts, wide-posts";
+            let cases = "round-trips, inline-round-trips, chains, single-posts, wide-posts, \
+                own-receives, shared-receives";
             eprintln!("no case {other}: {cases}");
             std::process::exit(2);
         }

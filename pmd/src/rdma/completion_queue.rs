@@ -112,6 +112,10 @@ impl CompletionQueue {
         batch.get(..count).unwrap_or(&[])
     }
 
+    pub(super) fn backlog(&self) -> impl Iterator<Item = &Completion> {
+        self.queue.backlog()
+    }
+
     #[inline]
     pub(super) fn poll_count(&mut self, batch: &mut [Completion]) -> usize {
         self.queue.poll(batch)

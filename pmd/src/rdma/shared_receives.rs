@@ -113,36 +113,49 @@ impl SharedReceiveQueue {
         batch: &'b mut [Completion],
     ) -> &'b [Completion] {
         let count = queue.poll_count(batch);
-        let mut kept = count;
-        for index in 0..count {
-            let Some(done) = batch.get(index) else {
-                break;
-            };
-            if done.is_send() {
-                continue;
-            }
-            if done.is_success() {
+        let mut failed = None;
+        for (index, done) in batch.get(..count).unwrap_or(&[]).iter().enumerate() {
+            if done.is_received() {
                 self.inner.consumed(done.queue_pair());
-            } else {
-                kept = self.sort_failed(batch, index, count);
+            } else if !done.is_send() {
+                failed = Some(index);
                 break;
             }
         }
+        let kept = match failed {
+            None => count,
+            Some(index) => self.sort_failed(queue, batch, index, count),
+        };
         batch.get(..kept).unwrap_or(&[])
     }
 
     /// Goes through the rest of a batch in which receives failed; returns how many completions are
     /// left of it.
     #[cold]
-    fn sort_failed(&mut self, batch: &mut [Completion], from: usize, count: usize) -> usize {
+    fn sort_failed(
+        &mut self,
+        queue: &CompletionQueue,
+        batch: &mut [Completion],
+        from: usize,
+        count: usize,
+    ) -> usize {
         let mut kept = from;
         for index in from..count {
             let Some(done) = batch.get(index).copied() else {
                 break;
             };
             if !done.is_send() {
-                let flushed = done.status() == Status::Flushed;
-                if flushed && self.inner.returned(done.queue_pair(), done.id) {
+                let number = done.queue_pair();
+                let same = |other: &&Completion| !other.is_send() && other.queue_pair() == number;
+                // What of this queue pair was retired after this one.
+                let later = batch.get(index..count).unwrap_or(&[]).iter().filter(same);
+                let behind = later.count() + queue.backlog().filter(same).count();
+                if done.status() == Status::Flushed
+                    && let Some(retired) = self.inner.retired(number)
+                    && self
+                        .inner
+                        .returned(number, done.id, retired - behind as u64)
+                {
                     continue;
                 }
                 self.inner.consumed(done.queue_pair());

@@ -8,6 +8,14 @@ use std::time::Duration;
 /// A worker did not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerError {
+    /// A policy that sleeps has nothing to be woken by.
+    #[error(
+        "no event descriptor to wake the worker with: {reason}; raise the limit of open files, or let it poll"
+    )]
+    NoAlarm {
+        /// The system's own words.
+        reason: String,
+    },
     /// Its core cannot be used.
     #[error(transparent)]
     Core(#[from] PinError),

@@ -1,8 +1,10 @@
 //! What a worker and those who reach it share: the inbox, the flags, the counters, the end.
 
-use super::{AskError, SendError, Statistics};
+use super::{AskError, SendError, Statistics, WorkerError};
 use crossbeam_queue::ArrayQueue;
+use rustix::event::{EventfdFlags, eventfd};
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -13,6 +15,8 @@ pub(super) const MAIL: u32 = 1;
 pub(super) const STOP: u32 = 2;
 /// The worker takes no requests any more.
 pub(super) const CLOSED: u32 = 4;
+/// The worker sleeps, or is about to: who sets another flag wakes it.
+pub(super) const SLEEPING: u32 = 8;
 
 /// Progress of a question: in the inbox.
 const WAITING: u8 = 0;
@@ -36,6 +40,7 @@ pub(super) struct Counters {
     pub(super) polls: AtomicU64,
     pub(super) polls_with_work: AtomicU64,
     pub(super) requests: AtomicU64,
+    pub(super) sleeps: AtomicU64,
 }
 
 /// How a worker ended.
@@ -58,13 +63,26 @@ pub(super) struct Shared<S> {
     pub(super) flags: Apart<AtomicU32>,
     pub(super) counters: Apart<Counters>,
     pub(super) inbox: ArrayQueue<Request<S>>,
+    /// wakes a worker that sleeps
+    pub(super) alarm: Option<OwnedFd>,
     end: Mutex<End<S>>,
     has_ended: Condvar,
 }
 
 impl<S> Shared<S> {
-    pub(super) fn new(capacity: usize) -> Self {
-        Self {
+    pub(super) fn new(capacity: usize, sleeps: bool) -> Result<Self, WorkerError> {
+        let alarm = match sleeps {
+            true => Some(
+                eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+                    WorkerError::NoAlarm {
+                        reason: error.to_string(),
+                    }
+                })?,
+            ),
+            false => None,
+        };
+        Ok(Self {
+            alarm,
             flags: Apart::default(),
             counters: Apart::default(),
             inbox: ArrayQueue::new(capacity.max(1)),
@@ -74,7 +92,19 @@ impl<S> Shared<S> {
                 outcome: None,
             }),
             has_ended: Condvar::new(),
+        })
+    }
+
+    /// Sets a flag, and wakes the worker if it sleeps; the flags before.
+    fn signal(&self, flag: u32) -> u32 {
+        let before = self.flags.0.fetch_or(flag, Ordering::AcqRel);
+        if before & SLEEPING != 0
+            && let Some(alarm) = &self.alarm
+        {
+            // It can only fail because it is readable already.
+            let _ = rustix::io::write(alarm, &1_u64.to_ne_bytes());
         }
+        before
     }
 
     /// Publishes the end. No request is run after this.
@@ -183,11 +213,12 @@ impl<S: Send + 'static> Handle<S> {
             polls: counters.polls.load(Ordering::Relaxed),
             polls_with_work: counters.polls_with_work.load(Ordering::Relaxed),
             requests: counters.requests.load(Ordering::Relaxed),
+            sleeps: counters.sleeps.load(Ordering::Relaxed),
         }
     }
 
     pub(super) fn tell_to_stop(&self) {
-        self.shared.flags.0.fetch_or(STOP, Ordering::Release);
+        self.shared.signal(STOP);
     }
 
     /// The end of the worker, if it comes within `limit`; once.
@@ -199,7 +230,7 @@ impl<S: Send + 'static> Handle<S> {
         self.shared.inbox.push(request)?;
         // After the push: a worker that clears the flag before this sees it set again, and one
         // that clears it after this sees the request.
-        let before = self.shared.flags.0.fetch_or(MAIL, Ordering::AcqRel);
+        let before = self.shared.signal(MAIL);
         if before & CLOSED != 0 {
             self.shared.drop_requests();
         }

@@ -1,21 +1,32 @@
 //! The worker's loop.
 
-use super::Polled;
-use super::inbox::{Ended, MAIL, STOP, Shared};
+use super::inbox::{Ended, MAIL, SLEEPING, STOP, Shared};
+use super::{Policy, Polled, Sleeper};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::any::Any;
+use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 /// Requests run between two polls, so that many of them don't hold up the data path for long.
 const REQUESTS_A_ROUND: usize = 8;
 
 /// Polls until the worker is told to stop, or a poll or a request panics.
-pub(super) fn run<S>(shared: &Shared<S>, mut state: S, mut poll: impl FnMut(&mut S) -> Polled) {
+pub(super) fn run<S>(
+    shared: &Shared<S>,
+    mut state: S,
+    mut poll: impl FnMut(&mut S) -> Polled,
+    mut policy: Policy<S>,
+) {
     // Whoever gets the state after a panic is told that it was one.
-    let outcome = catch_unwind(AssertUnwindSafe(|| rounds(shared, &mut state, &mut poll)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| match &mut policy {
+        Policy::Busy => rounds(shared, &mut state, &mut poll),
+        other => patient_rounds(shared, &mut state, &mut poll, other),
+    }));
     let panic = outcome.err().map(|payload| panic_text(&*payload));
-    // The poll closure may own things of the user's: gone before the end is told.
-    let dropped = catch_unwind(AssertUnwindSafe(|| drop(poll)));
+    // The poll closure and the sleeper may own things of the user's: gone before the end is told.
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop((poll, policy))));
     let panic = panic.or_else(|| dropped.err().map(|payload| panic_text(&*payload)));
     shared.finish(Ended { state, panic });
 }
@@ -36,6 +47,92 @@ fn rounds<S>(shared: &Shared<S>, state: &mut S, poll: &mut impl FnMut(&mut S) ->
             .store(polls_with_work, Ordering::Relaxed);
         std::hint::spin_loop();
     }
+}
+
+/// Polls between two looks at the clock while idle.
+const POLLS_A_LOOK: u32 = 16;
+
+/// The same for a worker that does not poll on for ever while it is idle.
+fn patient_rounds<S>(
+    shared: &Shared<S>,
+    state: &mut S,
+    poll: &mut impl FnMut(&mut S) -> Polled,
+    policy: &mut Policy<S>,
+) {
+    let counters = &shared.counters.0;
+    let (mut polls, mut polls_with_work) = (0_u64, 0_u64);
+    let (mut idle_polls, mut idle_since) = (0_u32, None);
+    loop {
+        if shared.flags.0.load(Ordering::Relaxed) != 0 {
+            if serve(shared, state) {
+                return;
+            }
+            idle_since = None;
+        }
+        let worked = poll(state) == Polled::Worked;
+        polls_with_work += u64::from(worked);
+        polls += 1;
+        counters.polls.store(polls, Ordering::Relaxed);
+        counters
+            .polls_with_work
+            .store(polls_with_work, Ordering::Relaxed);
+        if worked {
+            (idle_polls, idle_since) = (0, None);
+            continue;
+        }
+        std::hint::spin_loop();
+        idle_polls = idle_polls.wrapping_add(1);
+        if !idle_polls.is_multiple_of(POLLS_A_LOOK) {
+            continue;
+        }
+        let since = *idle_since.get_or_insert_with(Instant::now);
+        match policy {
+            Policy::BusyThenYield { idle } if since.elapsed() >= *idle => std::thread::yield_now(),
+            Policy::BusyThenSleep {
+                idle,
+                longest,
+                sleeper,
+            } if since.elapsed() >= *idle => {
+                sleep(shared, state, &mut **sleeper, *longest);
+                idle_since = None;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Sleeps until the interrupt, a request, or the limit.
+fn sleep<S>(shared: &Shared<S>, state: &mut S, sleeper: &mut dyn Sleeper<S>, longest: Duration) {
+    let Some(alarm) = &shared.alarm else {
+        return;
+    };
+    if !sleeper.arm(state) {
+        return;
+    }
+    // Who sets a flag after this sees that the worker sleeps; what was set before is seen here.
+    let before = shared.flags.0.fetch_or(SLEEPING, Ordering::AcqRel);
+    let mut interrupted = false;
+    if before == 0 {
+        shared.counters.0.sleeps.fetch_add(1, Ordering::Relaxed);
+        let limit = Timespec {
+            tv_sec: longest.as_secs() as i64,
+            tv_nsec: longest.subsec_nanos().into(),
+        };
+        let interrupt = sleeper.interrupt(state);
+        let mut waited: Vec<PollFd<'_>> = std::iter::once(alarm.as_fd())
+            .chain(interrupt)
+            .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+            .collect();
+        // Woken by a signal, it polls once and sleeps again.
+        if rustix::event::poll(&mut waited, Some(&limit)).is_ok() {
+            let readable = waited.get(1).map(PollFd::revents);
+            interrupted = readable.is_some_and(|events| events.contains(PollFlags::IN));
+        }
+    }
+    shared.flags.0.fetch_and(!SLEEPING, Ordering::AcqRel);
+    let mut count = [0; 8];
+    let _ = rustix::io::read(alarm, &mut count);
+    sleeper.woken(state, interrupted);
 }
 
 /// Runs some requests. Returns whether the worker shall stop; then all of them were run.

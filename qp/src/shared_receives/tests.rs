@@ -47,15 +47,14 @@ fn members_are_kept_filled_and_each_receive_is_used_once() {
             next += 1;
         }
         let state = &states[round * 7 % 4];
-        assert_eq!(state.receive.head() - state.receive.tail(), 3);
+        assert!(state.receive.head() - state.receive.tail() >= 2, "{round}");
         used.push(complete(state));
-        assert!(shared.consumed(state.number));
+        shared.consumed(state.number);
     }
     used.sort_unstable();
     let before = used.len();
     used.dedup();
     assert_eq!(used.len(), before);
-    assert!(!shared.consumed(9));
 }
 
 #[test]
@@ -66,7 +65,7 @@ fn a_dry_pool_leaves_members_short_and_the_next_post_goes_to_them() {
     shared.post(1, &piece(1)).unwrap();
     assert_eq!(state.receive.head(), 1);
     assert_eq!(complete(&state), 1);
-    assert!(shared.consumed(5));
+    shared.consumed(5);
     for id in 2..8 {
         shared.post(id, &piece(id)).unwrap();
     }
@@ -75,6 +74,7 @@ fn a_dry_pool_leaves_members_short_and_the_next_post_goes_to_them() {
     for id in 8..12 {
         shared.post(id, &piece(id)).unwrap();
     }
+    assert_eq!(shared.left(), 10);
     let error = shared.post(12, &piece(12)).unwrap_err();
     assert_eq!(error, PostReceiveError::QueueFull);
 }
@@ -89,11 +89,12 @@ fn what_a_failed_or_removed_member_did_not_use_serves_the_others() {
         shared.post(id, &piece(id)).unwrap();
     }
     assert_eq!(complete(&failing), 0);
-    assert!(shared.consumed(1));
+    shared.consumed(1);
     // Flushed, one by one.
     for _ in 0..2 {
+        let position = failing.receive.tail();
         let id = complete(&failing);
-        assert!(shared.returned(1, id));
+        assert!(shared.returned(1, id, position));
     }
     assert_eq!(shared.left(), 3);
     shared.add(2, second, 4).unwrap();
@@ -114,20 +115,21 @@ fn fragments_come_back_as_they_were_posted() {
     for id in 0..60 {
         shared.post(id, &piece(id)).unwrap();
         assert_eq!(complete(&failing), id);
-        assert!(shared.consumed(1));
+        shared.consumed(1);
     }
     shared.post(60, &piece(60)).unwrap();
+    let position = failing.receive.tail();
     let id = complete(&failing);
-    assert!(shared.returned(1, id));
+    assert!(shared.returned(1, id, position));
     assert_eq!(shared.remove(1), Some(0));
     let (second, other) = queue(2, 8);
     let ring = second.fragments_at(0);
     assert!(ring.iter().all(|piece| piece.length_bytes == 0));
     shared.add(2, second, 1).unwrap();
-    let Some(Some(member)) = shared.members.first() else {
+    let Some(Place(Some(member))) = shared.members.get(2) else {
         panic!("no member");
     };
-    assert_eq!(member.queue.fragments_at(0), piece(60));
+    assert_eq!(member.fragments_at(0), piece(60));
     assert_eq!(complete(&other), 60);
 }
 
@@ -143,7 +145,7 @@ fn the_limit_is_told_once() {
     assert!(!shared.take_limit());
     for left in (5..10).rev() {
         complete(&state);
-        assert!(shared.consumed(1));
+        shared.consumed(1);
         assert_eq!(shared.take_limit(), left == 7, "{left} left");
     }
     shared.arm_limit(100);
@@ -175,4 +177,23 @@ fn queues_that_do_not_fit_are_handed_back() {
     let two = [piece(1)[0], piece(2)[0]];
     let error = shared.post(1, &two).unwrap_err();
     assert!(matches!(error, PostReceiveError::TooManyFragments { .. }));
+}
+
+#[test]
+fn queue_pairs_that_are_no_members_take_nothing_and_cost_no_receive() {
+    let mut shared = SharedReceives::new(100, 1, 16);
+    let (queue, state) = queue(1, 16);
+    shared.add(1, queue, 4).unwrap();
+    for id in 0..6 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    for other in 0..100 {
+        shared.consumed(2 + other % 30);
+        assert_eq!(shared.left(), 6, "{other}");
+    }
+    complete(&state);
+    shared.consumed(1);
+    shared.consumed(7);
+    shared.post(6, &piece(6)).unwrap();
+    assert_eq!((shared.left(), state.receive.head()), (6, 5));
 }

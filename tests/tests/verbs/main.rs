@@ -8,6 +8,7 @@ mod limits;
 #[path = "../rdma_end_to_end/pair.rs"]
 #[allow(dead_code)]
 mod pair;
+mod policies;
 mod queries;
 mod queues;
 mod shared;

@@ -1,0 +1,88 @@
+//! `ringside config`: checks configuration files, and shows samples and the schema.
+
+use crate::failure::Failure;
+use anyhow::anyhow;
+use clap::{Args, Subcommand};
+use ringside_config::{Config, SAMPLE, SAMPLES, json_schema};
+use std::path::PathBuf;
+
+/// Options of `ringside config`.
+#[derive(Args, Debug)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Check a configuration file: every fault with its line and column
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Print the JSON schema, for editors and other tools
+    Schema,
+    /// Print a commented sample: all (every key at its default), appliance, benchmark, low-latency
+    Sample {
+        /// Which one
+        #[arg(default_value = "all")]
+        name: String,
+    },
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    match &options.command {
+        Command::Check { file } => {
+            Config::load(file).map_err(Failure::usage)?;
+            println!("{}: valid", file.display());
+        }
+        Command::Schema => println!("{}", json_schema()),
+        Command::Sample { name } => print!("{}", sample(name)?),
+    }
+    Ok(())
+}
+
+fn sample(name: &str) -> Result<&'static str, Failure> {
+    if name == "all" {
+        return Ok(SAMPLE);
+    }
+    let found = SAMPLES.iter().find(|(sample, _)| *sample == name);
+    let text = found.map(|(_, text)| *text);
+    text.ok_or_else(|| {
+        let names: Vec<&str> = SAMPLES.iter().map(|(name, _)| *name).collect();
+        Failure::usage(anyhow!(
+            "there is no sample {name}: all, {}",
+            names.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sample_is_found_and_others_are_named() {
+        for name in ["all", "appliance", "benchmark", "low-latency"] {
+            assert!(sample(name).is_ok_and(|text| Config::from_toml_str(text).is_ok()));
+        }
+        let refused = sample("fast").map(str::len);
+        let text = format!("{:?}", refused.err());
+        assert!(
+            text.contains("all, appliance, benchmark, low-latency"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_file_with_faults_is_refused_with_their_places() {
+        let file = std::env::temp_dir().join(format!("ringside-check-{}.toml", std::process::id()));
+        std::fs::write(&file, "[worker]\npolling = \"lazy\"\nidle_us = -1\n").unwrap();
+        let command = Command::Check { file: file.clone() };
+        let refused = run(&Options { command });
+        std::fs::remove_file(&file).unwrap();
+        let text = format!("{:?}", refused.err());
+        assert!(text.contains("line 2, column 11: worker.polling"), "{text}");
+        assert!(text.contains("line 3, column 11: worker.idle_us"), "{text}");
+    }
+}

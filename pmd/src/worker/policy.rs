@@ -1,0 +1,85 @@
+//! What a worker does while there is nothing to do.
+
+use ringside_config::{Polling, WorkerSection};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+/// How a worker waits for work.
+pub enum Policy<S> {
+    /// It polls on: the shortest latency, a core for itself.
+    Busy,
+    /// It polls on, and lets other threads run between two polls once it has been idle for so long.
+    BusyThenYield {
+        /// How long it is idle before.
+        idle: Duration,
+    },
+    /// It sleeps until an interrupt or a request, once it has been idle for so long.
+    BusyThenSleep {
+        /// How long it is idle before.
+        idle: Duration,
+        /// Longest sleep: what no interrupt announces is seen after it.
+        longest: Duration,
+        /// What wakes it.
+        sleeper: Box<dyn Sleeper<S>>,
+    },
+}
+
+impl<S> Policy<S> {
+    /// The policy that a configuration asks for.
+    #[must_use]
+    pub fn of(section: &WorkerSection, sleeper: impl Sleeper<S> + 'static) -> Self {
+        let idle = Duration::from_micros(section.idle_us);
+        match section.polling {
+            Polling::Busy => Self::Busy,
+            Polling::BusyThenYield => Self::BusyThenYield { idle },
+            Polling::BusyThenSleep => Self::BusyThenSleep {
+                idle,
+                longest: Duration::from_millis(section.sleep_ms),
+                sleeper: Box::new(sleeper),
+            },
+        }
+    }
+}
+
+impl<S> std::fmt::Debug for Policy<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Busy => "Busy",
+            Self::BusyThenYield { .. } => "BusyThenYield",
+            Self::BusyThenSleep { .. } => "BusyThenSleep",
+        })
+    }
+}
+
+/// What wakes a sleeping worker. All of it runs on the worker's thread.
+///
+/// With a device: `arm` arms the completion queues and polls them once more, `interrupt` is that
+/// of [`Interrupts`](crate::rdma::Interrupts), `woken` takes the interrupt and the completion
+/// events.
+pub trait Sleeper<S>: Send {
+    /// Makes sure that whatever comes from now on wakes the worker. False: something has come
+    /// already, and the worker polls instead.
+    fn arm(&mut self, state: &mut S) -> bool;
+
+    /// The descriptor that becomes readable; none: only requests and the longest sleep wake.
+    fn interrupt<'s>(&self, state: &'s S) -> Option<BorrowedFd<'s>>;
+
+    /// The worker is awake again; `interrupted` says whether the descriptor is readable.
+    fn woken(&mut self, state: &mut S, interrupted: bool);
+}
+
+/// Nothing to wait for but requests: for workers whose policy never sleeps.
+#[derive(Clone, Copy, Debug)]
+pub struct NoInterrupt;
+
+impl<S> Sleeper<S> for NoInterrupt {
+    fn arm(&mut self, _: &mut S) -> bool {
+        true
+    }
+
+    fn interrupt<'s>(&self, _: &'s S) -> Option<BorrowedFd<'s>> {
+        None
+    }
+
+    fn woken(&mut self, _: &mut S, _: bool) {}
+}
