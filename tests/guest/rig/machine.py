@@ -15,6 +15,10 @@ class Skipped(Exception):
     """A scenario cannot run on this machine; the text says what is missing. Nothing was shown, nothing is wrong."""
 
 
+# On a machine that has much else to do every deadline is that many times longer.
+PATIENCE = float(os.environ.get("RINGSIDE_GUEST_PATIENCE", "1"))
+
+
 class Failed(Exception):
     """A scenario did not show what it claims; the text says what was seen instead."""
 
@@ -53,7 +57,7 @@ def end(process, seconds=3):
 
 def wait_until(what, seconds, condition):
     """Polls `condition` until it is true; a deadline that passes is a failure that names `what`."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds * PATIENCE
     while not condition():
         if time.monotonic() > deadline:
             raise Failed(f"{what}: not within {seconds} s")
@@ -74,7 +78,7 @@ class Server:
             arguments += ["--socket", path]
         environment = dict(os.environ, RUST_LOG=os.environ.get("RUST_LOG", log), NO_COLOR="1")
         with open(self.log, "wb") as out:
-            self.process = start(["timeout", "--foreground", str(lifetime), *arguments, *options], out, env=environment)
+            self.process = start(["timeout", "--foreground", str(lifetime * PATIENCE), *arguments, *options], out, env=environment)
         wait_until("the model's sockets", 10, self.listening)
 
     def listening(self):
@@ -120,7 +124,7 @@ class Program:
         self.name = f"{os.path.basename(command[0])} {' '.join(command[1:])}"
         self.log = os.path.join(folder, f"{name}.log")
         with open(self.log, "wb") as out:
-            self.process = start(["timeout", "--foreground", str(lifetime), *command], out)
+            self.process = start(["timeout", "--foreground", str(lifetime * PATIENCE), *command], out)
 
     def text(self):
         with open(self.log, errors="replace") as file:
@@ -136,7 +140,7 @@ class Program:
     def finish(self, seconds):
         """Waits for its end, which has to be a good one; gives what it said."""
         try:
-            status = self.process.wait(seconds)
+            status = self.process.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
             raise Failed(f"`{self.name}` did not end within {seconds} s:\n{self.text()[-2000:]}") from None
         if status != 0:
@@ -162,7 +166,7 @@ class Guest:
         image = image or os.path.join(rig, "guest-with-package.cpio" if package else "guest.cpio")
         command = arguments(rig, image, folder, name, memory, append, extra, iommu) + (["-incoming", "defer"] if usual else [])
         with open(self.console + ".qemu", "wb") as out:
-            self.process = start(["timeout", "--foreground", str(lifetime), *command], out)
+            self.process = start(["timeout", "--foreground", str(lifetime * PATIENCE), *command], out)
         self.number = 0
         self.pending = b""
         self.channel = self.monitor = None
@@ -216,7 +220,7 @@ class Guest:
                      "sleep 0.05; done; lspci; exit 1", seconds + 10)
 
     def answer(self, number, seconds):
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds * PATIENCE
         while True:
             line, found, rest = self.pending.partition(b"\n")
             if found:
@@ -263,7 +267,7 @@ class Guest:
 
     def finish(self, name, seconds=60):
         """Waits for a script that was started; gives its exit status and output."""
-        script = (f"for i in $(seq {int(seconds * 10)}); do [ -e /run/{name}.status ] && break; sleep 0.1; done; "
+        script = (f"for i in $(seq {int(seconds * 10 * PATIENCE)}); do [ -e /run/{name}.status ] && break; sleep 0.1; done; "
                   f"cat /run/{name}.output; exit $(cat /run/{name}.status 2>/dev/null || echo 124)")
         return self.ask(script, seconds * 2 + 10)
 
