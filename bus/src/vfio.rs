@@ -1,7 +1,7 @@
 //! VFIO: a PCI function of this machine, given to this process by the kernel's vfio-pci driver.
 //!
 //! `vfio-ioctls` owns container, group and device. Everything that has to name its reason goes by
-//! the descriptor instead ([`ioctl`], `pread`, `pwrite`), because the crate drops error numbers,
+//! the descriptor instead (`ioctl`, `pread`, `pwrite`), because the crate drops error numbers,
 //! takes one region's description for another's when a query fails, and panics when a device that
 //! has gone is dropped. Registers are mapped by the areas that the kernel offers, and never the
 //! page of the MSI-X table.
