@@ -1,5 +1,6 @@
 //! What a completion says, in the words of verbs.
 
+use ringside_qp::QueuePairState;
 use ringside_qp::state::SendRecordInfo;
 use ringside_spec::verbs::completion::{
     CompletionHeader, GLOBAL_ROUTE_BYTES, PACKET_DATAGRAM, PACKET_DATAGRAM_IMMEDIATE,
@@ -179,6 +180,14 @@ ringside_spec::words! {
 
 /// Bit of a MAC address, as a number, that says "group".
 const MAC_GROUP: u64 = 1 << 40;
+
+impl Origin {
+    /// Of a queue pair, whose number has 24 bits: its state was made like that.
+    #[inline(always)]
+    pub(crate) fn of(state: &QueuePairState) -> Self {
+        Self(u64::from(state.number))
+    }
+}
 
 impl SoftwareNote {
     /// A header without codes and index, in which the source MAC address is noted. One that is no

@@ -193,13 +193,16 @@ impl Tracker {
     }
 }
 
+/// Queue pair numbers have 24 bits.
+const QUEUE_PAIR_NUMBERS: u32 = 1 << 24;
+
 /// Completion state of a queue pair, shared by reference counting between the queue pair and the
 /// completion queues of its two sides.
 #[derive(Debug)]
 pub struct QueuePairState {
     /// What the device returns in completions.
     pub context: CompletionContext,
-    /// The queue pair's number.
+    /// The queue pair's number, below 2^24.
     pub number: u32,
     /// Quanta of a receive element, as a power of two.
     pub receive_shift: u32,
@@ -225,7 +228,7 @@ impl QueuePairState {
         let send_quanta = send_quanta.clamp(MINIMUM_SEND_RING_QUANTA, MAXIMUM_RING_QUANTA);
         Self {
             context,
-            number,
+            number: number % QUEUE_PAIR_NUMBERS,
             receive_shift: receive_shift.min(3),
             send: Tracker::new(send_quanta),
             receive: Tracker::new(receive_elements.min(MAXIMUM_RING_QUANTA)),

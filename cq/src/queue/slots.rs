@@ -159,7 +159,7 @@ pub(super) fn deliver_send(
         id: request.id,
         detail: request.info.0,
         header,
-        origin: Origin::ZERO.with_queue_pair(u64::from(state.number)),
+        origin: Origin::of(state),
     };
     Some(())
 }
