@@ -78,6 +78,13 @@ impl DmaSpace {
         }
     }
 
+    /// True if bus mastering is on.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_bus_master(&self) -> bool {
+        self.bus_master
+    }
+
     /// Changes with every mapping and unmapping: a cached [`DmaSpace::words`] is good only while
     /// this stays the same.
     #[inline(always)]

@@ -164,7 +164,7 @@ impl RdmaEngine {
 
     /// Takes a frame from the wire. Its payload may lie in another function's memory, hence `spaces`.
     pub fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace], context: &mut Context<'_>) {
-        if self.stall == Stall::Yes {
+        if self.stall == Stall::Yes || !context.memory.is_bus_master() {
             return;
         }
         let is_ipv4 = matches!(frame.packet.path.network, Network::V4(_));

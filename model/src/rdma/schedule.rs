@@ -73,6 +73,11 @@ impl RdmaEngine {
 
     /// Does a bounded burst of work; true if anything was done.
     pub fn step(&mut self, context: &mut Context<'_>) -> bool {
+        // Without bus mastering an engine stands still: a host that takes a function away from a
+        // driver that died switches it off first, whatever is under way, and resets then.
+        if !context.memory.is_bus_master() {
+            return false;
+        }
         let mut worked = false;
         match self.stall {
             Stall::No => {}
@@ -168,7 +173,7 @@ impl RdmaEngine {
 
     /// The next frame for the wire, if there is one.
     pub fn next_frame(&mut self, context: &mut Context<'_>) -> Option<Frame> {
-        if self.stall == Stall::Yes {
+        if self.stall == Stall::Yes || !context.memory.is_bus_master() {
             return None;
         }
         if !self.objects.notifications.is_empty() {
