@@ -182,7 +182,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<DeviceAddress>,
     /// Core of the driver, then core of the model, such as 0,1 [default: two different ones]
-    #[arg(long, value_name = "CORE,CORE", value_delimiter = ',', num_args = 1..=2)]
+    #[arg(long, value_name = "CORE,CORE", value_delimiter = ',', num_args = 1)]
     pub(crate) cores: Vec<usize>,
     /// Wait for another process's bench at this address of this machine; port 18515 unless named
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["connect", "peer", "pcap", "hgrm", "out_json"])]

@@ -188,7 +188,6 @@ impl Run {
         let now = ticks();
         let slices = &mut self.slices;
         let slice = clock.nanoseconds(now.wrapping_sub(slices.slice_began));
-        self.nanoseconds = clock.nanoseconds(now.wrapping_sub(slices.began)).max(1);
         if slice < SLICE_NANOSECONDS {
             return None;
         }
@@ -198,14 +197,21 @@ impl Run {
         (slices.slice_began, slices.slice_done) = (now, self.done);
         match amount {
             Amount::Time(time) => {
-                progress.at(self.nanoseconds as f64 / time.as_nanos() as f64);
-                Some(u128::from(self.nanoseconds) >= time.as_nanos())
+                let passed = clock.nanoseconds(now.wrapping_sub(slices.began));
+                progress.at(passed as f64 / time.as_nanos() as f64);
+                Some(u128::from(passed) >= time.as_nanos())
             }
             Amount::Messages(messages) => {
                 progress.at(self.done as f64 / messages as f64);
                 Some(false)
             }
         }
+    }
+
+    /// The clock of the measurement stops.
+    pub(crate) fn end(&mut self, clock: &TscClock) {
+        let span = ticks().wrapping_sub(self.slices.began);
+        self.nanoseconds = clock.nanoseconds(span).max(1);
     }
 
     /// Everything that was to be posted was, or `stop`; and all of it is complete.
@@ -254,6 +260,7 @@ impl Run {
                 stop = over;
             }
             if self.is_over(stop) && self.all_received() {
+                self.end(&pair.clock);
                 return Ok(());
             }
             if worked == 0 {

@@ -56,7 +56,7 @@ pub(crate) fn drive(
             )));
         }
     }
-    run.tick(&link.clock, plan.amount, progress);
+    run.end(&link.clock);
     Ok(())
 }
 
