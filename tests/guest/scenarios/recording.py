@@ -14,8 +14,12 @@ RENEW = "RINGSIDE_RENEW_RECORDINGS"
 
 
 def tool(*arguments):
-    target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
-    program = os.path.join(ROOT, target, "debug", "recordings")
+    """Runs the program that works on recordings; RINGSIDE_RECORDINGS names it, else it is built."""
+    program = os.environ.get("RINGSIDE_RECORDINGS")
+    if not program:
+        subprocess.run(["cargo", "build", "--quiet", "-p", "ringside-tests", "--bin", "recordings"], cwd=ROOT, check=True)
+        target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
+        program = os.path.join(ROOT, target, "debug", "recordings")
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
     return done.returncode, done.stdout + done.stderr
 
@@ -59,14 +63,12 @@ def traffic(stage):
 
 def recording(stage):
     """The commands of ice and irdma from probe to unload are those of the recordings that are kept."""
-    subprocess.run(["cargo", "build", "--quiet", "-p", "ringside-tests", "--bin", "recordings"], cwd=ROOT, check=True)
     count = settle(stage, "traffic", traffic(stage))
     return f"{count} distinct commands and register writes as recorded"
 
 
 def recording_package(stage):
     """The commands by which ice downloads its package are those of the recording that is kept."""
-    subprocess.run(["cargo", "build", "--quiet", "-p", "ringside-tests", "--bin", "recordings"], cwd=ROOT, check=True)
     recorded = os.path.join(stage.folder, "package.recorded")
     stage.serve(options=["--no-package", "--record", recorded])
     guest, = stage.boot()
