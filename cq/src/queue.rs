@@ -16,15 +16,16 @@
 //! reason. From there on software completes what is posted, now and later, as flushed.
 //! Source: irdma `uk.c`, irdma_uk_cq_poll_cmpl; `verbs.c`, irdma_generate_flush_completions.
 
+mod attend;
+mod replace;
 mod slots;
 
 use self::slots::{
-    NOT_PLAIN, Raw, after, deliver, deliver_receive, deliver_send, find, flushed, header_of,
-    oldest, passed_over, take_run, word,
+    NOT_PLAIN, Raw, deliver, deliver_receive, deliver_send, find, header_of, oldest, take_run, word,
 };
 use crate::QueueError;
 use crate::completion::Completion;
-use crate::inbox::{CompletionQueueHandle, Inbox, Request};
+use crate::inbox::{CompletionQueueHandle, Inbox};
 use crate::table::{AttachError, Drain, Sides, Table};
 use ringside_bus::{Doorbell, Words};
 use ringside_qp::{CompletionContext, QueuePairState};
@@ -444,74 +445,6 @@ impl CompletionQueue {
         })
     }
 
-    /// Polls when there are requests from other cores, or a drain is not done.
-    #[cold]
-    fn attend(&mut self, batch: &mut [Completion]) -> usize {
-        if self.inbox.is_waiting() {
-            self.read_inbox();
-        }
-        let count = self.deliver_backlog(batch);
-        if !self.backlog.is_empty() {
-            return count;
-        }
-        let count = self.carry_on(batch, count);
-        if self.drain.is_some() {
-            return count;
-        }
-        self.poll_run(batch, count)
-    }
-
-    #[cold]
-    fn deliver_backlog(&mut self, batch: &mut [Completion]) -> usize {
-        let count = self.backlog.len().min(batch.len());
-        for (place, completion) in batch.iter_mut().zip(self.backlog.drain(..count)) {
-            *place = completion;
-        }
-        count
-    }
-
-    /// Goes on in a new ring, which the device writes from its first slot on, once it has answered
-    /// the command that names it. What is unread in the old ring is taken out and delivered first.
-    ///
-    /// `ring` must have been accepted by [`CompletionQueue::check_ring`], before the command.
-    /// Control path: allocates. Source: irdma `uk.c`, irdma_uk_cq_resize,
-    /// irdma_uk_cq_set_resized_cnt.
-    pub fn replace(&mut self, ring: Words) {
-        // Flushed requests come last, and the new ring may hold completions before them.
-        let flushed = std::mem::take(&mut self.flushed);
-        let mut batch = [Completion::EMPTY; 16];
-        let mut taken = VecDeque::new();
-        loop {
-            let count = self.poll(&mut batch);
-            if count == 0 {
-                break;
-            }
-            taken.extend(batch.iter().take(count).copied());
-        }
-        for context in flushed {
-            if !self.flushed.contains(&context) {
-                self.flushed.push(context);
-            }
-        }
-        self.backlog = taken;
-        self.slots = ring.count() / QUANTUM_WORDS;
-        self.ring = ring;
-        self.index = 0;
-        self.expected = self.expected.with_valid(true);
-        self.stalled = false;
-        let arm = CqShadowArm(self.shadow.load(CQ_SHADOW_ARM_WORD));
-        let selected = (arm.cq_select() + 1) % (CqShadowArm::CQ_SELECT_MASK + 1);
-        let arm = arm.with_cq_select(selected);
-        self.shadow.store_release(CQ_SHADOW_ARM_WORD, arm.0);
-        self.publish_head();
-        self.note_irregular();
-    }
-
-    /// What was taken from a ring that the queue left, and is not delivered yet.
-    pub fn backlog(&self) -> impl Iterator<Item = &Completion> {
-        self.backlog.iter()
-    }
-
     /// Makes memory ready to be a ring.
     ///
     /// Range: as for [`CompletionQueue::new`]. Effects: fills it with zeros.
@@ -524,110 +457,6 @@ impl CompletionQueue {
         }
         ring.fill(0);
         Ok(slots)
-    }
-
-    #[cold]
-    fn read_inbox(&mut self) {
-        self.inbox.seen();
-        while let Some(request) = self.inbox.take() {
-            match request {
-                Request::Attach(state, sides) => {
-                    let refused = self.attach(state, sides).is_err();
-                    self.anomalies.attach_refused += u64::from(refused);
-                }
-                Request::Detach(context) => {
-                    self.detach(context);
-                }
-                Request::Flush(context, side) => {
-                    self.flush(context, side);
-                }
-            }
-        }
-    }
-
-    /// Goes on with the drain at hand; it is gone when it is done.
-    #[cold]
-    fn carry_on(&mut self, batch: &mut [Completion], count: usize) -> usize {
-        let Some(drain) = self.drain.take() else {
-            return count;
-        };
-        let (count, done) = self.run(&drain, batch, count);
-        if !done {
-            self.drain = Some(drain);
-        }
-        count
-    }
-
-    /// Everything that is posted to flushed queues. The ring is empty: the device's own
-    /// completions of these queues have all been taken.
-    #[cold]
-    fn complete_flushed(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
-        for index in 0..self.flushed.len() {
-            let Some(context) = self.flushed.get(index).copied() else {
-                break;
-            };
-            for side in [QueueSide::Send, QueueSide::Receive] {
-                let flushed = self
-                    .table
-                    .find(side, context.0)
-                    .is_some_and(|entry| entry.flushed);
-                if flushed {
-                    let drain = Drain {
-                        context: context.0,
-                        side,
-                        at: 0,
-                        named: None,
-                        to_end: true,
-                    };
-                    (count, _) = self.run(&drain, batch, count);
-                }
-            }
-        }
-        count
-    }
-
-    /// Retires requests from the tail on, and says whether the drain is done.
-    ///
-    /// Before the named one: sends that asked for no completion are retired silently; signalled
-    /// ones were passed over by the device and succeeded; receives were passed over. After it:
-    /// flushed.
-    fn run(&mut self, drain: &Drain, batch: &mut [Completion], mut count: usize) -> (usize, bool) {
-        let anomalies = &mut self.anomalies;
-        let Some(entry) = self.table.find(drain.side, drain.context) else {
-            return (count, true);
-        };
-        let number = entry.state.number;
-        let tracker = entry.tracker(drain.side);
-        let head = tracker.head();
-        let mut tail = tracker.tail();
-        while tail < head {
-            let Some(request) = tracker.at(tail) else {
-                // Padding between elements: there is no request.
-                tail += 1;
-                continue;
-            };
-            let report = match tail.cmp(&drain.at) {
-                std::cmp::Ordering::Less => passed_over(drain.side, number, &request),
-                std::cmp::Ordering::Equal if drain.named.is_some() || !drain.to_end => drain.named,
-                _ => Some(flushed(drain.side, number, &request)),
-            };
-            if let Some(completion) = report {
-                let Some(place) = batch.get_mut(count) else {
-                    tracker.retire_to(tail);
-                    return (count, false);
-                };
-                *place = completion;
-                count += 1;
-                anomalies.passed_over += u64::from(tail < drain.at);
-            }
-            let is_named = tail == drain.at;
-            tail = after(drain.side, &request);
-            if is_named && !drain.to_end {
-                break;
-            }
-        }
-        tracker.retire_to(tail);
-        (count, true)
     }
 }
 

@@ -1,22 +1,23 @@
 //! A claimed function.
-#![allow(unsafe_code)] // DMA mappings by address; dropping what must not drop itself
+#![allow(unsafe_code)] // borrowing descriptors that others own
+
+mod close;
+mod dma;
 
 use super::claim::{self, ClaimError};
 use super::interrupts::Interrupts;
-use super::ioctl::{self, Request};
+use super::ioctl;
 use super::iommu::{self, Mapped};
-use super::memlock::Memlock;
 use super::regions::{self, MsixTable, MsixTablePlace, Region};
 use crate::config_space::{COMMAND, Command, ConfigSpace, SNAPSHOT_BYTES};
 use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits};
 use crate::sysfs::{PciFunction, Sysfs};
-use crate::vfio_user::message::{self, DmaMap, MapFlags, REGION_CONFIG};
+use crate::vfio_user::message::{self, REGION_CONFIG};
 use crate::{Clock, DeviceAddress, Doorbell, Function, FunctionError, Iova, Memory};
 use rustix::io::Errno;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
@@ -132,18 +133,6 @@ impl VfioFunction {
             // Not fatal: what is not mapped is reached by system calls.
             Err(error) => tracing::warn!(bar = index, ?area, %error, "registers were not mapped"),
         }
-    }
-
-    fn ask_limits(&self) -> Result<DmaLimits, Errno> {
-        let container = self.container_fd();
-        let mut bytes = vec![0; iommu::INFO_BYTES];
-        ioctl::ask(container, Request::IommuInfo, &mut bytes)?;
-        let whole = iommu::whole_length(&bytes).unwrap_or(0).min(64 << 10);
-        if whole > bytes.len() {
-            bytes = vec![0; whole];
-            ioctl::ask(container, Request::IommuInfo, &mut bytes)?;
-        }
-        Ok(iommu::limits(&bytes))
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -283,56 +272,6 @@ impl VfioFunction {
     ) -> Option<(&'r Arc<super::mapping::RegisterMapping>, usize)> {
         let on = self.memory_space.load(Ordering::Acquire);
         on.then(|| region.place(offset))?
-    }
-
-    /// What the kernel's refusal of a mapping means.
-    fn not_mapped(&self, iova: Iova, length: u64, errno: Errno) -> FunctionError {
-        let reason = match errno {
-            Errno::NOMEM => {
-                memlock_reason(Memlock::of_this_process(), self.mapped().bytes(), length)
-            }
-            Errno::NOSPC => format!(
-                "the kernel allows no more mappings ({} are in use); use larger pages, or raise \
-                 /sys/module/vfio_iommu_type1/parameters/dma_entry_limit",
-                self.mapped().count()
-            ),
-            Errno::FAULT => "its pages cannot be pinned; the memory must be a memfd's".into(),
-            other => format!("the kernel refuses: {other}"),
-        };
-        FunctionError::Mapping {
-            iova,
-            length,
-            reason,
-        }
-    }
-
-    /// Bus mastering off, and read back: what every teardown begins with.
-    fn silence(&self) -> Result<(), FunctionError> {
-        let mut bytes = [0; 2];
-        self.config_read(COMMAND, &mut bytes)?;
-        let off = Command(u16::from_le_bytes(bytes)).with_bus_master(false);
-        self.config_write(COMMAND, &off.0.to_le_bytes())?;
-        self.config_read(COMMAND, &mut bytes)?;
-        if Command(u16::from_le_bytes(bytes)).bus_master() {
-            let error = Errno::IO;
-            return Err(self.failed("switching bus mastering off", error));
-        }
-        Ok(())
-    }
-}
-
-/// Why memory could not be pinned, as far as the limit tells.
-fn memlock_reason(limit: Option<Memlock>, mapped: u64, length: u64) -> String {
-    let wanted = mapped.saturating_add(length);
-    match limit.and_then(|limit| limit.soft) {
-        Some(soft) if soft < wanted => format!(
-            "{wanted} bytes of locked memory are wanted and the limit is {soft}; {}",
-            Memlock::remedy(wanted)
-        ),
-        _ => format!(
-            "the kernel has no memory to pin {length} bytes (locked so far: {mapped}); free memory, \
-             or ask for less"
-        ),
     }
 }
 
@@ -491,74 +430,11 @@ impl Function for VfioFunction {
         range: Range<usize>,
         access: DmaAccess,
     ) -> Result<(), FunctionError> {
-        let length = range.end.saturating_sub(range.start);
-        let refused = |reason: String| FunctionError::Mapping {
-            iova,
-            length: length as u64,
-            reason,
-        };
-        if length == 0 || range.end > memory.length() {
-            let reason = "the range is empty or leaves its memory; this is a bug of the caller";
-            return Err(refused(reason.into()));
-        }
-        // Held until the mapping is noted, so that two callers cannot pass the check together.
-        let mut mapped = self.mapped();
-        mapped
-            .check(iova.0, length as u64, &self.limits)
-            .map_err(|error| refused(error.to_string()))?;
-        let place = memory.base().as_ptr().wrapping_add(range.start);
-        let result = match access {
-            // SAFETY: the range is inside a mapping that `memory` owns, whose bytes are only ever
-            //         touched through atomics and copies that tolerate change (see `Memory`). The
-            //         caller keeps it until `unmap_dma`, or for ever: `DmaPool` does.
-            DmaAccess::ReadWrite => unsafe { self.container.vfio_dma_map(iova.0, length, place) }
-                .map_err(|error| match error {
-                    VfioError::IommuDmaMap(error) => Errno::from_raw_os_error(error.errno()),
-                    _ => Errno::IO,
-                }),
-            DmaAccess::Read => {
-                // as struct vfio_iommu_type1_dma_map, which has an address where vfio-user has an
-                // offset
-                let map = DmaMap {
-                    flags: MapFlags::ZERO.with_readable(true),
-                    offset: place as u64,
-                    address: iova.0,
-                    size: length as u64,
-                };
-                ioctl::ask(self.container_fd(), Request::MapDma, &mut map.encode())
-            }
-        };
-        if let Err(errno) = result {
-            drop(mapped);
-            return Err(self.not_mapped(iova, length as u64, errno));
-        }
-        if mapped.add(iova.0, length as u64, &self.limits) {
-            let (used, allowed) = (mapped.count(), self.limits.mappings);
-            tracing::warn!(
-                used,
-                allowed,
-                "nine tenths of the DMA mappings that the kernel allows are in use; larger pages need \
-                 fewer, and vfio_iommu_type1.dma_entry_limit raises the limit"
-            );
-        }
-        Ok(())
+        self.map(iova, memory, range, access)
     }
 
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
-        let refused = |reason: String| FunctionError::Mapping {
-            iova,
-            length,
-            reason,
-        };
-        let bytes = usize::try_from(length).map_err(|error| refused(error.to_string()))?;
-        let mut mapped = self.mapped();
-        match self.container.vfio_dma_unmap(iova.0, bytes) {
-            Ok(()) => {
-                mapped.remove(iova.0);
-                Ok(())
-            }
-            Err(error) => Err(refused(format!("the kernel refuses to unmap: {error}"))),
-        }
+        self.unmap(iova, length)
     }
 
     fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
@@ -598,55 +474,6 @@ fn list(ranges: &[Range<u64>]) -> String {
     list.collect::<Vec<_>>().join(", ")
 }
 
-impl Drop for VfioFunction {
-    /// Bus mastering off, interrupts off, registers unmapped, and then the device given back.
-    fn drop(&mut self) {
-        let silenced = self.silence();
-        if let Err(error) = &silenced {
-            tracing::warn!(%error, "the kernel resets the function when it is closed");
-        }
-        let off = self.interrupts().disable(self.fd());
-        if let Err(error) = off {
-            tracing::warn!(%error, device = %self.address, "interrupts stay connected until the device is closed");
-        }
-        self.regions.clear();
-        // SAFETY: taken exactly once, here, and not used afterwards.
-        let device = Closing(Some(unsafe { ManuallyDrop::take(&mut self.device) }));
-        let folder = self.sysfs.function_path(&self.address.to_string());
-        let linked = folder.join("iommu_group").read_link().is_ok();
-        if !linked {
-            tracing::warn!(device = %self.address, "the device has gone: its descriptor is kept until this process ends");
-            std::mem::forget(device);
-            return;
-        }
-        if silenced.is_ok() {
-            return;
-        }
-        // Closing a device that does not answer takes the kernel more than a minute, in which it
-        // waits for a reset to show: nobody else has to.
-        let name = format!("close-{}", self.address);
-        let closing = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || drop(device));
-        if let Err(error) = closing {
-            tracing::warn!(%error, "a device that has gone was closed in place");
-        }
-    }
-}
-
-/// A device on its way back. The crate's own drop reads the group from sysfs and panics where it
-/// cannot.
-struct Closing(Option<VfioDevice>);
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        let device = self.0.take();
-        if catch_unwind(AssertUnwindSafe(|| drop(device))).is_err() {
-            tracing::warn!("a device went while it was being given back");
-        }
-    }
-}
-
 impl std::fmt::Debug for VfioFunction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "VfioFunction({})", self.address)
@@ -654,49 +481,4 @@ impl std::fmt::Debug for VfioFunction {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_memlock_limit_that_is_too_low_is_named_with_the_value_that_is_needed() {
-        let limit = |soft| Some(Memlock { soft, hard: soft });
-        let text = memlock_reason(limit(Some(8 << 20)), 6 << 20, 4 << 20);
-        for wanted in [
-            "10485760 bytes",
-            "8388608",
-            "10240 KiB",
-            "limits.conf",
-            "LimitMEMLOCK",
-        ] {
-            assert!(text.contains(wanted), "{wanted}: {text}");
-        }
-        for unlimited in [limit(None), limit(Some(1 << 30)), None] {
-            let text = memlock_reason(unlimited, 6 << 20, 4 << 20);
-            assert!(text.contains("no memory to pin"), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_interrupt_table_is_found_in_configuration_space() {
-        let mut bytes = [0; SNAPSHOT_BYTES];
-        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
-        put(0x00, &[0x86, 0x80, 0x92, 0x15, 0x06, 0x04, 0x10, 0x00]);
-        put(0x34, &[0x70]);
-        put(0x70, &[0x11, 0x00, 0xFF, 0x01, 0x03, 0x80, 0x00, 0x00]);
-        let table = msix_table(&bytes).unwrap();
-        assert_eq!((table.bar, table.offset, table.bytes), (3, 0x8000, 8192));
-        assert_eq!(msix_table(&[0; SNAPSHOT_BYTES]), None);
-    }
-
-    #[test]
-    fn claiming_what_is_no_card_of_this_machine_says_so() {
-        let clock: Arc<dyn Clock> = Arc::new(crate::TscClock::new());
-        let claim = |text: &str| {
-            let address = text.parse().unwrap();
-            VfioFunction::claim(&address, Arc::clone(&clock)).unwrap_err()
-        };
-        let address = "fffe:fe:1f.7".to_owned();
-        assert_eq!(claim(&address), ClaimError::NoSuchFunction { address });
-        assert!(matches!(claim("model:0"), ClaimError::NotPci { .. }));
-    }
-}
+mod tests;

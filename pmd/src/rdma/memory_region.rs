@@ -4,168 +4,25 @@
 //! gives the memory back once the device has confirmed; if it doesn't, the memory is kept until the
 //! shutdown, and that is said.
 
+mod access;
+mod error;
 mod pages;
+mod reregister;
+mod tags;
 
 use super::ProtectionDomain;
 use super::RdmaError;
 use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
 use crate::control::ControlError;
+pub use access::{Access, Base, RemoteAddress, RemoteRegion, SliceError};
+pub use error::{DeregisterError, RegisterError, ReregisterError};
 pub(super) use pages::Pages;
 use ringside_bus::DmaBuffer;
 use ringside_qp::Fragment;
-use ringside_spec::rdma::commands::{AccessRights, DeallocateStag, SteeringTag};
+use ringside_spec::rdma::commands::SteeringTag;
 use ringside_spec::rdma::fpm::ObjectType;
-use ringside_spec::rdma::limits::STAG_INDEX_BITS;
 use std::ops::Range;
-
-/// What a memory region may be used for. Reading by the own device is always allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Access(u8);
-
-impl Access {
-    /// The own device may read: gather data to send.
-    pub const LOCAL_READ: Self = Self(0);
-    /// The own device may write: receives and read responses.
-    pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers may read.
-    pub const REMOTE_READ: Self = Self(2);
-    /// Peers may write. Includes [`Access::LOCAL_WRITE`], as verbs demand.
-    pub const REMOTE_WRITE: Self = Self(4 | 1);
-    /// Memory windows may be bound to it.
-    pub const BIND_WINDOW: Self = Self(8);
-    /// All of it.
-    pub const ALL: Self = Self(15);
-
-    /// Whether all that `other` allows is allowed here too.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    pub(super) fn rights(self) -> AccessRights {
-        AccessRights::ZERO
-            .with_local_read(true)
-            .with_local_write(self.contains(Self::LOCAL_WRITE))
-            .with_remote_read(self.contains(Self::REMOTE_READ))
-            .with_remote_write(self.contains(Self::REMOTE_WRITE))
-            .with_bind_window(self.contains(Self::BIND_WINDOW))
-    }
-
-    fn is_remote(self) -> bool {
-        self.0 & 6 != 0
-    }
-}
-
-impl std::ops::BitOr for Access {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-/// Where the addresses of a region begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Base {
-    /// At the I/O virtual address of its first byte.
-    Address,
-    /// At 0: peers learn nothing of where it lies. No memory window can be bound to it.
-    Zero,
-}
-
-/// A place in a peer's memory, as a request names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RemoteAddress {
-    /// Address in the peer's region.
-    pub address: u64,
-    /// Remote key of that region.
-    pub key: u32,
-}
-
-/// A peer's memory region: what a peer tells us of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct RemoteRegion {
-    /// Address of its first byte.
-    pub address: u64,
-    /// Remote key.
-    pub key: u32,
-    /// Bytes.
-    pub length_bytes: u64,
-}
-
-impl RemoteRegion {
-    /// The place `offset` bytes into it. The peer's device checks that it is inside.
-    #[inline]
-    #[must_use]
-    pub const fn at(&self, offset: u64) -> RemoteAddress {
-        RemoteAddress {
-            address: self.address.wrapping_add(offset),
-            key: self.key,
-        }
-    }
-}
-
-/// A range outside of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "bytes {start}..{end} are not in the region's {length_bytes} bytes, or more than one fragment holds"
-)]
-pub struct SliceError {
-    /// First byte asked for.
-    pub start: usize,
-    /// End of the bytes asked for.
-    pub end: usize,
-    /// Bytes of the region.
-    pub length_bytes: usize,
-}
-
-/// A registration that failed, with the memory that was to be registered.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct RegisterError {
-    /// Why.
-    #[source]
-    pub error: RdmaError,
-    /// The memory; empty when it is kept because the device may use it.
-    pub buffers: Vec<DmaBuffer>,
-}
-
-/// Memory that could not be given back.
-#[derive(Debug, thiserror::Error)]
-pub enum DeregisterError {
-    /// The device refused, and the region is as it was: memory windows are bound to it. Invalidate
-    /// or drop them first.
-    #[error(
-        "the region is still in use, invalidate or drop the memory windows on it first: {error}"
-    )]
-    InUse {
-        /// What the device said.
-        error: RdmaError,
-        /// The region.
-        region: Box<MemoryRegion>,
-    },
-    /// The device did not confirm.
-    #[error(
-        "{bytes} bytes of memory are kept until the shutdown, because the device did not confirm that it has let go of them: {error}"
-    )]
-    Kept {
-        /// Why.
-        error: RdmaError,
-        /// Bytes kept.
-        bytes: usize,
-    },
-}
-
-/// A registration that was not changed.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct ReregisterError {
-    /// Why.
-    #[source]
-    pub error: Box<dyn std::error::Error + Send + Sync>,
-    /// The region as it was, unless its memory had to be kept.
-    pub region: Option<Box<MemoryRegion>>,
-}
 
 /// A registered memory region. `Send` and `Sync`; dropping it deregisters.
 #[derive(Debug)]
@@ -442,62 +299,6 @@ impl MemoryRegion {
         &self.domain
     }
 
-    /// Registers its memory anew, for another domain or other rights, under new keys; the old keys
-    /// are good for nothing then. Requests that use them must have completed.
-    ///
-    /// Errors: [`ReregisterError`]; the region is as it was, or gone, as it says.
-    pub fn reregister(
-        mut self,
-        domain: &ProtectionDomain,
-        access: Access,
-    ) -> Result<Self, ReregisterError> {
-        let plan = match Pages::of(&self.buffers) {
-            Ok(plan) => plan,
-            Err(error) => return Err(self.unchanged(error)),
-        };
-        let share = domain
-            .take_share(Kind::RegisteredBytes, plan.length)
-            .and_then(|bytes| Ok([domain.take_share(Kind::MemoryRegions, 1)?, bytes]));
-        let share = match share {
-            Ok(share) => share,
-            Err(error) => return Err(self.unchanged(error)),
-        };
-        let (number, key) = match domain.register_pages(&plan, access, self.base) {
-            Ok(made) => made,
-            Err((error, false)) => return Err(self.unchanged(error)),
-            Err((error, true)) => {
-                // Two registrations may be in the device: the memory stays.
-                let kept: Vec<DmaBuffer> = std::mem::take(&mut self.buffers);
-                let bytes = kept.iter().map(DmaBuffer::length).sum();
-                kept.into_iter().for_each(DmaBuffer::leak);
-                return Err(ReregisterError {
-                    error: DeregisterError::Kept { error, bytes }.into(),
-                    region: None,
-                });
-            }
-        };
-        let old = self.number;
-        let destroyed = self.domain.engine().state().destroy_region(old);
-        if let Err(error) = destroyed {
-            let undone = domain.engine().state().destroy_region(number);
-            if undone.is_ok() {
-                return Err(self.unchanged(error));
-            }
-            tracing::error!(%error, "the old registration of a region stays");
-        }
-        self.domain = domain.clone();
-        self.share = share;
-        (self.number, self.key, self.access) = (number, key, access);
-        Ok(self)
-    }
-
-    fn unchanged(self, error: RdmaError) -> ReregisterError {
-        ReregisterError {
-            error: error.into(),
-            region: Some(Box::new(self)),
-        }
-    }
-
     /// Deregisters, and gives the memory back.
     ///
     /// Errors: [`DeregisterError`]: the region is still in use, or the memory is kept until the
@@ -545,56 +346,6 @@ impl Drop for MemoryRegion {
                 .into_iter()
                 .for_each(DmaBuffer::leak);
             tracing::error!(%error, "memory region dropped");
-        }
-    }
-}
-
-impl super::engine::EngineState {
-    /// Number and tag for a new region or window; both cannot be guessed.
-    pub(crate) fn take_steering_tag(&mut self) -> Result<(u32, SteeringTag), RdmaError> {
-        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
-        let number = numbers.regions.take(&mut self.random)?;
-        let bits = numbers.region_index_bits;
-        let random = u64::from(self.random_24_bits());
-        let index = (random << bits | u64::from(number)) & ((1 << STAG_INDEX_BITS) - 1);
-        let key = SteeringTag::ZERO
-            .with_index(index as u32)
-            .with_key(self.random_24_bits() & 0xFF);
-        Ok((number, key))
-    }
-
-    /// Takes a region or window out of the device; nothing to do if a shutdown did it already.
-    /// After a refusal it is still there.
-    pub(crate) fn destroy_region(&mut self, number: u32) -> Result<(), RdmaError> {
-        let Some(record) = self.regions.get(&number) else {
-            return Ok(());
-        };
-        let result = self.control.execute(DeallocateStag {
-            protection_domain: record.protection_domain,
-            stag_index: record.stag_index,
-            is_memory_region: !record.is_window,
-        });
-        if let Err(error @ ControlError::Refused { .. }) = result {
-            return Err(error.into());
-        }
-        let record = self.regions.remove(&number);
-        result?;
-        self.free_pages(record.and_then(|record| record.pages));
-        self.give_region_number(number);
-        Ok(())
-    }
-
-    pub(crate) fn give_region_number(&mut self, number: u32) {
-        if let Some(numbers) = &mut self.numbers {
-            numbers.regions.give(number);
-        }
-    }
-
-    pub(crate) fn free_pages(&mut self, pages: Option<ringside_hmc::PageList>) {
-        if let (Some(memory), Some(list)) = (&mut self.memory, pages)
-            && let Err(error) = memory.page_lists.free(list)
-        {
-            tracing::error!(%error, "page list");
         }
     }
 }

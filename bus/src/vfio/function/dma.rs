@@ -1,0 +1,142 @@
+//! What the device may reach: mappings of the IOMMU.
+#![allow(unsafe_code)] // DMA mappings by address
+
+use super::VfioFunction;
+use crate::function::{DmaAccess, DmaLimits};
+use crate::vfio::ioctl::{self, Request};
+use crate::vfio::iommu;
+use crate::vfio::memlock::Memlock;
+use crate::vfio_user::message::{DmaMap, MapFlags};
+use crate::{FunctionError, Iova, Memory};
+use rustix::io::Errno;
+use std::ops::Range;
+use vfio_ioctls::VfioError;
+
+impl VfioFunction {
+    pub(super) fn ask_limits(&self) -> Result<DmaLimits, Errno> {
+        let container = self.container_fd();
+        let mut bytes = vec![0; iommu::INFO_BYTES];
+        ioctl::ask(container, Request::IommuInfo, &mut bytes)?;
+        let whole = iommu::whole_length(&bytes).unwrap_or(0).min(64 << 10);
+        if whole > bytes.len() {
+            bytes = vec![0; whole];
+            ioctl::ask(container, Request::IommuInfo, &mut bytes)?;
+        }
+        Ok(iommu::limits(&bytes))
+    }
+
+    /// See [`Function::map_dma`](crate::Function::map_dma).
+    pub(super) fn map(
+        &self,
+        iova: Iova,
+        memory: &Memory,
+        range: Range<usize>,
+        access: DmaAccess,
+    ) -> Result<(), FunctionError> {
+        let length = range.end.saturating_sub(range.start);
+        let refused = |reason: String| FunctionError::Mapping {
+            iova,
+            length: length as u64,
+            reason,
+        };
+        if length == 0 || range.end > memory.length() {
+            let reason = "the range is empty or leaves its memory; this is a bug of the caller";
+            return Err(refused(reason.into()));
+        }
+        // Held until the mapping is noted, so that two callers cannot pass the check together.
+        let mut mapped = self.mapped();
+        mapped
+            .check(iova.0, length as u64, &self.limits)
+            .map_err(|error| refused(error.to_string()))?;
+        let place = memory.base().as_ptr().wrapping_add(range.start);
+        let result = match access {
+            // SAFETY: the range is inside a mapping that `memory` owns, whose bytes are only ever
+            //         touched through atomics and copies that tolerate change (see `Memory`). The
+            //         caller keeps it until `unmap_dma`, or for ever: `DmaPool` does.
+            DmaAccess::ReadWrite => unsafe { self.container.vfio_dma_map(iova.0, length, place) }
+                .map_err(|error| match error {
+                    VfioError::IommuDmaMap(error) => Errno::from_raw_os_error(error.errno()),
+                    _ => Errno::IO,
+                }),
+            DmaAccess::Read => {
+                // as struct vfio_iommu_type1_dma_map, which has an address where vfio-user has an
+                // offset
+                let map = DmaMap {
+                    flags: MapFlags::ZERO.with_readable(true),
+                    offset: place as u64,
+                    address: iova.0,
+                    size: length as u64,
+                };
+                ioctl::ask(self.container_fd(), Request::MapDma, &mut map.encode())
+            }
+        };
+        if let Err(errno) = result {
+            drop(mapped);
+            return Err(self.not_mapped(iova, length as u64, errno));
+        }
+        if mapped.add(iova.0, length as u64, &self.limits) {
+            let (used, allowed) = (mapped.count(), self.limits.mappings);
+            tracing::warn!(
+                used,
+                allowed,
+                "nine tenths of the DMA mappings that the kernel allows are in use; larger pages need \
+                 fewer, and vfio_iommu_type1.dma_entry_limit raises the limit"
+            );
+        }
+        Ok(())
+    }
+
+    /// See [`Function::unmap_dma`](crate::Function::unmap_dma).
+    pub(super) fn unmap(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
+        let refused = |reason: String| FunctionError::Mapping {
+            iova,
+            length,
+            reason,
+        };
+        let bytes = usize::try_from(length).map_err(|error| refused(error.to_string()))?;
+        let mut mapped = self.mapped();
+        match self.container.vfio_dma_unmap(iova.0, bytes) {
+            Ok(()) => {
+                mapped.remove(iova.0);
+                Ok(())
+            }
+            Err(error) => Err(refused(format!("the kernel refuses to unmap: {error}"))),
+        }
+    }
+
+    /// What the kernel's refusal of a mapping means.
+    fn not_mapped(&self, iova: Iova, length: u64, errno: Errno) -> FunctionError {
+        let reason = match errno {
+            Errno::NOMEM => {
+                memlock_reason(Memlock::of_this_process(), self.mapped().bytes(), length)
+            }
+            Errno::NOSPC => format!(
+                "the kernel allows no more mappings ({} are in use); use larger pages, or raise \
+                 /sys/module/vfio_iommu_type1/parameters/dma_entry_limit",
+                self.mapped().count()
+            ),
+            Errno::FAULT => "its pages cannot be pinned; the memory must be a memfd's".into(),
+            other => format!("the kernel refuses: {other}"),
+        };
+        FunctionError::Mapping {
+            iova,
+            length,
+            reason,
+        }
+    }
+}
+
+/// Why memory could not be pinned, as far as the limit tells.
+pub(super) fn memlock_reason(limit: Option<Memlock>, mapped: u64, length: u64) -> String {
+    let wanted = mapped.saturating_add(length);
+    match limit.and_then(|limit| limit.soft) {
+        Some(soft) if soft < wanted => format!(
+            "{wanted} bytes of locked memory are wanted and the limit is {soft}; {}",
+            Memlock::remedy(wanted)
+        ),
+        _ => format!(
+            "the kernel has no memory to pin {length} bytes (locked so far: {mapped}); free memory, \
+             or ask for less"
+        ),
+    }
+}

@@ -1,0 +1,222 @@
+//! Which part of the firmware carries a command out.
+
+use super::command::{Command, Outcome};
+use super::{Firmware, generic, nvm, switch};
+use crate::function::Context;
+use ringside_spec::lan::admin::generic::resource;
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+
+impl Firmware {
+    /// Commands of the admin queue itself, of the device, and of locks.
+    pub(super) fn execute(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::GetVersion => {
+                self.version_asked = true;
+                generic::version(command)
+            }
+            Opcode::DriverVersion => generic::driver_version(command, context),
+            Opcode::QueueShutdown => {
+                self.shutdown_said = true;
+                command.done()
+            }
+            Opcode::RequestResource => {
+                let complete = self.package.complete(context.faults);
+                self.locks.request(command, complete, context)
+            }
+            Opcode::ReleaseResource => self.locks.release(command, context),
+            Opcode::ListFunctionCapabilities => {
+                generic::capabilities(command, &self.settings, false)
+            }
+            Opcode::ListDeviceCapabilities => generic::capabilities(command, &self.settings, true),
+            Opcode::ReadMac => generic::read_mac(command, self.mac, self.settings.pci_function),
+            Opcode::WriteMac => generic::write_mac(command, &mut self.mac),
+            Opcode::ClearPxe => {
+                let already = std::mem::replace(&mut self.pxe_cleared, true);
+                generic::clear_pxe(command, already)
+            }
+            Opcode::DriverSharedParameters => self.shared_words.access(command),
+            Opcode::GetExpandedError | Opcode::ConfigureNoDrop | Opcode::SetPortLed => {
+                command.done()
+            }
+            Opcode::ClearFunctionConfig => {
+                self.clear_config();
+                self.locks.clear();
+                self.link.reset_function();
+                command.done()
+            }
+            Opcode::NvmRead => {
+                let locked = self.locks.holds(resource::NVM, context.now);
+                nvm::read(command, locked, context)
+            }
+            Opcode::NvmChecksum => nvm::checksum(command),
+            Opcode::DownloadPackage => {
+                let locked = self.locks.holds(resource::GLOBAL_CONFIG, context.now);
+                self.package.download(command, locked, context)
+            }
+            Opcode::UpdatePackage => {
+                let locked = self.locks.holds(resource::CHANGE_LOCK, context.now);
+                self.package.update(command, locked, context)
+            }
+            Opcode::UploadSection => command.done(),
+            Opcode::GetPackageInfo => self.package.info(command, context.faults),
+            Opcode::FirmwareLogQuery => self.logging.query(command),
+            Opcode::FirmwareLogConfig => self.logging.configure(command),
+            Opcode::FirmwareLogRegister => command.done(),
+            _ => self.execute_switch(opcode, command, context),
+        }
+    }
+
+    /// Commands of the switch and its VSIs.
+    fn execute_switch(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::GetSwitchConfig => switch::config(command, self.settings.pci_function),
+            Opcode::SetPortParameters => switch::port_parameters(command, context),
+            Opcode::AllocateResource => self.resources.allocate(command, context),
+            Opcode::FreeResource => {
+                for list in self.resources.free(command, context)? {
+                    self.rules.forget_list(list);
+                }
+                command.done()
+            }
+            Opcode::GetAllocatedResources | Opcode::ShareResource => command.done(),
+            Opcode::GetVlanMode => switch::vlan_mode(command),
+            Opcode::SetVlanMode => command.done(),
+            Opcode::AddVsi | Opcode::UpdateVsi | Opcode::GetVsi | Opcode::FreeVsi => {
+                self.changed = true;
+                self.execute_vsi(opcode, command, context)
+            }
+            Opcode::GetRecipe | Opcode::GetRecipeToProfile => Err(ReturnCode::NoEntry),
+            Opcode::AddSwitchRules => {
+                self.changed = true;
+                self.rules.add(command, &self.vsis, context)
+            }
+            Opcode::UpdateSwitchRules => {
+                self.changed = true;
+                self.rules.update(command, &self.vsis, context)
+            }
+            Opcode::RemoveSwitchRules => {
+                self.changed = true;
+                self.rules.remove(command, context)
+            }
+            Opcode::SetRssKey => {
+                self.changed = true;
+                self.rss.set_key(command, &self.vsis)
+            }
+            Opcode::GetRssKey => self.rss.get_key(command, &self.vsis),
+            Opcode::SetRssTable => {
+                self.changed = true;
+                self.rss.set_table(command, &self.vsis)
+            }
+            Opcode::GetRssTable => self.rss.get_table(command, &self.vsis),
+            _ => self.execute_scheduler(opcode, command, context),
+        }
+    }
+
+    fn execute_vsi(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::AddVsi => self.vsis.add(command, context),
+            Opcode::UpdateVsi => self.vsis.update(command, context),
+            Opcode::GetVsi => self.vsis.get(command, context),
+            _ => {
+                let outcome = self.vsis.free(command, context)?;
+                for vsi in self.rss.list().0 {
+                    if !self.vsis.exists(vsi) {
+                        self.rss.forget(vsi);
+                    }
+                }
+                Ok(outcome)
+            }
+        }
+    }
+
+    /// Commands of the transmit scheduler and its leaves.
+    fn execute_scheduler(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::GetDefaultTopology => self.scheduler.default_topology(command),
+            Opcode::AddSchedulerElements => self.scheduler.add_elements(command, context),
+            Opcode::ConfigureSchedulerElements => self.scheduler.configure_elements(command),
+            Opcode::QuerySchedulerElements => self.scheduler.query_elements(command),
+            Opcode::MoveSchedulerElements => self.scheduler.move_elements(command, context),
+            Opcode::SuspendSchedulerElements => self.scheduler.suspend(command, true),
+            Opcode::ResumeSchedulerElements => self.scheduler.suspend(command, false),
+            Opcode::QueryPortEts => self.scheduler.port_ets(command),
+            Opcode::DeleteSchedulerElements => self.scheduler.delete_elements(command, context),
+            Opcode::AddRateLimitProfiles => self.scheduler.add_rate_profiles(command),
+            Opcode::QueryRateLimitProfiles => self.scheduler.query_rate_profiles(command),
+            Opcode::RemoveRateLimitProfiles => {
+                self.scheduler.remove_rate_profiles(command, context)
+            }
+            Opcode::QuerySchedulerResources => self.scheduler.resources(command),
+            Opcode::AddTransmitQueues => {
+                self.changed = true;
+                self.queues
+                    .add_transmit(command, &mut self.scheduler, context)
+            }
+            Opcode::DisableTransmitQueues => {
+                self.changed = true;
+                self.queues.disable(command, &mut self.scheduler, context)
+            }
+            Opcode::AddRdmaQueueSets => self.queues.add_rdma(command, &mut self.scheduler, context),
+            _ => self.execute_link(opcode, command, context),
+        }
+    }
+
+    /// Commands of link, LLDP and flow control; what is left is not implemented.
+    fn execute_link(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        match opcode {
+            Opcode::GetPhyCapabilities => self.link.phy_capabilities(command),
+            Opcode::SetPhyConfig => self.link.set_phy_config(command),
+            Opcode::SetMacConfig => self.link.set_mac_config(command),
+            Opcode::RestartAutonegotiation => self.link.restart(command),
+            Opcode::GetLinkStatus => self.link.get_status(command, context.faults),
+            Opcode::SetEventMask => self.link.set_event_mask(command),
+            Opcode::GetPortOptions => self.link.port_options(command),
+            Opcode::GetLinkTopology | Opcode::ModuleEeprom => Err(ReturnCode::NoEntry),
+            Opcode::LldpGetMib | Opcode::GetCeeDcbConfig => Err(ReturnCode::NoEntry),
+            Opcode::LldpMibChange
+            | Opcode::LldpStop
+            | Opcode::LldpStart
+            | Opcode::LldpSetLocalMib
+            | Opcode::LldpDcbAgent
+            | Opcode::LldpFilterControl
+            | Opcode::LldpExecutePendingMib
+            | Opcode::QueryFlowControlMode
+            | Opcode::SetFlowControlMode
+            | Opcode::SetMacLoopback => command.done(),
+            Opcode::Unknown(code) => {
+                context
+                    .ledger
+                    .breach("admin command that does not exist", || {
+                        format!("{code:#06x}")
+                    });
+                Err(ReturnCode::NotImplemented)
+            }
+            _ => Err(ReturnCode::NotImplemented),
+        }
+    }
+}

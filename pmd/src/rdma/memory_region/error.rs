@@ -1,0 +1,53 @@
+//! Regions that were not made, changed or given back.
+
+use super::MemoryRegion;
+use crate::rdma::RdmaError;
+use ringside_bus::DmaBuffer;
+
+/// A registration that failed, with the memory that was to be registered.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RegisterError {
+    /// Why.
+    #[source]
+    pub error: RdmaError,
+    /// The memory; empty when it is kept because the device may use it.
+    pub buffers: Vec<DmaBuffer>,
+}
+
+/// Memory that could not be given back.
+#[derive(Debug, thiserror::Error)]
+pub enum DeregisterError {
+    /// The device refused, and the region is as it was: memory windows are bound to it. Invalidate
+    /// or drop them first.
+    #[error(
+        "the region is still in use, invalidate or drop the memory windows on it first: {error}"
+    )]
+    InUse {
+        /// What the device said.
+        error: RdmaError,
+        /// The region.
+        region: Box<MemoryRegion>,
+    },
+    /// The device did not confirm.
+    #[error(
+        "{bytes} bytes of memory are kept until the shutdown, because the device did not confirm that it has let go of them: {error}"
+    )]
+    Kept {
+        /// Why.
+        error: RdmaError,
+        /// Bytes kept.
+        bytes: usize,
+    },
+}
+
+/// A registration that was not changed.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct ReregisterError {
+    /// Why.
+    #[source]
+    pub error: Box<dyn std::error::Error + Send + Sync>,
+    /// The region as it was, unless its memory had to be kept.
+    pub region: Option<Box<MemoryRegion>>,
+}
