@@ -196,8 +196,8 @@ impl Undo {
                 Some(number) => admin.free_vsi(*number),
                 None => Ok(()),
             },
-            Self::RemoveMacRule { vsi, rule, .. } => match rule {
-                Some(rule) => admin.remove_mac_rule(*vsi, *rule),
+            Self::RemoveMacRule { rule, .. } => match rule {
+                Some(rule) => admin.remove_rule(*rule),
                 None => Ok(()),
             },
             Self::DisableRdmaFilters { vsi } => {

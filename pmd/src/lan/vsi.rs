@@ -22,7 +22,11 @@ pub fn default_properties(switch_id: u16) -> VsiProperties {
     let mut properties = VsiProperties {
         valid_sections: sections.0.into(),
         switch_id,
-        switch_flags: SwitchFlags::ZERO.with_source_prune(true).0,
+        // allowed loopback lets what queue pairs of this function send each other stay inside
+        switch_flags: SwitchFlags::ZERO
+            .with_allow_loopback(true)
+            .with_source_prune(true)
+            .0,
         switch_flags_2: SwitchFlags2::ZERO.with_lan_enable(true).0,
         inner_vlan_flags: InnerVlanFlags::ZERO
             .with_transmit_mode(vlan_transmit::ALL)

@@ -173,9 +173,7 @@ impl EngineState {
         }
         let rule = *rule;
         self.group_rules.remove(&mac);
-        engine
-            .admin
-            .remove_mac_rule(engine.facts.vsi_number, rule)?;
+        engine.admin.remove_rule(rule)?;
         Ok(())
     }
 
@@ -248,7 +246,7 @@ impl Engine {
     pub(super) fn remove_group_rules(&self, state: &mut EngineState) -> Result<(), RdmaError> {
         let mut result = Ok(());
         for (rule, _) in std::mem::take(&mut state.group_rules).into_values() {
-            let removed = self.admin.remove_mac_rule(self.facts.vsi_number, rule);
+            let removed = self.admin.remove_rule(rule);
             result = result.and(removed.map_err(RdmaError::from));
         }
         result

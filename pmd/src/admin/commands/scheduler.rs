@@ -7,7 +7,7 @@ use ringside_spec::lan::admin::queues::{
     DisableTransmitQueues, DisabledQueue, RdmaQueueSet, RdmaQueueSetGroup,
 };
 use ringside_spec::lan::admin::scheduler::{
-    Element, ElementCommand, ElementType, GetTopology, GroupHeader, LAYERS_MAX, NO_NODE, Node,
+    Element, ElementCommand, GetTopology, GroupHeader, LAYERS_MAX, NO_NODE, Node,
     QuerySchedulerResources, SchedulerResources, TopologyBranch,
 };
 use ringside_spec::lan::admin::{BUFFER_SIZE, Opcode};
@@ -105,10 +105,8 @@ impl AdminQueue {
         };
         let set = RdmaQueueSet {
             queue_set: queue_set.into(),
-            element: Element {
-                kind: ElementType::Leaf.code(),
-                ..Element::unlimited()
-            },
+            // of no kind said, as Linux leaves it: the firmware makes it a leaf
+            element: Element::unlimited(),
             ..RdmaQueueSet::zeroed()
         };
         let mut buffer = head.as_bytes().to_vec();

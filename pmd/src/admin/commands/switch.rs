@@ -3,9 +3,9 @@
 use super::{read_at, read_list};
 use crate::admin::{AdminError, AdminQueue, Answer, Data};
 use ringside_spec::lan::admin::switch::{
-    ElementNumber, GetSwitchConfig, LOOKUP_HEADER_BYTES, LookupRule, RuleHeader, RuleType,
-    SWITCH_CONFIG_BUFFER_BYTES, SetPortParameters, SingleAction, SwitchElement, SwitchRules,
-    action, element, recipe,
+    ElementNumber, GetSwitchConfig, LOOKUP_HEADER_BYTES, LocalForward, LookupRule, RuleHeader,
+    RuleType, SWITCH_CONFIG_BUFFER_BYTES, SetPortParameters, SingleAction, SwitchElement,
+    SwitchRules, action, element, recipe,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use serde::Serialize;
@@ -50,9 +50,13 @@ impl AdminQueue {
         Err(AdminError::malformed(opcode, reason))
     }
 
-    /// Sets the port's parameters to their plain values (0x0203): single VLAN mode.
+    /// Sets the port's parameters to their plain values (0x0203): single VLAN mode, the
+    /// default way between functions of the port.
     pub fn set_port_parameters(&self) -> Result<(), AdminError> {
-        let parameters = SetPortParameters::zeroed();
+        let parameters = SetPortParameters {
+            local_forward_mode: LocalForward::ZERO.with_valid(true).0,
+            ..SetPortParameters::zeroed()
+        };
         self.execute(Opcode::SetPortParameters, &parameters, Data::None)?;
         Ok(())
     }
@@ -70,13 +74,10 @@ impl AdminQueue {
         Ok(done.index.get())
     }
 
-    /// Removes rule `index` of recipe MAC (0x02A2).
-    pub fn remove_mac_rule(&self, vsi: u16, index: u16) -> Result<(), AdminError> {
+    /// Removes rule `index` (0x02A2). The firmware goes by the number alone.
+    pub fn remove_rule(&self, index: u16) -> Result<(), AdminError> {
         let opcode = Opcode::RemoveSwitchRules;
         let rule = LookupRule {
-            header: lookup_transmit(),
-            recipe: recipe::MAC.into(),
-            source: vsi.into(),
             index: index.into(),
             ..LookupRule::zeroed()
         };
