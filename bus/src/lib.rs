@@ -7,6 +7,7 @@
 pub mod address;
 pub mod clock;
 pub mod config_space;
+pub mod counted;
 pub mod dma_pool;
 pub mod dma_space;
 pub mod doorbell;
@@ -21,6 +22,7 @@ pub mod vfio_user;
 
 pub use address::DeviceAddress;
 pub use clock::{Clock, Deadline, Instant, TscClock};
+pub use counted::{Accesses, CountedFunction};
 pub use dma_pool::{DmaBuffer, DmaPool};
 pub use dma_space::{DmaFault, DmaSpace};
 pub use doorbell::Doorbell;

@@ -137,7 +137,7 @@ IN_PROCESS_ONLY = (
     # wants pages of 1 GiB
     "regions::a_region_of_pages_of_1_gib_is_written_across_their_border",
 )
-MODULES = ("transfers::", "errors::", "regions::", "matrix::", "containment::",
+MODULES = ("transfers::", "register_writes::", "errors::", "regions::", "matrix::", "containment::",
            "connection::a_shutdown", "connection::a_hundred")
 
 

@@ -11,6 +11,7 @@ mod faults;
 mod link;
 mod matrix;
 mod pair;
+mod register_writes;
 mod regions;
 mod threads;
 mod transfers;

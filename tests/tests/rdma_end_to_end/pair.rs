@@ -50,7 +50,12 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(bed: &Bed, index: u16, config: &Config) -> Self {
-        let device = bring_up_function(bed.function(index), index, config);
+        Self::on(bed.function(index), index, config)
+    }
+
+    /// The same on a function that somebody stands in front of.
+    pub(crate) fn on(function: Arc<dyn Function>, index: u16, config: &Config) -> Self {
+        let device = bring_up_function(function, index, config);
         let domain = device.protection_domain().expect("a protection domain");
         let completions = device.completion_queue(256).expect("a completion queue");
         Self {

@@ -1,0 +1,171 @@
+//! A function whose register accesses are counted: what a driver costs on the bus, seen and not argued.
+
+use crate::clock::Clock;
+use crate::doorbell::Doorbell;
+use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits, Function, FunctionError};
+use crate::memory::Memory;
+use crate::{DeviceAddress, Iova};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Stands between a driver and a function, and counts.
+///
+/// A doorbell that it hands out is a call, so that each ring is seen; behind it the ring is what it
+/// is without: a store where the backend has mapped the register. Not for figures of time.
+pub struct CountedFunction {
+    inner: Arc<dyn Function>,
+    so_far: Mutex<Accesses>,
+}
+
+/// Register accesses. Doorbells are registers: ringing one is a write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Accesses {
+    /// (base address register, offset in bytes) -> times written
+    pub writes: BTreeMap<(u8, u64), u64>,
+    /// the same for reads, of 32 and of 64 bits
+    pub reads: BTreeMap<(u8, u64), u64>,
+}
+
+impl Accesses {
+    /// How often this register was written.
+    #[must_use]
+    pub fn written(&self, bar: u8, offset: u64) -> u64 {
+        self.writes.get(&(bar, offset)).copied().unwrap_or(0)
+    }
+
+    /// Writes of any register.
+    #[must_use]
+    pub fn all_writes(&self) -> u64 {
+        self.writes.values().sum()
+    }
+
+    /// Reads of any register.
+    #[must_use]
+    pub fn all_reads(&self) -> u64 {
+        self.reads.values().sum()
+    }
+}
+
+impl CountedFunction {
+    /// Counts what goes to `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Function>) -> Arc<Self> {
+        Arc::new(Self {
+            inner,
+            so_far: Mutex::default(),
+        })
+    }
+
+    /// What was counted since the last call, or since the beginning.
+    #[must_use]
+    pub fn take(&self) -> Accesses {
+        self.count(std::mem::take)
+    }
+
+    fn count<T>(&self, change: impl FnOnce(&mut Accesses) -> T) -> T {
+        change(&mut self.so_far.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn read(&self, bar: u8, offset: u64) {
+        self.count(|so_far| *so_far.reads.entry((bar, offset)).or_default() += 1);
+    }
+}
+
+impl Function for CountedFunction {
+    fn address(&self) -> &DeviceAddress {
+        self.inner.address()
+    }
+
+    fn backend(&self) -> Backend {
+        self.inner.backend()
+    }
+
+    fn numa_node(&self) -> Option<u32> {
+        self.inner.numa_node()
+    }
+
+    fn attachment(&self) -> Vec<String> {
+        let mut lines = self.inner.attachment();
+        lines.push("register accesses are counted, which slows doorbells".into());
+        lines
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock()
+    }
+
+    fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
+        self.inner.config_read(offset, bytes)
+    }
+
+    fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+        self.inner.config_write(offset, bytes)
+    }
+
+    fn bar(&self, bar: u8) -> Result<BarInfo, FunctionError> {
+        self.inner.bar(bar)
+    }
+
+    fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
+        self.read(bar, offset);
+        self.inner.read32(bar, offset)
+    }
+
+    fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError> {
+        self.count(|so_far| *so_far.writes.entry((bar, offset)).or_default() += 1);
+        self.inner.write32(bar, offset, value)
+    }
+
+    fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError> {
+        self.read(bar, offset);
+        self.inner.read64(bar, offset)
+    }
+
+    fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
+        // Asked for and dropped: an offset that is none is refused as it would be.
+        Arc::clone(&self.inner).doorbell(bar, offset)?;
+        Ok(Doorbell::message(self, bar, offset))
+    }
+
+    fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
+        self.inner.dma_limits()
+    }
+
+    fn map_dma(
+        &self,
+        iova: Iova,
+        memory: &Memory,
+        range: Range<usize>,
+        access: DmaAccess,
+    ) -> Result<(), FunctionError> {
+        self.inner.map_dma(iova, memory, range, access)
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
+        self.inner.unmap_dma(iova, length)
+    }
+
+    fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
+        self.inner.interrupt_vectors()
+    }
+
+    fn set_interrupts(
+        &self,
+        first: u16,
+        events: &[Option<BorrowedFd<'_>>],
+    ) -> Result<(), FunctionError> {
+        self.inner.set_interrupts(first, events)
+    }
+
+    fn reset(&self) -> Result<(), FunctionError> {
+        self.inner.reset()
+    }
+}
+
+impl std::fmt::Debug for CountedFunction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CountedFunction({})", self.inner.address())
+    }
+}
