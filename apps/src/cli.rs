@@ -175,6 +175,10 @@ pub(crate) struct Bench {
     /// Capture every frame on the wire; slows the run, so its figures are not to be quoted
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
+    /// Count register accesses, doorbells among them, below each row; slows doorbells, so that its
+    /// figures of time are not to be quoted
+    #[arg(long)]
+    pub(crate) count_writes: bool,
     /// The function that sends; the peer is the next one of the same model
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) device: Option<DeviceAddress>,
@@ -185,10 +189,10 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "CORE,CORE", value_delimiter = ',', num_args = 1)]
     pub(crate) cores: Vec<usize>,
     /// Wait for another process's bench at this address of this machine; port 18515 unless named
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["connect", "peer", "pcap", "hgrm", "out_json"])]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["connect", "peer", "pcap", "hgrm", "out_json", "count_writes"])]
     pub(crate) listen: Option<String>,
     /// Measure with another process's bench, which listens there
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["peer", "pcap"])]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["peer", "pcap", "count_writes"])]
     pub(crate) connect: Option<String>,
     /// Seconds to wait for the other process to come [default: 60 with --listen, 5 with --connect]
     #[arg(long, value_name = "SECONDS")]

@@ -17,6 +17,14 @@ pub(crate) const WARM_UP: u64 = 1_000;
 /// How often the clock is compared with the time allowed.
 pub(crate) const CHECK_EVERY: u64 = 256;
 
+/// Rounds before the first that counts.
+pub(crate) fn warm_up(plan: &Plan) -> u64 {
+    match plan.amount {
+        Amount::Messages(messages) => WARM_UP.min(messages),
+        Amount::Time(_) => WARM_UP,
+    }
+}
+
 /// Measures one size. Write and send: half a round trip; read: the whole.
 pub(crate) fn measure(
     pair: &mut Pair<'_>,
@@ -26,11 +34,7 @@ pub(crate) fn measure(
 ) -> Result<Histogram<u64>, Failure> {
     let mut test = Test::prepare(pair, plan, size)?;
     let mut times = histogram()?;
-    let warm_up = match plan.amount {
-        Amount::Messages(messages) => WARM_UP.min(messages),
-        Amount::Time(_) => WARM_UP,
-    };
-    for _ in 0..warm_up {
+    for _ in 0..warm_up(plan) {
         test.round(pair)?;
     }
     let began = ticks();

@@ -1,5 +1,6 @@
 //! `ringside bench`: two functions, a cable, and what passes between them.
 
+mod accesses;
 mod bandwidth;
 mod capture;
 mod latency;
@@ -15,13 +16,14 @@ use crate::bring_up::print_stage;
 use crate::cli::{Bench, Measure};
 use crate::failure::Failure;
 use crate::open::{Cores, model_function, model_index, open, start_model};
+use accesses::Counters;
 use anyhow::{Context, anyhow};
 use capture::Capture;
 use hdrhistogram::Histogram;
 use pair::Pair;
 use plan::{Plan, plans};
 use progress::Progress;
-use report::{Report, Rows, StageTime, Table};
+use report::{RegisterAccesses, Report, Rows, StageTime, Table};
 use ringside_bus::function::Backend;
 use ringside_bus::pinning::pin_to;
 use ringside_bus::{DeviceAddress, Function};
@@ -44,7 +46,10 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
     let config = sized(config, options);
     let config = &config;
     let cores = Cores::choose(&options.cores, config);
-    let bed = Bed::find(options, address, config, cores)?;
+    let mut bed = Bed::find(options, address, config, cores)?;
+    let counters = options
+        .count_writes
+        .then(|| Counters::before(&mut bed.functions));
     // Pinned last, so that the model's thread does not inherit the driver's core.
     if let Some(core) = cores.driver {
         pin_to(core).map_err(Failure::usage)?;
@@ -59,6 +64,8 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
         config,
         out: output(options),
         stages: Vec::new(),
+        counters,
+        accesses: Vec::new(),
     };
     let began = Instant::now();
     let client = bench.bring_up(&bed.functions[0])?;
@@ -88,6 +95,7 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
         bring_up_to_rts_milliseconds: ready.as_secs_f64() * 1e3,
         tables,
         verified: Vec::new(),
+        register_accesses: std::mem::take(&mut bench.accesses),
         interface_breaches: None,
         warnings: warnings.collect(),
     };
@@ -285,6 +293,9 @@ struct Run<'a> {
     config: &'a Config,
     out: Box<dyn Write>,
     stages: Vec<StageTime>,
+    /// where register accesses are counted
+    counters: Option<Counters>,
+    accesses: Vec<RegisterAccesses>,
 }
 
 impl Run<'_> {
@@ -387,21 +398,33 @@ impl Run<'_> {
         );
         let mut progress = Progress::start(title.clone());
         let verified = verify::verify(pair, plan, size)?;
-        match &mut table.rows {
+        if let Some(counters) = &self.counters {
+            counters.restart();
+        }
+        let messages = match &mut table.rows {
             Rows::Latency(rows) => {
                 let times = latency::measure(pair, plan, size, &mut progress)?;
                 drop(progress);
                 let row = report::latency_row(size, &times, verified);
                 report::print_latency(&mut self.out, &row)?;
+                let messages = row.iterations + latency::warm_up(plan);
                 rows.push(row);
-                distributions.push((title, times));
+                distributions.push((title.clone(), times));
+                messages
             }
             Rows::Bandwidth(rows) => {
                 let row = bandwidth::measure(pair, plan, size, &mut progress, verified)?;
                 drop(progress);
                 report::print_bandwidth(&mut self.out, &row, self.options.report_gbits)?;
+                let messages = row.iterations;
                 rows.push(row);
+                messages
             }
+        };
+        if let Some(counters) = &self.counters {
+            let counted = counters.take(title, messages);
+            accesses::print(&mut self.out, &counted)?;
+            self.accesses.push(counted);
         }
         self.out.flush()?;
         Ok(())

@@ -85,6 +85,17 @@ pub(crate) struct VerifiedRow {
     pub(crate) verified_messages: u64,
 }
 
+/// Register accesses of a test, doorbells among them: those of the measured part alone.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RegisterAccesses {
+    pub(crate) test: String,
+    pub(crate) messages: u64,
+    pub(crate) sender_writes: u64,
+    pub(crate) sender_reads: u64,
+    pub(crate) receiver_writes: u64,
+    pub(crate) receiver_reads: u64,
+}
+
 /// The whole report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Report {
@@ -97,6 +108,9 @@ pub(crate) struct Report {
     /// what was compared apart from the tables' rows
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) verified: Vec<VerifiedRow>,
+    /// with `--count-writes`, one for each row of the tables
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) register_accesses: Vec<RegisterAccesses>,
     /// kinds of breach; `None` where the device is in another process, which counts them
     pub(crate) interface_breaches: Option<u64>,
     pub(crate) warnings: Vec<String>,

@@ -11,7 +11,7 @@ mod faults;
 mod link;
 mod matrix;
 mod pair;
-mod register_writes;
 mod regions;
+mod register_writes;
 mod threads;
 mod transfers;

@@ -42,6 +42,8 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
         config: &config,
         out: output(options),
         stages: Vec::new(),
+        counters: None,
+        accesses: Vec::new(),
     };
     if options.perftest {
         return perftest::run(&mut run, address);
