@@ -13,6 +13,7 @@ use ringside_qp::{
 use ringside_spec::verbs::completion::CompletionHeader;
 use ringside_spec::verbs::{CompletionElement, QueueSide};
 use std::hint::black_box;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -114,13 +115,28 @@ fn words(count: usize) -> Result<Words, RigError> {
 }
 
 impl Rig {
-    /// A rig with everything allocated and empty.
+    /// A rig with everything allocated and empty, whose doorbell is a page of memory: that of the
+    /// model in this process.
     pub fn new() -> Result<Self, RigError> {
+        let page = Memory::allocate(4096, PageSize::FourKiB, None)?;
+        let doorbell = Doorbell::mapped(&page, 0);
+        Self::with(doorbell.ok_or_else(|| RigError("no doorbell at offset 0".to_owned()))?)
+    }
+
+    /// The same with a doorbell as the VFIO backend hands it out, in registers mapped from a
+    /// descriptor. The descriptor is a file of memory, which takes the same store as a card.
+    pub fn over_vfio() -> Result<Self, RigError> {
+        let system = |error: rustix::io::Errno| RigError(error.to_string());
+        let name = "registers";
+        let file = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC);
+        let file = file.map_err(system)?;
+        rustix::fs::ftruncate(&file, 4096).map_err(system)?;
+        Self::with(Doorbell::in_page_of(file.as_fd(), 0).map_err(system)?)
+    }
+
+    fn with(doorbell: Doorbell) -> Result<Self, RigError> {
         let context = CompletionContext::new(3, 1);
         let state = Arc::new(QueuePairState::new(context, NUMBER, RING as u32, 8, 0));
-        let page = Memory::allocate(4096, PageSize::FourKiB, None)?;
-        let doorbell = Doorbell::mapped(&page, 0)
-            .ok_or_else(|| RigError("no doorbell at offset 0".to_owned()))?;
         let ring = words(RING * 4)?;
         let mut queue = CompletionQueue::new(ring.clone(), words(8)?, 16)?;
         queue.attach(Arc::clone(&state), Sides::Both)?;

@@ -4,9 +4,14 @@
 use crate::function::Function;
 use crate::memory::Memory;
 use crate::vfio::mapping::RegisterMapping;
+use rustix::io::Errno;
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bytes of a page of the processor.
+const PAGE: u64 = 4096;
 
 /// A place where a 32-bit store is noticed by the device.
 ///
@@ -72,6 +77,19 @@ impl Doorbell {
                 _mapping: Arc::clone(mapping),
             },
         }))
+    }
+
+    /// A doorbell in the page of `device` at `place`, mapped and rung as the VFIO backend's are.
+    ///
+    /// `device` is a descriptor that can be mapped, `place` a multiple of 4 in it. For measurements
+    /// of that path where there is no card: a file of memory will do.
+    ///
+    /// # Errors
+    /// The kernel does not map the page, or `place` is no multiple of 4 (`INVAL`).
+    pub fn in_page_of(device: BorrowedFd<'_>, place: u64) -> Result<Self, Errno> {
+        let within = place % PAGE;
+        let mapping = Arc::new(RegisterMapping::map(device, place - within, PAGE as usize)?);
+        Self::register(&mapping, within as usize).ok_or(Errno::INVAL)
     }
 
     /// A doorbell whose every ring is a register write through `function`.

@@ -82,7 +82,11 @@ fn main() -> Result<(), RigError> {
         .next()
         .and_then(|text| text.parse().ok())
         .unwrap_or(10_000);
-    let mut rig = Rig::new()?;
+    // "vfio-chains" is "chains" with the doorbell of the VFIO backend.
+    let (mut rig, case) = match case.strip_prefix("vfio-") {
+        Some(case) => (Rig::over_vfio()?, case.to_owned()),
+        None => (Rig::new()?, case),
+    };
     let mut done = 0;
     match case.as_str() {
         "round-trips" => done = measured_round_trips(&mut rig, rounds),

@@ -26,7 +26,7 @@ unsafe impl Sync for RegisterMapping {}
 
 impl RegisterMapping {
     /// Maps `length` bytes at `offset` of a device's descriptor; both multiples of the page size.
-    pub(super) fn map(device: BorrowedFd<'_>, offset: u64, length: usize) -> Result<Self, Errno> {
+    pub(crate) fn map(device: BorrowedFd<'_>, offset: u64, length: usize) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let nowhere = std::ptr::null_mut();
         // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
