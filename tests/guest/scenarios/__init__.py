@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import datagrams, errors, lan, netdev, ours, outside, perftest, recovery, storage, verbs, vfio
+from . import datagrams, errors, lan, netdev, ours, outside, peers, perftest, recovery, storage, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -43,11 +43,12 @@ ALL = {
     "vfio-tools": vfio.tools,
     "vfio": vfio.drive,
     "vfio-bodies": vfio.bodies,
+    "vfio-irdma": peers.vfio_irdma,
     "vfio-killed": vfio.killed,
     "vfio-vanished": vfio.vanished,
 }
 
 # What takes longest begins first when all run, so that no core waits for it at the end.
-LONGEST = ("vfio-killed", "vfio-bodies", "perftest", "reload", "sizes")
+LONGEST = ("vfio-killed", "vfio-bodies", "vfio-irdma", "perftest", "reload", "sizes")
 
 __all__ = ["ALL", "LONGEST", "Stage"]

@@ -17,13 +17,14 @@ ADDRESS = re.compile(r"\b(?:0x)?1[0-9a-f]{8}\b")
 KILLS = int(os.environ.get("RINGSIDE_KILLS", "20"))
 
 
-def own_guest(stage, functions=2, files=(), spare=False, **settings):
+def own_guest(stage, functions=2, files=(), spare=False, used=None, **settings):
     """A guest with an IOMMU, functions of the model each in an IOMMU group of its own, and our command inside.
 
-    `spare` adds a function of another server, which is `stage.spare`.
+    `used` of the functions are in this guest, all if it is not given; `spare` adds a function of another server, which is
+    `stage.spare`.
     """
     stage.serve(functions, ("--doorbell-page",))
-    sockets = list(stage.server.sockets)
+    sockets = stage.server.sockets[:used]
     if spare:
         folder = os.path.join(stage.folder, "spare")
         os.makedirs(folder)
