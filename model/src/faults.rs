@@ -4,7 +4,14 @@ mod words;
 
 pub use words::{FAULTS, FaultWordsError};
 
+use crate::function::ResetKind;
 use std::time::Duration;
+
+/// Stands for every opcode of the control queue pair in a fault.
+pub const ANY_CONTROL_COMMAND: u8 = 0xFF;
+
+/// Stands for every opcode of the admin queue in a fault.
+pub const ANY_ADMIN_COMMAND: u16 = 0xFFFF;
 
 /// One thing that goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,23 +24,38 @@ pub enum Fault {
     ProtocolEngineStatus(u32),
     /// Every answer to this admin command carries this return code.
     AdminCommandFails {
-        /// Opcode.
+        /// Opcode, or [`ANY_ADMIN_COMMAND`].
         opcode: u16,
         /// Return code.
         code: u16,
     },
     /// This admin command is never answered.
     AdminCommandSilent {
-        /// Opcode.
+        /// Opcode, or [`ANY_ADMIN_COMMAND`].
         opcode: u16,
     },
+    /// This admin command is answered late.
+    AdminCommandDelayed {
+        /// Opcode, or [`ANY_ADMIN_COMMAND`].
+        opcode: u16,
+        /// How late.
+        by: Duration,
+    },
+    /// Answers to this admin command make no sense: the opcode in them is another.
+    AdminCommandGarbled {
+        /// Opcode, or [`ANY_ADMIN_COMMAND`].
+        opcode: u16,
+    },
+    /// The firmware does nothing any more. A reset of the function sets it going, or the end of
+    /// faults; then it goes on where it stood, and answers late.
+    FirmwareStall,
     /// CQP creation is answered with the error bit.
     ControlQueueCreationFails,
     /// CQP creation is never answered.
     ControlQueueCreationSilent,
     /// Every completion of this CQP command carries this error.
     ControlCommandFails {
-        /// Opcode.
+        /// Opcode, or [`ANY_CONTROL_COMMAND`].
         opcode: u8,
         /// Major code.
         major: u16,
@@ -42,8 +64,38 @@ pub enum Fault {
     },
     /// This CQP command is never completed.
     ControlCommandSilent {
-        /// Opcode.
+        /// Opcode, or [`ANY_CONTROL_COMMAND`].
         opcode: u8,
+    },
+    /// This CQP command is carried out and completed late; commands behind it wait.
+    ControlCommandDelayed {
+        /// Opcode, or [`ANY_CONTROL_COMMAND`].
+        opcode: u8,
+        /// How late.
+        by: Duration,
+    },
+    /// Completions of this CQP command make no sense: they name another command.
+    ControlCommandGarbled {
+        /// Opcode, or [`ANY_CONTROL_COMMAND`].
+        opcode: u8,
+    },
+    /// Somebody else resets, once: the function, or the whole device of which it is. The driver is
+    /// not asked; what it does before it knows is no breach.
+    Reset(ResetKind),
+    /// The function is gone from the bus: it reads as all ones and does nothing. With the end of the
+    /// fault it is back, as after power on.
+    FunctionDead,
+    /// Interrupts are lost, by seed: the event descriptor of the vector is not signalled.
+    InterruptsLost {
+        /// Of a million.
+        per_million: u32,
+        /// For the choice.
+        seed: u64,
+    },
+    /// No more memory can be mapped for the function than this.
+    MappedMemoryAtMost {
+        /// Bytes, those that are mapped already included.
+        bytes: u64,
     },
     /// The host memory cache reports an error, once: PFHMC_ERRORINFO and PFHMC_ERRORDATA say which,
     /// and the cause HMC_ERR is raised. A driver is expected to reset the function.
@@ -131,4 +183,45 @@ impl Fault {
                 | Self::MarkFrames { .. }
         )
     }
+
+    /// What it makes of this admin command.
+    pub(crate) fn on_admin_command(&self, code: u16) -> Option<OnCommand> {
+        let meant = |opcode: u16| opcode == code || opcode == ANY_ADMIN_COMMAND;
+        Some(match *self {
+            Self::AdminCommandFails { opcode, code } if meant(opcode) => OnCommand::Fail(code, 0),
+            Self::AdminCommandSilent { opcode } if meant(opcode) => OnCommand::Silent,
+            Self::AdminCommandGarbled { opcode } if meant(opcode) => OnCommand::Garble,
+            Self::AdminCommandDelayed { opcode, by } if meant(opcode) => OnCommand::Delay(by),
+            _ => return None,
+        })
+    }
+
+    /// What it makes of this CQP command.
+    pub(crate) fn on_control_command(&self, code: u8) -> Option<OnCommand> {
+        let meant = |opcode: u8| opcode == code || opcode == ANY_CONTROL_COMMAND;
+        Some(match *self {
+            Self::ControlCommandFails {
+                opcode,
+                major,
+                minor,
+            } if meant(opcode) => OnCommand::Fail(major, minor),
+            Self::ControlCommandSilent { opcode } if meant(opcode) => OnCommand::Silent,
+            Self::ControlCommandGarbled { opcode } if meant(opcode) => OnCommand::Garble,
+            Self::ControlCommandDelayed { opcode, by } if meant(opcode) => OnCommand::Delay(by),
+            _ => return None,
+        })
+    }
+}
+
+/// What a fault makes of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OnCommand {
+    /// It is answered with these codes.
+    Fail(u16, u16),
+    /// It is never answered.
+    Silent,
+    /// Its answer makes no sense.
+    Garble,
+    /// It is answered later.
+    Delay(Duration),
 }

@@ -19,7 +19,7 @@ mod vsi;
 
 pub use rules::Rule;
 
-use crate::faults::Fault;
+use crate::faults::{Fault, OnCommand};
 use crate::function::{Context, FunctionSettings, ReceiveFilter, ResetKind};
 use crate::lan::switching::Tables;
 use crate::record::Tap;
@@ -30,6 +30,7 @@ use logging::FirmwareLogging;
 use package::Package;
 use queues::Queues;
 use rings::{Rings, Which};
+use ringside_bus::Instant;
 use ringside_spec::lan::admin::generic::NoParameters;
 use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
 use ringside_spec::lan::registers::interrupts::OtherCauses;
@@ -56,6 +57,10 @@ pub(crate) struct Firmware {
     rings: Rings,
     version_asked: bool,
     shutdown_said: bool,
+    /// a reset came since the admin queue was switched on: it needs no goodbye
+    reset_since_start: bool,
+    /// the command at the head of the admin queue is answered from then on
+    delayed_until: Option<Instant>,
     pxe_cleared: bool,
     locks: Locks,
     shared_words: SharedWords,
@@ -112,6 +117,8 @@ impl Firmware {
             rings: Rings::default(),
             version_asked: false,
             shutdown_said: false,
+            reset_since_start: false,
+            delayed_until: None,
             pxe_cleared: false,
             locks: Locks::default(),
             shared_words: SharedWords::default(),
@@ -169,7 +176,7 @@ impl Firmware {
             return false;
         };
         if switched_off {
-            if !self.shutdown_said {
+            if !self.shutdown_said && !self.reset_since_start {
                 context
                     .ledger
                     .breach("admin queue switched off without a queue shutdown", || {
@@ -178,6 +185,8 @@ impl Firmware {
             }
             self.version_asked = false;
             self.shutdown_said = false;
+            self.reset_since_start = false;
+            self.delayed_until = None;
         }
         true
     }
@@ -188,6 +197,8 @@ impl Firmware {
 
     /// A reset: of the function takes its queues and locks; a stronger one all that was configured.
     pub(crate) fn reset(&mut self, kind: ResetKind) {
+        self.reset_since_start = true;
+        self.delayed_until = None;
         self.locks.clear();
         self.queues.clear(&mut self.scheduler);
         self.link.reset_function();
@@ -204,6 +215,16 @@ impl Firmware {
             self.mac = self.settings.mac;
             self.logging = FirmwareLogging::default();
         }
+    }
+
+    /// The package as it is.
+    pub(crate) fn package(&self) -> Package {
+        self.package.clone()
+    }
+
+    /// Somebody else loads the package.
+    pub(crate) fn set_package(&mut self, package: Package) {
+        self.package = package;
     }
 
     fn clear_config(&mut self) {
@@ -260,9 +281,14 @@ impl Firmware {
 
     /// Carries out waiting commands and delivers events; true if anything was done.
     pub(crate) fn step(&mut self, context: &mut Context<'_>) -> bool {
+        // Without bus mastering it reaches no ring, as the RDMA engine does not.
+        let stalled = context.faults.contains(&Fault::FirmwareStall);
+        if stalled || !context.memory.is_bus_master() {
+            return false;
+        }
         let mut worked = false;
         for _ in 0..BURST {
-            if !self.rings.waiting(Which::AdminSend) {
+            if !self.rings.waiting(Which::AdminSend) || self.delays(context.now) {
                 break;
             }
             worked |= self.serve_admin(context);
@@ -285,6 +311,16 @@ impl Firmware {
             worked = true;
         }
         worked
+    }
+
+    /// The command at the head is not answered yet.
+    fn delays(&self, now: Instant) -> bool {
+        self.delayed_until.is_some_and(|until| now < until)
+    }
+
+    /// When it goes on by itself.
+    pub(crate) const fn next_timer(&self) -> Option<Instant> {
+        self.delayed_until
     }
 
     /// There are no virtual functions to talk to, and no sideband on this part.
@@ -327,24 +363,25 @@ impl Firmware {
         let begun = self.begin_record(&command);
         let opcode = command.descriptor.opcode();
         let code = opcode.code();
-        let silent = |fault: &Fault| *fault == Fault::AdminCommandSilent { opcode: code };
-        if context.faults.iter().any(silent) {
-            self.rings.stall(Which::AdminSend);
-            self.end_record(begun, None, &[], context);
-            return true;
+        let mut faults = context.faults.iter();
+        let on_command = faults.find_map(|fault| fault.on_admin_command(code));
+        match on_command {
+            Some(OnCommand::Silent) => {
+                self.rings.stall(Which::AdminSend);
+                self.end_record(begun, None, &[], context);
+                return true;
+            }
+            Some(OnCommand::Delay(by)) if self.delayed_until.is_none() => {
+                self.delayed_until = Some(context.now.plus(by));
+                return true;
+            }
+            _ => self.delayed_until = None,
         }
-        let failing = context.faults.iter().find_map(|fault| match fault {
-            Fault::AdminCommandFails {
-                opcode,
-                code: failure,
-            } if *opcode == code => Some(*failure),
-            _ => None,
-        });
         let complete = self.check(&command, context);
-        let outcome = match failing {
-            Some(failure) => Err(ReturnCode::from_code(failure as u8)),
-            None if !complete => Err(ReturnCode::Invalid),
-            None => self.execute(opcode, &mut command, context),
+        let outcome = match on_command {
+            Some(OnCommand::Fail(failure, _)) => Err(ReturnCode::from_code(failure as u8)),
+            _ if !complete => Err(ReturnCode::Invalid),
+            _ => self.execute(opcode, &mut command, context),
         };
         let (answer, length) = match &outcome {
             Ok(answer) => {
@@ -372,6 +409,13 @@ impl Firmware {
                     0,
                 )
             }
+        };
+        let answer = match on_command {
+            Some(OnCommand::Garble) => Descriptor {
+                opcode: (!code).into(),
+                ..answer
+            },
+            _ => answer,
         };
         tracing::trace!(opcode = opcode.c_name(), failed = ?outcome.err(), "admin command");
         let written = command.buffer.get(..length).unwrap_or_default();

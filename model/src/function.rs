@@ -104,6 +104,10 @@ pub struct FunctionModel {
     resets: Resets,
     ledger: Ledger,
     faults: Vec<Fault>,
+    /// nobody answers: the function is gone from the bus
+    dead: bool,
+    /// somebody else resets it, in the next step
+    foreign_reset: Option<ResetKind>,
     causes: Causes,
     tap: Option<Tap>,
 }
@@ -146,6 +150,8 @@ impl FunctionModel {
             resets: Resets::default(),
             ledger: Ledger::default(),
             faults: Vec::new(),
+            dead: false,
+            foreign_reset: None,
             causes: Causes::default(),
             tap: None,
         }
@@ -168,6 +174,10 @@ impl FunctionModel {
 
     /// Performs one request.
     pub fn handle(&mut self, request: Request, space: &mut DmaSpace, now: Instant) -> Reply {
+        let request = match self.answer_of_the_dead(request) {
+            Ok(reply) => return reply,
+            Err(request) => request,
+        };
         match request {
             Request::RegisterWrite {
                 bar,
@@ -194,6 +204,9 @@ impl FunctionModel {
                 access,
             } => {
                 let length = range.end.saturating_sub(range.start);
+                if let Some(refused) = self.refuse_mapping(space, length as u64) {
+                    return refused;
+                }
                 if space.map(iova, &memory, range.start, length, access) {
                     Reply::Done
                 } else {
@@ -246,6 +259,8 @@ impl FunctionModel {
     /// stays, as after any reset of the function.
     fn function_level_reset(&mut self, space: &mut DmaSpace, now: Instant) {
         self.record_reset("FunctionLevel", now);
+        self.ledger.excuse(false);
+        self.end_stall_of_firmware();
         self.config.reset();
         space.set_bus_master(self.config.command().bus_master());
         self.registers.reset(ResetKind::Firmware);
@@ -264,6 +279,7 @@ impl FunctionModel {
     /// A reset of the function, or a stronger one, begins.
     fn begin_reset(&mut self, kind: ResetKind, now: Instant) {
         self.record_reset(&format!("{kind:?}"), now);
+        self.end_stall_of_firmware();
         self.registers.reset(kind);
         self.interrupts.reset();
         self.firmware.rings_reset(kind);
@@ -284,7 +300,8 @@ impl FunctionModel {
     /// Works out again what depends on the firmware's tables and on faults.
     fn refresh(&mut self) {
         self.filter = self.firmware.receive_filter();
-        self.link_up = self.firmware.link_up() && !self.faults.contains(&Fault::LinkDown);
+        let cut = self.dead || self.faults.contains(&Fault::LinkDown);
+        self.link_up = self.firmware.link_up() && !cut;
         self.rdma.set_receive_enabled(self.filter.any_rdma());
         let tables = self.firmware.switch_tables();
         let queues = &mut self.firmware.transmit_queues();
@@ -296,7 +313,10 @@ impl FunctionModel {
         let Some(memory) = spaces.get(self.index) else {
             return false;
         };
-        let mut worked = self.end_resets(now);
+        if self.dead {
+            return false;
+        }
+        let mut worked = self.reset_by_another(now) | self.end_resets(now);
         if self.firmware.has_work() {
             let mut context = lend!(self, memory, now);
             worked |= self.firmware.step(&mut context);
@@ -391,9 +411,19 @@ impl FunctionModel {
     /// When something will next happen by itself.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
+        if self.dead {
+            return None;
+        }
         let endless = self.faults.contains(&Fault::ResetNeverEnds);
+        let stalled = self.faults.contains(&Fault::FirmwareStall);
+        let firmware = self.firmware.next_timer().filter(|_| !stalled);
         let function = self.resets.function_until.filter(|_| !endless);
-        let timers = [function, self.resets.device_until, self.rdma.next_timer()];
+        let timers = [
+            function,
+            self.resets.device_until,
+            self.rdma.next_timer(),
+            firmware,
+        ];
         timers.into_iter().flatten().min()
     }
 
@@ -408,13 +438,16 @@ impl FunctionModel {
             return;
         }
         self.faults.push(fault);
+        self.fault_began(fault);
         self.refresh();
         self.firmware.link_may_have_changed();
     }
 
     /// Ends all faults of the function.
     pub fn clear_faults(&mut self) {
-        self.faults.clear();
+        for fault in std::mem::take(&mut self.faults) {
+            self.fault_ended(fault);
+        }
         self.rdma.end_stall();
         self.refresh();
         self.firmware.link_may_have_changed();
@@ -422,7 +455,10 @@ impl FunctionModel {
 
     /// Ends one fault of the function.
     pub fn clear_fault(&mut self, fault: Fault) {
-        self.faults.retain(|known| *known != fault);
+        if self.faults.contains(&fault) {
+            self.faults.retain(|known| *known != fault);
+            self.fault_ended(fault);
+        }
         if fault == Fault::ProtocolEngineStall {
             self.rdma.end_stall();
         }

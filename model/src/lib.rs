@@ -18,6 +18,7 @@ pub mod vfio_user;
 pub mod wire;
 pub mod world;
 
+mod choice;
 mod firmware;
 mod lan;
 

@@ -60,6 +60,13 @@ impl Stepped {
         Arc::clone(&self.0) as Arc<dyn Clock>
     }
 
+    /// Lets the clock jump ahead, as that of a machine does which was suspended: all at once, with
+    /// nothing happening in between.
+    pub fn jump(&self, by: Duration) {
+        let mut inside = self.0.inside();
+        inside.now = inside.now.plus(by);
+    }
+
     /// Looks at, or changes, the world between steps.
     pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         look(&mut self.0.inside().world)

@@ -1,6 +1,7 @@
 //! Faults as people write them: a name and its numbers, such as `admin-fails 0x601 5`.
 
 use super::Fault;
+use crate::function::ResetKind;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -30,6 +31,18 @@ pub const FAULTS: &[(&str, &str)] = &[
         "this admin command is never answered",
     ),
     (
+        "admin-delayed OPCODE MICROSECONDS",
+        "this admin command is answered late (0xffff: all are)",
+    ),
+    (
+        "admin-garbled OPCODE",
+        "answers to this admin command make no sense (0xffff: to all)",
+    ),
+    (
+        "firmware-stall",
+        "the firmware does nothing until a reset of the function",
+    ),
+    (
         "control-queue-creation-fails",
         "CQP creation is answered with the error bit",
     ),
@@ -44,6 +57,36 @@ pub const FAULTS: &[(&str, &str)] = &[
     (
         "control-silent OPCODE",
         "this CQP command is never completed",
+    ),
+    (
+        "control-delayed OPCODE MICROSECONDS",
+        "this CQP command is completed late (0xff: all are)",
+    ),
+    (
+        "control-garbled OPCODE",
+        "completions of this CQP command make no sense (0xff: of all)",
+    ),
+    ("function-reset", "once: somebody else resets the function"),
+    ("core-reset", "once: somebody else resets the LAN engine"),
+    (
+        "global-reset",
+        "once: somebody else resets LAN engine, MAC and PHY",
+    ),
+    (
+        "firmware-reset",
+        "once: somebody else resets the device, firmware included",
+    ),
+    (
+        "function-dead",
+        "the function reads as all ones and does nothing",
+    ),
+    (
+        "interrupts-lost PARTS [SEED]",
+        "interrupts are lost, so many parts of a million, chosen by seed",
+    ),
+    (
+        "memory-at-most BYTES",
+        "no more memory than this can be mapped for the function",
     ),
     (
         "hmc-error KIND OBJECT [DATA]",
@@ -220,6 +263,33 @@ impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
             "control-silent" => Fault::ControlCommandSilent {
                 opcode: self.number()?,
             },
+            "admin-delayed" => Fault::AdminCommandDelayed {
+                opcode: self.number()?,
+                by: Duration::from_micros(self.number()?),
+            },
+            "admin-garbled" => Fault::AdminCommandGarbled {
+                opcode: self.number()?,
+            },
+            "firmware-stall" => Fault::FirmwareStall,
+            "control-delayed" => Fault::ControlCommandDelayed {
+                opcode: self.number()?,
+                by: Duration::from_micros(self.number()?),
+            },
+            "control-garbled" => Fault::ControlCommandGarbled {
+                opcode: self.number()?,
+            },
+            "function-reset" => Fault::Reset(ResetKind::Function),
+            "core-reset" => Fault::Reset(ResetKind::Core),
+            "global-reset" => Fault::Reset(ResetKind::Global),
+            "firmware-reset" => Fault::Reset(ResetKind::Firmware),
+            "function-dead" => Fault::FunctionDead,
+            "interrupts-lost" => Fault::InterruptsLost {
+                per_million: self.number()?,
+                seed: self.optional(1)?,
+            },
+            "memory-at-most" => Fault::MappedMemoryAtMost {
+                bytes: self.number()?,
+            },
             "hmc-error" => Fault::HmcError {
                 kind: self.number()?,
                 object: self.number()?,
@@ -281,6 +351,26 @@ impl fmt::Display for Fault {
                 minor,
             } => write!(f, "control-fails {opcode:#x} {major:#x} {minor:#x}"),
             Self::ControlCommandSilent { opcode } => write!(f, "control-silent {opcode:#x}"),
+            Self::AdminCommandDelayed { opcode, by } => {
+                write!(f, "admin-delayed {opcode:#06x} {}", by.as_micros())
+            }
+            Self::AdminCommandGarbled { opcode } => write!(f, "admin-garbled {opcode:#06x}"),
+            Self::FirmwareStall => f.write_str("firmware-stall"),
+            Self::ControlCommandDelayed { opcode, by } => {
+                write!(f, "control-delayed {opcode:#x} {}", by.as_micros())
+            }
+            Self::ControlCommandGarbled { opcode } => write!(f, "control-garbled {opcode:#x}"),
+            Self::Reset(kind) => f.write_str(match kind {
+                ResetKind::Function => "function-reset",
+                ResetKind::Core => "core-reset",
+                ResetKind::Global => "global-reset",
+                ResetKind::Firmware => "firmware-reset",
+            }),
+            Self::FunctionDead => f.write_str("function-dead"),
+            Self::InterruptsLost { per_million, seed } => {
+                write!(f, "interrupts-lost {per_million} {seed}")
+            }
+            Self::MappedMemoryAtMost { bytes } => write!(f, "memory-at-most {bytes}"),
             Self::HmcError { kind, object, data } => {
                 write!(f, "hmc-error {kind} {object} {data:#x}")
             }

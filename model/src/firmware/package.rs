@@ -38,7 +38,7 @@ enum State {
 
 /// The package of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Package(State);
+pub(crate) struct Package(State);
 
 impl Package {
     /// A core or stronger reset took it.

@@ -1,7 +1,9 @@
 //! Errors of the RDMA engine that happen once: what its registers then say, and the cause raised.
 
-use super::FunctionModel;
+use super::{FunctionModel, ResetKind};
+use crate::device::{Reply, Request};
 use crate::faults::Fault;
+use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::rdma::registers::{
     CRITICAL_ERROR, HMC_ERROR_DATA, HMC_ERROR_INFO, HmcErrorInfo, OtherCauses,
 };
@@ -35,6 +37,10 @@ impl FunctionModel {
                 self.registers.set(CRITICAL_ERROR, code);
                 OtherCauses::ZERO.with_critical_error(true)
             }
+            Fault::Reset(kind) => {
+                self.foreign_reset = Some(kind);
+                return true;
+            }
             Fault::ProtocolEngineStall => {
                 self.rdma.stall();
                 return true;
@@ -43,6 +49,90 @@ impl FunctionModel {
         };
         self.interrupts.raise_other(causes.0, &mut self.registers);
         true
+    }
+
+    /// What a fault that stays changes when it begins.
+    #[cold]
+    pub(super) fn fault_began(&mut self, fault: Fault) {
+        match fault {
+            Fault::FunctionDead => {
+                self.dead = true;
+                self.ledger.excuse(true);
+            }
+            Fault::InterruptsLost { per_million, seed } => {
+                self.interrupts.lose(per_million, seed);
+            }
+            _ => {}
+        }
+    }
+
+    /// And when it ends.
+    #[cold]
+    pub(super) fn fault_ended(&mut self, fault: Fault) {
+        match fault {
+            Fault::FunctionDead => {
+                self.dead = false;
+                self.foreign_reset = Some(ResetKind::Firmware);
+            }
+            Fault::InterruptsLost { .. } => self.interrupts.lose(0, 0),
+            _ => {}
+        }
+    }
+
+    /// The reset that somebody else asked for.
+    #[inline]
+    pub(super) fn reset_by_another(&mut self, now: Instant) -> bool {
+        let Some(kind) = self.foreign_reset.take() else {
+            return false;
+        };
+        let package = self.firmware.package();
+        self.begin_reset(kind, now);
+        // Whoever resets a card that others share gives it its package again.
+        self.firmware.set_package(package);
+        self.ledger.excuse(true);
+        true
+    }
+
+    /// A reset sets a firmware going that stood still.
+    pub(super) fn end_stall_of_firmware(&mut self) {
+        self.faults.retain(|fault| *fault != Fault::FirmwareStall);
+    }
+
+    /// What a bus answers for a function that is gone; else the request. Memory and vectors are
+    /// the host's: they are not asked of the function.
+    #[inline]
+    pub(super) fn answer_of_the_dead(&self, request: Request) -> Result<Reply, Request> {
+        if !self.dead {
+            return Err(request);
+        }
+        Ok(match request {
+            Request::ConfigRead { length, .. } => Reply::Bytes(vec![0xFF; length.into()]),
+            Request::RegisterRead { width: 8, .. } => Reply::Value(u64::MAX),
+            Request::RegisterRead { .. } => Reply::Value(u32::MAX.into()),
+            Request::ConfigWrite { .. } | Request::RegisterWrite { .. } | Request::Reset => {
+                Reply::Done
+            }
+            Request::Bar { .. }
+            | Request::MapDma { .. }
+            | Request::UnmapDma { .. }
+            | Request::InterruptVectors
+            | Request::SetInterrupts { .. } => return Err(request),
+        })
+    }
+
+    /// Refuses a mapping beyond what a fault allows.
+    pub(super) fn refuse_mapping(&self, space: &DmaSpace, length: u64) -> Option<Reply> {
+        let limit = self.faults.iter().find_map(|fault| match fault {
+            Fault::MappedMemoryAtMost { bytes } => Some(*bytes),
+            _ => None,
+        })?;
+        let mapped: u64 = space.mappings().map(|(_, bytes)| bytes).sum();
+        let too_much = mapped.checked_add(length).is_none_or(|sum| sum > limit);
+        too_much.then(|| {
+            Reply::Refused(format!(
+                "{length:#x} bytes more than the {mapped:#x} mapped: only {limit:#x} may be"
+            ))
+        })
     }
 
     /// The first error stays until a driver has cleared it.

@@ -6,6 +6,7 @@
 
 use super::context::{Causes, QueueCause};
 use super::register_file::RegisterFile;
+use crate::choice::Choice;
 use ringside_spec::lan::identity::MSIX_VECTORS_MAX;
 use ringside_spec::lan::registers::interrupts::{
     self, CauseControl, InterruptControl, OtherCauses, VectorControl,
@@ -28,6 +29,7 @@ pub(super) struct Interrupts {
     vectors: Vec<Vector>,
     other_causes: OtherCausesState,
     other_control_written: bool,
+    lost: Option<Choice>,
 }
 
 #[derive(Default)]
@@ -76,6 +78,11 @@ impl Interrupts {
         }
         self.other_causes.0 = 0;
         self.other_control_written = false;
+    }
+
+    /// Interrupts are lost from now on, so many of a million.
+    pub(super) fn lose(&mut self, per_million: u32, seed: u64) {
+        self.lost = Choice::new(per_million, seed);
     }
 
     /// A function-level reset also takes the connections.
@@ -158,7 +165,9 @@ impl Interrupts {
             vector.pending = true;
             return;
         }
-        vector.fire();
+        if !self.lost.as_mut().is_some_and(Choice::strikes) {
+            vector.fire();
+        }
         let mode = InterruptControl(registers.get(interrupts::INTERRUPT_CONTROL));
         if !mode.automatic_mask_disabled() {
             registers.set(at, control.with_enable(false).0);

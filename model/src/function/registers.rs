@@ -183,6 +183,7 @@ impl FunctionModel {
         match offset {
             reset::FUNCTION_CONTROL => {
                 if FunctionControl(value).software_reset() && !self.function_in_reset(now) {
+                    self.ledger.excuse(false);
                     self.begin_reset(ResetKind::Function, now);
                 }
             }
@@ -203,6 +204,7 @@ impl FunctionModel {
             (trigger.core(), ResetKind::Core),
         ];
         if let Some((_, kind)) = wanted.into_iter().find(|(asked, _)| *asked) {
+            self.ledger.excuse(false);
             self.begin_reset(kind, now);
         }
     }

@@ -12,9 +12,9 @@ use super::access::{aligned, reached, unreached};
 use super::hmc::HmcFault;
 use super::objects::event_queues::report;
 use super::{RdmaEngine, Stall};
-use crate::faults::Fault;
+use crate::faults::{Fault, OnCommand};
 use crate::function::Context;
-use ringside_bus::Iova;
+use ringside_bus::{Instant, Iova};
 use ringside_spec::rdma::commands::{COMMAND_BYTES, Command, CommandHeader, Opcode};
 use ringside_spec::rdma::control_completion::{CommandFailure, ControlCompletion};
 use ringside_spec::rdma::cqp_context::{
@@ -64,6 +64,8 @@ pub(super) struct ControlQueue {
     completion_context: u64,
     /// A command is never going to be completed, so none behind it is either.
     stalled: bool,
+    /// The next command is carried out from then on.
+    delayed_until: Option<Instant>,
 }
 
 impl RdmaEngine {
@@ -151,6 +153,7 @@ impl RdmaEngine {
             polarity: true,
             completion_context: settings.completion_context,
             stalled: false,
+            delayed_until: None,
         })
     }
 
@@ -191,6 +194,22 @@ impl RdmaEngine {
         }
     }
 
+    /// When a delayed command is carried out.
+    pub(super) fn delayed_until(&self) -> Option<Instant> {
+        self.control.as_ref()?.delayed_until
+    }
+
+    /// Goes on with a command that was delayed, once its time has come; true if it did.
+    pub(super) fn end_delay(&mut self, context: &mut Context<'_>) -> bool {
+        let due = self
+            .delayed_until()
+            .is_some_and(|until| until <= context.now);
+        if due {
+            self.run_commands(self.registers.doorbell.head(), context);
+        }
+        due
+    }
+
     /// Carries out the next command; false if there is none.
     fn run_command(&mut self, head: u32, context: &mut Context<'_>) -> bool {
         let Some(queue) = &mut self.control else {
@@ -217,6 +236,17 @@ impl RdmaEngine {
                 });
             return false;
         }
+        let opcode = header.operation();
+        let mut faults = context.faults.iter();
+        let on_command = faults.find_map(|fault| fault.on_control_command(opcode.code()));
+        match (on_command, queue.delayed_until) {
+            (_, Some(until)) if context.now < until => return false,
+            (Some(OnCommand::Delay(by)), None) => {
+                queue.delayed_until = Some(context.now.plus(by));
+                return false;
+            }
+            _ => queue.delayed_until = None,
+        }
         let index = queue.tail;
         queue.tail += 1;
         if queue.tail == queue.entries {
@@ -225,20 +255,22 @@ impl RdmaEngine {
         }
         // A stale error would fail the next command that is awaited by register.
         self.registers.tail = self.registers.tail.with_operation_error(false);
-        let opcode = header.operation();
         let begun = self.begin_record(index, &words, context);
-        let executed = self.execute(opcode, &words, context);
-        let code = opcode.code();
-        if context
-            .faults
-            .contains(&Fault::ControlCommandSilent { opcode: code })
-        {
+        let executed = match on_command {
+            Some(OnCommand::Fail(major, minor)) => Err(CommandFailure::from_codes(major, minor)),
+            _ => self.execute(opcode, &words, context),
+        };
+        if on_command == Some(OnCommand::Silent) {
             if let Some(queue) = &mut self.control {
                 queue.stalled = true;
             }
             self.end_record(begun, None, context);
             return false;
         }
+        let index = match on_command {
+            Some(OnCommand::Garble) => index ^ 1,
+            _ => index,
+        };
         let completion = self.complete_command(index, opcode, executed, context);
         self.end_record(begun, completion, context);
         true
@@ -286,17 +318,6 @@ impl RdmaEngine {
     }
 
     fn execute(&mut self, opcode: Opcode, words: &[u64; 8], context: &mut Context<'_>) -> Executed {
-        let injected = context.faults.iter().find_map(|fault| match *fault {
-            Fault::ControlCommandFails {
-                opcode: code,
-                major,
-                minor,
-            } if code == opcode.code() => Some(CommandFailure::from_codes(major, minor)),
-            _ => None,
-        });
-        if let Some(failure) = injected {
-            return Err(failure);
-        }
         let Ok(command) = Command::decode(words) else {
             context
                 .ledger

@@ -84,6 +84,7 @@ impl RdmaEngine {
             Stall::Yes => return false,
             Stall::Ending => self.go_on(context),
         }
+        worked |= self.end_delay(context);
         if self.page.is_some() {
             worked |= self.poll_doorbells(context);
             self.poll_valid_bits(context);
@@ -292,7 +293,10 @@ impl RdmaEngine {
     /// When a timer runs out next, if any runs.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
-        let runs = self.schedule.next_timer != NEVER && self.stall == Stall::No;
-        runs.then_some(self.schedule.next_timer)
+        if self.stall != Stall::No {
+            return None;
+        }
+        let timer = Some(self.schedule.next_timer).filter(|timer| *timer != NEVER);
+        timer.into_iter().chain(self.delayed_until()).min()
     }
 }

@@ -1,52 +1,17 @@
 //! What a bad wire does to frames: chosen by seed, so that a run can be repeated.
 
 use super::message::HEADER_BYTES;
+use crate::choice::Choice;
 use crate::faults::Fault;
 use ringside_bus::Instant;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-const MILLION: u64 = 1_000_000;
 
 /// Frames that may be under way for longer than others; more are not held.
 const HELD_MAX: usize = 4096;
 
 /// How long an overtaken frame waits on a wire that has fallen silent.
 const OVERTAKEN_FOR: Duration = Duration::from_micros(100);
-
-/// A seeded choice of some of many.
-#[derive(Clone, Debug)]
-pub(super) struct Choice {
-    per_million: u32,
-    state: u64,
-}
-
-impl Choice {
-    /// `None` if nothing would ever be chosen.
-    fn new(per_million: u32, seed: u64) -> Option<Self> {
-        // zero is the one state that the generator never leaves
-        let state = seed.max(1);
-        (per_million > 0).then_some(Self { per_million, state })
-    }
-
-    /// Xorshift64*: small, and the same everywhere. Source: S. Vigna, "An experimental exploration
-    /// of Marsaglia's xorshift generators, scrambled".
-    fn draw(&mut self) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        self.state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32
-    }
-
-    fn strikes(&mut self) -> bool {
-        ((self.draw() * MILLION) >> 32) < u64::from(self.per_million)
-    }
-
-    /// Any number below `bound`, which is at most 2^32.
-    fn below(&mut self, bound: usize) -> usize {
-        ((self.draw() * bound as u64) >> 32) as usize
-    }
-}
 
 fn strikes(choice: &mut Option<Choice>) -> bool {
     choice.as_mut().is_some_and(Choice::strikes)
