@@ -160,6 +160,14 @@ fn take_out(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> {
     Some(format!("{section}.{entry}"))
 }
 
+/// How a message about a key names numbers, and what a user reads.
+const NUMBERS: [(&str, &str); 4] = [
+    ("u8", "0 to 255"),
+    ("u16", "0 to 65535"),
+    ("u32", "0 to 4294967295"),
+    ("u64", "0 on"),
+];
+
 fn syntax_fault(text: &str, error: &toml::de::Error) -> Fault {
     Fault {
         position: error
@@ -172,6 +180,12 @@ fn syntax_fault(text: &str, error: &toml::de::Error) -> Fault {
 
 fn type_fault(text: &str, error: &toml::de::Error, key: Option<String>) -> Fault {
     let mut fault = syntax_fault(text, error);
+    for (kind, meaning) in NUMBERS {
+        let expected = format!(", expected {kind}");
+        if let Some(said) = fault.message.strip_suffix(&expected) {
+            fault.message = format!("{said}, expected a whole number from {meaning}");
+        }
+    }
     if key.is_some() {
         fault.key = key;
         fault.message.insert_str(0, ": ");

@@ -2,9 +2,17 @@
 
 use super::Fault;
 use crate::function::ResetKind;
+use ringside_spec::rdma::registers::HmcErrorInfo;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
+
+/// All frames, where so many of a million are named.
+const MILLION: u32 = 1_000_000;
+
+/// Largest kind of error, and of object, that PFHMC_ERRORINFO can name.
+const HMC_ERROR_KIND: u8 = (HmcErrorInfo::ERROR_TYPE_MASK >> HmcErrorInfo::ERROR_TYPE_SHIFT) as u8;
+const HMC_OBJECT: u8 = (HmcErrorInfo::OBJECT_TYPE_MASK >> HmcErrorInfo::OBJECT_TYPE_SHIFT) as u8;
 
 /// How each fault is written, and what it does.
 pub const FAULTS: &[(&str, &str)] = &[
@@ -148,6 +156,16 @@ pub enum FaultWordsError {
         /// How it is written.
         usage: &'static str,
     },
+    /// A number that is larger than makes sense.
+    #[error("'{word}' is more than {largest}; write '{usage}'")]
+    TooLarge {
+        /// What was given.
+        word: String,
+        /// The largest that there is.
+        largest: String,
+        /// How it is written.
+        usage: &'static str,
+    },
     /// More than the fault takes.
     #[error("'{word}' is too much; write '{usage}'")]
     TooMany {
@@ -201,6 +219,22 @@ impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
             rest: std::iter::once(word),
         };
         one.optional(N::default())
+    }
+
+    /// A number that may not be larger than `largest`.
+    fn at_most<N>(&mut self, largest: N) -> Result<N, FaultWordsError>
+    where
+        N: TryFrom<u64> + Default + PartialOrd + std::fmt::Display + Copy,
+    {
+        let number = self.number::<N>()?;
+        if number > largest {
+            return Err(FaultWordsError::TooLarge {
+                word: number.to_string(),
+                largest: largest.to_string(),
+                usage: self.usage,
+            });
+        }
+        Ok(number)
     }
 
     fn end(mut self, fault: Fault) -> Result<Fault, FaultWordsError> {
@@ -284,15 +318,15 @@ impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
             "firmware-reset" => Fault::Reset(ResetKind::Firmware),
             "function-dead" => Fault::FunctionDead,
             "interrupts-lost" => Fault::InterruptsLost {
-                per_million: self.number()?,
+                per_million: self.at_most(MILLION)?,
                 seed: self.optional(1)?,
             },
             "memory-at-most" => Fault::MappedMemoryAtMost {
                 bytes: self.number()?,
             },
             "hmc-error" => Fault::HmcError {
-                kind: self.number()?,
-                object: self.number()?,
+                kind: self.at_most(HMC_ERROR_KIND)?,
+                object: self.at_most(HMC_OBJECT)?,
                 data: self.optional(0)?,
             },
             "critical-error" => Fault::CriticalError {
@@ -304,7 +338,7 @@ impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
     }
 
     fn fault_of_the_wire(&mut self) -> Result<Fault, FaultWordsError> {
-        let per_million = self.number()?;
+        let per_million = self.at_most(MILLION)?;
         let seed = if self.name == "delay" {
             self.number()?
         } else {

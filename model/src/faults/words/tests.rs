@@ -52,3 +52,16 @@ fn numbers_are_decimal_or_hexadecimal_and_in_range() {
         assert!(refused.to_string().contains("link-down"), "{refused}");
     }
 }
+
+#[test]
+fn numbers_beyond_what_there_is_are_refused_with_the_largest() {
+    for (bad, largest) in [
+        ("drop 1000001", "1000000"),
+        ("delay 2000000 1 5", "1000000"),
+        ("hmc-error 16 0", "15"),
+        ("hmc-error 1 32", "31"),
+    ] {
+        let refused = bad.parse::<Fault>().unwrap_err();
+        assert!(refused.to_string().contains(largest), "{bad}: {refused}");
+    }
+}
