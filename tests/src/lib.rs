@@ -1,3 +1,4 @@
 //! What scenario tests have in common.
 
+pub mod receiver;
 pub mod recording;

@@ -55,7 +55,8 @@ impl<S> std::fmt::Debug for Policy<S> {
 ///
 /// With a device: `arm` arms the completion queues and polls them once more, `interrupt` is that
 /// of [`Interrupts`](crate::rdma::Interrupts), `woken` takes the interrupt and the completion
-/// events.
+/// events. It may poll first: taking is two register writes, and those are slow where registers are
+/// not mapped. The worker polls once more after it either way.
 pub trait Sleeper<S>: Send {
     /// Makes sure that whatever comes from now on wakes the worker. False: something has come
     /// already, and the worker polls instead.

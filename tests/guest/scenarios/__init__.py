@@ -44,6 +44,7 @@ ALL = {
     "vfio": vfio.drive,
     "vfio-bodies": vfio.bodies,
     "vfio-irdma": peers.vfio_irdma,
+    "vfio-sleep": vfio.sleep,
     "vfio-killed": vfio.killed,
     "vfio-vanished": vfio.vanished,
 }

@@ -14,6 +14,8 @@ FIRST, SECOND, THIRD = "0000:01:00.0", "0000:02:00.0", "0000:03:00.0"
 HUGE_PAGES = 320
 # An I/O address of ours: the first block of DMA memory begins at 4 GiB.
 ADDRESS = re.compile(r"\b(?:0x)?1[0-9a-f]{8}\b")
+# Messages to a worker that sleeps.
+WAKES = 1000
 KILLS = int(os.environ.get("RINGSIDE_KILLS", "20"))
 
 
@@ -176,6 +178,24 @@ def vanished(stage):
     stage.programs.remove(stage.spare)
     stage.server = stage.spare
     return f"{noticed.group(1)}; every call ended within {slowest:.1f} s, another function came up in the same process"
+
+
+def sleep(stage):
+    """A worker that sleeps on VFIO's event descriptor: a thousand wakes, none lost; next to no core while idle."""
+    program = built(stage, "build", "--example", "wakes")
+    guest = own_guest(stage, files={"usr/bin/wakes": program}.items())
+    bound(guest, FIRST, SECOND)
+    status, output = guest.ask(f"timeout 200 wakes {FIRST} {SECOND} {WAKES}", 220)
+    counts = re.search(r"(\d+) messages, (\d+) sleeps, (\d+) ended by the interrupt, (\d+) messages found while arming, 0 wakes lost", output)
+    kernel = re.search(r"vfio-msix: (\d+)", output)
+    idle = re.search(r"idle for .*", output)
+    if status != 0 or not counts or not kernel or not idle:
+        raise Failed(f"wakes ended with {status}:\n{output[-3000:]}")
+    sent, _, interrupted, early = map(int, counts.groups())
+    if sent != WAKES or interrupted + early < sent or int(kernel.group(1)) < interrupted:
+        raise Failed(f"not every message was announced, or the kernel has not counted it:\n{output[-3000:]}")
+    times = "; ".join(re.findall(r"^(?:an event|a message).*median.*", output, re.M))
+    return f"{interrupted} wakes by {kernel.group(1)} interrupts of the kernel's count, none lost; {idle.group(0)}; {times}"
 
 
 def seconds(span):

@@ -3,70 +3,15 @@
 use crate::pair::config;
 use ringside_config::{Polling, WorkerSection};
 use ringside_model::{Threaded, WorldSettings};
-use ringside_pmd::rdma::{
-    Access, Completion, CompletionQueue, Connected, Flags, Interrupts, MemoryRegion, Notify,
-    ProtectionDomain, QueuePair, QueuePairConfig,
-};
-use ringside_pmd::worker::{Policy, Polled, Sleeper, Worker};
+use ringside_pmd::rdma::{Completion, Flags};
+use ringside_pmd::worker::{Policy, Worker};
 use ringside_pmd::{BringUpOptions, Device};
-use std::os::fd::{AsFd, BorrowedFd};
+use ringside_spec::lan::registers::interrupts::VECTOR_CONTROL;
+use ringside_tests::receiver::{End, OnInterrupt, Receiver};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// What the receiving worker owns.
-struct Receiver {
-    device: Arc<Device>,
-    completions: CompletionQueue,
-    queue_pair: QueuePair<Connected>,
-    region: MemoryRegion,
-    interrupts: Interrupts,
-    received: Vec<(u64, Instant)>,
-    /// what a poll while arming found
-    early: usize,
-}
-
-impl Receiver {
-    fn poll(&mut self) -> Polled {
-        let mut batch = [Completion::EMPTY; 8];
-        let done = self.completions.poll(&mut batch);
-        for one in done {
-            self.received.push((one.id, Instant::now()));
-            let piece = [self.region.slice(0..64).unwrap()];
-            self.queue_pair.receive(one.id + 16, &piece).unwrap();
-        }
-        if done.is_empty() {
-            Polled::Idle
-        } else {
-            Polled::Worked
-        }
-    }
-}
-
-/// Sleeps on the device's interrupt.
-struct OnInterrupt;
-
-impl Sleeper<Receiver> for OnInterrupt {
-    fn arm(&mut self, state: &mut Receiver) -> bool {
-        state.completions.arm(Notify::Next);
-        let worked = state.poll() == Polled::Worked;
-        state.early += usize::from(worked);
-        !worked
-    }
-
-    fn interrupt<'s>(&self, state: &'s Receiver) -> Option<BorrowedFd<'s>> {
-        Some(state.interrupts.as_fd())
-    }
-
-    fn woken(&mut self, state: &mut Receiver, interrupted: bool) {
-        if interrupted {
-            state.interrupts.take().unwrap();
-        }
-        let mut queues = Vec::new();
-        state.device.poll_completion_events(&mut queues).unwrap();
-    }
-}
 
 /// Nanoseconds that the calling thread has run.
 fn run_time() -> u64 {
@@ -74,50 +19,43 @@ fn run_time() -> u64 {
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-fn end(device: &Device) -> (ProtectionDomain, CompletionQueue, MemoryRegion, QueuePair) {
-    let domain = device.protection_domain().unwrap();
-    let completions = device.completion_queue(64).unwrap();
-    let buffer = device.allocate(4096).unwrap();
-    let region = domain.register(buffer, Access::ALL).unwrap();
-    let config = QueuePairConfig::reliable(&completions);
-    let queue_pair = domain.queue_pair(config).unwrap();
-    (domain, completions, region, queue_pair)
-}
-
 /// A worker that receives, and the sender's end.
 fn scene(polling: Polling, check: impl FnOnce(&Worker<Receiver>, &mut dyn FnMut(u64))) {
+    scene_with(polling, 1000, check);
+}
+
+/// The same with a longest sleep of its own.
+fn scene_with(
+    polling: Polling,
+    sleep_ms: u64,
+    check: impl FnOnce(&Worker<Receiver>, &mut dyn FnMut(u64)),
+) {
     let model = Threaded::start(&WorldSettings::with_functions(2), None).unwrap();
     let [left, right] = [0, 1].map(|index| {
         let function = model.function(index).unwrap();
         Device::bring_up(function, &config(), BringUpOptions::default())
             .unwrap_or_else(|error| panic!("{error}"))
     });
-    let (domain, mut completions, from, a) = end(&left);
+    let End {
+        domain,
+        mut completions,
+        region: from,
+        queue_pair: a,
+    } = End::on(&left).unwrap();
     let right = Arc::new(right);
-    let (_, receives, region, b) = end(&right);
-    let (to_a, to_b) = (a.endpoint(), b.endpoint());
+    let there = End::on(&right).unwrap();
+    let (to_a, to_b) = (a.endpoint(), there.queue_pair.endpoint());
     let mut a = a.connect(&to_b).unwrap();
-    let mut b = b.connect(&to_a).unwrap();
-    for id in 0..16 {
-        b.receive(id, &[region.slice(0..64).unwrap()]).unwrap();
-    }
+    let b = there.queue_pair.connect(&to_a).unwrap();
     let section = WorkerSection {
         polling,
         idle_us: 50,
-        sleep_ms: 1000,
+        sleep_ms,
         ..WorkerSection::default()
     };
     let device = Arc::clone(&right);
-    let interrupts = right.interrupts().unwrap();
-    let make = move || Receiver {
-        device,
-        completions: receives,
-        queue_pair: b,
-        region,
-        interrupts,
-        received: Vec::new(),
-        early: 0,
-    };
+    let receiver = Receiver::new(device, there.completions, b, there.region).unwrap();
+    let make = move || receiver;
     let policy = Policy::of(&section, OnInterrupt);
     let worker = Worker::start_with(policy, None, 16, make, Receiver::poll).unwrap();
     let mut send = |id| {
@@ -210,5 +148,33 @@ fn traffic_without_a_pause_is_received_in_full_by_a_worker_that_may_sleep() {
             )
             .unwrap();
         assert_eq!(ids, (0..300).collect::<Vec<_>>());
+    });
+}
+
+#[test]
+fn a_worker_whose_interrupt_is_lost_looks_by_itself_once_its_longest_sleep_is_over() {
+    scene_with(Polling::BusyThenSleep, 200, |worker, send| {
+        send(0);
+        wait_for(worker, 1);
+        // The vector of the events, shut behind the driver's back: what it announces is lost.
+        let shut = |state: &mut Receiver| state.device.registers().write(VECTOR_CONTROL.at(1), 0);
+        worker.ask(shut, LIMIT).unwrap().unwrap();
+        for id in 1..4 {
+            let asleep = worker.statistics().sleeps;
+            let begin = Instant::now();
+            while worker.statistics().sleeps == asleep {
+                assert!(begin.elapsed() < LIMIT, "it does not sleep");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let sent = Instant::now();
+            send(id);
+            std::thread::sleep(Duration::from_millis(400));
+            let found = |state: &mut Receiver| (state.received.clone(), state.interrupted);
+            let (received, interrupted) = worker.ask(found, LIMIT).unwrap();
+            let taken = received.get(id as usize).map(|(_, at)| *at - sent);
+            let taken = taken.expect("seen without a request");
+            assert!(taken < Duration::from_millis(390), "{taken:?}");
+            assert!(interrupted <= 1, "{interrupted} interrupts");
+        }
     });
 }
