@@ -47,6 +47,8 @@ struct State {
     blocks: Vec<Option<Block>>,
     addresses: Ranges,
     leaked_bytes: usize,
+    /// what was given up: block, offset, bytes
+    leaked: Vec<(usize, usize, usize)>,
     /// why memory is not on the pages that were wanted, said once
     fallback: Option<String>,
     closed: bool,
@@ -268,6 +270,7 @@ impl DmaPool {
         state.closed = true;
         // What was given up goes back with its block: the device is silent now.
         state.leaked_bytes = 0;
+        state.leaked.clear();
         let mut result = Ok(());
         for slot in 0..state.blocks.len() {
             let Some(block) = state.blocks.get_mut(slot).and_then(Option::take) else {
@@ -282,6 +285,20 @@ impl DmaPool {
             }
         }
         result
+    }
+
+    /// Takes back what was given up with [`DmaBuffer::leak`], and returns the bytes: after a reset
+    /// of the device, and only then.
+    pub fn reclaim_leaked(&self) -> usize {
+        let leaked = {
+            let mut state = self.state();
+            state.leaked_bytes = 0;
+            std::mem::take(&mut state.leaked)
+        };
+        for (block, offset, length) in &leaked {
+            self.give_back(*block, *offset, *length);
+        }
+        leaked.iter().map(|(_, _, length)| length).sum()
     }
 
     fn give_back(&self, block: usize, offset: usize, length: usize) {
@@ -413,7 +430,10 @@ impl DmaBuffer {
     /// [`PoolUsage::leaked_bytes`]; its block still goes back in [`DmaPool::close`], once the
     /// device has been silenced.
     pub fn leak(mut self) {
-        self.pool.state().leaked_bytes += self.length;
+        let mut state = self.pool.state();
+        state.leaked_bytes += self.length;
+        state.leaked.push((self.block, self.offset, self.length));
+        drop(state);
         self.leaked = true;
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::Registers;
 use crate::bring_up::{self, BringUpError, BringUpOptions, Context, Facts, Undo, UndoFailure};
+use crate::recovery::FailureCause;
 use crate::trace::Trace;
 use ringside_bus::{DmaPool, Function};
 use ringside_config::Config;
@@ -22,6 +23,12 @@ pub struct ShutdownReport {
 pub struct Device {
     context: Context,
     trace: Trace,
+    /// why it is out of service
+    pub(crate) down: Option<FailureCause>,
+    /// times that it was brought up
+    pub(crate) life: u32,
+    /// what the first life found, to be restored after the last
+    pub(crate) originals: Vec<Undo>,
 }
 
 impl Device {
@@ -35,7 +42,13 @@ impl Device {
         options: BringUpOptions<'_>,
     ) -> Result<Self, Box<BringUpError>> {
         let (context, trace) = bring_up::run(function, config, options)?;
-        Ok(Self { context, trace })
+        Ok(Self {
+            context,
+            trace,
+            down: None,
+            life: 1,
+            originals: Vec::new(),
+        })
     }
 
     /// What is known about the device.
@@ -78,6 +91,14 @@ impl Device {
         &self.context
     }
 
+    pub(crate) fn context_mut(&mut self) -> &mut Context {
+        &mut self.context
+    }
+
+    pub(crate) fn set_trace(&mut self, trace: Trace) {
+        self.trace = trace;
+    }
+
     /// What a shutdown would undo, in that order.
     pub fn undos(&self) -> impl Iterator<Item = &Undo> {
         self.context.undos()
@@ -90,6 +111,7 @@ impl Device {
     }
 
     fn take_down(&mut self) -> ShutdownReport {
+        self.prepare_for_the_end();
         let unwound = self.context.unwind();
         self.context.recorder().switch(false);
         let _ = self.context.recorder().take();

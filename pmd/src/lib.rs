@@ -11,6 +11,7 @@ pub mod ddp;
 mod device;
 pub mod lan;
 pub mod rdma;
+pub mod recovery;
 mod registers;
 pub mod trace;
 pub mod worker;

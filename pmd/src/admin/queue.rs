@@ -187,6 +187,25 @@ impl AdminQueue {
         send.and(receive).and(told)
     }
 
+    /// Whether the firmware stopped answering, or the queue was shut down.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.state().stopped
+    }
+
+    /// Takes both rings from the device without a word to the firmware: after a reset.
+    pub(crate) fn silence_rings(&self) -> Result<(), AdminError> {
+        self.state().stopped = true;
+        silence(&self.registers, &ADMIN_SEND).and(silence(&self.registers, &ADMIN_RECEIVE))
+    }
+
+    /// Gives the memory of all rings back: the device has been reset and knows none of them.
+    pub(crate) fn release(&self) {
+        let mut state = self.state();
+        state.stopped = true;
+        state.rings = None;
+        state.retired.clear();
+    }
+
     /// Sends a command and waits for its answer; a refusal is an error.
     pub fn execute<P: Parameters>(
         &self,

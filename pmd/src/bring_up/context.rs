@@ -5,6 +5,7 @@ use super::{Facts, StageError, UndoFailure};
 use crate::Registers;
 use crate::admin::AdminQueue;
 use crate::bring_up::stages::rdma_state::RdmaState;
+use crate::recovery::{Baseline, Carried};
 use crate::trace::{Exchange, Recorder};
 use ringside_bus::clock::wait_for;
 use ringside_bus::{Clock, DmaPool, Function, FunctionError};
@@ -36,6 +37,10 @@ pub struct Context {
     leaked_bytes: usize,
     /// the user knows that memory is on smaller pages than wanted
     told_page_size: bool,
+    /// resets that the device had seen when this bring-up had reset it
+    baseline: Option<Baseline>,
+    /// what goes from one life in service to the next
+    carried: Option<Carried>,
 }
 
 impl Context {
@@ -55,6 +60,8 @@ impl Context {
             silent: false,
             leaked_bytes: 0,
             told_page_size: false,
+            baseline: None,
+            carried: None,
         }
     }
 
@@ -191,6 +198,60 @@ impl Context {
         Ok(u16::from_le_bytes(bytes))
     }
 
+    pub(crate) fn baseline(&self) -> Option<Baseline> {
+        self.baseline
+    }
+
+    pub(crate) fn set_baseline(&mut self, baseline: Baseline) {
+        self.baseline = Some(baseline);
+    }
+
+    pub(crate) fn set_carried(&mut self, carried: Carried) {
+        self.carried = Some(carried);
+    }
+
+    /// What an earlier life left to this one; what a first one begins with if there was none.
+    pub(crate) fn take_carried(&mut self) -> Carried {
+        self.carried.take().unwrap_or_default()
+    }
+
+    /// Forgets what was built and found, for another bring-up after a reset: only what takes back
+    /// memory and configuration space stays. Returns the undos that fell away, oldest first.
+    pub(crate) fn begin_again(&mut self) -> Vec<Undo> {
+        let all = std::mem::take(&mut self.undos);
+        let (stays, goes): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|(_, undo)| undo.outlives_a_reset());
+        self.undos = stays;
+        self.facts = Facts::default();
+        self.rdma = RdmaState::default();
+        self.admin = None;
+        self.baseline = None;
+        self.warnings.clear();
+        goes.into_iter().map(|(_, undo)| undo).collect()
+    }
+
+    /// Lets originals that an earlier life had found take the place of what this one found.
+    pub(crate) fn keep_originals(&mut self, originals: Vec<Undo>) {
+        for original in originals {
+            if let Some((_, undo)) = self
+                .undos
+                .iter_mut()
+                .find(|(_, undo)| undo.restores_the_same_as(&original))
+            {
+                *undo = original;
+                continue;
+            }
+            // After the firmware's own forgetting, so that it is undone before that.
+            let after = |(_, undo): &(UndoToken, Undo)| *undo == Undo::ClearFunctionConfig;
+            let place = self.undos.iter().position(after);
+            let place = place.map_or(self.undos.len(), |place| place + 1);
+            let token = UndoToken(self.next_token);
+            self.next_token += 1;
+            self.undos.insert(place, (token, original));
+        }
+    }
+
     pub(crate) fn set_silent(&mut self, silent: bool) {
         self.silent = silent;
     }
@@ -205,9 +266,16 @@ impl Context {
 
     /// Performs all recorded undos, latest first. One that fails is reported and the rest go on.
     pub(crate) fn unwind(&mut self) -> Unwound {
+        self.unwind_to(0)
+    }
+
+    /// The same, but for the oldest `keep`.
+    pub(crate) fn unwind_to(&mut self, keep: usize) -> Unwound {
         self.recorder().switch(true);
         let mut unwound = Unwound::default();
-        while let Some((_, undo)) = self.undos.pop() {
+        while self.undos.len() > keep
+            && let Some((_, undo)) = self.undos.pop()
+        {
             match undo.perform(self) {
                 Ok(()) => unwound.undone.push(undo),
                 Err(error) => {

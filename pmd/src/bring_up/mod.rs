@@ -74,6 +74,30 @@ fn run_stages<'s>(
     stages: impl Iterator<Item = &'s Stage> + Clone,
 ) -> Result<(Context, Trace), Box<BringUpError>> {
     let mut context = Context::new(function, config.clone());
+    match run_on(&mut context, &mut options, stages, 0) {
+        Ok(trace) => Ok((context, trace)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Runs all stages once more on a function that has been reset. The oldest `keep` undos stay
+/// recorded when one fails.
+pub(crate) fn run_again(
+    context: &mut Context,
+    mut options: BringUpOptions<'_>,
+    keep: usize,
+) -> Result<Trace, Box<BringUpError>> {
+    context.recorder().switch(true);
+    let _ = context.recorder().take();
+    run_on(context, &mut options, stages::all(), keep)
+}
+
+fn run_on<'s>(
+    context: &mut Context,
+    options: &mut BringUpOptions<'_>,
+    stages: impl Iterator<Item = &'s Stage> + Clone,
+    keep: usize,
+) -> Result<Trace, Box<BringUpError>> {
     let mut trace = Trace::default();
     if let Some(name) = options.fail_at
         && !stages.clone().any(|stage| stage.name == name)
@@ -83,20 +107,20 @@ fn run_stages<'s>(
             name: name.to_owned(),
             names,
         };
-        return Err(fail(context, trace, "options", cause));
+        return Err(fail(context, trace, "options", cause, keep));
     }
     for stage in stages {
-        let (report, result) = run_stage(stage, &mut context, options.fail_at);
+        let (report, result) = run_stage(stage, context, options.fail_at);
         if let Some(progress) = &mut options.progress {
             progress(&report);
         }
         trace.stages.push(report);
         if let Err(cause) = result {
-            return Err(fail(context, trace, stage.name, cause));
+            return Err(fail(context, trace, stage.name, cause, keep));
         }
     }
     context.recorder().switch(false);
-    Ok((context, trace))
+    Ok(trace)
 }
 
 fn run_stage(
@@ -137,13 +161,14 @@ fn run_stage(
 }
 
 fn fail(
-    mut context: Context,
+    context: &mut Context,
     mut trace: Trace,
     stage: &'static str,
     cause: StageError,
+    keep: usize,
 ) -> Box<BringUpError> {
     let start = context.clock().now();
-    let unwound = context.unwind();
+    let unwound = context.unwind_to(keep);
     let (exchanges, exchanges_dropped) = context.recorder().take();
     trace.stages.push(StageReport {
         stage: "unwinding",

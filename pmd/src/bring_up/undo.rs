@@ -166,6 +166,35 @@ pub struct Unwound {
 }
 
 impl Undo {
+    /// Whether a reset of the function leaves it to be done: memory and configuration space.
+    pub(crate) fn outlives_a_reset(&self) -> bool {
+        matches!(self, Self::RestoreCommand { .. } | Self::CloseDmaPool)
+    }
+
+    /// Whether it writes something back that was there before the driver came.
+    pub(crate) fn restores(&self) -> bool {
+        matches!(
+            self,
+            Self::RestoreRegister { .. }
+                | Self::RestoreFrameSize { .. }
+                | Self::RestorePhyConfig { .. }
+        )
+    }
+
+    /// Whether both write back the same thing, whatever it was.
+    pub(crate) fn restores_the_same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::RestoreRegister { offset, .. }, Self::RestoreRegister { offset: of, .. }) => {
+                offset == of
+            }
+            (Self::RestoreFrameSize { .. }, Self::RestoreFrameSize { .. }) => true,
+            (Self::RestorePhyConfig { port, .. }, Self::RestorePhyConfig { port: of, .. }) => {
+                port == of
+            }
+            _ => false,
+        }
+    }
+
     /// Takes the effect back. It may never have come: that is no error.
     pub(crate) fn perform(&self, context: &mut Context) -> Result<(), StageError> {
         match self {

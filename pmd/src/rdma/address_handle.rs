@@ -233,6 +233,9 @@ impl EngineState {
         let Some(record) = self.address_handles.remove(&number) else {
             return Ok(());
         };
+        if self.end.cause.is_some() {
+            return Ok(());
+        }
         let made = record.command;
         self.control.execute(DestroyAddressHandle {
             source_mac: made.source_mac,

@@ -11,6 +11,7 @@ use ringside_spec::rdma::commands::{
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits::{COMPLETION_BYTES, SHADOW_BYTES};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Largest number of completions that can be asked for: each may take two slots of a ring of 2^19.
 pub const COMPLETIONS_MAX: u32 = (1 << 18) - 1;
@@ -145,6 +146,9 @@ impl CompletionQueue {
     pub fn arm(&mut self, notify: Notify) {
         let solicited_only = notify == Notify::Solicited;
         let engine = &self.target.engine;
+        if engine.over.load(Ordering::Relaxed) {
+            return;
+        }
         self.queue
             .arm(&engine.arm_doorbell, self.target.number(), solicited_only);
     }
@@ -324,6 +328,10 @@ impl EngineState {
         let Some(record) = self.completion_queues.remove(&number) else {
             return Ok(());
         };
+        if self.end.cause.is_some() {
+            self.free_after_reset([record.ring, record.shadow]);
+            return Ok(());
+        }
         let result = self.control.execute(DestroyCompletionQueue {
             size_entries: record.entries,
             completion_context: number.into(),

@@ -20,14 +20,16 @@ use super::statistics::Accumulated;
 use crate::Registers;
 use crate::admin::AdminQueue;
 use crate::control::ControlQueue;
+use crate::recovery::{Baseline, Carried, End};
 use rand::Rng;
 use rand::rngs::StdRng;
-use ringside_bus::{DmaBuffer, DmaPool, Doorbell};
+use ringside_bus::{DmaBuffer, DmaPool, Doorbell, Instant};
 use ringside_cq::EventRing;
 use ringside_spec::rdma::commands::ManageArp;
 use ringside_spec::rdma::fpm::ObjectType;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What never changes after bring-up.
@@ -107,6 +109,12 @@ pub(crate) struct EngineState {
     pub(crate) kept: Vec<DmaBuffer>,
     /// counts queue pairs made, so that a number used twice has two completion contexts
     pub(crate) generation: u32,
+    /// whether and how the life of the device in service ended
+    pub(crate) end: End,
+    /// resets that the device had seen when this life began
+    pub(crate) baseline: Option<Baseline>,
+    /// when registers are looked at next
+    pub(crate) next_look: Option<Instant>,
 }
 
 /// See the module.
@@ -118,6 +126,8 @@ pub(crate) struct Engine {
     pub(crate) arm_doorbell: Doorbell,
     /// for what the switch must let in
     pub(crate) admin: Arc<AdminQueue>,
+    /// the device failed: for those who want to know without a lock
+    pub(crate) over: Arc<AtomicBool>,
     state: Mutex<EngineState>,
 }
 
@@ -129,11 +139,12 @@ pub(crate) struct Parts {
     pub(crate) send_doorbell: Doorbell,
     pub(crate) arm_doorbell: Doorbell,
     pub(crate) admin: Arc<AdminQueue>,
+    pub(crate) baseline: Option<Baseline>,
 }
 
 impl Engine {
     /// An engine with a control queue and nothing else yet.
-    pub(crate) fn new(parts: Parts, control: ControlQueue, random: StdRng) -> Self {
+    pub(crate) fn new(parts: Parts, control: ControlQueue, carried: Carried) -> Self {
         Self {
             registers: parts.registers,
             pool: parts.pool,
@@ -141,6 +152,7 @@ impl Engine {
             send_doorbell: parts.send_doorbell,
             arm_doorbell: parts.arm_doorbell,
             admin: parts.admin,
+            over: Arc::default(),
             state: Mutex::new(EngineState {
                 control,
                 memory: None,
@@ -156,13 +168,16 @@ impl Engine {
                 group_rules: BTreeMap::new(),
                 pending_events: Vec::new(),
                 quarantined: Vec::new(),
-                peers: PeerBook::default(),
+                peers: carried.peers,
                 interrupts: None,
                 statistics: None,
-                random,
+                random: carried.random,
                 closed: false,
                 kept: Vec::new(),
-                generation: 0,
+                generation: carried.generation,
+                end: End::default(),
+                baseline: parts.baseline,
+                next_look: None,
             }),
         }
     }
@@ -175,6 +190,9 @@ impl Engine {
     /// The state, for making something new.
     pub(crate) fn open_state(&self) -> Result<MutexGuard<'_, EngineState>, RdmaError> {
         let state = self.state();
+        if let Some(cause) = state.end.cause {
+            return Err(RdmaError::DeviceFailed { cause });
+        }
         if state.closed {
             return Err(RdmaError::ShutDown);
         }

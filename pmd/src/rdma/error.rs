@@ -2,6 +2,7 @@
 
 use crate::admin::AdminError;
 use crate::control::ControlError;
+use crate::recovery::FailureCause;
 use ringside_bus::{FunctionError, MemoryError};
 use ringside_cq::{HandleError, QueueError};
 use ringside_hmc::{BackingError, CommitError, LimitsError, PbleError, SizingError};
@@ -64,6 +65,14 @@ pub enum RdmaError {
     /// The device was shut down.
     #[error("the device was shut down; bring it up again")]
     ShutDown,
+    /// The device failed. What was made before is gone, also once it is in service again.
+    #[error(
+        "the device failed: {cause}; bring it up again with Device::recover, and make what was made before anew"
+    )]
+    DeviceFailed {
+        /// Why.
+        cause: FailureCause,
+    },
     /// All objects of a kind are in use.
     #[error("all {limit} {what} are in use: destroy some, or raise {key} in the configuration")]
     Capacity {

@@ -3,6 +3,7 @@
 use super::RdmaError;
 use super::address::MacAddress;
 use super::engine::{AsynchronousEvents, Engine, EngineState};
+use crate::recovery::FailureCause;
 use ringside_bus::clock::wait_for;
 use ringside_spec::rdma::ae_codes::{AeCode, FlushCode, QueuePairEvent};
 use ringside_spec::rdma::commands::AeSource;
@@ -61,10 +62,11 @@ pub enum Event {
         /// How often so far.
         faults: u32,
     },
-    /// The whole function failed. Reset the device and bring it up again.
-    FunctionFailed {
-        /// What happened.
-        code: AeCode,
+    /// The device failed. Everything outstanding on it completes as flushed; bring it up again with
+    /// [`Device::recover`](crate::Device::recover), and make its objects anew. Comes once.
+    DeviceFailed {
+        /// Why.
+        cause: FailureCause,
     },
     /// Something that belongs to no object.
     Unattributed {
@@ -141,12 +143,27 @@ impl Engine {
     /// Takes what the device has reported, acts on it, and appends it to `events`; returns how many
     /// there were.
     pub(crate) fn poll_events(&self, events: &mut Vec<Event>) -> Result<usize, RdmaError> {
-        let mut state = self.open_state()?;
+        let mut state = self.state();
         let before = events.len();
+        self.look_after(&mut state, false);
         events.append(&mut state.pending_events);
-        let result = self.take_events(&mut state, events);
+        if events.len() == before || state.end.cause.is_none() {
+            drop(state);
+            state = self.open_state()?;
+        }
+        let mut result = Ok(());
+        if state.end.cause.is_none() {
+            result = self.take_events(&mut state, events);
+            if result.is_err() {
+                self.look_after(&mut state, true);
+            }
+        }
         events.append(&mut state.pending_events);
-        result.map(|()| events.len() - before)
+        // A failure of the device is told as an event.
+        match state.end.cause {
+            Some(_) => Ok(events.len() - before),
+            None => result.map(|()| events.len() - before),
+        }
     }
 
     fn take_events(
@@ -169,6 +186,11 @@ impl Engine {
                 events.push(Event::Overflow);
             }
             match state.react(&event) {
+                // Told once, with everything that follows from it.
+                Ok(Event::DeviceFailed { cause }) => {
+                    self.fail(state, cause);
+                    return result;
+                }
                 Ok(event) => events.push(event),
                 Err(error) => result = Err(error),
             }
@@ -242,7 +264,9 @@ impl EngineState {
                 code,
             }),
             Meaning::CompletionQueueFailed => self.completion_queue_failed(number, code),
-            Meaning::FunctionFailed => Ok(Event::FunctionFailed { code }),
+            Meaning::FunctionFailed => Ok(Event::DeviceFailed {
+                cause: FailureCause::FunctionFailed { code: code.code() },
+            }),
             Meaning::Unattributed => Ok(Event::Unattributed {
                 code,
                 source: event.source,

@@ -337,10 +337,9 @@ impl Drop for FastRegion {
     fn drop(&mut self) {
         let result = self.domain.engine().state().destroy_region(self.number);
         if let Err(error) = result {
-            std::mem::take(&mut self.buffers)
-                .into_iter()
-                .for_each(DmaBuffer::leak);
-            tracing::error!(%error, "fast region dropped");
+            let buffers = std::mem::take(&mut self.buffers);
+            let mut state = self.domain.engine().state();
+            state.quarantine("fast region", self.number, buffers, &error);
         }
     }
 }

@@ -7,6 +7,7 @@
 
 use super::RdmaError;
 use super::engine::{Engine, EngineState};
+use ringside_bus::Function;
 use ringside_spec::lan::registers::interrupts::{
     COMPLETION_EVENT_QUEUE_CONTROL, CauseControl, THROTTLE_NONE, VECTOR_CONTROL, VectorControl,
 };
@@ -20,9 +21,27 @@ use std::time::Duration;
 const VECTOR: u16 = 1;
 
 /// A vector that is connected.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct ConnectedInterrupt {
     vector: u16,
+    /// the owner's descriptor, to wake who waits for it
+    event: OwnedFd,
+}
+
+impl ConnectedInterrupt {
+    /// Wakes who waits, as the device would.
+    pub(crate) fn wake(&self) {
+        if let Err(error) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
+            tracing::debug!(%error, "nobody is woken");
+        }
+    }
+
+    /// Disconnects the vector; the device was reset and knows nothing of it.
+    pub(crate) fn disconnect(&self, function: &dyn Function) {
+        if let Err(error) = function.set_interrupts(self.vector, &[None]) {
+            tracing::warn!(%error, vector = self.vector, "an interrupt stays connected");
+        }
+    }
 }
 
 /// The device's interrupt, connected. Dropping it disconnects.
@@ -55,8 +74,15 @@ impl Interrupts {
                 1 => 0,
                 _ => VECTOR,
             };
+            let waiting = event.try_clone().map_err(|error| RdmaError::System {
+                operation: "duplicating an event descriptor",
+                error: error.to_string(),
+            })?;
             function.set_interrupts(vector, &[Some(event.as_fd())])?;
-            state.interrupts = Some(ConnectedInterrupt { vector });
+            state.interrupts = Some(ConnectedInterrupt {
+                vector,
+                event: waiting,
+            });
             let opened = engine.open_vector(vector);
             if opened.is_err() {
                 let _ = engine.disconnect_interrupt(&mut state);
@@ -98,6 +124,8 @@ impl Interrupts {
             Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
             Err(error) => return Err(system("reading an interrupt", error)),
         }
+        // After a failure the vector may be another's by now.
+        drop(self.engine.open_state()?);
         self.engine.unmask(self.vector)?;
         Ok(())
     }

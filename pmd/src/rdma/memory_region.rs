@@ -325,9 +325,12 @@ impl MemoryRegion {
         let result = self.domain.engine().state().destroy_region(self.number);
         match result {
             Ok(()) => Ok(buffers),
-            Err(RdmaError::Control(error @ ControlError::Refused { .. })) => {
+            Err(
+                error @ (RdmaError::Control(ControlError::Refused { .. })
+                | RdmaError::DeviceFailed { .. }),
+            ) => {
                 self.buffers = buffers;
-                Err((error.into(), 0))
+                Err((error, 0))
             }
             Err(error) => {
                 let bytes = buffers.iter().map(DmaBuffer::length).sum();
@@ -342,10 +345,11 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         if let Err((error, _)) = self.release() {
-            std::mem::take(&mut self.buffers)
-                .into_iter()
-                .for_each(DmaBuffer::leak);
-            tracing::error!(%error, "memory region dropped");
+            let buffers = std::mem::take(&mut self.buffers);
+            if !buffers.is_empty() {
+                let mut state = self.domain.engine().state();
+                state.quarantine("memory region", self.number, buffers, &error);
+            }
         }
     }
 }

@@ -175,7 +175,9 @@ impl MemoryWindow {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         let result = self.domain.engine().state().destroy_region(self.number);
-        if let Err(error) = result {
+        if let Err(error) = result
+            && !matches!(error, RdmaError::DeviceFailed { .. })
+        {
             tracing::error!(%error, "memory window dropped");
         }
     }

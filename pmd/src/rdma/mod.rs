@@ -53,6 +53,7 @@ pub use device::{ObjectUsage, Usage};
 pub use error::{RdmaError, RdmaStageError};
 pub use events::Event;
 pub use fast_region::{FastRegion, FastRegionError, LoadError};
+pub(crate) use faults::PeerBook;
 pub use faults::PeerFaults;
 pub use interrupt::Interrupts;
 pub use limits::RdmaLimits;

@@ -47,6 +47,15 @@ impl EngineState {
         self.quarantined.push(Kept { entry, buffers });
     }
 
+    /// Memory of an object of a device that failed: free once that was reset.
+    pub(crate) fn free_after_reset(&mut self, buffers: impl IntoIterator<Item = DmaBuffer>) {
+        if self.end.holds_memory() {
+            self.kept.extend(buffers);
+        } else {
+            drop(buffers.into_iter().collect::<Vec<_>>());
+        }
+    }
+
     /// What is kept, oldest first.
     pub(crate) fn quarantined(&self) -> Vec<Quarantined> {
         self.quarantined

@@ -20,6 +20,8 @@ pub(crate) enum QueuePairCondition {
     Usable,
     /// The device reported an error; what is outstanding completes with errors.
     Failed,
+    /// The device failed as a whole; what is outstanding completes as flushed.
+    Lost,
     /// The device does not know it any more.
     Destroyed,
 }
@@ -34,6 +36,7 @@ impl Condition {
         match self.0.load(Ordering::Relaxed) {
             0 => QueuePairCondition::Usable,
             1 => QueuePairCondition::Failed,
+            2 => QueuePairCondition::Lost,
             _ => QueuePairCondition::Destroyed,
         }
     }

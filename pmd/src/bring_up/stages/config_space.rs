@@ -29,11 +29,14 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         best_link: space.best_link.map(|link| link.to_string()),
         vectors,
     });
-    let _ = context.record(Undo::RestoreCommand { found: found.0 });
-    // Recorded before bus mastering, so that it is undone after bus mastering is off.
-    let _ = context.record(Undo::CloseDmaPool);
-    let pool = DmaPool::new(Arc::clone(context.function()), pool_settings(context))?;
-    context.set_pool(Some(pool));
+    // A device that is brought up again has its memory still, and what it was found like is known.
+    if context.pool().is_err() {
+        let _ = context.record(Undo::RestoreCommand { found: found.0 });
+        // Recorded before bus mastering, so that it is undone after bus mastering is off.
+        let _ = context.record(Undo::CloseDmaPool);
+        let pool = DmaPool::new(Arc::clone(context.function()), pool_settings(context))?;
+        context.set_pool(Some(pool));
+    }
     let _ = context.record(Undo::DisableBusMastering);
     let wanted = found.with_memory_space(true).with_bus_master(true);
     context.set_silent(false);

@@ -2,6 +2,7 @@
 
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 use crate::lan::reset;
+use crate::recovery::Baseline;
 use std::time::Duration;
 
 pub(super) const STAGE: Stage = Stage {
@@ -15,8 +16,11 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let _ = context.record(Undo::ResetFunction);
     if reset::wait_for_device(context.registers())? {
         context.warn("a reset of the whole device was in progress and has been waited for");
-        return Ok(());
+    } else {
+        let limit = Duration::from_millis(context.config().device.reset_deadline_ms);
+        reset::trigger_and_wait(context.registers(), limit)?;
     }
-    let limit = Duration::from_millis(context.config().device.reset_deadline_ms);
-    reset::trigger_and_wait(context.registers(), limit)
+    let baseline = Baseline::take(context.registers())?;
+    context.set_baseline(baseline);
+    Ok(())
 }

@@ -6,8 +6,6 @@ use crate::control::{ControlQueue, ControlQueueSettings};
 use crate::rdma::RdmaStageError;
 use crate::rdma::address::{link_local, private_address};
 use crate::rdma::engine::{Engine, EngineFacts, Parts};
-use rand::SeedableRng;
-use rand::rngs::StdRng;
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_ARM, DOORBELL_PAGE_SEND};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -35,8 +33,6 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let function = Arc::clone(context.function());
     let doorbell = |at: u64| Arc::clone(&function).doorbell(0, DOORBELL_PAGE + at);
     context.facts.rdma.addresses = facts.addresses.clone();
-    // Keys, sequence numbers and queue pair numbers must not be guessed by peers.
-    let random = StdRng::from_os_rng();
     let parts = Parts {
         registers,
         pool,
@@ -44,8 +40,10 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         send_doorbell: doorbell(DOORBELL_PAGE_SEND)?,
         arm_doorbell: doorbell(DOORBELL_PAGE_ARM)?,
         admin: context.admin()?,
+        baseline: context.baseline(),
     };
-    let engine = Arc::new(Engine::new(parts, control, random));
+    let carried = context.take_carried();
+    let engine = Arc::new(Engine::new(parts, control, carried));
     context.rdma.engine = Some(Arc::clone(&engine));
     let _ = context.record(Undo::Rdma(RdmaUndo::DestroyControlQueue));
     let created = engine.state().control.create();

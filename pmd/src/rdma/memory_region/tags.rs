@@ -26,6 +26,13 @@ impl EngineState {
         let Some(record) = self.regions.get(&number) else {
             return Ok(());
         };
+        if let Some(cause) = self.end.cause {
+            // It is gone with the reset; before that, the device may still know it.
+            return match self.end.released {
+                true => Ok(()),
+                false => Err(RdmaError::DeviceFailed { cause }),
+            };
+        }
         let result = self.control.execute(DeallocateStag {
             protection_domain: record.protection_domain,
             stag_index: record.stag_index,

@@ -377,6 +377,16 @@ impl EngineState {
         Ok(Some(flushed?))
     }
 
+    /// The device failed and knows nothing of it, or will not once it was reset.
+    fn let_go_of(&mut self, record: QueuePairRecord) {
+        detach(&record);
+        for number in [record.send.number, record.receive.number] {
+            // It asks nothing of a device that failed.
+            let _ = self.release_completion_queue(number);
+        }
+        self.free_after_reset(record.memory.into_buffers());
+    }
+
     /// Destroys a queue pair. Its memory goes back once the device has confirmed; `keep` keeps it,
     /// because an owner may still write to it.
     pub(crate) fn destroy_queue_pair(
@@ -390,6 +400,10 @@ impl EngineState {
         };
         let usable = record.condition.get() == QueuePairCondition::Usable;
         record.condition.advance(QueuePairCondition::Destroyed);
+        if self.end.cause.is_some() {
+            self.let_go_of(record);
+            return Ok(());
+        }
         let mut result = self.leave_all_groups(engine, number);
         if record.was_connected && usable {
             let to_error = ModifyQueuePair {

@@ -20,6 +20,11 @@ pub enum PostError {
         "the queue pair has failed: poll its completion queue for what became of its requests, then make and connect a new one"
     )]
     Failed,
+    /// The device failed.
+    #[error(
+        "the device failed: poll the completion queue for what was outstanding, and make and connect a new queue pair once Device::recover has brought the device up again"
+    )]
+    DeviceFailed,
     /// The queue pair is gone, with its device.
     #[error("the queue pair was destroyed when its device was shut down")]
     Destroyed,
@@ -96,6 +101,7 @@ impl Inner {
     fn unusable(&self) -> PostError {
         match self.condition.get() {
             QueuePairCondition::Destroyed => PostError::Destroyed,
+            QueuePairCondition::Lost => PostError::DeviceFailed,
             _ => PostError::Failed,
         }
     }

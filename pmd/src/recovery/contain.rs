@@ -1,0 +1,160 @@
+//! The end of a device's life in service: what it can still do is taken away, and its users are
+//! told.
+//!
+//! First bus mastering goes and is read back, so that the device writes nothing more; then what is
+//! outstanding on any queue pair completes as flushed, in software, behind what the device had
+//! completed itself. Polling cores are told through the inboxes of their completion queues: no
+//! lock is on their way. Memory stays as it is until a reset of the function was confirmed
+//! ([`Engine::release`]).
+
+use super::FailureCause;
+use crate::rdma::Event;
+use crate::rdma::engine::{Engine, EngineState};
+use crate::rdma::records::QueuePairCondition;
+use ringside_bus::Function;
+use ringside_bus::config_space::{COMMAND, Command};
+use ringside_cq::{CompletionContext, CompletionQueueHandle};
+use ringside_spec::verbs::QueueSide;
+
+/// A flush that a completion queue had no room for in its inbox.
+#[derive(Debug)]
+pub(crate) struct OwedFlush {
+    handle: CompletionQueueHandle,
+    context: CompletionContext,
+    side: QueueSide,
+}
+
+/// How the life of an engine ends.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// Why; nothing while it is in service.
+    pub(crate) cause: Option<FailureCause>,
+    /// What was outstanding completes as flushed.
+    pub(crate) flushed: bool,
+    /// A reset was confirmed: memory of its objects is nobody else's.
+    pub(crate) released: bool,
+    /// Queue pairs that there were.
+    pub(crate) queue_pairs: usize,
+    owed: Vec<OwedFlush>,
+}
+
+impl End {
+    /// Whether the device may still use memory of objects of this life.
+    pub(crate) const fn holds_memory(&self) -> bool {
+        self.cause.is_some() && !self.released
+    }
+}
+
+/// What became of the attempt to take bus mastering away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// It is off, and reads so.
+    Confirmed,
+    /// Nobody answers.
+    NobodyThere,
+    /// It is still on, or cannot be seen.
+    Unknown,
+}
+
+/// Takes bus mastering away and reads back that it is off.
+pub(crate) fn silence(function: &dyn Function) -> Silence {
+    let read = || {
+        let mut bytes = [0; 2];
+        function.config_read(COMMAND, &mut bytes).ok()?;
+        Some(u16::from_le_bytes(bytes))
+    };
+    let Some(found) = read() else {
+        return Silence::NobodyThere;
+    };
+    if found == u16::MAX {
+        return Silence::NobodyThere;
+    }
+    let off = Command(found).with_bus_master(false).0;
+    if function.config_write(COMMAND, &off.to_le_bytes()).is_err() {
+        return Silence::Unknown;
+    }
+    match read() {
+        Some(u16::MAX) => Silence::NobodyThere,
+        Some(value) if !Command(value).bus_master() => Silence::Confirmed,
+        _ => Silence::Unknown,
+    }
+}
+
+impl Engine {
+    /// Ends this life: nothing more is posted or made, and users hear of it once. Nothing to do if
+    /// it has ended already.
+    pub(crate) fn fail(&self, state: &mut EngineState, cause: FailureCause) {
+        if state.closed || state.end.cause.is_some() {
+            return;
+        }
+        tracing::error!(device = %self.registers.function().address(), %cause, "the device failed");
+        state.end.cause = Some(cause);
+        state.end.queue_pairs = state.queue_pairs.len();
+        self.over.store(true, std::sync::atomic::Ordering::Release);
+        for record in state.queue_pairs.values() {
+            record.condition.advance(QueuePairCondition::Lost);
+        }
+        state.pending_events.push(Event::DeviceFailed { cause });
+        if silence(&**self.registers.function()) != Silence::Unknown {
+            state.flush_all();
+        }
+        if let Some(interrupt) = &state.interrupts {
+            interrupt.wake();
+        }
+    }
+
+    /// The function was reset, and that was confirmed: what this life left to the device is free.
+    /// Returns the bytes that were kept apart until now.
+    pub(crate) fn release(&self) -> usize {
+        let mut state = self.state();
+        state.flush_all();
+        state.end.released = true;
+        state.kept.clear();
+        state.memory = None;
+        state.completion_events = None;
+        state.asynchronous_events = None;
+        state.statistics = None;
+        state.regions.clear();
+        state.address_handles.clear();
+        state.multicast_groups.clear();
+        state.group_rules.clear();
+        state.control.drop_completions();
+        let interrupt = state.interrupts.take();
+        let reclaimed = state.reclaim_quarantine();
+        drop(state);
+        if let Some(interrupt) = interrupt {
+            interrupt.disconnect(&**self.registers.function());
+        }
+        reclaimed
+    }
+}
+
+impl EngineState {
+    /// Has the completion queues complete what is outstanding on every queue pair; once.
+    pub(crate) fn flush_all(&mut self) {
+        if !self.end.flushed {
+            self.end.flushed = true;
+            for record in self.queue_pairs.values() {
+                let sides = [
+                    (&record.send, QueueSide::Send),
+                    (&record.receive, QueueSide::Receive),
+                ];
+                for (reports, side) in sides {
+                    self.end.owed.push(OwedFlush {
+                        handle: reports.handle.clone(),
+                        context: record.context,
+                        side,
+                    });
+                }
+            }
+        }
+        self.flush_owed();
+    }
+
+    /// Tells completion queues whose inbox was full.
+    pub(crate) fn flush_owed(&mut self) {
+        self.end
+            .owed
+            .retain(|owed| owed.handle.flush(owed.context, owed.side).is_err());
+    }
+}

@@ -1,0 +1,121 @@
+//! Looking whether a device still is in service.
+
+use super::FailureCause;
+use crate::Registers;
+use crate::rdma::engine::{Engine, EngineState};
+use ringside_bus::FunctionError;
+use ringside_spec::lan::registers::interrupts::{OTHER_CAUSES, OtherCauses};
+use ringside_spec::lan::registers::reset::{RESET_STATUS, ResetStatus};
+use ringside_spec::rdma::registers::{
+    CQP_STATUS, CRITICAL_ERROR, CRITICAL_ERROR_Q1_RESOURCE, CqpStatus, HMC_ERROR_DATA,
+    HMC_ERROR_INFO, HmcErrorInfo,
+};
+use std::time::Duration;
+
+/// How often registers are looked at, however often events are polled.
+const PERIOD: Duration = Duration::from_millis(5);
+
+/// The resets that a device has seen when its life in service begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Baseline(ResetStatus);
+
+impl Baseline {
+    /// As it is now; causes that came before are forgotten.
+    pub(crate) fn take(registers: &Registers) -> Result<Self, FunctionError> {
+        registers.read_quietly(OTHER_CAUSES)?;
+        Ok(Self(ResetStatus(registers.read_quietly(RESET_STATUS)?)))
+    }
+
+    /// A reset of the device since then, or one that is under way.
+    fn reset(self, now: ResetStatus) -> Option<FailureCause> {
+        let before = self.0;
+        if now.firmware_count() != before.firmware_count() {
+            Some(FailureCause::FirmwareReset)
+        } else if now.global_count() != before.global_count() {
+            Some(FailureCause::GlobalReset)
+        } else if now.core_count() != before.core_count() || now.device_state() != 0 {
+            Some(FailureCause::CoreReset)
+        } else {
+            None
+        }
+    }
+}
+
+/// Reads what says that the device failed; nothing if it is in service. `control_queue`: it has a
+/// control queue pair.
+pub(crate) fn look(
+    registers: &Registers,
+    baseline: Baseline,
+    control_queue: bool,
+) -> Option<FailureCause> {
+    // A backend that does not answer is as good as a device that does not.
+    try_look(registers, baseline, control_queue).unwrap_or(Some(FailureCause::Gone))
+}
+
+fn try_look(
+    registers: &Registers,
+    baseline: Baseline,
+    control_queue: bool,
+) -> Result<Option<FailureCause>, FunctionError> {
+    let status = ResetStatus(registers.read_quietly(RESET_STATUS)?);
+    if let Some(cause) = baseline.reset(status) {
+        return Ok(Some(cause));
+    }
+    let causes = OtherCauses(registers.read_quietly(OTHER_CAUSES)?);
+    if causes.host_memory_cache_error() {
+        let info = HmcErrorInfo(registers.read_quietly(HMC_ERROR_INFO)?);
+        return Ok(Some(FailureCause::HostMemoryCache {
+            error_type: info.error_type() as u8,
+            object_type: info.object_type() as u8,
+            data: registers.read_quietly(HMC_ERROR_DATA)?,
+        }));
+    }
+    if causes.protocol_engine_critical() {
+        let code = registers.read_quietly(CRITICAL_ERROR)?;
+        if code != CRITICAL_ERROR_Q1_RESOURCE {
+            return Ok(Some(FailureCause::CriticalError { code }));
+        }
+        tracing::warn!(code, "the RDMA engine warns of its Q1 resources");
+    }
+    if causes.memory_error() {
+        return Ok(Some(FailureCause::MemoryError));
+    }
+    let gone = control_queue && !CqpStatus(registers.read_quietly(CQP_STATUS)?).done();
+    Ok(gone.then_some(FailureCause::FunctionReset))
+}
+
+impl Engine {
+    /// Ends this life if the device shows that it failed: memory is looked at each time, registers
+    /// now and then, or now if `at_once`.
+    pub(crate) fn look_after(&self, state: &mut EngineState, at_once: bool) {
+        if state.closed || state.end.cause.is_some() {
+            state.flush_owed();
+            return;
+        }
+        let cause = if state.control.is_stuck() {
+            Some(FailureCause::ControlQueueSilent)
+        } else if self.admin.has_stopped() {
+            Some(FailureCause::FirmwareSilent)
+        } else {
+            self.look_at_registers(state, at_once)
+        };
+        if let Some(cause) = cause {
+            // A silent queue may be the sign of something else, which the registers name.
+            let named = state
+                .baseline
+                .and_then(|from| look(&self.registers, from, true));
+            self.fail(state, named.unwrap_or(cause));
+        }
+    }
+
+    fn look_at_registers(&self, state: &mut EngineState, at_once: bool) -> Option<FailureCause> {
+        let baseline = state.baseline?;
+        let now = self.registers.clock().now();
+        let due = state.next_look.is_none_or(|next| now >= next);
+        if !due && !at_once {
+            return None;
+        }
+        state.next_look = Some(now.plus(PERIOD));
+        look(&self.registers, baseline, true)
+    }
+}

@@ -1,0 +1,280 @@
+//! Recovery without restart: a device that failed is brought up again in the same process, on the
+//! same [`Function`](ringside_bus::Function).
+//!
+//! A failure is noticed by [`Device::poll_events`] (or [`Device::check`], [`Device::probe`]): a reset
+//! that somebody else caused, an error of the host memory cache, a critical error, a firmware or
+//! control queue that does not answer within its deadline, a function that reads all ones. At once
+//! the device loses bus mastering, everything outstanding completes as flushed exactly once, and
+//! [`Event::DeviceFailed`](crate::rdma::Event::DeviceFailed) comes once, with the cause. Then
+//! [`Device::recover`] resets the function, gives back what was kept from reuse until then, and
+//! brings the device up. Objects of the earlier life refuse everything with an error that says so;
+//! destroying them ends at once. [`Device::tend`] does all of that in one call.
+
+mod cause;
+mod contain;
+mod health;
+mod report;
+mod reset;
+mod tend;
+
+pub use cause::FailureCause;
+pub(crate) use contain::End;
+pub(crate) use health::Baseline;
+pub use report::{RecoverError, RecoveryReport, RecoveryStage};
+pub use tend::{Tended, Tending};
+
+use crate::Device;
+use crate::bring_up::{self, BringUpOptions};
+use crate::rdma::engine::Engine;
+use crate::rdma::{PeerBook, RdmaError};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use ringside_bus::Clock;
+use ringside_bus::clock::Instant;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What goes from one life in service to the next: nothing of the old one is taken for something of
+/// the new one.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    pub(crate) random: StdRng,
+    pub(crate) generation: u32,
+    pub(crate) peers: PeerBook,
+}
+
+impl Default for Carried {
+    /// Keys, sequence numbers and queue pair numbers must not be guessed by peers.
+    fn default() -> Self {
+        Self {
+            random: StdRng::from_os_rng(),
+            generation: 0,
+            peers: PeerBook::default(),
+        }
+    }
+}
+
+/// Tells any thread whether the device failed, by one load. Cheap to clone. It is about one life:
+/// after a recovery, ask for another.
+#[derive(Clone, Debug)]
+pub struct Watch(Arc<AtomicBool>);
+
+impl Watch {
+    /// Whether the device has failed since this was made.
+    #[inline]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Times the stages of a recovery.
+struct Stopwatch {
+    clock: Arc<dyn Clock>,
+    since: Instant,
+    stages: Vec<RecoveryStage>,
+}
+
+impl Stopwatch {
+    fn start(clock: Arc<dyn Clock>) -> Self {
+        let since = clock.now();
+        Self {
+            clock,
+            since,
+            stages: Vec::new(),
+        }
+    }
+
+    fn lap(&mut self, stage: &'static str) {
+        let now = self.clock.now();
+        let took = now.since(self.since);
+        self.since = now;
+        self.stages.push(RecoveryStage { stage, took });
+    }
+
+    fn total(&self) -> Duration {
+        self.stages.iter().map(|stage| stage.took).sum()
+    }
+}
+
+impl Device {
+    /// Why the device has to be recovered; nothing while it is in service. Asks nobody.
+    #[must_use]
+    pub fn failure(&self) -> Option<FailureCause> {
+        let engine = self.context().rdma.engine.as_ref();
+        engine
+            .and_then(|engine| engine.state().end.cause)
+            .or(self.down)
+    }
+
+    /// Looks at the device's registers now, and says whether it failed. The event of it comes by
+    /// [`Device::poll_events`], which looks now and then itself.
+    ///
+    /// Control path: three register reads.
+    pub fn check(&self) -> Option<FailureCause> {
+        if let Some(cause) = self.down {
+            return Some(cause);
+        }
+        let context = self.context();
+        match &context.rdma.engine {
+            Some(engine) => {
+                let mut state = engine.state();
+                engine.look_after(&mut state, true);
+                state.end.cause
+            }
+            None => health::look(context.registers(), context.baseline()?, false),
+        }
+    }
+
+    /// Asks firmware and RDMA engine for a sign of life, and says whether the device failed: a
+    /// stall shows only where somebody waits for an answer.
+    ///
+    /// Control path: one command to each; takes as long as their deadlines if they are silent.
+    pub fn probe(&self) -> Option<FailureCause> {
+        if self.failure().is_none() {
+            if let Ok(admin) = self.context().admin() {
+                // What is wrong with the answer shows in the queue's state.
+                let _ = admin.get_version();
+            }
+            if let Some(engine) = &self.context().rdma.engine
+                && let Ok(mut state) = engine.open_state()
+            {
+                let _ = state
+                    .control
+                    .execute(ringside_spec::rdma::commands::Nop::ZERO);
+            }
+        }
+        self.check()
+    }
+
+    /// Takes the device out of service as if it had failed, so that [`Device::recover`] has
+    /// something to do.
+    pub fn give_up(&self) -> Result<(), RdmaError> {
+        let engine = self.engine()?;
+        let mut state = engine.open_state()?;
+        engine.fail(&mut state, FailureCause::Requested);
+        Ok(())
+    }
+
+    /// Tells threads that do not poll events whether this life of the device has ended.
+    pub fn watch(&self) -> Result<Watch, RdmaError> {
+        Ok(Watch(Arc::clone(&self.engine()?.over)))
+    }
+
+    /// How often it was brought up: 1 until the first recovery.
+    #[must_use]
+    pub const fn life(&self) -> u32 {
+        self.life
+    }
+
+    /// Brings a failed device up again; one in service is taken out of it first. Objects made
+    /// before stay harmless and useless; memory that was allocated stays what it is.
+    ///
+    /// Control path; each wait in it has its deadline. Errors: [`RecoverError`]: the device stays
+    /// out of service, and this can be called again.
+    pub fn recover(&mut self) -> Result<RecoveryReport, Box<RecoverError>> {
+        let mut watch = Stopwatch::start(Arc::clone(self.context().clock()));
+        let cause = self.contain();
+        watch.lap("contain");
+        if let Err(error) = self.context_mut().reset_after_failure() {
+            return Err(Box::new(RecoverError::NotReset { cause, error }));
+        }
+        watch.lap("reset");
+        let (queue_pairs, reclaimed_bytes) = self.release();
+        watch.lap("release");
+        let options = BringUpOptions::default();
+        let kept_undos = self.context().undos().count();
+        let trace = match bring_up::run_again(self.context_mut(), options, kept_undos) {
+            Ok(trace) => trace,
+            Err(error) => return Err(Box::new(RecoverError::NotBroughtUp { cause, error })),
+        };
+        let originals = std::mem::take(&mut self.originals);
+        self.context_mut().keep_originals(originals);
+        watch.lap("bring-up");
+        self.down = None;
+        self.life = self.life.saturating_add(1);
+        self.set_trace(trace.clone());
+        Ok(RecoveryReport {
+            cause,
+            life: self.life,
+            took: watch.total(),
+            stages: watch.stages,
+            queue_pairs,
+            reclaimed_bytes,
+            trace,
+        })
+    }
+
+    /// Before a shutdown: a device that failed is reset, and its firmware spoken to again, so that
+    /// what was configured can be taken back in order. What does not work out shows in the
+    /// unwinding.
+    pub(crate) fn prepare_for_the_end(&mut self) {
+        let Some(cause) = self.failure() else {
+            return;
+        };
+        self.contain();
+        let context = self.context_mut();
+        if let Err(error) = context.reset_after_failure() {
+            tracing::error!(%cause, %error, "no reset before the shutdown");
+            return;
+        }
+        if let Some(engine) = context.rdma.engine.take() {
+            engine.release();
+        }
+        if let Err(error) = context.speak_again() {
+            tracing::error!(%cause, %error, "the firmware does not answer after the reset");
+        }
+    }
+
+    /// Ends the life in service if it has not ended: nothing is outstanding afterwards.
+    fn contain(&mut self) -> FailureCause {
+        let cause = self.failure().unwrap_or(FailureCause::Requested);
+        if let Some(engine) = &self.context().rdma.engine {
+            let mut state = engine.state();
+            engine.fail(&mut state, cause);
+        }
+        self.down = Some(cause);
+        cause
+    }
+
+    /// The function was reset: what the life that ended had is given back. Returns how many queue
+    /// pairs there were, and the bytes that had been kept from reuse.
+    fn release(&mut self) -> (usize, usize) {
+        let context = self.context_mut();
+        let engine = context.rdma.engine.take();
+        let (mut queue_pairs, mut reclaimed) = (0, 0);
+        if let Some(engine) = engine {
+            reclaimed = engine.release();
+            let carried = carry(&engine);
+            queue_pairs = engine.state().end.queue_pairs;
+            context.set_carried(carried);
+        }
+        if let Ok(admin) = context.admin() {
+            admin.release();
+        }
+        let fell_away = context.begin_again();
+        if let Ok(pool) = context.pool() {
+            reclaimed += pool.reclaim_leaked();
+        }
+        // What the first life found is what the last one restores.
+        let found = fell_away.into_iter().filter(bring_up::Undo::restores);
+        for undo in found {
+            let known = |other: &bring_up::Undo| other.restores_the_same_as(&undo);
+            if !self.originals.iter().any(known) {
+                self.originals.push(undo);
+            }
+        }
+        (queue_pairs, reclaimed)
+    }
+}
+
+/// What the next life needs to know of this one.
+fn carry(engine: &Engine) -> Carried {
+    let mut state = engine.state();
+    Carried {
+        random: state.random.clone(),
+        generation: state.generation,
+        peers: std::mem::take(&mut state.peers),
+    }
+}

@@ -1,0 +1,70 @@
+//! What a recovery did, or why it did not.
+
+use super::FailureCause;
+use crate::bring_up::{BringUpError, StageError};
+use crate::trace::Trace;
+use std::time::Duration;
+
+/// A part of a recovery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryStage {
+    /// `contain`, `reset`, `release` or `bring-up`.
+    pub stage: &'static str,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A recovery that succeeded.
+#[derive(Clone, Debug)]
+pub struct RecoveryReport {
+    /// Why it was necessary.
+    pub cause: FailureCause,
+    /// Which life in service this is, from 2.
+    pub life: u32,
+    /// How long all stages took.
+    pub took: Duration,
+    /// The stages, in order. Outstanding requests completed in the first, or when the failure was
+    /// noticed.
+    pub stages: Vec<RecoveryStage>,
+    /// Queue pairs that existed when the device failed.
+    pub queue_pairs: usize,
+    /// Bytes that had been kept from reuse (quarantined, or given up) and are free again.
+    pub reclaimed_bytes: usize,
+    /// What the bring-up did.
+    pub trace: Trace,
+}
+
+/// A recovery that failed. The device is out of service; what was outstanding has completed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The device took no reset. Memory that it may still use stays as it is.
+    #[error(
+        "the device failed ({cause}) and takes no reset: {error}; call recover again later, or shut it down and claim it again"
+    )]
+    NotReset {
+        /// Why it failed.
+        cause: FailureCause,
+        /// Why it was not reset.
+        error: StageError,
+    },
+    /// It was reset, and does not come up.
+    #[error(
+        "the device failed ({cause}), was reset, and does not come up: {error}; call recover again later"
+    )]
+    NotBroughtUp {
+        /// Why it failed.
+        cause: FailureCause,
+        /// Why it does not come up.
+        error: Box<BringUpError>,
+    },
+}
+
+impl RecoverError {
+    /// Why the device failed.
+    #[must_use]
+    pub const fn cause(&self) -> FailureCause {
+        match self {
+            Self::NotReset { cause, .. } | Self::NotBroughtUp { cause, .. } => *cause,
+        }
+    }
+}
