@@ -35,6 +35,8 @@ ALL = {
     "soft-roce": outside.soft_roce,
     "ours": ours.driver_and_irdma,
     "ours-mtu": ours.large_mtu,
+    "ours-datagrams": ours.datagrams,
+    "ours-soft-roce": peers.soft_roce,
     "perftest": perftest.all_programs,
     "reload": recovery.reload,
     "reset": recovery.reset,

@@ -1,7 +1,12 @@
-"""Our driver against peers that nobody here wrote: over the kernel's VFIO in one guest, Linux's irdma in another."""
+"""Our driver against peers that nobody here wrote: Linux's irdma while ours is behind the kernel's VFIO, and Linux's soft-RoCE."""
+import os
 import re
+import shutil
+import subprocess
 
 from machine import Failed, Guest
+from . import ours as meeting
+from . import perftest
 from .ours import HOST, free_port, verified
 from .perftest import rows
 from .stage import address, load, rdma_active
@@ -85,3 +90,66 @@ def perftest_programs(ours, ours_port, theirs, theirs_port, ringside):
         if rows(said[0], MESSAGES) != 1 or rows(said[2], MESSAGES) != 1:
             raise Failed(f"{program}: no figures:\n" + "\n".join(text[-1000:] for text in said))
     return len(PROGRAMS)
+
+
+# The wire's card, the GID that is its IPv4 address, what a link of 1500 bytes carries; a second of patience (4.096 us x 2^18).
+# Four queue pairs with 1 MiB each, both ways at once, take an emulated processor longer than our side waits.
+SOFT_ROCE = "-d rxe0 -n eth0 -g 1 -m 1024 -t 18 -b 65537"
+
+
+def soft_roce(stage):
+    """Our driver and rdma_rxe over a wire of datagrams: every operation as either decides, datagrams, perftest, a clean capture."""
+    guest, port = soft_roce_guest(stage)
+    first = meeting.ringside_asks(stage, guest, port, SOFT_ROCE, ("-s", "65537"))
+    second = meeting.guest_asks(stage, guest, SOFT_ROCE)
+    third = meeting.datagrams_with(stage, guest, port, SOFT_ROCE)
+    perftest.introduce(stage, guest)
+    for program, words in PROGRAMS:
+        # The GID that begins with fe80: from it our side knows the guest's MAC address.
+        settings = {"flags": f"-s 4096 -m 1024 -n {MESSAGES}", "gid": 0, "device": "rxe0"}
+        said, _ = perftest.guest_serves(stage, guest, port, program, words, **settings)
+        _, asked = perftest.guest_asks(stage, guest, program, words, **settings)
+        if rows(said, MESSAGES) != 1 or rows(asked, MESSAGES) != 1:
+            raise Failed(f"{program}: no figures:\n{said[-1500:]}\n{asked[-1500:]}")
+    status = stage.server.tell("status")
+    if status["switch"]["damaged"] or status["switch"]["malformed"]:
+        raise Failed(f"packets were damaged: {status['switch']}")
+    return (f"{first} tests as ringside asked, {second} as the guest asked, path MTU 1024; {third} datagrams; {len(PROGRAMS)} of "
+            f"perftest's programs both ways; {judged(stage, 'wire.pcap')}")
+
+
+def soft_roce_guest(stage):
+    """A guest with rdma_rxe on a virtio card, on one wire with our function, and with a way to this machine."""
+    model, peer = (os.path.join(stage.folder, name) for name in ("model.wire", "peer.wire"))
+    stage.serve(1, ["--dgram", f"{model},{peer}", "--pcap", os.path.join(stage.folder, "wire.pcap")])
+    port = free_port()
+    guest = Guest(stage.rig, stage.folder, "rxe", host_port=port, extra=[
+        "-netdev", f"dgram,id=wire,local.type=unix,local.path={peer},remote.type=unix,remote.path={model}",
+        "-device", "virtio-net-pci,netdev=wire,mac=52:54:00:00:00:01,romfile="])
+    stage.guests.append(guest)
+    guest.booted()
+    guest.run("modprobe virtio_net; for i in $(seq 100); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done; "
+              # RoCE wants a fabric that loses nothing: Linux's default queue drops what waits for long, which under emulation is
+              # much of every large answer.
+              "tc qdisc replace dev eth0 root pfifo limit 20000 || exit 1; "
+              # Our driver takes 10.x.y.z from its MAC address.
+              "ip addr add 10.82.0.1/8 dev eth0; ip link set eth0 up; modprobe rdma_rxe; modprobe rdma_ucm; "
+              "rdma link add rxe0 type rxe netdev eth0", 60)
+    if "52:54:00:00:00:01" not in guest.run("cat /sys/class/net/eth0/address"):
+        raise Failed("eth0 of the guest is not the card on the wire")
+    way_out(guest, "eth1")
+    return guest, port
+
+
+def judged(stage, capture):
+    """What tshark says of every RoCE packet of a capture, which has to be nothing bad."""
+    if not shutil.which("tshark"):
+        if os.environ.get("CI"):
+            raise Failed("there is no tshark to judge the capture; install it")
+        return "capture not judged, as there is no tshark here"
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    checked = subprocess.run([os.path.join(root, ".ci/check-capture"), os.path.join(stage.folder, capture), "udp.port == 4791"],
+                             capture_output=True, text=True, timeout=120, check=False)
+    if checked.returncode != 0:
+        raise Failed(f"the capture: {checked.stdout[-2000:]}{checked.stderr[-1000:]}")
+    return checked.stdout.strip()

@@ -19,7 +19,7 @@ def rows(text, messages=MESSAGES):
 
 def introduce(stage, guest):
     """Tells the guest's kernel the MAC address of our function, which answers no ARP and no neighbour solicitation."""
-    told = stage.host_program("info", "--json", "--device", f"vfio-user:{stage.server.sockets[1]}").finish(30)
+    told = stage.host_program("info", "--json", "--device", f"vfio-user:{stage.server.sockets[-1]}").finish(30)
     mac = re.search(r'"mac": "([0-9a-f:]+)"', told).group(1)
     link_local = re.search(r"fe80::[0-9a-f:]+", told).group(0)
     mapped = "10." + ".".join(str(int(octet, 16)) for octet in mac.split(":")[3:])
@@ -27,12 +27,12 @@ def introduce(stage, guest):
         guest.run(f"ip neigh replace {address} lladdr {mac} dev eth0 nud permanent")
 
 
-def guest_serves(stage, guest, port, program, words, flags, gid, ours=()):
+def guest_serves(stage, guest, port, program, words, flags, gid, ours=(), device="irdma0"):
     """The guest's program as server, ringside as client; gives what each said."""
-    guest.start("perftest", f"timeout 120 {program} -d irdma0 -x {gid} -F {flags}")
+    guest.start("perftest", f"timeout 120 {program} -d {device} -x {gid} -F {flags}")
     guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; cat /run/perftest.output; exit 1", 30)
     connecting = stage.host_program(
-        "bench", "--connect", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[1]}", "--perftest",
+        "bench", "--connect", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[-1]}", "--perftest",
         *words.split(), *flags.split(), *ours)
     try:
         said = connecting.finish(120)
@@ -44,15 +44,15 @@ def guest_serves(stage, guest, port, program, words, flags, gid, ours=()):
     return said, served
 
 
-def guest_asks(stage, guest, program, words, flags, gid, ours=()):
+def guest_asks(stage, guest, program, words, flags, gid, ours=(), device="irdma0"):
     """ringside as server, the guest's program as client; gives what each said."""
     port = free_port()
     listening = stage.host_program(
-        "bench", "--listen", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[1]}", "--perftest",
+        "bench", "--listen", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[-1]}", "--perftest",
         *words.split(), *flags.split(), *ours)
     # perftest does not try twice.
     listening.says("Listening on", 30)
-    asked = guest.run(f"timeout 120 {program} -d irdma0 -x {gid} -F {flags} -p {port} {HOST}", 130)
+    asked = guest.run(f"timeout 120 {program} -d {device} -x {gid} -F {flags} -p {port} {HOST}", 130)
     return listening.finish(30), asked
 
 

@@ -47,7 +47,11 @@ class Stage:
 
     def host_program(self, *words, seconds=120):
         """Starts our own command on this machine, in the background."""
-        self.programs.append(Program([self.ringside, *words], self.folder, f"program{len(self.programs)}", seconds))
+        return self.start_program([self.ringside, *words], seconds)
+
+    def start_program(self, command, seconds=120):
+        """Starts a program of ours on this machine, in the background."""
+        self.programs.append(Program(command, self.folder, f"program{len(self.programs)}", seconds))
         return self.programs[-1]
 
     def pair(self, mtu=1500, **settings):

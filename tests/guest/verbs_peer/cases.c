@@ -323,6 +323,7 @@ static void traffic(struct station *station, bool requester)
 const struct scene scenes[] = {
 	{ "traffic", "every operation, both ways, compared", traffic },
 	{ "exchange", "a session of docs/exchange.md, against ringside bench as well", exchange },
+	{ "datagrams", "datagrams both ways, each answered, against tests/examples/datagrams.rs as well", datagrams },
 	{ "wrong-key-write", "a write with a key that was never given", wrong_key_write },
 	{ "wrong-key-read", "a read with a key that was never given", wrong_key_read },
 	{ "out-of-bounds", "a write that ends one byte behind the region", out_of_bounds },

@@ -346,7 +346,7 @@ static void ask(struct station *station)
 
 	for (test.operation = WRITE; test.operation <= SEND_IMMEDIATE; test.operation++)
 		for (test.pairs = 1; test.pairs <= 4; test.pairs += 3)
-			for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+			for (unsigned i = 0; i < sizeof sizes / sizeof *sizes && sizes[i] <= station->options->largest; i++) {
 				test.bytes = sizes[i];
 				send_test(station->peer, &test);
 				read_answer(station->peer);

@@ -40,8 +40,8 @@ void sleep_ms(unsigned ms)
 static void usage(void)
 {
 	fputs("verbs_peer [-d DEVICE] [-n NETDEV] [-g GID] [-m MTU] [-p PORT] [-t TIMEOUT] [-r RETRIES] [-R RNR_RETRIES]\n"
-	      "           [-s SECONDS] (-l | -c HOST) SCENE...\n"
-	      "-l listens and answers, -c connects and requests. Scenes:\n", stderr);
+	      "           [-s SECONDS] [-b BYTES] (-l | -c HOST) SCENE...\n"
+	      "-l listens and answers, -c connects and requests. -b: largest message that `exchange` asks for. Scenes:\n", stderr);
 	for (const struct scene *scene = scenes; scene->name; scene++)
 		fprintf(stderr, "  %-22s %s\n", scene->name, scene->what);
 	exit(2);
@@ -59,12 +59,12 @@ static const struct scene *find_scene(const char *name)
 int main(int count, char **words)
 {
 	struct options options = { .device = "irdma0", .netdev = "eth0", .gid_index = 1, .timeout = 14, .retries = 7,
-				   .rnr_retries = 7, .seconds = 3, .port = 18515 };
+				   .rnr_retries = 7, .seconds = 3, .largest = 1u << 20, .port = 18515 };
 	bool listens = false;
 	struct station station;
 	int option, peer;
 
-	while ((option = getopt(count, words, "d:n:g:m:p:t:r:R:s:lc:")) != -1)
+	while ((option = getopt(count, words, "d:n:g:m:p:t:r:R:s:b:lc:")) != -1)
 		switch (option) {
 		case 'd': options.device = optarg; break;
 		case 'n': options.netdev = optarg; break;
@@ -75,6 +75,7 @@ int main(int count, char **words)
 		case 'r': options.retries = atoi(optarg); break;
 		case 'R': options.rnr_retries = atoi(optarg); break;
 		case 's': options.seconds = atoi(optarg); break;
+		case 'b': options.largest = atoi(optarg); break;
 		case 'l': listens = true; break;
 		case 'c': options.host = optarg; break;
 		default: usage();

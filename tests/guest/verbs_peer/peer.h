@@ -56,6 +56,7 @@ struct options {
 	unsigned gid_index, mtu; /* mtu 0: what the port has */
 	unsigned timeout, retries, rnr_retries;
 	unsigned seconds;
+	uint32_t largest; /* message that `exchange` asks for */
 	const char *host; /* null: listens */
 	unsigned port;
 };
@@ -78,6 +79,8 @@ void station_close(struct station *station);
 /* The parts of `station_connect`: a queue pair in INIT, and to RTR and RTS once the peer's greeting is known. */
 void station_make(struct station *station);
 void station_join(struct station *station);
+/* Has the kernel know the peer's MAC address: once its greeting is known. */
+void station_introduce(const struct station *station);
 /* Makes a queue pair, greets, connects, and keeps step 'R'. Receives are to be posted by `ready`, before the step. */
 void station_connect(struct station *station, void (*ready)(struct station *));
 /* Takes the queue pair down and empties the completion queue. */
@@ -107,7 +110,7 @@ struct ibv_wc expect_completion(struct station *station, uint64_t id, enum ibv_w
 /* The next asynchronous event that concerns the queue pair has to be this one. */
 void expect_event(struct station *station, enum ibv_event_type wanted);
 
-/* ---- cases.c, verify.c and exchange.c: what is done once connected ---- */
+/* ---- cases.c, verify.c, exchange.c and datagrams.c: what is done once connected ---- */
 
 struct scene {
 	const char *name, *what;
@@ -118,5 +121,7 @@ extern const struct scene scenes[];
 void verify_traffic(struct station *station, bool requester);
 /* exchange.c: the whole session of docs/exchange.md */
 void exchange(struct station *station, bool client);
+/* datagrams.c: datagrams of both sides, answered */
+void datagrams(struct station *station, bool client);
 
 #endif

@@ -128,7 +128,7 @@ void station_make(struct station *station)
 }
 
 /* The kernel looks the peer's MAC address up in its table of neighbours: a peer that does not answer ARP is entered here. */
-static void introduce(const struct station *station)
+void station_introduce(const struct station *station)
 {
 	struct arpreq entry = { .arp_flags = ATF_PERM | ATF_COM };
 	struct sockaddr_in address = { .sin_family = AF_INET };
@@ -182,7 +182,7 @@ static void connect_queue_pair(struct station *station)
 
 void station_join(struct station *station)
 {
-	introduce(station);
+	station_introduce(station);
 	connect_queue_pair(station);
 }
 
