@@ -4,6 +4,8 @@
 //! No device and no model takes part, so that the figures are those of posting and polling alone.
 #![forbid(unsafe_code)]
 
+pub mod many;
+
 use ringside_bus::{Doorbell, Memory, MemoryError, PageSize, Words};
 use ringside_cq::{AttachError, Completion, CompletionQueue, QueueError, Sides};
 use ringside_qp::{
@@ -33,6 +35,14 @@ pub struct RigError(String);
 impl std::fmt::Display for RigError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RigError {}
+
+impl From<String> for RigError {
+    fn from(text: String) -> Self {
+        Self(text)
     }
 }
 

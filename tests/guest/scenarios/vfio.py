@@ -293,4 +293,4 @@ def kill_once(guest, moments, before):
                      f"[ $f = {before} ] && break; sleep 0.1; done; echo $f").strip()
     if int(free) != before:
         raise Failed(f"killed after {moment:.3f} s of {operation} of {size} bytes: {free} huge pages are free of {before}")
-    guest.run(f"ringside bring-up --device {FIRST} > /dev/null && ringside bring-up --device {SECOND} > /dev/null", 60)
+    guest.run(f"ringside bring-up --device {FIRST} > /dev/null & ringside bring-up --device {SECOND} > /dev/null && wait $!", 60)

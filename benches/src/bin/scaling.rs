@@ -1,0 +1,291 @@
+//! What `benches/scaling` prints: how costs grow with queue pairs, and what objects cost to make.
+//!
+//! `operations COUNT ROUNDS` posts and polls over COUNT queue pairs, in bursts of 32, one request
+//! each in turn; prints nanoseconds an operation. `objects` makes queue pairs and regions on the
+//! model; prints what each took.
+
+use ringside_benches::many::Many;
+use ringside_benches::{CHAIN, RigError};
+use ringside_bus::clock::ticks;
+use ringside_bus::pinning::pin_to;
+use ringside_bus::{PageSize, TscClock};
+use ringside_config::Config;
+use ringside_model::{Threaded, WorldSettings};
+use ringside_pmd::rdma::{
+    Access, Completion, CompletionQueue, Connected, Flags, MemoryRegion, ProtectionDomain,
+    QueuePair, QueuePairConfig,
+};
+use ringside_pmd::{BringUpOptions, Device};
+use std::time::{Duration, Instant};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Queue pairs made and timed.
+const QUEUE_PAIRS: usize = 1000;
+
+/// The region that is registered, in bytes.
+const REGION: usize = 1 << 30;
+
+/// Times that it is registered.
+const REGISTRATIONS: usize = 20;
+
+#[inline(never)]
+fn measured_posts(many: &mut Many) -> usize {
+    (0..CHAIN as u64).map(|id| usize::from(many.post(id))).sum()
+}
+
+#[inline(never)]
+fn measured_polls(many: &mut Many) -> usize {
+    many.poll()
+}
+
+/// Nanoseconds an operation: the median of a hundred parts of the run.
+fn operations(count: usize, rounds: usize) -> std::result::Result<f64, RigError> {
+    const PARTS: usize = 100;
+    let mut many = Many::new(count)?;
+    let clock = TscClock::new();
+    let bursts = rounds.div_ceil(CHAIN * PARTS);
+    let mut parts = Vec::with_capacity(PARTS);
+    // The first pass over all queue pairs touches everything for the first time.
+    for _ in 0..count.div_ceil(CHAIN) {
+        let posted = measured_posts(&mut many);
+        many.complete(posted);
+        measured_polls(&mut many);
+    }
+    for _ in 0..PARTS {
+        let mut passed = 0;
+        for _ in 0..bursts {
+            let began = ticks();
+            let posted = measured_posts(&mut many);
+            let between = ticks();
+            many.complete(posted);
+            let again = ticks();
+            let polled = measured_polls(&mut many);
+            passed += between.wrapping_sub(began) + ticks().wrapping_sub(again);
+            if (posted, polled) != (CHAIN, CHAIN) {
+                let text = format!("{posted} posted and {polled} polled of {CHAIN}");
+                return Err(RigError::from(text));
+            }
+        }
+        parts.push(clock.nanoseconds(passed) as f64 / (bursts * CHAIN) as f64);
+    }
+    parts.sort_by(f64::total_cmp);
+    Ok(parts.get(PARTS / 2).copied().unwrap_or(f64::NAN))
+}
+
+fn print(name: &str, mut spans: Vec<Duration>) {
+    spans.sort_unstable();
+    let at = |index: usize| spans.get(index).map_or(f64::NAN, Duration::as_secs_f64) * 1e6;
+    println!(
+        "{name} {:.1} {:.1}",
+        at(spans.len() / 2),
+        at(spans.len() * 99 / 100)
+    );
+}
+
+fn timed<T>(spans: &mut Vec<Duration>, made: impl FnOnce() -> T) -> T {
+    let began = Instant::now();
+    let made = made();
+    spans.push(began.elapsed());
+    made
+}
+
+/// A model on the second core with this thread on the first, where there are two.
+fn start_model(functions: u16) -> Result<Threaded> {
+    let settings = WorldSettings::with_functions(functions);
+    if std::thread::available_parallelism()?.get() < 2 {
+        return Ok(Threaded::start(&settings, None)?);
+    }
+    let model = Threaded::start(&settings, Some(1))?;
+    // Afterwards: a thread inherits its maker's cores.
+    pin_to(0)?;
+    Ok(model)
+}
+
+/// Median and 99th percentile in microseconds, a line for each kind of object.
+fn objects() -> Result<()> {
+    let model = start_model(1)?;
+    let mut config = Config::default();
+    config.rdma.queue_pairs = 2 * QUEUE_PAIRS as u32;
+    let function = model.function(0).ok_or("no function")?;
+    let device = Device::bring_up(function, &config, BringUpOptions::default())
+        .map_err(|error| error.to_string())?;
+    let domain = device.protection_domain()?;
+    let completions = device.completion_queue(4096)?;
+    let wanted = QueuePairConfig::reliable(&completions)
+        .send_requests(64)
+        .receive_requests(64);
+    let (mut made, mut ended) = (Vec::new(), Vec::new());
+    let mut queue_pairs = Vec::with_capacity(QUEUE_PAIRS);
+    for _ in 0..QUEUE_PAIRS {
+        queue_pairs.push(timed(&mut made, || domain.queue_pair(wanted.clone()))?);
+    }
+    for queue_pair in queue_pairs {
+        timed(&mut ended, || drop(queue_pair));
+    }
+    print("queue-pair-created", made);
+    print("queue-pair-destroyed", ended);
+    let (mut registered, mut ended) = (Vec::new(), Vec::new());
+    let mut buffer = device.allocate(REGION)?;
+    for _ in 0..REGISTRATIONS {
+        let region = timed(&mut registered, || domain.register(buffer, Access::ALL))
+            .map_err(|failed| failed.error)?;
+        let mut buffers =
+            timed(&mut ended, || region.deregister()).map_err(|failed| failed.to_string())?;
+        buffer = buffers
+            .pop()
+            .ok_or("the region's memory did not come back")?;
+    }
+    print("contiguous-region-registered", registered);
+    print("contiguous-region-deregistered", ended);
+    drop(buffer);
+    pages(&device, &domain)?;
+    drop((completions, domain));
+    match device.shutdown().failures.first() {
+        Some(failure) => Err(failure.to_string().into()),
+        None => Ok(()),
+    }
+}
+
+/// The same for a region of single pages in no order, so that the device needs a list of them.
+fn pages(device: &Device, domain: &ProtectionDomain) -> Result<()> {
+    const PAGE: usize = 2 << 20;
+    let made = (0..REGION / PAGE).map(|_| device.allocate_aligned(PAGE, PageSize::TwoMiB));
+    let mut buffers = made.collect::<std::result::Result<Vec<_>, _>>()?;
+    // Neighbours would be one piece.
+    buffers.sort_by_key(|buffer| (buffer.iova().0 / PAGE as u64 % 2, buffer.iova().0));
+    let size = buffers
+        .first()
+        .map_or(0, |buffer| buffer.page_size().bytes());
+    println!("region-pages {size}");
+    let (mut registered, mut ended) = (Vec::new(), Vec::new());
+    for _ in 0..REGISTRATIONS {
+        let region = timed(&mut registered, || {
+            domain.register_all(buffers, Access::ALL)
+        })
+        .map_err(|failed| failed.error)?;
+        buffers = timed(&mut ended, || region.deregister()).map_err(|failed| failed.to_string())?;
+    }
+    print("region-registered", registered);
+    print("region-deregistered", ended);
+    Ok(())
+}
+
+/// One function's end of many connections.
+struct End {
+    queue_pairs: Vec<QueuePair<Connected>>,
+    completions: CompletionQueue,
+    region: MemoryRegion,
+    _domain: ProtectionDomain,
+}
+
+/// Two devices and `count` connections between them.
+fn connect(devices: &[Device; 2], count: usize) -> Result<[End; 2]> {
+    let mut halves = Vec::with_capacity(2);
+    for device in devices {
+        let domain = device.protection_domain()?;
+        let completions = device.completion_queue((count * 64) as u32)?;
+        let region = domain.register(device.allocate(4096)?, Access::ALL);
+        let region = region.map_err(|failed| failed.error)?;
+        let wanted = QueuePairConfig::reliable(&completions)
+            .send_requests(64)
+            .receive_requests(64);
+        let made = (0..count).map(|_| domain.queue_pair(wanted.clone()));
+        let made = made.collect::<std::result::Result<Vec<_>, _>>()?;
+        halves.push((made, completions, region, domain));
+    }
+    let addresses: Vec<Vec<_>> = halves
+        .iter()
+        .map(|(made, ..)| made.iter().map(QueuePair::endpoint).collect())
+        .collect();
+    let mut ends = Vec::with_capacity(2);
+    for ((made, completions, region, domain), peers) in
+        halves.into_iter().zip(addresses.iter().rev())
+    {
+        let connected = made
+            .into_iter()
+            .zip(peers)
+            .map(|(made, peer)| made.connect(peer));
+        let connected = connected.collect::<std::result::Result<Vec<_>, _>>();
+        ends.push(End {
+            queue_pairs: connected.map_err(|failed| failed.error)?,
+            completions,
+            region,
+            _domain: domain,
+        });
+    }
+    ends.try_into().map_err(|_| "two ends".into())
+}
+
+/// Nanoseconds an 8-byte write takes from function to function of the model, over `count` queue
+/// pairs in turn, up to 128 in flight: the median of twenty parts of the run.
+fn through_model(count: usize, rounds: usize) -> Result<f64> {
+    const PARTS: usize = 20;
+    const IN_FLIGHT: usize = 4;
+    let model = start_model(2)?;
+    let mut config = Config::default();
+    config.rdma.queue_pairs = count as u32 + 1;
+    let mut devices = Vec::with_capacity(2);
+    for index in 0..2 {
+        let function = model.function(index).ok_or("no function")?;
+        let device = Device::bring_up(function, &config, BringUpOptions::default());
+        devices.push(device.map_err(|error| error.to_string())?);
+    }
+    let devices: [Device; 2] = devices.try_into().map_err(|_| "two devices")?;
+    let [mut near, far] = connect(&devices, count)?;
+    let piece = [near.region.slice(0..8)?];
+    let remote = far.region.remote().at(0);
+    let mut batch = [Completion::EMPTY; CHAIN];
+    let (mut next, mut parts) = (0, Vec::with_capacity(PARTS));
+    // One part more, and not less than a pass over all: the first is not counted.
+    for part in 0..=PARTS {
+        let messages = if part == 0 { count } else { 0 }.max(rounds / PARTS);
+        let (mut posted, mut done) = (0, 0);
+        let began = Instant::now();
+        while done < messages {
+            while posted < messages && posted - done < IN_FLIGHT {
+                let queue_pair = near.queue_pairs.get_mut(next).ok_or("no queue pair")?;
+                queue_pair.write(posted as u64, &piece, remote, Flags::SIGNALLED)?;
+                queue_pair.ring();
+                next = (next + 1) % count;
+                posted += 1;
+            }
+            let taken = near.completions.poll(&mut batch);
+            if !taken.iter().all(Completion::is_success) {
+                return Err("a write failed".into());
+            }
+            done += taken.len();
+            if began.elapsed() > Duration::from_secs(120) {
+                return Err("the model has stopped".into());
+            }
+        }
+        if part > 0 {
+            parts.push(began.elapsed().as_secs_f64() * 1e9 / messages as f64);
+        }
+    }
+    drop((near, far));
+    for device in devices {
+        if let Some(failure) = device.shutdown().failures.first() {
+            return Err(failure.to_string().into());
+        }
+    }
+    parts.sort_by(f64::total_cmp);
+    Ok(parts.get(PARTS / 2).copied().unwrap_or(f64::NAN))
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["operations", count, rounds] => {
+            println!("{:.2}", operations(count.parse()?, rounds.parse()?)?);
+            Ok(())
+        }
+        ["through-model", count, rounds] => {
+            println!("{:.2}", through_model(count.parse()?, rounds.parse()?)?);
+            Ok(())
+        }
+        ["objects"] => objects(),
+        _ => Err("usage: scaling operations COUNT ROUNDS | scaling through-model COUNT ROUNDS | scaling objects".into()),
+    }
+}

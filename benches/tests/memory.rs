@@ -1,0 +1,68 @@
+//! What a queue pair takes besides the pages of its rings: on the heap, in DMA memory, and in the host
+//! memory cache, its share of what grows with the number of queue pairs.
+
+use ringside_config::{Config, HugePages};
+use ringside_model::{Threaded, WorldSettings};
+use ringside_pmd::rdma::QueuePairConfig;
+use ringside_pmd::{BringUpOptions, Device};
+use ringside_spec::verbs::sizes::{element_shift, receive_ring_quanta, send_ring_quanta};
+
+const COUNT: usize = 500;
+const DEPTH: u32 = 64;
+
+/// Bytes in use: of the pool, and in the host memory cache.
+fn in_use(device: &Device) -> (usize, u64) {
+    let cache = device.object_usage().unwrap().host_memory_cache_bytes;
+    (device.pool().unwrap().usage().used_bytes, cache)
+}
+
+/// Bytes of the pages of both rings, one fragment a request.
+fn ring_bytes() -> usize {
+    let send = send_ring_quanta(DEPTH, element_shift(2, 0)).unwrap();
+    let receive = receive_ring_quanta(DEPTH, element_shift(1, 0)).unwrap();
+    [send, receive]
+        .map(|quanta| (quanta as usize * 32).next_multiple_of(4096))
+        .iter()
+        .sum()
+}
+
+#[test]
+fn a_queue_pair_of_depth_64_takes_at_most_16_kib_besides_its_rings() {
+    let model = Threaded::start(&WorldSettings::with_functions(1), None).unwrap();
+    let mut config = Config::default();
+    config.memory.hugepages = HugePages::None;
+    config.rdma.queue_pairs = COUNT as u32;
+    let device = Device::bring_up(
+        model.function(0).unwrap(),
+        &config,
+        BringUpOptions::default(),
+    )
+    .unwrap();
+    let domain = device.protection_domain().unwrap();
+    let completions = device.completion_queue(4096).unwrap();
+    let wanted = QueuePairConfig::reliable(&completions)
+        .send_requests(DEPTH)
+        .receive_requests(DEPTH);
+    let before = in_use(&device);
+    let mut made = Vec::with_capacity(COUNT);
+    let counted = allocation_counter::measure(|| {
+        made.extend((0..COUNT).map(|_| domain.queue_pair(wanted.clone()).unwrap()));
+    });
+    let after = in_use(&device);
+    let heap = counted.bytes_current as usize / COUNT;
+    let dma = (after.0 - before.0) / COUNT;
+    let cache = (after.1 - before.1) as usize / COUNT;
+    println!(
+        "{} bytes besides rings of {}: {heap} on the heap, {} of DMA memory, {cache} of host memory cache",
+        heap + dma + cache - ring_bytes(),
+        ring_bytes(),
+        dma - ring_bytes(),
+    );
+    assert!(dma >= ring_bytes(), "{dma} bytes with the rings");
+    assert!(heap + dma + cache - ring_bytes() <= 16 << 10);
+    // and all of it comes back
+    drop(made);
+    assert_eq!(in_use(&device).0, before.0);
+    drop((completions, domain));
+    assert!(device.shutdown().failures.is_empty());
+}
