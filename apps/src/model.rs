@@ -56,6 +56,9 @@ pub(crate) struct Serve {
     /// Accept memory that its owner can cut while it is mapped: a client that does so kills the server
     #[arg(long)]
     pub(crate) accept_shrinkable_memory: bool,
+    /// Make accesses outside of what a client has mapped through the client too, so that its IOMMU refuses and reports them; at most 256
+    #[arg(long)]
+    pub(crate) refused_through_client: bool,
     /// Core for the model's thread
     #[arg(long, value_name = "CORE")]
     pub(crate) core: Option<usize>,

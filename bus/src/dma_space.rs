@@ -7,7 +7,7 @@
 use crate::Iova;
 use crate::function::DmaAccess;
 use crate::memory::{Memory, Words};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 /// An access that the address space refused.
@@ -45,6 +45,21 @@ pub enum DmaFault {
     },
 }
 
+/// An access that was refused, as an IOMMU would report it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedAccess {
+    /// First address that is not to be had.
+    pub iova: Iova,
+    /// Of a write: what should have gone there, at most 8 bytes. Nothing for a read.
+    pub written: Option<Vec<u8>>,
+}
+
+/// Refused accesses that are kept until somebody takes them; there may be more.
+const REFUSED_MAX: usize = 64;
+
+/// Bytes of a refused write that are kept.
+const WRITTEN_MAX: usize = 8;
+
 #[derive(Clone)]
 struct Region {
     start: u64,
@@ -61,6 +76,7 @@ pub struct DmaSpace {
     last: Cell<usize>,
     generation: u64,
     bus_master: bool,
+    refused: RefCell<Vec<RefusedAccess>>,
 }
 
 impl DmaSpace {
@@ -218,6 +234,32 @@ impl DmaSpace {
         }
     }
 
+    /// The reads and writes that were refused since the last call, oldest first; 64 are kept at most.
+    /// Accesses while bus mastering is off are none: they never reach the bus.
+    #[must_use]
+    pub fn take_refused(&self) -> Vec<RefusedAccess> {
+        self.refused.take()
+    }
+
+    /// Keeps what a bus would see of an access that was refused. `written` is what a write to `iova`
+    /// and behind it brings.
+    #[cold]
+    fn refuse(&self, fault: DmaFault, written: Option<(Iova, &[u8])>) -> DmaFault {
+        let (DmaFault::NotMapped { iova, .. } | DmaFault::ReadOnly { iova, .. }) = fault else {
+            return fault;
+        };
+        let mut refused = self.refused.borrow_mut();
+        if refused.len() < REFUSED_MAX {
+            let written = written.map(|(start, bytes)| {
+                let skip = usize::try_from(iova.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
+                let rest = bytes.get(skip..).unwrap_or(&[]);
+                rest.iter().take(WRITTEN_MAX).copied().collect()
+            });
+            refused.push(RefusedAccess { iova, written });
+        }
+        fault
+    }
+
     /// DMA read.
     pub fn read(&self, iova: Iova, into: &mut [u8]) -> Result<(), DmaFault> {
         let fault = DmaFault::NotMapped {
@@ -227,13 +269,14 @@ impl DmaSpace {
         match self.find(iova, into.len()) {
             Ok((region, offset)) if region.memory.read(offset, into) => Ok(()),
             Err(DmaFault::NotMapped { .. }) if into.len() > 1 => {
-                self.check(iova, into.len(), DmaAccess::Read)?;
+                let checked = self.check(iova, into.len(), DmaAccess::Read);
+                checked.map_err(|fault| self.refuse(fault, None))?;
                 self.each_mapping(iova, into.len(), |at, part| {
                     self.read(at, into.get_mut(part).ok_or(fault)?)
                 })
             }
             Ok(_) => Err(fault),
-            Err(fault) => Err(fault),
+            Err(fault) => Err(self.refuse(fault, None)),
         }
     }
 
@@ -246,13 +289,14 @@ impl DmaSpace {
         match self.find_writable(iova, from.len()) {
             Ok((region, offset)) if region.memory.write(offset, from) => Ok(()),
             Err(DmaFault::NotMapped { .. }) if from.len() > 1 => {
-                self.check(iova, from.len(), DmaAccess::ReadWrite)?;
+                let checked = self.check(iova, from.len(), DmaAccess::ReadWrite);
+                checked.map_err(|fault| self.refuse(fault, Some((iova, from))))?;
                 self.each_mapping(iova, from.len(), |at, part| {
                     self.write(at, from.get(part).ok_or(fault)?)
                 })
             }
             Ok(_) => Err(fault),
-            Err(fault) => Err(fault),
+            Err(fault) => Err(self.refuse(fault, Some((iova, from)))),
         }
     }
 
@@ -275,8 +319,7 @@ impl DmaSpace {
         let ((source, offset), (target, target_offset)) = match found {
             Ok(found) => found,
             Err(DmaFault::NotMapped { .. }) if length > 1 => {
-                from.check(at, length, DmaAccess::Read)?;
-                to.check(to_at, length, DmaAccess::ReadWrite)?;
+                Self::check_copy(from, at, to, to_at, length)?;
                 return from.each_mapping(at, length, |at, part| {
                     to.each_mapping(to_at.add(part.start as u64), part.len(), |to_at, piece| {
                         let at = at.add(piece.start as u64);
@@ -284,7 +327,10 @@ impl DmaSpace {
                     })
                 });
             }
-            Err(fault) => return Err(fault),
+            Err(fault) => {
+                Self::check_copy(from, at, to, to_at, length)?;
+                return Err(fault);
+            }
         };
         let copied = Memory::copy(
             &source.memory,
@@ -294,6 +340,34 @@ impl DmaSpace {
             length,
         );
         if copied { Ok(()) } else { Err(fault) }
+    }
+
+    /// Both ends of a copy that may be refused; what is refused is kept at the end that refuses it.
+    #[cold]
+    fn check_copy(
+        from: &Self,
+        at: Iova,
+        to: &Self,
+        to_at: Iova,
+        length: usize,
+    ) -> Result<(), DmaFault> {
+        let readable = from.check(at, length, DmaAccess::Read);
+        readable.map_err(|fault| from.refuse(fault, None))?;
+        to.check(to_at, length, DmaAccess::ReadWrite)
+            .map_err(|fault| {
+                let (DmaFault::NotMapped { iova, .. } | DmaFault::ReadOnly { iova, .. }) = fault
+                else {
+                    return fault;
+                };
+                let skip = iova.0.saturating_sub(to_at.0);
+                let rest = (length as u64).saturating_sub(skip).min(WRITTEN_MAX as u64) as usize;
+                let mut first = [0; WRITTEN_MAX];
+                let bytes = first.get_mut(..rest).unwrap_or(&mut []);
+                match from.read(at.add(skip), bytes) {
+                    Ok(()) => to.refuse(fault, Some((iova, bytes))),
+                    Err(_) => fault,
+                }
+            })
     }
 
     /// A view of a structure made of whole words; `length` in bytes.
@@ -376,6 +450,48 @@ mod tests {
         assert_eq!(bytes, [0, 0]);
         assert!(DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x12000), 8).is_err());
         DmaSpace::copy(&space, Iova(0x12000), &space, Iova(0x10000), 8).unwrap();
+    }
+
+    #[test]
+    fn what_is_refused_is_told_once_with_the_first_address_that_is_not_to_be_had() {
+        let (space, memory) = space();
+        let read = |iova| RefusedAccess {
+            iova: Iova(iova),
+            written: None,
+        };
+        let write = |iova, bytes: &[u8]| RefusedAccess {
+            iova: Iova(iova),
+            written: Some(bytes.to_vec()),
+        };
+        let mut buffer = [0; 16];
+        assert!(space.read(Iova(0x12FF8), &mut buffer).is_err());
+        assert!(space.read(Iova(0x20000), &mut buffer[..1]).is_err());
+        assert!(space.write(Iova(0x11FFF), &[1, 2, 3]).is_err());
+        let pattern: Vec<u8> = (0..16).collect();
+        space.write(Iova(0x10000), &pattern).unwrap();
+        assert!(DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x20000), 16).is_err());
+        assert!(DmaSpace::copy(&space, Iova(0x10003), &space, Iova(0x20000), 1).is_err());
+        assert!(DmaSpace::copy(&space, Iova(0x20000), &space, Iova(0x10000), 16).is_err());
+        let told = space.take_refused();
+        let expected = [
+            read(0x13000),
+            read(0x20000),
+            write(0x12000, &[2, 3]),
+            write(0x20000, &pattern[..8]),
+            write(0x20000, &[3]),
+            read(0x20000),
+        ];
+        assert_eq!(told, expected);
+        // a view that cannot be had is no access, nor is anything while bus mastering is off
+        assert!(space.words(Iova(0x20000), 8).is_err());
+        let mut off = DmaSpace::new();
+        assert!(off.map(Iova(0x10000), &memory, 0, 4096, DmaAccess::ReadWrite));
+        assert!(off.read(Iova(0x20000), &mut buffer).is_err());
+        assert!(space.take_refused().is_empty() && off.take_refused().is_empty());
+        for _ in 0..2 * REFUSED_MAX {
+            assert!(space.read(Iova(0x20000), &mut buffer).is_err());
+        }
+        assert_eq!(space.take_refused().len(), REFUSED_MAX);
     }
 
     #[test]

@@ -24,7 +24,7 @@ pub use address::DeviceAddress;
 pub use clock::{Clock, Deadline, Instant, TscClock};
 pub use counted::{Accesses, CountedFunction};
 pub use dma_pool::{DmaBuffer, DmaPool};
-pub use dma_space::{DmaFault, DmaSpace};
+pub use dma_space::{DmaFault, DmaSpace, RefusedAccess};
 pub use doorbell::Doorbell;
 pub use function::{Function, FunctionError};
 pub use memory::{ForeignError, ForeignFile, HotTable, Memory, MemoryError, PageSize, Words};

@@ -56,6 +56,10 @@ pub struct ServerSettings {
     pub doorbell_page: bool,
     /// Accept memory that its owner can cut while it is mapped: for trusted clients only.
     pub accept_shrinkable_memory: bool,
+    /// Make accesses outside of what a client has mapped once more through the client (DMA_READ,
+    /// DMA_WRITE), whose IOMMU then refuses and reports them as those of a card; at most 256 for each
+    /// client. The answers change nothing.
+    pub refused_through_client: bool,
     /// How long the server spins without work before it naps.
     pub spin: Duration,
 }
@@ -70,6 +74,7 @@ impl ServerSettings {
             sockets,
             doorbell_page: false,
             accept_shrinkable_memory: false,
+            refused_through_client: false,
             spin: Duration::from_micros(200),
         }
     }

@@ -9,7 +9,7 @@ use crate::function::{FunctionModel, FunctionSettings, FunctionSnapshot};
 use crate::record::Recorder;
 use crate::strict::Breach;
 use crate::wire::Switch;
-use ringside_bus::{DmaSpace, Instant, Memory};
+use ringside_bus::{DmaSpace, Instant, Memory, RefusedAccess};
 
 /// What the world is made of.
 #[derive(Clone, Debug, Default)]
@@ -160,6 +160,14 @@ impl World {
     #[must_use]
     pub fn space(&self, index: usize) -> Option<&DmaSpace> {
         self.spaces.get(index)
+    }
+
+    /// Reads and writes of function `index` that its address space refused, since the last call; see
+    /// [`DmaSpace::take_refused`].
+    #[must_use]
+    pub fn take_refused(&self, index: usize) -> Vec<RefusedAccess> {
+        let space = self.spaces.get(index);
+        space.map(DmaSpace::take_refused).unwrap_or_default()
     }
 
     /// The switch, to attach a tap or read its counters.

@@ -100,6 +100,7 @@ fn bind(options: &Serve) -> Result<Server, Failure> {
     settings.world.functions = numbers.map(FunctionSettings::numbered).collect();
     settings.doorbell_page = options.doorbell_page;
     settings.accept_shrinkable_memory = options.accept_shrinkable_memory;
+    settings.refused_through_client = options.refused_through_client;
     settings.spin = Duration::from_micros(options.spin_us);
     Server::bind(&settings).map_err(Failure::operation)
 }

@@ -6,8 +6,8 @@
 mod payloads;
 
 pub use payloads::{
-    Area, DeviceInfo, DmaMap, DmaUnmap, InterruptInfo, RegionAccess, RegionInfo, SetInterrupts,
-    Version,
+    Area, DeviceInfo, DmaMap, DmaTransfer, DmaUnmap, InterruptInfo, RegionAccess, RegionInfo,
+    SetInterrupts, Version,
 };
 
 ringside_spec::words! {

@@ -4,9 +4,9 @@ use super::answer::{Answer, Refusal, Session};
 use super::port::PortCounters;
 use crate::attachment::Readiness;
 use crate::world::World;
-use ringside_bus::vfio_user::message::{KIND_COMMAND, KIND_REPLY};
-use ringside_bus::vfio_user::{Message, Received, Stream};
-use ringside_bus::{Memory, MemoryError};
+use ringside_bus::vfio_user::message::{DmaTransfer, Header, KIND_COMMAND, KIND_REPLY};
+use ringside_bus::vfio_user::{Command, Message, Received, Stream};
+use ringside_bus::{Memory, MemoryError, RefusedAccess};
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -20,10 +20,20 @@ pub(super) enum Outcome {
     Ended,
 }
 
+/// Accesses that are made once more through a client, in its life.
+const THROUGH_CLIENT_MAX: u16 = 256;
+
+/// Bytes of a refused read that are asked for: it is refused for the first of them.
+const PROBED_BYTES: u64 = 4;
+
 /// See the module.
 pub(super) struct Connection {
     stream: Stream,
     session: Session,
+    /// Accesses made through the client, which are also the numbers of their messages.
+    asked: u16,
+    /// Of those, the ones without an answer.
+    unanswered: u16,
 }
 
 impl Connection {
@@ -42,6 +52,8 @@ impl Connection {
         Ok(Self {
             stream,
             session: Session::new(page, trust),
+            asked: 0,
+            unanswered: 0,
         })
     }
 
@@ -83,8 +95,11 @@ impl Connection {
         counters.messages += 1;
         let header = message.header;
         if header.flags.kind() == KIND_REPLY {
-            // Nothing was asked; an answer to an answer could go on for ever.
-            counters.refused += 1;
+            // An answer to an answer could go on for ever.
+            match self.unanswered.checked_sub(1) {
+                Some(left) => self.unanswered = left,
+                None => counters.refused += 1,
+            }
             return Outcome::Answered;
         }
         let answer = self.answer(message, world, index);
@@ -111,6 +126,43 @@ impl Connection {
             }
         };
         match sent {
+            Ok(()) => Outcome::Answered,
+            Err(_) => Outcome::Ended,
+        }
+    }
+
+    /// Makes a refused access through the client: there an IOMMU sees it. Not while an answer waits
+    /// for room in the socket, and not for ever.
+    pub(super) fn try_through_client(&mut self, access: RefusedAccess) -> Outcome {
+        if self.asked >= THROUGH_CLIENT_MAX || self.stream.is_clogged() {
+            return Outcome::Nothing;
+        }
+        let address = access.iova.0;
+        let (command, transfer) = match access.written {
+            Some(data) if !data.is_empty() => {
+                let count = data.len() as u64;
+                let transfer = DmaTransfer {
+                    address,
+                    count,
+                    data,
+                };
+                (Command::DmaWrite, transfer)
+            }
+            _ => {
+                let (count, data) = (PROBED_BYTES, Vec::new());
+                let transfer = DmaTransfer {
+                    address,
+                    count,
+                    data,
+                };
+                (Command::DmaRead, transfer)
+            }
+        };
+        tracing::info!(?command, %access.iova, "a refused access, made through the client");
+        let message = Header::command(self.asked, command, false, &transfer.encode());
+        self.asked += 1;
+        self.unanswered += 1;
+        match self.stream.send(message, &[]) {
             Ok(()) => Outcome::Answered,
             Err(_) => Outcome::Ended,
         }

@@ -48,6 +48,7 @@ pub(super) struct Port {
     listener: UnixListener,
     doorbell_page: bool,
     accept_shrinkable_memory: bool,
+    refused_through_client: bool,
     connection: Option<Connection>,
     turned_away: Vec<(Stream, Instant)>,
     next_accept: Instant,
@@ -72,6 +73,7 @@ impl Port {
             listener,
             doorbell_page: settings.doorbell_page,
             accept_shrinkable_memory: settings.accept_shrinkable_memory,
+            refused_through_client: settings.refused_through_client,
             connection: None,
             turned_away: Vec::new(),
             next_accept: Instant(0),
@@ -118,6 +120,9 @@ impl Port {
             }
             quiet = !worked;
         }
+        if self.refused_through_client {
+            self.tell_refused(world);
+        }
         // Whoever comes while another is connected may be its successor: the old one's end is seen
         // first, because its socket has been read to the end by then.
         if self.connection.is_none() || (quiet && now >= self.next_accept) {
@@ -126,6 +131,20 @@ impl Port {
             self.turn_away(now);
         }
         worked
+    }
+
+    /// Has the client's side see the accesses that were refused here.
+    fn tell_refused(&mut self, world: &mut World) {
+        let refused = world.take_refused(self.index);
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        for access in refused {
+            if matches!(connection.try_through_client(access), Outcome::Ended) {
+                self.end(world);
+                return;
+            }
+        }
     }
 
     fn accept(&mut self, world: &mut World, now: Instant) -> bool {

@@ -1,6 +1,7 @@
 //! A server and clients: one that behaves, and one that sends whatever it likes.
 
 mod bad_input;
+mod refused;
 mod service;
 
 use super::*;

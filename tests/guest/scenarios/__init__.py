@@ -45,6 +45,7 @@ ALL = {
     "vfio-tools": vfio.tools,
     "vfio": vfio.drive,
     "vfio-bodies": vfio.bodies,
+    "vfio-contained": vfio.contained,
     "vfio-irdma": peers.vfio_irdma,
     "vfio-sleep": vfio.sleep,
     "vfio-killed": vfio.killed,

@@ -60,7 +60,7 @@ def guest_asks(stage, guest, options=""):
 
 def datagrams_with(stage, guest, port, options=""):
     """Datagrams, each answered: our program connects and the guest's listens, then the other way round; gives their number."""
-    program, function = built(stage, "build", "--example", "datagrams"), f"vfio-user:{stage.server.sockets[-1]}"
+    program, function = built(stage, "example", "datagrams"), f"vfio-user:{stage.server.sockets[-1]}"
     guest.start("verbs_peer", f"timeout 60 verbs_peer {options} -l datagrams")
     guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; exit 1")
     connecting = stage.start_program([program, "connect", f"127.0.0.1:{port}", function])

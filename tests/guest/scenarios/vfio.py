@@ -19,13 +19,13 @@ WAKES = 1000
 KILLS = int(os.environ.get("RINGSIDE_KILLS", "20"))
 
 
-def own_guest(stage, functions=2, files=(), spare=False, used=None, **settings):
+def own_guest(stage, functions=2, files=(), spare=False, used=None, serving=(), **settings):
     """A guest with an IOMMU, functions of the model each in an IOMMU group of its own, and our command inside.
 
     `used` of the functions are in this guest, all if it is not given; `spare` adds a function of another server, which is
-    `stage.spare`.
+    `stage.spare`; `serving` are further options of the server.
     """
-    stage.serve(functions, ("--doorbell-page",))
+    stage.serve(functions, ("--doorbell-page", *serving))
     sockets = stage.server.sockets[:used]
     if spare:
         folder = os.path.join(stage.folder, "spare")
@@ -136,17 +136,16 @@ IN_PROCESS_ONLY = (
     "matrix::sixty_four_queue_pairs_write_send_and_read_though_frames_are_lost",
     # break the interface on purpose
     "errors::a_completion_queue_that_overflows_is_reported",
-    "containment::a_short_message_from_memory_that_was_unmapped_is_refused_as_well",
     # wants pages of 1 GiB
     "regions::a_region_of_pages_of_1_gib_is_written_across_their_border",
 )
-MODULES = ("transfers::", "register_writes::", "errors::", "regions::", "matrix::", "containment::",
-           "connection::a_shutdown", "connection::a_hundred")
+# The bodies of `containment` have a scenario of their own.
+MODULES = ("transfers::", "register_writes::", "errors::", "regions::", "matrix::", "connection::a_shutdown", "connection::a_hundred")
 
 
 def bodies(stage):
     """The scenario tests of this project, the very same bodies that run in process, on two functions over VFIO."""
-    program = built(stage, "test", "--test", "rdma_end_to_end", "--no-run")
+    program = built(stage, "test", "rdma_end_to_end")
     guest = own_guest(stage, files={"usr/bin/scenarios": program}.items())
     bound(guest, FIRST, SECOND)
     skipped = " ".join(f"--skip {name}" for name in IN_PROCESS_ONLY)
@@ -155,12 +154,43 @@ def bodies(stage):
     result = re.search(r"test result: ok. (\d+) passed; 0 failed; 0 ignored", output)
     if status != 0 or not result or int(result.group(1)) < 20:
         raise Failed(f"the test bodies ended with {status}:\n{output[-4000:]}")
-    return f"{result.group(1)} test bodies, memory taken from the device among them"
+    return f"{result.group(1)} test bodies"
+
+
+# "DMAR: [DMA Read NO_PASID] Request device [01:00.0] fault addr 0x1008e0000 [fault reason 0x06] PTE Read access is not set"
+FAULT = re.compile(r"DMAR: \[DMA (Read|Write).*?Request device \[([0-9a-f:.]+)\] fault addr (0x[0-9a-f]+) \[fault reason (0x[0-9a-f]+)\] (.*)")
+
+
+def contained(stage):
+    """Memory never mapped and memory unmapped, read and written: the IOMMU refuses and logs each, the driver says which queue
+    pair failed, its neighbours on the same function carry verified traffic meanwhile."""
+    program = built(stage, "test", "rdma_end_to_end")
+    guest = own_guest(stage, files={"usr/bin/scenarios": program}.items(), serving=("--refused-through-client",))
+    bound(guest, FIRST, SECOND)
+    quiet = [line for line in guest.kernel_log().splitlines() if FAULT.search(line)]
+    if quiet:
+        raise Failed(f"the IOMMU has faults before anything was done: {quiet[:3]}")
+    stage.provoked = ("the device is given memory that is not mapped",)
+    status, output = guest.ask(f"RINGSIDE_TEST_DEVICES={FIRST},{SECOND} timeout 200 scenarios --test-threads=1 --nocapture "
+                               "containment:: 2>&1", 220)
+    passed = re.search(r"test result: ok. (\d+) passed; 0 failed; 0 ignored", output)
+    wanted = {(kind, device[5:], int(address, 16) & ~0xFFF)
+              for kind, device, address in re.findall(r"^(?:test .*)?refused: (Read|Write) (\S+) (0x[0-9a-f]+)$", output, re.M)}
+    if status != 0 or not passed or not wanted:
+        raise Failed(f"the test bodies ended with {status}:\n{output[-4000:]}")
+    faults = FAULT.findall(guest.kernel_log())
+    found = {(kind, device, int(address, 16)) for kind, device, address, _, _ in faults}
+    if found != wanted:
+        raise Failed(f"the IOMMU has logged {found}, to be refused was {wanted}\n" +
+                     "\n".join(line for line in guest.kernel_log().splitlines() if "DMAR" in line)[-2000:])
+    stage.allowed = (r"DMAR: \[DMA (Read|Write)", r"DMAR: DRHD: handling fault status reg")
+    kinds = sorted({f"{kind.lower()}: {what}" for kind, _, _, _, what in faults})
+    return f"{passed.group(1)} bodies, {len(wanted)} addresses refused and logged by the IOMMU ({'; '.join(kinds)}), neighbours intact"
 
 
 def vanished(stage):
     """The model's server killed under traffic: every call ends in time with an error, the process claims another device."""
-    program = built(stage, "build", "--example", "outlive")
+    program = built(stage, "example", "outlive")
     guest = own_guest(stage, files={"usr/bin/outlive": program}.items(), spare=True)
     bound(guest, FIRST, SECOND, THIRD)
     guest.start("outlive", f"exec timeout 300 outlive {FIRST} {SECOND} {THIRD}")
@@ -182,7 +212,7 @@ def vanished(stage):
 
 def sleep(stage):
     """A worker that sleeps on VFIO's event descriptor: a thousand wakes, none lost; next to no core while idle."""
-    program = built(stage, "build", "--example", "wakes")
+    program = built(stage, "example", "wakes")
     guest = own_guest(stage, files={"usr/bin/wakes": program}.items())
     bound(guest, FIRST, SECOND)
     status, output = guest.ask(f"timeout 200 wakes {FIRST} {SECOND} {WAKES}", 220)
@@ -211,13 +241,15 @@ def kill(server):
     server.process.wait(5)
 
 
-def built(stage, *words):
-    """A program of the tests' package, built as tests are."""
+def built(stage, kind, name):
+    """A program of the tests' package, a `test` or an `example`, built as tests are."""
+    words = ("test", "--test", name, "--no-run") if kind == "test" else ("build", "--example", name)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     made = subprocess.run(["cargo", words[0], "--quiet", "-p", "ringside-tests", *words[1:], "--message-format=json"],
                           cwd=root, capture_output=True, text=True, timeout=1200, check=False)
-    found = [json.loads(line).get("executable") for line in made.stdout.splitlines() if line.startswith("{")]
-    found = [path for path in found if path]
+    told = [json.loads(line) for line in made.stdout.splitlines() if line.startswith("{")]
+    # Other programs of the package are built as well, in any order.
+    found = [one["executable"] for one in told if one.get("executable") and one["target"]["name"] == name]
     if made.returncode != 0 or not found:
         raise Failed(f"cargo {' '.join(words)}: {made.stderr[-1500:]}")
     program = os.path.join(stage.folder, os.path.basename(found[-1]))

@@ -15,3 +15,4 @@ mod regions;
 mod register_writes;
 mod threads;
 mod transfers;
+mod withholding;

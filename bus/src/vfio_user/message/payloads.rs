@@ -125,6 +125,44 @@ impl DmaUnmap {
     }
 }
 
+/// Memory of the client that the server asks for by message: a read, or a write with its bytes.
+/// Source: vfio-user.rst, `VFIO_USER_DMA_READ` and `VFIO_USER_DMA_WRITE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DmaTransfer {
+    /// First I/O virtual address.
+    pub address: u64,
+    /// Bytes.
+    pub count: u64,
+    /// What is written; empty for a read.
+    pub data: Vec<u8>,
+}
+
+impl DmaTransfer {
+    /// Reads a payload.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields::new("DMA transfer", bytes);
+        let (address, count) = (fields.u64()?, fields.u64()?);
+        let data = bytes.get(Self::HEAD_BYTES..).unwrap_or_default().to_vec();
+        Ok(Self {
+            address,
+            count,
+            data,
+        })
+    }
+
+    const HEAD_BYTES: usize = 16;
+
+    /// Gives the payload.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::HEAD_BYTES + self.data.len());
+        put_u64(&mut bytes, self.address);
+        put_u64(&mut bytes, self.count);
+        bytes.extend(&self.data);
+        bytes
+    }
+}
+
 /// What the device is; as a request all zero. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
