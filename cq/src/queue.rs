@@ -51,6 +51,11 @@ const SHADOW_WORDS: usize = 8;
 /// queue pairs, so that all can be attached, flushed and detached without a poll between.
 const INBOX_CAPACITY: usize = 256;
 
+/// Polls that wait for the second half of a completion while a queue is to be flushed. A device
+/// writes both in one go: a few microseconds at most. Without an end, a device that stopped in
+/// between would hold up the flush for ever.
+const HALF_WRITTEN_POLLS: u32 = 4096;
+
 /// What the device said that can't be true; each was skipped or put right. All zero on a device
 /// that keeps the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +73,8 @@ pub struct Anomalies {
     pub unasked: u64,
     /// Queue pairs from other cores that the table had no place for.
     pub attach_refused: u64,
+    /// Completions of two slots whose second one never came, given up while a queue was flushed.
+    pub half_written: u64,
 }
 
 /// A completion queue. `Send`, not `Sync`: it belongs to the core that polls it.
@@ -83,6 +90,8 @@ pub struct CompletionQueue {
     expected: CompletionHeader,
     /// The first slot of a pair is there and the second isn't: wait for it.
     stalled: bool,
+    /// Polls that found it so, one after the other, with a queue to flush.
+    stalled_polls: u32,
     table: Table,
     inbox: Arc<Inbox>,
     /// What has to be reported before the ring is read on.
@@ -130,6 +139,7 @@ impl CompletionQueue {
                 .with_valid(true)
                 .with_send_queue(true),
             stalled: false,
+            stalled_polls: 0,
             table: Table::new(queue_pairs),
             inbox: Arc::new(Inbox::new(INBOX_CAPACITY.max(4 * queue_pairs as usize))),
             drain: None,
@@ -245,8 +255,11 @@ impl CompletionQueue {
             return count;
         };
         match self.step(place) {
-            Step::Empty => self.stalled = true,
-            Step::Delivered => return count + 1,
+            Step::Empty => self.wait_for_second_half(),
+            Step::Delivered => {
+                self.stalled_polls = 0;
+                return count + 1;
+            }
             Step::Skipped => {}
             Step::Drain(drain) => {
                 self.drain = Some(drain);
@@ -254,6 +267,22 @@ impl CompletionQueue {
             }
         }
         count
+    }
+
+    /// Half a completion is there: ends this poll, or gives it up if a flush waited long enough.
+    #[cold]
+    fn wait_for_second_half(&mut self) {
+        self.stalled = true;
+        if self.flushed.is_empty() {
+            return;
+        }
+        self.stalled_polls += 1;
+        if self.stalled_polls >= HALF_WRITTEN_POLLS {
+            self.stalled_polls = 0;
+            self.stalled = false;
+            self.anomalies.half_written += 1;
+            self.advance(1);
+        }
     }
 
     /// Makes the queue accept completions of a queue pair, before its first post.
@@ -267,6 +296,14 @@ impl CompletionQueue {
         self.flushed.retain(|flushed| *flushed != context);
         if self.drain.is_some_and(|drain| drain.context == context.0) {
             self.drain = None;
+        }
+        // Its number may soon be another's: what was taken from a former ring goes with it.
+        let sides = [QueueSide::Send, QueueSide::Receive];
+        let entry = sides
+            .iter()
+            .find_map(|side| self.table.find(*side, context.0));
+        if let Some(number) = entry.map(|entry| entry.state.number) {
+            self.backlog.retain(|taken| taken.queue_pair() != number);
         }
         self.table.detach(context)
     }

@@ -632,3 +632,36 @@ fn memory_that_is_no_ring_is_refused() {
     let error = CompletionQueue::new(words(16), words(7), 1).unwrap_err();
     assert_eq!(error, QueueError::ShadowTooSmall { words: 7 });
 }
+
+#[test]
+fn half_a_completion_does_not_hold_up_a_flush_for_ever() {
+    let mut bench = bench(16);
+    bench.post(1, SIGNALLED);
+    bench.post(2, SIGNALLED);
+    let half = CompletionElement {
+        extended: true,
+        ..bench.success(QueueSide::Receive, 0)
+    };
+    bench.complete(half);
+    assert_eq!(bench.poll(), []);
+    assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
+    for _ in 1..HALF_WRITTEN_POLLS {
+        assert_eq!(bench.poll(), [], "it may still come");
+    }
+    let found = bench.poll();
+    assert_eq!(ids(&found), [1, 2]);
+    assert_eq!(bench.queue.anomalies().half_written, 1);
+    assert_eq!(bench.send.used_quanta(), 0);
+}
+
+#[test]
+fn what_a_former_ring_held_of_a_detached_queue_pair_is_dropped() {
+    let mut bench = bench(16);
+    bench.post(1, SIGNALLED);
+    bench.complete_send(0);
+    bench.queue.replace(words(16 * 4));
+    assert_eq!(bench.queue.backlog().count(), 1);
+    assert!(bench.queue.detach(bench.state.context));
+    assert_eq!(bench.poll(), []);
+    assert_eq!(bench.queue.backlog().count(), 0);
+}

@@ -227,4 +227,5 @@ impl BandwidthReport {
 }
 
 #[cfg(test)]
+#[path = "records/tests.rs"] // also where the fuzz targets read this file
 mod tests;

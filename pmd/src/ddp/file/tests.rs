@@ -86,7 +86,9 @@ fn a_small_file_that_unpacks_to_too_much_is_refused_unread() {
     for _ in 0..9 {
         bomb.extend_from_slice(&[0xFF, 0xFF, 0xFF, 0, 0, 0x5D, 0]);
     }
-    bomb.extend_from_slice(&[0; 16]);
+    // the end of the block and its checksum, an index without records, a footer
+    bomb.extend_from_slice(&[0; 1 + 4 + 8]);
+    bomb.extend_from_slice(&[0, 0, 0, 0, 1, 0, 0, 0, 0, 1, b'Y', b'Z']);
     assert_eq!(xz::unpacked_bytes(&bomb), Some(9 * (2 << 20)));
     assert!(matches!(
         unpack(bomb, path()),
@@ -105,4 +107,25 @@ fn the_size_of_an_xz_file_is_told_before_it_is_unpacked() {
 fn a_file_larger_than_any_package_is_refused() {
     let error = bounded(io::repeat(0), path()).unwrap_err();
     assert!(matches!(error, FileError::TooLarge { .. }), "{error}");
+}
+
+#[test]
+fn an_xz_file_whose_footer_denies_its_index_is_refused() {
+    let whole = packed_xz(&content());
+    let field = whole.len() - 8..whole.len() - 4;
+    for said in [0, u32::MAX] {
+        let mut denied = whole.clone();
+        denied[field.clone()].copy_from_slice(&said.to_le_bytes());
+        assert_eq!(xz::unpacked_bytes(&denied), None);
+        let error = unpack(denied, path()).unwrap_err();
+        assert!(matches!(error, FileError::Unpacking { .. }), "{error}");
+    }
+}
+
+#[test]
+fn an_xz_block_that_would_be_unpacked_twice_is_refused() {
+    let mut twice = packed_xz(&content());
+    // the block's flags: one more filter
+    twice[13] |= 1;
+    assert_eq!(xz::unpacked_bytes(&twice), None);
 }
