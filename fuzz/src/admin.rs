@@ -146,7 +146,7 @@ fn command(queue: &AdminQueue, which: u8) {
         8 => drop(queue.switch_port()),
         9 => drop(queue.set_port_parameters()),
         10 => drop(queue.add_mac_rule(1, [2, 0, 0, 0, 0, 1])),
-        11 => drop(queue.remove_mac_rule(1, 2)),
+        11 => drop(queue.remove_rule(2)),
         12 => drop(queue.add_vsi(&VsiProperties::zeroed())),
         13 => drop(queue.update_vsi(3, &VsiProperties::zeroed())),
         14 => drop(queue.free_vsi(3)),
