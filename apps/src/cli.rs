@@ -1,5 +1,6 @@
 //! The command line, in one place.
 
+use crate::bench::chaos::Kind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringside_bus::DeviceAddress;
 use std::path::PathBuf;
@@ -102,6 +103,7 @@ Examples:
   ringside bench read bw -a --report_gbits    all sizes from 2 B to 8 MiB
   ringside bench send lat --hgrm lat.hgrm     the whole distribution, for HdrHistogram's plotter
   ringside bench write bw -n 1000 --pcap w.pcap   capture the wire; open it with Wireshark
+  ringside bench --chaos                      faults under traffic, and the time to recover from each
 
 Two processes, each with a function of its own, here two functions of a model in a third process:
   ringside model serve --socket /run/a.sock --socket /run/b.sock --doorbell-page
@@ -208,6 +210,39 @@ pub(crate) struct Bench {
     /// MAC address of perftest's side, where its GID is an IPv4 address: it does not say
     #[arg(long, value_name = "MAC", requires = "perftest")]
     pub(crate) peer_mac: Option<Mac>,
+    /// Measure how long recovery takes: resets, stalls, errors and lost links, raised under traffic
+    #[arg(long, conflicts_with_all = ["listen", "connect", "pcap", "hgrm", "count_writes", "operation", "measure", "size", "all", "iterations"])]
+    pub(crate) chaos: bool,
+    /// How often each kind is raised [default: 3; or as often as fits -D]
+    #[arg(long, value_name = "COUNT", requires = "chaos", conflicts_with = "duration", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) chaos_rounds: Option<u32>,
+    /// What is raised [default: all]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "KIND,...",
+        value_delimiter = ',',
+        num_args = 1,
+        requires = "chaos"
+    )]
+    pub(crate) chaos_kinds: Vec<Kind>,
+    /// For the order and the moments [default: 1]
+    #[arg(long, value_name = "NUMBER", requires = "chaos")]
+    pub(crate) chaos_seed: Option<u64>,
+    /// Control socket of the server that the device is a model of
+    #[arg(
+        long,
+        value_name = "PATH",
+        requires = "chaos",
+        conflicts_with = "chaos_prompt"
+    )]
+    pub(crate) chaos_control: Option<PathBuf>,
+    /// Number of the device in that server [default: 0]
+    #[arg(long, value_name = "NUMBER", requires = "chaos")]
+    pub(crate) chaos_function: Option<usize>,
+    /// Print what is to be raised and wait for somebody to raise it
+    #[arg(long, requires = "chaos")]
+    pub(crate) chaos_prompt: bool,
     /// What a core does that has nothing to do; two busy processes on one core have to yield
     /// [default: spin where each process of three can have a core, else yield]
     #[arg(long, value_enum, value_name = "HOW")]
@@ -229,6 +264,14 @@ impl Bench {
 
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu.unwrap_or(4096)
+    }
+
+    /// What a chaos run raises.
+    pub(crate) fn chaos_kinds(&self) -> Vec<Kind> {
+        match self.chaos_kinds.as_slice() {
+            [] => Kind::ALL.to_vec(),
+            kinds => kinds.to_vec(),
+        }
     }
 
     /// Whether the peer is another process.

@@ -246,3 +246,9 @@ pub(crate) fn run(options: &Model) -> Result<(), Failure> {
         ModelCommand::Tell(options) => tell::run(options),
     }
 }
+
+/// Tells a server something through its control socket.
+pub(crate) fn tell(socket: &std::path::Path, line: &str) -> Result<(), Failure> {
+    let (_, outcome) = tell::exchange(socket, line.to_owned())?;
+    outcome
+}

@@ -93,6 +93,10 @@ impl RdmaEngine {
     pub fn reset(&mut self) {
         self.receive_enabled = false;
         self.stall = Stall::No;
+        // What was rung before is no doorbell of what comes after.
+        if let Some(page) = &mut self.page {
+            let _ = page.look();
+        }
         self.registers = Registers::default();
         self.control = None;
         self.scheduler_nodes.clear();

@@ -3,6 +3,7 @@
 mod accesses;
 mod bandwidth;
 mod capture;
+pub(crate) mod chaos;
 mod latency;
 mod meeting;
 mod pair;
@@ -41,8 +42,11 @@ pub(crate) fn run(options: &Bench, config: &Config) -> Result<(), Failure> {
     if options.meets() {
         return meeting::run(options, config);
     }
-    let plans = plans(options).map_err(Failure::usage)?;
     let address = options.device.as_ref().unwrap_or(&config.device.address);
+    if options.chaos {
+        return chaos::run(options, address, config);
+    }
+    let plans = plans(options).map_err(Failure::usage)?;
     let config = sized(config, options);
     let config = &config;
     let cores = Cores::choose(&options.cores, config);

@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 /// How long a server may take, which answers between two steps of its world.
@@ -15,13 +16,24 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
 pub(super) fn run(options: &Tell) -> Result<(), Failure> {
-    let path = options.path.display();
-    let mut line = options.words.join(" ");
+    let line = options.words.join(" ");
+    let (answer, outcome) = exchange(&options.path, line)?;
+    let mut output = std::io::stdout();
+    writeln!(output, "{}", answer.trim_end()).context("showing the answer")?;
+    outcome
+}
+
+/// Tells a server something: its answer, and what that means.
+pub(crate) fn exchange(
+    socket: &Path,
+    mut line: String,
+) -> Result<(String, Result<(), Failure>), Failure> {
+    let path = socket.display();
     if line.contains('\n') {
         return Err(Failure::usage(anyhow!("a command is one line")));
     }
     line.push('\n');
-    let mut stream = UnixStream::connect(&options.path)
+    let mut stream = UnixStream::connect(socket)
         .with_context(|| format!("{path}: no server listens there; give it --control {path}"))?;
     let talk = |stream: &mut UnixStream| -> std::io::Result<String> {
         stream.set_read_timeout(Some(ANSWER_WITHIN))?;
@@ -35,14 +47,13 @@ pub(super) fn run(options: &Tell) -> Result<(), Failure> {
         talk(&mut stream).with_context(|| format!("{path}: no answer within {ANSWER_WITHIN:?}"))?;
     let parsed: Value = serde_json::from_str(&answer)
         .with_context(|| format!("{path}: the answer is no JSON; is it a ringside server?"))?;
-    let mut output = std::io::stdout();
-    writeln!(output, "{}", answer.trim_end()).context("showing the answer")?;
-    match parsed.get("ok").and_then(Value::as_bool) {
+    let outcome = match parsed.get("ok").and_then(Value::as_bool) {
         Some(true) => Ok(()),
         _ => {
             let error = parsed.get("error").and_then(Value::as_str);
             let error = error.unwrap_or("it did not say why").to_owned();
             Err(Failure::operation(anyhow!("the server refused: {error}")))
         }
-    }
+    };
+    Ok((answer, outcome))
 }

@@ -1,0 +1,154 @@
+//! `ringside bench --chaos`: what goes wrong in service, raised under traffic, and how long until
+//! traffic flows again.
+//!
+//! Each event: both ways verified, traffic both ways, the fault, everything outstanding completed
+//! exactly once, the device recovered, queue pairs made and connected anew, both ways verified.
+
+mod fault;
+mod report;
+mod round;
+mod traffic;
+
+pub(crate) use fault::Kind;
+
+use super::{Bed, judge, output};
+use crate::cli::Bench;
+use crate::failure::Failure;
+use crate::open::Cores;
+use anyhow::{Context, anyhow};
+use fault::Raiser;
+use report::{ChaosReport, Row};
+use ringside_bus::pinning::pin_to;
+use ringside_bus::{DeviceAddress, Function};
+use ringside_config::Config;
+use ringside_pmd::{BringUpOptions, Device};
+use round::Round;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Deadlines that a chaos run has at most: a stall is noticed when one has passed.
+const DEADLINE_MS: u64 = 250;
+
+pub(crate) fn run(
+    options: &Bench,
+    address: &DeviceAddress,
+    config: &Config,
+) -> Result<(), Failure> {
+    let mut config = config.clone();
+    let deadlines = &mut config.deadlines;
+    deadlines.admin_queue_ms = deadlines.admin_queue_ms.min(DEADLINE_MS);
+    deadlines.control_queue_ms = deadlines.control_queue_ms.min(DEADLINE_MS);
+    let cores = Cores::choose(&options.cores, &config);
+    let bed = Bed::find(options, address, &config, cores)?;
+    let raiser = Raiser::choose(options, &bed)?;
+    if let Some(core) = cores.driver {
+        pin_to(core).map_err(Failure::usage)?;
+    }
+    let mut out = output(options);
+    let driven = super::driven(&bed, cores, false);
+    writeln!(
+        out,
+        "{driven}\nCommands have to be answered within {} ms (admin queue) and {} ms (control queue).\n",
+        config.deadlines.admin_queue_ms, config.deadlines.control_queue_ms
+    )?;
+    let [client, server] = &bed.functions;
+    let mut client = bring_up(client, &config)?;
+    let server = bring_up(server, &config)?;
+    let told = (|| -> Result<_, Failure> {
+        let rows = events(options, &raiser, &mut client, &server, &mut out)?;
+        Ok(rows)
+    })();
+    let downs = [client.shutdown(), server.shutdown()];
+    let rows = told?;
+    let breaches = bed.breaches()?;
+    let report = ChaosReport::new(driven, &config, &rows, breaches.as_ref().map(Vec::len));
+    report.print(&mut out)?;
+    write_json(options, &report, &mut out)?;
+    judge(&breaches.unwrap_or_default(), &downs)
+}
+
+fn bring_up(function: &Arc<dyn Function>, config: &Config) -> Result<Device, Failure> {
+    Device::bring_up(Arc::clone(function), config, BringUpOptions::default())
+        .map_err(|error| Failure::claim(anyhow!("{error}")))
+}
+
+/// Every event, in an order that follows from the seed.
+fn events(
+    options: &Bench,
+    raiser: &Raiser<'_>,
+    client: &mut Device,
+    server: &Device,
+    out: &mut dyn Write,
+) -> Result<Vec<Row>, Failure> {
+    let kinds = options.chaos_kinds();
+    let limit = options.duration.map(Duration::from_secs);
+    let rounds = match limit {
+        Some(_) => u32::MAX,
+        None => options.chaos_rounds.unwrap_or(3),
+    };
+    let began = Instant::now();
+    let mut choice = Choice::new(options.chaos_seed.unwrap_or(1));
+    let mut rows = Vec::new();
+    for number in 1..=rounds {
+        for kind in choice.shuffled(&kinds) {
+            if number > 1 && limit.is_some_and(|limit| began.elapsed() > limit) {
+                return Ok(rows);
+            }
+            let lead = Duration::from_micros(choice.below(10_000));
+            let round = Round { kind, lead, raiser };
+            let row = round
+                .run(client, server, out)
+                .map_err(|error| error.and(&format!("round {number}, {}", kind.name())))?;
+            writeln!(out, "{number:>4} {row}")?;
+            out.flush()?;
+            rows.push(row);
+        }
+        if limit.is_some_and(|limit| began.elapsed() > limit) {
+            break;
+        }
+    }
+    Ok(rows)
+}
+
+fn write_json(options: &Bench, report: &ChaosReport, out: &mut dyn Write) -> Result<(), Failure> {
+    if !options.out_json {
+        return Ok(());
+    }
+    let json = serde_json::to_string_pretty(report)?;
+    let path = &options.out_json_file;
+    if path == Path::new("-") {
+        println!("{json}");
+        return Ok(());
+    }
+    std::fs::write(path, json + "\n")
+        .with_context(|| format!("writing the report to {}", path.display()))?;
+    writeln!(out, "report in {}", path.display())?;
+    Ok(())
+}
+
+/// Choices that follow from a seed. Source: S. Vigna, xorshift64*.
+struct Choice(u64);
+
+impl Choice {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) % bound.max(1)
+    }
+
+    fn shuffled(&mut self, kinds: &[Kind]) -> Vec<Kind> {
+        let mut kinds = kinds.to_vec();
+        for last in (1..kinds.len()).rev() {
+            let other = self.below(last as u64 + 1) as usize;
+            kinds.swap(last, other);
+        }
+        kinds
+    }
+}

@@ -1,0 +1,220 @@
+//! One event: traffic, a fault, and back to traffic.
+
+use super::fault::{Kind, Raiser};
+use super::report::Row;
+use super::traffic::{Side, connect, verify};
+use crate::failure::Failure;
+use anyhow::anyhow;
+use ringside_pmd::Device;
+use ringside_pmd::lan::FirmwareEvent;
+use ringside_pmd::rdma::{Event, RdmaError};
+use ringside_pmd::recovery::FailureCause;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// How long a fault may go unnoticed: somebody may have to type it.
+const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How often firmware and engine are asked for a sign of life.
+const PROBE_EVERY: Duration = Duration::from_millis(10);
+
+/// How often events are polled.
+const EVENTS_EVERY: Duration = Duration::from_micros(100);
+
+/// How long the link is down.
+const FLAP: Duration = Duration::from_millis(20);
+
+/// An event to come.
+pub(super) struct Round<'r> {
+    pub(super) kind: Kind,
+    /// traffic before it
+    pub(super) lead: Duration,
+    pub(super) raiser: &'r Raiser<'r>,
+}
+
+impl Round<'_> {
+    pub(super) fn run(
+        &self,
+        client: &mut Device,
+        server: &Device,
+        out: &mut dyn Write,
+    ) -> Result<Row, Failure> {
+        let mut sides = connect(client, server)?;
+        let mut verified = verify(&mut sides, 1)?;
+        let until = Instant::now() + self.lead;
+        while Instant::now() < until {
+            keep_going(&mut sides)?;
+        }
+        let mut row = match self.kind {
+            Kind::LinkFlap => self.flap(&mut sides, client, server, out)?,
+            _ => self.fail(sides, client, server, out)?,
+        };
+        let began = Instant::now();
+        let mut sides = connect(client, server)?;
+        verified += verify(&mut sides, 2)?;
+        row.reconnect = began.elapsed();
+        row.verified = verified;
+        Ok(row)
+    }
+
+    /// A fault after which the device has to be recovered.
+    fn fail(
+        &self,
+        mut sides: [Side; 2],
+        client: &mut Device,
+        server: &Device,
+        out: &mut dyn Write,
+    ) -> Result<Row, Failure> {
+        let mut row = Row::new(self.kind);
+        let raised = Instant::now();
+        self.raiser.begin(self.kind, out)?;
+        let cause = self.wait_for_failure(&mut sides, client)?;
+        row.detect = raised.elapsed();
+        row.cause = Some(cause.name());
+        let noticed = Instant::now();
+        let [one, other] = &mut sides;
+        one.drain("the device that failed")?;
+        row.flush = noticed.elapsed();
+        other.give_up()?;
+        server.poll_events(&mut Vec::new())?;
+        other.drain("its peer")?;
+        row.completed = one.succeeded() + other.succeeded();
+        row.flushed = one.flushed() + other.flushed();
+        let report = client
+            .recover()
+            .map_err(|error| Failure::operation(anyhow!("{error}")))?;
+        for stage in &report.stages {
+            match stage.stage {
+                "bring-up" => row.bring_up += stage.took,
+                _ => row.reset += stage.took,
+            }
+        }
+        // Queue pairs of the life that ended go away without a word to the device.
+        drop(sides);
+        Ok(row)
+    }
+
+    /// Traffic goes on until the device's own event says that it failed.
+    fn wait_for_failure(
+        &self,
+        sides: &mut [Side; 2],
+        client: &Device,
+    ) -> Result<FailureCause, Failure> {
+        let began = Instant::now();
+        let (mut look, mut probe) = (began, began);
+        let mut events = Vec::new();
+        loop {
+            keep_going(sides)?;
+            let now = Instant::now();
+            if self.kind.is_silent() && now >= probe {
+                client.probe();
+                probe = now + PROBE_EVERY;
+            }
+            if now < look {
+                continue;
+            }
+            look = now + EVENTS_EVERY;
+            match client.poll_events(&mut events) {
+                Ok(_) => {}
+                Err(RdmaError::DeviceFailed { cause }) => {
+                    return Err(Failure::wrong(anyhow!(
+                        "no event told that the device failed ({cause})"
+                    )));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            let failed = events.iter().find_map(|event| match event {
+                Event::DeviceFailed { cause } => Some(*cause),
+                _ => None,
+            });
+            if let Some(cause) = failed {
+                return Ok(cause);
+            }
+            if began.elapsed() > NOTICED_WITHIN {
+                return Err(Failure::operation(anyhow!(
+                    "{} went unnoticed for {} s",
+                    self.kind.name(),
+                    NOTICED_WITHIN.as_secs()
+                )));
+            }
+        }
+    }
+
+    /// The link goes down and comes back: queue pairs outlive it if their retries last.
+    fn flap(
+        &self,
+        sides: &mut [Side; 2],
+        client: &Device,
+        server: &Device,
+        out: &mut dyn Write,
+    ) -> Result<Row, Failure> {
+        let mut row = Row::new(self.kind);
+        let raised = Instant::now();
+        self.raiser.begin(self.kind, out)?;
+        wait_for_link(client, sides, false)?;
+        row.detect = raised.elapsed();
+        row.cause = Some("link-down");
+        let until = Instant::now() + FLAP;
+        while Instant::now() < until {
+            keep_going(sides)?;
+        }
+        let ended = Instant::now();
+        self.raiser.end(self.kind, out)?;
+        wait_for_link(client, sides, true)?;
+        row.bring_up = ended.elapsed();
+        for device in [client, server] {
+            device.poll_events(&mut Vec::new())?;
+        }
+        let [one, other] = sides;
+        for side in [&mut *one, &mut *other] {
+            side.give_up()?;
+        }
+        let began = Instant::now();
+        one.drain("this side")?;
+        other.drain("its peer")?;
+        row.flush = began.elapsed();
+        row.completed = one.succeeded() + other.succeeded();
+        row.flushed = one.flushed() + other.flushed();
+        Ok(row)
+    }
+}
+
+/// Posts and polls on both sides, once.
+fn keep_going(sides: &mut [Side; 2]) -> Result<(), Failure> {
+    let [one, other] = sides;
+    let remotes = [other.remote(), one.remote()];
+    for (side, remote) in [one, other].into_iter().zip(&remotes) {
+        side.post(remote)?;
+        side.poll()?;
+    }
+    Ok(())
+}
+
+/// Traffic goes on until the firmware says that the link is up, or down.
+fn wait_for_link(client: &Device, sides: &mut [Side; 2], wanted: bool) -> Result<(), Failure> {
+    let began = Instant::now();
+    let mut look = began;
+    loop {
+        keep_going(sides)?;
+        let now = Instant::now();
+        if now < look {
+            continue;
+        }
+        look = now + EVENTS_EVERY;
+        let told = client.poll_firmware_events()?;
+        let link = told.iter().rev().find_map(|event| match event {
+            FirmwareEvent::Link(state) => Some(state.up),
+            _ => None,
+        });
+        if link == Some(wanted) {
+            return Ok(());
+        }
+        if began.elapsed() > NOTICED_WITHIN {
+            let word = if wanted { "up" } else { "down" };
+            return Err(Failure::operation(anyhow!(
+                "nobody said within {} s that the link is {word}",
+                NOTICED_WITHIN.as_secs()
+            )));
+        }
+    }
+}
