@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import datagrams, errors, lan, netdev, ours, outside, peers, perftest, recovery, storage, verbs, vfio
+from . import chaos, datagrams, errors, lan, netdev, ours, outside, peers, perftest, recovery, storage, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -50,6 +50,7 @@ ALL = {
     "vfio-sleep": vfio.sleep,
     "vfio-killed": vfio.killed,
     "vfio-vanished": vfio.vanished,
+    "vfio-chaos": chaos.chaos,
 }
 
 # What takes longest begins first when all run, so that no core waits for it at the end.
