@@ -251,6 +251,20 @@ impl Completion {
         origin: Origin::ZERO,
     };
 
+    /// A receive that was flushed in software. `queue_pair` 0: it was in no queue pair's queue.
+    #[must_use]
+    pub fn flushed_receive(queue_pair: u32, id: u64) -> Self {
+        Self {
+            id,
+            detail: 0,
+            header: CompletionHeader::ZERO
+                .with_error(true)
+                .with_major(u64::from(FLUSH_MAJOR))
+                .with_minor(u64::from(FlushCode::General.code())),
+            origin: Origin::ZERO.with_queue_pair(u64::from(queue_pair)),
+        }
+    }
+
     /// True if the request was carried out.
     #[inline(always)]
     #[must_use]

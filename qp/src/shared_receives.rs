@@ -37,6 +37,8 @@ pub struct SharedReceives {
     /// Below this number the limit is reached; 0: nobody asks.
     limit: usize,
     limit_reached: bool,
+    /// Nothing is given out any more, and nothing taken.
+    closed: bool,
 }
 
 /// A member, or none. Its size is a power of two, so that finding one is a shift.
@@ -170,6 +172,7 @@ impl SharedReceives {
             numbers: numbers as usize,
             limit: 0,
             limit_reached: false,
+            closed: false,
         }
     }
 
@@ -235,6 +238,9 @@ impl SharedReceives {
     /// So many are missing that something has to be done.
     #[cold]
     fn consumed_aside(&mut self, queue_pair: u32) {
+        if self.closed {
+            return;
+        }
         self.forget_others();
         if is_member(&self.members, queue_pair) {
             self.note_missing(queue_pair);
@@ -269,6 +275,9 @@ impl SharedReceives {
 
     /// Gives out what waits to those that miss some.
     fn feed(&mut self) {
+        if self.closed {
+            return;
+        }
         while let Some((id, fragments)) = self.pool.oldest()
             && self.missing > 0
         {
@@ -296,6 +305,29 @@ impl SharedReceives {
         // is looked through for queue pairs that are no members.
         let before = to_feed.min(to_tell).saturating_sub(1).min(self.places);
         self.hungry.resize(before.max(self.missing), 0);
+    }
+
+    /// Ends the service: nothing is given out any more, and every post is refused as if the pool
+    /// were full. What waits is taken with [`SharedReceives::take_waiting`]; what members have not
+    /// used comes back as before.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.capacity = 0;
+        self.missing = 0;
+        self.hungry.clear();
+    }
+
+    /// Whether the service has ended.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Takes the oldest receive that waits; the caller's number.
+    pub fn take_waiting(&mut self) -> Option<u64> {
+        let (id, _) = self.pool.oldest()?;
+        self.pool.drop_oldest();
+        Some(id)
     }
 
     /// How many receives of a member completed so far.

@@ -252,6 +252,11 @@ impl Context {
         }
     }
 
+    /// Drops the undos of what a reset took, or clearing the function's configuration takes in one.
+    pub(crate) fn forget_what_a_reset_takes(&mut self) {
+        self.undos.retain(|(_, undo)| !undo.is_taken_by_a_reset());
+    }
+
     pub(crate) fn set_silent(&mut self, silent: bool) {
         self.silent = silent;
     }

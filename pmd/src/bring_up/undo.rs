@@ -171,6 +171,20 @@ impl Undo {
         matches!(self, Self::RestoreCommand { .. } | Self::CloseDmaPool)
     }
 
+    /// Whether a reset of the function does it, or [`Undo::ClearFunctionConfig`] after that.
+    pub(crate) fn is_taken_by_a_reset(&self) -> bool {
+        matches!(
+            self,
+            Self::ReleaseResource { .. }
+                | Self::FreeVsi { .. }
+                | Self::RemoveMacRule { .. }
+                | Self::DisableRdmaFilters { .. }
+                | Self::DeleteNode { .. }
+                | Self::RemoveRdmaQueueSet { .. }
+                | Self::Rdma(_)
+        )
+    }
+
     /// Whether it writes something back that was there before the driver came.
     pub(crate) fn restores(&self) -> bool {
         matches!(

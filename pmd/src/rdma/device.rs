@@ -45,6 +45,9 @@ pub struct ObjectUsage {
 impl Device {
     pub(crate) fn engine(&self) -> Result<&Arc<Engine>, RdmaError> {
         let context = self.context();
+        if let Some(cause) = self.down {
+            return Err(RdmaError::DeviceFailed { cause });
+        }
         context.rdma.engine.as_ref().ok_or_else(|| {
             let reason = context.facts.rdma_unavailable.clone();
             RdmaError::Unavailable {

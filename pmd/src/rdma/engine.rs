@@ -166,7 +166,7 @@ impl Engine {
                 address_handles: BTreeMap::new(),
                 multicast_groups: BTreeMap::new(),
                 group_rules: BTreeMap::new(),
-                pending_events: Vec::new(),
+                pending_events: carried.events,
                 quarantined: Vec::new(),
                 peers: carried.peers,
                 interrupts: None,

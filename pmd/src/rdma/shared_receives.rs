@@ -7,7 +7,8 @@
 use super::{
     Completion, CompletionQueue, PostError, ProtectionDomain, QueuePair, RdmaError, Status,
 };
-use ringside_qp::{Fragment, SharedReceives};
+use ringside_qp::{Fragment, PostReceiveError, SharedReceives};
+use std::sync::atomic::Ordering;
 
 /// How a shared receive queue is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +70,7 @@ impl SharedReceiveQueue {
     ///
     /// Errors: [`RdmaError::Member`]; the queue pair is as it was.
     pub fn attach<S>(&mut self, queue_pair: &mut QueuePair<S>) -> Result<(), RdmaError> {
+        drop(self.domain.engine().open_state()?);
         let number = queue_pair.number();
         if queue_pair.protection_domain().number() != self.domain.number() {
             return Err(RdmaError::ForeignQueue);
@@ -101,11 +103,38 @@ impl SharedReceiveQueue {
     /// Errors: [`PostError::QueueFull`] and those about fragments.
     #[inline]
     pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostError> {
-        Ok(self.inner.post(id, fragments)?)
+        match self.inner.post(id, fragments) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.refusal(error)),
+        }
+    }
+
+    #[cold]
+    fn refusal(&self, error: PostReceiveError) -> PostError {
+        match self.inner.is_closed() {
+            true => PostError::DeviceFailed,
+            false => error.into(),
+        }
+    }
+
+    /// Everything that is left, once the device failed and the completion queue is empty: receives
+    /// that were in no queue pair's queue are of queue pair 0.
+    #[cold]
+    fn flush(&mut self, batch: &mut [Completion]) -> usize {
+        self.inner.close();
+        let mut count = 0;
+        while let Some(place) = batch.get_mut(count)
+            && let Some(id) = self.inner.take_waiting()
+        {
+            *place = Completion::flushed_receive(0, id);
+            count += 1;
+        }
+        count
     }
 
     /// Polls a completion queue that queue pairs report to which it feeds, and feeds them. Receives
-    /// that were flushed unused are not reported: they serve others.
+    /// that were flushed unused are not reported: they serve others, until the device fails; then
+    /// all are.
     #[inline]
     pub fn poll<'b>(
         &mut self,
@@ -126,6 +155,10 @@ impl SharedReceiveQueue {
             None => count,
             Some(index) => self.sort_failed(queue, batch, index, count),
         };
+        if kept == 0 && self.domain.engine().over.load(Ordering::Relaxed) {
+            let flushed = self.flush(batch);
+            return batch.get(..flushed).unwrap_or(&[]);
+        }
         batch.get(..kept).unwrap_or(&[])
     }
 

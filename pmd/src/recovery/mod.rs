@@ -26,7 +26,7 @@ pub use tend::{Tended, Tending};
 use crate::Device;
 use crate::bring_up::{self, BringUpOptions};
 use crate::rdma::engine::Engine;
-use crate::rdma::{PeerBook, RdmaError};
+use crate::rdma::{Event, PeerBook, RdmaError};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use ringside_bus::Clock;
@@ -42,6 +42,8 @@ pub(crate) struct Carried {
     pub(crate) random: StdRng,
     pub(crate) generation: u32,
     pub(crate) peers: PeerBook,
+    /// not taken yet
+    pub(crate) events: Vec<Event>,
 }
 
 impl Default for Carried {
@@ -51,6 +53,7 @@ impl Default for Carried {
             random: StdRng::from_os_rng(),
             generation: 0,
             peers: PeerBook::default(),
+            events: Vec::new(),
         }
     }
 }
@@ -187,7 +190,13 @@ impl Device {
         let kept_undos = self.context().undos().count();
         let trace = match bring_up::run_again(self.context_mut(), options, kept_undos) {
             Ok(trace) => trace,
-            Err(error) => return Err(Box::new(RecoverError::NotBroughtUp { cause, error })),
+            Err(error) => {
+                // Silenced by the unwinding: what this attempt made is free again.
+                if self.context().silent() {
+                    self.release();
+                }
+                return Err(Box::new(RecoverError::NotBroughtUp { cause, error }));
+            }
         };
         let originals = std::mem::take(&mut self.originals);
         self.context_mut().keep_originals(originals);
@@ -222,6 +231,7 @@ impl Device {
         if let Some(engine) = context.rdma.engine.take() {
             engine.release();
         }
+        context.forget_what_a_reset_takes();
         if let Err(error) = context.speak_again() {
             tracing::error!(%cause, %error, "the firmware does not answer after the reset");
         }
@@ -276,5 +286,6 @@ fn carry(engine: &Engine) -> Carried {
         random: state.random.clone(),
         generation: state.generation,
         peers: std::mem::take(&mut state.peers),
+        events: std::mem::take(&mut state.pending_events),
     }
 }

@@ -52,10 +52,7 @@ fn cases() -> Vec<Case> {
             Fault::CriticalError { code: 0x1234 },
             FailureCause::CriticalError { code: 0x1234 },
         ),
-        silent(
-            Fault::ProtocolEngineStall,
-            FailureCause::ControlQueueSilent,
-        ),
+        silent(Fault::ProtocolEngineStall, FailureCause::ControlQueueSilent),
         silent(Fault::FirmwareStall, FailureCause::FirmwareSilent),
         error(Fault::FunctionDead, FailureCause::Gone),
     ]
@@ -116,7 +113,12 @@ fn check_stale(pair: &mut Pair, side: &mut Side) {
         assert!(matches!(error, RdmaError::DeviceFailed { .. }), "{error}");
         assert!(error.to_string().contains("Device::recover"), "{error}");
     };
-    failed(pair.a.domain.queue_pair(pair.a.config()).expect_err("stale"));
+    failed(
+        pair.a
+            .domain
+            .queue_pair(pair.a.config())
+            .expect_err("stale"),
+    );
     let buffer = pair.a.device.allocate(4096).expect("memory");
     failed(
         pair.a
@@ -171,7 +173,7 @@ fn survive(case: &Case, traffic: bool, seed: u32) {
 }
 
 /// Makes domain and completion queue of `a` anew.
-fn renew(pair: &mut Pair) {
+pub(crate) fn renew(pair: &mut Pair) {
     pair.a.domain = pair.a.device.protection_domain().expect("a domain");
     pair.a.completions = pair.a.device.completion_queue(256).expect("a queue");
     let End { device, .. } = &pair.a;

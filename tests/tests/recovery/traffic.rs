@@ -35,7 +35,9 @@ impl Side {
                 let id = self.next;
                 let result = match kind {
                     0 => self.queue_pair.receive(id, &[target]),
-                    1 => self.queue_pair.write(id, &[fragment], place, Flags::SIGNALLED),
+                    1 => self
+                        .queue_pair
+                        .write(id, &[fragment], place, Flags::SIGNALLED),
                     2 => self.queue_pair.read(id, &[target], place, Flags::SIGNALLED),
                     _ => self.queue_pair.send(id, &[fragment], Flags::SIGNALLED),
                 };

@@ -1,0 +1,147 @@
+//! Destroying ends within its deadline whatever the device does, and what it does not confirm comes
+//! back with a reset.
+
+use crate::causes::renew;
+use crate::pair::{Pair, config};
+use crate::traffic::exchange;
+use ringside_model::Fault;
+use ringside_model::faults::ANY_CONTROL_COMMAND;
+use ringside_pmd::rdma::{Destination, WindowKind};
+use std::time::Duration;
+
+/// What a control queue deadline of 5 s allows: commands of a destruction, each answered late at
+/// worst, and then none is sent any more.
+const LONGEST: Duration = Duration::from_secs(11);
+
+/// Every way in which a device does not do what it is told.
+fn ways() -> Vec<Fault> {
+    let opcode = ANY_CONTROL_COMMAND;
+    vec![
+        Fault::ControlCommandSilent { opcode },
+        Fault::ControlCommandFails {
+            opcode,
+            major: 0x1234,
+            minor: 0x5678,
+        },
+        Fault::ControlCommandGarbled { opcode },
+        Fault::ControlCommandDelayed {
+            opcode,
+            by: Duration::from_secs(60),
+        },
+        Fault::FunctionDead,
+        Fault::ProtocolEngineStall,
+    ]
+}
+
+/// Makes an object and gives what destroys it.
+type Make = fn(&mut Pair) -> Box<dyn FnOnce()>;
+
+fn kinds() -> Vec<(&'static str, Make)> {
+    vec![
+        ("queue pair", |pair| {
+            let queue_pair = pair.a.queue_pair(pair.a.config());
+            Box::new(move || drop(queue_pair.destroy()))
+        }),
+        ("connected queue pair", |pair| {
+            let (a, b) = pair.connect(|config| config);
+            drop(b);
+            Box::new(move || drop(a.destroy()))
+        }),
+        ("completion queue", |pair| {
+            let queue = pair.a.device.completion_queue(64).expect("a queue");
+            Box::new(move || drop(queue))
+        }),
+        ("memory region", |pair| {
+            let region = pair.a.region(8192);
+            Box::new(move || drop(region.deregister()))
+        }),
+        ("memory window", |pair| {
+            let window = pair.a.domain.memory_window(WindowKind::Two);
+            let window = window.expect("a window");
+            Box::new(move || drop(window))
+        }),
+        ("fast region", |pair| {
+            let mut region = pair.a.domain.fast_region(4).expect("a fast region");
+            let memory = pair.a.device.allocate(4096).expect("memory");
+            region.load(vec![memory]).expect("loaded");
+            Box::new(move || drop(region))
+        }),
+        ("address handle", |pair| {
+            let to = pair.b.queue_pair(pair.b.config()).endpoint();
+            let handle = pair.a.domain.address_handle(&Destination::from(&to));
+            let handle = handle.expect("an address handle");
+            Box::new(move || drop(handle))
+        }),
+    ]
+}
+
+#[test]
+fn destroying_anything_ends_within_its_deadline_whatever_the_device_does() {
+    for fault in ways() {
+        for (what, make) in kinds() {
+            let mut pair = Pair::with(&config());
+            let destroy = make(&mut pair);
+            pair.world.with(|world| world.inject(0, fault));
+            let clock = pair.world.clock();
+            let began = clock.now();
+            destroy();
+            let took = clock.now().since(began);
+            assert!(took <= LONGEST, "{what}, {fault:?}: {took:?}");
+            // With the fault over, a reset brings back what was kept.
+            pair.world.with(|world| world.clear_faults(0));
+            if pair.a.device.failure().is_none() {
+                pair.a.device.give_up().expect("in service");
+            }
+            let report = pair.a.device.recover();
+            report.unwrap_or_else(|error| panic!("{what}, {fault:?}: {error}"));
+            renew(&mut pair);
+            assert_eq!(pair.a.device.quarantine().expect("in service"), []);
+            exchange(&mut pair, 0x77);
+            pair.finish();
+        }
+    }
+}
+
+#[test]
+fn what_a_device_did_not_confirm_is_quarantined_and_comes_back_with_the_reset() {
+    let opcode = ANY_CONTROL_COMMAND;
+    let mut pair = Pair::new();
+    let region = pair.a.region(1 << 20);
+    pair.world
+        .with(|world| world.inject(0, Fault::ControlCommandSilent { opcode }));
+    region.deregister().expect_err("silence");
+    let kept = pair.a.device.quarantine().expect("in service");
+    assert_eq!((kept.len(), kept[0].bytes), (1, 1 << 20));
+    pair.world.with(|world| world.clear_faults(0));
+    let report = pair.a.device.recover().expect("back in service");
+    assert!(
+        report.reclaimed_bytes >= 1 << 20,
+        "{}",
+        report.reclaimed_bytes
+    );
+    renew(&mut pair);
+    assert_eq!(pair.a.device.quarantine().expect("in service"), []);
+    pair.finish();
+}
+
+#[test]
+fn a_control_queue_that_falls_silent_fails_the_queue_pairs_by_the_next_events() {
+    let mut pair = Pair::new();
+    let [mut a, b] = crate::traffic::connect(&pair);
+    a.post(&b.region.remote(), 4).expect("room");
+    let opcode = ANY_CONTROL_COMMAND;
+    pair.world
+        .with(|world| world.inject(0, Fault::ControlCommandSilent { opcode }));
+    pair.a.device.completion_queue(16).expect_err("silence");
+    let mut events = Vec::new();
+    pair.a.device.poll_events(&mut events).expect("the event");
+    assert_eq!(events.len(), 1, "{events:?}");
+    a.count(&mut pair.a);
+    assert_eq!(a.outstanding(), 0);
+    assert!(a.queue_pair.has_failed());
+    pair.world.with(|world| world.clear_faults(0));
+    pair.a.device.recover().expect("back in service");
+    drop((a, b));
+    renew(&mut pair);
+    pair.finish();
+}

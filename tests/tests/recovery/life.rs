@@ -1,0 +1,264 @@
+//! Lives of a device: what one leaves to the next, and what the last leaves behind.
+
+use crate::causes::renew;
+use crate::pair::{Pair, bring_up, config};
+use crate::traffic::{connect, exchange};
+use ringside_model::function::ResetKind;
+use ringside_model::{Fault, Stepped, WorldSettings};
+use ringside_pmd::rdma::{Completion, Event, Flags, RdmaError};
+use ringside_pmd::recovery::{FailureCause, RecoverError, Tended, Tending};
+use std::time::Duration;
+
+#[test]
+fn numbers_and_keys_of_one_life_are_none_of_the_next() {
+    let mut pair = Pair::new();
+    let seen = |pair: &Pair| {
+        let (a, b) = pair.connect(|config| config);
+        let region = pair.a.region(4096);
+        let endpoint = a.endpoint();
+        drop(b);
+        (endpoint.queue_pair, endpoint.start_psn, region.remote_key())
+    };
+    let mut known = vec![seen(&pair)];
+    for _ in 0..4 {
+        pair.a.device.give_up().expect("in service");
+        pair.a.device.recover().expect("back in service");
+        renew(&mut pair);
+        let now = seen(&pair);
+        for before in &known {
+            assert_ne!(before.0, now.0, "a queue pair number of another life");
+            assert_ne!(before.1, now.1, "a sequence number of another life");
+            assert_ne!(before.2, now.2, "a key of another life");
+        }
+        known.push(now);
+    }
+    assert_eq!(pair.a.device.life(), 5);
+    pair.finish();
+}
+
+#[test]
+fn a_key_of_an_earlier_life_opens_nothing() {
+    let mut pair = Pair::new();
+    let old = pair.a.region(4096);
+    let remote = old.remote();
+    pair.a.device.give_up().expect("in service");
+    pair.a.device.recover().expect("back in service");
+    renew(&mut pair);
+    let now = pair.a.region(4096);
+    assert!(now.write(0, &[7; 64]));
+    let (_mine, mut theirs) = pair.connect(|config| config);
+    let source = pair.b.region(64);
+    let bytes = source.slice(0..64).expect("inside");
+    theirs
+        .write(1, &[bytes], remote.at(0), Flags::SIGNALLED)
+        .expect("room");
+    theirs.ring();
+    let mut batch = [Completion::EMPTY; 4];
+    let mut done = Vec::new();
+    for _ in 0..10_000 {
+        pair.b.device.poll_events(&mut Vec::new()).expect("events");
+        done.extend_from_slice(pair.b.completions.poll(&mut batch));
+        if !done.is_empty() {
+            break;
+        }
+        pair.pass();
+    }
+    assert!(!done[0].is_success(), "{done:?}");
+    let mut bytes = [0; 64];
+    assert!(now.read(0, &mut bytes));
+    assert_eq!(bytes, [7; 64]);
+}
+
+#[test]
+fn memory_of_an_earlier_life_is_registered_again_with_what_is_in_it() {
+    let mut pair = Pair::new();
+    let region = pair.a.region(4096);
+    assert!(region.write(0, &[9; 4096]));
+    pair.a.device.give_up().expect("in service");
+    // Before the reset the device may still know it: the region stays whole.
+    let error = region.deregister().expect_err("not reset yet");
+    let ringside_pmd::rdma::DeregisterError::InUse { region, error } = error else {
+        panic!("{error}");
+    };
+    assert!(matches!(error, RdmaError::DeviceFailed { .. }), "{error}");
+    pair.a.device.recover().expect("back in service");
+    let buffers = region.deregister().expect("nobody knows it");
+    renew(&mut pair);
+    let access = ringside_pmd::rdma::Access::ALL;
+    let again = pair.a.domain.register_all(buffers, access).expect("anew");
+    let mut bytes = [0; 4096];
+    assert!(again.read(0, &mut bytes));
+    assert_eq!(bytes, [9; 4096]);
+    drop(again);
+    pair.finish();
+}
+
+#[test]
+fn many_recoveries_leave_nothing_behind() {
+    let mut pair = Pair::new();
+    let mut used = Vec::new();
+    for round in 0..10 {
+        let sides = connect(&pair);
+        pair.world
+            .with(|world| world.inject(0, Fault::Reset(ResetKind::Function)));
+        for _ in 0..100 {
+            pair.pass();
+            pair.a.device.poll_events(&mut Vec::new()).ok();
+        }
+        assert_eq!(pair.a.device.failure(), Some(FailureCause::FunctionReset));
+        pair.a.device.recover().expect("back in service");
+        drop(sides);
+        renew(&mut pair);
+        exchange(&mut pair, round);
+        used.push(pair.a.device.pool().expect("memory").usage().used_bytes);
+    }
+    let most = used.iter().max().expect("rounds");
+    assert!(*most <= used[0] + 8 * 4096, "{used:?}");
+    pair.finish();
+}
+
+#[test]
+fn a_failed_device_that_is_shut_down_is_left_as_found() {
+    for fault in [
+        Fault::Reset(ResetKind::Function),
+        Fault::Reset(ResetKind::Core),
+        Fault::ProtocolEngineStall,
+        Fault::FirmwareStall,
+    ] {
+        let world = Stepped::new(&WorldSettings::with_functions(1));
+        let before = world.with(|world| world.snapshot(0)).expect("a function");
+        let device = bring_up(&world, 0, &config());
+        world.with(|world| world.inject(0, fault));
+        for _ in 0..100 {
+            device.probe();
+            world.clock().pause(Duration::from_micros(100));
+        }
+        assert!(device.failure().is_some(), "{fault:?}");
+        let report = device.shutdown();
+        assert!(
+            report.failures.is_empty(),
+            "{fault:?}: {:#?}",
+            report.failures
+        );
+        assert_eq!(report.leaked_bytes, 0, "{fault:?}");
+        let after = world.with(|world| world.snapshot(0)).expect("a function");
+        assert_eq!(before, after, "{fault:?}");
+        let breaches = world.with(|world| world.breaches(0));
+        assert!(breaches.is_empty(), "{fault:?}: {breaches:#?}");
+    }
+}
+
+#[test]
+fn after_recovery_a_shutdown_leaves_the_device_as_found() {
+    let world = Stepped::new(&WorldSettings::with_functions(1));
+    let before = world.with(|world| world.snapshot(0)).expect("a function");
+    let mut device = bring_up(&world, 0, &config());
+    for _ in 0..3 {
+        device.give_up().expect("in service");
+        device.recover().expect("back in service");
+    }
+    let report = device.shutdown();
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    let after = world.with(|world| world.snapshot(0)).expect("a function");
+    assert_eq!(before, after);
+}
+
+#[test]
+fn a_device_that_does_not_come_up_again_stays_out_of_service_until_it_does() {
+    let mut pair = Pair::new();
+    pair.a.device.give_up().expect("in service");
+    pair.world
+        .with(|world| world.inject(0, Fault::FirmwareNeverReady));
+    let error = pair.a.device.recover().expect_err("never ready");
+    let RecoverError::NotBroughtUp { error, .. } = *error else {
+        panic!("{error}");
+    };
+    assert_eq!(error.stage, "firmware-ready");
+    assert!(error.undo_failures.is_empty(), "{error}");
+    let failed = pair
+        .a
+        .device
+        .protection_domain()
+        .expect_err("not in service");
+    assert!(matches!(failed, RdmaError::DeviceFailed { .. }), "{failed}");
+    pair.world.with(|world| world.clear_faults(0));
+    pair.a.device.recover().expect("back in service");
+    renew(&mut pair);
+    exchange(&mut pair, 0x11);
+    pair.finish();
+}
+
+#[test]
+fn tending_recovers_by_itself_and_tells_once() {
+    let mut pair = Pair::new();
+    let mut tending = Tending::new(Duration::from_millis(1), Duration::from_millis(1));
+    let mut events = Vec::new();
+    for (life, fault) in [
+        (2, Fault::Reset(ResetKind::Core)),
+        (3, Fault::ProtocolEngineStall),
+        (4, Fault::FirmwareStall),
+    ] {
+        pair.world.with(|world| world.inject(0, fault));
+        let mut report = None;
+        for _ in 0..1000 {
+            let tended = pair.a.device.tend(&mut tending, &mut events);
+            if let Tended::Recovered(found) = tended.expect("tended") {
+                report = Some(found);
+                break;
+            }
+            pair.pass();
+        }
+        assert_eq!(report.expect("recovered").life, life);
+        let told = events
+            .iter()
+            .filter(|event| matches!(event, Event::DeviceFailed { .. }));
+        assert_eq!(told.count(), 1, "{events:?}");
+        events.clear();
+        renew(&mut pair);
+        exchange(&mut pair, 0x42);
+    }
+    pair.finish();
+}
+
+#[test]
+fn a_clock_that_jumps_fails_nothing_that_answers() {
+    let mut pair = Pair::new();
+    for seconds in [1, 3600] {
+        if let crate::pair::Bed::Stepped(world) = &pair.world {
+            world.jump(Duration::from_secs(seconds));
+        }
+        assert_eq!(pair.a.device.probe(), None);
+        exchange(&mut pair, 0x21);
+    }
+    pair.finish();
+}
+
+#[test]
+fn other_threads_see_the_failure_and_their_requests_end() {
+    let mut pair = Pair::new();
+    let watch = pair.a.device.watch().expect("in service");
+    let [mut a, _b] = connect(&pair);
+    a.post(&_b.region.remote(), 8).expect("room");
+    assert!(!watch.has_failed());
+    pair.a.device.give_up().expect("in service");
+    assert!(watch.has_failed());
+    let mut completions = std::mem::replace(
+        &mut pair.a.completions,
+        pair.b.device.completion_queue(16).expect("a queue"),
+    );
+    let outstanding = a.outstanding();
+    let thread = std::thread::spawn(move || {
+        let mut batch = [Completion::EMPTY; 64];
+        let mut count = 0;
+        for _ in 0..1000 {
+            count += completions.poll(&mut batch).len();
+        }
+        (count, completions)
+    });
+    let (count, completions) = thread.join().expect("polled");
+    assert_eq!(count, outstanding);
+    drop((completions, a));
+    pair.a.device.recover().expect("back in service");
+    assert!(watch.has_failed());
+    assert!(!pair.a.device.watch().expect("in service").has_failed());
+}

@@ -1,0 +1,75 @@
+//! A shared receive queue of a device that fails.
+
+use crate::pair::Pair;
+use ringside_model::Fault;
+use ringside_model::function::ResetKind;
+use ringside_pmd::rdma::{Completion, Flags, PostError, SharedReceiveConfig, Status};
+use std::collections::BTreeSet;
+
+#[test]
+fn shared_receives_complete_exactly_once_wherever_they_are_when_the_device_fails() {
+    for destroyed_first in [false, true] {
+        flush_all(destroyed_first);
+    }
+}
+
+fn flush_all(destroyed_first: bool) {
+    let mut pair = Pair::new();
+    let config = SharedReceiveConfig {
+        receives: 64,
+        fragments: 1,
+        window: 8,
+    };
+    let mut shared = pair.a.domain.shared_receive_queue(&config).expect("shared");
+    let region = pair.a.region(64 * 64);
+    let connections: Vec<_> = (0..3).map(|_| pair.connect(|config| config)).collect();
+    let (mut members, mut peers): (Vec<_>, Vec<_>) = connections.into_iter().unzip();
+    for member in &mut members {
+        shared.attach(member).expect("a member");
+    }
+    for id in 0..60 {
+        let at = id as usize * 64;
+        let place = region.slice(at..at + 64).expect("inside");
+        shared.post(id, &[place]).expect("room");
+    }
+    let source = pair.b.region(64);
+    for (id, peer) in peers.iter_mut().enumerate() {
+        let bytes = source.slice(0..64).expect("inside");
+        peer.send(id as u64, &[bytes], Flags::SIGNALLED)
+            .expect("a send");
+        peer.ring();
+    }
+    pair.wait_b(3);
+    pair.world
+        .with(|world| world.inject(0, Fault::Reset(ResetKind::Function)));
+    for _ in 0..200 {
+        pair.pass();
+        pair.a.device.poll_events(&mut Vec::new()).ok();
+    }
+    if destroyed_first && let Some(member) = members.pop() {
+        shared.destroy(member).expect("no word to the device");
+    }
+    let mut seen = BTreeSet::new();
+    let mut received = 0;
+    let mut batch = [Completion::EMPTY; 7];
+    for _ in 0..100 {
+        for done in shared.poll(&mut pair.a.completions, &mut batch) {
+            assert!(seen.insert(done.id), "{done:?} completed again");
+            received += u32::from(done.is_received());
+            assert!(
+                done.is_received() || done.status() == Status::Flushed,
+                "{done:?}"
+            );
+        }
+    }
+    assert_eq!(seen, (0..60).collect::<BTreeSet<u64>>());
+    // The message to a queue pair that was destroyed first was never taken.
+    assert_eq!(received, if destroyed_first { 2 } else { 3 });
+    let place = region.slice(0..64).expect("inside");
+    assert_eq!(shared.post(99, &[place]), Err(PostError::DeviceFailed));
+    pair.a.device.recover().expect("back in service");
+    drop((members, peers, shared, region, source));
+    crate::causes::renew(&mut pair);
+    crate::traffic::exchange(&mut pair, 0x33);
+    pair.finish();
+}
