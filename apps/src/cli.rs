@@ -47,6 +47,8 @@ pub(crate) enum Command {
     Config(crate::config::Options),
     /// Serve the software model to other processes
     Model(crate::model::Model),
+    /// Simulate a random workload under faults, from a seed, and judge every byte and completion
+    Sim(crate::sim::Sim),
 }
 
 /// What is measured.

@@ -13,6 +13,7 @@ mod fixture;
 mod info;
 mod model;
 mod open;
+mod sim;
 
 use clap::Parser;
 use cli::{Cli, Command};
@@ -46,5 +47,6 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Doctor(options) => doctor::run(options, &config),
         Command::Config(options) => config::run(options),
         Command::Model(options) => model::run(options),
+        Command::Sim(options) => sim::run_command(options),
     }
 }

@@ -8,6 +8,7 @@
 //! ([`Switch::inject_frame`], [`Switch::outgoing`]).
 
 mod ethernet;
+mod fate;
 mod frame;
 mod impairment;
 mod message;
@@ -15,6 +16,7 @@ mod outside;
 mod table;
 
 pub use ethernet::EthernetFrame;
+pub use fate::{FrameFate, Script};
 pub use frame::{
     Frame, INLINE_BYTES_MAX, PIECES_MAX, Payload, PayloadError, Pieces, SerialiseError,
 };
@@ -143,6 +145,13 @@ impl Switch {
     /// Puts a fault on the wire, in place of one of its kind; faults of a function are ignored.
     pub fn inject(&mut self, fault: Fault) {
         self.impairment.inject(fault);
+        self.find_special();
+    }
+
+    /// Lets `script` say what happens to each frame, in place of all faults of the wire; `None` ends
+    /// that. It is asked for each frame that a port sends, once.
+    pub fn set_script(&mut self, script: Option<Script>) {
+        self.impairment.script(script);
         self.find_special();
     }
 
@@ -395,8 +404,11 @@ impl Switch {
             self.counters.marked += 1;
         }
         if fate.damaged {
-            self.impairment.damage(&mut bytes);
+            self.impairment.damage(&mut bytes, fate);
             self.counters.corrupted += 1;
+        }
+        if let Some(bit) = fate.forged_bit {
+            fate::forge(&mut bytes, bit);
         }
         if fate.twice {
             self.counters.duplicated += 1;

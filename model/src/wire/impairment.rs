@@ -1,5 +1,6 @@
 //! What a bad wire does to frames: chosen by seed, so that a run can be repeated.
 
+use super::fate::{FrameFate, Script};
 use super::message::HEADER_BYTES;
 use crate::choice::Choice;
 use crate::faults::Fault;
@@ -27,6 +28,38 @@ pub(super) struct Fate {
     /// Frames that go first.
     pub(super) overtaken_by: Option<u32>,
     pub(super) later_by: Option<Duration>,
+    /// The bit that changes, if whoever scripts the wire has said which.
+    pub(super) damaged_bit: Option<u32>,
+    pub(super) forged_bit: Option<u32>,
+}
+
+impl From<FrameFate> for Fate {
+    fn from(fate: FrameFate) -> Self {
+        Self {
+            lost: fate.lost,
+            twice: fate.twice,
+            damaged: fate.damaged_bit.is_some(),
+            marked: fate.marked,
+            overtaken_by: fate.overtaken_by,
+            later_by: fate.later_by,
+            damaged_bit: fate.damaged_bit,
+            forged_bit: fate.forged_bit,
+        }
+    }
+}
+
+/// A script, and the number of the next frame.
+struct Scripted {
+    script: Script,
+    next: u64,
+}
+
+impl std::fmt::Debug for Scripted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scripted")
+            .field("next", &self.next)
+            .finish()
+    }
 }
 
 /// A frame that waits for its time.
@@ -48,6 +81,7 @@ pub(super) struct Impairment {
     delay: Option<(Choice, Duration)>,
     corrupt: Option<Choice>,
     mark: Option<Choice>,
+    scripted: Option<Scripted>,
     held: BTreeMap<u64, Held>,
     next_held: u64,
     /// As they were injected, one of each kind.
@@ -120,9 +154,15 @@ impl Impairment {
         let held = std::mem::take(&mut self.held);
         *self = Self {
             held,
+            scripted: self.scripted.take(),
             next_held: self.next_held,
             ..Self::default()
         };
+    }
+
+    /// Lets `script` say what happens to each frame, in place of all faults; `None` ends that.
+    pub(super) fn script(&mut self, script: Option<Script>) {
+        self.scripted = script.map(|script| Scripted { script, next: 0 });
     }
 
     /// The faults that were put on the wire and not ended.
@@ -136,12 +176,18 @@ impl Impairment {
         plain.into_iter().any(Option::is_some)
             || self.reorder.is_some()
             || self.delay.is_some()
+            || self.scripted.is_some()
             || !self.held.is_empty()
     }
 
     /// What happens to the next frame. Each kind draws for each frame that is not lost, so that one
     /// kind's choice does not depend on another's.
     pub(super) fn judge(&mut self) -> Fate {
+        if let Some(scripted) = &mut self.scripted {
+            let number = scripted.next;
+            scripted.next += 1;
+            return (scripted.script)(number).into();
+        }
         if strikes(&mut self.drop) {
             return Fate {
                 lost: true,
@@ -159,21 +205,24 @@ impl Impairment {
             marked: strikes(&mut self.mark),
             overtaken_by: overtaken,
             later_by: later,
+            ..Fate::default()
         }
     }
 
     /// Changes one bit behind the addresses, which a switch needs whole to be of any use.
-    pub(super) fn damage(&mut self, bytes: &mut [u8]) {
-        let Some(choice) = &mut self.corrupt else {
-            return;
-        };
+    pub(super) fn damage(&mut self, bytes: &mut [u8], fate: Fate) {
         let Some((_, body)) = bytes.split_at_mut_checked(HEADER_BYTES) else {
             return;
         };
         if body.is_empty() {
             return;
         }
-        let bit = choice.below(body.len() * 8);
+        let bits = body.len() * 8;
+        let bit = match (fate.damaged_bit, &mut self.corrupt) {
+            (Some(bit), _) => bit as usize % bits,
+            (None, Some(choice)) => choice.below(bits),
+            (None, None) => return,
+        };
         if let Some(byte) = body.get_mut(bit / 8) {
             *byte ^= 1 << (bit % 8);
         }

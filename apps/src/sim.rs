@@ -1,0 +1,238 @@
+//! `ringside sim`: driver, model and wire from one seed, judged by an oracle.
+
+mod report;
+
+use crate::failure::Failure;
+use anyhow::anyhow;
+use clap::Args;
+use report::{Found, Summary, SummaryView};
+use ringside_sim::{FaultEvent, FaultMix, Faults, Scenario, Step, Untouched, run, shrink};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const HELP: &str = "\
+Two devices, the wire between them and a random workload of all verbs run in one thread and in
+virtual time. Everything follows from the seed: the same seed does the same again, on every machine.
+An oracle that knows nothing of driver and model judges each completion, each byte and each call.
+
+Examples:
+  ringside sim                                 seeds 1 to 100, faults drawn by seed
+  ringside sim --runs 2000 --jobs 2            more of them, on two cores
+  ringside sim --faults drop=20000,corrupt     these faults; 2 % of all frames are lost
+  ringside sim --faults none --steps 1000      a long workload on a good wire
+  ringside sim --seed 42 --runs 1 --trace      what happens in one run, step by step
+
+Faults: NAME or NAME=AMOUNT, apart by commas; 'mixed' draws them by seed, 'all' takes every one,
+'none' takes none. The rates are of a million frames; link-down counts times in a run.
+  drop duplicate reorder delay corrupt mark link-down
+
+What is found is repeated with ever fewer faults and steps, and printed with the command that shows
+it again. Exit code 1: something was found.";
+
+#[derive(Args, Debug, Clone)]
+#[command(after_help = HELP)]
+pub(crate) struct Sim {
+    /// The first seed
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    seed: u64,
+    /// Seeds to run, one after the other
+    #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    runs: u64,
+    /// Steps of the workload in each run
+    #[arg(long, value_name = "COUNT", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    steps: u32,
+    /// What goes wrong; see below
+    #[arg(long, value_name = "LIST", default_value = "mixed")]
+    faults: FaultMix,
+    /// Runs at a time, each on a thread of its own
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: u16,
+    /// Exactly these faults, as an earlier run printed them; '' for none
+    #[arg(long, value_name = "EVENTS", conflicts_with = "faults")]
+    only: Option<String>,
+    /// Only these steps of the workload, such as 0,3,17-20
+    #[arg(long, value_name = "STEPS")]
+    keep: Option<String>,
+    /// Print what happens (with --runs 1)
+    #[arg(long)]
+    trace: bool,
+    /// Do not look for the shortest run that shows a finding
+    #[arg(long)]
+    no_shrink: bool,
+    /// For machines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Findings after which a run ends early.
+const FINDINGS_MOST: usize = 10;
+
+/// Runs that the search for a shorter one may take.
+const SHRINK_RUNS: usize = 300;
+
+/// What the command line says besides the seed.
+struct Wanted {
+    faults: Faults,
+    keep: Option<Vec<u32>>,
+}
+
+impl Wanted {
+    fn of(options: &Sim) -> Result<Self, Failure> {
+        let faults = match &options.only {
+            None => Faults::Mix(options.faults.clone()),
+            Some(list) => {
+                let words = list
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|word| !word.is_empty());
+                let events = words
+                    .map(str::parse)
+                    .collect::<Result<Vec<FaultEvent>, _>>();
+                Faults::Events(events.map_err(|error| Failure::usage(anyhow!("--only: {error}")))?)
+            }
+        };
+        let keep = options.keep.as_deref().map(numbers).transpose();
+        let keep = keep.map_err(|error| Failure::usage(anyhow!("--keep: {error}")))?;
+        if options.trace && options.runs != 1 {
+            return Err(Failure::usage(anyhow!(
+                "--trace shows one run: add --runs 1 and the --seed"
+            )));
+        }
+        Ok(Self { faults, keep })
+    }
+
+    fn scenario(&self, seed: u64, options: &Sim) -> Scenario {
+        let mut scenario = Scenario::new(seed, options.steps, options.faults.clone());
+        scenario.faults = self.faults.clone();
+        match &self.keep {
+            Some(numbers) => scenario.keeping(numbers),
+            None => scenario,
+        }
+    }
+}
+
+/// Numbers and ranges of them, apart by commas.
+fn numbers(text: &str) -> Result<Vec<u32>, String> {
+    let mut all = Vec::new();
+    for word in text
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+    {
+        let (first, last) = word.split_once('-').unwrap_or((word, word));
+        match (first.parse::<u32>(), last.parse::<u32>()) {
+            (Ok(first), Ok(last)) if first <= last && last < 1_000_000 => all.extend(first..=last),
+            _ => {
+                return Err(format!(
+                    "'{word}' is no step; write numbers and ranges such as 0,3,17-20"
+                ));
+            }
+        }
+    }
+    Ok(all)
+}
+
+pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
+    let wanted = Wanted::of(options)?;
+    let started = Instant::now();
+    let summary = simulate(options, &wanted, started);
+    let mut found = Vec::new();
+    for (seed, finding) in &summary.findings {
+        let scenario = wanted.scenario(*seed, options);
+        // One of each rule is made short.
+        let known = found
+            .iter()
+            .any(|one: &Found| one.rule == finding.rule.name());
+        let shrunk = if options.no_shrink || known {
+            None
+        } else {
+            shrink(&scenario, SHRINK_RUNS, || Box::new(Untouched))
+        };
+        found.push(Found::new(*seed, finding, shrunk.as_ref(), options.steps));
+    }
+    let view = SummaryView::new(&summary, found, started.elapsed());
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&view)?);
+    } else {
+        print!("{view}");
+    }
+    match summary.findings.len() {
+        0 => Ok(()),
+        count => Err(Failure::operation(anyhow!(
+            "{count} of {} runs broke a rule",
+            summary.runs
+        ))),
+    }
+}
+
+/// Runs all seeds.
+fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
+    let summary = Mutex::new(Summary::new(options));
+    let next = AtomicU64::new(0);
+    let enough = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| {
+                while !enough.load(Ordering::Relaxed) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= options.runs {
+                        break;
+                    }
+                    let seed = options.seed.wrapping_add(number);
+                    let scenario = wanted.scenario(seed, options);
+                    let outcome = run(&scenario, options.trace, &mut Untouched);
+                    if options.trace {
+                        for line in &outcome.trace {
+                            println!("{line}");
+                        }
+                    }
+                    let mut all = summary.lock().unwrap_or_else(PoisonError::into_inner);
+                    all.take(seed, outcome);
+                    if all.findings.len() >= FINDINGS_MOST {
+                        enough.store(true, Ordering::Relaxed);
+                    }
+                    progress(&mut all, options, started);
+                }
+            });
+        }
+    });
+    let mut summary = summary.into_inner().unwrap_or_else(PoisonError::into_inner);
+    summary.findings.sort_by_key(|(seed, _)| *seed);
+    summary
+}
+
+/// Says how far it is, now and then.
+fn progress(summary: &mut Summary, options: &Sim, started: Instant) {
+    let elapsed = started.elapsed();
+    if elapsed < summary.next_progress {
+        return;
+    }
+    summary.next_progress = elapsed + Duration::from_secs(10);
+    eprintln!(
+        "{} of {} runs, {} findings, {:.0} s",
+        summary.runs,
+        options.runs,
+        summary.findings.len(),
+        elapsed.as_secs_f64()
+    );
+}
+
+/// Steps as the command line takes them.
+fn steps_text(steps: &[Step]) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for step in steps {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == step.number => *last = step.number,
+            _ => ranges.push((step.number, step.number)),
+        }
+    }
+    let words = ranges.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    words.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! What is said of a simulation.
+
+use super::{Sim, steps_text};
+use ringside_sim::fault::FrameFault;
+use ringside_sim::{Counts, FaultEvent, Faults, Finding, Outcome, Shrunk};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// What has come of all runs so far.
+pub(super) struct Summary {
+    pub(super) runs: u64,
+    first_seed: u64,
+    steps: u32,
+    pub(super) findings: Vec<(u64, Finding)>,
+    counts: Counts,
+    struck: BTreeMap<String, u64>,
+    virtual_ns: u64,
+    pub(super) next_progress: Duration,
+}
+
+impl Summary {
+    pub(super) fn new(options: &Sim) -> Self {
+        Self {
+            runs: 0,
+            first_seed: options.seed,
+            steps: options.steps,
+            findings: Vec::new(),
+            counts: Counts::default(),
+            struck: BTreeMap::new(),
+            virtual_ns: 0,
+            next_progress: Duration::from_secs(10),
+        }
+    }
+
+    pub(super) fn take(&mut self, seed: u64, outcome: Outcome) {
+        self.runs += 1;
+        self.counts.add(&outcome.counts);
+        self.virtual_ns = self.virtual_ns.saturating_add(outcome.time_ns);
+        for event in &outcome.events {
+            *self.struck.entry(kind(event)).or_default() += 1;
+        }
+        if let Some(finding) = outcome.finding {
+            self.findings.push((seed, finding));
+        }
+    }
+}
+
+fn kind(event: &FaultEvent) -> String {
+    match event {
+        FaultEvent::Frame { fault, .. } => match fault {
+            FrameFault::Drop => "drop",
+            FrameFault::Duplicate => "duplicate",
+            FrameFault::Reorder(_) => "reorder",
+            FrameFault::Delay(_) => "delay",
+            FrameFault::Corrupt(_) => "corrupt",
+            FrameFault::Mark => "mark",
+        }
+        .to_owned(),
+        FaultEvent::Function { fault, .. } => {
+            let words = fault.to_string();
+            words.split(' ').next().unwrap_or_default().to_owned()
+        }
+    }
+}
+
+/// A finding, as it is shown.
+#[derive(Serialize)]
+pub(super) struct Found {
+    seed: u64,
+    pub(super) rule: &'static str,
+    /// What the rule says.
+    meaning: &'static str,
+    what: String,
+    step: Option<u32>,
+    time_ns: u64,
+    /// What was left after it was made short.
+    shortest: Option<Short>,
+    /// The command that shows it.
+    replay: String,
+}
+
+#[derive(Serialize)]
+struct Short {
+    faults: Vec<String>,
+    steps: Vec<u32>,
+    what: String,
+    runs_needed: usize,
+}
+
+impl Found {
+    pub(super) fn new(seed: u64, finding: &Finding, shrunk: Option<&Shrunk>, steps: u32) -> Self {
+        let mut replay = format!("ringside sim --seed {seed} --runs 1 --steps {steps}");
+        let mut shortest = None;
+        if let Some(shrunk) = shrunk {
+            let mut faults = Vec::new();
+            if let Faults::Events(events) = &shrunk.scenario.faults {
+                faults = events.iter().map(ToString::to_string).collect();
+                replay.push_str(&format!(" --only '{}'", faults.join(",")));
+            }
+            replay.push_str(&format!(" --keep '{}'", steps_text(&shrunk.scenario.steps)));
+            shortest = Some(Short {
+                faults,
+                steps: shrunk
+                    .scenario
+                    .steps
+                    .iter()
+                    .map(|step| step.number)
+                    .collect(),
+                what: shrunk.finding.to_string(),
+                runs_needed: shrunk.runs,
+            });
+        }
+        replay.push_str(" --trace");
+        Self {
+            seed,
+            rule: finding.rule.name(),
+            meaning: finding.rule.describe(),
+            what: finding.what.clone(),
+            step: finding.step,
+            time_ns: finding.time_ns,
+            shortest,
+            replay,
+        }
+    }
+}
+
+/// Everything, as it is shown.
+#[derive(Serialize)]
+pub(super) struct SummaryView {
+    runs: u64,
+    first_seed: u64,
+    steps: u32,
+    findings: Vec<Found>,
+    requests_posted: u64,
+    completions: u64,
+    successes: u64,
+    bytes: u64,
+    frames: u64,
+    faults: BTreeMap<String, u64>,
+    virtual_seconds: f64,
+    seconds: f64,
+}
+
+impl SummaryView {
+    pub(super) fn new(summary: &Summary, findings: Vec<Found>, elapsed: Duration) -> Self {
+        Self {
+            runs: summary.runs,
+            first_seed: summary.first_seed,
+            steps: summary.steps,
+            findings,
+            requests_posted: summary.counts.posted,
+            completions: summary.counts.completed,
+            successes: summary.counts.succeeded,
+            bytes: summary.counts.bytes,
+            frames: summary.counts.frames,
+            faults: summary.struck.clone(),
+            virtual_seconds: summary.virtual_ns as f64 / 1e9,
+            seconds: elapsed.as_secs_f64(),
+        }
+    }
+}
+
+impl fmt::Display for SummaryView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.seconds * 1000.0 / self.runs.max(1) as f64;
+        writeln!(
+            f,
+            "{} runs from seed {} on, {} steps each: {} findings",
+            self.runs,
+            self.first_seed,
+            self.steps,
+            self.findings.len()
+        )?;
+        writeln!(
+            f,
+            "  {} requests, {} completions ({} successes), {} frames, {} bytes",
+            self.requests_posted, self.completions, self.successes, self.frames, self.bytes
+        )?;
+        let faults: Vec<String> = self
+            .faults
+            .iter()
+            .map(|(kind, count)| format!("{count} {kind}"))
+            .collect();
+        let faults = if faults.is_empty() {
+            "none".to_owned()
+        } else {
+            faults.join(", ")
+        };
+        writeln!(f, "  faults that struck: {faults}")?;
+        writeln!(
+            f,
+            "  {:.1} s of virtual time in {:.1} s, {each:.1} ms a run",
+            self.virtual_seconds, self.seconds
+        )?;
+        for found in &self.findings {
+            write!(
+                f,
+                "\nseed {} breaks the rule {}: {}\n",
+                found.seed, found.rule, found.meaning
+            )?;
+            writeln!(
+                f,
+                "  {} (step {:?}, {} ns)",
+                found.what, found.step, found.time_ns
+            )?;
+            if let Some(short) = &found.shortest {
+                writeln!(
+                    f,
+                    "  shortest: {} faults, {} steps (found in {} runs): {}",
+                    short.faults.len(),
+                    short.steps.len(),
+                    short.runs_needed,
+                    short.what
+                )?;
+                writeln!(
+                    f,
+                    "  faults: {}",
+                    if short.faults.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        short.faults.join(", ")
+                    }
+                )?;
+            }
+            writeln!(f, "  replay: {}", found.replay)?;
+        }
+        Ok(())
+    }
+}

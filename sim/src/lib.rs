@@ -1,0 +1,29 @@
+//! Driver, model and wire in one thread and in virtual time, from one seed: a random workload of all
+//! verbs under faults, and an oracle that knows what must come of it.
+//!
+//! ```
+//! use ringside_sim::{FaultMix, Scenario, Untouched, run};
+//! let scenario = Scenario::new(7, 100, FaultMix::BySeed);
+//! let outcome = run(&scenario, false, &mut Untouched);
+//! assert_eq!(outcome.finding, None);
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod fault;
+pub mod oracle;
+pub mod scenario;
+pub mod seam;
+
+mod memory;
+mod random;
+mod rig;
+mod run;
+mod shrink;
+mod wire;
+
+pub use fault::{FaultEvent, FaultKind, FaultMix};
+pub use oracle::{Finding, Rule, Seen};
+pub use run::{Counts, Outcome, run};
+pub use scenario::{Faults, Scenario, Step, StepKind};
+pub use seam::{Interference, Untouched};
+pub use shrink::{Shrunk, shrink};

@@ -1,0 +1,13 @@
+//! What is right. Knows what was asked and what was answered, and nothing of driver and model.
+
+mod datagrams;
+mod ledger;
+mod rule;
+mod status;
+
+pub use ledger::Seen;
+pub use rule::{Finding, Rule};
+
+pub(crate) use datagrams::{DatagramEnd, Flight};
+pub(crate) use ledger::{End, Ledger, Link, Message, Receive, Request};
+pub(crate) use rule::Problem;

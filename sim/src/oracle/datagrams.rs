@@ -1,0 +1,197 @@
+//! Datagrams: each arrives whole or not at all, and not more often than it was sent.
+
+use super::ledger::{Ledger, Owner, Receive, Request, Seen};
+use super::rule::{Problem, Rule};
+use ringside_pmd::rdma::{Datagram, Operation, Status};
+use std::collections::VecDeque;
+
+/// A datagram queue pair.
+#[derive(Debug)]
+pub(crate) struct DatagramEnd {
+    pub(crate) number: u32,
+    pub(crate) sends: VecDeque<Request>,
+    pub(crate) receives: VecDeque<Receive>,
+}
+
+/// A datagram that was sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    pub(crate) id: u64,
+    /// Side and queue pair that sent it.
+    pub(crate) from: (usize, u32),
+    /// Which sides may get it.
+    pub(crate) to: [bool; 2],
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) immediate: Option<u32>,
+    /// How often each side has got it.
+    pub(crate) arrived: [u32; 2],
+    /// Nothing can have stopped it.
+    pub(crate) certain: bool,
+}
+
+/// Copies of a frame that a wire may make, and one.
+const COPIES_MOST: u32 = 2;
+
+impl Ledger {
+    pub(crate) fn posted_datagram(&mut self, side: usize, request: Request, flight: Flight) {
+        self.owners.insert(request.id, Owner::DatagramSend { side });
+        if let Some(Some(end)) = self.datagrams.get_mut(side) {
+            end.sends.push_back(request);
+        }
+        self.flights.push(flight);
+    }
+
+    pub(crate) fn posted_datagram_receive(&mut self, side: usize, receive: Receive) {
+        self.owners
+            .insert(receive.id, Owner::DatagramReceive { side });
+        self.memory.expect_anything(receive.claim, receive.length);
+        if let Some(Some(end)) = self.datagrams.get_mut(side) {
+            end.receives.push_back(receive);
+        }
+    }
+
+    pub(super) fn datagram_sent(&mut self, side: usize, seen: &Seen) -> Result<(), Problem> {
+        let Some(Some(end)) = self.datagrams.get_mut(side) else {
+            return Ok(());
+        };
+        let text = |why: &str| format!("datagram {} of side {side}: {why}; {seen:?}", seen.id);
+        let place = end
+            .sends
+            .iter()
+            .position(|request| request.id == seen.id)
+            .unwrap_or(0);
+        if end
+            .sends
+            .iter()
+            .take(place)
+            .any(|request| request.signalled)
+        {
+            return Err(Problem::new(
+                Rule::InOrder,
+                text("one before it has not completed"),
+            ));
+        }
+        if (seen.operation, seen.queue_pair) != (Operation::Send, end.number) {
+            return Err(Problem::new(
+                Rule::MessageRight,
+                text("that is another request"),
+            ));
+        }
+        let done: Vec<Request> = end.sends.drain(..=place).collect();
+        if seen.status != Status::Success && !self.weather.trouble.contains(&true) {
+            return Err(Problem::new(
+                Rule::StatusAllowed,
+                text("nothing stops a datagram from being sent"),
+            ));
+        }
+        for request in done {
+            self.over(request.id);
+            for claim in request.claims {
+                self.memory.done(claim, "a datagram's bytes")?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn datagram_received(&mut self, side: usize, seen: &Seen) -> Result<(), Problem> {
+        let Some(Some(end)) = self.datagrams.get_mut(side) else {
+            return Ok(());
+        };
+        let text = |why: &str| {
+            format!(
+                "datagram receive {} of side {side}: {why}; {seen:?}",
+                seen.id
+            )
+        };
+        let Some(receive) = end.receives.pop_front() else {
+            return Ok(());
+        };
+        if receive.id != seen.id {
+            return Err(Problem::new(
+                Rule::InOrder,
+                text("one before it has not completed"),
+            ));
+        }
+        let number = end.number;
+        self.over(receive.id);
+        if seen.status != Status::Success {
+            self.memory.adopt(receive.claim, receive.length);
+            if self.weather.trouble.contains(&true) {
+                return Ok(());
+            }
+            return Err(Problem::new(
+                Rule::StatusAllowed,
+                text("nothing leads to this status"),
+            ));
+        }
+        let Some(datagram) = seen.datagram.filter(|_| seen.queue_pair == number) else {
+            return Err(Problem::new(
+                Rule::MessageRight,
+                text("that is no datagram of this queue pair"),
+            ));
+        };
+        let length = datagram.payload_bytes as usize;
+        let mut bytes = self
+            .memory
+            .look(receive.claim, Datagram::PAYLOAD_OFFSET + length);
+        let payload = bytes.split_off(Datagram::PAYLOAD_OFFSET.min(bytes.len()));
+        let flight = self.flights.iter_mut().rev().find(|flight| {
+            flight.bytes == payload
+                && flight.immediate == seen.immediate
+                && flight.from.1 == datagram.source_queue_pair
+                && flight.to.get(side) == Some(&true)
+        });
+        let Some(flight) = flight else {
+            return Err(Problem::new(
+                Rule::BytesIntact,
+                text("no such datagram was sent here"),
+            ));
+        };
+        if let Some(arrived) = flight.arrived.get_mut(side) {
+            *arrived += 1;
+            if *arrived > COPIES_MOST {
+                return Err(Problem::new(
+                    Rule::CompletesOnce,
+                    text("it has come before"),
+                ));
+            }
+        }
+        // The route before the payload is the device's to write.
+        self.memory
+            .adopt(receive.claim, Datagram::PAYLOAD_OFFSET + length);
+        Ok(())
+    }
+
+    /// A datagram that nothing can have stopped and that did not come.
+    pub(crate) fn missing_datagram(&self) -> Option<String> {
+        let missing = self.flights.iter().find(|flight| {
+            let some = flight.to.iter().zip(flight.arrived);
+            let mut absent = some.filter(|(to, arrived)| **to && *arrived == 0);
+            flight.certain && absent.next().is_some()
+        })?;
+        Some(format!(
+            "datagram {} of side {} did not come, and nothing can have stopped it",
+            missing.id, missing.from.0
+        ))
+    }
+
+    /// A datagram queue pair was destroyed.
+    pub(crate) fn datagram_end_destroyed(&mut self, side: usize) -> Result<(), Problem> {
+        let Some(end) = self.datagrams.get_mut(side).and_then(Option::take) else {
+            return Ok(());
+        };
+        for request in end.sends {
+            self.over(request.id);
+            for claim in request.claims {
+                self.memory
+                    .unknown(claim, "a datagram queue pair is gone")?;
+            }
+        }
+        for receive in end.receives {
+            self.over(receive.id);
+            self.memory
+                .unknown(receive.claim, "a datagram queue pair is gone")?;
+        }
+        Ok(())
+    }
+}

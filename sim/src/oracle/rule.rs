@@ -1,0 +1,145 @@
+//! The rules, by name.
+
+use std::fmt;
+
+/// What must hold in every run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rule {
+    /// No request completes twice, and nothing completes that was not posted.
+    CompletesOnce,
+    /// Each signalled request completes; each message of a success was received.
+    Completes,
+    /// A request ends with a status that it may have, after what went wrong so far.
+    StatusAllowed,
+    /// Completions of a queue come in the order of its requests, and messages in that of the sends.
+    InOrder,
+    /// Every byte that was transferred is right.
+    BytesIntact,
+    /// Length, immediate data, invalidated key, kind and source are those of the message.
+    MessageRight,
+    /// No byte changes that no request may write.
+    OutsideUntouched,
+    /// What was destroyed is gone: objects, memory, everything in the device after shutdown.
+    NothingLeft,
+    /// The driver keeps to the interface of the device.
+    NoBreach,
+    /// The driver sees nothing of the device that cannot be.
+    NoAnomaly,
+    /// Every call ends within its deadline.
+    EndsInTime,
+    /// A call succeeds unless there is a reason that it cannot, and a wrong one is refused.
+    CallRight,
+    /// An event is reported only of what happened, and an armed queue gives one.
+    EventRight,
+    /// Nothing panics.
+    NoPanic,
+}
+
+impl Rule {
+    /// Every rule.
+    pub const ALL: [Self; 14] = [
+        Self::CompletesOnce,
+        Self::Completes,
+        Self::StatusAllowed,
+        Self::InOrder,
+        Self::BytesIntact,
+        Self::MessageRight,
+        Self::OutsideUntouched,
+        Self::NothingLeft,
+        Self::NoBreach,
+        Self::NoAnomaly,
+        Self::EndsInTime,
+        Self::CallRight,
+        Self::EventRight,
+        Self::NoPanic,
+    ];
+
+    /// Its name in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::CompletesOnce => "completes-once",
+            Self::Completes => "completes",
+            Self::StatusAllowed => "status-allowed",
+            Self::InOrder => "in-order",
+            Self::BytesIntact => "bytes-intact",
+            Self::MessageRight => "message-right",
+            Self::OutsideUntouched => "outside-untouched",
+            Self::NothingLeft => "nothing-left",
+            Self::NoBreach => "no-breach",
+            Self::NoAnomaly => "no-anomaly",
+            Self::EndsInTime => "ends-in-time",
+            Self::CallRight => "call-right",
+            Self::EventRight => "event-right",
+            Self::NoPanic => "no-panic",
+        }
+    }
+
+    /// What it says.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        match self {
+            Self::CompletesOnce => "no request completes twice, and none that was not posted",
+            Self::Completes => {
+                "each signalled request completes, each message of a success is received"
+            }
+            Self::StatusAllowed => "a request ends with a status that the faults so far allow",
+            Self::InOrder => "completions and messages come in the order of their requests",
+            Self::BytesIntact => "every byte that was transferred is right",
+            Self::MessageRight => "length, immediate data, key and source are those of the message",
+            Self::OutsideUntouched => "no byte changes that no request may write",
+            Self::NothingLeft => "what was destroyed is gone",
+            Self::NoBreach => "the driver keeps to the interface of the device",
+            Self::NoAnomaly => "the driver sees nothing of the device that cannot be",
+            Self::EndsInTime => "every call ends within its deadline",
+            Self::CallRight => "right calls succeed, wrong ones are refused",
+            Self::EventRight => "events are of what happened, and armed queues give one",
+            Self::NoPanic => "nothing panics",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A rule that does not hold, seen by a part that knows neither step nor time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) rule: Rule,
+    pub(crate) what: String,
+}
+
+impl Problem {
+    pub(crate) fn new(rule: Rule, what: impl Into<String>) -> Self {
+        Self {
+            rule,
+            what: what.into(),
+        }
+    }
+}
+
+/// A rule that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Which.
+    pub rule: Rule,
+    /// What was seen.
+    pub what: String,
+    /// At which step; `None` before the first and after the last.
+    pub step: Option<u32>,
+    /// Virtual time, nanoseconds.
+    pub time_ns: u64,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.rule, self.what)?;
+        match self.step {
+            Some(step) => write!(f, " (step {step}, {} ns)", self.time_ns),
+            None => write!(f, " ({} ns)", self.time_ns),
+        }
+    }
+}

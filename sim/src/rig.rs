@@ -1,0 +1,234 @@
+//! Two devices on one wire, with everything that steps work on.
+
+use crate::memory::{Arena, Purpose, arena_bytes};
+use crate::oracle::{Problem, Rule};
+use crate::random::Random;
+use ringside_bus::{DmaBuffer, Function};
+use ringside_config::{Config, HugePages};
+use ringside_model::{FunctionSnapshot, Stepped, WorldSettings};
+use ringside_pmd::rdma::{
+    Access, AddressHandle, Base, CompletionQueue, Connected, DatagramReady, Drained, ObjectUsage,
+    ProtectionDomain, QueuePair, RdmaError, SharedReceiveQueue,
+};
+use ringside_pmd::{BringUpOptions, Device};
+use std::sync::Arc;
+
+/// Requests that may be outstanding on a send queue.
+pub(crate) const SENDS: usize = 24;
+
+/// Receives that may be outstanding on a queue pair.
+pub(crate) const RECEIVES: usize = 12;
+
+/// Completion queues of each side.
+pub(crate) const QUEUES: usize = 2;
+
+/// Completions that each of them holds at least.
+pub(crate) const COMPLETIONS: u32 = 256;
+
+/// Connections that may be there at once.
+pub(crate) const LINKS: usize = 4;
+
+/// Regions of each side.
+const PURPOSES: [Purpose; 4] = [
+    Purpose::Open,
+    Purpose::ZeroBased,
+    Purpose::ReadOnly,
+    Purpose::Receives,
+];
+
+/// Bytes of memory that no device has been told of.
+const UNGRANTED_BYTES: usize = 8192;
+
+/// A connected queue pair, wherever it is in its life.
+#[derive(Debug)]
+pub(crate) enum Handle {
+    Ready(QueuePair<Connected>),
+    Drained(QueuePair<Drained>),
+    Gone,
+}
+
+/// An end of a connection, as its user holds it.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) handle: Handle,
+    /// Bytes that may go inline.
+    pub(crate) inline: usize,
+    /// Fragments of a request.
+    pub(crate) fragments: usize,
+    /// Bytes of each receive.
+    pub(crate) receive_bytes: usize,
+    /// Receives that may be outstanding.
+    pub(crate) receives: usize,
+}
+
+/// A completion queue, and what its user remembers of it.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub(crate) queue: CompletionQueue,
+    /// It was armed, and nothing has come since.
+    pub(crate) armed: bool,
+}
+
+/// One side.
+#[derive(Debug)]
+pub(crate) struct Side {
+    pub(crate) queues: Vec<Queue>,
+    pub(crate) shared: Option<SharedReceiveQueue>,
+    pub(crate) datagrams: Option<QueuePair<DatagramReady>>,
+    pub(crate) to_peer: Option<AddressHandle>,
+    pub(crate) to_group: Option<AddressHandle>,
+    pub(crate) in_group: bool,
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) ungranted: DmaBuffer,
+    pub(crate) ungranted_picture: Vec<u8>,
+    pub(crate) device: Device,
+    pub(crate) before: FunctionSnapshot,
+    /// Objects in use, and bytes of memory, when only the device was up.
+    pub(crate) at_first: (ObjectUsage, usize),
+}
+
+/// The configuration of both devices: small, so that bring-up is quick.
+pub(crate) fn config() -> Config {
+    let mut config = Config::default();
+    config.memory.hugepages = HugePages::None;
+    config.rdma.queue_pairs = 16;
+    config.rdma.completion_queues = 16;
+    config.rdma.memory_regions = 64;
+    config.rdma.pbles = 4096;
+    config.rdma.address_handles = 16;
+    config.rdma.arp_entries = 16;
+    config.rdma.multicast_groups = 8;
+    config
+}
+
+/// Two functions that reach each other.
+pub(crate) fn world() -> Stepped {
+    Stepped::new(&WorldSettings::with_functions(2))
+}
+
+fn failed(what: &str, error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(Rule::CallRight, format!("{what}: {error}"))
+}
+
+/// Objects in use, and bytes of memory besides those behind the host memory cache.
+pub(crate) fn usage(device: &Device) -> Result<(ObjectUsage, usize), RdmaError> {
+    let mut usage = device.object_usage()?;
+    let pool = device.pool().map(|pool| pool.usage());
+    let used = pool.map_or(0, |pool| pool.used_bytes);
+    let besides = used.saturating_sub(usage.host_memory_cache_bytes as usize);
+    usage.host_memory_cache_bytes = 0;
+    Ok((usage, besides))
+}
+
+/// Brings a device up; its numbers follow from the seed.
+pub(crate) fn bring_up(
+    world: &Stepped,
+    index: u16,
+    function: Arc<dyn Function>,
+    seed: u64,
+) -> Result<(Device, FunctionSnapshot), Problem> {
+    let before = world.with(|world| world.snapshot(usize::from(index)));
+    let before = before.ok_or_else(|| Problem::new(Rule::CallRight, "no such function"))?;
+    let device = Device::bring_up(function, &config(), BringUpOptions::default());
+    let device = device.map_err(|error| failed("bring-up", &error))?;
+    let numbers = seed ^ (u64::from(index) << 63);
+    let result = device.use_predictable_numbers(numbers);
+    result.map_err(|error| failed("predictable numbers", &error))?;
+    Ok((device, before))
+}
+
+/// One of the regions that a side has.
+fn arena(
+    device: &Device,
+    domain: &ProtectionDomain,
+    purpose: Purpose,
+    random: &mut Random,
+) -> Result<Arena, Problem> {
+    let bytes = arena_bytes(purpose);
+    let access = match purpose {
+        Purpose::Open | Purpose::ZeroBased => Access::ALL,
+        Purpose::ReadOnly => Access::REMOTE_READ | Access::LOCAL_WRITE,
+        Purpose::Receives => Access::LOCAL_WRITE,
+    };
+    let base = match purpose {
+        Purpose::ZeroBased => Base::Zero,
+        _ => Base::Address,
+    };
+    // Several buffers: the device finds their pages in a list.
+    let first = 4096 * random.within(1, 3);
+    let sizes = if random.chance(700) {
+        vec![first, bytes - first]
+    } else {
+        vec![bytes]
+    };
+    let buffers = sizes.into_iter().map(|size| device.allocate(size));
+    let buffers = buffers.collect::<Result<Vec<_>, _>>();
+    let buffers = buffers.map_err(|error| failed("memory for a region", &error))?;
+    let region = domain.register_based(buffers, access, base);
+    let region = region.map_err(|error| failed("a region", &error))?;
+    Arena::new(purpose, region, random)
+        .ok_or_else(|| Problem::new(Rule::CallRight, "a region does not take its bytes"))
+}
+
+impl Side {
+    /// Everything that a side has all the time, and the pictures of its regions.
+    pub(crate) fn new(
+        (device, before): (Device, FunctionSnapshot),
+        random: &mut Random,
+    ) -> Result<(Self, Vec<Arena>), Problem> {
+        let at_first = usage(&device).map_err(|error| failed("object usage", &error))?;
+        let domain = device.protection_domain();
+        let domain = domain.map_err(|error| failed("a protection domain", &error))?;
+        let arenas = PURPOSES
+            .into_iter()
+            .map(|purpose| arena(&device, &domain, purpose, random))
+            .collect::<Result<Vec<_>, _>>()?;
+        let queues = (0..QUEUES)
+            .map(|_| {
+                let queue = device.completion_queue(COMPLETIONS)?;
+                Ok(Queue {
+                    queue,
+                    armed: false,
+                })
+            })
+            .collect::<Result<Vec<_>, RdmaError>>();
+        let queues = queues.map_err(|error| failed("a completion queue", &error))?;
+        let ungranted = device.allocate(UNGRANTED_BYTES);
+        let ungranted = ungranted.map_err(|error| failed("memory", &error))?;
+        let ungranted_picture = random.bytes(UNGRANTED_BYTES);
+        if !ungranted.write(0, &ungranted_picture) {
+            return Err(Problem::new(
+                Rule::CallRight,
+                "memory does not take its bytes",
+            ));
+        }
+        let side = Self {
+            queues,
+            shared: None,
+            datagrams: None,
+            to_peer: None,
+            to_group: None,
+            in_group: false,
+            domain,
+            ungranted,
+            ungranted_picture,
+            device,
+            before,
+            at_first,
+        };
+        Ok((side, arenas))
+    }
+
+    /// Whether memory that no device was told of is as it was.
+    pub(crate) fn check_ungranted(&self) -> Result<(), Problem> {
+        let mut bytes = vec![0; self.ungranted_picture.len()];
+        let read = self.ungranted.read(0, &mut bytes);
+        if read && bytes == self.ungranted_picture {
+            return Ok(());
+        }
+        Err(Problem::new(
+            Rule::OutsideUntouched,
+            "memory that was never registered has changed",
+        ))
+    }
+}

@@ -1,0 +1,404 @@
+//! One run: brings everything up, takes the steps, judges, takes everything down.
+
+mod connections;
+mod control;
+mod datagrams;
+mod finish;
+mod keys;
+mod poll;
+mod transfers;
+mod wrong;
+
+use crate::fault::FaultEvent;
+use crate::oracle::{Finding, Ledger, Problem, Rule, Seen};
+use crate::random::{Digest, Random};
+use crate::rig::{self, Held, Side};
+use crate::scenario::{Scenario, Step, StepKind};
+use crate::seam::Interference;
+use crate::wire::{self, Wire};
+use ringside_bus::{Clock, Function};
+use ringside_model::Stepped;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long one call of the driver may take in virtual time: a command's deadline, twice, and the
+/// five seconds that a queue pair may take to drain.
+const CALL_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that were posted, receives included.
+    pub posted: u64,
+    /// Completions that came.
+    pub completed: u64,
+    /// Of those, successes.
+    pub succeeded: u64,
+    /// Frames that were sent.
+    pub frames: u64,
+    /// Bytes of requests that succeeded.
+    pub bytes: u64,
+}
+
+impl Counts {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.posted += other.posted;
+        self.completed += other.completed;
+        self.succeeded += other.succeeded;
+        self.frames += other.frames;
+        self.bytes += other.bytes;
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The first rule that did not hold.
+    pub finding: Option<Finding>,
+    /// Stands for everything that happened; the same scenario gives the same.
+    pub digest: u64,
+    /// Faults that struck, in their order.
+    pub events: Vec<FaultEvent>,
+    /// What was done.
+    pub counts: Counts,
+    /// Virtual time that passed, nanoseconds.
+    pub time_ns: u64,
+    /// What happened, step by step, if it was asked for.
+    pub trace: Vec<String>,
+}
+
+/// A run under way.
+pub(crate) struct Run<'a> {
+    world: Stepped,
+    clock: Arc<dyn Clock>,
+    interference: &'a mut dyn Interference,
+    sides: [Side; 2],
+    held: BTreeMap<u32, [Held; 2]>,
+    ledger: Ledger,
+    wire: Wire,
+    random: Random,
+    digest: Digest,
+    counts: Counts,
+    trace: Option<Vec<String>>,
+    step: Option<u32>,
+    next_id: u64,
+    next_link: u32,
+    /// Requests whose completion somebody waits for, and what came.
+    watched: BTreeSet<u64>,
+    caught: BTreeMap<u64, (Seen, ringside_pmd::rdma::Completion)>,
+    /// Remote keys that are good for nothing any more, by side.
+    dead_keys: [Vec<ringside_pmd::rdma::RemoteAddress>; 2],
+    /// Faults of functions that end before a step: function, fault.
+    ending: Vec<(u32, u16, ringside_model::Fault)>,
+    /// No fault can strike.
+    quiet_wire: bool,
+}
+
+/// Performs a scenario.
+#[must_use]
+pub fn run(scenario: &Scenario, with_trace: bool, interference: &mut dyn Interference) -> Outcome {
+    let wire = Wire::default();
+    let world = rig::world();
+    let mut trace = with_trace.then(Vec::new);
+    let mut digest = Digest::new();
+    let mut counts = Counts::default();
+    let mut of_functions = Vec::new();
+    let result = {
+        let parts = (
+            &world,
+            &wire,
+            &mut trace,
+            &mut digest,
+            &mut counts,
+            &mut of_functions,
+        );
+        let all = AssertUnwindSafe(|| perform(scenario, parts, interference));
+        catch_unwind(all).unwrap_or_else(|panic| Err(of_panic(&*panic)))
+    };
+    let time_ns = world.clock().now().0;
+    let book = wire.book().clone();
+    let mut events: Vec<FaultEvent> = of_functions;
+    events.extend(book.events);
+    digest.add(&[time_ns, events.len() as u64]);
+    Outcome {
+        finding: result.err().map(|(problem, step)| Finding {
+            rule: problem.rule,
+            what: problem.what,
+            step,
+            time_ns,
+        }),
+        digest: digest.value(),
+        events,
+        counts,
+        time_ns,
+        trace: trace.unwrap_or_default(),
+    }
+}
+
+type Stopped = (Problem, Option<u32>);
+
+fn of_panic(panic: &(dyn std::any::Any + Send)) -> Stopped {
+    let text = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied());
+    let what = text.unwrap_or("no words").to_owned();
+    (Problem::new(Rule::NoPanic, what), None)
+}
+
+type Parts<'p> = (
+    &'p Stepped,
+    &'p Wire,
+    &'p mut Option<Vec<String>>,
+    &'p mut Digest,
+    &'p mut Counts,
+    &'p mut Vec<FaultEvent>,
+);
+
+fn perform(
+    scenario: &Scenario,
+    (world, wire, trace, digest, counts, of_functions): Parts<'_>,
+    interference: &mut dyn Interference,
+) -> Result<(), Stopped> {
+    let last = scenario.steps.last().map_or(0, |step| step.number + 1);
+    let (of_frames, events) = wire::divide(&scenario.faults, scenario.seed, last);
+    let mut run =
+        Run::new(scenario.seed, world, wire, interference).map_err(|problem| (problem, None))?;
+    run.trace = trace.take();
+    run.quiet_wire = of_frames.is_quiet() && events.is_empty();
+    let script = wire.script(of_frames, run.interference.forges());
+    world.with(|world| world.switch().set_script(Some(script)));
+    let mut result = Ok(());
+    for step in &scenario.steps {
+        result = run.take_step(scenario.seed, *step, &events, of_functions);
+        if result.is_err() {
+            break;
+        }
+    }
+    let step = run.step.filter(|_| result.is_err());
+    let result = result.and_then(|()| run.settle_down(last));
+    *trace = run.trace.take();
+    *digest = run.digest;
+    *counts = run.counts.clone();
+    counts.frames = world.with(|world| world.switch().counters().delivered);
+    match result {
+        Ok(()) => {
+            let troubled = run.is_troubled();
+            let (world, sides) = run.into_sides();
+            finish::take_down(&world, sides, troubled).map_err(|problem| (problem, None))
+        }
+        Err(problem) => Err((problem, step)),
+    }
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        seed: u64,
+        world: &Stepped,
+        wire: &Wire,
+        interference: &'a mut dyn Interference,
+    ) -> Result<Self, Problem> {
+        let mut random = Random::split(seed, 0x5E7);
+        let mut ledger = Ledger::default();
+        let mut sides = Vec::new();
+        for index in 0..2 {
+            let function: Option<Arc<dyn Function>> = world.function(index);
+            let function = function.ok_or_else(|| Problem::new(Rule::CallRight, "no function"))?;
+            let function = interference.function(index, function);
+            let up = rig::bring_up(world, index, function, seed)?;
+            let (side, arenas) = Side::new(up, &mut random)?;
+            if let Some(place) = ledger.memory.arenas.get_mut(usize::from(index)) {
+                *place = arenas;
+            }
+            sides.push(side);
+        }
+        let sides = <[Side; 2]>::try_from(sides);
+        let sides = sides.map_err(|_| Problem::new(Rule::CallRight, "two sides"))?;
+        let mut run = Self {
+            clock: world.clock(),
+            world: world.clone(),
+            interference,
+            sides,
+            held: BTreeMap::new(),
+            ledger,
+            wire: wire.clone(),
+            random,
+            digest: Digest::new(),
+            counts: Counts::default(),
+            trace: None,
+            step: None,
+            next_id: 1,
+            next_link: 0,
+            watched: BTreeSet::new(),
+            caught: BTreeMap::new(),
+            dead_keys: [Vec::new(), Vec::new()],
+            ending: Vec::new(),
+            quiet_wire: false,
+        };
+        run.open_datagrams()?;
+        run.connect()?;
+        Ok(run)
+    }
+
+    fn into_sides(self) -> (Stepped, [Side; 2]) {
+        (self.world, self.sides)
+    }
+
+    fn take_step(
+        &mut self,
+        seed: u64,
+        step: Step,
+        events: &[FaultEvent],
+        struck: &mut Vec<FaultEvent>,
+    ) -> Result<(), Problem> {
+        self.step = Some(step.number);
+        self.random = Random::split(seed, 0x1_0000 + u64::from(step.number));
+        self.end_faults(step.number);
+        self.strike(step.number, events, struck);
+        let [first, second] = &self.sides;
+        let devices = [&first.device, &second.device];
+        self.interference.between(step.number, &self.world, devices);
+        self.digest
+            .add(&[u64::from(step.number), self.clock.now().0]);
+        self.note(|| format!("{:?}", step.kind));
+        match step.kind {
+            StepKind::Write => self.write(),
+            StepKind::Read => self.read(),
+            StepKind::Send => self.send(),
+            StepKind::Chain => self.chain(),
+            StepKind::Receive => self.receive(),
+            StepKind::NoOperation => self.no_operation(),
+            StepKind::Datagram => self.datagram(false),
+            StepKind::GroupDatagram => self.datagram(true),
+            StepKind::Group => self.group(),
+            StepKind::Window => self.window(),
+            StepKind::FastRegister => self.fast_register(),
+            StepKind::Invalidate => self.invalidate(),
+            StepKind::Reregister => self.reregister(),
+            StepKind::Connect => self.connect(),
+            StepKind::Destroy => self.destroy(),
+            StepKind::Fail => self.fail(),
+            StepKind::Drain => self.drain(),
+            StepKind::Resume => self.resume(),
+            StepKind::Resize => self.resize(),
+            StepKind::Arm => self.arm(),
+            StepKind::Query => self.query(),
+            StepKind::Objects => self.objects(),
+            StepKind::WrongRemote => self.wrong_remote(),
+            StepKind::WrongLocal => self.wrong_local(),
+            StepKind::TooLong => self.too_long(),
+            StepKind::WrongCall => self.wrong_call(),
+            StepKind::Pass => self.pass(),
+            StepKind::Poll => self.poll_a_little(),
+            StepKind::Compare => self.compare(),
+        }
+    }
+
+    /// Ends the faults whose time is over.
+    fn end_faults(&mut self, step: u32) {
+        let (over, on): (Vec<_>, Vec<_>) =
+            self.ending.drain(..).partition(|(end, ..)| *end <= step);
+        self.ending = on;
+        for (_, function, fault) in over {
+            self.note(|| format!("{fault} of function {function} ends"));
+            self.world
+                .with(|world| world.clear_fault(function.into(), fault));
+        }
+    }
+
+    /// Injects the faults that are due.
+    fn strike(&mut self, step: u32, events: &[FaultEvent], struck: &mut Vec<FaultEvent>) {
+        for event in events {
+            let FaultEvent::Function {
+                step: when,
+                function,
+                fault,
+                steps,
+            } = *event
+            else {
+                continue;
+            };
+            if when != step {
+                continue;
+            }
+            self.note(|| format!("fault: {event}"));
+            self.world
+                .with(|world| world.inject(function.into(), fault));
+            if fault == ringside_model::Fault::LinkDown {
+                // Nobody counts the frames that it loses.
+                self.wire.book().losses += u64::from(u32::MAX);
+            } else if let Some(trouble) = self.ledger.weather.trouble.get_mut(usize::from(function))
+            {
+                *trouble = true;
+            }
+            self.ending
+                .push((step.saturating_add(steps.max(1)), function, fault));
+            struck.push(*event);
+        }
+    }
+
+    /// Writes a line into the trace, if there is one.
+    fn note(&mut self, text: impl FnOnce() -> String) {
+        if let Some(trace) = &mut self.trace {
+            let step = self.step.map_or(String::from("-"), |step| step.to_string());
+            trace.push(format!(
+                "{:>12} ns  {step:>4}  {}",
+                self.clock.now().0,
+                text()
+            ));
+        }
+    }
+
+    fn take_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
+    }
+
+    /// A call of the driver: it ends in time.
+    fn call<T>(&mut self, what: &str, call: impl FnOnce(&mut Self) -> T) -> Result<T, Problem> {
+        let before = self.clock.now();
+        let result = call(self);
+        let took = self.clock.now().since(before);
+        self.digest.add(&[self.clock.now().0]);
+        if took > CALL_LIMIT {
+            let text = format!(
+                "{what} took {} ms, {} are allowed",
+                took.as_millis(),
+                CALL_LIMIT.as_millis()
+            );
+            return Err(Problem::new(Rule::EndsInTime, text));
+        }
+        Ok(result)
+    }
+
+    /// A call that has to succeed, unless a function is in trouble.
+    fn must<T, E: std::fmt::Display>(
+        &mut self,
+        what: &str,
+        call: impl FnOnce(&mut Self) -> Result<T, E>,
+    ) -> Result<Option<T>, Problem> {
+        match self.call(what, call)? {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => {
+                self.note(|| format!("{what}: {error}"));
+                if self.is_troubled() {
+                    return Ok(None);
+                }
+                Err(Problem::new(Rule::CallRight, format!("{what}: {error}")))
+            }
+        }
+    }
+
+    fn is_troubled(&self) -> bool {
+        self.ledger.weather.trouble.contains(&true)
+    }
+
+    fn side(&mut self, side: usize) -> &mut Side {
+        let [first, second] = &mut self.sides;
+        if side == 0 { first } else { second }
+    }
+}

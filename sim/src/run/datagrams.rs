@@ -1,0 +1,260 @@
+//! Datagrams, to the other side and to a group.
+
+use super::Run;
+use crate::memory::Purpose;
+use crate::oracle::{DatagramEnd, Flight, Problem, Receive, Request, Rule};
+use crate::rig::{RECEIVES, SENDS};
+use ringside_pmd::rdma::{Datagram, Destination, Flags, Operation, QueuePairConfig, To};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Queue key of both sides.
+const KEY: u32 = 0x00C0_FFEE;
+
+/// The group.
+const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
+
+/// Bytes of a datagram at most: with the route before it, it fits a short slot.
+const LONGEST: usize = 200;
+
+/// Bytes of a receive.
+const RECEIVE_BYTES: usize = 256;
+
+impl Run<'_> {
+    /// A datagram queue pair on each side, and the ways between them.
+    pub(super) fn open_datagrams(&mut self) -> Result<(), Problem> {
+        for side in 0..2 {
+            let place = self.side(side);
+            let Some(queue) = place.queues.first() else {
+                return Ok(());
+            };
+            let config = QueuePairConfig::datagram(&queue.queue)
+                .send_requests(SENDS as u32)
+                .receive_requests(RECEIVES as u32)
+                .receive_fragments(2)
+                .inline_bytes(48);
+            let domain = place.domain.clone();
+            let made = self.must("a datagram queue pair", |_| {
+                domain.datagram_queue_pair(config)
+            })?;
+            let Some(made) = made else {
+                continue;
+            };
+            let ready = self.must("a datagram queue pair", |_| made.ready(KEY))?;
+            if let Some(ready) = &ready {
+                let end = DatagramEnd {
+                    number: ready.number(),
+                    sends: VecDeque::new(),
+                    receives: VecDeque::new(),
+                };
+                if let Some(place) = self.ledger.datagrams.get_mut(side) {
+                    *place = Some(end);
+                }
+            }
+            self.side(side).datagrams = ready;
+        }
+        for side in 0..2 {
+            let Some(peer) = &self.side(1 - side).datagrams else {
+                continue;
+            };
+            let destination = Destination::from(&peer.endpoint());
+            let domain = self.side(side).domain.clone();
+            let made = self.must("an address handle", |_| domain.address_handle(&destination))?;
+            self.side(side).to_peer = made;
+            if let Some(group) = Destination::group(GROUP) {
+                let made = self.must("an address handle", |_| domain.address_handle(&group))?;
+                self.side(side).to_group = made;
+            }
+        }
+        Ok(())
+    }
+
+    /// Joins the group, or leaves it.
+    pub(super) fn group(&mut self) -> Result<(), Problem> {
+        let side = self.random.below(2);
+        let inside = self.side(side).in_group;
+        let done = self.must("joining or leaving a group", |run| {
+            match &run.side(side).datagrams {
+                Some(queue_pair) if inside => queue_pair.leave(GROUP),
+                Some(queue_pair) => queue_pair.join(GROUP),
+                None => Ok(()),
+            }
+        })?;
+        if done.is_some() {
+            self.side(side).in_group = !inside;
+            // What is on its way may come or not.
+            for flight in &mut self.ledger.flights {
+                flight.certain = false;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn datagram(&mut self, to_group: bool) -> Result<(), Problem> {
+        let side = self.random.below(2);
+        for receiver in 0..2 {
+            for _ in 0..self.random.below(4) {
+                self.put_datagram_receive(receiver)?;
+            }
+        }
+        let sends = self.ledger.datagrams.get(side).and_then(Option::as_ref);
+        let outstanding = sends.map_or(SENDS, |end| end.sends.len());
+        if outstanding >= SENDS {
+            return Ok(());
+        }
+        let to = if to_group {
+            [0, 1].map(|member| self.sides.get(member).is_some_and(|side| side.in_group))
+        } else {
+            [side == 1, side == 0]
+        };
+        let is_inline = self.random.chance(400);
+        let length = self.length(if is_inline { 48 } else { LONGEST });
+        let immediate = self.random.chance(300).then(|| self.random.next() as u32);
+        let mut flags = if self.random.chance(700) {
+            Flags::SIGNALLED
+        } else {
+            Flags::NONE
+        };
+        if outstanding + 2 >= SENDS {
+            flags = flags | Flags::SIGNALLED;
+        }
+        let (claims, bytes) = if is_inline {
+            (Vec::new(), self.random.bytes(length))
+        } else {
+            match self.source(side, length)? {
+                Some((claim, bytes)) => (vec![claim], bytes),
+                None => return Ok(()),
+            }
+        };
+        let claim = claims.first().copied();
+        let pieces = claim.map(|claim| self.ledger.memory.fragments(claim, length, 2));
+        let id = self.take_id();
+        let other = self.ledger.datagrams.get(1 - side).and_then(Option::as_ref);
+        let number = other.map_or(0, |end| end.number);
+        let certain = self.is_certain(to);
+        let place = self.side(side);
+        let handle = if to_group {
+            &place.to_group
+        } else {
+            &place.to_peer
+        };
+        let (Some(queue_pair), Some(handle)) = (&mut place.datagrams, handle) else {
+            return self.give_back(claims);
+        };
+        let to_whom = To {
+            handle,
+            queue_pair: if to_group {
+                To::MULTICAST_QUEUE_PAIR
+            } else {
+                number
+            },
+            queue_key: KEY,
+        };
+        let result = match &pieces {
+            Some(pieces) => queue_pair.post_send_to(id, &to_whom, pieces, immediate, flags),
+            None => queue_pair.post_send_inline_to(id, &to_whom, &bytes, immediate, flags),
+        };
+        queue_pair.ring();
+        let from = (side, queue_pair.number());
+        if let Err(error) = result {
+            self.give_back(claims)?;
+            if self.is_troubled() {
+                return Ok(());
+            }
+            return Err(Problem::new(
+                Rule::CallRight,
+                format!("a datagram of side {side}: {error}"),
+            ));
+        }
+        self.note(|| format!("side {side}: datagram {id} of {length} bytes to {to:?}"));
+        self.counts.posted += 1;
+        self.digest.add(&[id, side as u64, 0xDA7A]);
+        let request = Request {
+            id,
+            signalled: flags.contains(Flags::SIGNALLED),
+            operation: Operation::Send,
+            wrong: &[],
+            claims,
+            receives_needed: None,
+        };
+        let flight = Flight {
+            id,
+            from,
+            to,
+            bytes,
+            immediate,
+            arrived: [0; 2],
+            certain,
+        };
+        self.ledger.posted_datagram(side, request, flight);
+        Ok(())
+    }
+
+    /// Whether nothing can stop a datagram: no faults, and a receive for each that may come.
+    fn is_certain(&self, to: [bool; 2]) -> bool {
+        let room = |side: usize| {
+            let end = self.ledger.datagrams.get(side).and_then(Option::as_ref);
+            let receives = end.map_or(0, |end| end.receives.len());
+            let coming = self.ledger.flights.iter().filter(|flight| {
+                flight.to.get(side) == Some(&true) && flight.arrived.get(side) == Some(&0)
+            });
+            receives > coming.count()
+        };
+        self.quiet_wire && (0..2).all(|side| to.get(side) != Some(&true) || room(side))
+    }
+
+    fn put_datagram_receive(&mut self, side: usize) -> Result<(), Problem> {
+        let end = self.ledger.datagrams.get(side).and_then(Option::as_ref);
+        let outstanding = end.map_or(RECEIVES, |end| end.receives.len());
+        if outstanding >= RECEIVES {
+            return Ok(());
+        }
+        let memory = &mut self.ledger.memory;
+        let room = (RECEIVE_BYTES, true);
+        let Some(claim) = memory.claim(side, &[Purpose::Receives], room, &mut self.random) else {
+            return Ok(());
+        };
+        // The route in a piece of its own, or not.
+        let pieces = self.random.within(1, 2);
+        let pieces = memory.fragments(claim, RECEIVE_BYTES, pieces);
+        debug_assert!(LONGEST + Datagram::PAYLOAD_OFFSET <= RECEIVE_BYTES);
+        let id = self.take_id();
+        let Some(queue_pair) = &mut self.side(side).datagrams else {
+            return self.give_back(vec![claim]);
+        };
+        if let Err(error) = queue_pair.receive(id, &pieces) {
+            self.give_back(vec![claim])?;
+            if self.is_troubled() {
+                return Ok(());
+            }
+            let text = format!("a datagram receive of side {side}: {error}");
+            return Err(Problem::new(Rule::CallRight, text));
+        }
+        self.counts.posted += 1;
+        let receive = Receive {
+            id,
+            claim,
+            length: RECEIVE_BYTES,
+        };
+        self.ledger.posted_datagram_receive(side, receive);
+        Ok(())
+    }
+
+    /// Destroys both datagram queue pairs and the ways.
+    pub(super) fn close_datagrams(&mut self) -> Result<(), Problem> {
+        for side in 0..2 {
+            let place = self.side(side);
+            let queue_pair = place.datagrams.take();
+            self.must("destroying a datagram queue pair", |_| match queue_pair {
+                Some(queue_pair) => queue_pair.destroy(),
+                None => Ok(()),
+            })?;
+            self.side(side).in_group = false;
+            self.ledger.datagram_end_destroyed(side)?;
+            let place = self.side(side);
+            place.to_peer = None;
+            place.to_group = None;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,123 @@
+//! The end of a run: everything that is outstanding ends, everything is destroyed, and nothing is
+//! left.
+
+use super::Run;
+use crate::oracle::{Problem, Rule};
+use crate::rig::{Side, usage};
+use ringside_model::Stepped;
+use ringside_model::left_over::left_over;
+use ringside_pmd::Device;
+use ringside_pmd::rdma::ObjectUsage;
+use std::time::Duration;
+
+impl Run<'_> {
+    /// No more faults; what is outstanding ends; what was made is destroyed.
+    pub(super) fn settle_down(&mut self, last: u32) -> Result<(), Problem> {
+        self.step = None;
+        let [first, second] = &self.sides;
+        let devices = [&first.device, &second.device];
+        self.interference.between(last, &self.world, devices);
+        self.note(|| "the workload is over".to_owned());
+        self.wire.book().quiet = true;
+        self.end_faults(u32::MAX);
+        self.resume_all()?;
+        let links: Vec<u32> = self.held.keys().copied().collect();
+        for link in &links {
+            for end in 0..2 {
+                self.feed((*link, end))?;
+            }
+        }
+        self.settle()?;
+        if let Some(missing) = self.ledger.missing_datagram() {
+            return Err(Problem::new(Rule::Completes, missing));
+        }
+        self.compare()?;
+        for link in links {
+            self.destroy_link(link)?;
+        }
+        self.close_datagrams()?;
+        self.expect_silence()?;
+        // Frames that were held back find nobody any more.
+        self.clock.pause(Duration::from_millis(1));
+        self.ledger
+            .memory
+            .arenas
+            .iter_mut()
+            .flatten()
+            .for_each(|arena| arena.settle_all());
+        self.compare()
+    }
+}
+
+fn check_usage(
+    device: &Device,
+    at_first: &(ObjectUsage, usize),
+    number: usize,
+) -> Result<(), Problem> {
+    let now = usage(device);
+    let now =
+        now.map_err(|error| Problem::new(Rule::CallRight, format!("object usage: {error}")))?;
+    if now == *at_first {
+        return Ok(());
+    }
+    let text = format!("side {number}: {at_first:?} at first, {now:?} at the end");
+    Err(Problem::new(Rule::NothingLeft, text))
+}
+
+/// Gives back what a side has.
+fn empty(side: &mut Side) {
+    side.shared = None;
+    side.queues.clear();
+}
+
+/// Takes both devices down: nothing is left, and no rule of the interface was broken.
+pub(super) fn take_down(world: &Stepped, sides: [Side; 2], troubled: bool) -> Result<(), Problem> {
+    for (number, mut side) in sides.into_iter().enumerate() {
+        empty(&mut side);
+        let Side {
+            domain,
+            ungranted,
+            device,
+            before,
+            at_first,
+            ..
+        } = side;
+        drop((domain, ungranted));
+        if !troubled {
+            check_usage(&device, &at_first, number)?;
+        }
+        let report = device.shutdown();
+        if !report.failures.is_empty() && !troubled {
+            let text = format!("side {number}, shutdown: {:?}", report.failures);
+            return Err(Problem::new(Rule::NothingLeft, text));
+        }
+        if report.leaked_bytes > 0 && !troubled {
+            let text = format!(
+                "side {number}: the shutdown gave up {} bytes",
+                report.leaked_bytes
+            );
+            return Err(Problem::new(Rule::NothingLeft, text));
+        }
+        let after = world.with(|world| {
+            world.clear_faults(number);
+            world.snapshot(number)
+        });
+        let left = after
+            .map(|after| left_over(&before, &after))
+            .unwrap_or_default();
+        if !left.is_empty() {
+            return Err(Problem::new(
+                Rule::NothingLeft,
+                format!("side {number}: left in the device: {left:?}"),
+            ));
+        }
+        let breaches = world.with(|world| world.breaches(number));
+        if !breaches.is_empty() {
+            return Err(Problem::new(
+                Rule::NoBreach,
+                format!("side {number}: {breaches:?}"),
+            ));
+        }
+    }
+    Ok(())
+}

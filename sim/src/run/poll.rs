@@ -1,0 +1,250 @@
+//! Time passes, and what came is taken and judged.
+
+use super::Run;
+use crate::oracle::{Problem, Rule, Seen};
+use crate::rig::Handle;
+use ringside_pmd::rdma::{Completion, Event};
+use std::time::Duration;
+
+/// How long is waited for a request that has to complete, in virtual time.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
+
+/// Completions that one look takes.
+const BATCH: usize = 8;
+
+fn seen(done: &Completion) -> Seen {
+    Seen {
+        id: done.id,
+        queue_pair: done.queue_pair(),
+        is_send: done.is_send(),
+        status: done.status(),
+        operation: done.operation(),
+        byte_length: done.byte_length(),
+        immediate: done.immediate(),
+        invalidated_key: done.invalidated_key(),
+        datagram: done.datagram(),
+    }
+}
+
+impl Run<'_> {
+    /// Time passes, then everything is polled.
+    pub(super) fn pass(&mut self) -> Result<(), Problem> {
+        let spans = [1, 5, 20, 100, 100, 500, 2_000, 20_000];
+        let span = self.random.pick(&spans).unwrap_or(1);
+        for _ in 0..self.random.within(1, 4) {
+            self.clock.pause(Duration::from_micros(span));
+        }
+        self.poll_all()
+    }
+
+    /// A queue is polled for a few completions.
+    pub(super) fn poll_a_little(&mut self) -> Result<(), Problem> {
+        self.clock.pause(Duration::from_micros(2));
+        let (side, queue) = (self.random.below(2), self.random.below(2));
+        let most = self.random.within(1, 5);
+        self.poll_queue(side, queue, most)?;
+        Ok(())
+    }
+
+    /// Everything that has come is taken: completions, then events, then what they led to.
+    pub(super) fn poll_all(&mut self) -> Result<(), Problem> {
+        for _ in 0..2 {
+            for side in 0..2 {
+                let queues = self.side(side).queues.len();
+                for queue in 0..queues {
+                    while self.poll_queue(side, queue, BATCH)? > 0 {}
+                }
+                self.take_events(side)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes at most so many completions of a queue; how many there were.
+    fn poll_queue(&mut self, side: usize, number: usize, most: usize) -> Result<usize, Problem> {
+        let mut batch = [Completion::EMPTY; BATCH];
+        let most = most.min(BATCH);
+        let place = self.side(side);
+        let Some(queue) = place.queues.get_mut(number) else {
+            return Ok(0);
+        };
+        let batch = batch.get_mut(..most).unwrap_or(&mut []);
+        let done: Vec<Completion> = match &mut place.shared {
+            Some(shared) => shared.poll(&mut queue.queue, batch).to_vec(),
+            None => queue.queue.poll(batch).to_vec(),
+        };
+        let armed = queue.armed && done.iter().any(Completion::is_success);
+        let number_of_queue = queue.queue.number();
+        if armed {
+            self.expect_completion_event(side, number, number_of_queue)?;
+        }
+        let count = done.len();
+        let mut all: Vec<Seen> = done.iter().map(seen).collect();
+        self.interference.seen(side, &mut all);
+        for one in &all {
+            self.judge(side, one)?;
+            if self.watched.remove(&one.id)
+                && let Some(raw) = done.iter().find(|raw| raw.id == one.id)
+            {
+                self.caught.insert(one.id, (one.clone(), *raw));
+            }
+        }
+        Ok(count)
+    }
+
+    fn judge(&mut self, side: usize, one: &Seen) -> Result<(), Problem> {
+        self.note(|| {
+            format!(
+                "side {side}: {} {} of queue pair {}: {:?}, {:?}",
+                if one.is_send { "send" } else { "receive" },
+                one.id,
+                one.queue_pair,
+                one.operation,
+                one.status
+            )
+        });
+        let status = one.status.to_string().len() as u64;
+        self.digest
+            .add(&[one.id, side as u64, one.byte_length.into(), status]);
+        self.counts.completed += 1;
+        self.counts.succeeded += u64::from(one.status.is_success());
+        self.counts.bytes += u64::from(one.byte_length);
+        self.ledger.weather.losses = self.wire.book().losses;
+        self.ledger.completed(side, one)
+    }
+
+    /// A queue that was armed has got a completion: there is an event that names it.
+    fn expect_completion_event(
+        &mut self,
+        side: usize,
+        place: usize,
+        number: u32,
+    ) -> Result<(), Problem> {
+        let mut named = Vec::new();
+        let taken = self.must("completion events", |run| {
+            run.side(side).device.poll_completion_events(&mut named)
+        })?;
+        self.disarm(side, &named);
+        let still = self
+            .side(side)
+            .queues
+            .get(place)
+            .is_some_and(|queue| queue.armed);
+        if taken.is_none() || !still || self.is_troubled() {
+            return Ok(());
+        }
+        let text = format!(
+            "completion queue {number} of side {side} was armed and got a completion, but no event names it"
+        );
+        Err(Problem::new(Rule::EventRight, text))
+    }
+
+    /// These queues have given their event.
+    pub(super) fn disarm(&mut self, side: usize, named: &[u32]) {
+        for queue in &mut self.side(side).queues {
+            queue.armed &= !named.contains(&queue.queue.number());
+        }
+    }
+
+    fn take_events(&mut self, side: usize) -> Result<(), Problem> {
+        let mut events = Vec::new();
+        self.must("events", |run| {
+            run.side(side).device.poll_events(&mut events)
+        })?;
+        self.ledger.weather.losses = self.wire.book().losses;
+        for event in events {
+            self.note(|| format!("side {side}: {event:?}"));
+            self.digest.add(&[side as u64, 0xE7E]);
+            self.judge_event(side, &event)?;
+        }
+        Ok(())
+    }
+
+    fn judge_event(&mut self, side: usize, event: &Event) -> Result<(), Problem> {
+        let why = match event {
+            Event::QueuePairFailed { queue_pair, .. } => {
+                let Some(number) = self.ledger.link_of(side, *queue_pair) else {
+                    return Ok(());
+                };
+                let weather = self.ledger.weather;
+                let Some(link) = self.ledger.links.get_mut(&number) else {
+                    return Ok(());
+                };
+                let disturbed = link.is_disturbed(&weather);
+                if let Some(end) = link.ends.get_mut(side) {
+                    end.torn = true;
+                }
+                if disturbed {
+                    return Ok(());
+                }
+                "nothing has disturbed its connection"
+            }
+            Event::Notice { .. } | Event::PeerSuspected { .. } => return Ok(()),
+            _ if self.is_troubled() => return Ok(()),
+            _ => "nothing leads to it",
+        };
+        Err(Problem::new(
+            Rule::EventRight,
+            format!("side {side}: {event:?}: {why}"),
+        ))
+    }
+
+    /// Lets everything go on until this request has completed; what came of it. Nothing if a
+    /// function is in trouble.
+    pub(super) fn wait_for(&mut self, id: u64) -> Result<Option<(Seen, Completion)>, Problem> {
+        self.ring_all();
+        let end = self.clock.now().plus(WAIT_LIMIT);
+        loop {
+            self.poll_all()?;
+            if let Some(done) = self.caught.remove(&id) {
+                return Ok(Some(done));
+            }
+            if self.clock.now() >= end {
+                break;
+            }
+            self.clock.pause(Duration::from_millis(5));
+        }
+        self.watched.remove(&id);
+        if self.is_troubled() {
+            return Ok(None);
+        }
+        let text = format!(
+            "request {id} has not completed within {} s",
+            WAIT_LIMIT.as_secs()
+        );
+        Err(Problem::new(Rule::Completes, text))
+    }
+
+    /// Tells both devices of everything that was posted.
+    pub(super) fn ring_all(&mut self) {
+        for held in self.held.values_mut().flatten() {
+            if let Handle::Ready(queue_pair) = &held.handle {
+                queue_pair.ring();
+            }
+        }
+        for side in &self.sides {
+            if let Some(queue_pair) = &side.datagrams {
+                queue_pair.ring();
+            }
+        }
+    }
+
+    /// Lets everything go on until nothing is awaited any more.
+    pub(super) fn settle(&mut self) -> Result<(), Problem> {
+        self.ring_all();
+        let end = self.clock.now().plus(WAIT_LIMIT);
+        loop {
+            self.poll_all()?;
+            let Some(missing) = self.ledger.awaited() else {
+                return Ok(());
+            };
+            if self.clock.now() >= end {
+                if self.is_troubled() {
+                    return Ok(());
+                }
+                return Err(Problem::new(Rule::Completes, missing));
+            }
+            self.clock.pause(Duration::from_millis(5));
+        }
+    }
+}

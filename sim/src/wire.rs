@@ -1,0 +1,103 @@
+//! The wire's script: what happens to each frame, and the book of what did.
+
+use crate::fault::{FaultEvent, FrameFault};
+use crate::scenario::Faults;
+use ringside_model::wire::{FrameFate, Script};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What happened to frames.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WireBook {
+    /// Events, oldest first.
+    pub(crate) events: Vec<FaultEvent>,
+    /// Frames that were lost, damaged or held back.
+    pub(crate) losses: u64,
+    /// Nothing happens to frames any more.
+    pub(crate) quiet: bool,
+}
+
+/// The book, shared with the script.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wire(Arc<Mutex<WireBook>>);
+
+impl Wire {
+    pub(crate) fn book(&self) -> MutexGuard<'_, WireBook> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A script that does what `faults` say, writes it down, and asks `forge` besides.
+    pub(crate) fn script(
+        &self,
+        faults: WireFaults,
+        mut forge: Option<Box<dyn FnMut(u64) -> Option<u32> + Send>>,
+    ) -> Script {
+        let wire = self.clone();
+        Box::new(move |frame| {
+            let mut book = wire.book();
+            let mut fate = FrameFate {
+                forged_bit: forge.as_mut().and_then(|forge| forge(frame)),
+                ..FrameFate::default()
+            };
+            if !book.quiet {
+                faults.each(frame, |fault| {
+                    fault.add_to(&mut fate);
+                    book.losses += u64::from(fault.loses());
+                    book.events.push(FaultEvent::Frame { frame, fault });
+                });
+            }
+            fate
+        })
+    }
+}
+
+/// Faults of frames.
+#[derive(Clone, Debug)]
+pub(crate) enum WireFaults {
+    Drawn(crate::fault::Drawn),
+    Listed(BTreeMap<u64, Vec<FrameFault>>),
+}
+
+impl WireFaults {
+    /// Nothing happens to any frame.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self {
+            Self::Drawn(drawn) => drawn.is_quiet(),
+            Self::Listed(listed) => listed.is_empty(),
+        }
+    }
+
+    fn each(&self, frame: u64, mut take: impl FnMut(FrameFault)) {
+        match self {
+            Self::Drawn(drawn) => drawn.of_frame(frame).for_each(take),
+            Self::Listed(listed) => {
+                let here = listed.get(&frame).into_iter().flatten();
+                here.for_each(|fault| take(*fault));
+            }
+        }
+    }
+}
+
+/// Faults of frames, and those of functions.
+pub(crate) fn divide(faults: &Faults, seed: u64, steps: u32) -> (WireFaults, Vec<FaultEvent>) {
+    match faults {
+        Faults::Mix(mix) => {
+            let mut drawn = mix.draw(seed, steps);
+            let of_functions = std::mem::take(&mut drawn.of_functions);
+            (WireFaults::Drawn(drawn), of_functions)
+        }
+        Faults::Events(events) => {
+            let mut listed: BTreeMap<u64, Vec<FrameFault>> = BTreeMap::new();
+            let mut of_functions = Vec::new();
+            for event in events {
+                match *event {
+                    FaultEvent::Frame { frame, fault } => {
+                        listed.entry(frame).or_default().push(fault);
+                    }
+                    FaultEvent::Function { .. } => of_functions.push(*event),
+                }
+            }
+            (WireFaults::Listed(listed), of_functions)
+        }
+    }
+}
