@@ -208,7 +208,9 @@ impl Run<'_> {
         let Some((link, end)) = self.pick_end() else {
             return Ok(());
         };
-        self.feed((link, end))?;
+        if !self.feed((link, end))? {
+            return Ok(());
+        }
         let Some(held) = self.held.get_mut(&link).and_then(|ends| ends.get_mut(end)) else {
             return Ok(());
         };

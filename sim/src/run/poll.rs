@@ -195,6 +195,7 @@ impl Run<'_> {
         self.ring_all();
         let end = self.clock.now().plus(WAIT_LIMIT);
         loop {
+            self.feed_all()?;
             self.poll_all()?;
             if let Some(done) = self.caught.remove(&id) {
                 return Ok(Some(done));
@@ -234,6 +235,7 @@ impl Run<'_> {
         self.ring_all();
         let end = self.clock.now().plus(WAIT_LIMIT);
         loop {
+            self.feed_all()?;
             self.poll_all()?;
             let Some(missing) = self.ledger.awaited() else {
                 return Ok(());

@@ -479,37 +479,45 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// The peer of `place` has a receive for each message that was sent.
-    pub(super) fn feed(&mut self, (link, end): Place) -> Result<(), Problem> {
-        for _ in 0..64 {
-            let lacking = match self.ledger.links.get(&link) {
-                Some(link) => {
-                    let [first, second] = &link.ends;
-                    let (sender, receiver) = if end == 0 {
-                        (first, second)
-                    } else {
-                        (second, first)
-                    };
-                    if receiver.fed {
-                        // Other queue pairs have their windows: only a full pool is enough for all.
-                        let posted = self.ledger.pools.get(1 - end).map_or(0, |pool| pool.len());
-                        !sender.under_way.is_empty()
-                            && posted < super::connections::SHARED_RECEIVES as usize
-                    } else {
-                        receiver.receives_posted < sender.messages_sent
-                    }
-                }
-                None => false,
-            };
-            if !lacking {
-                return Ok(());
-            }
+    /// The peer of `place` gets a receive for each message that was sent, as far as there is room;
+    /// whether it has them all.
+    pub(super) fn feed(&mut self, (link, end): Place) -> Result<bool, Problem> {
+        while self.lacks_receives((link, end)) {
             if !self.put_receive((link, 1 - end))? {
-                self.clock.pause(std::time::Duration::from_micros(100));
-                self.ring_all();
-                self.poll_all()?;
+                return Ok(false);
             }
         }
+        Ok(true)
+    }
+
+    /// The same for all connections.
+    pub(super) fn feed_all(&mut self) -> Result<(), Problem> {
+        let links: Vec<u32> = self.held.keys().copied().collect();
+        for link in links {
+            self.feed((link, 0))?;
+            self.feed((link, 1))?;
+        }
         Ok(())
+    }
+
+    fn lacks_receives(&self, (link, end): Place) -> bool {
+        let Some(link) = self.ledger.links.get(&link) else {
+            return false;
+        };
+        let [first, second] = &link.ends;
+        let (sender, receiver) = match end {
+            0 => (first, second),
+            _ => (second, first),
+        };
+        if receiver.torn {
+            return false;
+        }
+        if receiver.fed {
+            // Other queue pairs have their windows: only a full pool is enough for all.
+            let posted = self.ledger.pools.get(1 - end).map_or(0, |pool| pool.len());
+            let most = super::connections::SHARED_RECEIVES as usize;
+            return !sender.under_way.is_empty() && posted < most;
+        }
+        receiver.receives_posted < sender.messages_sent
     }
 }
