@@ -23,6 +23,7 @@ use ringside_spec::lan::admin::package::{
 use ringside_spec::lan::admin::{Descriptor, Opcode, ReturnCode};
 use ringside_spec::lan::package::{BUFFER_BYTES, MetadataSection, section};
 use ringside_spec::lan::registers::control_queues::{ADMIN_SEND, MAILBOX_SEND, RingLength};
+use ringside_spec::lan::registers::reset;
 use std::time::Duration;
 use zerocopy::IntoBytes;
 
@@ -566,4 +567,41 @@ fn package_that_is_missing_is_taken_in_order_and_becomes_active() {
         "package download without the global configuration lock",
     ];
     assert_eq!(client.breach_names(), expected);
+}
+
+#[test]
+fn a_delayed_answer_comes_when_its_time_has_come_and_a_garbled_one_names_another_command() {
+    let mut client = Client::ready();
+    let opcode = Opcode::GetVersion.code();
+    let garbled = Fault::AdminCommandGarbled { opcode };
+    client.inject(garbled);
+    let answer = client.direct(Opcode::GetVersion, &none());
+    assert_ne!(answer.descriptor.opcode(), Opcode::GetVersion);
+    client.world.with(|world| world.clear_faults(0));
+    let by = Duration::from_secs(10);
+    client.inject(Fault::AdminCommandDelayed {
+        opcode: crate::faults::ANY_ADMIN_COMMAND,
+        by,
+    });
+    let head = client.read(ADMIN_SEND.head);
+    let asked = Descriptor::direct(Opcode::GetVersion, &none());
+    assert!(client.send(&asked, &[]).is_none());
+    client.pass(by);
+    assert_ne!(client.read(ADMIN_SEND.head), head);
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn a_stalled_firmware_answers_nothing_until_the_function_is_reset() {
+    let mut client = Client::ready();
+    client.inject(Fault::FirmwareStall);
+    let asked = Descriptor::direct(Opcode::GetVersion, &none());
+    assert!(client.send(&asked, &[]).is_none());
+    let control = reset::FunctionControl::ZERO.with_software_reset(true);
+    client.write(reset::FUNCTION_CONTROL, control.0);
+    client.pass(Duration::from_millis(1));
+    let faults = client
+        .world
+        .with(|world| world.function(0).unwrap().faults().to_vec());
+    assert_eq!(faults, []);
 }

@@ -175,7 +175,10 @@ impl Engine {
                 closed: false,
                 kept: Vec::new(),
                 generation: carried.generation,
-                end: End::default(),
+                end: End {
+                    owed: carried.owed,
+                    ..End::default()
+                },
                 baseline: parts.baseline,
                 next_look: None,
             }),

@@ -24,18 +24,29 @@ pub(crate) struct OwedFlush {
     side: QueueSide,
 }
 
+impl OwedFlush {
+    fn new(handle: &CompletionQueueHandle, context: CompletionContext, side: QueueSide) -> Self {
+        Self {
+            handle: handle.clone(),
+            context,
+            side,
+        }
+    }
+}
+
 /// How the life of an engine ends.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     /// Why; nothing while it is in service.
     pub(crate) cause: Option<FailureCause>,
-    /// What was outstanding completes as flushed.
-    pub(crate) flushed: bool,
     /// A reset was confirmed: memory of its objects is nobody else's.
     pub(crate) released: bool,
     /// Queue pairs that there were.
     pub(crate) queue_pairs: usize,
-    owed: Vec<OwedFlush>,
+    /// flushes for when the device is silent
+    pub(crate) waiting: Vec<OwedFlush>,
+    /// flushes that found no room, of earlier lives too
+    pub(crate) owed: Vec<OwedFlush>,
 }
 
 impl End {
@@ -91,7 +102,21 @@ impl Engine {
         state.end.cause = Some(cause);
         state.end.queue_pairs = state.queue_pairs.len();
         self.over.store(true, std::sync::atomic::Ordering::Release);
-        for record in state.queue_pairs.values() {
+        let EngineState {
+            queue_pairs, end, ..
+        } = &mut *state;
+        for record in queue_pairs.values() {
+            // What failed by itself before is flushed already, or owed.
+            if record.condition.get() == QueuePairCondition::Usable {
+                let sides = [
+                    (&record.send, QueueSide::Send),
+                    (&record.receive, QueueSide::Receive),
+                ];
+                for (reports, side) in sides {
+                    let owed = OwedFlush::new(&reports.handle, record.context, side);
+                    end.waiting.push(owed);
+                }
+            }
             record.condition.advance(QueuePairCondition::Lost);
         }
         state.pending_events.push(Event::DeviceFailed { cause });
@@ -132,27 +157,28 @@ impl Engine {
 impl EngineState {
     /// Has the completion queues complete what is outstanding on every queue pair; once.
     pub(crate) fn flush_all(&mut self) {
-        if !self.end.flushed {
-            self.end.flushed = true;
-            for record in self.queue_pairs.values() {
-                let sides = [
-                    (&record.send, QueueSide::Send),
-                    (&record.receive, QueueSide::Receive),
-                ];
-                for (reports, side) in sides {
-                    self.end.owed.push(OwedFlush {
-                        handle: reports.handle.clone(),
-                        context: record.context,
-                        side,
-                    });
-                }
-            }
-        }
+        self.end.owed.append(&mut self.end.waiting);
         self.flush_owed();
     }
 
-    /// Tells completion queues whose inbox was full.
+    /// Has a completion queue complete what is outstanding on one side of a queue pair; later, if it
+    /// has no room for that now.
+    pub(crate) fn flush_side(
+        &mut self,
+        handle: &CompletionQueueHandle,
+        context: CompletionContext,
+        side: QueueSide,
+    ) {
+        if handle.flush(context, side).is_err() {
+            self.end.owed.push(OwedFlush::new(handle, context, side));
+        }
+    }
+
+    /// Tells completion queues that had no room in their inbox.
     pub(crate) fn flush_owed(&mut self) {
+        if self.end.owed.is_empty() {
+            return;
+        }
         self.end
             .owed
             .retain(|owed| owed.handle.flush(owed.context, owed.side).is_err());

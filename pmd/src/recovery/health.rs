@@ -88,8 +88,8 @@ impl Engine {
     /// Ends this life if the device shows that it failed: memory is looked at each time, registers
     /// now and then, or now if `at_once`.
     pub(crate) fn look_after(&self, state: &mut EngineState, at_once: bool) {
+        state.flush_owed();
         if state.closed || state.end.cause.is_some() {
-            state.flush_owed();
             return;
         }
         let cause = if state.control.is_stuck() {

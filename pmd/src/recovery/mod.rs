@@ -18,7 +18,7 @@ mod reset;
 mod tend;
 
 pub use cause::FailureCause;
-pub(crate) use contain::End;
+pub(crate) use contain::{End, OwedFlush};
 pub(crate) use health::Baseline;
 pub use report::{RecoverError, RecoveryReport, RecoveryStage};
 pub use tend::{Tended, Tending};
@@ -44,6 +44,8 @@ pub(crate) struct Carried {
     pub(crate) peers: PeerBook,
     /// not taken yet
     pub(crate) events: Vec<Event>,
+    /// completion queues that have not been told
+    pub(crate) owed: Vec<OwedFlush>,
 }
 
 impl Default for Carried {
@@ -54,6 +56,7 @@ impl Default for Carried {
             generation: 0,
             peers: PeerBook::default(),
             events: Vec::new(),
+            owed: Vec::new(),
         }
     }
 }
@@ -287,5 +290,6 @@ fn carry(engine: &Engine) -> Carried {
         generation: state.generation,
         peers: std::mem::take(&mut state.peers),
         events: std::mem::take(&mut state.pending_events),
+        owed: std::mem::take(&mut state.end.owed),
     }
 }

@@ -9,9 +9,11 @@ use ringside_model::faults::ANY_CONTROL_COMMAND;
 use ringside_pmd::rdma::{Destination, WindowKind};
 use std::time::Duration;
 
-/// What a control queue deadline of 5 s allows: commands of a destruction, each answered late at
-/// worst, and then none is sent any more.
-const LONGEST: Duration = Duration::from_secs(11);
+/// How long an answer is waited for.
+const DEADLINE_MS: u64 = 40;
+
+/// One command that is never answered, and then none is sent any more; an admin command besides.
+const LONGEST: Duration = Duration::from_millis(2 * DEADLINE_MS + 10);
 
 /// Every way in which a device does not do what it is told.
 fn ways() -> Vec<Fault> {
@@ -79,7 +81,10 @@ fn kinds() -> Vec<(&'static str, Make)> {
 fn destroying_anything_ends_within_its_deadline_whatever_the_device_does() {
     for fault in ways() {
         for (what, make) in kinds() {
-            let mut pair = Pair::with(&config());
+            let mut config = config();
+            config.deadlines.control_queue_ms = DEADLINE_MS;
+            config.deadlines.admin_queue_ms = DEADLINE_MS;
+            let mut pair = Pair::with(&config);
             let destroy = make(&mut pair);
             pair.world.with(|world| world.inject(0, fault));
             let clock = pair.world.clock();

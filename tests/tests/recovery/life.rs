@@ -262,3 +262,36 @@ fn other_threads_see_the_failure_and_their_requests_end() {
     assert!(watch.has_failed());
     assert!(!pair.a.device.watch().expect("in service").has_failed());
 }
+
+#[test]
+fn who_waits_for_the_interrupt_is_woken_by_the_failure_and_told() {
+    let mut pair = Pair::new();
+    let interrupts = pair.a.device.interrupts().expect("a vector");
+    pair.a.device.give_up().expect("in service");
+    let told = interrupts.wait(Duration::from_secs(5)).expect_err("failed");
+    assert!(matches!(told, RdmaError::DeviceFailed { .. }), "{told}");
+    pair.a.device.recover().expect("back in service");
+    let again = pair.a.device.interrupts().expect("a vector of this life");
+    drop(interrupts);
+    renew(&mut pair);
+    let mut armed = pair.a.device.completion_queue(16).expect("a queue");
+    armed.arm(ringside_pmd::rdma::Notify::Next);
+    let a = pair
+        .a
+        .queue_pair(ringside_pmd::rdma::QueuePairConfig::reliable(&armed));
+    let b = pair.b.queue_pair(pair.b.config());
+    let (to_a, to_b) = (a.endpoint(), b.endpoint());
+    let mut a = a.connect(&to_b).expect("a to b");
+    let b = b.connect(&to_a).expect("b to a");
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let bytes = from.slice(0..64).expect("inside");
+    a.write(1, &[bytes], to.remote().at(0), Flags::SIGNALLED)
+        .expect("room");
+    a.ring();
+    for _ in 0..100 {
+        pair.pass();
+    }
+    assert!(again.wait(Duration::from_secs(5)).expect("in service"));
+    drop((a, b, armed, again, from, to));
+    pair.finish();
+}

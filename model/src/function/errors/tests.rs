@@ -89,3 +89,56 @@ fn a_critical_error_says_its_code_and_a_reset_of_the_function_takes_it_back() {
         (0, 0)
     );
 }
+
+#[test]
+fn a_dead_function_reads_all_ones_and_comes_back_as_after_power_on() {
+    let (world, function) = scene();
+    let register = reset::FUNCTION_REQUESTER_ID;
+    let before = read(&function, register);
+    world.with(|world| world.inject(0, Fault::FunctionDead));
+    assert_eq!(read(&function, register), u32::MAX);
+    let mut bytes = [0; 2];
+    function.config_read(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [0xFF; 2]);
+    function.write32(0, register, 0).unwrap();
+    world.with(|world| world.clear_faults(0));
+    assert_eq!(read(&function, register), before);
+    let status = reset::ResetStatus(read(&function, reset::RESET_STATUS));
+    assert_eq!(status.firmware_count(), 1);
+    assert_eq!(world.with(|world| world.breaches(0)), []);
+}
+
+#[test]
+fn a_reset_by_somebody_else_excuses_what_the_driver_cannot_know_until_it_resets_itself() {
+    let (world, function) = scene();
+    let stray = ringside_spec::rdma::registers::WQE_ALLOCATE;
+    let kind = crate::function::ResetKind::Function;
+    world.with(|world| world.inject(0, Fault::Reset(kind)));
+    function.write32(0, stray, 5).unwrap();
+    assert_eq!(world.with(|world| world.breaches(0)), []);
+    world.clock().pause(std::time::Duration::from_millis(1));
+    let control = FunctionControl::ZERO.with_software_reset(true);
+    function
+        .write32(0, reset::FUNCTION_CONTROL, control.0)
+        .unwrap();
+    for _ in 0..10 {
+        world.clock().pause(std::time::Duration::from_millis(1));
+    }
+    function.write32(0, stray, 5).unwrap();
+    assert_eq!(world.with(|world| world.breaches(0)).len(), 1);
+}
+
+#[test]
+fn no_more_memory_is_mapped_than_a_fault_allows() {
+    use ringside_bus::function::DmaAccess;
+    use ringside_bus::{Iova, Memory, PageSize};
+    let (world, function) = scene();
+    world.with(|world| world.inject(0, Fault::MappedMemoryAtMost { bytes: 8192 }));
+    let memory = Memory::allocate(8192, PageSize::FourKiB, None).unwrap();
+    let map = |at, length| function.map_dma(Iova(at), &memory, 0..length, DmaAccess::ReadWrite);
+    map(1 << 32, 8192).unwrap();
+    let refused = map(1 << 33, 4096).unwrap_err().to_string();
+    assert!(refused.contains("only 0x2000 may be"), "{refused}");
+    world.with(|world| world.clear_faults(0));
+    map(1 << 33, 4096).unwrap();
+}

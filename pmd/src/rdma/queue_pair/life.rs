@@ -368,12 +368,10 @@ impl EngineState {
             });
         // What is posted from now on is completed by the completion queues themselves, and so is
         // everything if the device does not answer: users must not wait for ever.
-        for (reports, side) in [
-            (&record.send, QueueSide::Send),
-            (&record.receive, QueueSide::Receive),
-        ] {
-            reports.handle.flush(record.context, side)?;
-        }
+        let context = record.context;
+        let [send, receive] = [&record.send, &record.receive].map(|reports| reports.handle.clone());
+        self.flush_side(&send, context, QueueSide::Send);
+        self.flush_side(&receive, context, QueueSide::Receive);
         Ok(Some(flushed?))
     }
 
