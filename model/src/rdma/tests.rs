@@ -6,5 +6,6 @@ mod data;
 mod datagrams;
 mod errors;
 mod rig;
+mod states;
 mod strictness;
 mod windows;

@@ -42,6 +42,8 @@ mod work;
 
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+pub(crate) use responder::table::listed;
 
 pub use config::{
     PathMtu, RETRY_FOREVER, RequesterConfig, ResponderConfig, receiver_not_ready_wait,

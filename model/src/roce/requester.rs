@@ -15,6 +15,8 @@
 mod response;
 
 #[cfg(test)]
+mod table;
+#[cfg(test)]
 mod tests;
 
 use ringside_bus::Instant;

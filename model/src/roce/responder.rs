@@ -8,6 +8,8 @@ mod reads;
 mod request;
 
 #[cfg(test)]
+pub(super) mod table;
+#[cfg(test)]
 mod tests;
 
 use super::config::{PathMtu, ResponderConfig};

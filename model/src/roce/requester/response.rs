@@ -146,6 +146,9 @@ impl Requester {
         payload_bytes: u32,
         ends: bool,
     ) -> ResponseOutcome {
+        if position > self.unanswered && !self.is_read_at(position) {
+            return ResponseOutcome::Ignored(IgnoredResponse::Unexpected);
+        }
         if position > self.unanswered
             && (self.advance(now, position) == Advance::ReadResponseMissing)
         {
@@ -185,6 +188,20 @@ impl Requester {
             offset_bytes,
             length_bytes: expected,
         })
+    }
+
+    /// Whether the request that `position` belongs to is a read: a read response for another one
+    /// acknowledges nothing before it.
+    fn is_read_at(&self, position: u64) -> bool {
+        let mut index = self.done;
+        while index != self.tail {
+            let slot = self.slot(index);
+            if position < slot.end() {
+                return slot.is_read();
+            }
+            index = index.wrapping_add(1);
+        }
+        false
     }
 
     /// Marks everything before `end` as answered, up to a read whose response is missing.

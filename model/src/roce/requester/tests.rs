@@ -9,16 +9,16 @@ use crate::packet::{
 };
 use crate::roce::config::{RETRY_FOREVER, receiver_not_ready_wait};
 
-const START: u32 = 0xFF_FFFE; // so that numbers wrap in every test
-const MTU: u32 = 1024;
-const TIMEOUT: Duration = Duration::from_millis(1);
+pub(super) const START: u32 = 0xFF_FFFE; // so that numbers wrap in every test
+pub(super) const MTU: u32 = 1024;
+pub(super) const TIMEOUT: Duration = Duration::from_millis(1);
 
-struct Bench {
-    requester: Requester,
-    now: Instant,
+pub(super) struct Bench {
+    pub(super) requester: Requester,
+    pub(super) now: Instant,
 }
 
-fn config() -> RequesterConfig {
+pub(super) fn config() -> RequesterConfig {
     let mut config = RequesterConfig::new(QpNumber::new(7), PathMtu::Bytes1024, Psn::new(START));
     config.retransmit_after = TIMEOUT;
     config.retry_limit = 3;
@@ -28,14 +28,14 @@ fn config() -> RequesterConfig {
 }
 
 impl Bench {
-    fn new(config: &RequesterConfig) -> Self {
+    pub(super) fn new(config: &RequesterConfig) -> Self {
         Self {
             requester: Requester::new(config),
             now: Instant(1_000),
         }
     }
 
-    fn post(&mut self, token: u32, operation: Operation, length_bytes: u32) {
+    pub(super) fn post(&mut self, token: u32, operation: Operation, length_bytes: u32) {
         let work = WorkRequest {
             token,
             operation,
@@ -45,14 +45,14 @@ impl Bench {
         self.requester.post(work).expect("room for it");
     }
 
-    fn post_writes(&mut self, count: u32) {
+    pub(super) fn post_writes(&mut self, count: u32) {
         for token in 0..count {
             self.post(token, WRITE, 8);
         }
     }
 
     /// Numbers, counted from the first, of the packets that leave now.
-    fn sent(&mut self) -> Vec<u32> {
+    pub(super) fn sent(&mut self) -> Vec<u32> {
         std::iter::from_fn(|| self.requester.next_packet(self.now))
             .map(|packet| packet.headers.psn.distance_from(Psn::new(START)) as u32)
             .collect()

@@ -5,18 +5,18 @@ use super::*;
 use crate::packet::{AtomicRequest, QpNumber, RemoteBuffer};
 use crate::roce::RETRY_FOREVER;
 
-const START: u32 = 100;
-const MTU: u32 = 1024;
+pub(super) const START: u32 = 100;
+pub(super) const MTU: u32 = 1024;
 
 /// Grants everything but one key, and has as many receive requests as it is told.
-struct Host {
-    receives: u32,
-    capacity_bytes: u32,
+pub(super) struct Host {
+    pub(super) receives: u32,
+    pub(super) capacity_bytes: u32,
     grants: u32,
     malformed: bool,
 }
 
-const FORBIDDEN: u32 = 0xBAD;
+pub(super) const FORBIDDEN: u32 = 0xBAD;
 
 impl ResponderHost for Host {
     type Grant = u32;
@@ -55,13 +55,13 @@ impl ResponderHost for Host {
     }
 }
 
-struct Bench {
-    responder: Responder<u32>,
-    host: Host,
+pub(super) struct Bench {
+    pub(super) responder: Responder<u32>,
+    pub(super) host: Host,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut config =
             ResponderConfig::new(QpNumber::new(7), PathMtu::Bytes1024, Psn::new(START));
         config.inbound_reads = 2;
@@ -76,13 +76,17 @@ impl Bench {
         }
     }
 
-    fn take(&mut self, headers: TransportHeaders, payload_bytes: u32) -> RequestOutcome<u32> {
+    pub(super) fn take(
+        &mut self,
+        headers: TransportHeaders,
+        payload_bytes: u32,
+    ) -> RequestOutcome<u32> {
         self.responder
             .on_request(&headers, payload_bytes, &mut self.host)
     }
 
     /// The answers that are due: PSN, opcode and syndrome.
-    fn answers(&mut self) -> Vec<(u32, Opcode, Option<Syndrome>)> {
+    pub(super) fn answers(&mut self) -> Vec<(u32, Opcode, Option<Syndrome>)> {
         std::iter::from_fn(|| self.responder.next_packet())
             .map(|packet| {
                 let syndrome = match packet.headers.extension {
@@ -95,7 +99,7 @@ impl Bench {
     }
 }
 
-fn headers(psn: u32, opcode: Opcode, extension: Extension) -> TransportHeaders {
+pub(super) fn headers(psn: u32, opcode: Opcode, extension: Extension) -> TransportHeaders {
     TransportHeaders {
         opcode,
         solicited: false,
@@ -110,7 +114,7 @@ fn headers(psn: u32, opcode: Opcode, extension: Extension) -> TransportHeaders {
     }
 }
 
-fn write(psn: u32, opcode: Opcode, length_bytes: u32) -> TransportHeaders {
+pub(super) fn write(psn: u32, opcode: Opcode, length_bytes: u32) -> TransportHeaders {
     let extension = match opcode.extension_kind() {
         crate::packet::ExtensionKind::Remote => Extension::Remote(RemoteBuffer {
             address: 0x1000,
