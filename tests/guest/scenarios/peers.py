@@ -10,7 +10,7 @@ from . import perftest
 from .ours import HOST, free_port, verified
 from .perftest import rows
 from .stage import address, load, rdma_active
-from .vfio import FIRST, bound, free_huge_pages, own_guest
+from .vfio import FIRST, bound, built, free_huge_pages, own_guest
 
 
 def way_out(guest, device):
@@ -22,7 +22,8 @@ def way_out(guest, device):
 def vfio_and_irdma(stage):
     """Two guests: our command on one function behind an IOMMU, irdma on the other; gives both, with their ports on this machine."""
     ours_port, theirs_port = free_port(), free_port()
-    ours = own_guest(stage, used=1, host_port=ours_port)
+    program = built(stage, "example", "datagrams")
+    ours = own_guest(stage, files={"usr/bin/datagrams": program}.items(), used=1, host_port=ours_port)
     way_out(ours, "eth0")
     theirs = Guest(stage.rig, stage.folder, "guest1", sockets=[stage.server.sockets[1]], host_port=theirs_port)
     stage.guests.append(theirs)
@@ -55,7 +56,7 @@ def both(server, serving, client, asking, seconds=120):
 
 
 def vfio_irdma(stage):
-    """Our driver over /dev/vfio in one guest, irdma in another: writes, reads, sends, as either decides; perftest's programs."""
+    """Our driver over /dev/vfio in one guest, irdma in another: writes, reads, sends, as either decides; datagrams; perftest."""
     ours, ours_port, theirs, theirs_port = vfio_and_irdma(stage)
     before = free_huge_pages(ours)
     ringside = f"ringside bench --device {FIRST}"
@@ -63,12 +64,16 @@ def vfio_irdma(stage):
     first = verified(asked, followed)
     asked, followed = both(ours, f"{ringside} --listen 0.0.0.0", theirs, f"verbs_peer -c {HOST} -p {ours_port} exchange")
     second = verified(followed, asked)
+    answered = 0
+    for said in (both(theirs, "verbs_peer -l datagrams", ours, f"datagrams connect {HOST}:{theirs_port} {FIRST}"),
+                 both(ours, f"datagrams listen 0.0.0.0:18515 {FIRST}", theirs, f"verbs_peer -c {HOST} -p {ours_port} datagrams")):
+        answered += min(int(number) for text in said for number in re.findall(r"^verified: (\d+) datagrams", text, re.M))
     programs = perftest_programs(ours, ours_port, theirs, theirs_port, ringside)
     after = free_huge_pages(ours)
     if after != before or before == 0:
         raise Failed(f"{after} huge pages are free afterwards, {before} were before")
     return (f"{first} tests as ringside asked, {second} as irdma's side asked, each side requester and responder in each; "
-            f"{programs} of perftest's programs as server and as client")
+            f"{answered} datagrams, each answered; {programs} of perftest's programs as server and as client")
 
 
 PROGRAMS = (("ib_write_bw", "write bw"), ("ib_read_lat", "read lat"), ("ib_send_bw", "send bw"))
