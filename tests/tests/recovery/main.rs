@@ -10,3 +10,4 @@ mod life;
 mod pair;
 mod shared;
 mod traffic;
+mod workers;
