@@ -107,6 +107,28 @@ fn meetings() {
 }
 
 #[test]
+fn chaos() {
+    assert_transcript(
+        "chaos",
+        &Folder::new(),
+        &[
+            "bench --chaos write",
+            "bench --chaos -q 4",
+            "bench --chaos --chaos-rounds 0",
+            "bench --chaos --chaos-rounds 3 -D 5",
+            "bench --chaos -D 0",
+            "bench --chaos --chaos-kinds reset",
+            "bench --chaos --listen 127.0.0.1",
+            "bench --chaos --pcap {folder}/capture.pcap",
+            "bench --chaos --chaos-control {folder}/control",
+            "bench --chaos --chaos-control {folder}/control --chaos-prompt",
+            "bench --chaos --device vfio-user:{folder}/none --peer vfio-user:{folder}/none",
+            "bench --chaos-rounds 3",
+        ],
+    );
+}
+
+#[test]
 fn perftest_as_the_other_side() {
     let device = "--connect 127.0.0.1 --device vfio-user:{folder}/none --perftest";
     assert_transcript(

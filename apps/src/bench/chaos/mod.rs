@@ -36,6 +36,7 @@ pub(crate) fn run(
     address: &DeviceAddress,
     config: &Config,
 ) -> Result<(), Failure> {
+    super::plan::check(options).map_err(Failure::usage)?;
     let mut config = config.clone();
     let deadlines = &mut config.deadlines;
     deadlines.admin_queue_ms = deadlines.admin_queue_ms.min(DEADLINE_MS);
@@ -56,12 +57,9 @@ pub(crate) fn run(
     let [client, server] = &bed.functions;
     let mut client = bring_up(client, &config)?;
     let server = bring_up(server, &config)?;
-    let told = (|| -> Result<_, Failure> {
-        let rows = events(options, &raiser, &mut client, &server, &mut out)?;
-        Ok(rows)
-    })();
+    let rows = events(options, &raiser, &mut client, &server, &mut out);
     let downs = [client.shutdown(), server.shutdown()];
-    let rows = told?;
+    let rows = rows?;
     let breaches = bed.breaches()?;
     let report = ChaosReport::new(driven, &config, &rows, breaches.as_ref().map(Vec::len));
     report.print(&mut out)?;
