@@ -6,7 +6,8 @@ use crate::pair::{Pair, config};
 use crate::traffic::exchange;
 use ringside_model::Fault;
 use ringside_model::faults::ANY_CONTROL_COMMAND;
-use ringside_pmd::rdma::{Destination, WindowKind};
+use ringside_pmd::rdma::{Destination, QueuePairConfig, WindowKind};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// How long an answer is waited for.
@@ -48,6 +49,17 @@ fn kinds() -> Vec<(&'static str, Make)> {
             let (a, b) = pair.connect(|config| config);
             drop(b);
             Box::new(move || drop(a.destroy()))
+        }),
+        ("member of a multicast group", |pair| {
+            let config = QueuePairConfig::datagram(&pair.a.completions);
+            let made = pair.a.domain.datagram_queue_pair(config);
+            let member = made.expect("a queue pair").ready(0x77).expect("ready");
+            member.join(IpAddr::from([224, 1, 2, 3])).expect("joined");
+            Box::new(move || drop(member.destroy()))
+        }),
+        ("interrupt", |pair| {
+            let interrupts = pair.a.device.interrupts().expect("a vector");
+            Box::new(move || drop(interrupts))
         }),
         ("completion queue", |pair| {
             let queue = pair.a.device.completion_queue(64).expect("a queue");
