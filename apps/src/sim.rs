@@ -24,8 +24,10 @@ Examples:
   ringside sim --seed 42 --runs 1 --trace      what happens in one run, step by step
 
 Faults: NAME or NAME=AMOUNT, apart by commas; 'mixed' draws them by seed, 'all' takes every one,
-'none' takes none. The rates are of a million frames; link-down counts times in a run.
-  drop duplicate reorder delay corrupt mark link-down
+'none' takes none. The first six are rates, of a million frames; the amounts of all others how often in a run.
+  drop duplicate reorder delay corrupt mark link-down clock-jump
+  reset hmc-error critical-error engine-stall firmware-stall function-dead memory-short
+  command-fails command-silent command-delayed command-garbled
 
 What is found is repeated with ever fewer faults and steps, and printed with the command that shows
 it again. Exit code 1: something was found.";

@@ -98,6 +98,9 @@ pub(crate) fn config() -> Config {
     config.rdma.address_handles = 16;
     config.rdma.arp_entries = 16;
     config.rdma.multicast_groups = 8;
+    // A device that has fallen silent is known for it soon.
+    config.deadlines.control_queue_ms = 100;
+    config.deadlines.admin_queue_ms = 100;
     config
 }
 
@@ -170,6 +173,18 @@ fn arena(
         .ok_or_else(|| Problem::new(Rule::CallRight, "a region does not take its bytes"))
 }
 
+fn completion_queues(device: &Device) -> Result<Vec<Queue>, Problem> {
+    let queues = (0..QUEUES).map(|_| {
+        let queue = device.completion_queue(COMPLETIONS)?;
+        Ok(Queue {
+            queue,
+            armed: false,
+        })
+    });
+    let queues = queues.collect::<Result<Vec<_>, RdmaError>>();
+    queues.map_err(|error| failed("a completion queue", &error))
+}
+
 impl Side {
     /// Everything that a side has all the time, and the pictures of its regions.
     pub(crate) fn new(
@@ -183,16 +198,7 @@ impl Side {
             .into_iter()
             .map(|purpose| arena(&device, &domain, purpose, random))
             .collect::<Result<Vec<_>, _>>()?;
-        let queues = (0..QUEUES)
-            .map(|_| {
-                let queue = device.completion_queue(COMPLETIONS)?;
-                Ok(Queue {
-                    queue,
-                    armed: false,
-                })
-            })
-            .collect::<Result<Vec<_>, RdmaError>>();
-        let queues = queues.map_err(|error| failed("a completion queue", &error))?;
+        let queues = completion_queues(&device)?;
         let ungranted = device.allocate(UNGRANTED_BYTES);
         let ungranted = ungranted.map_err(|error| failed("memory", &error))?;
         let ungranted_picture = random.bytes(UNGRANTED_BYTES);
@@ -217,6 +223,24 @@ impl Side {
             at_first,
         };
         Ok((side, arenas))
+    }
+
+    /// Makes everything anew on a device that was recovered: memory stays, with what is in it.
+    pub(crate) fn renew(&mut self, arenas: &mut [Arena]) -> Result<(), Problem> {
+        let domain = self.device.protection_domain();
+        self.domain = domain.map_err(|error| failed("a protection domain", &error))?;
+        for arena in arenas {
+            let Some(region) = arena.region.take() else {
+                continue;
+            };
+            let (access, base) = (region.access(), region.base());
+            let buffers = region.deregister();
+            let buffers = buffers.map_err(|error| failed("deregistering", &error))?;
+            let region = self.domain.register_based(buffers, access, base);
+            arena.region = Some(region.map_err(|error| failed("a region", &error))?);
+        }
+        self.queues = completion_queues(&self.device)?;
+        Ok(())
     }
 
     /// Whether memory that no device was told of is as it was.

@@ -3,6 +3,7 @@
 mod connections;
 mod control;
 mod datagrams;
+mod failure;
 mod finish;
 mod keys;
 mod poll;
@@ -93,6 +94,8 @@ pub(crate) struct Run<'a> {
     dead_keys: [Vec<ringside_pmd::rdma::RemoteAddress>; 2],
     /// Faults of functions that end before a step: function, fault.
     ending: Vec<(u32, u16, ringside_model::Fault)>,
+    /// How often a side was told that its device failed, since it was brought up.
+    told: [u32; 2],
     /// No fault can strike.
     quiet_wire: bool,
 }
@@ -236,6 +239,7 @@ impl<'a> Run<'a> {
             caught: BTreeMap::new(),
             dead_keys: [Vec::new(), Vec::new()],
             ending: Vec::new(),
+            told: [0; 2],
             quiet_wire: false,
         };
         run.open_datagrams()?;
@@ -256,7 +260,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), Problem> {
         self.step = Some(step.number);
         self.random = Random::split(seed, 0x1_0000 + u64::from(step.number));
-        self.end_faults(step.number);
+        self.end_faults(step.number)?;
         self.strike(step.number, events, struck);
         let [first, second] = &self.sides;
         let devices = [&first.device, &second.device];
@@ -294,49 +298,6 @@ impl<'a> Run<'a> {
             StepKind::Pass => self.pass(),
             StepKind::Poll => self.poll_a_little(),
             StepKind::Compare => self.compare(),
-        }
-    }
-
-    /// Ends the faults whose time is over.
-    fn end_faults(&mut self, step: u32) {
-        let (over, on): (Vec<_>, Vec<_>) =
-            self.ending.drain(..).partition(|(end, ..)| *end <= step);
-        self.ending = on;
-        for (_, function, fault) in over {
-            self.note(|| format!("{fault} of function {function} ends"));
-            self.world
-                .with(|world| world.clear_fault(function.into(), fault));
-        }
-    }
-
-    /// Injects the faults that are due.
-    fn strike(&mut self, step: u32, events: &[FaultEvent], struck: &mut Vec<FaultEvent>) {
-        for event in events {
-            let FaultEvent::Function {
-                step: when,
-                function,
-                fault,
-                steps,
-            } = *event
-            else {
-                continue;
-            };
-            if when != step {
-                continue;
-            }
-            self.note(|| format!("fault: {event}"));
-            self.world
-                .with(|world| world.inject(function.into(), fault));
-            if fault == ringside_model::Fault::LinkDown {
-                // Nobody counts the frames that it loses.
-                self.wire.book().losses += u64::from(u32::MAX);
-            } else if let Some(trouble) = self.ledger.weather.trouble.get_mut(usize::from(function))
-            {
-                *trouble = true;
-            }
-            self.ending
-                .push((step.saturating_add(steps.max(1)), function, fault));
-            struck.push(*event);
         }
     }
 

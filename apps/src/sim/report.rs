@@ -58,6 +58,7 @@ fn kind(event: &FaultEvent) -> String {
             FrameFault::Mark => "mark",
         }
         .to_owned(),
+        FaultEvent::Clock { .. } => "clock-jump".to_owned(),
         FaultEvent::Function { fault, .. } => {
             let words = fault.to_string();
             words.split(' ').next().unwrap_or_default().to_owned()

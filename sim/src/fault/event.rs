@@ -68,6 +68,13 @@ pub enum FaultEvent {
         /// For how many steps, if it does not end by itself.
         steps: u32,
     },
+    /// The clock jumps ahead, with all timers due at once.
+    Clock {
+        /// Before which step of the workload.
+        step: u32,
+        /// How far.
+        milliseconds: u32,
+    },
 }
 
 impl fmt::Display for FaultEvent {
@@ -93,6 +100,9 @@ impl fmt::Display for FaultEvent {
             } => {
                 let words = fault.to_string().replace(' ', ":");
                 write!(f, "{words}/{function}@step{step}+{steps}")
+            }
+            Self::Clock { step, milliseconds } => {
+                write!(f, "clock-jump:{milliseconds}@step{step}")
             }
         }
     }
@@ -120,6 +130,12 @@ impl FromStr for FaultEvent {
 
 fn parse(text: &str) -> Option<FaultEvent> {
     let (what, when) = text.split_once('@')?;
+    if let Some(milliseconds) = what.strip_prefix("clock-jump:") {
+        return Some(FaultEvent::Clock {
+            step: when.strip_prefix("step")?.parse().ok()?,
+            milliseconds: milliseconds.parse().ok()?,
+        });
+    }
     if let Some(when) = when.strip_prefix("step") {
         let (step, steps) = when.split_once('+')?;
         let (words, function) = what.rsplit_once('/')?;
@@ -162,6 +178,7 @@ mod tests {
             "mark@5",
             "link-down/0@step12+5",
             "hmc-error:3:2:0x0/1@step40+1",
+            "clock-jump:70@step9",
         ] {
             let event: FaultEvent = text.parse().unwrap();
             assert_eq!(event.to_string(), text);

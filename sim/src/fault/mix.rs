@@ -3,7 +3,11 @@
 use super::event::{FaultEvent, FrameFault};
 use crate::random::Random;
 use ringside_model::Fault;
+use ringside_model::faults::ANY_CONTROL_COMMAND;
+use ringside_model::function::ResetKind;
+use ringside_spec::rdma::commands::Opcode;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -22,52 +26,100 @@ pub enum FaultKind {
     Mark,
     /// The link of a function goes down for some steps.
     LinkDown,
+    /// The clock jumps ahead.
+    ClockJump,
+    /// Somebody else resets a function, or the whole device of which it is.
+    Reset,
+    /// The host memory cache reports an error.
+    HmcError,
+    /// The RDMA engine reports a critical error.
+    CriticalError,
+    /// The RDMA engine stops.
+    EngineStall,
+    /// The firmware stops.
+    FirmwareStall,
+    /// A function reads as all ones.
+    FunctionDead,
+    /// A command of the control queue is refused, for some steps.
+    CommandFails,
+    /// A command of the control queue is never answered.
+    CommandSilent,
+    /// A command of the control queue is answered late.
+    CommandDelayed,
+    /// Answers of the control queue make no sense.
+    CommandGarbled,
+    /// No more memory can be mapped.
+    MemoryShort,
 }
+
+/// Every kind, as it is written, and what it does.
+const KINDS: [(FaultKind, &str, &str); 19] = [
+    (FaultKind::Drop, "drop", "frames are lost"),
+    (FaultKind::Duplicate, "duplicate", "frames arrive twice"),
+    (FaultKind::Reorder, "reorder", "frames are overtaken by others"),
+    (FaultKind::Delay, "delay", "frames come up to 200 us later"),
+    (FaultKind::Corrupt, "corrupt", "a bit of a frame changes"),
+    (FaultKind::Mark, "mark", "frames are marked \"congestion experienced\""),
+    (FaultKind::LinkDown, "link-down", "the link of a function is down for some steps"),
+    (FaultKind::ClockJump, "clock-jump", "the clock jumps ahead by up to 10 s"),
+    (FaultKind::Reset, "reset", "somebody else resets a function, or the device of which it is"),
+    (FaultKind::HmcError, "hmc-error", "the host memory cache reports an error"),
+    (FaultKind::CriticalError, "critical-error", "the RDMA engine reports a critical error"),
+    (FaultKind::EngineStall, "engine-stall", "the RDMA engine stops"),
+    (FaultKind::FirmwareStall, "firmware-stall", "the firmware stops"),
+    (FaultKind::FunctionDead, "function-dead", "a function reads as all ones"),
+    (FaultKind::CommandFails, "command-fails", "a command of the control queue is refused for some steps"),
+    (FaultKind::CommandSilent, "command-silent", "a command of the control queue is never answered"),
+    (FaultKind::CommandDelayed, "command-delayed", "a command of the control queue is answered late"),
+    (FaultKind::CommandGarbled, "command-garbled", "answers of the control queue make no sense"),
+    (FaultKind::MemoryShort, "memory-short", "no more memory can be mapped for some steps"),
+];
 
 impl FaultKind {
     /// Every kind.
-    pub const ALL: [Self; 7] = [
-        Self::Drop,
-        Self::Duplicate,
-        Self::Reorder,
-        Self::Delay,
-        Self::Corrupt,
-        Self::Mark,
-        Self::LinkDown,
-    ];
+    pub fn all() -> impl Iterator<Item = Self> {
+        KINDS.iter().map(|(kind, ..)| *kind)
+    }
+
+    fn row(self) -> (&'static str, &'static str) {
+        let found = KINDS.iter().find(|(kind, ..)| *kind == self);
+        found.map_or(("", ""), |(_, name, what)| (*name, *what))
+    }
 
     /// As it is written.
     #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Drop => "drop",
-            Self::Duplicate => "duplicate",
-            Self::Reorder => "reorder",
-            Self::Delay => "delay",
-            Self::Corrupt => "corrupt",
-            Self::Mark => "mark",
-            Self::LinkDown => "link-down",
-        }
+    pub fn name(self) -> &'static str {
+        self.row().0
     }
 
     /// What it does, in a line.
     #[must_use]
-    pub const fn describe(self) -> &'static str {
-        match self {
-            Self::Drop => "frames are lost (of a million)",
-            Self::Duplicate => "frames arrive twice (of a million)",
-            Self::Reorder => "frames are overtaken by others (of a million)",
-            Self::Delay => "frames come up to 200 us later (of a million)",
-            Self::Corrupt => "a bit of a frame changes (of a million)",
-            Self::Mark => "frames are marked \"congestion experienced\" (of a million)",
-            Self::LinkDown => "the link of a function is down for some steps (times a run)",
-        }
+    pub fn describe(self) -> &'static str {
+        self.row().1
     }
 
-    /// Whether its number is a rate of frames; else it counts events of a run.
+    /// Whether its number is a rate of frames, of a million; else it counts events of a run.
     #[must_use]
     pub const fn is_rate(self) -> bool {
-        !matches!(self, Self::LinkDown)
+        matches!(
+            self,
+            Self::Drop
+                | Self::Duplicate
+                | Self::Reorder
+                | Self::Delay
+                | Self::Corrupt
+                | Self::Mark
+        )
+    }
+
+    /// Of a thousand seeds, how many have it, when the seed decides.
+    const fn likelihood(self) -> usize {
+        match self {
+            _ if self.is_rate() => 350,
+            Self::LinkDown | Self::CommandDelayed => 60,
+            Self::ClockJump => 40,
+            _ => 15,
+        }
     }
 
     fn default_amount(self, random: &mut Random) -> u32 {
@@ -76,7 +128,7 @@ impl FaultKind {
             let tenths = random.below(3) as u32;
             1_000 * 10_u32.pow(tenths.min(1)) * (1 + random.below(10) as u32)
         } else {
-            1 + random.below(2) as u32
+            1
         }
     }
 
@@ -88,7 +140,7 @@ impl FaultKind {
             Self::Delay => FrameFault::Delay(random.within(1, 200) as u32),
             Self::Corrupt => FrameFault::Corrupt(random.below(1 << 16) as u32),
             Self::Mark => FrameFault::Mark,
-            Self::LinkDown => return None,
+            _ => return None,
         })
     }
 }
@@ -123,7 +175,7 @@ pub enum MixError {
 }
 
 fn names() -> String {
-    let names = FaultKind::ALL.map(FaultKind::name);
+    let names: Vec<&str> = FaultKind::all().map(FaultKind::name).collect();
     format!("{}, and mixed, all or none", names.join(", "))
 }
 
@@ -135,7 +187,7 @@ impl FromStr for FaultMix {
         match text {
             "mixed" => return Ok(Self::BySeed),
             "none" => return Ok(Self::Chosen(Vec::new())),
-            "all" => return Ok(Self::Chosen(FaultKind::ALL.map(|kind| (kind, None)).into())),
+            "all" => return Ok(Self::Chosen(FaultKind::all().map(|kind| (kind, None)).collect())),
             _ => {}
         }
         let words = text.split(',').map(str::trim);
@@ -144,7 +196,7 @@ impl FromStr for FaultMix {
                 Some((name, amount)) => (name, Some(amount)),
                 None => (word, None),
             };
-            let kind = FaultKind::ALL.into_iter().find(|kind| kind.name() == name);
+            let kind = FaultKind::all().find(|kind| kind.name() == name);
             let kind = kind.ok_or_else(|| MixError::Unknown {
                 given: name.to_owned(),
             })?;
@@ -183,12 +235,10 @@ impl FaultMix {
         let quiet = random.chance(200);
         let amounts: Vec<(FaultKind, u32)> = match self {
             Self::BySeed if quiet => Vec::new(),
-            Self::BySeed => FaultKind::ALL
-                .into_iter()
+            Self::BySeed => FaultKind::all()
                 .filter_map(|kind| {
                     let amount = kind.default_amount(&mut random);
-                    let likely = if kind.is_rate() { 350 } else { 80 };
-                    random.chance(likely).then_some((kind, amount))
+                    random.chance(kind.likelihood()).then_some((kind, amount))
                 })
                 .collect(),
             Self::Chosen(chosen) => chosen
@@ -213,11 +263,61 @@ impl FaultMix {
     }
 }
 
+/// Commands that a fault may be about; the last one is all of them.
+const COMMANDS: [u8; 7] = [
+    Opcode::CreateQueuePair.code(),
+    Opcode::ModifyQueuePair.code(),
+    Opcode::DestroyQueuePair.code(),
+    Opcode::RegisterMemoryRegion.code(),
+    Opcode::DeallocateStag.code(),
+    Opcode::FlushWorkQueues.code(),
+    ANY_CONTROL_COMMAND,
+];
+
 fn of_function(kind: FaultKind, steps: u32, random: &mut Random) -> Option<FaultEvent> {
     let step = random.below(steps as usize) as u32;
     let function = random.below(2) as u16;
+    let opcode = random.pick(&COMMANDS).unwrap_or(ANY_CONTROL_COMMAND);
     let fault = match kind {
+        FaultKind::ClockJump => {
+            return Some(FaultEvent::Clock {
+                step,
+                milliseconds: random.within(1, 10_000) as u32,
+            });
+        }
         FaultKind::LinkDown => Fault::LinkDown,
+        FaultKind::Reset => {
+            let kinds = [
+                ResetKind::Function,
+                ResetKind::Core,
+                ResetKind::Global,
+                ResetKind::Firmware,
+            ];
+            Fault::Reset(random.pick(&kinds)?)
+        }
+        FaultKind::HmcError => Fault::HmcError {
+            kind: random.below(16) as u8,
+            object: random.below(32) as u8,
+            data: random.below(1 << 30) as u32,
+        },
+        FaultKind::CriticalError => Fault::CriticalError {
+            code: random.within(1, 0xFFFF) as u32,
+        },
+        FaultKind::EngineStall => Fault::ProtocolEngineStall,
+        FaultKind::FirmwareStall => Fault::FirmwareStall,
+        FaultKind::FunctionDead => Fault::FunctionDead,
+        FaultKind::CommandFails => Fault::ControlCommandFails {
+            opcode,
+            major: 1,
+            minor: random.within(1, 0x7FFF) as u16,
+        },
+        FaultKind::CommandSilent => Fault::ControlCommandSilent { opcode },
+        FaultKind::CommandDelayed => Fault::ControlCommandDelayed {
+            opcode,
+            by: Duration::from_micros(random.within(10, 20_000) as u64),
+        },
+        FaultKind::CommandGarbled => Fault::ControlCommandGarbled { opcode },
+        FaultKind::MemoryShort => Fault::MappedMemoryAtMost { bytes: 0 },
         _ => return None,
     };
     Some(FaultEvent::Function {

@@ -21,6 +21,7 @@ pub(crate) struct Flight {
     pub(crate) from: (usize, u32),
     /// Which sides may get it.
     pub(crate) to: [bool; 2],
+    pub(crate) to_group: bool,
     pub(crate) bytes: Vec<u8>,
     pub(crate) immediate: Option<u32>,
     /// How often each side has got it.

@@ -374,6 +374,11 @@ impl Ledger {
             return Ok(());
         };
         self.over(receive.id);
+        if seen.status == Status::Flushed && self.weather.trouble.contains(&true) {
+            // Its device has failed; it may have been in no queue pair's queue yet.
+            self.memory.adopt(receive.claim, receive.length);
+            return Ok(());
+        }
         match self.link_of(side, seen.queue_pair) {
             Some(link) => self.judge_receive(link, side, receive, seen),
             None => Err(Problem::new(
@@ -497,6 +502,40 @@ impl Ledger {
             self.memory.unknown(claim, &what)?;
         }
         Ok(())
+    }
+
+    /// What is outstanding on a side, of connections, datagrams and the pool; nothing if all is over.
+    pub(crate) fn outstanding_at(&self, side: usize) -> Option<String> {
+        for (number, link) in &self.links {
+            let Some(end) = link.ends.get(side) else {
+                continue;
+            };
+            if let Some(request) = end.sends.iter().find(|request| request.signalled) {
+                return Some(format!("request {} of connection {number} has not completed", request.id));
+            }
+            if let Some(receive) = end.receives.front() {
+                return Some(format!("receive {} of connection {number} has not completed", receive.id));
+            }
+        }
+        if let Some(Some(end)) = self.datagrams.get(side) {
+            if let Some(request) = end.sends.iter().find(|request| request.signalled) {
+                return Some(format!("datagram {} has not completed", request.id));
+            }
+            if let Some(receive) = end.receives.front() {
+                return Some(format!("datagram receive {} has not completed", receive.id));
+            }
+        }
+        let pooled = self.pools.get(side).and_then(|pool| pool.keys().next());
+        pooled.map(|id| format!("shared receive {id} has not completed"))
+    }
+
+    /// The shared receive queue of a side is gone.
+    pub(crate) fn forget_pool(&mut self, side: usize) {
+        let pool = self.pools.get_mut(side).map(std::mem::take);
+        for receive in pool.unwrap_or_default().into_values() {
+            self.over(receive.id);
+            self.memory.adopt(receive.claim, receive.length);
+        }
     }
 
     /// What is still to come of connections of which neither end has failed; nothing if all is

@@ -208,7 +208,8 @@ impl Run<'_> {
         let Some((link, end)) = self.pick_end() else {
             return Ok(());
         };
-        if !self.feed((link, end))? {
+        // A device in trouble answers nothing, for all the five seconds.
+        if !self.feed((link, end))? || self.is_troubled() {
             return Ok(());
         }
         let Some(held) = self.held.get_mut(&link).and_then(|ends| ends.get_mut(end)) else {

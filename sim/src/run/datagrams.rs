@@ -82,9 +82,12 @@ impl Run<'_> {
         })?;
         if done.is_some() {
             self.side(side).in_group = !inside;
-            // What is on its way may come or not.
+            // What is on its way may come or not, also to who joins now.
             for flight in &mut self.ledger.flights {
                 flight.certain = false;
+                if let Some(to) = flight.to.get_mut(side).filter(|_| flight.to_group) {
+                    *to = true;
+                }
             }
         }
         Ok(())
@@ -181,6 +184,7 @@ impl Run<'_> {
             id,
             from,
             to,
+            to_group,
             bytes,
             immediate,
             arrived: [0; 2],

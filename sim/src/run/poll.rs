@@ -9,6 +9,9 @@ use std::time::Duration;
 /// How long is waited for a request that has to complete, in virtual time.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
+/// The same where a function is in trouble.
+const TROUBLED_WAIT: Duration = Duration::from_millis(50);
+
 /// Completions that one look takes.
 const BATCH: usize = 8;
 
@@ -179,6 +182,12 @@ impl Run<'_> {
                 }
                 "nothing has disturbed its connection"
             }
+            Event::DeviceFailed { .. } if self.is_troubled() => {
+                if let Some(told) = self.told.get_mut(side) {
+                    *told += 1;
+                }
+                return Ok(());
+            }
             Event::Notice { .. } | Event::PeerSuspected { .. } => return Ok(()),
             _ if self.is_troubled() => return Ok(()),
             _ => "nothing leads to it",
@@ -200,7 +209,7 @@ impl Run<'_> {
             if let Some(done) = self.caught.remove(&id) {
                 return Ok(Some(done));
             }
-            if self.clock.now() >= end {
+            if self.clock.now() >= end || self.gives_up(end) {
                 break;
             }
             self.clock.pause(Duration::from_millis(5));
@@ -214,6 +223,12 @@ impl Run<'_> {
             WAIT_LIMIT.as_secs()
         );
         Err(Problem::new(Rule::Completes, text))
+    }
+
+    /// A function is in trouble: what does not come at once comes when it is recovered.
+    fn gives_up(&self, end: ringside_bus::Instant) -> bool {
+        let waited = WAIT_LIMIT.saturating_sub(end.since(self.clock.now()));
+        self.is_troubled() && waited > TROUBLED_WAIT
     }
 
     /// Tells both devices of everything that was posted.

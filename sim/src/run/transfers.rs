@@ -177,7 +177,7 @@ impl Run<'_> {
                 let link = self.ledger.links.get(&link);
                 link.is_none_or(|link| link.is_disturbed(&weather))
             }
-            PostError::Destroyed => self.is_troubled(),
+            PostError::Destroyed | PostError::DeviceFailed => self.is_troubled(),
             _ => false,
         };
         if allowed {
@@ -468,6 +468,10 @@ impl Run<'_> {
             return Ok(false);
         };
         if let Err(error) = shared.post(id, &pieces) {
+            self.give_back(vec![claim])?;
+            if error == PostError::DeviceFailed && self.is_troubled() {
+                return Ok(false);
+            }
             let text =
                 format!("a shared receive of side {side}, with {outstanding} outstanding: {error}");
             return Err(Problem::new(Rule::CallRight, text));

@@ -1,0 +1,200 @@
+//! Faults of functions: they strike, the driver notices, everything outstanding completes, the
+//! device is recovered, and its objects are made anew.
+
+use super::Run;
+use crate::fault::FaultEvent;
+use crate::oracle::{Problem, Rule};
+use ringside_model::Fault;
+use std::time::Duration;
+
+/// Rounds in which a driver has to notice that its device failed: each passes 100 us at least.
+const NOTICE_ROUNDS: usize = 2_000;
+
+/// Whether the device has failed with this fault, and has to be recovered.
+fn is_fatal(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::Reset(_)
+            | Fault::HmcError { .. }
+            | Fault::CriticalError { .. }
+            | Fault::ProtocolEngineStall
+            | Fault::FirmwareStall
+            | Fault::FunctionDead
+    )
+}
+
+/// Whether the driver has to go on as if nothing were.
+fn is_harmless(fault: Fault) -> bool {
+    matches!(
+        fault,
+        Fault::ControlCommandDelayed { .. } | Fault::AdminCommandDelayed { .. } | Fault::LinkDown
+    )
+}
+
+impl Run<'_> {
+    /// Ends the faults whose time is over, and recovers the devices that have to be.
+    pub(super) fn end_faults(&mut self, step: u32) -> Result<(), Problem> {
+        let (over, on): (Vec<_>, Vec<_>) =
+            self.ending.drain(..).partition(|(end, ..)| *end <= step);
+        self.ending = on;
+        for (_, function, fault) in over {
+            if is_harmless(fault) {
+                self.note(|| format!("{fault} of function {function} ends"));
+                self.world
+                    .with(|world| world.clear_fault(function.into(), fault));
+                continue;
+            }
+            let side = usize::from(function);
+            // An earlier recovery may have ended it.
+            if self.ledger.weather.trouble.get(side) == Some(&true) {
+                self.fail_over(side, fault)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Injects the faults that are due.
+    pub(super) fn strike(
+        &mut self,
+        step: u32,
+        events: &[FaultEvent],
+        struck: &mut Vec<FaultEvent>,
+    ) {
+        for event in events {
+            match *event {
+                FaultEvent::Function {
+                    step: when,
+                    function,
+                    fault,
+                    steps,
+                } if when == step => {
+                    self.note(|| format!("fault: {event}"));
+                    self.world
+                        .with(|world| world.inject(function.into(), fault));
+                    let end = step.saturating_add(steps.max(1));
+                    self.ending.push((end, function, fault));
+                    let trouble = self.ledger.weather.trouble.get_mut(usize::from(function));
+                    if fault == Fault::LinkDown {
+                        // Nobody counts the frames that it loses.
+                        self.lose_many();
+                    } else if let Some(trouble) = trouble.filter(|_| !is_harmless(fault)) {
+                        *trouble = true;
+                    }
+                }
+                FaultEvent::Clock {
+                    step: when,
+                    milliseconds,
+                } if when == step => {
+                    self.note(|| format!("fault: {event}"));
+                    self.world.jump(Duration::from_millis(milliseconds.into()));
+                    self.lose_many();
+                }
+                _ => continue,
+            }
+            struck.push(*event);
+        }
+    }
+
+    /// From now on any frame may have been lost.
+    fn lose_many(&mut self) {
+        let mut book = self.wire.book();
+        book.losses = book.losses.saturating_add(u64::from(u32::MAX));
+    }
+
+    fn fail_over(&mut self, side: usize, fault: Fault) -> Result<(), Problem> {
+        self.notice(side, fault)?;
+        self.check_flushed(side)?;
+        self.world.with(|world| world.clear_faults(side));
+        self.ending
+            .retain(|(_, function, fault)| usize::from(*function) != side || is_harmless(*fault));
+        self.ending.retain(|(_, function, fault)| {
+            // The link came back with the other faults.
+            usize::from(*function) != side || *fault != Fault::LinkDown
+        });
+        let destroy_first = self.random.chance(500);
+        if destroy_first {
+            self.destroy_all(side)?;
+        }
+        let recovered = self.call("recovering a device", |run| run.side(side).device.recover())?;
+        match recovered {
+            Ok(report) => self.note(|| {
+                format!("side {side}: recovered in {} us: {}", report.took.as_micros(), report.cause)
+            }),
+            Err(error) => {
+                let text = format!("side {side}, after {fault}: {error}");
+                return Err(Problem::new(Rule::CallRight, text));
+            }
+        }
+        if !destroy_first {
+            self.destroy_all(side)?;
+        }
+        let [first, second] = &mut self.sides;
+        let place = if side == 0 { first } else { second };
+        if let Some(arenas) = self.ledger.memory.arenas.get_mut(side) {
+            place.renew(arenas)?;
+        }
+        if let Some(trouble) = self.ledger.weather.trouble.get_mut(side) {
+            *trouble = false;
+        }
+        if let Some(told) = self.told.get_mut(side) {
+            *told = 0;
+        }
+        self.dead_keys = [Vec::new(), Vec::new()];
+        self.open_datagrams()?;
+        self.compare()
+    }
+
+    /// The driver says that its device failed; where it has not, it is told so.
+    fn notice(&mut self, side: usize, fault: Fault) -> Result<(), Problem> {
+        let fatal = is_fatal(fault);
+        for _ in 0..NOTICE_ROUNDS {
+            self.call("asking for a sign of life", |run| run.side(side).device.probe())?;
+            self.poll_all()?;
+            if self.side(side).device.failure().is_some() {
+                break;
+            }
+            if !fatal {
+                self.note(|| format!("side {side} is given up"));
+                let given_up = self.side(side).device.give_up();
+                if let Err(error) = given_up {
+                    return Err(Problem::new(Rule::CallRight, format!("giving a device up: {error}")));
+                }
+                break;
+            }
+            self.clock.pause(Duration::from_micros(100));
+        }
+        self.poll_all()?;
+        if self.side(side).device.failure().is_none() {
+            let text = format!("side {side} did not notice {fault}");
+            return Err(Problem::new(Rule::EventRight, text));
+        }
+        if self.told.get(side) != Some(&1) {
+            let text = format!("side {side} was told {:?} times of {fault}", self.told.get(side));
+            return Err(Problem::new(Rule::EventRight, text));
+        }
+        Ok(())
+    }
+
+    /// Everything that was outstanding on a failed device has completed.
+    fn check_flushed(&mut self, side: usize) -> Result<(), Problem> {
+        self.poll_all()?;
+        match self.ledger.outstanding_at(side) {
+            None => Ok(()),
+            Some(text) => Err(Problem::new(Rule::Completes, format!("the device of side {side} has failed: {text}"))),
+        }
+    }
+
+    /// Everything that has to do with a failed device goes.
+    fn destroy_all(&mut self, side: usize) -> Result<(), Problem> {
+        let links: Vec<u32> = self.held.keys().copied().collect();
+        for link in links {
+            self.destroy_link(link)?;
+        }
+        self.close_datagrams()?;
+        let place = self.side(side);
+        place.shared = None;
+        place.queues.clear();
+        self.ledger.forget_pool(side);
+        Ok(())
+    }
+}
