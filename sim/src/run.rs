@@ -207,6 +207,7 @@ impl<'a> Run<'a> {
         let mut random = Random::split(seed, 0x5E7);
         let mut ledger = Ledger::default();
         let mut sides = Vec::new();
+        interference.begin(world);
         for index in 0..2 {
             let function: Option<Arc<dyn Function>> = world.function(index);
             let function = function.ok_or_else(|| Problem::new(Rule::CallRight, "no function"))?;
@@ -262,9 +263,7 @@ impl<'a> Run<'a> {
         self.random = Random::split(seed, 0x1_0000 + u64::from(step.number));
         self.end_faults(step.number)?;
         self.strike(step.number, events, struck);
-        let [first, second] = &self.sides;
-        let devices = [&first.device, &second.device];
-        self.interference.between(step.number, &self.world, devices);
+        self.let_interfere(step.number);
         self.digest
             .add(&[u64::from(step.number), self.clock.now().0]);
         self.note(|| format!("{:?}", step.kind));
@@ -299,6 +298,14 @@ impl<'a> Run<'a> {
             StepKind::Poll => self.poll_a_little(),
             StepKind::Compare => self.compare(),
         }
+    }
+
+    fn let_interfere(&mut self, step: u32) {
+        let [first, second] = &self.sides;
+        let devices = [&first.device, &second.device];
+        let ungranted = [first.ungranted.iova(), second.ungranted.iova()];
+        self.interference
+            .between(step, &self.world, devices, ungranted);
     }
 
     /// Writes a line into the trace, if there is one.

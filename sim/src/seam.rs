@@ -2,7 +2,7 @@
 //! found.
 
 use crate::oracle::Seen;
-use ringside_bus::Function;
+use ringside_bus::{Function, Iova};
 use ringside_model::Stepped;
 use ringside_pmd::Device;
 use std::sync::Arc;
@@ -10,13 +10,24 @@ use std::sync::Arc;
 /// Stands at the seams: between driver and device, between driver and its user, and beside the
 /// world. Each method leaves everything as it is by default.
 pub trait Interference {
+    /// Before the devices are brought up.
+    fn begin(&mut self, _world: &Stepped) {}
+
     /// The function that a driver gets in place of this one.
     fn function(&mut self, _index: u16, function: Arc<dyn Function>) -> Arc<dyn Function> {
         function
     }
 
-    /// Before each step, and once after the last with a number behind all others.
-    fn between(&mut self, _step: u32, _world: &Stepped, _devices: [&Device; 2]) {}
+    /// Before each step, and once after the last with a number behind all others. `ungranted` is
+    /// memory of each side that no device was told of.
+    fn between(
+        &mut self,
+        _step: u32,
+        _world: &Stepped,
+        _devices: [&Device; 2],
+        _ungranted: [Iova; 2],
+    ) {
+    }
 
     /// What the driver of a side gave to its user.
     fn seen(&mut self, _side: usize, _seen: &mut Vec<Seen>) {}

@@ -94,7 +94,9 @@ pub(crate) fn divide(faults: &Faults, seed: u64, steps: u32) -> (WireFaults, Vec
                     FaultEvent::Frame { frame, fault } => {
                         listed.entry(frame).or_default().push(fault);
                     }
-                    FaultEvent::Function { .. } | FaultEvent::Clock { .. } => of_functions.push(*event),
+                    FaultEvent::Function { .. } | FaultEvent::Clock { .. } => {
+                        of_functions.push(*event)
+                    }
                 }
             }
             (WireFaults::Listed(listed), of_functions)

@@ -56,23 +56,83 @@ pub enum FaultKind {
 const KINDS: [(FaultKind, &str, &str); 19] = [
     (FaultKind::Drop, "drop", "frames are lost"),
     (FaultKind::Duplicate, "duplicate", "frames arrive twice"),
-    (FaultKind::Reorder, "reorder", "frames are overtaken by others"),
+    (
+        FaultKind::Reorder,
+        "reorder",
+        "frames are overtaken by others",
+    ),
     (FaultKind::Delay, "delay", "frames come up to 200 us later"),
     (FaultKind::Corrupt, "corrupt", "a bit of a frame changes"),
-    (FaultKind::Mark, "mark", "frames are marked \"congestion experienced\""),
-    (FaultKind::LinkDown, "link-down", "the link of a function is down for some steps"),
-    (FaultKind::ClockJump, "clock-jump", "the clock jumps ahead by up to 10 s"),
-    (FaultKind::Reset, "reset", "somebody else resets a function, or the device of which it is"),
-    (FaultKind::HmcError, "hmc-error", "the host memory cache reports an error"),
-    (FaultKind::CriticalError, "critical-error", "the RDMA engine reports a critical error"),
-    (FaultKind::EngineStall, "engine-stall", "the RDMA engine stops"),
-    (FaultKind::FirmwareStall, "firmware-stall", "the firmware stops"),
-    (FaultKind::FunctionDead, "function-dead", "a function reads as all ones"),
-    (FaultKind::CommandFails, "command-fails", "a command of the control queue is refused for some steps"),
-    (FaultKind::CommandSilent, "command-silent", "a command of the control queue is never answered"),
-    (FaultKind::CommandDelayed, "command-delayed", "a command of the control queue is answered late"),
-    (FaultKind::CommandGarbled, "command-garbled", "answers of the control queue make no sense"),
-    (FaultKind::MemoryShort, "memory-short", "no more memory can be mapped for some steps"),
+    (
+        FaultKind::Mark,
+        "mark",
+        "frames are marked \"congestion experienced\"",
+    ),
+    (
+        FaultKind::LinkDown,
+        "link-down",
+        "the link of a function is down for some steps",
+    ),
+    (
+        FaultKind::ClockJump,
+        "clock-jump",
+        "the clock jumps ahead by up to 10 s",
+    ),
+    (
+        FaultKind::Reset,
+        "reset",
+        "somebody else resets a function, or the device of which it is",
+    ),
+    (
+        FaultKind::HmcError,
+        "hmc-error",
+        "the host memory cache reports an error",
+    ),
+    (
+        FaultKind::CriticalError,
+        "critical-error",
+        "the RDMA engine reports a critical error",
+    ),
+    (
+        FaultKind::EngineStall,
+        "engine-stall",
+        "the RDMA engine stops",
+    ),
+    (
+        FaultKind::FirmwareStall,
+        "firmware-stall",
+        "the firmware stops",
+    ),
+    (
+        FaultKind::FunctionDead,
+        "function-dead",
+        "a function reads as all ones",
+    ),
+    (
+        FaultKind::CommandFails,
+        "command-fails",
+        "a command of the control queue is refused for some steps",
+    ),
+    (
+        FaultKind::CommandSilent,
+        "command-silent",
+        "a command of the control queue is never answered",
+    ),
+    (
+        FaultKind::CommandDelayed,
+        "command-delayed",
+        "a command of the control queue is answered late",
+    ),
+    (
+        FaultKind::CommandGarbled,
+        "command-garbled",
+        "answers of the control queue make no sense",
+    ),
+    (
+        FaultKind::MemoryShort,
+        "memory-short",
+        "no more memory can be mapped for some steps",
+    ),
 ];
 
 impl FaultKind {
@@ -103,12 +163,7 @@ impl FaultKind {
     pub const fn is_rate(self) -> bool {
         matches!(
             self,
-            Self::Drop
-                | Self::Duplicate
-                | Self::Reorder
-                | Self::Delay
-                | Self::Corrupt
-                | Self::Mark
+            Self::Drop | Self::Duplicate | Self::Reorder | Self::Delay | Self::Corrupt | Self::Mark
         )
     }
 
@@ -187,7 +242,11 @@ impl FromStr for FaultMix {
         match text {
             "mixed" => return Ok(Self::BySeed),
             "none" => return Ok(Self::Chosen(Vec::new())),
-            "all" => return Ok(Self::Chosen(FaultKind::all().map(|kind| (kind, None)).collect())),
+            "all" => {
+                return Ok(Self::Chosen(
+                    FaultKind::all().map(|kind| (kind, None)).collect(),
+                ));
+            }
             _ => {}
         }
         let words = text.split(',').map(str::trim);

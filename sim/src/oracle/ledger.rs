@@ -181,6 +181,8 @@ pub(crate) struct Ledger {
     pub(crate) weather: Weather,
     /// Requests that were outstanding on queue pairs when these were destroyed, by side.
     pub(crate) dropped: [u64; 2],
+    /// Receives of the shared queue may have gone without a completion.
+    pool_is_lost: [bool; 2],
 }
 
 impl Ledger {
@@ -511,10 +513,16 @@ impl Ledger {
                 continue;
             };
             if let Some(request) = end.sends.iter().find(|request| request.signalled) {
-                return Some(format!("request {} of connection {number} has not completed", request.id));
+                return Some(format!(
+                    "request {} of connection {number} has not completed",
+                    request.id
+                ));
             }
             if let Some(receive) = end.receives.front() {
-                return Some(format!("receive {} of connection {number} has not completed", receive.id));
+                return Some(format!(
+                    "receive {} of connection {number} has not completed",
+                    receive.id
+                ));
             }
         }
         if let Some(Some(end)) = self.datagrams.get(side) {
@@ -525,12 +533,25 @@ impl Ledger {
                 return Some(format!("datagram receive {} has not completed", receive.id));
             }
         }
+        if self.pool_is_lost.get(side) == Some(&true) {
+            return None;
+        }
         let pooled = self.pools.get(side).and_then(|pool| pool.keys().next());
         pooled.map(|id| format!("shared receive {id} has not completed"))
     }
 
+    /// Some of the receives of a shared queue went with a queue pair.
+    pub(crate) fn lose_pool(&mut self, side: usize) {
+        if let Some(lost) = self.pool_is_lost.get_mut(side) {
+            *lost = true;
+        }
+    }
+
     /// The shared receive queue of a side is gone.
     pub(crate) fn forget_pool(&mut self, side: usize) {
+        if let Some(lost) = self.pool_is_lost.get_mut(side) {
+            *lost = false;
+        }
         let pool = self.pools.get_mut(side).map(std::mem::take);
         for receive in pool.unwrap_or_default().into_values() {
             self.over(receive.id);

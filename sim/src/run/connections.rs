@@ -167,19 +167,24 @@ impl Run<'_> {
         for (side, held) in sides {
             self.note(|| format!("connection {number}: side {side} is destroyed"));
             let fed = self.ledger.end_mut(number, side).is_some_and(|end| end.fed);
-            self.must("destroying a queue pair", |run| match (held.handle, fed) {
-                (Handle::Ready(queue_pair), true) => match &mut run.side(side).shared {
-                    Some(shared) => shared.destroy(queue_pair).map(|_| ()),
-                    None => Ok(()),
-                },
-                (Handle::Ready(queue_pair), false) => queue_pair.destroy(),
-                (Handle::Drained(queue_pair), false) => queue_pair.destroy(),
-                (Handle::Drained(queue_pair), true) => match &mut run.side(side).shared {
-                    Some(shared) => shared.destroy(queue_pair).map(|_| ()),
-                    None => Ok(()),
-                },
-                (Handle::Gone, _) => Ok(()),
-            })?;
+            let destroyed =
+                self.must("destroying a queue pair", |run| match (held.handle, fed) {
+                    (Handle::Ready(queue_pair), true) => match &mut run.side(side).shared {
+                        Some(shared) => shared.destroy(queue_pair).map(|_| ()),
+                        None => Ok(()),
+                    },
+                    (Handle::Ready(queue_pair), false) => queue_pair.destroy(),
+                    (Handle::Drained(queue_pair), false) => queue_pair.destroy(),
+                    (Handle::Drained(queue_pair), true) => match &mut run.side(side).shared {
+                        Some(shared) => shared.destroy(queue_pair).map(|_| ()),
+                        None => Ok(()),
+                    },
+                    (Handle::Gone, _) => Ok(()),
+                })?;
+            if fed && destroyed.is_none() {
+                // The device did not confirm: what the queue pair had of the shared queue is gone.
+                self.ledger.lose_pool(side);
+            }
             self.ledger.destroyed(number, side)?;
             if self.random.chance(300) {
                 self.pass()?;

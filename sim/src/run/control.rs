@@ -31,6 +31,12 @@ impl Run<'_> {
         self.disarm(side, &named);
         let number = self.random.below(QUEUES);
         let next = self.random.chance(800);
+        self.note(|| {
+            format!(
+                "side {side}: queue {number} is armed for {}",
+                if next { "the next" } else { "solicited ones" }
+            )
+        });
         if let Some(queue) = self.side(side).queues.get_mut(number) {
             queue.queue.arm(if next {
                 Notify::Next

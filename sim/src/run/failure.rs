@@ -118,7 +118,11 @@ impl Run<'_> {
         let recovered = self.call("recovering a device", |run| run.side(side).device.recover())?;
         match recovered {
             Ok(report) => self.note(|| {
-                format!("side {side}: recovered in {} us: {}", report.took.as_micros(), report.cause)
+                format!(
+                    "side {side}: recovered in {} us: {}",
+                    report.took.as_micros(),
+                    report.cause
+                )
             }),
             Err(error) => {
                 let text = format!("side {side}, after {fault}: {error}");
@@ -148,7 +152,9 @@ impl Run<'_> {
     fn notice(&mut self, side: usize, fault: Fault) -> Result<(), Problem> {
         let fatal = is_fatal(fault);
         for _ in 0..NOTICE_ROUNDS {
-            self.call("asking for a sign of life", |run| run.side(side).device.probe())?;
+            self.call("asking for a sign of life", |run| {
+                run.side(side).device.probe()
+            })?;
             self.poll_all()?;
             if self.side(side).device.failure().is_some() {
                 break;
@@ -157,7 +163,10 @@ impl Run<'_> {
                 self.note(|| format!("side {side} is given up"));
                 let given_up = self.side(side).device.give_up();
                 if let Err(error) = given_up {
-                    return Err(Problem::new(Rule::CallRight, format!("giving a device up: {error}")));
+                    return Err(Problem::new(
+                        Rule::CallRight,
+                        format!("giving a device up: {error}"),
+                    ));
                 }
                 break;
             }
@@ -169,7 +178,10 @@ impl Run<'_> {
             return Err(Problem::new(Rule::EventRight, text));
         }
         if self.told.get(side) != Some(&1) {
-            let text = format!("side {side} was told {:?} times of {fault}", self.told.get(side));
+            let text = format!(
+                "side {side} was told {:?} times of {fault}",
+                self.told.get(side)
+            );
             return Err(Problem::new(Rule::EventRight, text));
         }
         Ok(())
@@ -180,7 +192,10 @@ impl Run<'_> {
         self.poll_all()?;
         match self.ledger.outstanding_at(side) {
             None => Ok(()),
-            Some(text) => Err(Problem::new(Rule::Completes, format!("the device of side {side} has failed: {text}"))),
+            Some(text) => Err(Problem::new(
+                Rule::Completes,
+                format!("the device of side {side} has failed: {text}"),
+            )),
         }
     }
 

@@ -14,9 +14,7 @@ impl Run<'_> {
     /// No more faults; what is outstanding ends; what was made is destroyed.
     pub(super) fn settle_down(&mut self, last: u32) -> Result<(), Problem> {
         self.step = None;
-        let [first, second] = &self.sides;
-        let devices = [&first.device, &second.device];
-        self.interference.between(last, &self.world, devices);
+        self.let_interfere(last);
         self.note(|| "the workload is over".to_owned());
         self.wire.book().quiet = true;
         self.end_faults(u32::MAX)?;

@@ -1,0 +1,328 @@
+//! Each rule of the oracle fires: an error is planted at a seam, and found by its name.
+
+mod slow;
+
+use ringside_bus::Iova;
+use ringside_model::Stepped;
+use ringside_model::record::{Event, Recorder};
+use ringside_pmd::Device;
+use ringside_pmd::rdma::{Access, Status};
+use ringside_sim::{FaultMix, Interference, Rule, Scenario, Seen, run, shrink};
+use ringside_spec::rdma::commands::{CreateCompletionQueue, Opcode};
+use ringside_spec::verbs::{CompletionElement, QueueSide};
+
+/// What is done to completions between driver and user: changes them, once.
+struct Changed<F>(F, bool);
+
+impl<F: FnMut(&mut Vec<Seen>) -> bool> Interference for Changed<F> {
+    fn seen(&mut self, _side: usize, seen: &mut Vec<Seen>) {
+        if !self.1 {
+            self.1 = (self.0)(seen);
+        }
+    }
+}
+
+fn changed(change: impl FnMut(&mut Vec<Seen>) -> bool) -> impl Interference {
+    Changed(change, false)
+}
+
+/// What is done beside the world, before one step.
+struct Beside<F>(u32, F);
+
+impl<F: FnMut(&Stepped, [&Device; 2], [Iova; 2])> Interference for Beside<F> {
+    fn between(&mut self, step: u32, world: &Stepped, devices: [&Device; 2], ungranted: [Iova; 2]) {
+        if step == self.0 {
+            (self.1)(world, devices, ungranted);
+        }
+    }
+}
+
+fn none() -> FaultMix {
+    FaultMix::Chosen(Vec::new())
+}
+
+/// The rule that one of some seeds breaks under this interference; without it none does.
+fn broken<I: Interference>(plant: impl Fn() -> I) -> Option<Rule> {
+    (1..=12).find_map(|seed| {
+        let scenario = Scenario::new(seed, 80, none());
+        let outcome = run(&scenario, false, &mut plant());
+        outcome.finding.map(|finding| finding.rule)
+    })
+}
+
+fn is_plain(seen: &Seen) -> bool {
+    seen.is_send && seen.datagram.is_none() && seen.status == Status::Success
+}
+
+#[test]
+fn a_completion_that_comes_twice_is_found() {
+    let rule = broken(|| {
+        changed(|seen| {
+            let first = seen.iter().find(|one| is_plain(one)).cloned();
+            seen.extend(first.clone());
+            first.is_some()
+        })
+    });
+    assert_eq!(rule, Some(Rule::CompletesOnce));
+}
+
+#[test]
+fn a_completion_that_was_never_asked_for_is_found() {
+    let rule = broken(|| {
+        changed(|seen| match seen.first_mut() {
+            Some(first) => {
+                first.id = 1 << 40;
+                true
+            }
+            None => false,
+        })
+    });
+    assert_eq!(rule, Some(Rule::CompletesOnce));
+}
+
+#[test]
+fn a_completion_that_does_not_come_is_found() {
+    // All of one queue pair from some time on, so that no later one shows the gap.
+    let rule = broken(|| {
+        let mut victim = None;
+        changed(move |seen| {
+            let first = seen.iter().find(|one| is_plain(one));
+            victim = victim.or(first.map(|one| one.queue_pair));
+            seen.retain(|one| !one.is_send || Some(one.queue_pair) != victim);
+            false
+        })
+    });
+    assert_eq!(rule, Some(Rule::Completes));
+}
+
+#[test]
+fn a_status_for_which_there_is_no_reason_is_found() {
+    for wrong in [
+        Status::RetryExceeded,
+        Status::Flushed,
+        Status::LocalOperation,
+    ] {
+        let rule = broken(|| {
+            changed(
+                move |seen| match seen.iter_mut().find(|one| is_plain(one)) {
+                    Some(one) => {
+                        one.status = wrong;
+                        true
+                    }
+                    None => false,
+                },
+            )
+        });
+        assert_eq!(rule, Some(Rule::StatusAllowed), "{wrong:?}");
+    }
+}
+
+#[test]
+fn completions_that_come_in_another_order_are_found() {
+    let rule = broken(|| {
+        changed(|seen| {
+            let place = (1..seen.len()).find(|place| {
+                let (one, two) = (&seen[place - 1], &seen[*place]);
+                (one.queue_pair, one.is_send) == (two.queue_pair, two.is_send) && one.is_send
+            });
+            if let Some(place) = place {
+                seen.swap(place - 1, place);
+            }
+            place.is_some()
+        })
+    });
+    assert_eq!(rule, Some(Rule::InOrder));
+}
+
+#[test]
+fn a_byte_that_changes_on_the_way_is_found() {
+    struct Forger;
+    impl Interference for Forger {
+        fn forges(&self) -> Option<Box<dyn FnMut(u64) -> Option<u32> + Send>> {
+            Some(Box::new(|frame| (frame > 10).then_some(frame as u32 * 7)))
+        }
+    }
+    assert_eq!(broken(|| Forger), Some(Rule::BytesIntact));
+}
+
+#[test]
+fn a_message_that_says_something_else_is_found() {
+    let rule = broken(|| {
+        changed(|seen| {
+            let received = seen
+                .iter_mut()
+                .find(|one| !one.is_send && one.datagram.is_none());
+            match received.filter(|one| one.status == Status::Success) {
+                Some(one) => {
+                    one.immediate = Some(one.immediate.unwrap_or(0) ^ 1);
+                    true
+                }
+                None => false,
+            }
+        })
+    });
+    assert_eq!(rule, Some(Rule::MessageRight));
+}
+
+#[test]
+fn a_byte_that_the_device_writes_where_it_may_not_is_found() {
+    let rule = broken(|| {
+        Beside(
+            40,
+            |world: &Stepped, _: [&Device; 2], ungranted: [Iova; 2]| {
+                world.with(|world| {
+                    let space = world.space(1).expect("two functions");
+                    let at = ungranted[1].add(777);
+                    let mut byte = [0];
+                    space.read(at, &mut byte).expect("mapped");
+                    space.write(at, &[byte[0] ^ 0x10]).expect("mapped");
+                });
+            },
+        )
+    });
+    assert_eq!(rule, Some(Rule::OutsideUntouched));
+}
+
+#[test]
+fn an_object_that_is_left_over_is_found() {
+    let rule = broken(|| {
+        Beside(7, |_: &Stepped, devices: [&Device; 2], _: [Iova; 2]| {
+            let domain = devices[0].protection_domain().expect("a domain");
+            let buffer = devices[0].allocate(64).expect("memory");
+            let region = domain.register(buffer, Access::ALL).expect("a region");
+            std::mem::forget(region);
+        })
+    });
+    assert_eq!(rule, Some(Rule::NothingLeft));
+}
+
+#[test]
+fn a_breach_of_the_interface_is_found() {
+    let rule = broken(|| {
+        Beside(9, |_: &Stepped, devices: [&Device; 2], _: [Iova; 2]| {
+            let registers = devices[1].registers();
+            let arm = ringside_spec::rdma::registers::CQ_ARM;
+            // A doorbell of a completion queue that there is not.
+            registers.write(arm, 4_000).expect("a register");
+        })
+    });
+    assert_eq!(rule, Some(Rule::NoBreach));
+}
+
+/// Writes a completion that nobody asked for into the first completion queue that is made.
+#[derive(Default)]
+struct Stray(Option<Recorder>);
+
+impl Interference for Stray {
+    fn begin(&mut self, world: &Stepped) {
+        let recorder = Recorder::in_memory(10_000);
+        world.with(|world| world.record(&recorder));
+        self.0 = Some(recorder);
+    }
+
+    fn between(&mut self, _step: u32, world: &Stepped, _: [&Device; 2], _: [Iova; 2]) {
+        let Some(recorder) = self.0.take() else {
+            return;
+        };
+        let made = recorder
+            .take()
+            .into_iter()
+            .find_map(|entry| match entry.event {
+                Event::Control(command) if entry.function == 0 => {
+                    let made = CreateCompletionQueue::decode(&command.element).ok();
+                    // The first ones are the driver's own, for its commands.
+                    made.filter(|made| made.cq_number > 2)
+                }
+                _ => None,
+            });
+        let made = made.expect("a completion queue was made");
+        let stray = CompletionElement::success(QueueSide::Send, 5 << 32 | 9, 9, 3);
+        world.with(|world| {
+            let space = world.space(0).expect("a function");
+            let at = Iova(made.ring_address);
+            space.write_words(at, &stray.encode(true)).expect("mapped");
+        });
+    }
+}
+
+#[test]
+fn something_that_a_device_cannot_say_is_found() {
+    // Not every seed: what a queue pair leaves behind when it is destroyed is no anomaly.
+    let rule = (1..=12).find_map(|seed| {
+        let scenario = Scenario::new(seed, 0, none());
+        let outcome = run(&scenario, false, &mut Stray::default());
+        outcome.finding.map(|finding| finding.rule)
+    });
+    assert_eq!(rule, Some(Rule::NoAnomaly));
+}
+
+#[test]
+fn a_call_that_takes_too_long_is_found() {
+    let rule = broken(slow::Sluggish::default);
+    assert_eq!(rule, Some(Rule::EndsInTime));
+}
+
+#[test]
+fn a_call_that_is_refused_without_a_reason_is_found() {
+    let rule = broken(|| {
+        Beside(3, |world: &Stepped, _: [&Device; 2], _: [Iova; 2]| {
+            let refused = ringside_model::Fault::ControlCommandFails {
+                opcode: Opcode::CreateQueuePair.code(),
+                major: 1,
+                minor: 2,
+            };
+            world.with(|world| world.inject(0, refused));
+        })
+    });
+    assert_eq!(rule, Some(Rule::CallRight));
+}
+
+#[test]
+fn an_event_of_which_nobody_knows_the_reason_is_found() {
+    let rule = broken(|| {
+        Beside(3, |world: &Stepped, _: [&Device; 2], _: [Iova; 2]| {
+            let fault = ringside_model::Fault::CriticalError { code: 7 };
+            world.with(|world| world.inject(1, fault));
+        })
+    });
+    assert_eq!(rule, Some(Rule::EventRight));
+}
+
+#[test]
+fn a_panic_is_found() {
+    let rule = broken(|| {
+        Beside(3, |_: &Stepped, _: [&Device; 2], _: [Iova; 2]| {
+            panic!("planted, to be found");
+        })
+    });
+    assert_eq!(rule, Some(Rule::NoPanic));
+}
+
+#[test]
+fn a_finding_is_made_short_and_shows_itself_again() {
+    // A driver that drops the completions of all sends of a long message, under many faults.
+    let plant = || {
+        changed(|seen| {
+            seen.retain(|one| !(is_plain(one) && one.byte_length > 1000));
+            false
+        })
+    };
+    let mix: FaultMix = "drop=20000,duplicate=20000,delay=20000".parse().unwrap();
+    let found = (1..=12).find_map(|seed| {
+        let scenario = Scenario::new(seed, 60, mix.clone());
+        let outcome = run(&scenario, false, &mut plant());
+        outcome.finding.map(|finding| (scenario, finding))
+    });
+    let (scenario, finding) = found.expect("a finding");
+    let shrunk = shrink(&scenario, 200, || Box::new(plant())).expect("it shows again");
+    assert_eq!(shrunk.finding.rule, finding.rule);
+    let ringside_sim::Faults::Events(events) = &shrunk.scenario.faults else {
+        panic!("faults are not listed");
+    };
+    assert!(
+        events.len() <= 2 && shrunk.scenario.steps.len() <= 8,
+        "{shrunk:?}"
+    );
+    let again = run(&shrunk.scenario, false, &mut plant());
+    assert_eq!(again.finding, Some(shrunk.finding));
+}

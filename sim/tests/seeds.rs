@@ -1,0 +1,63 @@
+//! Many seeds, and the same seed twice.
+
+use ringside_sim::{FaultMix, Scenario, Untouched, run};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Steps of each run.
+const STEPS: u32 = 100;
+
+#[test]
+fn two_thousand_seeds_keep_all_rules() {
+    let next = AtomicU64::new(1);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(8) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > 2_000 {
+                        break;
+                    }
+                    let scenario = Scenario::new(seed, STEPS, FaultMix::BySeed);
+                    let outcome = run(&scenario, false, &mut Untouched);
+                    if let Some(finding) = outcome.finding {
+                        panic!(
+                            "seed {seed}: {finding}\nringside sim --seed {seed} --runs 1 --steps {STEPS}"
+                        );
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn the_same_seed_does_the_same_and_another_does_not() {
+    let all: FaultMix = "drop,duplicate,reorder,delay,corrupt,reset=1"
+        .parse()
+        .unwrap();
+    let mut digests = std::collections::BTreeSet::new();
+    for seed in 0..10 {
+        let scenario = Scenario::new(seed, STEPS, all.clone());
+        let [one, two] = [(); 2].map(|()| run(&scenario, false, &mut Untouched));
+        assert_eq!(one.digest, two.digest, "seed {seed}");
+        assert_eq!(one.events, two.events, "seed {seed}");
+        assert_eq!(one.counts, two.counts, "seed {seed}");
+        digests.insert(one.digest);
+    }
+    assert_eq!(digests.len(), 10);
+}
+
+#[test]
+fn a_run_with_the_faults_that_struck_is_the_same_run() {
+    for seed in 0..10 {
+        let drawn = Scenario::new(seed, STEPS, FaultMix::BySeed);
+        let first = run(&drawn, false, &mut Untouched);
+        let listed = Scenario {
+            faults: ringside_sim::Faults::Events(first.events.clone()),
+            ..drawn
+        };
+        let second = run(&listed, false, &mut Untouched);
+        assert_eq!(first.digest, second.digest, "seed {seed}");
+    }
+}
