@@ -8,7 +8,25 @@
 //! [`Event::DeviceFailed`](crate::rdma::Event::DeviceFailed) comes once, with the cause. Then
 //! [`Device::recover`] resets the function, gives back what was kept from reuse until then, and
 //! brings the device up. Objects of the earlier life refuse everything with an error that says so;
-//! destroying them ends at once. [`Device::tend`] does all of that in one call.
+//! destroying them ends at once. [`Device::tend`] does all of that in one call:
+//!
+//! ```no_run
+//! # fn example(device: &mut ringside_pmd::Device) -> Result<(), Box<dyn std::error::Error>> {
+//! use ringside_pmd::recovery::{Tended, Tending};
+//! let (mut tending, mut events) = (Tending::default(), Vec::new());
+//! loop {
+//!     match device.tend(&mut tending, &mut events)? {
+//!         Tended::InService => {} // look at `events`
+//!         Tended::Recovered(report) => println!("{} after {:?}", report.cause, report.took),
+//!         Tended::Failing(error) => eprintln!("{error}"),
+//!         Tended::Waiting(_) => {}
+//!     }
+//!     events.clear();
+//! #   break;
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 mod cause;
 mod contain;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Deadlines that a chaos run has at most: a stall is noticed when one has passed.
-const DEADLINE_MS: u64 = 250;
+const DEADLINE_MS: u64 = 500;
 
 pub(crate) fn run(
     options: &Bench,
