@@ -1,11 +1,10 @@
 //! How other cores reach a completion queue that is being polled.
 
+use crate::sync::{ArrayQueue, AtomicBool, Ordering};
 use crate::table::{AttachError, Sides};
-use crossbeam_queue::ArrayQueue;
 use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::verbs::QueueSide;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
 
 /// Why a request to a completion queue was not accepted.

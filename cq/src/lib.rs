@@ -14,6 +14,7 @@ pub mod completion;
 pub mod event_ring;
 pub mod inbox;
 pub mod queue;
+mod sync;
 mod table;
 
 pub use completion::{Completion, Datagram, Operation, Status};

@@ -15,6 +15,7 @@ pub mod request;
 pub mod send_queue;
 pub mod shared_receives;
 pub mod state;
+mod sync;
 
 pub use receive_queue::{PostReceiveError, ReceiveQueue};
 pub use request::{

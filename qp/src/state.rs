@@ -11,9 +11,8 @@
 //! second one tells if it is the next to report: each record holds the position behind the
 //! signalled request before it, and all of that must have been retired.
 
-use ringside_bus::HotTable;
+use crate::sync::{AtomicU64, HotTable, Ordering};
 use ringside_spec::verbs::sizes::{MAXIMUM_RING_QUANTA, MINIMUM_SEND_RING_QUANTA};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 ringside_spec::words! {
     /// What the device returns in every completion of a queue pair: which slot of a completion

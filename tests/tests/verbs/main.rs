@@ -12,3 +12,4 @@ mod policies;
 mod queries;
 mod queues;
 mod shared;
+mod states;

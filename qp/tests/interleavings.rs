@@ -1,0 +1,167 @@
+//! What poster and retirer of a queue pair share, in every order that the memory model allows.
+//!
+//! `src/state.rs` is read here with loom's atomics. Each claim is shown able to fail: the same code
+//! with every release and acquire made relaxed breaks it.
+//!
+//! The claims: a request that is found is whole (its number, kind and place were noted before it could
+//! be found), and is one that is outstanding; a place that was given back is written only afterwards.
+
+#[allow(dead_code, unreachable_pub)] // the crate has another face, and uses the rest
+#[path = "../src/state.rs"]
+mod state;
+
+/// In place of the crate's own: loom's atomics, whose orders can be taken away.
+mod sync {
+    use std::cell::Cell;
+    pub(crate) use std::sync::atomic::Ordering;
+
+    thread_local! {
+        /// loom runs all threads of a model on one thread of the system.
+        static ALL_RELAXED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// From here on no access orders another.
+    pub(crate) fn relax_everything() {
+        ALL_RELAXED.set(true);
+    }
+
+    fn as_strong_as(order: Ordering) -> Ordering {
+        if ALL_RELAXED.get() {
+            Ordering::Relaxed
+        } else {
+            order
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
+
+    impl AtomicU64 {
+        pub(crate) fn new(value: u64) -> Self {
+            Self(loom::sync::atomic::AtomicU64::new(value))
+        }
+        pub(crate) fn load(&self, order: Ordering) -> u64 {
+            self.0.load(as_strong_as(order))
+        }
+        pub(crate) fn store(&self, value: u64, order: Ordering) {
+            self.0.store(value, as_strong_as(order));
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct HotTable(Box<[AtomicU64]>);
+
+    impl HotTable {
+        pub(crate) fn new(count: usize) -> Self {
+            Self((0..count).map(|_| AtomicU64::new(0)).collect())
+        }
+    }
+
+    impl std::ops::Deref for HotTable {
+        type Target = [AtomicU64];
+        fn deref(&self) -> &[AtomicU64] {
+            &self.0
+        }
+    }
+}
+
+use loom::sync::Arc;
+use loom::thread;
+use state::{Outstanding, SendRecordInfo, Tracker};
+
+fn info(position: u64) -> SendRecordInfo {
+    SendRecordInfo::ZERO
+        .with_length_bytes(position + 40)
+        .with_signalled(true)
+}
+
+fn post(tracker: &Tracker, position: u64) {
+    let next = position + 1;
+    tracker.post(
+        position,
+        position + 100,
+        info(position),
+        Some(position),
+        next,
+    );
+}
+
+fn is_whole(request: &Outstanding) {
+    assert_eq!(request.id, request.position + 100, "{request:?}");
+    assert_eq!(request.info, info(request.position), "{request:?}");
+}
+
+/// A device completes whatever it likes while requests are posted.
+fn finding_while_posting() {
+    let tracker = Arc::new(Tracker::new(2));
+    let poster = {
+        let tracker = Arc::clone(&tracker);
+        thread::spawn(move || {
+            post(&tracker, 0);
+            post(&tracker, 1);
+        })
+    };
+    for index in [1, 0] {
+        if let Some(request) = tracker.find(index) {
+            assert_eq!(request.position, index);
+            is_whole(&request);
+        }
+    }
+    // what the head has passed can be found: a flush goes by it
+    let head = tracker.head();
+    for position in 0..head {
+        is_whole(
+            &tracker
+                .at(position)
+                .expect("it was posted before the head moved"),
+        );
+    }
+    poster.join().expect("the poster");
+}
+
+/// A ring of one place: each post needs the place that was given back before.
+fn posting_into_what_was_given_back() {
+    let tracker = Arc::new(Tracker::new(1));
+    post(&tracker, 0);
+    let poster = {
+        let tracker = Arc::clone(&tracker);
+        thread::spawn(move || {
+            if tracker.tail() == 1 {
+                post(&tracker, 1);
+            }
+        })
+    };
+    let request = tracker.find(0).expect("it was posted");
+    is_whole(&request);
+    assert_eq!(request.position, 0);
+    tracker.retire_to(1);
+    if let Some(request) = tracker.find(0) {
+        assert_eq!(request.position, 1, "the retired one is not found again");
+        is_whole(&request);
+    }
+    poster.join().expect("the poster");
+}
+
+#[test]
+fn a_request_that_is_found_while_others_are_posted_is_whole() {
+    loom::model(finding_while_posting);
+}
+
+#[test]
+fn a_place_that_was_given_back_holds_the_old_request_or_the_whole_new_one() {
+    loom::model(posting_into_what_was_given_back);
+}
+
+#[test]
+#[should_panic(expected = "it was posted before the head moved")]
+fn without_release_and_acquire_half_a_request_would_be_found() {
+    sync::relax_everything();
+    loom::model(finding_while_posting);
+}
+
+#[test]
+#[should_panic(expected = "Outstanding")]
+fn without_release_and_acquire_a_place_given_back_would_hold_half_a_request() {
+    sync::relax_everything();
+    loom::model(posting_into_what_was_given_back);
+}
