@@ -21,9 +21,11 @@
 //! ```
 
 mod error;
+mod flags;
 mod inbox;
 mod policy;
 mod round;
+mod sync;
 
 pub use error::{AskError, SendError, StopError, WorkerError};
 pub use inbox::{Handle, Request};

@@ -1,22 +1,14 @@
 //! What a worker and those who reach it share: the inbox, the flags, the counters, the end.
 
+use super::flags::{Before, Flags};
 use super::{AskError, SendError, Statistics, WorkerError};
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
-
-/// There may be requests in the inbox.
-pub(super) const MAIL: u32 = 1;
-/// The worker shall stop.
-pub(super) const STOP: u32 = 2;
-/// The worker takes no requests any more.
-pub(super) const CLOSED: u32 = 4;
-/// The worker sleeps, or is about to: who sets another flag wakes it.
-pub(super) const SLEEPING: u32 = 8;
 
 /// Progress of a question: in the inbox.
 const WAITING: u8 = 0;
@@ -59,8 +51,8 @@ pub(super) struct End<S> {
 }
 
 pub(super) struct Shared<S> {
-    /// [`MAIL`], [`STOP`], [`CLOSED`]: the one word that the worker looks at each round.
-    pub(super) flags: Apart<AtomicU32>,
+    /// The one word that the worker looks at each round.
+    pub(super) flags: Apart<Flags>,
     pub(super) counters: Apart<Counters>,
     pub(super) inbox: ArrayQueue<Request<S>>,
     /// wakes a worker that sleeps
@@ -95,21 +87,19 @@ impl<S> Shared<S> {
         })
     }
 
-    /// Sets a flag, and wakes the worker if it sleeps; the flags before.
-    fn signal(&self, flag: u32) -> u32 {
-        let before = self.flags.0.fetch_or(flag, Ordering::AcqRel);
-        if before & SLEEPING != 0
+    /// Wakes the worker if it slept when a flag was set.
+    fn wake(&self, before: Before) {
+        if before.asleep
             && let Some(alarm) = &self.alarm
         {
             // It can only fail because it is readable already.
             let _ = rustix::io::write(alarm, &1_u64.to_ne_bytes());
         }
-        before
     }
 
     /// Publishes the end. No request is run after this.
     pub(super) fn finish(&self, ended: Ended<S>) {
-        self.flags.0.fetch_or(CLOSED, Ordering::AcqRel);
+        self.flags.0.close();
         {
             let mut end = self.end();
             end.ended = true;
@@ -159,7 +149,7 @@ impl<S: Send + 'static> Handle<S> {
     /// The inbox is full, or the worker has stopped; the closure is handed back, boxed.
     pub fn send(&self, request: impl FnOnce(&mut S) + Send + 'static) -> Result<(), SendError<S>> {
         let request: Request<S> = Box::new(request);
-        if self.shared.flags.0.load(Ordering::Acquire) & CLOSED != 0 {
+        if self.shared.flags.0.is_closed() {
             return Err(SendError::Stopped(request));
         }
         self.push(request).map_err(SendError::Full)
@@ -175,7 +165,7 @@ impl<S: Send + 'static> Handle<S> {
         limit: Duration,
     ) -> Result<T, AskError> {
         let begin = Instant::now();
-        if self.shared.flags.0.load(Ordering::Acquire) & CLOSED != 0 {
+        if self.shared.flags.0.is_closed() {
             return Err(self.why_ended(limit));
         }
         let progress = Arc::new(AtomicU8::new(WAITING));
@@ -218,7 +208,8 @@ impl<S: Send + 'static> Handle<S> {
     }
 
     pub(super) fn tell_to_stop(&self) {
-        self.shared.signal(STOP);
+        let before = self.shared.flags.0.mark_stop();
+        self.shared.wake(before);
     }
 
     /// The end of the worker, if it comes within `limit`; once.
@@ -230,8 +221,9 @@ impl<S: Send + 'static> Handle<S> {
         self.shared.inbox.push(request)?;
         // After the push: a worker that clears the flag before this sees it set again, and one
         // that clears it after this sees the request.
-        let before = self.shared.signal(MAIL);
-        if before & CLOSED != 0 {
+        let before = self.shared.flags.0.mark_mail();
+        self.shared.wake(before);
+        if before.closed {
             self.shared.drop_requests();
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! The worker's loop.
 
-use super::inbox::{Ended, MAIL, SLEEPING, STOP, Shared};
+use super::inbox::{Ended, Shared};
 use super::{Policy, Polled, Sleeper};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::any::Any;
@@ -35,7 +35,7 @@ fn rounds<S>(shared: &Shared<S>, state: &mut S, poll: &mut impl FnMut(&mut S) ->
     let counters = &shared.counters.0;
     let (mut polls, mut polls_with_work) = (0_u64, 0_u64);
     loop {
-        if shared.flags.0.load(Ordering::Relaxed) != 0 && serve(shared, state) {
+        if shared.flags.0.any() && serve(shared, state) {
             return;
         }
         polls_with_work += u64::from(poll(state) == Polled::Worked);
@@ -63,7 +63,7 @@ fn patient_rounds<S>(
     let (mut polls, mut polls_with_work) = (0_u64, 0_u64);
     let (mut idle_polls, mut idle_since) = (0_u32, None);
     loop {
-        if shared.flags.0.load(Ordering::Relaxed) != 0 {
+        if shared.flags.0.any() {
             if serve(shared, state) {
                 return;
             }
@@ -110,9 +110,9 @@ fn sleep<S>(shared: &Shared<S>, state: &mut S, sleeper: &mut dyn Sleeper<S>, lon
         return;
     }
     // Who sets a flag after this sees that the worker sleeps; what was set before is seen here.
-    let before = shared.flags.0.fetch_or(SLEEPING, Ordering::AcqRel);
+    let asleep = shared.flags.0.fall_asleep();
     let mut interrupted = false;
-    if before == 0 {
+    if asleep {
         shared.counters.0.sleeps.fetch_add(1, Ordering::Relaxed);
         let limit = Timespec {
             tv_sec: longest.as_secs() as i64,
@@ -129,7 +129,7 @@ fn sleep<S>(shared: &Shared<S>, state: &mut S, sleeper: &mut dyn Sleeper<S>, lon
             interrupted = readable.is_some_and(|events| events.contains(PollFlags::IN));
         }
     }
-    shared.flags.0.fetch_and(!SLEEPING, Ordering::AcqRel);
+    shared.flags.0.wake();
     let mut count = [0; 8];
     let _ = rustix::io::read(alarm, &mut count);
     sleeper.woken(state, interrupted);
@@ -138,8 +138,7 @@ fn sleep<S>(shared: &Shared<S>, state: &mut S, sleeper: &mut dyn Sleeper<S>, lon
 /// Runs some requests. Returns whether the worker shall stop; then all of them were run.
 #[cold]
 fn serve<S>(shared: &Shared<S>, state: &mut S) -> bool {
-    let flags = shared.flags.0.fetch_and(!MAIL, Ordering::AcqRel);
-    let stop = flags & STOP != 0;
+    let stop = shared.flags.0.take_mail();
     let at_most = if stop {
         shared.inbox.len()
     } else {
@@ -154,7 +153,7 @@ fn serve<S>(shared: &Shared<S>, state: &mut S) -> bool {
     }
     if !stop {
         // There may be more.
-        shared.flags.0.fetch_or(MAIL, Ordering::Relaxed);
+        shared.flags.0.leave_mail();
     }
     stop
 }
