@@ -12,6 +12,7 @@ mod plan;
 mod progress;
 pub(crate) mod report;
 mod verify;
+mod watch;
 
 use crate::bring_up::print_stage;
 use crate::cli::{Bench, Measure};

@@ -1,6 +1,7 @@
 //! Two functions and what a test needs on each: memory, completion queue, connected queue pairs.
 
 use super::plan::{LARGEST_MESSAGE, Plan};
+pub(crate) use super::watch::Watch;
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use ringside_bus::TscClock;
@@ -201,27 +202,7 @@ fn failed(device: &Device, completion: &Completion) -> Failure {
     ))
 }
 
-/// Notices that nothing happens any more; asked once a fruitless round.
-pub(crate) struct Watch {
-    rounds: u32,
-    since: Option<u64>,
-}
-
 impl Watch {
-    pub(crate) const fn new() -> Self {
-        Self {
-            rounds: 0,
-            since: None,
-        }
-    }
-
-    /// Something happened.
-    #[inline(always)]
-    pub(crate) fn progress(&mut self) {
-        self.rounds = 0;
-        self.since = None;
-    }
-
     /// Nothing happened this round; an error once that has lasted too long.
     #[inline(always)]
     pub(crate) fn idle(&mut self, pair: &mut Pair<'_>) -> Result<(), Failure> {

@@ -49,7 +49,7 @@ pub(crate) fn drive(
         }
         if worked > 0 {
             watch.progress();
-        } else if watch.idle(end.side.device, link)?.is_some() {
+        } else if watch.idle_with(end.side.device, link)?.is_some() {
             return Err(Failure::operation(anyhow!(
                 "the peer {} ended the test before this side did",
                 link.session.peer()
@@ -106,7 +106,7 @@ pub(crate) fn serve(
         if taken > 0 {
             run.post_receives(&mut end.side, plan.receive_depth)?;
             watch.progress();
-        } else if watch.idle(end.side.device, link)?.is_some() {
+        } else if watch.idle_with(end.side.device, link)?.is_some() {
             break;
         }
     }

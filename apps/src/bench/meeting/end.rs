@@ -4,6 +4,7 @@ use super::agreement::Test;
 use crate::bench::bandwidth::Place;
 use crate::bench::pair::{Half, Side, half, stride};
 use crate::bench::plan::Plan;
+pub(crate) use crate::bench::watch::Watch;
 use crate::cli::{Idle, Measure, Operation};
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
@@ -212,30 +213,14 @@ fn region(greeting: &Greeting, index: usize, least: u64) -> Result<RemoteRegion,
     })
 }
 
-/// Notices that nothing happens any more, and what the peer says meanwhile.
-pub(crate) struct Watch {
-    rounds: u32,
-    since: Option<u64>,
-}
-
 impl Watch {
-    pub(crate) const fn new() -> Self {
-        Self {
-            rounds: 0,
-            since: None,
-        }
-    }
-
-    /// Something happened.
-    #[inline(always)]
-    pub(crate) fn progress(&mut self) {
-        self.rounds = 0;
-        self.since = None;
-    }
-
     /// Nothing happened this round. Now and then it looks further, and gives what the peer says.
     #[inline(always)]
-    pub(crate) fn idle(&mut self, device: &Device, link: &mut Link) -> Result<Option<u8>, Failure> {
+    pub(crate) fn idle_with(
+        &mut self,
+        device: &Device,
+        link: &mut Link,
+    ) -> Result<Option<u8>, Failure> {
         self.rounds += 1;
         match link.idle {
             Idle::Spin if self.rounds < 16_384 => {
@@ -246,13 +231,13 @@ impl Watch {
                 std::thread::yield_now();
                 Ok(None)
             }
-            _ => self.look(device, link, Duration::ZERO),
+            _ => self.look_with(device, link, Duration::ZERO),
         }
     }
 
     /// Looks for events of the device and bytes of the peer, at most `at_most` long.
     #[cold]
-    pub(crate) fn look(
+    pub(crate) fn look_with(
         &mut self,
         device: &Device,
         link: &mut Link,

@@ -210,7 +210,7 @@ impl Player {
             if there && byte[0] == self.count {
                 return Ok(true);
             }
-            if watch.idle(end.side.device, link)?.is_some() {
+            if watch.idle_with(end.side.device, link)?.is_some() {
                 return Ok(false);
             }
         }
@@ -234,7 +234,7 @@ fn wait_for_completion(end: &mut End<'_>, link: &mut Link, send: bool) -> Result
         if arrived {
             return Ok(true);
         }
-        if taken == 0 && watch.idle(end.side.device, link)?.is_some() {
+        if taken == 0 && watch.idle_with(end.side.device, link)?.is_some() {
             return Ok(false);
         }
     }

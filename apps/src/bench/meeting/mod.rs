@@ -169,7 +169,7 @@ fn title(test: &Test) -> String {
 fn sleep_until_ended(end: &mut End<'_>, link: &mut Link) -> Result<bool, Failure> {
     let mut watch = Watch::new();
     let at_most = Duration::from_millis(20);
-    while watch.look(end.side.device, link, at_most)?.is_none() {}
+    while watch.look_with(end.side.device, link, at_most)?.is_none() {}
     Ok(false)
 }
 

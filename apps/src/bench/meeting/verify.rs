@@ -108,7 +108,7 @@ fn transfer(
             }
         })?;
         if taken == 0 {
-            watch.idle(end.side.device, link)?;
+            watch.idle_with(end.side.device, link)?;
         } else {
             watch.progress();
         }

@@ -293,7 +293,7 @@ fn receive_all(
                 link.session.peer()
             )));
         } else {
-            spoken = watch.idle(end.side.device, link)?.is_some();
+            spoken = watch.idle_with(end.side.device, link)?.is_some();
         }
     }
     Ok(received)
@@ -310,7 +310,7 @@ fn settle(end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
     };
     while posted(end) > 0 {
         if end.side.poll(|_| {})? == 0 {
-            watch.idle(end.side.device, link)?;
+            watch.idle_with(end.side.device, link)?;
         }
     }
     Ok(())
