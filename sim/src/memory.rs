@@ -318,6 +318,25 @@ impl Memory {
         self.compare_slot(claim, Rule::BytesIntact, what)
     }
 
+    /// The same where another message may have been written before: behind this one anything may be.
+    pub(crate) fn received_over(
+        &mut self,
+        claim: Claim,
+        length: usize,
+        bytes: &[u8],
+        what: &str,
+    ) -> Result<(), Problem> {
+        let actual = self.look(claim, length);
+        self.adopt(claim, length);
+        if actual.starts_with(bytes) {
+            return self.compare_slot(claim, Rule::OutsideUntouched, what);
+        }
+        Err(Problem::new(
+            Rule::BytesIntact,
+            format!("{what}: they are others"),
+        ))
+    }
+
     /// The bytes that are in the slot, right or not.
     pub(crate) fn look(&self, claim: Claim, length: usize) -> Vec<u8> {
         let start = self.start(claim);

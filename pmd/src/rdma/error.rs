@@ -141,7 +141,7 @@ pub enum RdmaError {
     },
     /// A queue pair did not stop sending in time.
     #[error(
-        "queue pair {queue_pair} did not stop sending within {waited_ms} ms; destroy it, or reset the device"
+        "queue pair {queue_pair} did not stop sending within {waited_ms} ms, and goes on: its peer does not answer, or has no receives"
     )]
     NotDrained {
         /// Its number.

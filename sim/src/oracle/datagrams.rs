@@ -136,12 +136,17 @@ impl Ledger {
             .memory
             .look(receive.claim, Datagram::PAYLOAD_OFFSET + length);
         let payload = bytes.split_off(Datagram::PAYLOAD_OFFSET.min(bytes.len()));
-        let flight = self.flights.iter_mut().rev().find(|flight| {
+        let same = |flight: &Flight| {
             flight.bytes == payload
                 && flight.immediate == seen.immediate
                 && flight.from.1 == datagram.source_queue_pair
                 && flight.to.get(side) == Some(&true)
-        });
+        };
+        // Of several that are the same, one that has not come yet.
+        let fresh = |flight: &Flight| same(flight) && flight.arrived.get(side) == Some(&0);
+        let place = self.flights.iter().position(fresh);
+        let place = place.or_else(|| self.flights.iter().position(same));
+        let flight = place.and_then(|place| self.flights.get_mut(place));
         let Some(flight) = flight else {
             return Err(Problem::new(
                 Rule::BytesIntact,

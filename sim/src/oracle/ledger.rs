@@ -49,6 +49,8 @@ pub(crate) struct Receive {
     pub(crate) id: u64,
     pub(crate) claim: Claim,
     pub(crate) length: usize,
+    /// A message that nobody took may have been written there.
+    pub(crate) used: bool,
 }
 
 /// What the next receive of the peer has to say.
@@ -458,6 +460,14 @@ impl Ledger {
             return Err(Problem::new(Rule::MessageRight, text(&why)));
         }
         let why = format!("bytes of the message of request {}", message.id);
+        if receive.used {
+            return self.memory.received_over(
+                receive.claim,
+                receive.length,
+                &message.bytes,
+                &text(&why),
+            );
+        }
         self.memory
             .received(receive.claim, (0, &message.bytes), &text(&why))
     }
@@ -491,6 +501,10 @@ impl Ledger {
             self.over(id);
         }
         self.numbers.remove(&(side, queue_pair));
+        if fed && let Some(pool) = self.pools.get_mut(side) {
+            // What it had received and nobody polled serves others again.
+            pool.values_mut().for_each(|receive| receive.used = true);
+        }
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Control path: queues resized and armed, objects asked, made and dropped.
 
 use super::Run;
+use super::poll::BATCH;
 use crate::oracle::{Problem, Rule};
 use crate::rig::{Handle, QUEUES};
 use ringside_pmd::rdma::{
@@ -38,13 +39,17 @@ impl Run<'_> {
             )
         });
         if let Some(queue) = self.side(side).queues.get_mut(number) {
+            queue.armed = false;
             queue.queue.arm(if next {
                 Notify::Next
             } else {
                 Notify::Solicited
             });
-            // The latest wish counts.
-            queue.armed = next;
+        }
+        // What came before may give no event. The latest wish counts.
+        let before = self.poll_queue(side, number, BATCH)?;
+        if let Some(queue) = self.side(side).queues.get_mut(number) {
+            queue.armed = next && before == 0;
         }
         Ok(())
     }

@@ -239,6 +239,7 @@ impl Run<'_> {
             id,
             claim,
             length: RECEIVE_BYTES,
+            used: false,
         };
         self.ledger.posted_datagram_receive(side, receive);
         Ok(())

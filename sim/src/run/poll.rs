@@ -13,7 +13,7 @@ const WAIT_LIMIT: Duration = Duration::from_secs(60);
 const TROUBLED_WAIT: Duration = Duration::from_millis(50);
 
 /// Completions that one look takes.
-const BATCH: usize = 8;
+pub(super) const BATCH: usize = 8;
 
 fn seen(done: &Completion) -> Seen {
     Seen {
@@ -64,7 +64,12 @@ impl Run<'_> {
     }
 
     /// Takes at most so many completions of a queue; how many there were.
-    fn poll_queue(&mut self, side: usize, number: usize, most: usize) -> Result<usize, Problem> {
+    pub(super) fn poll_queue(
+        &mut self,
+        side: usize,
+        number: usize,
+        most: usize,
+    ) -> Result<usize, Problem> {
         let mut batch = [Completion::EMPTY; BATCH];
         let most = most.min(BATCH);
         let place = self.side(side);

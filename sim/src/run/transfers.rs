@@ -444,8 +444,16 @@ impl Run<'_> {
         }
         self.note(|| format!("connection {link}, side {end}: receive {id} of {length} bytes"));
         self.counts.posted += 1;
-        self.ledger
-            .posted_receive(link, end, Receive { id, claim, length });
+        self.ledger.posted_receive(
+            link,
+            end,
+            Receive {
+                id,
+                claim,
+                length,
+                used: false,
+            },
+        );
         Ok(true)
     }
 
@@ -478,8 +486,15 @@ impl Run<'_> {
         }
         self.note(|| format!("side {side}: shared receive {id}"));
         self.counts.posted += 1;
-        self.ledger
-            .posted_to_pool(side, Receive { id, claim, length });
+        self.ledger.posted_to_pool(
+            side,
+            Receive {
+                id,
+                claim,
+                length,
+                used: false,
+            },
+        );
         Ok(true)
     }
 

@@ -71,6 +71,30 @@ fn a_drained_queue_pair_receives_and_goes_on_sending_where_it_was() {
 }
 
 #[test]
+fn a_queue_pair_that_does_not_drain_in_time_goes_on_sending() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let (mut qp, mut peer) = pair.connect(|config| config.receiver_not_ready_retries(7));
+    let pieces = [from.slice(0..8).unwrap()];
+    qp.send(1, &pieces, Flags::SIGNALLED).unwrap();
+    qp.ring();
+    let error = qp.drain().unwrap_err();
+    assert!(error.to_string().contains("5000 ms"), "{error}");
+    let mut qp = *error.queue_pair;
+    qp.write(2, &pieces, to.remote().at(0), Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    peer.receive(7, &[to.slice(32..64).unwrap()]).unwrap();
+    let ids: Vec<u64> = pair.wait_a(2).iter().map(|done| done.id).collect();
+    assert_eq!(ids, [1, 2]);
+    // And it can be drained now.
+    let drained = qp.drain().unwrap();
+    assert_eq!(drained.query().unwrap().stage, QueuePairStage::Drained);
+    drop((drained, peer, from, to));
+    pair.finish();
+}
+
+#[test]
 fn a_failed_queue_pair_cannot_be_drained_and_is_handed_back() {
     let pair = Pair::new();
     let (mut qp, peer) = pair.connect(|config| config);

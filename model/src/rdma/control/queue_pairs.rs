@@ -240,6 +240,10 @@ impl RdmaEngine {
             let refusing = qp.stopped;
             qp.stop(refusing);
         }
+        if next == QueuePairState::ReadyToSend {
+            // Nobody waits for the end of draining any more.
+            qp.quiesce = false;
+        }
         if next == QueuePairState::Closing && before != next {
             qp.quiesce = true;
             let mut at_work = AtWork {

@@ -3,7 +3,7 @@
 use super::life::modify;
 use super::{Connected, QueuePair};
 use crate::rdma::engine::{Engine, EngineState};
-use crate::rdma::records::QueuePairCondition;
+use crate::rdma::records::{QueuePairCondition, QueuePairRecord};
 use crate::rdma::{Event, RdmaError};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{ModifyQueuePair, QueuePairState as DeviceState};
@@ -25,7 +25,7 @@ pub struct DrainError<S> {
     /// Why.
     #[source]
     pub error: RdmaError,
-    /// The queue pair, as it was.
+    /// The queue pair, as it was: one that did not stop goes on sending.
     pub queue_pair: Box<QueuePair<S>>,
 }
 
@@ -82,6 +82,12 @@ impl Engine {
             _ => false,
         };
         let done = self.wait_for_event(state, DRAIN_LIMIT, over)?;
+        let usable =
+            |record: &QueuePairRecord| record.condition.get() == QueuePairCondition::Usable;
+        if !done && state.queue_pairs.get(&number).is_some_and(usable) {
+            // It would stop later, unseen by whoever gets it back: it goes on instead.
+            state.move_drained(number, DeviceState::ReadyToSend)?;
+        }
         let Some(record) = state.queue_pairs.get_mut(&number) else {
             let what = "queue pair";
             return Err(RdmaError::Gone { what, number });
