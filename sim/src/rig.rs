@@ -11,7 +11,7 @@ use ringside_pmd::rdma::{
     ProtectionDomain, QueuePair, RdmaError, SharedReceiveQueue,
 };
 use ringside_pmd::{BringUpOptions, Device};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Requests that may be outstanding on a send queue.
 pub(crate) const SENDS: usize = 24;
@@ -123,6 +123,19 @@ pub(crate) fn usage(device: &Device) -> Result<(ObjectUsage, usize), RdmaError> 
     Ok((usage, besides))
 }
 
+/// The two functions as every world has them at first: looked at once, as it takes a while.
+static AS_FOUND: [OnceLock<FunctionSnapshot>; 2] = [OnceLock::new(), OnceLock::new()];
+
+fn as_found(world: &Stepped, index: u16) -> Result<FunctionSnapshot, Problem> {
+    let known = AS_FOUND.get(usize::from(index));
+    if let Some(found) = known.and_then(OnceLock::get) {
+        return Ok(found.clone());
+    }
+    let found = world.with(|world| world.snapshot(usize::from(index)));
+    let found = found.ok_or_else(|| Problem::new(Rule::CallRight, "no such function"))?;
+    Ok(known.map_or(found.clone(), |known| known.get_or_init(|| found).clone()))
+}
+
 /// Brings a device up; its numbers follow from the seed.
 pub(crate) fn bring_up(
     world: &Stepped,
@@ -130,8 +143,7 @@ pub(crate) fn bring_up(
     function: Arc<dyn Function>,
     seed: u64,
 ) -> Result<(Device, FunctionSnapshot), Problem> {
-    let before = world.with(|world| world.snapshot(usize::from(index)));
-    let before = before.ok_or_else(|| Problem::new(Rule::CallRight, "no such function"))?;
+    let before = as_found(world, index)?;
     let device = Device::bring_up(function, &config(), BringUpOptions::default());
     let device = device.map_err(|error| failed("bring-up", &error))?;
     let numbers = seed ^ (u64::from(index) << 63);

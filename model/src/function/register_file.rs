@@ -2,6 +2,7 @@
 
 use ringside_spec::lan::registers::{self, filters, interrupts, queues, reset as reset_registers};
 use ringside_spec::rdma::registers as rdma_registers;
+use std::collections::BTreeMap;
 
 const PAGE_REGISTERS: usize = 1024;
 
@@ -279,12 +280,10 @@ impl RegisterFile {
 
     /// Registers that are not as the strongest reset leaves them.
     pub(super) fn differences(&self) -> Vec<(u64, u32)> {
-        let default = |offset: u64| {
-            let found = self.defaults.iter().find(|(at, _)| *at == offset);
-            found.map_or(0, |(_, value)| *value)
-        };
+        // Of two of one register the first counts.
+        let defaults: BTreeMap<u64, u32> = self.defaults.iter().rev().copied().collect();
         self.used()
-            .filter(|(offset, value)| *value != default(*offset))
+            .filter(|(offset, value)| *value != defaults.get(offset).copied().unwrap_or(0))
             .collect()
     }
 }

@@ -221,7 +221,7 @@ impl Run<'_> {
         // The route in a piece of its own, or not.
         let pieces = self.random.within(1, 2);
         let pieces = memory.fragments(claim, RECEIVE_BYTES, pieces);
-        debug_assert!(LONGEST + Datagram::PAYLOAD_OFFSET <= RECEIVE_BYTES);
+        const { assert!(LONGEST + Datagram::PAYLOAD_OFFSET <= RECEIVE_BYTES) };
         let id = self.take_id();
         let Some(queue_pair) = &mut self.side(side).datagrams else {
             return self.give_back(vec![claim]);
