@@ -466,13 +466,16 @@ impl SharedReceives {
         (self.pool.count() + self.places).saturating_sub(of_members) as u32
     }
 
+    /// Numbers of the queue pairs that are fed.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
+        let places = (0..).zip(self.members.iter());
+        places.filter_map(|(number, place)| place.0.is_some().then_some(number))
+    }
+
     /// Queue pairs that are fed.
     #[must_use]
     pub fn members(&self) -> usize {
-        self.members
-            .iter()
-            .filter(|place| place.0.is_some())
-            .count()
+        self.numbers().count()
     }
 }
 

@@ -13,8 +13,8 @@ use super::interrupt::ConnectedInterrupt;
 use super::numbers::Numbers;
 use super::quarantine::Kept;
 use super::records::{
-    AddressHandleRecord, CompletionQueueRecord, GroupKey, MulticastRecord, QueuePairCondition,
-    QueuePairRecord, RegionRecord,
+    AddressHandleRecord, CompletionQueueRecord, FedQueuePair, GroupKey, MulticastRecord,
+    QueuePairCondition, QueuePairRecord, RegionRecord,
 };
 use super::statistics::Accumulated;
 use crate::Registers;
@@ -107,6 +107,8 @@ pub(crate) struct EngineState {
     pub(crate) closed: bool,
     /// memory of objects that a shutdown destroyed while their owners still hold them
     pub(crate) kept: Vec<DmaBuffer>,
+    /// Queue pairs that shared receive queues feed, by number.
+    pub(crate) fed: BTreeMap<u32, FedQueuePair>,
     /// counts queue pairs made, so that a number used twice has two completion contexts
     pub(crate) generation: u32,
     /// whether and how the life of the device in service ended
@@ -174,6 +176,7 @@ impl Engine {
                 random: carried.random,
                 closed: false,
                 kept: Vec::new(),
+                fed: BTreeMap::new(),
                 generation: carried.generation,
                 end: End {
                     owed: carried.owed,

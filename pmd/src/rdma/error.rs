@@ -161,6 +161,16 @@ pub enum RdmaError {
     /// A queue pair that a shared receive queue can't feed.
     #[error(transparent)]
     Member(#[from] MemberError),
+    /// A queue pair was destroyed behind the back of the shared receive queue that feeds it. It is
+    /// gone; its rings are kept as long as that queue lives, and what it had not used of the shared
+    /// receives is lost.
+    #[error(
+        "queue pair {number} was destroyed while a shared receive queue feeds it, and its memory is kept for that: use SharedReceiveQueue::destroy"
+    )]
+    Fed {
+        /// Its number.
+        number: u32,
+    },
     /// A protection domain has all that it may have.
     #[error(
         "protection domain {domain} may have {limit} {what}, and asked for {wanted} more: destroy some, or make the domain with larger quotas"

@@ -169,7 +169,8 @@ impl<S> QueuePair<S> {
 
     /// Destroys it. What it had outstanding is not reported.
     ///
-    /// Errors: the device did not confirm; its memory is kept until the shutdown.
+    /// Errors: the device did not confirm, and its memory is kept until the shutdown; or
+    /// [`RdmaError::Fed`]: a shared receive queue feeds it and has to destroy it.
     pub fn destroy(self) -> Result<(), RdmaError> {
         self.inner.destroy()
     }

@@ -88,6 +88,15 @@ pub(crate) struct QueuePairRecord {
     pub(crate) faults: FaultCounters,
 }
 
+/// A queue pair that a shared receive queue feeds.
+#[derive(Debug, Default)]
+pub(crate) struct FedQueuePair {
+    /// Its rings, once it was destroyed: the shared receive queue may still write to them.
+    pub(crate) rings: Vec<DmaBuffer>,
+    /// It was destroyed, and its number may be used again.
+    pub(crate) destroyed: bool,
+}
+
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueueRecord {

@@ -4,6 +4,8 @@
 //! has a window of them in its own receive queue; [`SharedReceiveQueue::poll`] replaces what
 //! messages took. What a failed or destroyed queue pair had not used goes back to the others.
 
+use super::engine::EngineState;
+use super::records::FedQueuePair;
 use super::{
     Completion, CompletionQueue, PostError, ProtectionDomain, QueuePair, RdmaError, Status,
 };
@@ -80,7 +82,11 @@ impl SharedReceiveQueue {
             return Err(ringside_qp::MemberError::InUse { number, receives }.into());
         };
         match self.inner.add(number, queue, self.window) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                let mut state = self.domain.engine().state();
+                state.fed.insert(number, FedQueuePair::default());
+                Ok(())
+            }
             Err((error, queue)) => {
                 queue_pair.put_receive_queue(*queue);
                 Err(error.into())
@@ -94,6 +100,7 @@ impl SharedReceiveQueue {
     /// Errors: the device did not confirm, so the receives may still be written to and are gone.
     pub fn destroy<S>(&mut self, queue_pair: QueuePair<S>) -> Result<usize, RdmaError> {
         let number = queue_pair.number();
+        self.domain.engine().state().stop_feeding(number);
         queue_pair.destroy()?;
         Ok(self.inner.remove(number).unwrap_or(0))
     }
@@ -223,5 +230,30 @@ impl SharedReceiveQueue {
     #[must_use]
     pub fn queue_pairs(&self) -> usize {
         self.inner.members()
+    }
+}
+
+impl Drop for SharedReceiveQueue {
+    /// Queue pairs that it fed get nothing any more; rings of those that are gone are given back.
+    fn drop(&mut self) {
+        let mut state = self.domain.engine().state();
+        for number in self.inner.numbers() {
+            state.stop_feeding(number);
+        }
+    }
+}
+
+impl EngineState {
+    /// Nobody writes to the rings of this queue pair any more but its owner.
+    fn stop_feeding(&mut self, number: u32) {
+        let Some(fed) = self.fed.remove(&number) else {
+            return;
+        };
+        self.free_after_reset(fed.rings);
+        if fed.destroyed
+            && let Some(numbers) = &mut self.numbers
+        {
+            numbers.queue_pairs.give(number);
+        }
     }
 }

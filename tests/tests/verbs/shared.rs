@@ -191,3 +191,31 @@ fn the_limit_is_an_event_and_misuse_is_refused() {
     drop((own, connections, queue, from, at));
     pair.finish();
 }
+
+#[test]
+fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_is_gone() {
+    let (mut pair, mut queue, mut connections) = shared(2, &SharedReceiveConfig::default());
+    let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
+    let (first, second) = (connections.remove(0), connections.remove(0));
+    let number = first.1.number();
+    let refused = first.1.destroy().unwrap_err();
+    assert!(
+        matches!(refused, RdmaError::Fed { number: said } if said == number),
+        "{refused}"
+    );
+    // Neither its number nor its memory is anybody else's while the queue may post there.
+    let others: Vec<_> = (0..8).map(|_| pair.b.queue_pair(pair.b.config())).collect();
+    assert!(others.iter().all(|other| other.number() != number));
+    for slot in 0..40 {
+        post(&mut queue, &at, slot % 8);
+    }
+    let (mut qp, member) = second;
+    let piece = [from.slice(0..8).unwrap()];
+    qp.send(1, &piece, Flags::SIGNALLED).unwrap();
+    qp.ring();
+    assert_eq!(received(&mut pair, &mut queue, 1).len(), 1);
+    drop(queue);
+    assert!(member.destroy().is_ok(), "nobody feeds it any more");
+    drop((first.0, qp, others, from, at));
+    pair.finish();
+}

@@ -376,13 +376,17 @@ impl EngineState {
     }
 
     /// The device failed and knows nothing of it, or will not once it was reset.
-    fn let_go_of(&mut self, record: QueuePairRecord) {
+    fn let_go_of(&mut self, number: u32, record: QueuePairRecord) {
         detach(&record);
         for number in [record.send.number, record.receive.number] {
             // It asks nothing of a device that failed.
             let _ = self.release_completion_queue(number);
         }
-        self.free_after_reset(record.memory.into_buffers());
+        let buffers = record.memory.into_buffers();
+        match self.fed.get_mut(&number) {
+            Some(fed) => fed.rings.extend(buffers),
+            None => self.free_after_reset(buffers),
+        }
     }
 
     /// Destroys a queue pair. Its memory goes back once the device has confirmed; `keep` keeps it,
@@ -399,7 +403,7 @@ impl EngineState {
         let usable = record.condition.get() == QueuePairCondition::Usable;
         record.condition.advance(QueuePairCondition::Destroyed);
         if self.end.cause.is_some() {
-            self.let_go_of(record);
+            self.let_go_of(number, record);
             return Ok(());
         }
         let mut result = self.leave_all_groups(engine, number);
@@ -429,18 +433,32 @@ impl EngineState {
             self.quarantine("queue pair", number, buffers.into(), &error);
             return Err(error);
         }
-        if keep {
-            self.kept.extend(buffers);
+        let fed = self.fed.get_mut(&number).filter(|_| !keep);
+        let was_fed = fed.is_some();
+        match fed {
+            Some(fed) => {
+                fed.rings.extend(buffers);
+                fed.destroyed = detached;
+            }
+            None if keep => self.kept.extend(buffers),
+            None => drop(buffers),
         }
-        // A number whose slot is still taken in a completion queue is not used again.
-        if detached && let Some(numbers) = &mut self.numbers {
+        // A number whose slot is still taken in a completion queue is not used again, nor one that
+        // a shared receive queue knows.
+        if detached
+            && !was_fed
+            && let Some(numbers) = &mut self.numbers
+        {
             numbers.queue_pairs.give(number);
         }
         self.release_completion_queue(send)?;
         self.release_completion_queue(receive)?;
-        match peer {
-            Some(mac) => self.give_address(mac),
-            None => Ok(()),
+        if let Some(mac) = peer {
+            self.give_address(mac)?;
+        }
+        match was_fed {
+            true => Err(RdmaError::Fed { number }),
+            false => Ok(()),
         }
     }
 }
