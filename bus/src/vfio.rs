@@ -1,6 +1,7 @@
 //! VFIO: a PCI function of this machine, given to this process by the kernel's vfio-pci driver.
 //!
-//! `vfio-ioctls` owns container, group and device. Everything that has to name its reason goes by
+//! `vfio-ioctls` owns container, group and device; where the kernel has no groups, the device is
+//! reached by its character device and iommufd instead. Everything that has to name its reason goes by
 //! the descriptor instead (`ioctl`, `pread`, `pwrite`), because the crate drops error numbers,
 //! takes one region's description for another's when a query fails, and panics when a device that
 //! has gone is dropped. Registers are mapped by the areas that the kernel offers, and never the
@@ -11,6 +12,7 @@
 //!
 //! Source: `linux/vfio.h` and `Documentation/driver-api/vfio.rst` of Linux 6.12.
 
+mod character;
 mod claim;
 mod function;
 mod interrupts;
@@ -18,6 +20,7 @@ mod ioctl;
 mod iommu;
 pub(crate) mod mapping;
 mod memlock;
+mod owner;
 mod regions;
 
 pub use claim::ClaimError;

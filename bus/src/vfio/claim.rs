@@ -191,7 +191,8 @@ pub(super) fn explain(error: &VfioError, sysfs: &Sysfs, address: &str, group: u3
     }
 }
 
-fn opening(
+/// What it means that a file was not opened.
+pub(super) fn opening(
     error: &std::io::Error,
     path: String,
     address: &str,

@@ -1,5 +1,4 @@
 //! A claimed function.
-#![allow(unsafe_code)] // borrowing descriptors that others own
 
 mod close;
 mod dma;
@@ -8,6 +7,7 @@ use super::claim::{self, ClaimError};
 use super::interrupts::Interrupts;
 use super::ioctl;
 use super::iommu::{self, Mapped};
+use super::owner::Owner;
 use super::regions::{self, MsixTable, MsixTablePlace, Region};
 use crate::config_space::{COMMAND, Command, ConfigSpace, SNAPSHOT_BYTES};
 use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits};
@@ -17,10 +17,9 @@ use crate::{Clock, DeviceAddress, Doorbell, Function, FunctionError, Iova, Memor
 use rustix::io::Errno;
 use std::mem::ManuallyDrop;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
 
 /// Offset of revision and class code. They read all ones from a device that has gone, and nothing
 /// else does: the kernel answers for vendor and device id by itself.
@@ -35,9 +34,7 @@ pub struct VfioFunction {
     clock: Arc<dyn Clock>,
     sysfs: Sysfs,
     facts: PciFunction,
-    group: u32,
-    device: ManuallyDrop<VfioDevice>,
-    container: Arc<VfioContainer>,
+    owner: ManuallyDrop<Owner>,
     regions: Vec<Region>,
     limits: DmaLimits,
     mapped: Mutex<Mapped>,
@@ -58,22 +55,17 @@ impl VfioFunction {
         }
         let sysfs = Sysfs::default();
         let (facts, group) = claim::look(&sysfs, &text)?;
-        let explain = |error: VfioError| claim::explain(&error, &sysfs, &text, group);
-        let container = Arc::new(VfioContainer::new(None).map_err(explain)?);
-        let path = sysfs.function_path(&text);
-        let device = VfioDevice::new(&path, Arc::clone(&container) as _, false).map_err(explain)?;
+        let owner = Owner::claim(&sysfs, &text, group)?;
         let mut claimed = Self {
             address: address.clone(),
             clock,
             limits: iommu::limits(&[]),
             facts,
-            group,
             regions: Vec::new(),
             interrupts: Mutex::new(Interrupts::NONE),
             mapped: Mutex::new(Mapped::default()),
             memory_space: AtomicBool::new(false),
-            device: ManuallyDrop::new(device),
-            container,
+            owner: ManuallyDrop::new(owner),
             sysfs,
         };
         // From here on dropping it gives everything back.
@@ -108,7 +100,8 @@ impl VfioFunction {
         let interrupts = interrupts.map_err(|error| self.failed("interrupts", error))?;
         self.interrupts = Mutex::new(interrupts);
         self.limits = self
-            .ask_limits()
+            .owner
+            .limits()
             .map_err(|error| self.failed("IOMMU", error))?;
         for line in self.attachment() {
             tracing::info!(device = %self.address, "{line}");
@@ -136,14 +129,7 @@ impl VfioFunction {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: `device` owns the descriptor and lives as long as `self`; `drop` makes no use of
-        // this once it has dropped it.
-        unsafe { BorrowedFd::borrow_raw(self.device.as_raw_fd()) }
-    }
-
-    fn container_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: `container` owns the descriptor and lives as long as `self`.
-        unsafe { BorrowedFd::borrow_raw(self.container.as_raw_fd()) }
+        self.owner.device()
     }
 
     fn mapped(&self) -> MutexGuard<'_, Mapped> {
@@ -298,10 +284,13 @@ impl Function for VfioFunction {
 
     fn attachment(&self) -> Vec<String> {
         let mut lines = vec![format!(
-            "VFIO, IOMMU group {} (type 1 v2), pages of {} bytes, {} mappings, I/O addresses {}",
-            self.group,
+            "VFIO, {}, pages of {} bytes, {} mappings, I/O addresses {}",
+            self.owner.describe(),
             self.limits.page_bytes,
-            self.limits.mappings,
+            match self.limits.mappings {
+                usize::MAX => "any number of".to_owned(),
+                count => count.to_string(),
+            },
             list(&self.limits.iova_ranges)
         )];
         for (bar, region) in self.regions.iter().enumerate() {

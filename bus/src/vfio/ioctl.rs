@@ -19,6 +19,19 @@ pub(super) enum Request {
     IommuInfo = 0x3B70,
     /// VFIO_IOMMU_MAP_DMA, on a container
     MapDma = 0x3B71,
+    /// VFIO_DEVICE_BIND_IOMMUFD
+    BindToIommu = 0x3B76,
+    /// VFIO_DEVICE_ATTACH_IOMMUFD_PT
+    AttachToAddressSpace = 0x3B77,
+    /// IOMMU_IOAS_ALLOC, on `/dev/iommu`. Source of this and the next: `linux/iommufd.h`, the same
+    /// type and base 128.
+    MakeAddressSpace = 0x3B81,
+    /// IOMMU_IOAS_IOVA_RANGES
+    AddressRanges = 0x3B84,
+    /// IOMMU_IOAS_MAP
+    MapPages = 0x3B85,
+    /// IOMMU_IOAS_UNMAP
+    UnmapPages = 0x3B86,
 }
 
 /// VFIO_DEVICE_RESET, which has no argument.
@@ -39,8 +52,10 @@ pub(super) fn ask(
     // SAFETY: 1. Each of these requests reads and writes at most as many bytes as the argument's
     //            first field says, which is the length of `argument` (set above).
     //         2. The kernel copies to and from user memory, so alignment does not matter.
-    //         3. `MapDma` has the kernel keep the memory at an address named inside; whoever asks
-    //            for it owns that mapping and touches it by atomics only (see `Memory`).
+    //         3. `MapDma` and `MapPages` have the kernel keep the memory at an address named
+    //            inside; whoever asks for it owns that mapping and touches it by atomics only (see
+    //            `Memory`). `AddressRanges` has it write to one: `Character::limits`, the only
+    //            place that asks, names a vector of its own and how much it holds.
     let result = unsafe {
         libc::ioctl(
             descriptor.as_raw_fd(),

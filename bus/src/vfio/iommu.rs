@@ -74,6 +74,21 @@ pub(super) fn limits(bytes: &[u8]) -> DmaLimits {
     found
 }
 
+/// What iommufd accepts: ranges with inclusive ends, the smallest page, and no limit to the number of
+/// mappings.
+pub(super) fn limits_of(ranges: &[[u64; 2]], alignment: u64) -> DmaLimits {
+    let ranges = ranges.iter().filter(|[first, last]| first <= last);
+    let ranges = ranges.map(|[first, last]| *first..last.saturating_add(1));
+    DmaLimits {
+        iova_ranges: merged(ranges.collect()),
+        mappings: usize::MAX,
+        page_bytes: match alignment {
+            0 => 4096,
+            bytes => bytes.next_power_of_two().max(4096),
+        },
+    }
+}
+
 /// struct vfio_iommu_type1_info_cap_iova_range; ends are inclusive there and exclusive here.
 fn ranges(bytes: &[u8], at: usize) -> Vec<Range<u64>> {
     let count = u32_at(bytes, at + 8).unwrap_or(0) as usize;

@@ -1,13 +1,13 @@
 //! Giving a function back.
 #![allow(unsafe_code)] // dropping what must not drop itself
 
+use super::super::owner::Owner;
 use super::VfioFunction;
 use crate::config_space::{COMMAND, Command};
 use crate::{Function, FunctionError};
 use rustix::io::Errno;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use vfio_ioctls::VfioDevice;
 
 impl VfioFunction {
     /// Bus mastering off, and read back: what every teardown begins with.
@@ -38,7 +38,7 @@ impl Drop for VfioFunction {
         }
         self.regions.clear();
         // SAFETY: taken exactly once, here, and not used afterwards.
-        let device = Closing(Some(unsafe { ManuallyDrop::take(&mut self.device) }));
+        let device = Closing(Some(unsafe { ManuallyDrop::take(&mut self.owner) }));
         let folder = self.sysfs.function_path(&self.address.to_string());
         let linked = folder.join("iommu_group").read_link().is_ok();
         if !linked {
@@ -63,7 +63,7 @@ impl Drop for VfioFunction {
 
 /// A device on its way back. The crate's own drop reads the group from sysfs and panics where it
 /// cannot.
-struct Closing(Option<VfioDevice>);
+struct Closing(Option<Owner>);
 
 impl Drop for Closing {
     fn drop(&mut self) {

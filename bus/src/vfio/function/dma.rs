@@ -2,29 +2,13 @@
 #![allow(unsafe_code)] // DMA mappings by address
 
 use super::VfioFunction;
-use crate::function::{DmaAccess, DmaLimits};
-use crate::vfio::ioctl::{self, Request};
-use crate::vfio::iommu;
+use crate::function::DmaAccess;
 use crate::vfio::memlock::Memlock;
-use crate::vfio_user::message::{DmaMap, MapFlags};
 use crate::{FunctionError, Iova, Memory};
 use rustix::io::Errno;
 use std::ops::Range;
-use vfio_ioctls::VfioError;
 
 impl VfioFunction {
-    pub(super) fn ask_limits(&self) -> Result<DmaLimits, Errno> {
-        let container = self.container_fd();
-        let mut bytes = vec![0; iommu::INFO_BYTES];
-        ioctl::ask(container, Request::IommuInfo, &mut bytes)?;
-        let whole = iommu::whole_length(&bytes).unwrap_or(0).min(64 << 10);
-        if whole > bytes.len() {
-            bytes = vec![0; whole];
-            ioctl::ask(container, Request::IommuInfo, &mut bytes)?;
-        }
-        Ok(iommu::limits(&bytes))
-    }
-
     /// See [`Function::map_dma`](crate::Function::map_dma).
     pub(super) fn map(
         &self,
@@ -49,27 +33,10 @@ impl VfioFunction {
             .check(iova.0, length as u64, &self.limits)
             .map_err(|error| refused(error.to_string()))?;
         let place = memory.base().as_ptr().wrapping_add(range.start);
-        let result = match access {
-            // SAFETY: the range is inside a mapping that `memory` owns, whose bytes are only ever
-            //         touched through atomics and copies that tolerate change (see `Memory`). The
-            //         caller keeps it until `unmap_dma`, or for ever: `DmaPool` does.
-            DmaAccess::ReadWrite => unsafe { self.container.vfio_dma_map(iova.0, length, place) }
-                .map_err(|error| match error {
-                    VfioError::IommuDmaMap(error) => Errno::from_raw_os_error(error.errno()),
-                    _ => Errno::IO,
-                }),
-            DmaAccess::Read => {
-                // as struct vfio_iommu_type1_dma_map, which has an address where vfio-user has an
-                // offset
-                let map = DmaMap {
-                    flags: MapFlags::ZERO.with_readable(true),
-                    offset: place as u64,
-                    address: iova.0,
-                    size: length as u64,
-                };
-                ioctl::ask(self.container_fd(), Request::MapDma, &mut map.encode())
-            }
-        };
+        // SAFETY: the range is inside a mapping that `memory` owns, whose bytes are only ever touched
+        //         through atomics and copies that tolerate change (see `Memory`). The caller keeps
+        //         it until `unmap_dma`, or for ever: `DmaPool` does.
+        let result = unsafe { self.owner.map(iova.0, length, place, access) };
         if let Err(errno) = result {
             drop(mapped);
             return Err(self.not_mapped(iova, length as u64, errno));
@@ -95,7 +62,7 @@ impl VfioFunction {
         };
         let bytes = usize::try_from(length).map_err(|error| refused(error.to_string()))?;
         let mut mapped = self.mapped();
-        match self.container.vfio_dma_unmap(iova.0, bytes) {
+        match self.owner.unmap(iova.0, bytes) {
             Ok(()) => {
                 mapped.remove(iova.0);
                 Ok(())

@@ -128,3 +128,11 @@ fn it_warns_once_before_the_last_mapping_and_refuses_after_it() {
     mapped.remove(0x1000);
     assert_eq!(mapped.check(0x1000, 0x1000, &limits), Ok(()));
 }
+
+#[test]
+fn ranges_of_an_address_space_are_merged_and_mappings_are_not_counted_there() {
+    let found = limits_of(&[[0xFEF0_0000, u64::MAX], [0, 0xFEDF_FFFF], [9, 3]], 4096);
+    assert_eq!(found.iova_ranges, [0..0xFEE0_0000, 0xFEF0_0000..u64::MAX]);
+    assert_eq!((found.mappings, found.page_bytes), (usize::MAX, 4096));
+    assert_eq!(limits_of(&[], 0).page_bytes, 4096);
+}
