@@ -249,10 +249,10 @@ def kill(server):
 
 
 def built(stage, kind, name):
-    """A program of the tests' package, a `test` or an `example`, built as tests are."""
+    """A program of the tests' package, a `test` or an `example`; of the whole workspace, so that what its tests built is used."""
     words = ("test", "--test", name, "--no-run") if kind == "test" else ("build", "--example", name)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    made = subprocess.run(["cargo", words[0], "--quiet", "-p", "ringside-tests", *words[1:], "--message-format=json"],
+    made = subprocess.run(["cargo", words[0], "--quiet", "--workspace", *words[1:], "--message-format=json"],
                           cwd=root, capture_output=True, text=True, timeout=1200, check=False)
     told = [json.loads(line) for line in made.stdout.splitlines() if line.startswith("{")]
     # Other programs of the package are built as well, in any order.
