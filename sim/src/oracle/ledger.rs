@@ -146,7 +146,14 @@ impl Link {
     /// Whether the other end may not have answered `end`.
     pub(super) fn may_be_silent(&self, end: usize, weather: &Weather) -> bool {
         let enough = weather.losses > u64::from(self.end(end).retries);
-        self.wrong || self.end(1 - end).torn || enough || weather.trouble.contains(&true)
+        let peer = self.end(1 - end);
+        // It may have failed for want of receives here, and nobody has heard of it yet.
+        let may_have_failed = peer
+            .sends
+            .iter()
+            .any(|request| self.may_lack_receives(1 - end, request));
+        let gone = peer.torn || may_have_failed;
+        self.wrong || gone || enough || weather.trouble.contains(&true)
     }
 
     /// Whether the other end may have had no receive for a request, more often than is allowed.

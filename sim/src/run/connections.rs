@@ -239,7 +239,11 @@ impl Run<'_> {
         self.ledger.weather.losses = self.wire.book().losses;
         let weather = self.ledger.weather;
         let link = self.ledger.links.get(&link);
-        if link.is_none_or(|link| link.is_disturbed(&weather)) || weather.losses > 0 {
+        // Who drains does not poll: a shared receive queue of the peer feeds nobody meanwhile.
+        let starves = link
+            .and_then(|link| link.ends.get(1 - end))
+            .is_some_and(|peer| peer.fed);
+        if starves || link.is_none_or(|link| link.is_disturbed(&weather)) || weather.losses > 0 {
             return Ok(());
         }
         Err(Problem::new(
