@@ -300,7 +300,9 @@ impl FunctionModel {
     /// Works out again what depends on the firmware's tables and on faults.
     fn refresh(&mut self) {
         self.filter = self.firmware.receive_filter();
-        let cut = self.dead || self.faults.contains(&Fault::LinkDown);
+        // A function that came back takes nothing before it was reset.
+        let away = self.dead || self.foreign_reset.is_some();
+        let cut = away || self.faults.contains(&Fault::LinkDown);
         self.link_up = self.firmware.link_up() && !cut;
         self.rdma.set_receive_enabled(self.filter.any_rdma());
         let tables = self.firmware.switch_tables();

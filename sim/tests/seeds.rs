@@ -32,6 +32,17 @@ fn two_thousand_seeds_keep_all_rules() {
 }
 
 #[test]
+fn seeds_that_once_found_something_keep_all_rules() {
+    // A queue pair stopped after it was given back as sending; a function that wrote to memory
+    // after it had come back and before it was reset.
+    for seed in [1_511, 51_280, 56_189] {
+        let scenario = Scenario::new(seed, STEPS, FaultMix::BySeed);
+        let outcome = run(&scenario, false, &mut Untouched);
+        assert_eq!(outcome.finding, None, "seed {seed}");
+    }
+}
+
+#[test]
 fn the_same_seed_does_the_same_and_another_does_not() {
     let all: FaultMix = "drop,duplicate,reorder,delay,corrupt,reset=1"
         .parse()
