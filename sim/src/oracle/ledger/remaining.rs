@@ -1,0 +1,90 @@
+//! What has not completed, and what is not waited for any more.
+
+use super::Ledger;
+
+impl Ledger {
+    /// What is outstanding on a side, of connections, datagrams and the pool; nothing if all is over.
+    pub(crate) fn outstanding_at(&self, side: usize) -> Option<String> {
+        for (number, link) in &self.links {
+            let Some(end) = link.ends.get(side) else {
+                continue;
+            };
+            if let Some(request) = end.sends.iter().find(|request| request.signalled) {
+                return Some(format!(
+                    "request {} of connection {number} has not completed",
+                    request.id
+                ));
+            }
+            if let Some(receive) = end.receives.front() {
+                return Some(format!(
+                    "receive {} of connection {number} has not completed",
+                    receive.id
+                ));
+            }
+        }
+        if let Some(Some(end)) = self.datagrams.get(side) {
+            if let Some(request) = end.sends.iter().find(|request| request.signalled) {
+                return Some(format!("datagram {} has not completed", request.id));
+            }
+            if let Some(receive) = end.receives.front() {
+                return Some(format!("datagram receive {} has not completed", receive.id));
+            }
+        }
+        if self.pool_is_lost.get(side) == Some(&true) {
+            return None;
+        }
+        let pooled = self.pools.get(side).and_then(|pool| pool.keys().next());
+        pooled.map(|id| format!("shared receive {id} has not completed"))
+    }
+
+    /// Some of the receives of a shared queue went with a queue pair.
+    pub(crate) fn lose_pool(&mut self, side: usize) {
+        if let Some(lost) = self.pool_is_lost.get_mut(side) {
+            *lost = true;
+        }
+    }
+
+    /// The shared receive queue of a side is gone.
+    pub(crate) fn forget_pool(&mut self, side: usize) {
+        if let Some(lost) = self.pool_is_lost.get_mut(side) {
+            *lost = false;
+        }
+        let pool = self.pools.get_mut(side).map(std::mem::take);
+        for receive in pool.unwrap_or_default().into_values() {
+            self.over(receive.id);
+            self.memory.adopt(receive.claim, receive.length);
+        }
+    }
+
+    /// What is still to come of connections of which neither end has failed; nothing if all is
+    /// over.
+    pub(crate) fn awaited(&self) -> Option<String> {
+        for (number, link) in &self.links {
+            for (side, end) in link.ends.iter().enumerate() {
+                let first = end.sends.iter().find(|request| request.signalled);
+                if let Some(request) = first.filter(|_| end.is_awaited()) {
+                    return Some(format!(
+                        "request {} ({:?}) of connection {number}, side {side}, has not completed",
+                        request.id, request.operation
+                    ));
+                }
+                if end.torn
+                    && let Some(receive) = end.receives.front()
+                {
+                    return Some(format!(
+                        "receive {} of connection {number}, side {side}, has not completed, though its queue pair has failed",
+                        receive.id
+                    ));
+                }
+                let whole = !link.ends.iter().any(|end| end.torn);
+                if let Some(message) = end.under_way.front().filter(|_| whole) {
+                    return Some(format!(
+                        "the message of request {} of connection {number}, side {side}, was not received",
+                        message.id
+                    ));
+                }
+            }
+        }
+        None
+    }
+}
