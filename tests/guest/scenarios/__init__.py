@@ -54,6 +54,6 @@ ALL = {
 }
 
 # What takes longest begins first when all run, so that no core waits for it at the end.
-LONGEST = ("vfio-killed", "vfio-bodies", "vfio-irdma", "perftest", "reload", "sizes")
+LONGEST = ("vfio-bodies", "perftest", "vfio-irdma", "recording", "vfio-vanished", "vfio-killed", "reload", "sizes")
 
 __all__ = ["ALL", "LONGEST", "Stage"]
