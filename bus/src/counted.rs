@@ -1,13 +1,9 @@
 //! A function whose register accesses are counted: what a driver costs on the bus, seen and not argued.
 
-use crate::clock::Clock;
+use crate::around::Around;
 use crate::doorbell::Doorbell;
-use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits, Function, FunctionError};
-use crate::memory::Memory;
-use crate::{DeviceAddress, Iova};
+use crate::function::{Function, FunctionError};
 use std::collections::BTreeMap;
-use std::ops::Range;
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Stands between a driver and a function, and counts.
@@ -73,39 +69,15 @@ impl CountedFunction {
     }
 }
 
-impl Function for CountedFunction {
-    fn address(&self) -> &DeviceAddress {
-        self.inner.address()
-    }
-
-    fn backend(&self) -> Backend {
-        self.inner.backend()
-    }
-
-    fn numa_node(&self) -> Option<u32> {
-        self.inner.numa_node()
+impl Around for CountedFunction {
+    fn inner(&self) -> &Arc<dyn Function> {
+        &self.inner
     }
 
     fn attachment(&self) -> Vec<String> {
         let mut lines = self.inner.attachment();
         lines.push("register accesses are counted, which slows doorbells".into());
         lines
-    }
-
-    fn clock(&self) -> Arc<dyn Clock> {
-        self.inner.clock()
-    }
-
-    fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
-        self.inner.config_read(offset, bytes)
-    }
-
-    fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
-        self.inner.config_write(offset, bytes)
-    }
-
-    fn bar(&self, bar: u8) -> Result<BarInfo, FunctionError> {
-        self.inner.bar(bar)
     }
 
     fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
@@ -127,40 +99,6 @@ impl Function for CountedFunction {
         // Asked for and dropped: an offset that is none is refused as it would be.
         Arc::clone(&self.inner).doorbell(bar, offset)?;
         Ok(Doorbell::message(self, bar, offset))
-    }
-
-    fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
-        self.inner.dma_limits()
-    }
-
-    fn map_dma(
-        &self,
-        iova: Iova,
-        memory: &Memory,
-        range: Range<usize>,
-        access: DmaAccess,
-    ) -> Result<(), FunctionError> {
-        self.inner.map_dma(iova, memory, range, access)
-    }
-
-    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
-        self.inner.unmap_dma(iova, length)
-    }
-
-    fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
-        self.inner.interrupt_vectors()
-    }
-
-    fn set_interrupts(
-        &self,
-        first: u16,
-        events: &[Option<BorrowedFd<'_>>],
-    ) -> Result<(), FunctionError> {
-        self.inner.set_interrupts(first, events)
-    }
-
-    fn reset(&self) -> Result<(), FunctionError> {
-        self.inner.reset()
     }
 }
 

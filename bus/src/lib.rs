@@ -5,6 +5,7 @@
 //! crate with unsafe code. Modules that need it opt in one by one and say why.
 
 pub mod address;
+pub mod around;
 pub mod clock;
 pub mod config_space;
 pub mod counted;
@@ -21,6 +22,7 @@ pub mod vfio;
 pub mod vfio_user;
 
 pub use address::DeviceAddress;
+pub use around::Around;
 pub use clock::{Clock, Deadline, Instant, TscClock};
 pub use counted::{Accesses, CountedFunction};
 pub use dma_pool::{DmaBuffer, DmaPool};

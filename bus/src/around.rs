@@ -1,0 +1,162 @@
+//! A function that stands between a driver and another function, and sees or changes what passes.
+
+use crate::clock::Clock;
+use crate::doorbell::Doorbell;
+use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits, Function, FunctionError};
+use crate::memory::Memory;
+use crate::{DeviceAddress, Iova};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+/// Implements [`Function`] for whoever names the function behind: each call goes there, unless the
+/// method of its name here is written anew. What is not here always goes there.
+///
+/// For counters and for tests that plant an error between driver and device.
+pub trait Around: Send + Sync {
+    /// The function behind.
+    fn inner(&self) -> &Arc<dyn Function>;
+
+    /// See [`Function::attachment`].
+    fn attachment(&self) -> Vec<String> {
+        self.inner().attachment()
+    }
+
+    /// See [`Function::read32`].
+    ///
+    /// # Errors
+    /// Those of the function behind, as for each method here.
+    fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
+        self.inner().read32(bar, offset)
+    }
+
+    /// See [`Function::write32`].
+    ///
+    /// # Errors
+    /// See [`Around::read32`].
+    fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError> {
+        self.inner().write32(bar, offset, value)
+    }
+
+    /// See [`Function::read64`].
+    ///
+    /// # Errors
+    /// See [`Around::read32`].
+    fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError> {
+        self.inner().read64(bar, offset)
+    }
+
+    /// See [`Function::doorbell`]; by default that of the function behind, which is not seen here.
+    ///
+    /// # Errors
+    /// See [`Around::read32`].
+    fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
+        Arc::clone(self.inner()).doorbell(bar, offset)
+    }
+
+    /// See [`Function::map_dma`].
+    ///
+    /// # Errors
+    /// See [`Around::read32`].
+    fn map_dma(
+        &self,
+        iova: Iova,
+        memory: &Memory,
+        range: Range<usize>,
+        access: DmaAccess,
+    ) -> Result<(), FunctionError> {
+        self.inner().map_dma(iova, memory, range, access)
+    }
+
+    /// See [`Function::unmap_dma`].
+    ///
+    /// # Errors
+    /// See [`Around::read32`].
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
+        self.inner().unmap_dma(iova, length)
+    }
+}
+
+impl<T: Around> Function for T {
+    fn address(&self) -> &DeviceAddress {
+        self.inner().address()
+    }
+
+    fn backend(&self) -> Backend {
+        self.inner().backend()
+    }
+
+    fn numa_node(&self) -> Option<u32> {
+        self.inner().numa_node()
+    }
+
+    fn attachment(&self) -> Vec<String> {
+        Around::attachment(self)
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        self.inner().clock()
+    }
+
+    fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
+        self.inner().config_read(offset, bytes)
+    }
+
+    fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+        self.inner().config_write(offset, bytes)
+    }
+
+    fn bar(&self, bar: u8) -> Result<BarInfo, FunctionError> {
+        self.inner().bar(bar)
+    }
+
+    fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
+        Around::read32(self, bar, offset)
+    }
+
+    fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError> {
+        Around::write32(self, bar, offset, value)
+    }
+
+    fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError> {
+        Around::read64(self, bar, offset)
+    }
+
+    fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
+        Around::doorbell(self, bar, offset)
+    }
+
+    fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
+        self.inner().dma_limits()
+    }
+
+    fn map_dma(
+        &self,
+        iova: Iova,
+        memory: &Memory,
+        range: Range<usize>,
+        access: DmaAccess,
+    ) -> Result<(), FunctionError> {
+        Around::map_dma(self, iova, memory, range, access)
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
+        Around::unmap_dma(self, iova, length)
+    }
+
+    fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
+        self.inner().interrupt_vectors()
+    }
+
+    fn set_interrupts(
+        &self,
+        first: u16,
+        events: &[Option<BorrowedFd<'_>>],
+    ) -> Result<(), FunctionError> {
+        self.inner().set_interrupts(first, events)
+    }
+
+    fn reset(&self) -> Result<(), FunctionError> {
+        self.inner().reset()
+    }
+}
