@@ -52,6 +52,7 @@ pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
         BringUpOptions {
             fail_at: options.fail_at.as_deref(),
             progress: Some(&mut progress),
+            predictable: None,
         },
     );
     let (brought_up, error, trace, undone, undo_failures, leaked_bytes) = match result {

@@ -5,11 +5,19 @@
 //! goes back to the system only in [`DmaPool::close`]: dropping a buffer never unmaps anything
 //! under the device. A buffer that the device may still write to must be kept, or given to
 //! [`DmaBuffer::leak`].
+//!
+//! Blocks lie anywhere in the address space ([`Placement`]), and buffers go round: what was given
+//! back is handed out again only when nothing else fits.
+
+mod placement;
+
+pub use placement::Placement;
 
 use crate::function::{DmaAccess, Function};
 use crate::memory::{Memory, MemoryError, PageSize, Words};
 use crate::ranges::Ranges;
 use crate::{FunctionError, Iova};
+use placement::Places;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where blocks come from.
@@ -21,6 +29,8 @@ pub struct PoolSettings {
     pub exact: bool,
     /// Bind to this NUMA node.
     pub numa_node: Option<u32>,
+    /// What the addresses are drawn from.
+    pub placement: Placement,
 }
 
 impl Default for PoolSettings {
@@ -29,6 +39,7 @@ impl Default for PoolSettings {
             largest_page: PageSize::TwoMiB,
             exact: false,
             numa_node: None,
+            placement: Placement::Unpredictable,
         }
     }
 }
@@ -40,12 +51,28 @@ struct Block {
     memory: Memory,
     iova: Iova,
     free: Ranges,
+    /// offset behind what was handed out last: the next buffer is looked for from here
+    next: u64,
 }
 
-#[derive(Default)]
+impl Block {
+    /// Takes `length` bytes from offset `from` on; `alignment` is that of the device's address, so it
+    /// holds only as far as the block has it.
+    fn take(&mut self, from: u64, length: u64, alignment: u64) -> Option<usize> {
+        if !self.iova.0.is_multiple_of(alignment) {
+            return None;
+        }
+        let offset = self.free.take_from(from, length, alignment)?;
+        self.next = offset + length;
+        usize::try_from(offset).ok()
+    }
+}
+
 struct State {
     blocks: Vec<Option<Block>>,
-    addresses: Ranges,
+    /// the block that the last buffer came from
+    current: usize,
+    places: Places,
     leaked_bytes: usize,
     /// what was given up: block, offset, bytes
     leaked: Vec<(usize, usize, usize)>,
@@ -56,8 +83,27 @@ struct State {
 
 impl State {
     fn take_addresses(&mut self, length: usize, alignment: usize) -> Result<u64, MemoryError> {
-        let taken = self.addresses.take(length as u64, alignment as u64);
+        let taken = self
+            .places
+            .take(length as u64, alignment as u64, BLOCK as u64);
         taken.ok_or(MemoryError::NoAddressSpace { length })
+    }
+
+    /// Block and offset of `length` bytes in what is mapped already: from where the last buffer ended
+    /// onwards; then, in the blocks behind it first, wherever something was given back.
+    fn take_from_blocks(&mut self, length: usize, alignment: usize) -> Option<(usize, usize)> {
+        let (length, alignment) = (length as u64, alignment as u64);
+        let onwards = (self.current..self.blocks.len()).chain(0..self.current);
+        let behind = (self.current + 1..self.blocks.len()).chain(0..self.current + 1);
+        let unused = onwards.map(|index| (index, true));
+        let again = behind.map(|index| (index, false));
+        let (index, offset) = unused.chain(again).find_map(|(index, unused)| {
+            let block = self.blocks.get_mut(index)?.as_mut()?;
+            let from = if unused { block.next } else { 0 };
+            Some((index, block.take(from, length, alignment)?))
+        })?;
+        self.current = index;
+        Some((index, offset))
     }
 }
 
@@ -111,14 +157,14 @@ impl DmaPool {
         settings: PoolSettings,
     ) -> Result<Arc<Self>, FunctionError> {
         let limits = function.dma_limits()?;
-        // Address 0 stays free: a zero address in a descriptor is then always a mistake.
-        let usable = limits
-            .iova_ranges
-            .iter()
-            .map(|range| range.start.max(1 << 32)..range.end);
         let state = State {
-            addresses: Ranges::new(usable),
-            ..State::default()
+            blocks: Vec::new(),
+            current: 0,
+            places: Places::new(limits.iova_ranges, settings.placement),
+            leaked_bytes: 0,
+            leaked: Vec::new(),
+            fallback: None,
+            closed: false,
         };
         Ok(Arc::new(Self {
             function,
@@ -146,11 +192,12 @@ impl DmaPool {
         let length = length.next_multiple_of(64);
         let alignment = alignment.max(64);
         let mut state = self.state();
-        let place = match take_from_blocks(&mut state, length, alignment) {
+        let place = match state.take_from_blocks(length, alignment) {
             Some(place) => place,
             None => {
                 self.add_block(&mut state, length, alignment)?;
-                take_from_blocks(&mut state, length, alignment)
+                state
+                    .take_from_blocks(length, alignment)
                     .ok_or(MemoryError::NoAddressSpace { length })?
             }
         };
@@ -188,7 +235,7 @@ impl DmaPool {
         let memory = match self.memory(state, wanted) {
             Ok(memory) => memory,
             Err(error) => {
-                state.addresses.give(at..at + wanted as u64);
+                state.places.give(at..at + wanted as u64);
                 return Err(error);
             }
         };
@@ -197,7 +244,7 @@ impl DmaPool {
         let at = if bytes == wanted && at.is_multiple_of(memory.page_size().bytes() as u64) {
             at
         } else {
-            state.addresses.give(at..at + wanted as u64);
+            state.places.give(at..at + wanted as u64);
             state.take_addresses(bytes, alignment.max(memory.page_size().bytes()))?
         };
         let iova = Iova(at);
@@ -205,15 +252,19 @@ impl DmaPool {
             .function
             .map_dma(iova, &memory, 0..bytes, DmaAccess::ReadWrite)
         {
-            state.addresses.give(at..at + bytes as u64);
+            state.places.give(at..at + bytes as u64);
             return Err(error.into());
         }
         let free = Ranges::new(std::iter::once(0..bytes as u64));
-        let block = Some(Block { memory, iova, free });
-        match state.blocks.iter_mut().find(|slot| slot.is_none()) {
-            Some(slot) => *slot = block,
-            None => state.blocks.push(block),
-        }
+        let room = bytes.saturating_sub(length) as u64;
+        let next = state.places.first_offset(room, alignment as u64);
+        state.current = state.blocks.len();
+        state.blocks.push(Some(Block {
+            memory,
+            iova,
+            free,
+            next,
+        }));
         Ok(())
     }
 
@@ -307,20 +358,6 @@ impl DmaPool {
             block.free.give(offset as u64..(offset + length) as u64);
         }
     }
-}
-
-fn take_from_blocks(state: &mut State, length: usize, alignment: usize) -> Option<(usize, usize)> {
-    state
-        .blocks
-        .iter_mut()
-        .enumerate()
-        .find_map(|(index, slot)| {
-            let block = slot.as_mut()?;
-            // Alignment is of the device's address, so it holds only as far as the block has it.
-            let fits = block.iova.0.is_multiple_of(alignment as u64);
-            let offset = fits.then(|| block.free.take(length as u64, alignment as u64))??;
-            Some((index, offset as usize))
-        })
 }
 
 fn note_fallback(state: &mut State, refused: Option<MemoryError>, got: PageSize) {

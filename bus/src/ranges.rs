@@ -1,7 +1,33 @@
-//! A first-fit allocator of address ranges.
+//! An allocator of address ranges: the first that fit, the next, or any at random.
 
+use rand::Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
+
+/// What [`Ranges::draw`] looks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Draw {
+    /// Bytes to take.
+    pub length: u64,
+    /// What the first byte's address is a multiple of: a power of two.
+    pub alignment: u64,
+    /// Bytes that have to be free before and behind.
+    pub gap: u64,
+    /// Most places to choose among; at least 1.
+    pub places: u64,
+}
+
+impl Draw {
+    /// The first place in the free range `start..end`, and how many there are.
+    fn places_in(&self, start: u64, end: u64) -> Option<(u64, u64)> {
+        debug_assert!(self.alignment.is_power_of_two());
+        let first = start.checked_add(self.gap)?;
+        let first = first.checked_next_multiple_of(self.alignment)?;
+        let last = end.checked_sub(self.gap)?.checked_sub(self.length)?;
+        let room = last.checked_sub(first)?;
+        Some((first, room / self.alignment + 1))
+    }
+}
 
 /// Free ranges of an address space, merged when neighbours come back.
 #[derive(Clone, Debug, Default)]
@@ -24,19 +50,62 @@ impl Ranges {
     /// Takes the first free `length` bytes whose start is a multiple of `alignment` (a power of
     /// two); `None` if there are none.
     pub fn take(&mut self, length: u64, alignment: u64) -> Option<u64> {
+        self.take_from(0, length, alignment)
+    }
+
+    /// The same, of what is free at `from` and above.
+    pub fn take_from(&mut self, from: u64, length: u64, alignment: u64) -> Option<u64> {
         debug_assert!(alignment.is_power_of_two());
-        let (start, end, at) = self.free.iter().find_map(|(&start, &end)| {
-            let at = start.checked_next_multiple_of(alignment)?;
-            (at.checked_add(length)? <= end).then_some((start, end, at))
+        let around = self
+            .free
+            .range(..=from)
+            .next_back()
+            .map(|(start, _)| *start);
+        let mut fits = self.free.range(around.unwrap_or(from)..);
+        let (start, at) = fits.find_map(|(&start, &end)| {
+            let at = start.max(from).checked_next_multiple_of(alignment)?;
+            (at.checked_add(length)? <= end).then_some((start, at))
         })?;
-        self.free.remove(&start);
+        self.carve(start, at, length);
+        Some(at)
+    }
+
+    /// Takes `length` bytes at a multiple of `alignment`, with `gap` free bytes on both sides: of all
+    /// such places, in the order of addresses, one of the first `places`, each as likely as any other.
+    /// `None` if there is no such place.
+    ///
+    /// Takes time in proportion to the number of free ranges.
+    pub fn draw(&mut self, wanted: &Draw, random: &mut impl Rng) -> Option<u64> {
+        let found = self
+            .free
+            .iter()
+            .filter_map(|(&start, &end)| wanted.places_in(start, end));
+        let count = found.map(|(_, count)| count).fold(0, u64::saturating_add);
+        let count = count.min(wanted.places.max(1));
+        let mut skip = (count > 0).then(|| random.random_range(0..count))?;
+        let (start, at) = self.free.iter().find_map(|(&start, &end)| {
+            let (first, count) = wanted.places_in(start, end)?;
+            if skip >= count {
+                skip -= count;
+                return None;
+            }
+            Some((start, first + skip * wanted.alignment))
+        })?;
+        self.carve(start, at, wanted.length);
+        Some(at)
+    }
+
+    /// Takes `length` bytes at `at` out of the free range that begins at `start` and holds them.
+    fn carve(&mut self, start: u64, at: u64, length: u64) {
+        let Some(end) = self.free.remove(&start) else {
+            return;
+        };
         if start < at {
             self.free.insert(start, at);
         }
         if at + length < end {
             self.free.insert(at + length, end);
         }
-        Some(at)
     }
 
     /// Gives a range back. Giving what is free already is a bug of the caller and asserted.
@@ -72,31 +141,4 @@ impl Ranges {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_given_back_merges_into_what_was() {
-        let mut ranges = Ranges::new(std::iter::once(0x1000..0x10000));
-        let taken: Vec<_> = (0..5)
-            .map(|_| ranges.take(0x2000, 0x1000).unwrap())
-            .collect();
-        assert_eq!(taken, [0x1000, 0x3000, 0x5000, 0x7000, 0x9000]);
-        for at in [taken[1], taken[3], taken[0], taken[4], taken[2]] {
-            ranges.give(at..at + 0x2000);
-        }
-        assert_eq!(
-            ranges.free.iter().collect::<Vec<_>>(),
-            [(&0x1000, &0x10000)]
-        );
-    }
-
-    #[test]
-    fn alignment_skips_and_returns_the_gap() {
-        let mut ranges = Ranges::new(std::iter::once(0x1000..0x9000));
-        assert_eq!(ranges.take(0x1000, 0x4000), Some(0x4000));
-        assert_eq!(ranges.take(0x3000, 0x1000), Some(0x1000));
-        assert_eq!(ranges.take(0x5000, 0x1000), None);
-        assert_eq!(ranges.free_bytes(), 0x4000);
-    }
-}
+mod tests;

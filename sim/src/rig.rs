@@ -144,11 +144,12 @@ pub(crate) fn bring_up(
     seed: u64,
 ) -> Result<(Device, FunctionSnapshot), Problem> {
     let before = as_found(world, index)?;
-    let device = Device::bring_up(function, &config(), BringUpOptions::default());
+    let options = BringUpOptions {
+        predictable: Some(seed ^ (u64::from(index) << 63)),
+        ..BringUpOptions::default()
+    };
+    let device = Device::bring_up(function, &config(), options);
     let device = device.map_err(|error| failed("bring-up", &error))?;
-    let numbers = seed ^ (u64::from(index) << 63);
-    let result = device.use_predictable_numbers(numbers);
-    result.map_err(|error| failed("predictable numbers", &error))?;
     Ok((device, before))
 }
 

@@ -41,7 +41,7 @@ fn bring_up_with(
 ) -> Result<Device, Box<BringUpError>> {
     let options = BringUpOptions {
         fail_at,
-        progress: None,
+        ..BringUpOptions::default()
     };
     Device::bring_up(function(world), config, options)
 }

@@ -325,8 +325,8 @@ impl Run<'_> {
             });
         };
         let options = BringUpOptions {
-            fail_at: None,
             progress: Some(&mut progress),
+            ..BringUpOptions::default()
         };
         Device::bring_up(function, self.config, options)
             .map_err(|error| Failure::claim(anyhow!("{error}")))

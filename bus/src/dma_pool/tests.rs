@@ -12,16 +12,22 @@ struct Iommu {
     address: DeviceAddress,
     space: Mutex<DmaSpace>,
     refuse_unmap: AtomicBool,
+    accepts: Range<u64>,
 }
 
 impl Iommu {
     fn new() -> Arc<Self> {
+        Self::accepting(0..1 << 39)
+    }
+
+    fn accepting(accepts: Range<u64>) -> Arc<Self> {
         let mut space = DmaSpace::new();
         space.set_bus_master(true);
         Arc::new(Self {
             address: DeviceAddress::Model(0),
             space: Mutex::new(space),
             refuse_unmap: AtomicBool::new(false),
+            accepts,
         })
     }
 
@@ -66,8 +72,8 @@ impl Function for Iommu {
     }
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
         Ok(DmaLimits {
-            iova_ranges: std::iter::once(0..1 << 36).collect(),
-            mappings: 16,
+            iova_ranges: std::iter::once(self.accepts.clone()).collect(),
+            mappings: 65_535,
             page_bytes: 4096,
         })
     }
@@ -79,6 +85,7 @@ impl Function for Iommu {
         access: DmaAccess,
     ) -> Result<(), FunctionError> {
         let mut space = self.space.lock().unwrap();
+        assert!(self.accepts.start <= iova.0 && iova.0 + range.len() as u64 <= self.accepts.end);
         assert!(space.map(iova, memory, range.start, range.len(), access));
         Ok(())
     }
@@ -101,8 +108,13 @@ impl Function for Iommu {
 }
 
 fn pool(iommu: &Arc<Iommu>) -> Arc<DmaPool> {
+    pool_at(iommu, Placement::Unpredictable)
+}
+
+fn pool_at(iommu: &Arc<Iommu>, placement: Placement) -> Arc<DmaPool> {
     let settings = PoolSettings {
         largest_page: PageSize::FourKiB,
+        placement,
         ..PoolSettings::default()
     };
     DmaPool::new(Arc::clone(iommu) as Arc<dyn Function>, settings).unwrap()
@@ -139,8 +151,13 @@ fn a_buffer_that_comes_again_is_zeroed() {
     let iova = first.iova();
     assert!(first.fill(0, 4096, 0xAA));
     drop(first);
-    let again = pool.allocate(4096, 4096).unwrap();
-    assert_eq!(again.iova(), iova);
+    let mut again = pool.allocate(4096, 4096).unwrap();
+    assert_ne!(again.iova(), iova, "handed out again at once");
+    // It has its turn before the pool maps more.
+    while again.iova() != iova {
+        again = pool.allocate(4096, 4096).unwrap();
+        assert_eq!(pool.usage().blocks, 1);
+    }
     assert!(
         again
             .words()
@@ -218,4 +235,108 @@ fn a_leaked_buffer_is_never_handed_out_again() {
     assert_eq!(pool.usage().leaked_bytes, 4096);
     pool.close().unwrap();
     assert_eq!(pool.usage().leaked_bytes, 0, "its block went back");
+}
+
+/// Addresses of a few buffers of a new pool.
+fn addresses(placement: Placement) -> Vec<Iova> {
+    let iommu = Iommu::new();
+    let pool = pool_at(&iommu, placement);
+    let sizes = [4096, 2 << 20, 100, 3 << 20, 64];
+    let buffers = sizes.map(|length| pool.allocate(length, 64).unwrap());
+    pool.close().unwrap();
+    buffers.iter().map(DmaBuffer::iova).collect()
+}
+
+#[test]
+fn two_pools_place_differently_and_one_seed_places_the_same() {
+    let [one, other] = [0, 1].map(|_| addresses(Placement::Unpredictable));
+    // Of 2^15 places of a block, and 512 offsets in one: all the same by chance once in 2^60 runs.
+    assert_ne!(one, other);
+    assert_eq!(
+        addresses(Placement::Seeded(7)),
+        addresses(Placement::Seeded(7))
+    );
+    assert_ne!(
+        addresses(Placement::Seeded(7)),
+        addresses(Placement::Seeded(8))
+    );
+}
+
+#[test]
+fn what_overruns_a_block_meets_nothing_that_is_mapped() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    let buffers: Vec<_> = (0..20)
+        .map(|_| pool.allocate(2 << 20, 64).unwrap())
+        .collect();
+    let space = iommu.space.lock().unwrap();
+    for buffer in &buffers {
+        let (before, behind) = (buffer.iova().0 - 1, buffer.iova().0 + (2 << 20));
+        assert!(space.read(Iova(before), &mut [0]).is_err());
+        assert!(space.read(Iova(behind), &mut [0]).is_err());
+    }
+    drop(space);
+    pool.close().unwrap();
+}
+
+#[test]
+fn a_narrow_address_space_is_used_to_its_last_page() {
+    let start = (1 << 32) + 4096;
+    let iommu = Iommu::accepting(start..start + (33 << 20));
+    let pool = pool(&iommu);
+    let all: Vec<_> = (0..15)
+        .map(|_| pool.allocate(2 << 20, 64).unwrap())
+        .collect();
+    // The first multiple of 2 MiB is nearly 2 MiB in, so that 15 blocks fit and no more.
+    let refused = pool.allocate(64, 64).unwrap_err();
+    assert!(matches!(refused, MemoryError::NoAddressSpace { .. }));
+    drop(all);
+    pool.allocate(2 << 20, 64).unwrap();
+    pool.close().unwrap();
+}
+
+#[test]
+fn small_blocks_leave_room_for_large_ones_in_a_space_of_39_bits() {
+    for seed in 0..20 {
+        let mut places = Places::new(std::iter::once(0..1 << 39), Placement::Seeded(seed));
+        for _ in 0..500 {
+            places.take(2 << 20, 2 << 20, 2 << 20).unwrap();
+        }
+        for _ in 0..5 {
+            places.take(64 << 30, 1 << 30, 2 << 20).unwrap();
+        }
+    }
+}
+
+#[test]
+fn nothing_that_is_handed_out_overlaps_whatever_comes_and_goes() {
+    use rand::{Rng, SeedableRng};
+    for seed in 0..30 {
+        let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+        let narrow = seed % 2 == 0;
+        let end = (1 << 32) + if narrow { 64 << 20 } else { 1 << 40 };
+        let iommu = Iommu::accepting(1 << 32..end);
+        let pool = pool_at(&iommu, Placement::Seeded(seed));
+        let mut held: Vec<DmaBuffer> = Vec::new();
+        for _ in 0..400 {
+            let magnitude = random.random_range(6..=21);
+            let length = random.random_range(1..=1usize << magnitude);
+            let alignment = 1 << random.random_range(0..=21);
+            match pool.allocate(length, alignment) {
+                Ok(buffer) => held.push(buffer),
+                Err(error) => assert!(narrow, "seed {seed}: {error}"),
+            }
+            if random.random_bool(0.45) && !held.is_empty() {
+                held.swap_remove(random.random_range(0..held.len()));
+            }
+            held.sort_by_key(DmaBuffer::iova);
+            for pair in held.windows(2) {
+                let end = pair[0].iova().0 + pair[0].length() as u64;
+                assert!(end <= pair[1].iova().0, "seed {seed}: {pair:?}");
+            }
+            let used: usize = held.iter().map(DmaBuffer::length).sum();
+            assert_eq!(pool.usage().used_bytes, used, "seed {seed}");
+        }
+        pool.close().unwrap();
+    }
 }

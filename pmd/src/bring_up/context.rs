@@ -7,7 +7,10 @@ use crate::admin::AdminQueue;
 use crate::bring_up::stages::rdma_state::RdmaState;
 use crate::recovery::{Baseline, Carried};
 use crate::trace::{Exchange, Recorder};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use ringside_bus::clock::wait_for;
+use ringside_bus::dma_pool::Placement;
 use ringside_bus::{Clock, DmaPool, Function, FunctionError};
 use ringside_config::Config;
 use std::sync::Arc;
@@ -41,6 +44,7 @@ pub struct Context {
     baseline: Option<Baseline>,
     /// what goes from one life in service to the next
     carried: Option<Carried>,
+    placement: Placement,
 }
 
 impl Context {
@@ -62,6 +66,7 @@ impl Context {
             told_page_size: false,
             baseline: None,
             carried: None,
+            placement: Placement::Unpredictable,
         }
     }
 
@@ -204,6 +209,20 @@ impl Context {
 
     pub(crate) fn set_baseline(&mut self, baseline: Baseline) {
         self.baseline = Some(baseline);
+    }
+
+    /// Draws from `seed` whatever is drawn.
+    pub(crate) fn draw_from(&mut self, seed: u64) {
+        self.placement = Placement::Seeded(seed);
+        self.carried = Some(Carried {
+            random: StdRng::seed_from_u64(seed),
+            ..Carried::default()
+        });
+    }
+
+    /// What the addresses of memory are drawn from.
+    pub(crate) fn placement(&self) -> Placement {
+        self.placement
     }
 
     pub(crate) fn set_carried(&mut self, carried: Carried) {

@@ -47,6 +47,10 @@ pub struct BringUpOptions<'a> {
     pub fail_at: Option<&'a str>,
     /// Called after each stage.
     pub progress: Option<&'a mut dyn FnMut(&StageReport)>,
+    /// Lets everything that is drawn follow from this seed, so that a simulation can be run again:
+    /// where memory lies, keys, numbers of objects, sequence numbers. Peers can then guess them: not
+    /// for service. `None`: the system's randomness.
+    pub predictable: Option<u64>,
 }
 
 /// Names of all stages, in order.
@@ -74,6 +78,9 @@ fn run_stages<'s>(
     stages: impl Iterator<Item = &'s Stage> + Clone,
 ) -> Result<(Context, Trace), Box<BringUpError>> {
     let mut context = Context::new(function, config.clone());
+    if let Some(seed) = options.predictable {
+        context.draw_from(seed);
+    }
     match run_on(&mut context, &mut options, stages, 0) {
         Ok(trace) => Ok((context, trace)),
         Err(error) => Err(error),

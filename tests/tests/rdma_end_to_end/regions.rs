@@ -1,7 +1,30 @@
 //! Memory regions: made of one buffer or many, taken away, and all of them in use.
 
 use crate::pair::{Pair, config};
+use ringside_model::{Stepped, WorldSettings};
 use ringside_pmd::rdma::{Access, Flags, RdmaError, Status};
+use ringside_pmd::{BringUpOptions, Device};
+
+#[test]
+fn a_peer_cannot_foretell_the_address_of_a_region_unless_the_seed_is_given() {
+    let first_address = |seed| {
+        let world = Stepped::new(&WorldSettings::with_functions(1));
+        let options = BringUpOptions {
+            predictable: seed,
+            ..BringUpOptions::default()
+        };
+        let function = world.function(0).expect("a function");
+        let device = Device::bring_up(function, &config(), options).unwrap();
+        let domain = device.protection_domain().unwrap();
+        let buffer = device.allocate(4096).unwrap();
+        let region = domain.register(buffer, Access::ALL).unwrap();
+        (region.address(), region.remote_key())
+    };
+    assert_eq!(first_address(Some(7)), first_address(Some(7)));
+    let [(one, _), (other, _)] = [None, None].map(first_address);
+    // Not in the same block, and not at the same place in it.
+    assert_ne!(one >> 21, other >> 21);
+}
 
 #[test]
 fn a_region_of_scattered_buffers_is_written_and_read_as_one() {

@@ -117,5 +117,6 @@ fn pool_settings(context: &Context) -> PoolSettings {
         largest_page,
         exact,
         numa_node,
+        placement: context.placement(),
     }
 }
