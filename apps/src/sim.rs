@@ -58,7 +58,7 @@ pub(crate) struct Sim {
     keep: Option<String>,
     /// Print what happens (with --runs 1)
     #[arg(long)]
-    trace: bool,
+    pub(crate) trace: bool,
     /// Do not look for the shortest run that shows a finding
     #[arg(long)]
     no_shrink: bool,

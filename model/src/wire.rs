@@ -363,6 +363,7 @@ impl Switch {
             Ok(()) if self.frames_as_bytes => self.carry_checked(from, &bytes, stations),
             Ok(()) => {
                 self.show(from, &bytes, stations.now);
+                self.pass_held();
                 self.route_packet(from, frame, Some(&bytes), stations);
             }
             Err(error) => self.count_malformed(&error),

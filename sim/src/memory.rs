@@ -61,10 +61,11 @@ pub(crate) struct Claim {
 /// Bytes between slots.
 const GAP: usize = 64;
 
-/// Sizes of the slots of a region.
+/// Sizes of the slots of a region. Those for receives have room for all that can be outstanding at
+/// a time: else a connection whose receives are short waits for memory that others keep.
 fn slot_sizes(purpose: Purpose) -> Vec<usize> {
     let (small, large) = match purpose {
-        Purpose::Receives => (96, 6),
+        Purpose::Receives => (96, 12),
         _ => (16, 6),
     };
     let mut sizes = vec![256; small];

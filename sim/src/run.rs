@@ -174,6 +174,10 @@ fn perform(
     run.quiet_wire = of_frames.is_quiet() && events.is_empty();
     let script = wire.script(of_frames, run.interference.forges());
     world.with(|world| world.switch().set_script(Some(script)));
+    if run.trace.is_some() {
+        run.wire.book().shown = Some(Vec::new());
+        world.with(|world| world.switch().set_tap(Some(wire.tap())));
+    }
     let mut result = Ok(());
     for step in &scenario.steps {
         result = run.take_step(scenario.seed, *step, &events, of_functions);
@@ -310,13 +314,15 @@ impl<'a> Run<'a> {
 
     /// Writes a line into the trace, if there is one.
     fn note(&mut self, text: impl FnOnce() -> String) {
+        let now = self.clock.now().0;
         if let Some(trace) = &mut self.trace {
             let step = self.step.map_or(String::from("-"), |step| step.to_string());
-            trace.push(format!(
-                "{:>12} ns  {step:>4}  {}",
-                self.clock.now().0,
-                text()
-            ));
+            let shown = self.wire.book().shown.as_mut().map(std::mem::take);
+            for (at, frame) in shown.unwrap_or_default() {
+                let at = at.map_or(String::from("-"), |at| at.0.to_string());
+                trace.push(format!("{at:>12} ns  {step:>4}    {frame}"));
+            }
+            trace.push(format!("{now:>12} ns  {step:>4}  {}", text()));
         }
     }
 

@@ -2,7 +2,9 @@
 
 use crate::fault::{FaultEvent, FrameFault};
 use crate::scenario::Faults;
-use ringside_model::wire::{FrameFate, Script};
+use ringside_bus::Instant;
+use ringside_model::packet::{Packet, parse};
+use ringside_model::wire::{FrameFate, Script, Tap};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,15 +17,28 @@ pub(crate) struct WireBook {
     pub(crate) losses: u64,
     /// Nothing happens to frames any more.
     pub(crate) quiet: bool,
+    /// For the trace: frames as they arrive, and what happened to them; nobody asks for it, or each
+    /// since the last look.
+    pub(crate) shown: Option<Vec<(Option<Instant>, String)>>,
 }
 
-/// The book, shared with the script.
+/// The book, shared with the script and the tap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wire(Arc<Mutex<WireBook>>);
 
 impl Wire {
     pub(crate) fn book(&self) -> MutexGuard<'_, WireBook> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes each frame down that arrives.
+    pub(crate) fn tap(&self) -> Tap {
+        let wire = self.clone();
+        Box::new(move |now, port, bytes| {
+            if let Some(shown) = &mut wire.book().shown {
+                shown.push((Some(now), format!("port {port} sent {}", describe(bytes))));
+            }
+        })
     }
 
     /// A script that does what `faults` say, writes it down, and asks `forge` besides.
@@ -43,11 +58,31 @@ impl Wire {
                 faults.each(frame, |fault| {
                     fault.add_to(&mut fate);
                     book.losses += u64::from(fault.loses());
-                    book.events.push(FaultEvent::Frame { frame, fault });
+                    let event = FaultEvent::Frame { frame, fault };
+                    book.events.push(event);
+                    if let Some(shown) = &mut book.shown {
+                        // The book knows no time; the next frame does.
+                        shown.push((None, format!("fault: {event}")));
+                    }
                 });
             }
             fate
         })
+    }
+}
+
+/// A frame in a line.
+fn describe(bytes: &[u8]) -> String {
+    match parse(bytes) {
+        Ok((Packet { transport, .. }, payload)) => format!(
+            "{:?} {} to queue pair {}, {} bytes, {:?}",
+            transport.opcode,
+            transport.psn.value(),
+            transport.destination_qp.value(),
+            payload.len(),
+            transport.extension
+        ),
+        Err(error) => format!("{} bytes: {error}", bytes.len()),
     }
 }
 

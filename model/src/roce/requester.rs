@@ -72,7 +72,7 @@ pub struct Requester {
     deadline: Instant,
     /// when the receiver may be ready
     paused_until: Instant,
-    /// value of `unanswered` at which a missing read response was last noticed
+    /// value of `unanswered` at which an answer last told that something is missing
     recovered_at: u64,
     mtu: PathMtu,
     window: u64,

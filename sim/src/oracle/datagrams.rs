@@ -34,7 +34,22 @@ pub(crate) struct Flight {
 const COPIES_MOST: u32 = 2;
 
 impl Ledger {
-    pub(crate) fn posted_datagram(&mut self, side: usize, request: Request, flight: Flight) {
+    /// A datagram was sent; `crowded` says which sides may have no receive for it.
+    pub(crate) fn posted_datagram(
+        &mut self,
+        side: usize,
+        request: Request,
+        flight: Flight,
+        crowded: [bool; 2],
+    ) {
+        for (side, _) in crowded.iter().enumerate().filter(|(_, crowded)| **crowded) {
+            // It may take the receive of one that was sent before it, from elsewhere.
+            let coming = |flight: &&mut Flight| {
+                flight.to.get(side) == Some(&true) && flight.arrived.get(side) == Some(&0)
+            };
+            let others = self.flights.iter_mut().filter(coming);
+            others.for_each(|flight| flight.certain = false);
+        }
         self.owners.insert(request.id, Owner::DatagramSend { side });
         if let Some(Some(end)) = self.datagrams.get_mut(side) {
             end.sends.push_back(request);
@@ -191,8 +206,12 @@ impl Ledger {
         self.flights.iter().filter(like).count() > 1
     }
 
-    /// A datagram queue pair was destroyed.
-    pub(crate) fn datagram_end_destroyed(&mut self, side: usize) -> Result<(), Problem> {
+    /// A datagram queue pair was destroyed, and the device has confirmed it or not.
+    pub(crate) fn datagram_end_destroyed(
+        &mut self,
+        side: usize,
+        confirmed: bool,
+    ) -> Result<(), Problem> {
         let Some(end) = self.datagrams.get_mut(side).and_then(Option::take) else {
             return Ok(());
         };
@@ -208,6 +227,10 @@ impl Ledger {
         }
         for receive in end.receives {
             self.over(receive.id);
+            if !confirmed {
+                self.keep(receive.claim);
+                continue;
+            }
             self.memory
                 .unknown(receive.claim, "a datagram queue pair is gone")?;
         }

@@ -120,6 +120,8 @@ pub(crate) struct Link {
     pub(crate) wrong: bool,
     /// Uses of memory of which nobody knows how they ended; over once both ends are gone.
     stale: Vec<Claim>,
+    /// Sides whose device did not confirm that their end is gone.
+    unconfirmed: [bool; 2],
 }
 
 impl Link {
@@ -128,6 +130,7 @@ impl Link {
             ends,
             wrong: false,
             stale: Vec::new(),
+            unconfirmed: [false; 2],
         }
     }
 
@@ -194,6 +197,9 @@ pub(crate) struct Ledger {
     pub(crate) dropped: [u64; 2],
     /// Receives of the shared queue may have gone without a completion.
     pool_is_lost: [bool; 2],
+    /// Uses of memory, by side, of queue pairs whose destruction the device did not confirm: it may
+    /// write there until it is contained.
+    kept: [Vec<Claim>; 2],
 }
 
 impl Ledger {
@@ -481,11 +487,20 @@ impl Ledger {
             .received(receive.claim, (0, &message.bytes), &text(&why))
     }
 
-    /// An end was destroyed: what it had outstanding is not reported.
-    pub(crate) fn destroyed(&mut self, number: u32, side: usize) -> Result<(), Problem> {
+    /// An end was destroyed, and its device has confirmed that or not: what it had outstanding is
+    /// not reported.
+    pub(crate) fn destroyed(
+        &mut self,
+        number: u32,
+        side: usize,
+        confirmed: bool,
+    ) -> Result<(), Problem> {
         let Some(link) = self.links.get_mut(&number) else {
             return Ok(());
         };
+        if let Some(unconfirmed) = link.unconfirmed.get_mut(side) {
+            *unconfirmed = !confirmed;
+        }
         let Some(end) = link.ends.get_mut(side) else {
             return Ok(());
         };
@@ -523,6 +538,10 @@ impl Ledger {
             return Ok(());
         };
         for claim in link.stale {
+            if link.unconfirmed.get(claim.side) == Some(&true) {
+                self.keep(claim);
+                continue;
+            }
             let what = format!("connection {number} is gone");
             self.memory.unknown(claim, &what)?;
         }

@@ -185,7 +185,7 @@ impl Run<'_> {
                 // The device did not confirm: what the queue pair had of the shared queue is gone.
                 self.ledger.lose_pool(side);
             }
-            self.ledger.destroyed(number, side)?;
+            self.ledger.destroyed(number, side, destroyed.is_some())?;
             if self.random.chance(300) {
                 self.pass()?;
             }

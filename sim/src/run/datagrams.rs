@@ -134,7 +134,8 @@ impl Run<'_> {
         let id = self.take_id();
         let other = self.ledger.datagrams.get(1 - side).and_then(Option::as_ref);
         let number = other.map_or(0, |end| end.number);
-        let certain = self.is_certain(to);
+        let crowded = self.crowded(to);
+        let certain = self.quiet_wire && crowded == [false; 2];
         let place = self.side(side);
         let handle = if to_group {
             &place.to_group
@@ -190,12 +191,12 @@ impl Run<'_> {
             arrived: [0; 2],
             certain,
         };
-        self.ledger.posted_datagram(side, request, flight);
+        self.ledger.posted_datagram(side, request, flight, crowded);
         Ok(())
     }
 
-    /// Whether nothing can stop a datagram: no faults, and a receive for each that may come.
-    fn is_certain(&self, to: [bool; 2]) -> bool {
+    /// The sides that have no receive for one more datagram, besides those that may still come.
+    fn crowded(&self, to: [bool; 2]) -> [bool; 2] {
         let room = |side: usize| {
             let end = self.ledger.datagrams.get(side).and_then(Option::as_ref);
             let receives = end.map_or(0, |end| end.receives.len());
@@ -204,7 +205,7 @@ impl Run<'_> {
             });
             receives > coming.count()
         };
-        self.quiet_wire && (0..2).all(|side| to.get(side) != Some(&true) || room(side))
+        [0, 1].map(|side| to.get(side) == Some(&true) && !room(side))
     }
 
     fn put_datagram_receive(&mut self, side: usize) -> Result<(), Problem> {
@@ -250,12 +251,14 @@ impl Run<'_> {
         for side in 0..2 {
             let place = self.side(side);
             let queue_pair = place.datagrams.take();
-            self.must("destroying a datagram queue pair", |_| match queue_pair {
-                Some(queue_pair) => queue_pair.destroy(),
-                None => Ok(()),
-            })?;
+            let destroyed =
+                self.must("destroying a datagram queue pair", |_| match queue_pair {
+                    Some(queue_pair) => queue_pair.destroy(),
+                    None => Ok(()),
+                })?;
             self.side(side).in_group = false;
-            self.ledger.datagram_end_destroyed(side)?;
+            self.ledger
+                .datagram_end_destroyed(side, destroyed.is_some())?;
             let place = self.side(side);
             place.to_peer = None;
             place.to_group = None;

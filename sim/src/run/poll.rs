@@ -191,7 +191,7 @@ impl Run<'_> {
                 if let Some(told) = self.told.get_mut(side) {
                     *told += 1;
                 }
-                return Ok(());
+                return self.ledger.contained(side);
             }
             Event::Notice { .. } | Event::PeerSuspected { .. } => return Ok(()),
             _ if self.is_troubled() => return Ok(()),

@@ -35,7 +35,7 @@ pub enum IgnoredResponse {
     OutOfWindow,
     /// no answer that a reliable connection knows, or one to a request that takes another
     Unexpected,
-    /// after a missing read response, which was asked for again already
+    /// after a missing request or read response, which was sent or asked for again already
     AfterGap,
 }
 
@@ -112,7 +112,7 @@ impl Requester {
             NegativeCode::SEQUENCE_ERROR => {
                 self.statistics.sequence_errors += 1;
                 self.advance(now, position);
-                return self.repeat();
+                return self.repeat_once();
             }
             NegativeCode::INVALID_REQUEST => RequesterFaultReason::RemoteInvalidRequest,
             NegativeCode::REMOTE_ACCESS => RequesterFaultReason::RemoteAccess,
@@ -249,17 +249,21 @@ impl Requester {
         };
     }
 
-    /// Asks again for a read response that others have overtaken; once for each place.
+    /// Asks again for a read response that others have overtaken.
     fn on_missing_read_response(&mut self) -> ResponseOutcome {
+        if self.recovered_at != self.unanswered {
+            self.statistics.missing_read_responses += 1;
+        }
+        self.repeat_once()
+    }
+
+    /// Goes back, once for each place until something is answered or time is up: a NAK that comes
+    /// twice, or after a missing read response, tells of the same loss and takes no second retry.
+    fn repeat_once(&mut self) -> ResponseOutcome {
         if self.recovered_at == self.unanswered {
             return ResponseOutcome::Ignored(IgnoredResponse::AfterGap);
         }
         self.recovered_at = self.unanswered;
-        self.statistics.missing_read_responses += 1;
-        self.repeat()
-    }
-
-    fn repeat(&mut self) -> ResponseOutcome {
         match self.try_again() {
             Ok(()) => ResponseOutcome::Repeating,
             Err(fault) => ResponseOutcome::Fault(fault),

@@ -165,10 +165,11 @@ fn expected(state: State, happening: Happening) -> Expected {
         (S::ReadPartly, H::AckSecond | H::SequenceErrorAtSecond) => E::Repeats(0),
 
         // refusals
-        (
-            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating,
-            H::SequenceErrorAtFirst,
-        ) => E::Repeats(0),
+        (S::Sending | S::Sent | S::ReadSent | S::NotReady, H::SequenceErrorAtFirst) => {
+            E::Repeats(0)
+        }
+        // it goes back for this very loss already
+        (S::Repeating, H::SequenceErrorAtFirst) => E::Nothing,
         (S::LastTry, H::SequenceErrorAtFirst) => TRIED_ENOUGH,
         // what came before it arrived: that is progress, and the tries count anew
         (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::SequenceErrorAtSecond) => {

@@ -319,6 +319,34 @@ fn a_sequence_error_goes_back_to_the_packet_that_is_missing() {
 }
 
 #[test]
+fn one_loss_takes_one_retry_however_often_it_is_told() {
+    let nak = Syndrome::Negative(NegativeCode::SEQUENCE_ERROR);
+    let config = RequesterConfig {
+        retry_limit: 1,
+        ..config()
+    };
+    let mut bench = Bench::new(&config);
+    bench.post(0, READ, 8);
+    bench.post(1, READ, 8);
+    assert_eq!(bench.sent(), [0, 1]);
+    assert_eq!(bench.answer(0, nak), ResponseOutcome::Repeating);
+    // the wire repeats the NAK, before and after the request has left again
+    assert_eq!(bench.answer(0, nak), IGNORED(IgnoredResponse::AfterGap));
+    assert_eq!(bench.sent(), [0, 1]);
+    assert_eq!(bench.answer(0, nak), IGNORED(IgnoredResponse::AfterGap));
+    // and the second response overtakes the first
+    let overtaken = bench.read_response(1, Opcode::READ_RESPONSE_ONLY, 8);
+    assert_eq!(overtaken, IGNORED(IgnoredResponse::AfterGap));
+    bench.read_response(0, Opcode::READ_RESPONSE_ONLY, 8);
+    assert_eq!(bench.completed(), [0]);
+    // what comes at the next place is another loss
+    assert_eq!(bench.answer(1, nak), ResponseOutcome::Repeating);
+    assert_eq!(bench.sent(), [1]);
+    let end = bench.wait(TIMEOUT).expect_err("one retry was allowed");
+    assert_eq!(end.reason, RequesterFaultReason::RetriesExhausted);
+}
+
+#[test]
 fn silence_repeats_from_the_oldest_and_then_gives_up() {
     let mut bench = Bench::new(&config());
     bench.post_writes(3);

@@ -1,6 +1,8 @@
 //! What has not completed, and what is not waited for any more.
 
 use super::Ledger;
+use crate::memory::Claim;
+use crate::oracle::Problem;
 
 impl Ledger {
     /// What is outstanding on a side, of connections, datagrams and the pool; nothing if all is over.
@@ -42,6 +44,22 @@ impl Ledger {
         if let Some(lost) = self.pool_is_lost.get_mut(side) {
             *lost = true;
         }
+    }
+
+    /// The device of the claim's side may write there until it is contained.
+    pub(in crate::oracle) fn keep(&mut self, claim: Claim) {
+        if let Some(kept) = self.kept.get_mut(claim.side) {
+            kept.push(claim);
+        }
+    }
+
+    /// The device of a side has failed and is contained: it writes nowhere any more.
+    pub(crate) fn contained(&mut self, side: usize) -> Result<(), Problem> {
+        let kept = self.kept.get_mut(side).map(std::mem::take);
+        for claim in kept.unwrap_or_default() {
+            self.memory.unknown(claim, "its device is contained")?;
+        }
+        Ok(())
     }
 
     /// The shared receive queue of a side is gone.
