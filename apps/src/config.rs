@@ -76,11 +76,12 @@ mod tests {
 
     #[test]
     fn a_file_with_faults_is_refused_with_their_places() {
-        let file = std::env::temp_dir().join(format!("ringside-check-{}.toml", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("lazy.toml");
         std::fs::write(&file, "[worker]\npolling = \"lazy\"\nidle_us = -1\n").unwrap();
-        let command = Command::Check { file: file.clone() };
-        let refused = run(&Options { command });
-        std::fs::remove_file(&file).unwrap();
+        let refused = run(&Options {
+            command: Command::Check { file },
+        });
         let text = format!("{:?}", refused.err());
         assert!(text.contains("line 2, column 11: worker.polling"), "{text}");
         assert!(text.contains("line 3, column 11: worker.idle_us"), "{text}");

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn only_e810_functions_are_listed_in_order_with_what_to_do_about_each() {
-        let tree = Tree::new("devices");
+        let tree = Tree::new();
         tree.card("0000:3b:00.1", Some("vfio-pci"), Some(15));
         tree.card("0000:3b:00.0", Some("ice"), Some(14));
         tree.card("0000:5e:00.0", Some("vfio-pci"), Some(20));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_card_that_a_process_has_claimed_is_not_usable_and_names_it() {
-        let tree = Tree::new("devices-claimed");
+        let tree = Tree::new();
         tree.card("0000:3b:00.1", Some("vfio-pci"), Some(15));
         tree.file("proc/99/comm", "storage-node\n");
         tree.link("proc/99/fd/4", "/dev/vfio/15");

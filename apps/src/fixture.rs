@@ -5,21 +5,19 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-pub(crate) struct Tree(PathBuf);
+pub(crate) struct Tree(tempfile::TempDir);
 
 impl Tree {
-    pub(crate) fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("ringside-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&root);
-        Self(root)
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
     }
 
     pub(crate) fn sysfs(&self) -> Sysfs {
-        Sysfs::at(&self.0)
+        Sysfs::at(self.0.path())
     }
 
     pub(crate) fn path(&self, path: &str) -> PathBuf {
-        self.0.join(path)
+        self.0.path().join(path)
     }
 
     fn make_folder_of(path: &Path) {
@@ -69,11 +67,5 @@ impl Tree {
             let target = self.path(&folder);
             self.link(&member, &target.to_string_lossy());
         }
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -280,47 +280,38 @@ fn validation_in_code_has_no_positions() {
     );
 }
 
-/// A file of its own under the system's temporary folder, removed when dropped.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn new(name: &str, content: &[u8]) -> Self {
-        let name = format!("ringside-config-{}-{name}.toml", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::File::create(&path)
-            .and_then(|mut file| file.write_all(content))
-            .expect("scratch");
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// A file of its own, removed when dropped; its name ends with `name`.
+fn scratch(name: &str, content: &[u8]) -> tempfile::NamedTempFile {
+    let suffix = format!("-{name}.toml");
+    let mut file = tempfile::Builder::new()
+        .suffix(&suffix)
+        .tempfile()
+        .expect("scratch");
+    file.write_all(content).expect("scratch");
+    file
 }
 
 #[test]
 fn files_load_and_their_errors_name_them() {
-    let good = Scratch::new("good", SAMPLE.as_bytes());
-    assert_eq!(Config::load(&good.0).expect("loads"), Config::default());
+    let good = scratch("good", SAMPLE.as_bytes());
+    assert_eq!(Config::load(good.path()).expect("loads"), Config::default());
 
-    let bad = Scratch::new("bad", b"[rdma]\nqueue_pairs = 0\n");
-    let text = Config::load(&bad.0).expect_err("invalid").to_string();
+    let bad = scratch("bad", b"[rdma]\nqueue_pairs = 0\n");
+    let text = Config::load(bad.path()).expect_err("invalid").to_string();
     assert!(
         text.contains("-bad.toml is not valid\n  line 2, column 15"),
         "{text}"
     );
 
-    let binary = Scratch::new("binary", b"\xFF\xFE[rdma]");
+    let binary = scratch("binary", b"\xFF\xFE[rdma]");
     assert!(matches!(
-        Config::load(&binary.0),
+        Config::load(binary.path()),
         Err(ConfigError::Unreadable { .. })
     ));
 
-    let long = Scratch::new("long", &vec![b'#'; (1 << 20) + 1]);
+    let long = scratch("long", &vec![b'#'; (1 << 20) + 1]);
     assert!(matches!(
-        Config::load(&long.0),
+        Config::load(long.path()),
         Err(ConfigError::TooLong {
             length_bytes: 1_048_577,
             limit_bytes: 1_048_576,

@@ -396,15 +396,13 @@ fn synthetic_package() -> Vec<u8> {
 
 #[test]
 fn a_package_that_is_found_is_downloaded_and_rdma_is_there() {
-    let folder = std::env::temp_dir().join(format!("ringside-package-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("ice.pkg"), synthetic_package()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ice.pkg"), synthetic_package()).unwrap();
     let world = world();
     world.with(|world| world.inject(0, Fault::NoPackageLoaded));
     let mut config = config();
-    config.ddp.search = vec![folder.clone()];
+    config.ddp.search = vec![folder.path().into()];
     let device = bring_up_with(&world, &config, None).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
     let package = device.facts().package.clone().unwrap();
     assert_eq!(package.state, PackageState::Downloaded);
     let active = package.active.unwrap();
@@ -426,15 +424,13 @@ fn a_package_that_is_found_is_downloaded_and_rdma_is_there() {
 
 #[test]
 fn a_damaged_package_is_safe_mode_with_the_reason() {
-    let folder = std::env::temp_dir().join(format!("ringside-damaged-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("ice.pkg"), &synthetic_package()[..5000]).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ice.pkg"), &synthetic_package()[..5000]).unwrap();
     let world = world();
     world.with(|world| world.inject(0, Fault::NoPackageLoaded));
     let mut config = config();
-    config.ddp.search = vec![folder.clone()];
+    config.ddp.search = vec![folder.path().into()];
     let device = bring_up_with(&world, &config, None).unwrap();
-    std::fs::remove_dir_all(&folder).unwrap();
     let reason = device.facts().rdma_unavailable.clone().unwrap();
     assert!(reason.contains("cut short"), "{reason}");
 }

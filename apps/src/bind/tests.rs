@@ -18,7 +18,7 @@ fn shown(steps: &[Step]) -> Vec<String> {
 
 #[test]
 fn a_function_goes_from_its_driver_to_vfio_in_four_steps_and_back() {
-    let tree = Tree::new("bind-steps");
+    let tree = Tree::new();
     tree.card(ADDRESS, Some("ice"), Some(14));
     let sysfs = tree.sysfs();
     let function = sysfs.function(ADDRESS).unwrap();
@@ -77,7 +77,7 @@ fn a_function_that_nobody_drove_is_left_to_nobody() {
 
 #[test]
 fn what_is_bound_already_needs_nothing() {
-    let tree = Tree::new("bind-already");
+    let tree = Tree::new();
     tree.card(ADDRESS, Some("vfio-pci"), Some(14));
     let function = tree.sysfs().function(ADDRESS).unwrap();
     let plan = plan::bind(&function, &[], &usage::Usage::default(), &wanted(false)).unwrap();
@@ -86,7 +86,7 @@ fn what_is_bound_already_needs_nothing() {
 
 #[test]
 fn what_is_in_use_is_refused_with_the_use_and_taken_by_force_with_a_warning() {
-    let tree = Tree::new("bind-use");
+    let tree = Tree::new();
     tree.card(ADDRESS, Some("ice"), Some(14));
     let net = tree
         .path("sys/bus/pci/devices")
@@ -127,7 +127,7 @@ fn what_is_in_use_is_refused_with_the_use_and_taken_by_force_with_a_warning() {
 
 #[test]
 fn an_interface_that_is_merely_up_is_not_in_use() {
-    let tree = Tree::new("bind-idle");
+    let tree = Tree::new();
     tree.card(ADDRESS, Some("ice"), Some(14));
     let net = tree
         .path("sys/bus/pci/devices")
@@ -144,7 +144,7 @@ fn an_interface_that_is_merely_up_is_not_in_use() {
 
 #[test]
 fn other_devices_and_machines_without_iommu_are_refused_and_shared_groups_are_told() {
-    let tree = Tree::new("bind-others");
+    let tree = Tree::new();
     tree.card(ADDRESS, Some("ice"), Some(14));
     tree.card("0000:3b:00.1", Some("ice"), Some(14));
     tree.card("0000:3b:00.2", Some("ice"), None);
@@ -170,7 +170,7 @@ fn other_devices_and_machines_without_iommu_are_refused_and_shared_groups_are_to
 
 #[test]
 fn the_record_survives_a_second_bind_and_a_step_that_fails_names_its_file() {
-    let tree = Tree::new("bind-record");
+    let tree = Tree::new();
     let sysfs = tree.sysfs();
     let first = Record {
         driver: Some("ice".into()),

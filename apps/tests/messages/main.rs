@@ -5,13 +5,14 @@
 
 mod transcript;
 
-use transcript::{Folder, assert_transcript};
+use tempfile::tempdir;
+use transcript::assert_transcript;
 
 #[test]
 fn flags_of_bench() {
     assert_transcript(
         "flags-of-bench",
-        &Folder::new(),
+        &tempdir().unwrap(),
         &[
             "bench wirte",
             "bench write latency",
@@ -46,7 +47,7 @@ fn flags_of_bench() {
 
 #[test]
 fn devices_of_bench() {
-    let folder = Folder::new();
+    let folder = tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "text").unwrap();
     assert_transcript(
         "devices-of-bench",
@@ -70,7 +71,7 @@ fn devices_of_bench() {
 fn files_of_bench() {
     assert_transcript(
         "files-of-bench",
-        &Folder::new(),
+        &tempdir().unwrap(),
         &[
             "bench write lat -n 5 --pcap {folder}/no/capture.pcap",
             "bench write lat -n 5 --hgrm {folder}/no/latency.hgrm",
@@ -84,7 +85,7 @@ fn files_of_bench() {
 fn meetings() {
     assert_transcript(
         "meetings",
-        &Folder::new(),
+        &tempdir().unwrap(),
         &[
             "bench --listen 127.0.0.1 --connect 127.0.0.1",
             "bench --listen",
@@ -110,7 +111,7 @@ fn meetings() {
 fn chaos() {
     assert_transcript(
         "chaos",
-        &Folder::new(),
+        &tempdir().unwrap(),
         &[
             "bench --chaos write",
             "bench --chaos -q 4",
@@ -133,7 +134,7 @@ fn perftest_as_the_other_side() {
     let device = "--connect 127.0.0.1 --device vfio-user:{folder}/none --perftest";
     assert_transcript(
         "perftest",
-        &Folder::new(),
+        &tempdir().unwrap(),
         &[
             "bench write bw --perftest",
             "bench write bw --wait 3",
@@ -153,7 +154,7 @@ fn perftest_as_the_other_side() {
 
 #[test]
 fn configuration_files() {
-    let folder = Folder::new();
+    let folder = tempdir().unwrap();
     let file = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let texts = [
         ("syntax", "[rdma\nqueue_pairs = 1\n"),
@@ -197,7 +198,7 @@ fn configuration_files() {
 fn other_commands() {
     assert_transcript(
         "other-commands",
-        &Folder::new(),
+        &tempdir().unwrap(),
         &[
             "bnech",
             "info --device model:7",
@@ -221,7 +222,7 @@ fn other_commands() {
 
 #[test]
 fn serving_the_model() {
-    let folder = Folder::new();
+    let folder = tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "text").unwrap();
     let long = "x".repeat(120);
     assert_transcript(

@@ -1,46 +1,21 @@
 //! Runs commands and writes down what they say on standard error, and how they end.
 
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Far beyond what a refusal takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A folder that goes with the test.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ringside-says-{}-{count}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a folder can be made");
-        Self(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// What each command line says is what was reviewed as `name`; `{folder}` in it is the folder.
-pub(crate) fn assert_transcript(name: &str, folder: &Folder, lines: &[&str]) {
+pub(crate) fn assert_transcript(name: &str, folder: &TempDir, lines: &[&str]) {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     settings.bind(|| insta::assert_snapshot!(name, transcript(folder, lines)));
 }
 
-fn transcript(folder: &Folder, lines: &[&str]) -> String {
+fn transcript(folder: &TempDir, lines: &[&str]) -> String {
     let mut text = String::new();
     for line in lines {
         let (code, said) = run(folder, line);
@@ -49,7 +24,7 @@ fn transcript(folder: &Folder, lines: &[&str]) -> String {
     text
 }
 
-fn run(folder: &Folder, line: &str) -> (String, String) {
+fn run(folder: &TempDir, line: &str) -> (String, String) {
     let place = folder.path().display().to_string();
     let errors = folder.path().join("errors");
     let file = std::fs::File::create(&errors).expect("a file can be made");

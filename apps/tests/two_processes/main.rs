@@ -3,7 +3,7 @@
 mod perftest;
 mod processes;
 
-use processes::{Folder, LIMIT, Model, Process};
+use processes::{LIMIT, Model, Process};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
@@ -205,7 +205,7 @@ fn options_that_disagree_end_both_sides_with_both_values() {
 #[test]
 fn a_peer_that_speaks_something_else_or_nothing_is_an_error_in_time() {
     let model = Model::serve();
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().unwrap();
     let hasty = folder.path().join("hasty.toml");
     std::fs::write(&hasty, "[deadlines]\nconnect_ms = 500\n").unwrap();
     let config = ["--config", hasty.to_str().unwrap()];
@@ -265,7 +265,7 @@ fn the_model_inside_a_process_is_refused_with_what_to_do() {
 #[test]
 fn the_report_of_a_meeting_is_whole() {
     let model = Model::serve();
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("out.json");
     let hgrm = folder.path().join("out.hgrm");
     let (json_text, hgrm_text) = (json.to_str().unwrap(), hgrm.to_str().unwrap());

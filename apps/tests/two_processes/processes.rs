@@ -1,11 +1,10 @@
 //! Processes of the `ringside` command, each with a deadline, and ended with the test.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// Far beyond what anything takes here, on a busy machine too.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -136,39 +135,15 @@ impl Ended {
     }
 }
 
-/// A folder that goes with the test.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ringside-two-{}-{count}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a folder can be made");
-        Self(path)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A model with two functions, served by `ringside model serve`.
 pub(crate) struct Model {
     process: Process,
-    folder: Folder,
+    folder: TempDir,
 }
 
 impl Model {
     pub(crate) fn serve() -> Self {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().expect("a folder can be made");
         let socket = |name: &str| folder.path().join(name).display().to_string();
         let mut process = Process::start(&[
             "model",

@@ -2,17 +2,15 @@ use super::*;
 use std::os::unix::fs::symlink;
 
 /// A tree as sysfs has it, with two ports of a card and a bridge in one group.
-struct Tree(PathBuf);
+struct Tree(tempfile::TempDir);
 
 impl Tree {
-    fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("ringside-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&root);
-        Self(root)
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn function(&self, address: &str, id: u16, class: u32, driver: Option<&str>) {
-        let path = self.0.join("sys/bus/pci/devices").join(address);
+        let path = self.0.path().join("sys/bus/pci/devices").join(address);
         fs::create_dir_all(path.join("net")).unwrap();
         fs::write(path.join("vendor"), "0x8086\n").unwrap();
         fs::write(path.join("device"), format!("{id:#06x}\n")).unwrap();
@@ -27,23 +25,17 @@ impl Tree {
             .unwrap();
         }
         symlink("../../../kernel/iommu_groups/14", path.join("iommu_group")).unwrap();
-        let group = self.0.join("sys/kernel/iommu_groups/14/devices");
+        let group = self.0.path().join("sys/kernel/iommu_groups/14/devices");
         fs::create_dir_all(&group).unwrap();
         symlink(&path, group.join(address)).unwrap();
     }
 }
 
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 #[test]
 fn a_function_is_what_its_files_say() {
-    let tree = Tree::new("sysfs-function");
+    let tree = Tree::new();
     tree.function("0000:3b:00.1", 0x1592, 0x02_0000, Some("ice"));
-    let sysfs = Sysfs::at(&tree.0);
+    let sysfs = Sysfs::at(tree.0.path());
     let path = sysfs.function_path("0000:3b:00.1");
     fs::create_dir_all(path.join("net/ens1f1")).unwrap();
     let found = sysfs.function("0000:3b:00.1").unwrap();
@@ -68,12 +60,12 @@ fn a_function_is_what_its_files_say() {
 
 #[test]
 fn a_group_is_blocked_by_drivers_that_do_dma_and_not_by_ports() {
-    let tree = Tree::new("sysfs-group");
+    let tree = Tree::new();
     tree.function("0000:3b:00.0", 0x1592, 0x02_0000, Some("vfio-pci"));
     tree.function("0000:3b:00.1", 0x1592, 0x02_0000, Some("ice"));
     tree.function("0000:3a:00.0", 0x2030, 0x06_0400, Some("pcieport"));
     tree.function("0000:3b:00.2", 0x1592, 0x02_0000, None);
-    let group = Sysfs::at(&tree.0).group(14);
+    let group = Sysfs::at(tree.0.path()).group(14);
     let blocking: Vec<_> = group
         .iter()
         .filter(|function| function.blocks_group())
@@ -86,23 +78,23 @@ fn a_group_is_blocked_by_drivers_that_do_dma_and_not_by_ports() {
 
 #[test]
 fn whoever_holds_a_file_is_named() {
-    let tree = Tree::new("sysfs-holders");
+    let tree = Tree::new();
     for (pid, target) in [
         ("41", "/dev/vfio/14"),
         ("7", "/dev/vfio/14"),
         ("8", "/dev/null"),
     ] {
-        let folder = tree.0.join("proc").join(pid);
+        let folder = tree.0.path().join("proc").join(pid);
         fs::create_dir_all(folder.join("fd")).unwrap();
         fs::write(folder.join("comm"), "qemu\n").unwrap();
         symlink(target, folder.join("fd/3")).unwrap();
     }
-    fs::create_dir_all(tree.0.join("proc/self")).unwrap();
-    let holders = Sysfs::at(&tree.0).holders("/dev/vfio/14");
+    fs::create_dir_all(tree.0.path().join("proc/self")).unwrap();
+    let holders = Sysfs::at(tree.0.path()).holders("/dev/vfio/14");
     let shown: Vec<_> = holders.iter().map(Holder::to_string).collect();
     assert_eq!(shown, ["qemu (pid 7)", "qemu (pid 41)"]);
     // and the real one, for a file that this process has open
-    let file = tree.0.join("held");
+    let file = tree.0.path().join("held");
     let _held = fs::File::create(&file).unwrap();
     let found = Sysfs::default().holders(file.to_str().unwrap());
     let pids: Vec<_> = found.iter().map(|holder| holder.pid).collect();

@@ -15,7 +15,6 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -23,26 +22,17 @@ type Look = Box<dyn FnOnce(&mut World) + Send>;
 
 /// A server on a thread of its own, with its sockets in a directory of its own.
 struct Rig {
-    directory: PathBuf,
+    _directory: tempfile::TempDir,
     settings: ServerSettings,
     stop: Arc<AtomicBool>,
     looks: mpsc::Sender<Look>,
     thread: Option<JoinHandle<()>>,
 }
 
-fn fresh_directory() -> PathBuf {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let name = format!("ringside-vfio-user-{}-{number}", std::process::id());
-    let directory = std::env::temp_dir().join(name);
-    std::fs::create_dir_all(&directory).unwrap();
-    directory
-}
-
 impl Rig {
     fn start(functions: usize, change: impl FnOnce(&mut ServerSettings)) -> Self {
-        let directory = fresh_directory();
-        let sockets = (0..functions).map(|index| directory.join(format!("{index}.sock")));
+        let directory = tempfile::tempdir().unwrap();
+        let sockets = (0..functions).map(|index| directory.path().join(format!("{index}.sock")));
         let mut settings = ServerSettings::new(sockets.collect());
         change(&mut settings);
         let mut server = Server::bind(&settings).unwrap();
@@ -61,7 +51,7 @@ impl Rig {
             }
         });
         Self {
-            directory,
+            _directory: directory,
             settings,
             stop,
             looks,
@@ -125,7 +115,6 @@ impl Drop for Rig {
         if !std::thread::panicking() {
             self.stop();
         }
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
 

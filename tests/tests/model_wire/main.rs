@@ -12,6 +12,7 @@ use ringside_bus::Instant;
 use ringside_model::packet::pcap::PcapWriter;
 use ringside_model::{Fault, Stepped, WorldSettings};
 use ringside_pmd::rdma::{Flags, Status};
+use std::io::Write;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
@@ -228,14 +229,13 @@ fn tshark_names_every_frame_and_finds_none_malformed() {
     for frame in &seen {
         writer.write_frame(Instant(0), &frame.bytes).unwrap();
     }
-    let name = format!("ringside-wire-{}.pcap", std::process::id());
-    let path = std::env::temp_dir().join(name);
-    std::fs::write(&path, writer.finish().unwrap()).unwrap();
+    let mut file = tempfile::Builder::new().suffix(".pcap").tempfile().unwrap();
+    file.write_all(&writer.finish().unwrap()).unwrap();
     let fields = ["infiniband.bth.opcode", "_ws.malformed", "frame.protocols"];
     let mut command = Command::new("tshark");
     command
         .arg("-r")
-        .arg(&path)
+        .arg(file.path())
         .args(["-T", "fields", "-E", "separator=;"]);
     // tshark guesses at what a send carries, and takes short ones for remote procedure calls
     command.args(["--disable-protocol", "rpcordma"]);
@@ -243,7 +243,6 @@ fn tshark_names_every_frame_and_finds_none_malformed() {
         command.args(["-e", field]);
     }
     let output = command.output().unwrap();
-    std::fs::remove_file(&path).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(
         text.lines().count(),

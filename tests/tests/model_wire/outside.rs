@@ -17,30 +17,11 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ringside-outside-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A server of one function with a datagram wire, on a thread of its own.
 struct Side {
@@ -205,10 +186,10 @@ fn traffic(from: &mut End, to: &mut End, sizes: &[usize]) {
 
 /// Both ways between two servers; gives the worlds and what the wires carried.
 fn between_servers(faults: &[Fault], sizes: &[usize]) -> [(World, WireCounters); 2] {
-    let folder = Folder::new();
+    let folder = tempfile::tempdir().unwrap();
     let sides = [
-        Side::start(&folder.0, 0, faults),
-        Side::start(&folder.0, 1, &[]),
+        Side::start(folder.path(), 0, faults),
+        Side::start(folder.path(), 1, &[]),
     ];
     let devices = sides.each_ref().map(Side::bring_up);
     {

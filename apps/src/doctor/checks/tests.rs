@@ -266,7 +266,7 @@ fn root_needs_neither_permission_nor_limit() {
 
 #[test]
 fn facts_are_gathered_from_the_files_of_the_kernel() {
-    let tree = Tree::new("doctor-facts");
+    let tree = Tree::new();
     tree.card(ADDRESS, Some("vfio-pci"), Some(14));
     tree.function("0000:00:1f.0", 0x8086, 0x2918, None, Some(3));
     let folder = format!("sys/bus/pci/devices/{ADDRESS}");

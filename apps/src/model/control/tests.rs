@@ -3,16 +3,14 @@ use ringside_model::WorldSettings;
 use ringside_model::ports::WireReport;
 
 struct Rig {
-    folder: std::path::PathBuf,
+    folder: tempfile::TempDir,
     world: World,
     control: Control,
 }
 
 impl Rig {
-    fn new(name: &str) -> Self {
-        let name = format!("ringside-control-{name}-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).unwrap();
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
         let world = World::new(&WorldSettings::with_functions(2));
         let sources = Sources {
             sockets: vec!["a".into(), "b".into()],
@@ -20,7 +18,7 @@ impl Rig {
             wires: WireReport::default(),
             capture: None,
         };
-        let control = Control::bind(&folder.join("control"), sources).unwrap();
+        let control = Control::bind(&folder.path().join("control"), sources).unwrap();
         Self {
             folder,
             world,
@@ -29,7 +27,7 @@ impl Rig {
     }
 
     fn client(&self) -> UnixStream {
-        let client = UnixStream::connect(self.folder.join("control")).unwrap();
+        let client = UnixStream::connect(self.folder.path().join("control")).unwrap();
         client.set_nonblocking(true).unwrap();
         client
     }
@@ -50,15 +48,9 @@ impl Rig {
     }
 }
 
-impl Drop for Rig {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.folder);
-    }
-}
-
 #[test]
 fn faults_begin_and_end_as_they_are_told() {
-    let mut rig = Rig::new("faults");
+    let mut rig = Rig::new();
     let mut client = rig.client();
     let answer = rig.ask(&mut client, "fault 1 link-down");
     assert_eq!(answer, json!({"ok": true, "began": "link-down"}));
@@ -82,7 +74,7 @@ fn faults_begin_and_end_as_they_are_told() {
 
 #[test]
 fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing() {
-    let mut rig = Rig::new("refusals");
+    let mut rig = Rig::new();
     let mut client = rig.client();
     for (line, reason) in [
         ("", "commands"),
@@ -110,7 +102,7 @@ fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing() {
 
 #[test]
 fn clients_that_babble_stall_or_crowd_are_let_go_and_others_served() {
-    let mut rig = Rig::new("hostile");
+    let mut rig = Rig::new();
     let mut babbler = rig.client();
     for _ in 0..4 {
         // It may have been let go by the second.

@@ -1,19 +1,16 @@
 use super::*;
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 
-struct Tree(PathBuf);
+struct Tree(tempfile::TempDir);
 
 impl Tree {
-    fn new(name: &str) -> Self {
-        let root = std::env::temp_dir().join(format!("ringside-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&root);
-        Self(root)
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
     }
 
     fn function(&self, address: &str, driver: Option<&str>, group: Option<u32>) {
-        let path = self.0.join("sys/bus/pci/devices").join(address);
+        let path = self.0.path().join("sys/bus/pci/devices").join(address);
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("vendor"), "0x8086\n").unwrap();
         fs::write(path.join("device"), "0x1592\n").unwrap();
@@ -28,6 +25,7 @@ impl Tree {
             symlink(format!("/groups/{group}"), path.join("iommu_group")).unwrap();
             let folder = self
                 .0
+                .path()
                 .join(format!("sys/kernel/iommu_groups/{group}/devices"));
             fs::create_dir_all(&folder).unwrap();
             symlink(&path, folder.join(address)).unwrap();
@@ -35,13 +33,7 @@ impl Tree {
     }
 
     fn sysfs(&self) -> Sysfs {
-        Sysfs::at(&self.0)
-    }
-}
-
-impl Drop for Tree {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        Sysfs::at(self.0.path())
     }
 }
 
@@ -49,7 +41,7 @@ const ADDRESS: &str = "0000:3b:00.0";
 
 #[test]
 fn what_stands_in_the_way_is_named_with_what_to_do_about_it() {
-    let tree = Tree::new("claim-look");
+    let tree = Tree::new();
     let refused = look(&tree.sysfs(), ADDRESS).unwrap_err().to_string();
     assert!(refused.contains("ringside devices"), "{refused}");
     tree.function(ADDRESS, Some("ice"), None);
@@ -71,7 +63,7 @@ fn what_stands_in_the_way_is_named_with_what_to_do_about_it() {
 
 #[test]
 fn a_shared_group_names_its_other_functions_and_their_drivers() {
-    let tree = Tree::new("claim-viable");
+    let tree = Tree::new();
     tree.function(ADDRESS, Some("vfio-pci"), Some(14));
     tree.function("0000:3b:00.1", Some("ice"), Some(14));
     tree.function("0000:3b:00.2", Some("ixgbe"), Some(14));
@@ -84,8 +76,8 @@ fn a_shared_group_names_its_other_functions_and_their_drivers() {
 
 #[test]
 fn each_refusal_of_the_kernel_has_its_own_remedy() {
-    let tree = Tree::new("claim-errors");
-    let folder = tree.0.join("proc/321");
+    let tree = Tree::new();
+    let folder = tree.0.path().join("proc/321");
     fs::create_dir_all(folder.join("fd")).unwrap();
     fs::write(folder.join("comm"), "storage-node\n").unwrap();
     symlink("/dev/vfio/14", folder.join("fd/9")).unwrap();

@@ -265,8 +265,8 @@ fn the_death_of_the_server_is_reported_at_once_and_for_good() {
 
 #[test]
 fn a_server_that_does_not_answer_is_an_error_after_the_deadline() {
-    let directory = fresh_directory();
-    let path = directory.join("silent.sock");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("silent.sock");
     let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let limits = ClientLimits {
         connect: Duration::from_millis(50),
@@ -276,13 +276,12 @@ fn a_server_that_does_not_answer_is_an_error_after_the_deadline() {
     let error = VfioUserFunction::connect(&path, clock, limits).unwrap_err();
     assert!(matches!(error, FunctionError::TimedOut { .. }), "{error}");
     drop(listener);
-    std::fs::remove_dir_all(directory).unwrap();
 }
 
 #[test]
 fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
-    let directory = fresh_directory();
-    let path = directory.join("model.sock");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.sock");
     let connect = || {
         let clock = Arc::new(TscClock::new());
         VfioUserFunction::connect(&path, clock, ClientLimits::default())
@@ -316,7 +315,7 @@ fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
     drop(server);
     assert!(!path.exists(), "a server takes its socket with it");
 
-    let nowhere = ServerSettings::new(vec![directory.join("no/where.sock")]);
+    let nowhere = ServerSettings::new(vec![directory.path().join("no/where.sock")]);
     let refused = Server::bind(&nowhere).map(drop).unwrap_err();
     assert!(
         matches!(refused, ServerError::Path(SocketPathError::System { .. })),
@@ -326,5 +325,4 @@ fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
     odd.sockets.clear();
     let refused = Server::bind(&odd).map(drop).unwrap_err();
     assert!(matches!(refused, ServerError::Counts { .. }), "{refused}");
-    std::fs::remove_dir_all(directory).unwrap();
 }
