@@ -92,6 +92,8 @@ pub struct CompletionQueue {
     stalled: bool,
     /// Polls that found it so, one after the other, with a queue to flush.
     stalled_polls: u32,
+    /// How many of them there may be.
+    stalled_polls_max: u32,
     table: Table,
     inbox: Arc<Inbox>,
     /// What has to be reported before the ring is read on.
@@ -140,6 +142,7 @@ impl CompletionQueue {
                 .with_send_queue(true),
             stalled: false,
             stalled_polls: 0,
+            stalled_polls_max: HALF_WRITTEN_POLLS,
             table: Table::new(queue_pairs),
             inbox: Arc::new(Inbox::new(INBOX_CAPACITY.max(4 * queue_pairs as usize))),
             drain: None,
@@ -277,7 +280,7 @@ impl CompletionQueue {
             return;
         }
         self.stalled_polls += 1;
-        if self.stalled_polls >= HALF_WRITTEN_POLLS {
+        if self.stalled_polls >= self.stalled_polls_max {
             self.stalled_polls = 0;
             self.stalled = false;
             self.anomalies.half_written += 1;
@@ -317,6 +320,14 @@ impl CompletionQueue {
         }
         self.irregular |= served;
         served
+    }
+
+    /// Has half a completion given up after so many polls with a queue to flush, in place of 4096.
+    ///
+    /// Range: at least 1. For tests of what follows, which need not poll that often for it.
+    #[doc(hidden)]
+    pub fn give_up_half_written_after(&mut self, polls: u32) {
+        self.stalled_polls_max = polls;
     }
 
     /// A way to this queue from other cores.

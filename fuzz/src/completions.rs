@@ -21,10 +21,41 @@ const SEND_QUANTA: u32 = 64;
 const RECEIVES: u32 = 32;
 const NUMBER: u32 = 42;
 
-fn words(count: usize) -> Words {
-    let memory = Memory::allocate((count * 8).max(4096), PageSize::FourKiB, None);
-    let memory = memory.expect("a few pages");
-    memory.words(0, count * 8).expect("inside the memory")
+/// Polls after which half a completion is given up: enough of them to see it wait.
+const PATIENCE: u32 = 5;
+
+/// Bytes of one place in the memory: the largest ring.
+const PLACE_BYTES: usize = 2 * SLOTS * QUANTUM_WORDS * 8;
+
+thread_local! {
+    // allocated once: that takes longer than an input
+    static MEMORY: Memory =
+        Memory::allocate(Place::COUNT * PLACE_BYTES, PageSize::FourKiB, None).expect("two pages");
+}
+
+/// What lies where in the memory.
+#[derive(Clone, Copy)]
+enum Place {
+    Completions,
+    /// Where a resize goes, from the other.
+    OtherCompletions,
+    Shadow,
+    Send,
+    Receive,
+    Doorbell,
+}
+
+impl Place {
+    const COUNT: usize = 6;
+
+    /// This many words there, all zero.
+    fn words(self, count: usize) -> Words {
+        let at = self as usize * PLACE_BYTES;
+        let words = MEMORY.with(|memory| memory.words(at, count * 8));
+        let words = words.expect("inside the memory");
+        words.fill(0);
+        words
+    }
 }
 
 /// What was posted on one side and not completed; numbers rise.
@@ -52,6 +83,8 @@ struct Bench {
     send: SendQueue,
     receive: ReceiveQueue,
     queue: CompletionQueue,
+    /// Where the ring is.
+    place: Place,
     ring: Words,
     state: Arc<QueuePairState>,
     next_id: u64,
@@ -72,20 +105,24 @@ impl Bench {
             RECEIVES,
             0,
         ));
-        let page = Memory::allocate(4096, PageSize::FourKiB, None).expect("a page");
-        let doorbell = Doorbell::mapped(&page, 0).expect("a doorbell in the page");
-        let ring = words(SLOTS * QUANTUM_WORDS);
-        let mut queue = CompletionQueue::new(ring.clone(), words(8), 8).expect("a ring");
+        let at = Place::Doorbell as usize * PLACE_BYTES;
+        let doorbell = MEMORY.with(|memory| Doorbell::mapped(memory, at));
+        let doorbell = doorbell.expect("a doorbell in the memory");
+        let ring = Place::Completions.words(SLOTS * QUANTUM_WORDS);
+        let shadow = Place::Shadow.words(8);
+        let mut queue = CompletionQueue::new(ring.clone(), shadow, 8).expect("a ring");
+        queue.give_up_half_written_after(PATIENCE);
         queue
             .attach(Arc::clone(&state), Sides::Both)
             .expect("a free slot");
-        let send = words(SEND_QUANTA as usize * QUANTUM_WORDS);
-        let receive = words(RECEIVES as usize * QUANTUM_WORDS);
+        let send = Place::Send.words(SEND_QUANTA as usize * QUANTUM_WORDS);
+        let receive = Place::Receive.words(RECEIVES as usize * QUANTUM_WORDS);
         Self {
             context,
             send: SendQueue::new(send, doorbell, Arc::clone(&state)).expect("a ring"),
             receive: ReceiveQueue::new(receive, Arc::clone(&state)).expect("a ring"),
             queue,
+            place: Place::Completions,
             ring,
             state,
             next_id: 0,
@@ -238,7 +275,7 @@ impl Bench {
         // What the device wrote comes first, and then what is posted: bounded. Half a completion
         // in a slot is waited for, and then given up.
         let in_use = |bench: &Self| bench.send.used_quanta() + bench.receive.used();
-        for _ in 0..4096 * 2 * SLOTS {
+        for _ in 0..PATIENCE as usize * 4 * SLOTS {
             if in_use(self) == 0 && self.queue.backlog().next().is_none() {
                 break;
             }
@@ -286,7 +323,12 @@ impl Bench {
                 self.attached = false;
             }
             11 => {
-                let ring = words((SLOTS << (detail & 1)) * QUANTUM_WORDS);
+                // what the queue had is read when it moves: the place before is free again
+                self.place = match self.place {
+                    Place::Completions => Place::OtherCompletions,
+                    _ => Place::Completions,
+                };
+                let ring = self.place.words((SLOTS << (detail & 1)) * QUANTUM_WORDS);
                 self.ring = ring.clone();
                 self.queue.replace(ring);
                 self.written = 0;

@@ -1,7 +1,7 @@
 //! A PCI function whose every answer is the fuzzer's, in a time that passes only while somebody
 //! waits.
 
-use ringside_bus::dma_pool::PoolSettings;
+use ringside_bus::dma_pool::{Placement, PoolSettings};
 use ringside_bus::function::{Backend, BarInfo, DmaAccess, DmaLimits};
 use ringside_bus::{
     Clock, DeviceAddress, DmaPool, DmaSpace, Doorbell, Function, FunctionError, Instant, Iova,
@@ -79,6 +79,7 @@ impl Rig {
         });
         let settings = PoolSettings {
             largest_page: PageSize::FourKiB,
+            placement: Placement::Seeded(1),
             ..PoolSettings::default()
         };
         let pool = DmaPool::new(Arc::clone(&function) as Arc<dyn Function>, settings);

@@ -10,9 +10,12 @@ mod admin;
 mod completions;
 mod configuration;
 mod control;
+mod device;
 mod events;
 mod frames;
 mod hostile;
+mod interposer;
+mod lan;
 mod package;
 mod perftest;
 mod recording;
@@ -26,8 +29,10 @@ pub use admin::{admin_answers, admin_events};
 pub use completions::completions;
 pub use configuration::configuration;
 pub use control::control_answers;
+pub use device::device;
 pub use events::{asynchronous_events, completion_events};
 pub use frames::frames;
+pub use lan::lan;
 pub use package::{package, package_file};
 pub use perftest::perftest;
 pub use recording::recording;
@@ -40,7 +45,7 @@ pub use vfio_user::{vfio_user_messages, vfio_user_server};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program.
-pub const TARGETS: [(&str, Target); 18] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("admin_answers", admin_answers),
     ("admin_events", admin_events),
     ("asynchronous_events", asynchronous_events),
@@ -48,9 +53,11 @@ pub const TARGETS: [(&str, Target); 18] = [
     ("completions", completions),
     ("configuration", configuration),
     ("control_answers", control_answers),
+    ("device", device),
     ("features", features),
     ("frames", frames),
     ("host_memory", host_memory),
+    ("lan", lan),
     ("package", package),
     ("package_file", package_file),
     ("perftest", perftest),

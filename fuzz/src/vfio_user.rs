@@ -5,6 +5,7 @@
 //! memory, disconnected its interrupts and goes on serving.
 
 use crate::source::Source;
+use ringside_bus::Instant;
 use ringside_bus::vfio_user::message::{
     DeviceInfo, DmaMap, DmaUnmap, InterruptInfo, RegionAccess, RegionInfo, SetInterrupts, Version,
 };
@@ -15,8 +16,8 @@ use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 fn payloads(bytes: &[u8]) {
     if let Ok(version) = Version::decode(bytes) {
@@ -78,13 +79,16 @@ pub fn vfio_user_messages(bytes: &[u8]) {
 
 /// Bytes of the memory that goes along with messages.
 const MEMORY_BYTES: u64 = 1 << 16;
-/// Rounds of the server after the last message: each looks at the socket at most once.
-const ROUNDS: usize = 2_000;
+/// What passes on the server's clock with each round: longer than it leaves a socket alone.
+const ROUND: Duration = Duration::from_micros(20);
+/// Rounds after the client has gone. The server takes 32 messages a round, and a socket holds fewer
+/// than 32 times as many.
+const LAST_ROUNDS: usize = 32;
 
-/// A server that lives as long as the fuzzer, and where it is.
+/// A server that lives as long as the fuzzer, on a clock of its own.
 struct Service {
     server: Server,
-    socket: PathBuf,
+    now: Instant,
     memory: OwnedFd,
 }
 
@@ -94,40 +98,46 @@ impl Service {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("ringside-fuzz-{}-{number}.sock", std::process::id());
         let socket = std::env::temp_dir().join(name);
-        let settings = ServerSettings::new(vec![socket.clone()]);
+        let settings = ServerSettings::new(vec![socket]);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let memory = memfd_create("fuzz", flags).expect("a file in memory");
         ftruncate(&memory, MEMORY_BYTES).expect("its length");
         fcntl_add_seals(&memory, SealFlags::SHRINK).expect("a seal");
         Self {
             server: Server::bind(&settings).expect("a socket"),
-            socket,
+            now: Instant(0),
             memory,
         }
     }
 
-    /// Serves until something holds.
-    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
-        for _ in 0..200 {
-            for _ in 0..ROUNDS {
-                self.server.round();
-                if holds(self) {
-                    return;
-                }
-            }
-        }
-        panic!("not in {} rounds: {what}", 200 * ROUNDS);
+    fn round(&mut self) {
+        self.now = self.now.plus(ROUND);
+        self.server.round_at(self.now);
     }
 
-    fn clients(&self) -> u64 {
-        self.server.counters(0).map_or(0, |port| port.clients)
+    /// A client on one end of a pair of sockets.
+    fn client(&mut self) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        assert!(self.server.adopt(0, theirs), "the next client is served");
+        ours.set_nonblocking(true).expect("a socket");
+        ours
     }
 
-    fn is_quiet(&mut self) -> bool {
-        self.server
-            .world()
-            .snapshot(0)
-            .is_some_and(|function| function.mappings.is_empty() && function.vectors.is_empty())
+    /// The client has gone: so are its memory and its interrupts.
+    fn finish(&mut self) {
+        let gone = (0..LAST_ROUNDS).any(|_| {
+            self.round();
+            !self.server.is_connected(0)
+        });
+        assert!(gone, "the client's end is noticed");
+        let world = self.server.world();
+        let space = world.space(0).expect("one function");
+        assert_eq!(space.mappings().count(), 0, "memory of a client that left");
+        let left = world.snapshot(0).expect("one function").vectors;
+        assert!(
+            left.is_empty(),
+            "interrupts of a client that left: {left:?}"
+        );
     }
 }
 
@@ -165,12 +175,9 @@ fn send(to: &mut Stream, source: &mut Source, memory: BorrowedFd<'_>) -> bool {
 /// A server of the model, and a client that sends anything.
 pub fn vfio_user_server(bytes: &[u8]) {
     SERVICE.with_borrow_mut(|service| {
-        let before = service.clients();
-        let client = UnixStream::connect(&service.socket).expect("a server that listens");
-        client.set_nonblocking(true).expect("a socket");
+        let client = service.client();
         let mut raw = client.try_clone().expect("a descriptor");
         let mut stream = Stream::new(client).expect("a stream");
-        service.until("the client is served", |service| service.clients() > before);
         let memory = service.memory.try_clone().expect("a descriptor");
         let mut source = Source::new(bytes);
         let version = Version {
@@ -198,13 +205,13 @@ pub fn vfio_user_server(bytes: &[u8]) {
                 0..=15 => raw.write_all(source.some(64)).is_ok(),
                 _ => send(&mut stream, &mut source, memory.as_fd()),
             };
-            service.server.run_for(std::time::Duration::from_micros(10));
+            service.round();
             while raw.read(&mut answers).is_ok_and(|count| count > 0) {}
             if !sent {
                 break;
             }
         }
         drop((raw, stream));
-        service.until("the client's end is noticed", Service::is_quiet);
+        service.finish();
     });
 }

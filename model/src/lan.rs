@@ -7,6 +7,7 @@
 //! the wire, [`LanEngine::receive`] takes them. Descriptors are believed nothing: every address is
 //! looked up, every length checked, and one call works for a bounded time.
 
+pub(crate) mod bench;
 mod bytes;
 mod counters;
 mod headers;

@@ -26,4 +26,6 @@ pub use embedded::{Stepped, Threaded};
 pub use faults::Fault;
 pub use firmware::{FirmwareSnapshot, Rule};
 pub use function::{FunctionModel, FunctionSettings, FunctionSnapshot};
+#[doc(hidden)]
+pub use lan::bench::{BENCH_NUMBER, BenchHeaders, BenchSettings, LanBench};
 pub use world::{World, WorldSettings};

@@ -21,6 +21,7 @@ use crate::world::{World, WorldSettings};
 use port::Port;
 use ringside_bus::{Clock, Instant, TscClock};
 use rustix::event::{PollFd, PollFlags, Timespec};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -139,11 +140,31 @@ impl Server {
         self.attachments.push(attachment);
     }
 
+    /// Serves a client on a connected socket, such as one end of a pair, as if it had come to the
+    /// socket of function `index`. False if that has a client or there is no such function, or if
+    /// the socket cannot be used; it is closed then.
+    pub fn adopt(&mut self, index: usize, client: UnixStream) -> bool {
+        let port = self.ports.get_mut(index);
+        port.is_some_and(|port| !port.is_connected() && port.welcome(client, &mut self.world))
+    }
+
+    /// True while a client is served on function `index`.
+    #[must_use]
+    pub fn is_connected(&self, index: usize) -> bool {
+        self.ports.get(index).is_some_and(Port::is_connected)
+    }
+
     /// One bounded round: a step of the world, and a look at the sockets when that is due. True if
     /// anything was done.
     #[inline]
     pub fn round(&mut self) -> bool {
         let now = self.clock.now();
+        self.round_at(now)
+    }
+
+    /// A round at a time that the caller says, instead of that of the machine. It never goes back.
+    #[inline]
+    pub fn round_at(&mut self, now: Instant) -> bool {
         let mut worked = self.world.step(now);
         for attachment in &mut self.attachments {
             if attachment.has_news(&mut self.world) {

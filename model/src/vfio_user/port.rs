@@ -159,14 +159,22 @@ impl Port {
                 return false;
             }
         };
+        if self.connection.is_none() {
+            return self.welcome(socket, world);
+        }
         let Ok(stream) = Stream::new(socket) else {
             return false;
         };
-        if self.connection.is_some() {
-            self.counters.turned_away += 1;
-            self.turned_away.push((stream, now.plus(TURNED_AWAY_FOR)));
-            return true;
-        }
+        self.counters.turned_away += 1;
+        self.turned_away.push((stream, now.plus(TURNED_AWAY_FOR)));
+        true
+    }
+
+    /// Takes a client; false if its socket cannot be used. There is none.
+    pub(super) fn welcome(&mut self, socket: UnixStream, world: &mut World) -> bool {
+        let Ok(stream) = Stream::new(socket) else {
+            return false;
+        };
         self.counters.clients += 1;
         let trust = self.accept_shrinkable_memory;
         match Connection::new(stream, self.doorbell_page, trust) {

@@ -326,3 +326,40 @@ fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
     let refused = Server::bind(&odd).map(drop).unwrap_err();
     assert!(matches!(refused, ServerError::Counts { .. }), "{refused}");
 }
+
+#[test]
+fn one_end_of_a_pair_of_sockets_is_served_like_a_client_that_connected() {
+    let directory = fresh_directory();
+    let settings = ServerSettings::new(vec![directory.join("0.sock")]);
+    let mut server = Server::bind(&settings).unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    assert!(server.adopt(0, theirs) && server.is_connected(0));
+    let (_second, refused) = UnixStream::pair().unwrap();
+    assert!(!server.adopt(0, refused), "the function is taken");
+    let (_third, nowhere) = UnixStream::pair().unwrap();
+    assert!(!server.adopt(1, nowhere), "there is one function");
+    let mut stream = Stream::new(ours).unwrap();
+    let version = Version {
+        major: 0,
+        minor: 0,
+        text: Capabilities::OURS.to_text(),
+    };
+    let greeting = Header::command(7, Command::Version, false, &version.encode());
+    stream.send(greeting, &[]).unwrap();
+    let mut now = Instant(0);
+    let mut round = |server: &mut Server| {
+        now = now.plus(SOCKETS_EVERY);
+        server.round_at(now)
+    };
+    assert!(round(&mut server));
+    let Received::Message(answer) = stream.receive().unwrap() else {
+        panic!("no answer");
+    };
+    assert_eq!((answer.header.id, answer.header.error), (7, 0));
+    drop(stream);
+    round(&mut server);
+    assert!(!server.is_connected(0));
+    assert_eq!(server.counters(0).unwrap().clients, 1);
+    drop(server);
+    std::fs::remove_dir_all(directory).unwrap();
+}
