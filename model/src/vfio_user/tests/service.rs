@@ -329,8 +329,8 @@ fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
 
 #[test]
 fn one_end_of_a_pair_of_sockets_is_served_like_a_client_that_connected() {
-    let directory = fresh_directory();
-    let settings = ServerSettings::new(vec![directory.join("0.sock")]);
+    let directory = tempfile::tempdir().unwrap();
+    let settings = ServerSettings::new(vec![directory.path().join("0.sock")]);
     let mut server = Server::bind(&settings).unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
     assert!(server.adopt(0, theirs) && server.is_connected(0));
@@ -360,6 +360,4 @@ fn one_end_of_a_pair_of_sockets_is_served_like_a_client_that_connected() {
     round(&mut server);
     assert!(!server.is_connected(0));
     assert_eq!(server.counters(0).unwrap().clients, 1);
-    drop(server);
-    std::fs::remove_dir_all(directory).unwrap();
 }
