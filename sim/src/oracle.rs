@@ -11,3 +11,4 @@ pub use rule::{Finding, Rule};
 pub(crate) use datagrams::{DatagramEnd, Flight};
 pub(crate) use ledger::{End, Ledger, Link, Message, Receive, Request};
 pub(crate) use rule::Problem;
+pub(crate) use status::LOST_UNCOUNTED;

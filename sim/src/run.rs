@@ -371,6 +371,10 @@ impl<'a> Run<'a> {
         self.ledger.weather.trouble.contains(&true)
     }
 
+    fn is_troubled_at(&self, side: usize) -> bool {
+        self.ledger.weather.is_troubled_at(side)
+    }
+
     fn side(&mut self, side: usize) -> &mut Side {
         let [first, second] = &mut self.sides;
         if side == 0 { first } else { second }

@@ -15,6 +15,8 @@ pub(crate) struct WireBook {
     pub(crate) events: Vec<FaultEvent>,
     /// Frames that were lost, damaged or held back.
     pub(crate) losses: u64,
+    /// Frames that arrived twice.
+    pub(crate) copies: u64,
     /// Nothing happens to frames any more.
     pub(crate) quiet: bool,
     /// For the trace: frames as they arrive, and what happened to them; nobody asks for it, or each
@@ -58,6 +60,7 @@ impl Wire {
                 faults.each(frame, |fault| {
                     fault.add_to(&mut fate);
                     book.losses += u64::from(fault.loses());
+                    book.copies += u64::from(fault == FrameFault::Duplicate);
                     let event = FaultEvent::Frame { frame, fault };
                     book.events.push(event);
                     if let Some(shown) = &mut book.shown {

@@ -53,6 +53,12 @@ fn short_runs_that_once_found_something_keep_all_rules() {
             "control-garbled:0x1/0@step5+13,delay:197@22",
             &[0, 1, 2, 5, 6, 7, 12, 15, 16, 17],
         ),
+        // The same, with the device contained between the destruction of its two ends.
+        (
+            401_719,
+            "protocol-engine-stall/0@step53+15,hmc-error:7:7:0x30bded24/1@step56+7",
+            &[15, 30, 40, 52, 53, 56, 63],
+        ),
         // A NAK that came twice took two retries.
         (
             331_684,

@@ -30,8 +30,8 @@ pub(crate) struct Flight {
     pub(crate) certain: bool,
 }
 
-/// Copies of a frame that a wire may make, and one.
-const COPIES_MOST: u32 = 2;
+/// Copies of a frame that a wire may make.
+const COPIES_MOST: u64 = 1;
 
 impl Ledger {
     /// A datagram was sent; `crowded` says which sides may have no receive for it.
@@ -94,7 +94,7 @@ impl Ledger {
             ));
         }
         let done: Vec<Request> = end.sends.drain(..=place).collect();
-        if seen.status != Status::Success && !self.weather.trouble.contains(&true) {
+        if seen.status != Status::Success && !self.weather.is_troubled_at(side) {
             return Err(Problem::new(
                 Rule::StatusAllowed,
                 text("nothing stops a datagram from being sent"),
@@ -132,7 +132,7 @@ impl Ledger {
         self.over(receive.id);
         if seen.status != Status::Success {
             self.memory.adopt(receive.claim, receive.length);
-            if self.weather.trouble.contains(&true) {
+            if self.weather.is_troubled_at(side) {
                 return Ok(());
             }
             return Err(Problem::new(
@@ -157,7 +157,11 @@ impl Ledger {
                 && flight.from.1 == datagram.source_queue_pair
                 && flight.to.get(side) == Some(&true)
         };
-        let alike = self.flights.iter().filter(|flight| same(flight)).count() as u32;
+        let alike = || self.flights.iter().filter(|flight| same(flight));
+        let sent = alike().count() as u64;
+        let came = alike().map(|flight| flight.arrived.get(side).copied());
+        let came: u64 = came.flatten().map(u64::from).sum();
+        let copies = self.weather.copies.min(sent * COPIES_MOST);
         // Of several that are the same, one that has not come yet.
         let fresh = |flight: &Flight| same(flight) && flight.arrived.get(side) == Some(&0);
         let place = self.flights.iter().position(fresh);
@@ -171,7 +175,7 @@ impl Ledger {
         };
         if let Some(arrived) = flight.arrived.get_mut(side) {
             *arrived += 1;
-            if *arrived > COPIES_MOST * alike {
+            if came + 1 > sent + copies {
                 return Err(Problem::new(
                     Rule::CompletesOnce,
                     text("it has come before"),
@@ -228,7 +232,7 @@ impl Ledger {
         for receive in end.receives {
             self.over(receive.id);
             if !confirmed {
-                self.keep(receive.claim);
+                self.keep(receive.claim)?;
                 continue;
             }
             self.memory

@@ -43,6 +43,8 @@ pub(crate) struct Request {
     pub(crate) claims: Vec<Claim>,
     /// Receives that the peer had posted, and messages sent before: for one that needs a receive.
     pub(crate) receives_needed: Option<(u64, u64)>,
+    /// Frames that had been lost when it was posted.
+    pub(crate) losses_before: u64,
 }
 
 /// A receive.
@@ -122,15 +124,18 @@ pub(crate) struct Link {
     stale: Vec<Claim>,
     /// Sides whose device did not confirm that their end is gone.
     unconfirmed: [bool; 2],
+    /// Frames that had been lost when it was made.
+    losses_before: u64,
 }
 
 impl Link {
-    pub(crate) fn new(ends: [End; 2]) -> Self {
+    pub(crate) fn new(ends: [End; 2], losses_before: u64) -> Self {
         Self {
             ends,
             wrong: false,
             stale: Vec::new(),
             unconfirmed: [false; 2],
+            losses_before,
         }
     }
 
@@ -143,14 +148,21 @@ impl Link {
     pub(crate) fn is_disturbed(&self, weather: &Weather) -> bool {
         let short = self.ends.iter().enumerate().any(|(number, end)| {
             let lacking = |request: &Request| self.may_lack_receives(number, request);
-            end.torn || end.sends.iter().any(lacking) || self.may_be_silent(number, weather)
+            let silent = self.may_be_silent(number, weather, self.losses_before);
+            end.torn || end.sends.iter().any(lacking) || silent
         });
         self.wrong || short
     }
 
-    /// Whether the other end may not have answered `end`.
-    pub(super) fn may_be_silent(&self, end: usize, weather: &Weather) -> bool {
-        let enough = weather.losses > u64::from(self.end(end).retries);
+    /// Whether frames were lost since it was made.
+    pub(crate) const fn has_lost(&self, weather: &Weather) -> bool {
+        weather.lost_since(self.losses_before) > 0
+    }
+
+    /// Whether the other end may not have answered `end`; that takes more losses than retries, since
+    /// there had been so many.
+    pub(super) fn may_be_silent(&self, end: usize, weather: &Weather, before: u64) -> bool {
+        let enough = weather.lost_since(before) > u64::from(self.end(end).retries);
         let peer = self.end(1 - end);
         // It may have failed for want of receives here, and nobody has heard of it yet.
         let may_have_failed = peer
@@ -200,6 +212,8 @@ pub(crate) struct Ledger {
     /// Uses of memory, by side, of queue pairs whose destruction the device did not confirm: it may
     /// write there until it is contained.
     kept: [Vec<Claim>; 2],
+    /// Sides whose device has failed and is contained.
+    contained: [bool; 2],
 }
 
 impl Ledger {
@@ -352,6 +366,9 @@ impl Ledger {
             for claim in request.claims {
                 if good {
                     self.memory.done(claim, &text("its bytes"))?;
+                } else if claim.side == end && !weather.is_troubled_at(end) {
+                    // What it read goes nowhere any more.
+                    self.memory.unknown(claim, &text("it has failed"))?;
                 } else if let Some(link) = self.links.get_mut(&number) {
                     link.stale.push(claim);
                 }
@@ -393,7 +410,7 @@ impl Ledger {
             return Ok(());
         };
         self.over(receive.id);
-        if seen.status == Status::Flushed && self.weather.trouble.contains(&true) {
+        if seen.status == Status::Flushed && self.weather.is_troubled_at(side) {
             // Its device has failed; it may have been in no queue pair's queue yet.
             self.memory.adopt(receive.claim, receive.length);
             return Ok(());
@@ -448,8 +465,12 @@ impl Ledger {
             if let Some(end) = link.ends.get_mut(end) {
                 end.torn = true;
             }
-            link.stale.push(receive.claim);
-            return Ok(());
+            if weather.is_troubled_at(end) {
+                link.stale.push(receive.claim);
+                return Ok(());
+            }
+            // Nothing is written there any more.
+            return self.memory.unknown(receive.claim, &text("it has failed"));
         }
         let sender = link.ends.get_mut(1 - end);
         let Some(message) = sender.and_then(|sender| sender.under_way.pop_front()) else {
@@ -517,10 +538,16 @@ impl Ledger {
             // One that a shared queue feeds may have had its window.
             *dropped += ids.len() as u64 + if fed { FED_MOST } else { 0 };
         }
-        link.stale
-            .extend(sends.into_iter().flat_map(|request| request.claims));
-        link.stale
-            .extend(receives.into_iter().map(|receive| receive.claim));
+        let claims = sends.into_iter().flat_map(|request| request.claims);
+        let claims = claims.chain(receives.into_iter().map(|receive| receive.claim));
+        // What is here is at rest as soon as its queue pair is gone.
+        let (at_rest, stale): (Vec<Claim>, Vec<Claim>) =
+            claims.partition(|claim| confirmed && claim.side == side);
+        link.stale.extend(stale);
+        for claim in at_rest {
+            let what = format!("side {side} of connection {number} is destroyed");
+            self.memory.unknown(claim, &what)?;
+        }
         for id in ids {
             self.over(id);
         }
@@ -539,7 +566,7 @@ impl Ledger {
         };
         for claim in link.stale {
             if link.unconfirmed.get(claim.side) == Some(&true) {
-                self.keep(claim);
+                self.keep(claim)?;
                 continue;
             }
             let what = format!("connection {number} is gone");

@@ -3,11 +3,17 @@
 use super::ledger::{Link, Request};
 use ringside_pmd::rdma::{Operation, Status};
 
+/// So many losses stand for any number: a link that is down and a clock that jumps lose frames that
+/// nobody counts.
+pub(crate) const LOST_UNCOUNTED: u64 = u32::MAX as u64;
+
 /// What went wrong in the whole run so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weather {
     /// Frames that were lost, damaged or held back.
     pub(crate) losses: u64,
+    /// Frames that arrived twice.
+    pub(crate) copies: u64,
     /// A function failed, or its link was down, at some time.
     pub(crate) trouble: [bool; 2],
 }
@@ -15,6 +21,21 @@ pub(crate) struct Weather {
 impl Weather {
     fn is_troubled(&self) -> bool {
         self.trouble.contains(&true)
+    }
+
+    /// Whether the device of a side is in trouble.
+    pub(crate) fn is_troubled_at(&self, side: usize) -> bool {
+        self.trouble.get(side) == Some(&true)
+    }
+
+    /// Frames that were lost since there had been so many; any number once frames were lost that
+    /// nobody counts.
+    pub(crate) const fn lost_since(&self, before: u64) -> u64 {
+        if self.losses >= LOST_UNCOUNTED {
+            u64::MAX
+        } else {
+            self.losses.saturating_sub(before)
+        }
     }
 }
 
@@ -35,7 +56,7 @@ pub(super) fn objection(
         status if is_blamed(status, request, link, end, weather) => None,
         Status::Flushed if link.is_disturbed(weather) => None,
         Status::Flushed => Some("nothing has disturbed the connection"),
-        Status::RetryExceeded if link.may_be_silent(end, weather) => None,
+        Status::RetryExceeded if link.may_be_silent(end, weather, request.losses_before) => None,
         Status::RetryExceeded => Some("the peer is there, and too few frames were lost"),
         Status::ReceiverNotReady if link.may_lack_receives(end, request) => None,
         Status::ReceiverNotReady => Some("the peer had receives posted"),
@@ -59,6 +80,9 @@ fn is_blamed(
         .flat_map(|end| &end.sends)
         .skip_while(|one| one.id != request.id);
     request.operation == Operation::Read
-        && weather.losses > 0
+        && weather.lost_since(request.losses_before) > 0
         && behind.skip(1).any(|later| later.wrong.contains(&status))
 }
+
+#[cfg(test)]
+mod tests;

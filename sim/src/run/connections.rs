@@ -64,7 +64,8 @@ impl Run<'_> {
         }
         let [a, b] = ends;
         let [fed_a, fed_b] = fed;
-        let link = Link::new([End::new(a, retries, fed_a), End::new(b, retries, fed_b)]);
+        let ends = [End::new(a, retries, fed_a), End::new(b, retries, fed_b)];
+        let link = Link::new(ends, self.wire.book().losses);
         self.note(|| format!("connection {number}: queue pairs {a} and {b}, fed {fed:?}, path MTU {}, {retries:?} retries", terms.mtu));
         self.ledger.add_link(number, link);
         self.held.insert(number, held);
@@ -236,14 +237,15 @@ impl Run<'_> {
             return Ok(());
         };
         self.note(|| format!("connection {link}, side {end}: {error}"));
-        self.ledger.weather.losses = self.wire.book().losses;
+        self.look_at_wire();
         let weather = self.ledger.weather;
         let link = self.ledger.links.get(&link);
         // Who drains does not poll: a shared receive queue of the peer feeds nobody meanwhile.
         let starves = link
             .and_then(|link| link.ends.get(1 - end))
             .is_some_and(|peer| peer.fed);
-        if starves || link.is_none_or(|link| link.is_disturbed(&weather)) || weather.losses > 0 {
+        let hindered = |link: &Link| link.is_disturbed(&weather) || link.has_lost(&weather);
+        if starves || link.is_none_or(hindered) {
             return Ok(());
         }
         Err(Problem::new(
@@ -287,7 +289,7 @@ impl Run<'_> {
         let Some(error) = error else {
             return Ok(());
         };
-        self.ledger.weather.losses = self.wire.book().losses;
+        self.look_at_wire();
         let weather = self.ledger.weather;
         let link = self.ledger.links.get(&link);
         if link.is_none_or(|link| link.is_disturbed(&weather)) {

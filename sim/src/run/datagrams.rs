@@ -162,7 +162,7 @@ impl Run<'_> {
         let from = (side, queue_pair.number());
         if let Err(error) = result {
             self.give_back(claims)?;
-            if self.is_troubled() {
+            if self.is_troubled_at(side) {
                 return Ok(());
             }
             return Err(Problem::new(
@@ -180,6 +180,7 @@ impl Run<'_> {
             wrong: &[],
             claims,
             receives_needed: None,
+            losses_before: 0,
         };
         let flight = Flight {
             id,
@@ -229,7 +230,7 @@ impl Run<'_> {
         };
         if let Err(error) = queue_pair.receive(id, &pieces) {
             self.give_back(vec![claim])?;
-            if self.is_troubled() {
+            if self.is_troubled_at(side) {
                 return Ok(());
             }
             let text = format!("a datagram receive of side {side}: {error}");

@@ -3,7 +3,7 @@
 
 use super::Run;
 use crate::fault::FaultEvent;
-use crate::oracle::{Problem, Rule};
+use crate::oracle::{LOST_UNCOUNTED, Problem, Rule};
 use ringside_model::Fault;
 use std::time::Duration;
 
@@ -98,7 +98,7 @@ impl Run<'_> {
     /// From now on any frame may have been lost.
     fn lose_many(&mut self) {
         let mut book = self.wire.book();
-        book.losses = book.losses.saturating_add(u64::from(u32::MAX));
+        book.losses = book.losses.saturating_add(LOST_UNCOUNTED);
     }
 
     fn fail_over(&mut self, side: usize, fault: Fault) -> Result<(), Problem> {
@@ -143,6 +143,7 @@ impl Run<'_> {
         if let Some(told) = self.told.get_mut(side) {
             *told = 0;
         }
+        self.ledger.recovered(side);
         self.dead_keys = [Vec::new(), Vec::new()];
         self.open_datagrams()?;
         self.compare()

@@ -117,8 +117,15 @@ impl Run<'_> {
         self.counts.completed += 1;
         self.counts.succeeded += u64::from(one.status.is_success());
         self.counts.bytes += u64::from(one.byte_length);
-        self.ledger.weather.losses = self.wire.book().losses;
+        self.look_at_wire();
         self.ledger.completed(side, one)
+    }
+
+    /// What has happened on the wire so far.
+    pub(super) fn look_at_wire(&mut self) {
+        let book = self.wire.book();
+        let weather = &mut self.ledger.weather;
+        (weather.losses, weather.copies) = (book.losses, book.copies);
     }
 
     /// A queue that was armed has got a completion: there is an event that names it.
@@ -138,7 +145,7 @@ impl Run<'_> {
             .queues
             .get(place)
             .is_some_and(|queue| queue.armed);
-        if taken.is_none() || !still || self.is_troubled() {
+        if taken.is_none() || !still || self.is_troubled_at(side) {
             return Ok(());
         }
         let text = format!(
@@ -159,7 +166,7 @@ impl Run<'_> {
         self.must("events", |run| {
             run.side(side).device.poll_events(&mut events)
         })?;
-        self.ledger.weather.losses = self.wire.book().losses;
+        self.look_at_wire();
         for event in events {
             self.note(|| format!("side {side}: {event:?}"));
             self.digest.add(&[side as u64, 0xE7E]);
@@ -172,7 +179,7 @@ impl Run<'_> {
         let why = match event {
             Event::QueuePairFailed { queue_pair, .. } => {
                 let Some(number) = self.ledger.link_of(side, *queue_pair) else {
-                    return Ok(());
+                    return self.judge_datagram_failure(side, *queue_pair);
                 };
                 let weather = self.ledger.weather;
                 let Some(link) = self.ledger.links.get_mut(&number) else {
@@ -187,19 +194,33 @@ impl Run<'_> {
                 }
                 "nothing has disturbed its connection"
             }
-            Event::DeviceFailed { .. } if self.is_troubled() => {
+            Event::DeviceFailed { .. } if self.is_troubled_at(side) => {
                 if let Some(told) = self.told.get_mut(side) {
                     *told += 1;
                 }
                 return self.ledger.contained(side);
             }
             Event::Notice { .. } | Event::PeerSuspected { .. } => return Ok(()),
-            _ if self.is_troubled() => return Ok(()),
+            _ if self.is_troubled_at(side) => return Ok(()),
             _ => "nothing leads to it",
         };
         Err(Problem::new(
             Rule::EventRight,
             format!("side {side}: {event:?}: {why}"),
+        ))
+    }
+
+    /// A queue pair of no connection has failed: one that is gone may have, one for datagrams not.
+    fn judge_datagram_failure(&self, side: usize, number: u32) -> Result<(), Problem> {
+        let end = self.ledger.datagrams.get(side).and_then(Option::as_ref);
+        if end.is_none_or(|end| end.number != number) || self.is_troubled_at(side) {
+            return Ok(());
+        }
+        Err(Problem::new(
+            Rule::EventRight,
+            format!(
+                "side {side}: datagram queue pair {number} has failed, and nothing leads to it"
+            ),
         ))
     }
 

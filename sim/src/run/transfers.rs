@@ -115,6 +115,7 @@ impl Run<'_> {
             plan.flags
         };
         let id = self.take_id();
+        let losses_before = self.wire.book().losses;
         let Some(queue_pair) = self.queue_pair(place) else {
             self.give_back(plan.claims)?;
             return Ok(None);
@@ -141,6 +142,7 @@ impl Run<'_> {
             wrong: plan.wrong,
             claims: plan.claims,
             receives_needed,
+            losses_before,
         };
         self.ledger.posted(link, end, request, message);
         Ok(Some(id))
@@ -170,14 +172,14 @@ impl Run<'_> {
         outstanding: usize,
     ) -> Result<(), Problem> {
         self.note(|| format!("connection {link}, side {end}: {error}"));
-        self.ledger.weather.losses = self.wire.book().losses;
+        self.look_at_wire();
         let weather = self.ledger.weather;
         let allowed = match error {
             PostError::Failed => {
                 let link = self.ledger.links.get(&link);
                 link.is_none_or(|link| link.is_disturbed(&weather))
             }
-            PostError::Destroyed | PostError::DeviceFailed => self.is_troubled(),
+            PostError::Destroyed | PostError::DeviceFailed => self.is_troubled_at(end),
             _ => false,
         };
         if allowed {
@@ -477,7 +479,7 @@ impl Run<'_> {
         };
         if let Err(error) = shared.post(id, &pieces) {
             self.give_back(vec![claim])?;
-            if error == PostError::DeviceFailed && self.is_troubled() {
+            if error == PostError::DeviceFailed && self.is_troubled_at(side) {
                 return Ok(false);
             }
             let text =

@@ -47,19 +47,33 @@ impl Ledger {
     }
 
     /// The device of the claim's side may write there until it is contained.
-    pub(in crate::oracle) fn keep(&mut self, claim: Claim) {
+    pub(in crate::oracle) fn keep(&mut self, claim: Claim) -> Result<(), Problem> {
+        if self.contained.get(claim.side) == Some(&true) {
+            return self.memory.unknown(claim, "its device is contained");
+        }
         if let Some(kept) = self.kept.get_mut(claim.side) {
             kept.push(claim);
         }
+        Ok(())
     }
 
     /// The device of a side has failed and is contained: it writes nowhere any more.
     pub(crate) fn contained(&mut self, side: usize) -> Result<(), Problem> {
+        if let Some(contained) = self.contained.get_mut(side) {
+            *contained = true;
+        }
         let kept = self.kept.get_mut(side).map(std::mem::take);
         for claim in kept.unwrap_or_default() {
             self.memory.unknown(claim, "its device is contained")?;
         }
         Ok(())
+    }
+
+    /// The device of a side is in service again.
+    pub(crate) fn recovered(&mut self, side: usize) {
+        if let Some(contained) = self.contained.get_mut(side) {
+            *contained = false;
+        }
     }
 
     /// The shared receive queue of a side is gone.
