@@ -8,6 +8,7 @@ use crate::Iova;
 use crate::function::DmaAccess;
 use crate::memory::{Memory, Words};
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::ops::Range;
 
 /// An access that the address space refused.
@@ -43,6 +44,64 @@ pub enum DmaFault {
         /// What it must be a multiple of.
         alignment: u64,
     },
+    /// Memory is mapped there, and the access was refused all the same: a [`Refusal`] is in force.
+    #[error("{direction} of {length} bytes at {iova} was refused")]
+    Refused {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+        /// Read or write.
+        direction: Direction,
+    },
+}
+
+/// Which way an access goes, as the device sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From the host's memory to the device.
+    Read,
+    /// From the device to the host's memory.
+    Write,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "the read",
+            Self::Write => "the write",
+        })
+    }
+}
+
+/// Accesses that are refused although memory is mapped: as by an IOMMU whose tables somebody else
+/// has changed, or a switch on the way that does not forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Only these; `None` for both.
+    pub direction: Option<Direction>,
+    /// So many, 1 at least; `None`: as long as it is in force. Taking a view of a structure counts
+    /// as one access.
+    pub accesses: Option<u64>,
+    /// Only those that touch these addresses: the first one.
+    pub first: Iova,
+    /// And bytes from it on.
+    pub bytes: u64,
+}
+
+impl Refusal {
+    /// Every access, as long as it is in force.
+    pub const EVERYTHING: Self = Self {
+        direction: None,
+        accesses: None,
+        first: Iova(0),
+        bytes: u64::MAX,
+    };
+
+    fn touches(&self, iova: Iova, length: usize) -> bool {
+        let end = iova.0.saturating_add(length as u64);
+        iova.0 < self.first.0.saturating_add(self.bytes) && end > self.first.0
+    }
 }
 
 /// An access that was refused, as an IOMMU would report it.
@@ -76,6 +135,10 @@ pub struct DmaSpace {
     last: Cell<usize>,
     generation: u64,
     bus_master: bool,
+    /// bus mastering is on and nothing is refused: no access has to be looked at
+    open: bool,
+    refusal: Option<Refusal>,
+    refusals: Cell<u64>,
     refused: RefCell<Vec<RefusedAccess>>,
 }
 
@@ -90,8 +153,33 @@ impl DmaSpace {
     pub fn set_bus_master(&mut self, on: bool) {
         if self.bus_master != on {
             self.bus_master = on;
+            self.open = on && self.refusal.is_none();
             self.generation += 1;
         }
+    }
+
+    /// Refuses these accesses from now on, or no longer any. One that is in force already goes on
+    /// counting.
+    pub fn set_refusal(&mut self, refusal: Option<Refusal>) {
+        if self.refusal != refusal {
+            self.refusal = refusal;
+            self.refusals.set(0);
+            self.open = self.bus_master && refusal.is_none();
+            self.generation += 1;
+        }
+    }
+
+    /// True while a [`Refusal`] is in force, spent or not.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_refusing(&self) -> bool {
+        self.refusal.is_some()
+    }
+
+    /// Accesses that the refusal in force has refused so far.
+    #[must_use]
+    pub fn refusals(&self) -> u64 {
+        self.refusals.get()
     }
 
     /// True if bus mastering is on.
@@ -161,11 +249,47 @@ impl DmaSpace {
             .map(|region| (Iova(region.start), region.end - region.start))
     }
 
-    #[inline]
-    fn find(&self, iova: Iova, length: usize) -> Result<(&Region, usize), DmaFault> {
+    /// What bus mastering and a refusal say to an access; `None`: a view, which may do both.
+    #[cold]
+    fn pass(
+        &self,
+        iova: Iova,
+        length: usize,
+        direction: Option<Direction>,
+    ) -> Result<(), DmaFault> {
         if !self.bus_master {
             return Err(DmaFault::BusMasterOff { iova });
         }
+        let Some(refusal) = &self.refusal else {
+            return Ok(());
+        };
+        let meant = match (refusal.direction, direction) {
+            (Some(refused), Some(asked)) => refused == asked,
+            _ => true,
+        };
+        let count = self.refusals.get();
+        let spent = refusal.accesses.is_some_and(|accesses| count >= accesses);
+        if !meant || spent || !refusal.touches(iova, length) {
+            return Ok(());
+        }
+        self.refusals.set(count + 1);
+        Err(DmaFault::Refused {
+            iova,
+            length: length as u64,
+            direction: direction.or(refusal.direction).unwrap_or(Direction::Read),
+        })
+    }
+
+    #[inline]
+    fn find(&self, iova: Iova, length: usize) -> Result<(&Region, usize), DmaFault> {
+        if !self.open {
+            self.pass(iova, length, Some(Direction::Read))?;
+        }
+        self.locate(iova, length)
+    }
+
+    #[inline]
+    fn locate(&self, iova: Iova, length: usize) -> Result<(&Region, usize), DmaFault> {
         let fault = DmaFault::NotMapped {
             iova,
             length: length as u64,
@@ -189,8 +313,17 @@ impl DmaSpace {
         Ok((region, region.offset + (iova.0 - region.start) as usize))
     }
 
+    #[inline]
     fn find_writable(&self, iova: Iova, length: usize) -> Result<(&Region, usize), DmaFault> {
-        let found = self.find(iova, length)?;
+        if !self.open {
+            self.pass(iova, length, Some(Direction::Write))?;
+        }
+        self.locate_writable(iova, length)
+    }
+
+    #[inline]
+    fn locate_writable(&self, iova: Iova, length: usize) -> Result<(&Region, usize), DmaFault> {
+        let found = self.locate(iova, length)?;
         if found.0.access == DmaAccess::Read {
             return Err(DmaFault::ReadOnly {
                 iova,
@@ -212,7 +345,7 @@ impl DmaSpace {
         let mut done = 0;
         while done < length {
             let at = iova.add(done as u64);
-            let (region, _) = self.find(at, 1)?;
+            let (region, _) = self.locate(at, 1)?;
             let here = (region.end - at.0).min((length - done) as u64) as usize;
             each(at, done..done + here)?;
             done += here;
@@ -327,6 +460,7 @@ impl DmaSpace {
                     })
                 });
             }
+            Err(fault @ DmaFault::Refused { .. }) => return Err(fault),
             Err(fault) => {
                 Self::check_copy(from, at, to, to_at, length)?;
                 return Err(fault);
@@ -374,7 +508,21 @@ impl DmaSpace {
     ///
     /// It bypasses the look-up, so it must be taken anew when [`DmaSpace::generation`] changed.
     pub fn words(&self, iova: Iova, length: usize) -> Result<Words, DmaFault> {
-        let (region, offset) = self.find_writable(iova, length)?;
+        self.view(iova, length, None)
+    }
+
+    /// The same of a structure that the device only reads, or only writes: for a [`Refusal`] of the
+    /// other direction it is none.
+    pub fn view(
+        &self,
+        iova: Iova,
+        length: usize,
+        direction: Option<Direction>,
+    ) -> Result<Words, DmaFault> {
+        if !self.open {
+            self.pass(iova, length, direction)?;
+        }
+        let (region, offset) = self.locate_writable(iova, length)?;
         let fault = DmaFault::Misaligned { iova, alignment: 8 };
         region.memory.words(offset, length).ok_or(fault)
     }
@@ -534,6 +682,41 @@ mod tests {
                 iova: Iova(0x10000)
             }
         );
+    }
+
+    #[test]
+    fn what_a_refusal_names_is_refused_and_nothing_else_until_it_is_spent_or_lifted() {
+        let (mut space, _memory) = space();
+        let mut bytes = [0; 8];
+        let refused = |result: Result<(), DmaFault>| match result {
+            Err(DmaFault::Refused { direction, .. }) => Some(direction),
+            Err(other) => panic!("{other}"),
+            Ok(()) => None,
+        };
+        let generation = space.generation();
+        space.set_refusal(Some(Refusal {
+            direction: Some(Direction::Write),
+            accesses: Some(2),
+            first: Iova(0x10100),
+            bytes: 0x100,
+        }));
+        assert!(space.generation() > generation);
+        assert_eq!(refused(space.read(Iova(0x10100), &mut bytes)), None);
+        assert_eq!(refused(space.write(Iova(0x100F8), &bytes)), None);
+        assert_eq!(refused(space.write(Iova(0x10200), &bytes)), None);
+        let write = Some(Direction::Write);
+        assert_eq!(refused(space.write(Iova(0x100FC), &bytes)), write);
+        let copied = DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x101F8), 16);
+        assert_eq!(refused(copied), write);
+        assert_eq!(refused(space.write(Iova(0x10100), &bytes)), None, "spent");
+        assert_eq!((space.refusals(), space.take_refused().len()), (2, 0));
+        space.set_refusal(Some(Refusal::EVERYTHING));
+        let read = Some(Direction::Read);
+        assert_eq!(refused(space.read(Iova(0x12000), &mut bytes)), read);
+        assert!(space.words(Iova(0x10000), 64).is_err());
+        space.set_refusal(None);
+        assert_eq!(refused(space.write(Iova(0x10100), &bytes)), None);
+        assert!(space.words(Iova(0x10000), 64).is_ok());
     }
 
     #[test]

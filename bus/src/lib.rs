@@ -26,7 +26,7 @@ pub use around::Around;
 pub use clock::{Clock, Deadline, Instant, TscClock};
 pub use counted::{Accesses, CountedFunction};
 pub use dma_pool::{DmaBuffer, DmaPool};
-pub use dma_space::{DmaFault, DmaSpace, RefusedAccess};
+pub use dma_space::{Direction, DmaFault, DmaSpace, Refusal, RefusedAccess};
 pub use doorbell::Doorbell;
 pub use function::{Function, FunctionError};
 pub use memory::{ForeignError, ForeignFile, HotTable, Memory, MemoryError, PageSize, Words};

@@ -5,6 +5,7 @@ mod words;
 pub use words::{FAULTS, FaultWordsError};
 
 use crate::function::ResetKind;
+use ringside_bus::Refusal;
 use std::time::Duration;
 
 /// Stands for every opcode of the control queue pair in a fault.
@@ -97,6 +98,10 @@ pub enum Fault {
         /// Bytes, those that are mapped already included.
         bytes: u64,
     },
+    /// The host refuses the function's accesses to memory, as an IOMMU would. What the function needed
+    /// the memory for fails: a message fails its queue pair, a completion its completion queue; rings
+    /// of commands and events are given up, and PFINT_OICR says PCI_EXCEPTION.
+    DmaRefused(Refusal),
     /// The host memory cache reports an error, once: PFHMC_ERRORINFO and PFHMC_ERRORDATA say which,
     /// and the cause HMC_ERR is raised. A driver is expected to reset the function.
     HmcError {

@@ -172,11 +172,13 @@ impl Firmware {
         value: u32,
         context: &mut Context<'_>,
     ) -> bool {
+        // A ring that has failed takes no shutdown.
+        let deaf = self.rings.has_failed(Which::AdminSend);
         let Some(switched_off) = self.rings.write(offset, value, context) else {
             return false;
         };
         if switched_off {
-            if !self.shutdown_said && !self.reset_since_start {
+            if !self.shutdown_said && !self.reset_since_start && !deaf {
                 context
                     .ledger
                     .breach("admin queue switched off without a queue shutdown", || {

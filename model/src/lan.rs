@@ -338,6 +338,9 @@ impl LanEngine {
             (Err(NotTaken::TooLong), _) => counters.receive_errors += 1,
             (Err(NotTaken::Fault), queue) => {
                 counters.receive_errors += 1;
+                if context.memory.is_refusing() {
+                    return context.raise_pci_exception();
+                }
                 context
                     .ledger
                     .breach("receive ring or buffer that is not mapped", || {

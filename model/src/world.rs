@@ -112,6 +112,20 @@ impl World {
         } else if let Some(function) = self.functions.get_mut(index) {
             function.inject(fault);
         }
+        self.refuse_accesses(index);
+    }
+
+    /// Has the address space of a function refuse what its faults say.
+    fn refuse_accesses(&mut self, index: usize) {
+        let (Some(function), Some(space)) = (self.functions.get(index), self.spaces.get_mut(index))
+        else {
+            return;
+        };
+        let refusal = function.faults().iter().find_map(|fault| match fault {
+            Fault::DmaRefused(refusal) => Some(*refusal),
+            _ => None,
+        });
+        space.set_refusal(refusal);
     }
 
     /// Writes down from now on what the drivers of all functions ask; see [`crate::record`].
@@ -147,6 +161,7 @@ impl World {
         if let Some(function) = self.functions.get_mut(index) {
             function.clear_faults();
         }
+        self.refuse_accesses(index);
     }
 
     /// Ends one fault of function `index`.
@@ -154,6 +169,7 @@ impl World {
         if let Some(function) = self.functions.get_mut(index) {
             function.clear_fault(fault);
         }
+        self.refuse_accesses(index);
     }
 
     /// What function `index` can reach, to look at.

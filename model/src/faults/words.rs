@@ -2,6 +2,7 @@
 
 use super::Fault;
 use crate::function::ResetKind;
+use ringside_bus::{Direction, Iova, Refusal};
 use ringside_spec::rdma::registers::HmcErrorInfo;
 use std::fmt;
 use std::str::FromStr;
@@ -95,6 +96,18 @@ pub const FAULTS: &[(&str, &str)] = &[
     (
         "memory-at-most BYTES",
         "no more memory than this can be mapped for the function",
+    ),
+    (
+        "dma-refused [ACCESSES [FIRST [BYTES]]]",
+        "the host refuses accesses to memory: so many (0: all), at these addresses (everywhere)",
+    ),
+    (
+        "dma-reads-refused [ACCESSES [FIRST [BYTES]]]",
+        "the same, of reads alone",
+    ),
+    (
+        "dma-writes-refused [ACCESSES [FIRST [BYTES]]]",
+        "the same, of writes alone",
     ),
     (
         "hmc-error KIND OBJECT [DATA]",
@@ -324,6 +337,9 @@ impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
             "memory-at-most" => Fault::MappedMemoryAtMost {
                 bytes: self.number()?,
             },
+            "dma-refused" => Fault::DmaRefused(self.refusal(None)?),
+            "dma-reads-refused" => Fault::DmaRefused(self.refusal(Some(Direction::Read))?),
+            "dma-writes-refused" => Fault::DmaRefused(self.refusal(Some(Direction::Write))?),
             "hmc-error" => Fault::HmcError {
                 kind: self.at_most(HMC_ERROR_KIND)?,
                 object: self.at_most(HMC_OBJECT)?,
@@ -334,6 +350,17 @@ impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
             },
             "protocol-engine-stall" => Fault::ProtocolEngineStall,
             _ => return self.fault_of_the_wire(),
+        })
+    }
+
+    fn refusal(&mut self, direction: Option<Direction>) -> Result<Refusal, FaultWordsError> {
+        let everything = Refusal::EVERYTHING;
+        let accesses = self.optional(0)?;
+        Ok(Refusal {
+            direction,
+            accesses: (accesses > 0).then_some(accesses),
+            first: Iova(self.optional(everything.first.0)?),
+            bytes: self.optional(everything.bytes)?,
         })
     }
 
@@ -405,6 +432,16 @@ impl fmt::Display for Fault {
                 write!(f, "interrupts-lost {per_million} {seed}")
             }
             Self::MappedMemoryAtMost { bytes } => write!(f, "memory-at-most {bytes}"),
+            Self::DmaRefused(refusal) => {
+                f.write_str(match refusal.direction {
+                    None => "dma-refused",
+                    Some(Direction::Read) => "dma-reads-refused",
+                    Some(Direction::Write) => "dma-writes-refused",
+                })?;
+                let Refusal { first, bytes, .. } = refusal;
+                let accesses = refusal.accesses.unwrap_or(0);
+                write!(f, " {accesses} {:#x} {bytes:#x}", first.0)
+            }
             Self::HmcError { kind, object, data } => {
                 write!(f, "hmc-error {kind} {object} {data:#x}")
             }

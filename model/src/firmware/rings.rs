@@ -2,7 +2,7 @@
 
 use super::command::Command;
 use crate::function::{Context, ResetKind};
-use ringside_bus::Iova;
+use ringside_bus::{DmaFault, Iova};
 use ringside_spec::lan::admin::{
     BUFFER_SIZE, DESCRIPTOR_SIZE, Descriptor, DescriptorFlags, LARGE_BUFFER_BYTES,
 };
@@ -22,6 +22,8 @@ pub(super) struct Ring {
     /// A descriptor could not be fetched, the firmware keeps silent, or the driver took the head:
     /// nothing moves any more until the length is written.
     stalled: bool,
+    /// memory of it could not be reached, since the length was written
+    failed: bool,
 }
 
 /// Which ring, by its place in [`RINGS`].
@@ -74,6 +76,7 @@ impl Ring {
     fn fail(&mut self) {
         self.length = self.length().with_critical_error(true).0;
         self.stalled = true;
+        self.failed = true;
     }
 
     fn advance(&mut self) {
@@ -143,6 +146,7 @@ impl Rings {
                 }
                 ring.length = value & RingLength::DEFINED;
                 ring.stalled = false;
+                ring.failed = false;
             }
             RingRegister::Head => {
                 // Drivers zero the indices of a ring before they switch it off: what lies between
@@ -195,11 +199,7 @@ impl Rings {
         let ring = self.get_mut(which);
         let mut bytes = [0; DESCRIPTOR_SIZE];
         if let Err(fault) = context.memory.read(ring.address_of(ring.head), &mut bytes) {
-            context
-                .ledger
-                .breach("control queue descriptor cannot be read", || {
-                    fault.to_string()
-                });
+            unreached(context, "control queue descriptor cannot be read", fault);
             ring.fail();
             return None;
         }
@@ -216,6 +216,11 @@ impl Rings {
     /// Stops a ring for good: the command at its head is never answered.
     pub(super) fn stall(&mut self, which: Which) {
         self.get_mut(which).stalled = true;
+    }
+
+    /// Whether memory of a ring could not be reached, so that nothing moves any more.
+    pub(super) fn has_failed(&self, which: Which) -> bool {
+        self.get(which).failed
     }
 
     /// Writes buffer and descriptor back, in that order, and then moves the head.
@@ -235,11 +240,7 @@ impl Rings {
         let place = ring.address_of(ring.head);
         let written = buffer_written.and_then(|()| context.memory.write(place, answer.as_bytes()));
         if let Err(fault) = written {
-            context
-                .ledger
-                .breach("control queue answer cannot be written", || {
-                    fault.to_string()
-                });
+            unreached(context, "control queue answer cannot be written", fault);
             ring.fail();
             return;
         }
@@ -262,11 +263,7 @@ impl Rings {
         let place = ring.address_of(ring.head);
         let mut bytes = [0; DESCRIPTOR_SIZE];
         if let Err(fault) = context.memory.read(place, &mut bytes) {
-            context
-                .ledger
-                .breach("control queue descriptor cannot be read", || {
-                    fault.to_string()
-                });
+            unreached(context, "control queue descriptor cannot be read", fault);
             ring.fail();
             return;
         }
@@ -288,6 +285,14 @@ impl Rings {
         filled.data_length = (room as u16).into();
         self.complete(Which::AdminReceive, &filled, body, context);
         context.causes.admin_event = true;
+    }
+}
+
+/// Writes down an access that is the driver's fault, or says that the host refused it.
+#[cold]
+fn unreached(context: &mut Context<'_>, what: &'static str, fault: DmaFault) {
+    if !context.refused(fault) {
+        context.ledger.breach(what, || fault.to_string());
     }
 }
 
@@ -343,9 +348,7 @@ fn fetch_buffer(descriptor: &Descriptor, context: &mut Context<'_>) -> Option<Ve
     if flags.read_buffer() && length > 0 {
         let address = Iova(descriptor.buffer_address());
         if let Err(fault) = context.memory.read(address, &mut buffer) {
-            context
-                .ledger
-                .breach("admin buffer cannot be read", || fault.to_string());
+            unreached(context, "admin buffer cannot be read", fault);
             return None;
         }
     }

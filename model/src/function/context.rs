@@ -2,7 +2,8 @@
 
 use crate::faults::Fault;
 use crate::strict::Ledger;
-use ringside_bus::{DmaSpace, Instant};
+use ringside_bus::{DmaFault, DmaSpace, Instant};
+use ringside_spec::lan::registers::interrupts::OtherCauses;
 
 /// The rest of the function, lent to one of its parts for one call.
 pub struct Context<'a> {
@@ -16,6 +17,27 @@ pub struct Context<'a> {
     pub faults: &'a [Fault],
     /// Interrupt causes raised during the call, delivered after it.
     pub causes: &'a mut Causes,
+}
+
+impl Context<'_> {
+    /// A part gives something up because of this. Where the host refused the access, that is none of
+    /// the driver's doing: the function says PCI_EXCEPTION, and this is true.
+    /// Source: ice `ice_main.c`, `ice_misc_intr`: such an exception leads to a reset of the function.
+    #[cold]
+    pub(crate) fn refused(&mut self, fault: DmaFault) -> bool {
+        let refused = matches!(fault, DmaFault::Refused { .. });
+        if refused {
+            tracing::debug!(%fault, "refused by the host");
+            self.raise_pci_exception();
+        }
+        refused
+    }
+
+    /// Something went wrong on the bus.
+    #[cold]
+    pub(crate) fn raise_pci_exception(&mut self) {
+        self.causes.other |= OtherCauses::ZERO.with_pci_exception(true).0;
+    }
 }
 
 /// Interrupt causes that a part raises.

@@ -198,6 +198,9 @@ impl TransmitQueue {
     fn halt(&mut self, what: &'static str, index: u16, context: &mut Context<'_>) {
         self.stopped = Some(Stop::ForEver);
         let number = self.number;
+        if context.memory.is_refusing() {
+            return context.raise_pci_exception();
+        }
         context
             .ledger
             .breach(what, || format!("queue {number}, descriptor {index}"));

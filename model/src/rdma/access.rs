@@ -26,6 +26,11 @@ pub(super) fn unreached(context: &mut Context<'_>, what: &'static str, fault: Dm
         DmaFault::Misaligned { .. } => "a structure in memory is misaligned",
         DmaFault::ReadOnly { .. } => "the device is to write to read-only memory",
         DmaFault::NotMapped { .. } => "the device is given memory that is not mapped",
+        // None of the driver's doing.
+        DmaFault::Refused { .. } => {
+            tracing::debug!(what, %fault, "refused by the host");
+            return;
+        }
     };
     context.ledger.breach(kind, || format!("{what}: {fault}"));
 }

@@ -14,7 +14,7 @@ use super::objects::event_queues::report;
 use super::{RdmaEngine, Stall};
 use crate::faults::{Fault, OnCommand};
 use crate::function::Context;
-use ringside_bus::{Instant, Iova};
+use ringside_bus::{DmaFault, Instant, Iova};
 use ringside_spec::rdma::commands::{COMMAND_BYTES, Command, CommandHeader, Opcode};
 use ringside_spec::rdma::control_completion::{CommandFailure, ControlCompletion};
 use ringside_spec::rdma::cqp_context::{
@@ -222,7 +222,10 @@ impl RdmaEngine {
         let words: [u64; 8] = match context.memory.read_words(at) {
             Ok(words) => words,
             Err(fault) => {
-                unreached(context, "command", fault);
+                queue.stalled |= matches!(fault, DmaFault::Refused { .. });
+                if !context.refused(fault) {
+                    unreached(context, "command", fault);
+                }
                 return false;
             }
         };

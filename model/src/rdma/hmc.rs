@@ -37,6 +37,13 @@ pub(super) enum HmcFault {
     Memory(#[from] DmaFault),
 }
 
+impl HmcFault {
+    /// The host refused the access, though memory is mapped.
+    pub(super) const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Memory(DmaFault::Refused { .. }))
+    }
+}
+
 struct Segment {
     data: SegmentData,
     /// Page descriptors that the device has read, until they are invalidated.

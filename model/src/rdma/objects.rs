@@ -98,10 +98,14 @@ impl Objects {
         match queue.write(words, extension, notable, &mut self.hmc, context) {
             Written::Quietly | Written::Lost => {}
             Written::Tell => self.tell(number, context),
-            Written::Overflow => {
+            written @ (Written::Overflow | Written::Refused) => {
+                let code = match written {
+                    Written::Refused => AeCode::CompletionQueueCatastrophic,
+                    _ => AeCode::CompletionQueueError,
+                };
                 let completion_context = queue.settings.completion_context;
                 let event = Event {
-                    code: AeCode::CompletionQueueError,
+                    code,
                     source: AeSource::CompletionQueue,
                     queue_number: number,
                     wqe_index: 0,

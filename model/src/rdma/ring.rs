@@ -2,7 +2,7 @@
 //! mapping changes.
 
 use super::hmc::{Hmc, HmcFault};
-use ringside_bus::{DmaFault, DmaSpace, Iova, Words};
+use ringside_bus::{Direction, DmaFault, DmaSpace, Iova, Words};
 use std::sync::atomic::Ordering;
 
 /// Bytes of a page of a listed ring: queues always have pages of 4 KiB.
@@ -21,6 +21,8 @@ pub(super) enum Place {
 /// A ring of whole words.
 pub(super) struct Ring {
     place: Place,
+    /// what the device does with it
+    direction: Direction,
     count: usize,
     chunks: Vec<Words>,
     chunk_words: usize,
@@ -29,9 +31,10 @@ pub(super) struct Ring {
 
 impl Ring {
     /// A ring of `count` words, not yet resolved.
-    pub(super) fn new(place: Place, count: usize) -> Self {
+    pub(super) fn new(place: Place, count: usize, direction: Direction) -> Self {
         Self {
             place,
+            direction,
             count,
             chunks: Vec::new(),
             chunk_words: count.max(1),
@@ -59,8 +62,9 @@ impl Ring {
         self.chunks.clear();
         self.stamp = (u64::MAX, u64::MAX);
         let bytes = self.count * 8;
+        let direction = Some(self.direction);
         let whole = match self.place {
-            Place::Contiguous(base) => match memory.words(base, bytes) {
+            Place::Contiguous(base) => match memory.view(base, bytes, direction) {
                 Ok(words) => Some(words),
                 // Perhaps several mappings side by side.
                 Err(DmaFault::NotMapped { .. }) if bytes > PAGE_BYTES => None,
@@ -81,7 +85,7 @@ impl Ring {
                     }
                 };
                 let length = (bytes - page * PAGE_BYTES).min(PAGE_BYTES);
-                self.chunks.push(memory.words(at, length)?);
+                self.chunks.push(memory.view(at, length, direction)?);
             }
         }
         self.stamp = (memory.generation(), hmc.generation());

@@ -2,7 +2,7 @@
 //! sender's memory.
 
 use crate::packet::{self, EmitError, Network, Packet, ParseError};
-use ringside_bus::{DmaFault, DmaSpace, Iova};
+use ringside_bus::{Direction, DmaFault, DmaSpace, Iova};
 
 /// Bytes that travel inside a frame.
 pub const INLINE_BYTES_MAX: usize = 128;
@@ -261,7 +261,13 @@ impl Payload {
         Self::for_each_piece(pieces, offset, length, |at, bytes, done| {
             let to = target_at.add(done as u64);
             DmaSpace::copy(space, at, target, to, bytes).map_err(|fault| {
-                // `copy` does not say which side refused
+                if let DmaFault::Refused { direction, .. } = fault {
+                    return match direction {
+                        Direction::Read => PayloadError::Source(fault),
+                        Direction::Write => PayloadError::Target(fault),
+                    };
+                }
+                // else `copy` does not say which side refused
                 match space.check(at, bytes, ringside_bus::function::DmaAccess::Read) {
                     Err(fault) => PayloadError::Source(fault),
                     Ok(()) => PayloadError::Target(fault),

@@ -108,7 +108,12 @@ impl Interrupts {
         };
         let mut waited = [PollFd::new(&self.event, PollFlags::IN)];
         match poll(&mut waited, Some(&limit)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
+            Err(rustix::io::Errno::INTR) => return Ok(false),
+            Ok(0) => {
+                // The vector masked itself if its interrupt was lost on the way: no other would come.
+                self.open_again()?;
+                return Ok(false);
+            }
             Ok(_) => {}
             Err(error) => return Err(system("waiting for an interrupt", error)),
         }
@@ -117,13 +122,18 @@ impl Interrupts {
     }
 
     /// After [`Interrupts::as_fd`] was seen to be readable by a poll of the caller's: takes the
-    /// interrupt, and opens the vector again.
+    /// interrupt, and opens the vector again. Also where a wait was in vain: an interrupt that was lost
+    /// has masked the vector.
     pub fn take(&self) -> Result<(), RdmaError> {
         let mut count = [0; 8];
         match rustix::io::read(&self.event, &mut count) {
             Ok(_) | Err(rustix::io::Errno::AGAIN) => {}
             Err(error) => return Err(system("reading an interrupt", error)),
         }
+        self.open_again()
+    }
+
+    fn open_again(&self) -> Result<(), RdmaError> {
         // After a failure the vector may be another's by now.
         drop(self.engine.open_state()?);
         self.engine.unmask(self.vector)?;

@@ -31,6 +31,9 @@ pub enum FailureCause {
     },
     /// Memory of the card failed, uncorrectably. Source: `PFINT_OICR`, ECC_ERR.
     MemoryError,
+    /// The bus refused the card something, its accesses to memory for instance. Source: `PFINT_OICR`,
+    /// PCI_EXCEPTION; ice `ice_main.c`, `ice_misc_intr`, resets the function as well.
+    PciException,
     /// The RDMA engine said that the whole function failed. Source: irdma `defs.h`,
     /// IRDMA_AE_RESERVED and neighbours; see [`ringside_spec::rdma::ae_codes::AeCode`].
     FunctionFailed {
@@ -59,6 +62,7 @@ impl FailureCause {
             Self::HostMemoryCache { .. } => "hmc-error",
             Self::CriticalError { .. } => "critical-error",
             Self::MemoryError => "memory-error",
+            Self::PciException => "pci-exception",
             Self::FunctionFailed { .. } => "function-failed",
             Self::FirmwareSilent => "firmware-silent",
             Self::ControlQueueSilent => "control-queue-silent",
@@ -87,6 +91,9 @@ impl fmt::Display for FailureCause {
                 write!(f, "a critical error of the RDMA engine ({code:#010x})")
             }
             Self::MemoryError => f.write_str("an uncorrectable memory error of the card"),
+            Self::PciException => f.write_str(
+                "the bus refused the card something: its accesses to memory, for instance",
+            ),
             Self::FunctionFailed { code } => {
                 write!(
                     f,

@@ -80,6 +80,9 @@ fn try_look(
     if causes.memory_error() {
         return Ok(Some(FailureCause::MemoryError));
     }
+    if causes.pci_exception() {
+        return Ok(Some(FailureCause::PciException));
+    }
     let gone = control_queue && !CqpStatus(registers.read_quietly(CQP_STATUS)?).done();
     Ok(gone.then_some(FailureCause::FunctionReset))
 }

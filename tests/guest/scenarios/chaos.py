@@ -6,7 +6,7 @@ import time
 from machine import PATIENCE, Failed
 from .vfio import FIRST, SECOND, bound, free_huge_pages, own_guest
 
-KINDS = ("function-reset", "core-reset", "firmware-stall", "engine-stall", "hmc-error", "link-flap")
+KINDS = ("function-reset", "core-reset", "firmware-stall", "engine-stall", "hmc-error", "dma-refused", "link-flap")
 SECONDS = 120
 
 

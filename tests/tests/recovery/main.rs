@@ -8,6 +8,7 @@ mod life;
 #[allow(dead_code)]
 #[path = "../rdma_end_to_end/pair.rs"]
 mod pair;
+mod refused;
 mod shared;
 mod traffic;
 mod workers;

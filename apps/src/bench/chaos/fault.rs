@@ -6,6 +6,7 @@ use crate::cli::Bench;
 use crate::failure::Failure;
 use anyhow::anyhow;
 use clap::ValueEnum;
+use ringside_bus::Refusal;
 use ringside_model::function::ResetKind;
 use ringside_model::{Fault, Threaded};
 use serde::Serialize;
@@ -26,17 +27,20 @@ pub(crate) enum Kind {
     EngineStall,
     /// The host memory cache reports an error
     HmcError,
+    /// The host refuses the card's accesses to memory
+    DmaRefused,
     /// The link goes down for a while
     LinkFlap,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 7] = [
         Self::FunctionReset,
         Self::CoreReset,
         Self::FirmwareStall,
         Self::EngineStall,
         Self::HmcError,
+        Self::DmaRefused,
         Self::LinkFlap,
     ];
 
@@ -48,6 +52,7 @@ impl Kind {
             Self::FirmwareStall => "firmware-stall",
             Self::EngineStall => "engine-stall",
             Self::HmcError => "hmc-error",
+            Self::DmaRefused => "dma-refused",
             Self::LinkFlap => "link-flap",
         }
     }
@@ -63,8 +68,14 @@ impl Kind {
                 object: 1,
                 data: 7,
             },
+            Self::DmaRefused => Fault::DmaRefused(Refusal::EVERYTHING),
             Self::LinkFlap => Fault::LinkDown,
         }
+    }
+
+    /// It goes on until somebody ends it: no reset does.
+    pub(crate) const fn outlives_a_reset(self) -> bool {
+        matches!(self, Self::DmaRefused)
     }
 
     /// It shows only to who waits for an answer.

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use ringside_pmd::Device;
 use ringside_pmd::lan::FirmwareEvent;
 use ringside_pmd::rdma::{Event, RdmaError};
-use ringside_pmd::recovery::FailureCause;
+use ringside_pmd::recovery::{FailureCause, RecoveryReport};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -80,9 +80,10 @@ impl Round<'_> {
         other.drain("its peer")?;
         row.completed = one.succeeded() + other.succeeded();
         row.flushed = one.flushed() + other.flushed();
-        let report = client
-            .recover()
-            .map_err(|error| Failure::operation(anyhow!("{error}")))?;
+        if self.kind.outlives_a_reset() {
+            self.raiser.end(self.kind, out)?;
+        }
+        let report = self.recover(client)?;
         for stage in &report.stages {
             match stage.stage {
                 "bring-up" => row.bring_up += stage.took,
@@ -92,6 +93,20 @@ impl Round<'_> {
         // Queue pairs of the life that ended go away without a word to the device.
         drop(sides);
         Ok(row)
+    }
+
+    /// Recovers a device; again and again where somebody has yet to end the fault.
+    fn recover(&self, client: &mut Device) -> Result<RecoveryReport, Failure> {
+        let began = Instant::now();
+        loop {
+            match client.recover() {
+                Ok(report) => return Ok(report),
+                Err(error) if began.elapsed() > NOTICED_WITHIN || !self.kind.outlives_a_reset() => {
+                    return Err(Failure::operation(anyhow!("{error}")));
+                }
+                Err(_) => std::thread::sleep(PROBE_EVERY),
+            }
+        }
     }
 
     /// Traffic goes on until the device's own event says that it failed.

@@ -10,7 +10,7 @@ use crate::rdma::access::aligned;
 use crate::rdma::objects::completion_queue::{CompletionQueue, CompletionQueueSettings};
 use crate::rdma::objects::event_queues::EventQueue;
 use crate::rdma::ring::{Place, Ring};
-use ringside_bus::Iova;
+use ringside_bus::{Direction, Iova};
 use ringside_spec::rdma::commands::{
     CreateAsynchronousEventQueue, CreateCompletionEventQueue, CreateCompletionQueue,
     DestroyCompletionEventQueue, DestroyCompletionQueue, ModifyCompletionQueue, PageList,
@@ -277,7 +277,10 @@ impl RdmaEngine {
         match slot {
             Some(slot @ None) => {
                 let words = command.size_entries as usize * COMPLETION_EVENT_BYTES / 8;
-                let mut queue = EventQueue::new(Ring::new(place, words), command.size_entries);
+                let mut queue = EventQueue::new(
+                    Ring::new(place, words, Direction::Write),
+                    command.size_entries,
+                );
                 if let Err(fault) = queue.resolve(&mut self.objects.hmc, context) {
                     return Err(cache_failure(context, "completion event queue", fault));
                 }
@@ -365,7 +368,10 @@ impl RdmaEngine {
             );
         }
         let words = command.size_entries as usize * ASYNCHRONOUS_EVENT_BYTES / 8;
-        let mut queue = EventQueue::new(Ring::new(place, words), command.size_entries);
+        let mut queue = EventQueue::new(
+            Ring::new(place, words, Direction::Write),
+            command.size_entries,
+        );
         if let Err(fault) = queue.resolve(&mut self.objects.hmc, context) {
             return Err(cache_failure(context, "asynchronous event queue", fault));
         }

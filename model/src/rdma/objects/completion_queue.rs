@@ -4,7 +4,7 @@ use crate::function::Context;
 use crate::rdma::hmc::Hmc;
 use crate::rdma::objects::event_queues::report;
 use crate::rdma::ring::{Place, Ring};
-use ringside_bus::Iova;
+use ringside_bus::{Direction, Iova};
 use ringside_spec::rdma::events::{
     CQ_SHADOW_ARM_WORD, CQ_SHADOW_HEAD_WORD, CqShadowArm, CqShadowHead,
 };
@@ -33,6 +33,8 @@ pub(in crate::rdma) enum Written {
     Overflow,
     /// It had failed before, or its memory is gone.
     Lost,
+    /// The host refuses its memory: the queue has failed.
+    Refused,
 }
 
 /// How a completion queue is made.
@@ -68,6 +70,8 @@ pub(in crate::rdma) struct CompletionQueue {
     /// An event waits for that acknowledgement.
     pub(in crate::rdma) event_waiting: bool,
     failed: bool,
+    /// the host refused its memory, and nobody was told yet
+    refused: bool,
     /// Queues (send or receive) that complete here.
     pub(in crate::rdma) users: u32,
 }
@@ -75,8 +79,16 @@ pub(in crate::rdma) struct CompletionQueue {
 impl CompletionQueue {
     pub(in crate::rdma) fn new(settings: CompletionQueueSettings) -> Self {
         Self {
-            ring: Ring::new(settings.place, settings.size as usize * ELEMENT_WORDS),
-            shadow: Ring::new(Place::Contiguous(settings.shadow), SHADOW_BYTES / 8),
+            ring: Ring::new(
+                settings.place,
+                settings.size as usize * ELEMENT_WORDS,
+                Direction::Write,
+            ),
+            shadow: Ring::new(
+                Place::Contiguous(settings.shadow),
+                SHADOW_BYTES / 8,
+                Direction::Read,
+            ),
             settings,
             next: 0,
             polarity: true,
@@ -89,6 +101,7 @@ impl CompletionQueue {
             event_outstanding: false,
             event_waiting: false,
             failed: false,
+            refused: false,
             users: 0,
         }
     }
@@ -103,16 +116,23 @@ impl CompletionQueue {
             .and_then(|()| self.shadow.resolve(hmc, memory));
         if let Err(fault) = found {
             report(context, "completion queue", fault);
+            self.refused |= fault.is_refusal();
             return false;
         }
         true
+    }
+
+    /// Its memory was refused: it has failed, and that is still to be told. Once.
+    fn take_refused(&mut self) -> bool {
+        let told = std::mem::replace(&mut self.failed, true);
+        std::mem::take(&mut self.refused) && !told
     }
 
     /// Goes on in a new ring, from index 0 and polarity 1 (resize).
     pub(in crate::rdma) fn move_to(&mut self, place: Place, size: u32) {
         self.settings.place = place;
         self.settings.size = size;
-        self.ring = Ring::new(place, size as usize * ELEMENT_WORDS);
+        self.ring = Ring::new(place, size as usize * ELEMENT_WORDS, Direction::Write);
         self.next = 0;
         self.polarity = true;
         self.written = 0;
@@ -164,8 +184,11 @@ impl CompletionQueue {
         hmc: &mut Hmc,
         context: &mut Context<'_>,
     ) -> Written {
-        if self.failed || !self.resolve(hmc, context) {
-            return Written::Lost;
+        if self.refused || self.failed || !self.resolve(hmc, context) {
+            return match self.refused && self.take_refused() {
+                true => Written::Refused,
+                false => Written::Lost,
+            };
         }
         let slots = 1 + u64::from(extension.is_some());
         if !self.has_room(slots, context) {

@@ -57,7 +57,7 @@ impl EventQueue {
         context: &mut Context<'_>,
     ) {
         if let Err(fault) = self.resolve(hmc, context) {
-            report(context, "completion event queue", fault);
+            give_up(context, "completion event queue", fault);
             return;
         }
         let event = CompletionEvent {
@@ -89,7 +89,7 @@ impl EventQueue {
         context: &mut Context<'_>,
     ) -> bool {
         if let Err(fault) = self.resolve(hmc, context) {
-            report(context, "asynchronous event queue", fault);
+            give_up(context, "asynchronous event queue", fault);
             return false;
         }
         if self.outstanding >= self.entries {
@@ -132,6 +132,15 @@ pub(in crate::rdma) struct Event {
     pub(in crate::rdma) queue_number: u32,
     pub(in crate::rdma) wqe_index: u16,
     pub(in crate::rdma) completion_context: u64,
+}
+
+/// The same of a queue without which nothing can be told.
+#[cold]
+fn give_up(context: &mut Context<'_>, what: &'static str, fault: HmcFault) {
+    if let HmcFault::Memory(fault) = fault {
+        context.refused(fault);
+    }
+    report(context, what, fault);
 }
 
 /// Writes a fault of the host memory cache into the ledger.

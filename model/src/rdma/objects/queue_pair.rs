@@ -5,7 +5,7 @@ use crate::packet::{Ipv4, Ipv6, MacAddress, Network, Path, Psn, QpNumber, UdpChe
 use crate::rdma::hmc::{Hmc, HmcFault};
 use crate::rdma::ring::{Place, Ring};
 use crate::roce::{PathMtu, Requester, RequesterConfig, Responder, ResponderConfig, WorkRequest};
-use ringside_bus::{DmaSpace, Instant, Iova};
+use ringside_bus::{Direction, DmaSpace, Instant, Iova};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{QueuePairState, QueuePairType};
 use ringside_spec::rdma::fpm::ObjectType;
@@ -131,7 +131,11 @@ impl QueuePair {
             send: WorkQueue::new(place(context.sq_address), send_quanta),
             receive: WorkQueue::new(place(context.rq_address), receive_quanta),
             receive_quanta: rq_wqe_bytes(context.rq_wqe_size_code) / QUANTUM_BYTES as u32,
-            shadow: Ring::new(Place::Contiguous(Iova(shadow_address)), SHADOW_BYTES / 8),
+            shadow: Ring::new(
+                Place::Contiguous(Iova(shadow_address)),
+                SHADOW_BYTES / 8,
+                Direction::Write,
+            ),
             shadow_address,
             requester: None,
             responder: None,

@@ -1,6 +1,7 @@
 //! A send or receive ring: where the device is in it, found by valid bits.
 
 use crate::rdma::ring::{Place, Ring};
+use ringside_bus::Direction;
 use ringside_spec::verbs::{MAXIMUM_QUANTA, QUANTUM_WORDS, SendHeader};
 
 /// The word of an element that holds its valid bit.
@@ -43,7 +44,7 @@ pub(in crate::rdma) struct WorkQueue {
 impl WorkQueue {
     pub(in crate::rdma) fn new(place: Place, quanta: u32) -> Self {
         Self {
-            ring: Ring::new(place, quanta as usize * QUANTUM_WORDS),
+            ring: Ring::new(place, quanta as usize * QUANTUM_WORDS, Direction::Read),
             quanta,
             next: 0,
             polarity: true,

@@ -9,6 +9,8 @@ use crate::rdma::objects::work_queue::ElementWords;
 use crate::rdma::translation::Access;
 use crate::roce::{AccessFault, MessageBytes, RemoteBytes, Requester};
 use crate::wire::{Frame, INLINE_BYTES_MAX, Payload, Pieces};
+use ringside_bus::DmaFault;
+use ringside_bus::function::DmaAccess;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
 use ringside_spec::verbs::{Fragment, SendElement};
@@ -168,6 +170,9 @@ impl AtWork<'_, '_> {
             return Err(GatherFault::Element);
         }
         if length as usize > INLINE_BYTES_MAX {
+            if self.context.memory.is_refusing() {
+                self.check_pieces(&pieces)?;
+            }
             // The wire knows which function sends it.
             return Ok(Payload::Memory { source: 0, pieces });
         }
@@ -202,6 +207,22 @@ impl AtWork<'_, '_> {
             done = end;
         }
         Ok(Payload::Bytes(bytes))
+    }
+
+    /// Whether the host lets all of it be read, now.
+    #[cold]
+    fn check_pieces(&mut self, pieces: &Pieces) -> Result<(), GatherFault> {
+        for &(at, count) in pieces.as_slice() {
+            let checked = self
+                .context
+                .memory
+                .check(at, count as usize, DmaAccess::Read);
+            if let Err(fault @ DmaFault::Refused { .. }) = checked {
+                crate::rdma::access::unreached(self.context, "payload", fault);
+                return Err(GatherFault::Memory);
+            }
+        }
+        Ok(())
     }
 
     #[inline]
