@@ -2,6 +2,7 @@
 //! themselves, each by itself, so that a run can be repeated with fewer of them.
 
 mod event;
+mod later;
 mod mix;
 
 pub use event::{EventError, FaultEvent, FrameFault};

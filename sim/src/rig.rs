@@ -7,8 +7,8 @@ use ringside_bus::{DmaBuffer, Function};
 use ringside_config::{Config, HugePages};
 use ringside_model::{FunctionSnapshot, Stepped, WorldSettings};
 use ringside_pmd::rdma::{
-    Access, AddressHandle, Base, CompletionQueue, Connected, DatagramReady, Drained, ObjectUsage,
-    ProtectionDomain, QueuePair, RdmaError, SharedReceiveQueue,
+    Access, AddressHandle, Base, CompletionQueue, Connected, DatagramReady, Drained, Interrupts,
+    ObjectUsage, ProtectionDomain, QueuePair, RdmaError, SharedReceiveQueue,
 };
 use ringside_pmd::{BringUpOptions, Device};
 use std::sync::{Arc, OnceLock};
@@ -78,6 +78,8 @@ pub(crate) struct Side {
     pub(crate) to_peer: Option<AddressHandle>,
     pub(crate) to_group: Option<AddressHandle>,
     pub(crate) in_group: bool,
+    /// In runs in which interrupts get lost.
+    pub(crate) interrupts: Option<Interrupts>,
     pub(crate) domain: ProtectionDomain,
     pub(crate) ungranted: DmaBuffer,
     pub(crate) ungranted_picture: Vec<u8>,
@@ -228,6 +230,7 @@ impl Side {
             to_peer: None,
             to_group: None,
             in_group: false,
+            interrupts: None,
             domain,
             ungranted,
             ungranted_picture,
@@ -253,6 +256,11 @@ impl Side {
             arena.region = Some(region.map_err(|error| failed("a region", &error))?);
         }
         self.queues = completion_queues(&self.device)?;
+        if self.interrupts.take().is_some() {
+            let interrupts = self.device.interrupts();
+            let interrupts = interrupts.map_err(|error| failed("an interrupt", &error))?;
+            self.interrupts = Some(interrupts);
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 mod connections;
 mod control;
 mod datagrams;
+mod extra;
 mod failure;
 mod finish;
 mod keys;
@@ -41,6 +42,14 @@ pub struct Counts {
     pub frames: u64,
     /// Bytes of requests that succeeded.
     pub bytes: u64,
+    /// Accesses to memory that the host refused.
+    pub accesses_refused: u64,
+    /// Completion events whose interrupt did not come.
+    pub interrupts_lost: u64,
+    /// Admin commands that failed or came late.
+    pub admin_troubles: u64,
+    /// Completion queues that overflowed, on purpose.
+    pub overflows: u64,
 }
 
 impl Counts {
@@ -51,6 +60,10 @@ impl Counts {
         self.succeeded += other.succeeded;
         self.frames += other.frames;
         self.bytes += other.bytes;
+        self.accesses_refused += other.accesses_refused;
+        self.interrupts_lost += other.interrupts_lost;
+        self.admin_troubles += other.admin_troubles;
+        self.overflows += other.overflows;
     }
 }
 
@@ -98,6 +111,10 @@ pub(crate) struct Run<'a> {
     told: [u32; 2],
     /// No fault can strike.
     quiet_wire: bool,
+    /// Interrupts of a side may have been lost, and its vector be masked for it.
+    lossy: [bool; 2],
+    /// A completion queue of a side has overflowed, which the model counts.
+    overflowed: [bool; 2],
 }
 
 /// Performs a scenario.
@@ -179,8 +196,13 @@ fn perform(
         world.with(|world| world.switch().set_tap(Some(wire.tap())));
     }
     let mut result = Ok(());
+    if events.iter().any(loses_interrupts) {
+        result = run.connect_interrupts();
+    }
     for step in &scenario.steps {
-        result = run.take_step(scenario.seed, *step, &events, of_functions);
+        result = result
+            .and_then(|()| run.take_step(scenario.seed, *step, &events, of_functions))
+            .and_then(|()| run.after_step(scenario.seed, step.number));
         if result.is_err() {
             break;
         }
@@ -193,12 +215,20 @@ fn perform(
     counts.frames = world.with(|world| world.switch().counters().delivered);
     match result {
         Ok(()) => {
-            let troubled = run.is_troubled();
+            let (troubled, overflowed) = (run.is_troubled(), run.overflowed);
             let (world, sides) = run.into_sides();
-            finish::take_down(&world, sides, troubled).map_err(|problem| (problem, None))
+            finish::take_down(&world, sides, troubled, overflowed)
+                .map_err(|problem| (problem, None))
         }
         Err(problem) => Err((problem, step)),
     }
+}
+
+fn loses_interrupts(event: &FaultEvent) -> bool {
+    let FaultEvent::Function { fault, .. } = event else {
+        return false;
+    };
+    matches!(fault, ringside_model::Fault::InterruptsLost { .. })
 }
 
 impl<'a> Run<'a> {
@@ -246,6 +276,8 @@ impl<'a> Run<'a> {
             ending: Vec::new(),
             told: [0; 2],
             quiet_wire: false,
+            lossy: [false; 2],
+            overflowed: [false; 2],
         };
         run.open_datagrams()?;
         run.connect()?;

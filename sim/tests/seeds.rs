@@ -1,13 +1,51 @@
 //! Many seeds, and the same seed twice.
 
-use ringside_sim::{FaultEvent, FaultMix, Faults, Scenario, Untouched, run};
+use ringside_sim::{
+    Counts, FaultEvent, FaultKind, FaultMix, Faults, Outcome, Scenario, Untouched, run,
+};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Steps of each run.
 const STEPS: u32 = 100;
 
+/// What struck in all runs together.
+#[derive(Default)]
+struct Struck {
+    kinds: BTreeMap<FaultKind, u64>,
+    counts: Counts,
+}
+
+impl Struck {
+    fn add(&mut self, outcome: &Outcome) {
+        for kind in outcome.events.iter().filter_map(FaultKind::of) {
+            *self.kinds.entry(kind).or_default() += 1;
+        }
+        self.counts.add(&outcome.counts);
+    }
+
+    /// Every kind struck, and did what it is there for.
+    fn check(&self) {
+        for kind in FaultKind::all() {
+            let times = self.kinds.get(&kind).copied().unwrap_or(0);
+            println!("{:>16} {times:>8}", kind.name());
+            assert!(times > 0, "{} never struck", kind.name());
+        }
+        println!("{:#?}", self.counts);
+        let seen = [
+            self.counts.accesses_refused,
+            self.counts.interrupts_lost,
+            self.counts.admin_troubles,
+            self.counts.overflows,
+        ];
+        assert!(seen.iter().all(|times| *times > 0), "{:#?}", self.counts);
+    }
+}
+
 #[test]
-fn two_thousand_seeds_keep_all_rules() {
+fn two_thousand_seeds_keep_all_rules_and_every_kind_of_fault_strikes() {
+    let struck = Mutex::new(Struck::default());
     let next = AtomicU64::new(1);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
@@ -20,6 +58,7 @@ fn two_thousand_seeds_keep_all_rules() {
                     }
                     let scenario = Scenario::new(seed, STEPS, FaultMix::BySeed);
                     let outcome = run(&scenario, false, &mut Untouched);
+                    struck.lock().expect("no panic").add(&outcome);
                     if let Some(finding) = outcome.finding {
                         panic!(
                             "seed {seed}: {finding}\nringside sim --seed {seed} --runs 1 --steps {STEPS}"
@@ -29,6 +68,7 @@ fn two_thousand_seeds_keep_all_rules() {
             });
         }
     });
+    struck.lock().expect("no panic").check();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Which kinds of faults a run has, and how many.
 
 use super::event::{FaultEvent, FrameFault};
+use super::later;
 use crate::random::Random;
 use ringside_model::Fault;
 use ringside_model::faults::ANY_CONTROL_COMMAND;
@@ -50,10 +51,22 @@ pub enum FaultKind {
     CommandGarbled,
     /// No more memory can be mapped.
     MemoryShort,
+    /// The host refuses accesses of a function to its memory.
+    DmaRefused,
+    /// Interrupts do not arrive.
+    InterruptsLost,
+    /// A command of the admin queue is refused, for some steps.
+    AdminFails,
+    /// A command of the admin queue is never answered.
+    AdminSilent,
+    /// A command of the admin queue is answered late.
+    AdminDelayed,
+    /// Answers of the admin queue make no sense.
+    AdminGarbled,
 }
 
 /// Every kind, as it is written, and what it does.
-const KINDS: [(FaultKind, &str, &str); 19] = [
+const KINDS: [(FaultKind, &str, &str); 25] = [
     (FaultKind::Drop, "drop", "frames are lost"),
     (FaultKind::Duplicate, "duplicate", "frames arrive twice"),
     (
@@ -133,6 +146,36 @@ const KINDS: [(FaultKind, &str, &str); 19] = [
         "memory-short",
         "no more memory can be mapped for some steps",
     ),
+    (
+        FaultKind::DmaRefused,
+        "dma-refused",
+        "the host refuses accesses of a function to its memory",
+    ),
+    (
+        FaultKind::InterruptsLost,
+        "interrupts-lost",
+        "interrupts do not arrive for some steps",
+    ),
+    (
+        FaultKind::AdminFails,
+        "admin-fails",
+        "a command of the admin queue is refused for some steps",
+    ),
+    (
+        FaultKind::AdminSilent,
+        "admin-silent",
+        "a command of the admin queue is never answered",
+    ),
+    (
+        FaultKind::AdminDelayed,
+        "admin-delayed",
+        "a command of the admin queue is answered late",
+    ),
+    (
+        FaultKind::AdminGarbled,
+        "admin-garbled",
+        "answers of the admin queue make no sense",
+    ),
 ];
 
 impl FaultKind {
@@ -171,10 +214,60 @@ impl FaultKind {
     const fn likelihood(self) -> usize {
         match self {
             _ if self.is_rate() => 350,
-            Self::LinkDown | Self::CommandDelayed => 60,
+            Self::LinkDown | Self::CommandDelayed | Self::InterruptsLost | Self::AdminDelayed => 60,
             Self::ClockJump => 40,
             _ => 15,
         }
+    }
+
+    /// Kinds that came later draw from a source of their own: a seed keeps what it had before them.
+    pub(super) const fn is_later(self) -> bool {
+        matches!(
+            self,
+            Self::DmaRefused
+                | Self::InterruptsLost
+                | Self::AdminFails
+                | Self::AdminSilent
+                | Self::AdminDelayed
+                | Self::AdminGarbled
+        )
+    }
+
+    /// The kind that an event is of.
+    #[must_use]
+    pub fn of(event: &FaultEvent) -> Option<Self> {
+        Some(match event {
+            FaultEvent::Frame { fault, .. } => match fault {
+                FrameFault::Drop => Self::Drop,
+                FrameFault::Duplicate => Self::Duplicate,
+                FrameFault::Reorder(_) => Self::Reorder,
+                FrameFault::Delay(_) => Self::Delay,
+                FrameFault::Corrupt(_) => Self::Corrupt,
+                FrameFault::Mark => Self::Mark,
+            },
+            FaultEvent::Clock { .. } => Self::ClockJump,
+            FaultEvent::Function { fault, .. } => match fault {
+                Fault::LinkDown => Self::LinkDown,
+                Fault::Reset(_) => Self::Reset,
+                Fault::HmcError { .. } => Self::HmcError,
+                Fault::CriticalError { .. } => Self::CriticalError,
+                Fault::ProtocolEngineStall => Self::EngineStall,
+                Fault::FirmwareStall => Self::FirmwareStall,
+                Fault::FunctionDead => Self::FunctionDead,
+                Fault::ControlCommandFails { .. } => Self::CommandFails,
+                Fault::ControlCommandSilent { .. } => Self::CommandSilent,
+                Fault::ControlCommandDelayed { .. } => Self::CommandDelayed,
+                Fault::ControlCommandGarbled { .. } => Self::CommandGarbled,
+                Fault::MappedMemoryAtMost { .. } => Self::MemoryShort,
+                Fault::DmaRefused(_) => Self::DmaRefused,
+                Fault::InterruptsLost { .. } => Self::InterruptsLost,
+                Fault::AdminCommandFails { .. } => Self::AdminFails,
+                Fault::AdminCommandSilent { .. } => Self::AdminSilent,
+                Fault::AdminCommandDelayed { .. } => Self::AdminDelayed,
+                Fault::AdminCommandGarbled { .. } => Self::AdminGarbled,
+                _ => return None,
+            },
+        })
     }
 
     fn default_amount(self, random: &mut Random) -> u32 {
@@ -291,12 +384,18 @@ impl FaultMix {
             seed: random.next(),
             ..Drawn::default()
         };
+        let mut later = Random::split(seed, 0x1A7E);
         let quiet = random.chance(200);
         let amounts: Vec<(FaultKind, u32)> = match self {
             Self::BySeed if quiet => Vec::new(),
             Self::BySeed => FaultKind::all()
                 .filter_map(|kind| {
-                    let amount = kind.default_amount(&mut random);
+                    let random = if kind.is_later() {
+                        &mut later
+                    } else {
+                        &mut random
+                    };
+                    let amount = kind.default_amount(random);
                     random.chance(kind.likelihood()).then_some((kind, amount))
                 })
                 .collect(),
@@ -314,7 +413,11 @@ impl FaultMix {
                 continue;
             }
             for _ in 0..amount.min(steps) {
-                let event = of_function(kind, steps, &mut random);
+                let event = if kind.is_later() {
+                    later::of_function(kind, steps, &mut later)
+                } else {
+                    of_function(kind, steps, &mut random)
+                };
                 drawn.of_functions.extend(event);
             }
         }

@@ -25,13 +25,48 @@ impl Run<'_> {
     pub(super) fn arm(&mut self) -> Result<(), Problem> {
         self.poll_all()?;
         let side = self.random.below(2);
+        self.take_completion_events(side)?;
+        let number = self.random.below(QUEUES);
+        let next = self.random.chance(800);
+        let wish = if next {
+            Notify::Next
+        } else {
+            Notify::Solicited
+        };
+        self.arm_empty(side, number, wish)
+    }
+
+    /// Arms a certain queue.
+    pub(super) fn arm_queue(
+        &mut self,
+        side: usize,
+        number: usize,
+        wish: Notify,
+    ) -> Result<(), Problem> {
+        self.poll_all()?;
+        self.take_completion_events(side)?;
+        self.arm_empty(side, number, wish)
+    }
+
+    /// Takes completion events; false if the driver refuses, which it may in trouble. Where
+    /// interrupts are connected, one has come for them.
+    pub(super) fn take_completion_events(&mut self, side: usize) -> Result<bool, Problem> {
+        let interrupted = self.was_interrupted(side)?;
         let mut named = Vec::new();
-        self.must("completion events", |run| {
+        let taken = self.must("completion events", |run| {
             run.side(side).device.poll_completion_events(&mut named)
         })?;
         self.disarm(side, &named);
-        let number = self.random.below(QUEUES);
-        let next = self.random.chance(800);
+        // It may have come while the last wait ended.
+        if !named.is_empty() && !interrupted && !self.was_interrupted(side)? {
+            self.miss_interrupt(side)?;
+        }
+        Ok(taken.is_some())
+    }
+
+    /// Arms a queue that has nothing to poll.
+    fn arm_empty(&mut self, side: usize, number: usize, wish: Notify) -> Result<(), Problem> {
+        let next = wish == Notify::Next;
         self.note(|| {
             format!(
                 "side {side}: queue {number} is armed for {}",
@@ -40,11 +75,7 @@ impl Run<'_> {
         });
         if let Some(queue) = self.side(side).queues.get_mut(number) {
             queue.armed = false;
-            queue.queue.arm(if next {
-                Notify::Next
-            } else {
-                Notify::Solicited
-            });
+            queue.queue.arm(wish);
         }
         // What came before may give no event. The latest wish counts.
         let before = self.poll_queue(side, number, BATCH)?;

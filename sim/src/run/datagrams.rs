@@ -72,6 +72,11 @@ impl Run<'_> {
     /// Joins the group, or leaves it.
     pub(super) fn group(&mut self) -> Result<(), Problem> {
         let side = self.random.below(2);
+        self.change_membership(side)
+    }
+
+    /// Leaves the group, or joins it.
+    pub(super) fn change_membership(&mut self, side: usize) -> Result<(), Problem> {
         let inside = self.side(side).in_group;
         let done = self.must("joining or leaving a group", |run| {
             match &run.side(side).datagrams {

@@ -4,7 +4,10 @@
 use super::Run;
 use crate::fault::FaultEvent;
 use crate::oracle::{LOST_UNCOUNTED, Problem, Rule};
+use ringside_bus::DmaSpace;
 use ringside_model::Fault;
+use ringside_model::faults::ANY_ADMIN_COMMAND;
+use ringside_spec::lan::admin::Opcode;
 use std::time::Duration;
 
 /// Rounds in which a driver has to notice that its device failed: each passes 100 us at least.
@@ -20,14 +23,28 @@ fn is_fatal(fault: Fault) -> bool {
             | Fault::ProtocolEngineStall
             | Fault::FirmwareStall
             | Fault::FunctionDead
-    )
+    ) || is_fatal_to_commands(fault)
+}
+
+/// Whether the next look for a sign of life shows it.
+fn is_fatal_to_commands(fault: Fault) -> bool {
+    match fault {
+        Fault::DmaRefused(refusal) => refusal.accesses.is_none(),
+        Fault::AdminCommandSilent { opcode } => {
+            opcode == ANY_ADMIN_COMMAND || opcode == Opcode::GetVersion.code()
+        }
+        _ => false,
+    }
 }
 
 /// Whether the driver has to go on as if nothing were.
 fn is_harmless(fault: Fault) -> bool {
     matches!(
         fault,
-        Fault::ControlCommandDelayed { .. } | Fault::AdminCommandDelayed { .. } | Fault::LinkDown
+        Fault::ControlCommandDelayed { .. }
+            | Fault::AdminCommandDelayed { .. }
+            | Fault::InterruptsLost { .. }
+            | Fault::LinkDown
     )
 }
 
@@ -42,6 +59,9 @@ impl Run<'_> {
                 self.note(|| format!("{fault} of function {function} ends"));
                 self.world
                     .with(|world| world.clear_fault(function.into(), fault));
+                if matches!(fault, Fault::InterruptsLost { .. }) {
+                    self.interrupts_are_back(function.into())?;
+                }
                 continue;
             }
             let side = usize::from(function);
@@ -74,6 +94,11 @@ impl Run<'_> {
                     let end = step.saturating_add(steps.max(1));
                     self.ending.push((end, function, fault));
                     let trouble = self.ledger.weather.trouble.get_mut(usize::from(function));
+                    if let Fault::InterruptsLost { .. } = fault
+                        && let Some(lossy) = self.lossy.get_mut(usize::from(function))
+                    {
+                        *lossy = true;
+                    }
                     if fault == Fault::LinkDown {
                         // Nobody counts the frames that it loses.
                         self.lose_many();
@@ -104,7 +129,11 @@ impl Run<'_> {
     fn fail_over(&mut self, side: usize, fault: Fault) -> Result<(), Problem> {
         self.notice(side, fault)?;
         self.check_flushed(side)?;
-        self.world.with(|world| world.clear_faults(side));
+        self.counts.accesses_refused += self.world.with(|world| {
+            let refused = world.space(side).map_or(0, DmaSpace::refusals);
+            world.clear_faults(side);
+            refused
+        });
         self.ending
             .retain(|(_, function, fault)| usize::from(*function) != side || is_harmless(*fault));
         self.ending.retain(|(_, function, fault)| {

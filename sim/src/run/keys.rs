@@ -301,6 +301,57 @@ impl Run<'_> {
         )
     }
 
+    /// A region is read into, and its key invalidated by that.
+    pub(super) fn closing_read(&mut self) -> Result<(), Problem> {
+        let Some(reader) = self.pick_whole()? else {
+            return Ok(());
+        };
+        let (_, end) = reader;
+        let length = 4096;
+        let mut regions = Vec::new();
+        let pictures = [self.random.bytes(length), self.random.bytes(length)];
+        for (side, picture) in [end, 1 - end].into_iter().zip(&pictures) {
+            let domain = self.side(side).domain.clone();
+            let region = self.must("a region", |run| {
+                let buffer = run.side(side).device.allocate(length);
+                let buffer = buffer.map_err(|error| error.to_string())?;
+                let _ = buffer.write(0, picture);
+                let made = domain.register(buffer, Access::ALL);
+                made.map_err(|error| error.to_string())
+            })?;
+            regions.extend(region);
+        }
+        let Ok([into, from]) = <[MemoryRegion; 2]>::try_from(regions) else {
+            return Ok(());
+        };
+        let bytes = self.random.within(1, length);
+        let Ok(fragment) = into.slice(0..bytes) else {
+            return Ok(());
+        };
+        let mut plan = Plan::new(Operation::Read, Vec::new());
+        plan.flags = Flags::SIGNALLED;
+        let remote = from.remote().at(0);
+        let posted = self.post(reader, plan, |queue_pair, id, flags| {
+            queue_pair.read_and_invalidate(id, &[fragment], remote, flags)
+        })?;
+        let done = self.succeeded(posted)?.is_some();
+        let valid = self.must("a region's state", |_| into.is_valid())?;
+        if done && valid == Some(true) {
+            let what = "a region that a read was to invalidate says that it is good";
+            return Err(Problem::new(Rule::CallRight, what));
+        }
+        let buffers = self.must("deregistering", |_| into.deregister())?;
+        let [mut expected, read] = pictures;
+        if let (Some(place), Some(read)) = (expected.get_mut(..bytes), read.get(..bytes)) {
+            place.copy_from_slice(read);
+        }
+        if done {
+            compare(&buffers.unwrap_or_default(), &expected, "what was read")?;
+        }
+        let buffers = self.must("deregistering", |_| from.deregister())?;
+        compare(&buffers.unwrap_or_default(), &read, "what was read from")
+    }
+
     pub(super) fn reregister(&mut self) -> Result<(), Problem> {
         let side = self.random.below(2);
         let arenas = self.ledger.memory.arenas.get(side);

@@ -135,17 +135,13 @@ impl Run<'_> {
         place: usize,
         number: u32,
     ) -> Result<(), Problem> {
-        let mut named = Vec::new();
-        let taken = self.must("completion events", |run| {
-            run.side(side).device.poll_completion_events(&mut named)
-        })?;
-        self.disarm(side, &named);
+        let taken = self.take_completion_events(side)?;
         let still = self
             .side(side)
             .queues
             .get(place)
             .is_some_and(|queue| queue.armed);
-        if taken.is_none() || !still || self.is_troubled_at(side) {
+        if !taken || !still || self.is_troubled_at(side) {
             return Ok(());
         }
         let text = format!(
@@ -175,7 +171,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn judge_event(&mut self, side: usize, event: &Event) -> Result<(), Problem> {
+    pub(super) fn judge_event(&mut self, side: usize, event: &Event) -> Result<(), Problem> {
         let why = match event {
             Event::QueuePairFailed { queue_pair, .. } => {
                 let Some(number) = self.ledger.link_of(side, *queue_pair) else {

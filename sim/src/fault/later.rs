@@ -1,0 +1,65 @@
+//! Faults of functions that came to the simulation later than the others.
+
+use super::{FaultEvent, FaultKind};
+use crate::random::Random;
+use ringside_bus::{Direction, Refusal};
+use ringside_model::Fault;
+use ringside_model::faults::ANY_ADMIN_COMMAND;
+use ringside_spec::lan::admin::Opcode;
+use std::time::Duration;
+
+/// Admin commands that a workload sends: those of a port's state, of multicast groups and of a look
+/// whether the firmware is there. All of them are the last.
+const ADMIN_COMMANDS: [u16; 5] = [
+    Opcode::GetVersion.code(),
+    Opcode::GetLinkStatus.code(),
+    Opcode::AddSwitchRules.code(),
+    Opcode::RemoveSwitchRules.code(),
+    ANY_ADMIN_COMMAND,
+];
+
+/// Codes of refusal, of which each is one that firmware gives.
+const REFUSALS: u16 = 24;
+
+fn refusal(random: &mut Random) -> Refusal {
+    let directions = [None, Some(Direction::Read), Some(Direction::Write)];
+    Refusal {
+        direction: random.pick(&directions).flatten(),
+        accesses: match random.below(2) {
+            0 => None,
+            _ => Some(random.within(1, 8) as u64),
+        },
+        ..Refusal::EVERYTHING
+    }
+}
+
+/// An event of such a kind, in a run of so many steps.
+pub(super) fn of_function(kind: FaultKind, steps: u32, random: &mut Random) -> Option<FaultEvent> {
+    let step = random.below(steps as usize) as u32;
+    let function = random.below(2) as u16;
+    let opcode = random.pick(&ADMIN_COMMANDS).unwrap_or(ANY_ADMIN_COMMAND);
+    let fault = match kind {
+        FaultKind::DmaRefused => Fault::DmaRefused(refusal(random)),
+        FaultKind::InterruptsLost => Fault::InterruptsLost {
+            per_million: random.within(300_000, 1_000_000) as u32,
+            seed: random.next(),
+        },
+        FaultKind::AdminFails => Fault::AdminCommandFails {
+            opcode,
+            code: random.within(1, REFUSALS.into()) as u16,
+        },
+        FaultKind::AdminSilent => Fault::AdminCommandSilent { opcode },
+        FaultKind::AdminDelayed => Fault::AdminCommandDelayed {
+            opcode,
+            by: Duration::from_micros(random.within(10, 20_000) as u64),
+        },
+        FaultKind::AdminGarbled => Fault::AdminCommandGarbled { opcode },
+        _ => return None,
+    };
+    Some(FaultEvent::Function {
+        step,
+        function,
+        fault,
+        steps: random.within(1, 20) as u32,
+    })
+}

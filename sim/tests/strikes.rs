@@ -1,0 +1,45 @@
+//! Each kind of fault strikes: alone and seen by what it does, and each in the mix that seeds draw.
+
+use ringside_sim::{Counts, FaultKind, FaultMix, Scenario, Untouched, run};
+
+/// Runs of some seeds with one kind of fault; all rules hold.
+fn alone(faults: &str, seeds: u64) -> Counts {
+    let mix: FaultMix = faults.parse().unwrap();
+    let mut all = Counts::default();
+    for seed in 1..=seeds {
+        let outcome = run(&Scenario::new(seed, 60, mix.clone()), false, &mut Untouched);
+        assert_eq!(outcome.finding, None, "{faults}, seed {seed}");
+        assert!(outcome.events.iter().all(is_expected(faults)), "{faults}");
+        all.add(&outcome.counts);
+    }
+    all
+}
+
+fn is_expected(faults: &str) -> impl Fn(&ringside_sim::FaultEvent) -> bool + '_ {
+    move |event| FaultKind::of(event).is_some_and(|kind| faults.starts_with(kind.name()))
+}
+
+#[test]
+fn a_host_that_refuses_accesses_is_noticed_and_everything_comes_back() {
+    let counts = alone("dma-refused=2", 12);
+    assert!(counts.accesses_refused > 50, "{counts:?}");
+}
+
+#[test]
+fn interrupts_are_lost_and_nothing_else() {
+    let counts = alone("interrupts-lost=4", 12);
+    assert!(counts.interrupts_lost > 3, "{counts:?}");
+}
+
+#[test]
+fn commands_of_the_admin_queue_fail_stay_away_come_late_and_make_no_sense() {
+    for kind in [
+        "admin-fails",
+        "admin-silent",
+        "admin-delayed",
+        "admin-garbled",
+    ] {
+        let counts = alone(&format!("{kind}=2"), 12);
+        assert!(counts.admin_troubles > 3, "{kind}: {counts:?}");
+    }
+}
