@@ -4,7 +4,6 @@ use crate::{CHAIN, RigError};
 use ringside_bus::{Doorbell, Memory, PageSize, Words};
 use ringside_cq::{Completion, CompletionQueue, Sides};
 use ringside_qp::{CompletionContext, Fragment, QueuePairState, SendFlags, SendQueue, Write};
-use ringside_spec::verbs::completion::CompletionHeader;
 use ringside_spec::verbs::{CompletionElement, QueueSide};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,26 +12,26 @@ use std::sync::atomic::Ordering;
 /// Quanta of each send ring: the depth that figures are given for.
 pub const DEPTH: usize = 64;
 
+/// Slots of the completion queue, however many queue pairs there are: no more than 32 requests are
+/// outstanding at a time.
+const SLOTS: usize = 4096;
+
 /// Bytes that each ring takes: its pages.
 const RING_BYTES: usize = 4096;
 
-/// A queue pair and what the consumer knows of it.
-struct Member {
-    send: SendQueue,
-    /// Words of a success without its index and valid bit.
-    plain: [u64; 4],
-    /// Requests completed so far.
-    completed: u64,
-}
-
-/// Queue pairs that post in turn.
+/// Queue pairs that post in turn, in the order in which they were made.
 pub struct Many {
-    members: Vec<Member>,
+    members: Vec<SendQueue>,
     queue: CompletionQueue,
     /// The same ring, as the consumer writes it.
     ring: Words,
+    /// Completions written so far: the consumer works out all else, and touches no queue pair.
     written: usize,
+    /// Requests that a queue pair posts before the turn is the next one's.
+    run: usize,
+    /// Whose turn it is, and what it has left of it.
     next: usize,
+    left: usize,
     batch: [Completion; CHAIN],
     fragment: Fragment,
 }
@@ -40,10 +39,12 @@ pub struct Many {
 impl Many {
     /// `count` queue pairs with rings of a page each in one piece of memory, on huge pages where
     /// there are any, and a completion queue that holds all that they can have outstanding.
-    pub fn new(count: usize) -> Result<Self, RigError> {
+    ///
+    /// Each posts `run` requests and rings once for them, then the next; a power of two up to 32.
+    pub fn new(count: usize, run: usize) -> Result<Self, RigError> {
         let doorbells = Memory::allocate(4096, PageSize::FourKiB, None)?;
         let rings = memory(count * RING_BYTES)?;
-        let slots = (2 * count * DEPTH).next_power_of_two();
+        let slots = SLOTS;
         let completions = memory(slots * 32 + 64)?;
         let piece = |memory: &Memory, at: usize, length: usize| {
             let words = memory.words(at, length);
@@ -62,19 +63,16 @@ impl Many {
             let doorbell = Doorbell::mapped(&doorbells, 0)
                 .ok_or_else(|| RigError("no doorbell at offset 0".to_owned()))?;
             let words = piece(&rings, index * RING_BYTES, DEPTH * 32)?;
-            let element = CompletionElement::success(QueueSide::Send, context.0, number, 0);
-            members.push(Member {
-                send: SendQueue::new(words, doorbell, state)?,
-                plain: element.encode(false),
-                completed: 0,
-            });
+            members.push(SendQueue::new(words, doorbell, state)?);
         }
         Ok(Self {
             members,
             queue,
             ring,
             written: 0,
+            run,
             next: 0,
+            left: run,
             batch: [Completion::EMPTY; CHAIN],
             fragment: black_box(Fragment {
                 address: 0x7000_0000,
@@ -84,7 +82,7 @@ impl Many {
         })
     }
 
-    /// One request of the next queue pair, with its doorbell; and on to the queue pair after it.
+    /// One request of the queue pair whose turn it is, with a doorbell if it is the turn's last.
     #[inline(always)]
     pub fn post(&mut self, id: u64) -> bool {
         let request = Write {
@@ -93,39 +91,40 @@ impl Many {
             remote_key: 0x200,
             immediate: None,
         };
-        let index = self.next;
-        self.next += 1;
-        if self.next == self.members.len() {
-            self.next = 0;
-        }
-        let Some(member) = self.members.get_mut(index) else {
+        let Some(member) = self.members.get_mut(self.next) else {
             return false;
         };
-        let posted = member.send.post(id, &request, SendFlags::SIGNALLED);
-        member.send.ring_doorbell();
+        let posted = member.post(id, &request, SendFlags::SIGNALLED);
+        self.left -= 1;
+        if self.left == 0 {
+            member.ring_doorbell();
+            self.left = self.run;
+            self.next += 1;
+            if self.next == self.members.len() {
+                self.next = 0;
+            }
+        }
         posted.is_ok()
     }
 
-    /// The device's part: completes the last `count` requests, oldest first.
+    /// The device's part: completes the next `count` requests, oldest first.
     pub fn complete(&mut self, count: usize) {
-        let members = self.members.len();
-        let first = (self.next + members - count % members) % members;
         let slots = self.queue.slots();
-        for place in 0..count {
-            let Some(member) = self.members.get_mut((first + place) % members) else {
-                return;
-            };
-            let [length, context, source, header] = member.plain;
-            let header = CompletionHeader(header)
-                .with_element_index(member.completed % DEPTH as u64)
-                .with_valid((self.written / slots).is_multiple_of(2));
-            member.completed += 1;
-            let (ring, _) = self.ring.as_slice().as_chunks::<4>();
+        let (ring, _) = self.ring.as_slice().as_chunks::<4>();
+        for _ in 0..count {
+            let turn = self.written / self.run;
+            let number = (turn % self.members.len()) as u32;
+            let posted = turn / self.members.len() * self.run + self.written % self.run;
+            let context = CompletionContext::new(number, 1);
+            let index = (posted % DEPTH) as u16;
+            let element = CompletionElement::success(QueueSide::Send, context.0, number, index);
+            let [length, context, source, header] =
+                element.encode((self.written / slots).is_multiple_of(2));
             if let Some(slot) = ring.get(self.written % slots) {
                 slot[0].store(length, Ordering::Relaxed);
                 slot[1].store(context, Ordering::Relaxed);
                 slot[2].store(source, Ordering::Relaxed);
-                slot[3].store(header.0, Ordering::Release);
+                slot[3].store(header, Ordering::Release);
             }
             self.written += 1;
         }

@@ -1,7 +1,6 @@
 //! What a completion says, in the words of verbs.
 
-use ringside_qp::QueuePairState;
-use ringside_qp::state::SendRecordInfo;
+use ringside_qp::state::{SendRecordInfo, Tracker};
 use ringside_spec::verbs::completion::{
     CompletionHeader, GLOBAL_ROUTE_BYTES, PACKET_DATAGRAM, PACKET_DATAGRAM_IMMEDIATE,
     PACKET_WRITE_LAST_IMMEDIATE, PACKET_WRITE_ONLY_IMMEDIATE,
@@ -184,8 +183,8 @@ const MAC_GROUP: u64 = 1 << 40;
 impl Origin {
     /// Of a queue pair, whose number has 24 bits: its state was made like that.
     #[inline(always)]
-    pub(crate) fn of(state: &QueuePairState) -> Self {
-        Self(u64::from(state.number))
+    pub(crate) fn of(tracker: &Tracker) -> Self {
+        Self(u64::from(tracker.number()))
     }
 }
 

@@ -50,6 +50,11 @@ impl Inbox {
         self.waiting.load(Ordering::Relaxed)
     }
 
+    /// Has the next poll look, as if a request waited: so that a poll asks one question only.
+    pub(crate) fn look_again(&self) {
+        self.waiting.store(true, Ordering::Relaxed);
+    }
+
     pub(crate) fn take(&self) -> Option<Request> {
         self.requests.pop()
     }

@@ -102,8 +102,6 @@ pub struct CompletionQueue {
     flushed: Vec<CompletionContext>,
     /// Taken from a ring that the queue left, and not delivered yet.
     backlog: VecDeque<Completion>,
-    /// There is a backlog, a drain or a flushed queue.
-    irregular: bool,
     anomalies: Anomalies,
     one_core: PhantomData<Cell<()>>,
 }
@@ -148,7 +146,6 @@ impl CompletionQueue {
             drain: None,
             flushed: Vec::with_capacity(queue_pairs as usize),
             backlog: VecDeque::new(),
-            irregular: false,
             anomalies: Anomalies::default(),
             one_core: PhantomData,
         })
@@ -160,7 +157,7 @@ impl CompletionQueue {
     /// once, however many there are. Never blocks, allocates or calls the system.
     #[inline]
     pub fn poll(&mut self, batch: &mut [Completion]) -> usize {
-        if self.irregular || self.inbox.is_waiting() {
+        if self.inbox.is_waiting() {
             return self.attend(batch);
         }
         // The first one by itself: with one request in flight that is all there is.
@@ -170,11 +167,15 @@ impl CompletionQueue {
         };
         let header = header_of(slot);
         let differs = CompletionHeader(header.0 ^ self.expected.0);
-        if differs.valid() {
-            return 0;
+        if differs.0 & NOT_PLAIN != 0 {
+            // Among others: there is none.
+            return if differs.valid() {
+                0
+            } else {
+                self.poll_run(batch, 0)
+            };
         }
-        let plain = differs.0 & NOT_PLAIN == 0;
-        if !plain || !deliver(self.table.entries(QueueSide::Send), slot, header, place) {
+        if !deliver(self.table.entries(QueueSide::Send), slot, header, place) {
             return self.poll_run(batch, 0);
         }
         let next = self.index + 1;
@@ -246,9 +247,12 @@ impl CompletionQueue {
         }
     }
 
-    fn note_irregular(&mut self) {
-        self.irregular =
-            self.drain.is_some() || !self.flushed.is_empty() || !self.backlog.is_empty();
+    /// Has the next poll attend to more than the ring if there is a backlog, a drain or a flushed
+    /// queue.
+    fn note_irregular(&self) {
+        if self.drain.is_some() || !self.flushed.is_empty() || !self.backlog.is_empty() {
+            self.inbox.look_again();
+        }
     }
 
     /// Takes one completion that is not of the common case.
@@ -305,7 +309,7 @@ impl CompletionQueue {
         let entry = sides
             .iter()
             .find_map(|side| self.table.find(*side, context.0));
-        if let Some(number) = entry.map(|entry| entry.state.number) {
+        if let Some(number) = entry.map(|entry| entry.state.number()) {
             self.backlog.retain(|taken| taken.queue_pair() != number);
         }
         self.table.detach(context)
@@ -318,7 +322,7 @@ impl CompletionQueue {
         if served && !self.flushed.contains(&context) {
             self.flushed.push(context);
         }
-        self.irregular |= served;
+        self.note_irregular();
         served
     }
 
@@ -480,7 +484,7 @@ impl CompletionQueue {
             };
             return Step::Drain(drain);
         }
-        let completion = raw.completion(entry.state.number, &named);
+        let completion = raw.completion(entry.state.number(), named.id, named.info);
         if flush {
             self.flush(CompletionContext(context), side);
         }

@@ -46,27 +46,23 @@ pub enum PostReceiveError {
 pub struct ReceiveQueue {
     ring: Words,
     state: Arc<QueuePairState>,
-    /// Elements of the ring, a power of two.
-    size: u64,
-    /// Requests posted since the beginning.
-    head: u64,
-    tail: u64,
     maximum_fragments: usize,
     one_core: PhantomData<Cell<()>>,
 }
 
 impl ReceiveQueue {
-    /// A queue in `ring`, of elements of `1 << state.receive_shift` quanta.
+    /// A queue in `ring`, of elements of the state's size.
     ///
     /// Range: a power of two of elements, as many as `state` was made for; at most 32768 quanta.
     /// Effects: fills the ring with zeros.
     pub fn new(ring: Words, state: Arc<QueuePairState>) -> Result<Self, RingError> {
         let quanta = ring.count() / QUANTUM_WORDS;
-        let elements = quanta >> state.receive_shift;
+        let shift = state.receive.element_shift();
+        let elements = quanta >> shift;
         if !quanta.is_power_of_two() || quanta > MAXIMUM_RING_QUANTA as usize || elements < 2 {
             return Err(RingError::WrongSize {
                 words: ring.count(),
-                minimum: 2 << state.receive_shift,
+                minimum: 2 << shift,
                 maximum: MAXIMUM_RING_QUANTA,
             });
         }
@@ -77,12 +73,9 @@ impl ReceiveQueue {
             });
         }
         ring.fill(0);
-        let slots = (2 << state.receive_shift) - 1;
+        let slots = (2 << shift) - 1;
         Ok(Self {
             ring,
-            size: elements as u64,
-            head: 0,
-            tail: 0,
             maximum_fragments: slots.min(MAXIMUM_FRAGMENTS),
             state,
             one_core: PhantomData,
@@ -106,28 +99,24 @@ impl ReceiveQueue {
         if let Some(length_bytes) = longest.filter(|&bytes| bytes > Fragment::MAXIMUM_BYTES) {
             return Err(PostReceiveError::FragmentTooLong { length_bytes });
         }
-        let position = self.head;
-        if position - self.tail >= self.size - 1 {
-            self.tail = self.state.receive.tail();
-            if position - self.tail >= self.size - 1 {
-                return Err(PostReceiveError::QueueFull);
-            }
+        let state = &self.state.receive;
+        let size = state.slots() as u64;
+        let position = state.posted();
+        if position - state.tail() >= size - 1 {
+            return Err(PostReceiveError::QueueFull);
         }
-        self.head += 1;
-        let info = SendRecordInfo::ZERO;
+        let polarity = position & size == 0;
+        let slot = (position & (size - 1)) as usize;
+        // One place, of whatever size.
+        let info = SendRecordInfo::ZERO.with_quanta(1);
         // Every receive is reported: the one before ends where this one is.
-        let before = Some(position);
-        self.state
-            .receive
-            .post(position, id, info, before, self.head);
-        self.write(position, fragments);
+        state.post(slot, position, id, info, Some(position), position + 1);
+        self.write(slot << state.element_shift(), polarity, fragments);
         Ok(())
     }
 
     #[inline(always)]
-    fn write(&self, position: u64, fragments: &[Fragment]) {
-        let polarity = position & self.size == 0;
-        let slot = ((position & (self.size - 1)) << self.state.receive_shift) as usize;
+    fn write(&self, slot: usize, polarity: bool, fragments: &[Fragment]) {
         let (ring, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
         let (first, rest) = match fragments {
             [first, rest @ ..] => (*first, rest),
@@ -155,8 +144,9 @@ impl ReceiveQueue {
     /// outstanding or completed last. The device only reads them. Allocates.
     #[must_use]
     pub fn fragments_at(&self, position: u64) -> Vec<Fragment> {
-        let words = QUANTUM_WORDS << self.state.receive_shift;
-        let first = (position & (self.size - 1)) as usize * words;
+        let state = &self.state.receive;
+        let words = QUANTUM_WORDS << state.element_shift();
+        let first = (position as usize & (state.slots() - 1)) * words;
         let element = self.ring.as_slice().get(first..first + words);
         let read: Vec<u64> = element
             .unwrap_or(&[])
@@ -175,13 +165,13 @@ impl ReceiveQueue {
     /// Requests posted and not retired.
     #[must_use]
     pub fn used(&self) -> u32 {
-        (self.head - self.state.receive.tail()) as u32
+        (self.state.receive.head() - self.state.receive.tail()) as u32
     }
 
     /// Requests that can be outstanding.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        (self.size - 1) as u32
+        self.state.receive.slots() as u32 - 1
     }
 
     /// Pieces that one request may have.

@@ -48,22 +48,18 @@ pub enum PostSendError {
 const FREE_QUANTA: u64 = 1;
 
 /// A queue pair's send queue. `Send`, not `Sync`: it belongs to one core.
+///
+/// One cache line, which no post writes: what changes is in the state's line.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct SendQueue {
     ring: Words,
     doorbell: Doorbell,
-    number: u32,
     state: Arc<QueuePairState>,
-    /// Quanta of the ring, a power of two.
-    size: u64,
-    /// Quanta posted since the beginning, padding included.
-    head: u64,
-    /// The tail as last read: it only grows, so an old one is safe.
-    tail: u64,
-    /// Position behind the last signalled request.
-    signalled_end: u64,
     one_core: PhantomData<Cell<()>>,
 }
+
+const _: () = assert!(size_of::<SendQueue>() == 64, "a post reads one line of it");
 
 impl SendQueue {
     /// A queue in `ring`, which must be zeroed and unknown to the device as yet.
@@ -95,12 +91,7 @@ impl SendQueue {
         Ok(Self {
             ring,
             doorbell,
-            number: state.number,
             state,
-            size: quanta as u64,
-            head: 0,
-            tail: 0,
-            signalled_end: 0,
             one_core: PhantomData,
         })
     }
@@ -120,8 +111,25 @@ impl SendQueue {
     ) -> Result<(), PostSendError> {
         let shape = request.shape()?;
         let quanta = shape.quanta as u64;
-        let size = self.size;
-        let position = self.reserve(quanta)?;
+        let state = &self.state.send;
+        let size = state.slots() as u64;
+        let position = self.reserve(quanta, size)?;
+        let polarity = position & size == 0;
+        let slot = (position & (size - 1)) as usize;
+        let (ring, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
+        // Always there: the ring has as many places as its state.
+        let Some(place) = ring.get(slot) else {
+            return Err(PostSendError::QueueFull);
+        };
+        let [a, b, c, header] = request.encode(flags, polarity, |index, quantum| {
+            if let Some(place) = ring.get(slot + index) {
+                store_further(place, quantum);
+            }
+        });
+        // The words without the valid bit before the record, so that few values are kept at a time.
+        place[0].store(a.to_le(), Ordering::Relaxed);
+        place[1].store(b.to_le(), Ordering::Relaxed);
+        place[2].store(c.to_le(), Ordering::Relaxed);
         let signalled = flags.contains(SendFlags::SIGNALLED);
         let info = SendRecordInfo::ZERO
             .with_length_bytes(u64::from(shape.length_bytes))
@@ -129,23 +137,9 @@ impl SendQueue {
             .with_quanta(quanta)
             .with_signalled(signalled);
         let next = position + quanta;
-        let before = signalled.then_some(self.signalled_end);
-        if signalled {
-            self.signalled_end = next;
-        }
-        self.head = next;
-        self.state.send.post(position, id, info, before, next);
-        let polarity = position & size == 0;
-        let slot = (position & (size - 1)) as usize;
-        let (ring, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
-        let first = request.encode(flags, polarity, |index, quantum| {
-            if let Some(place) = ring.get(slot + index) {
-                store_further(place, quantum);
-            }
-        });
-        if let Some(place) = ring.get(slot) {
-            commit(place, first);
-        }
+        let before = signalled.then(|| state.report_to(next));
+        state.post(slot, position, id, info, before, next);
+        place[3].store(header.to_le(), Ordering::Release);
         Ok(())
     }
 
@@ -156,25 +150,25 @@ impl SendQueue {
     /// line that the device writes, at each post.
     #[inline]
     pub fn ring_doorbell(&self) {
-        self.doorbell.ring(self.number);
+        self.doorbell.ring(self.state.send.number());
     }
 
     /// Quanta posted and not retired, padding included.
     #[must_use]
     pub fn used_quanta(&self) -> u32 {
-        (self.head - self.state.send.tail()) as u32
+        (self.state.send.head() - self.state.send.tail()) as u32
     }
 
     /// Quanta that can be outstanding, padding included.
     #[must_use]
     pub fn capacity_quanta(&self) -> u32 {
-        (self.size - FREE_QUANTA) as u32
+        self.state.send.slots() as u32 - FREE_QUANTA as u32
     }
 
     /// Index of the ring that the next post begins at, before any padding.
     #[must_use]
     pub fn head_index(&self) -> u32 {
-        (self.head & (self.size - 1)) as u32
+        (self.state.send.head() & (self.state.send.slots() as u64 - 1)) as u32
     }
 
     /// What is outstanding, shared with the completion queue.
@@ -183,43 +177,37 @@ impl SendQueue {
         &self.state
     }
 
-    /// Finds `quanta` contiguous places and pads up to them; the position of the first.
+    /// Finds `quanta` contiguous places of a ring of `size` and pads up to them; the position of the first.
     #[inline(always)]
-    fn reserve(&mut self, quanta: u64) -> Result<u64, PostSendError> {
+    fn reserve(&self, quanta: u64, size: u64) -> Result<u64, PostSendError> {
         let block = MAXIMUM_QUANTA as u64;
-        let head = self.head;
+        let state = &self.state.send;
+        let head = state.posted();
         let in_block = head % block;
         let crosses = in_block + quanta > block;
         let padding = if crosses { block - in_block } else { 0 };
         let end = head + padding + quanta;
-        if end - self.tail > self.size - FREE_QUANTA && !self.has_room(end) {
+        if end - state.tail() > size - FREE_QUANTA {
             return Err(PostSendError::QueueFull);
         }
         if crosses {
-            self.pad(padding);
+            self.pad(head, padding);
         }
         Ok(head + padding)
     }
 
-    /// Looks again how far completions have come.
-    #[cold]
-    fn has_room(&mut self, end: u64) -> bool {
-        self.tail = self.state.send.tail();
-        end - self.tail <= self.size - FREE_QUANTA
-    }
-
     /// Fills the rest of a block with NOPs, one quantum each.
     #[inline(never)]
-    fn pad(&mut self, count: u64) {
-        let polarity = self.head & self.size == 0;
-        let slot = (self.head & (self.size - 1)) as usize;
+    fn pad(&self, head: u64, count: u64) {
+        let size = self.state.send.slots() as u64;
+        let polarity = head & size == 0;
+        let slot = (head & (size - 1)) as usize;
         let (ring, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
         let nop = Nop.encode(SendFlags::NONE, polarity, |_, _| {});
         for place in ring.iter().skip(slot).take(count as usize) {
             commit(place, nop);
         }
-        self.head += count;
-        self.state.send.skip_to(self.head);
+        self.state.send.skip_to(head + count);
     }
 }
 

@@ -43,7 +43,7 @@ pub struct SharedReceives {
 
 /// A member, or none. Its size is a power of two, so that finding one is a shift.
 #[derive(Debug, Default)]
-#[repr(align(128))]
+#[repr(align(64))]
 struct Place(Option<ReceiveQueue>);
 
 /// Receives that wait.

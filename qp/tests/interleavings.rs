@@ -49,17 +49,18 @@ mod sync {
     }
 
     #[derive(Debug)]
-    pub(crate) struct HotTable(Box<[AtomicU64]>);
+    pub(crate) struct HotTable<const N: usize>(Box<[[AtomicU64; N]]>);
 
-    impl HotTable {
+    impl<const N: usize> HotTable<N> {
         pub(crate) fn new(count: usize) -> Self {
-            Self((0..count).map(|_| AtomicU64::new(0)).collect())
+            let record = |_| std::array::from_fn(|_| AtomicU64::new(0));
+            Self((0..count).map(record).collect())
         }
     }
 
-    impl std::ops::Deref for HotTable {
-        type Target = [AtomicU64];
-        fn deref(&self) -> &[AtomicU64] {
+    impl<const N: usize> std::ops::Deref for HotTable<N> {
+        type Target = [[AtomicU64; N]];
+        fn deref(&self) -> &[[AtomicU64; N]] {
             &self.0
         }
     }
@@ -73,11 +74,14 @@ fn info(position: u64) -> SendRecordInfo {
     SendRecordInfo::ZERO
         .with_length_bytes(position + 40)
         .with_signalled(true)
+        .with_quanta(1)
 }
 
 fn post(tracker: &Tracker, position: u64) {
     let next = position + 1;
+    let slot = position as usize & (tracker.slots() - 1);
     tracker.post(
+        slot,
         position,
         position + 100,
         info(position),
@@ -88,12 +92,13 @@ fn post(tracker: &Tracker, position: u64) {
 
 fn is_whole(request: &Outstanding) {
     assert_eq!(request.id, request.position + 100, "{request:?}");
-    assert_eq!(request.info, info(request.position), "{request:?}");
+    let said = request.info.with_reach(0);
+    assert_eq!(said, info(request.position), "{request:?}");
 }
 
 /// A device completes whatever it likes while requests are posted.
 fn finding_while_posting() {
-    let tracker = Arc::new(Tracker::new(2));
+    let tracker = Arc::new(Tracker::new(2, 0, 0));
     let poster = {
         let tracker = Arc::clone(&tracker);
         thread::spawn(move || {
@@ -121,7 +126,7 @@ fn finding_while_posting() {
 
 /// A ring of one place: each post needs the place that was given back before.
 fn posting_into_what_was_given_back() {
-    let tracker = Arc::new(Tracker::new(1));
+    let tracker = Arc::new(Tracker::new(1, 0, 0));
     post(&tracker, 0);
     let poster = {
         let tracker = Arc::clone(&tracker);
@@ -140,6 +145,44 @@ fn posting_into_what_was_given_back() {
         is_whole(&request);
     }
     poster.join().expect("the poster");
+}
+
+/// The same device, and requests are taken as they come.
+fn taking_while_posting() {
+    let tracker = Arc::new(Tracker::new(2, 0, 0));
+    let poster = {
+        let tracker = Arc::clone(&tracker);
+        thread::spawn(move || {
+            post(&tracker, 0);
+            post(&tracker, 1);
+        })
+    };
+    for index in [0, 1] {
+        if let Some((id, said)) = tracker.take_next(index) {
+            let request = Outstanding {
+                id,
+                position: index,
+                info: said,
+                is_next: true,
+            };
+            is_whole(&request);
+            assert_eq!(tracker.take_next(index), None, "taken twice");
+            assert_eq!(tracker.find(index), None, "found although it was taken");
+        }
+    }
+    poster.join().expect("the poster");
+}
+
+#[test]
+fn a_request_that_is_taken_while_others_are_posted_is_whole_and_is_taken_once() {
+    loom::model(taking_while_posting);
+}
+
+#[test]
+#[should_panic(expected = "Outstanding")]
+fn without_release_and_acquire_half_a_request_would_be_taken() {
+    sync::relax_everything();
+    loom::model(taking_while_posting);
 }
 
 #[test]

@@ -40,14 +40,14 @@ fn measured_polls(many: &mut Many) -> usize {
 }
 
 /// Nanoseconds an operation: the median of a hundred parts of the run.
-fn operations(count: usize, rounds: usize) -> std::result::Result<f64, RigError> {
+fn operations(count: usize, run: usize, rounds: usize) -> std::result::Result<f64, RigError> {
     const PARTS: usize = 100;
-    let mut many = Many::new(count)?;
+    let mut many = Many::new(count, run)?;
     let clock = TscClock::new();
     let bursts = rounds.div_ceil(CHAIN * PARTS);
     let mut parts = Vec::with_capacity(PARTS);
     // The first pass over all queue pairs touches everything for the first time.
-    for _ in 0..count.div_ceil(CHAIN) {
+    for _ in 0..(count * run).div_ceil(CHAIN) {
         let posted = measured_posts(&mut many);
         many.complete(posted);
         measured_polls(&mut many);
@@ -277,8 +277,9 @@ fn main() -> Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["operations", count, rounds] => {
-            println!("{:.2}", operations(count.parse()?, rounds.parse()?)?);
+        ["operations", count, run, rounds] => {
+            let nanoseconds = operations(count.parse()?, run.parse()?, rounds.parse()?)?;
+            println!("{nanoseconds:.2}");
             Ok(())
         }
         ["through-model", count, rounds] => {
@@ -286,6 +287,6 @@ fn main() -> Result<()> {
             Ok(())
         }
         ["objects"] => objects(),
-        _ => Err("usage: scaling operations COUNT ROUNDS | scaling through-model COUNT ROUNDS | scaling objects".into()),
+        _ => Err("usage: scaling operations COUNT RUN ROUNDS | scaling through-model COUNT ROUNDS | scaling objects".into()),
     }
 }

@@ -95,12 +95,12 @@ fn huge_pages_that_are_not_there_are_an_error_with_the_command_that_reserves_the
 #[test]
 fn a_hot_table_starts_at_zero_wherever_it_lies() {
     for count in [0, 1, 1 << 18] {
-        let table = HotTable::new(count);
+        let table = HotTable::<1>::new(count);
         assert_eq!(table.len(), count);
-        assert!(table.iter().all(|word| word.load(Ordering::Relaxed) == 0));
-        if let Some(last) = table.last() {
+        assert!(table.iter().all(|[word]| word.load(Ordering::Relaxed) == 0));
+        if let Some([last]) = table.last() {
             last.store(9, Ordering::Relaxed);
-            assert_eq!(table[count - 1].load(Ordering::Relaxed), 9);
+            assert_eq!(table[count - 1][0].load(Ordering::Relaxed), 9);
         }
     }
 }

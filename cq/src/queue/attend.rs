@@ -17,10 +17,12 @@ impl CompletionQueue {
         }
         let count = self.deliver_backlog(batch);
         if !self.backlog.is_empty() {
+            self.note_irregular();
             return count;
         }
         let count = self.carry_on(batch, count);
         if self.drain.is_some() {
+            self.note_irregular();
             return count;
         }
         self.poll_run(batch, count)
@@ -105,7 +107,7 @@ impl CompletionQueue {
         let Some(entry) = self.table.find(drain.side, drain.context) else {
             return (count, true);
         };
-        let number = entry.state.number;
+        let number = entry.state.number();
         let tracker = entry.tracker(drain.side);
         let head = tracker.head();
         let mut tail = tracker.tail();

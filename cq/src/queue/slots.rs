@@ -2,8 +2,7 @@
 
 use crate::completion::{Completion, DatagramOrigin, Origin, ReceiveDetail, SoftwareNote};
 use crate::table::{Entry, find_entry};
-use ringside_qp::QueuePairState;
-use ringside_qp::state::Outstanding;
+use ringside_qp::state::{Outstanding, SendRecordInfo, Tracker};
 use ringside_spec::verbs::completion::{
     CompletionExtension, CompletionHeader, CompletionLength, CompletionSource,
 };
@@ -47,9 +46,9 @@ impl Raw {
     /// The completion of `request`: bits without a meaning are cleared, and `extended` comes to
     /// mean that there is an immediate.
     #[inline(always)]
-    pub(super) fn completion(&self, queue_pair: u32, request: &Outstanding) -> Completion {
+    pub(super) fn completion(&self, queue_pair: u32, id: u64, info: SendRecordInfo) -> Completion {
         let detail = if self.header.send_queue() {
-            request.info.0
+            info.0
         } else {
             ReceiveDetail::ZERO
                 .with_payload_bytes(u64::from(self.payload_bytes))
@@ -58,7 +57,7 @@ impl Raw {
         };
         let defined = CompletionHeader(self.header.0 & CompletionHeader::DEFINED);
         let mut completion = Completion {
-            id: request.id,
+            id,
             detail,
             header: defined.with_extended(self.extension.immediate.is_some()),
             origin: Origin::ZERO
@@ -148,18 +147,13 @@ pub(super) fn deliver_send(
     place: &mut Completion,
     header: CompletionHeader,
 ) -> Option<()> {
-    let state = &*entry.state;
-    let request = state.send.find(header.element_index())?;
-    if !request.is_next {
-        return None;
-    }
-    let tail = request.position + request.info.quanta();
-    state.send.retire_to(tail);
+    let sends = &entry.state.send;
+    let (id, info) = sends.take_next(header.element_index())?;
     *place = Completion {
-        id: request.id,
-        detail: request.info.0,
+        id,
+        detail: info.0,
         header,
-        origin: Origin::of(state),
+        origin: Origin::of(sends),
     };
     Some(())
 }
@@ -167,13 +161,9 @@ pub(super) fn deliver_send(
 /// Delivers the next receive; nothing if this is not it.
 #[inline(always)]
 pub(super) fn deliver_receive(entry: &Entry, place: &mut Completion, raw: &Raw) -> Option<()> {
-    let state = &*entry.state;
-    let request = find_receive(state, raw.header)?;
-    if !request.is_next {
-        return None;
-    }
-    state.receive.retire_to(request.position + 1);
-    *place = raw.completion(state.number, &request);
+    let receives = &entry.state.receive;
+    let (id, info) = receives.take_next(receive_place(receives, raw.header)?)?;
+    *place = raw.completion(receives.number(), id, info);
     Some(())
 }
 
@@ -184,24 +174,21 @@ pub(super) const NOT_PLAIN: u64 = CompletionHeader::VALID_MASK
     | CompletionHeader::EXTENDED_MASK
     | CompletionHeader::RESERVED;
 
-/// The receive that a completion names; its index counts quanta.
+/// Index in its ring of the receive that a completion names; the device counts quanta.
 #[inline(always)]
-pub(super) fn find_receive(
-    state: &QueuePairState,
-    header: CompletionHeader,
-) -> Option<Outstanding> {
+fn receive_place(receives: &Tracker, header: CompletionHeader) -> Option<u64> {
     let index = header.element_index();
-    let place = index >> state.receive_shift;
-    if place << state.receive_shift != index {
-        return None;
-    }
-    state.receive.find(place)
+    let place = index >> receives.element_shift();
+    (place << receives.element_shift() == index).then_some(place)
 }
 
 pub(super) fn find(entry: &Entry, raw: &Raw) -> Option<Outstanding> {
     match raw.side() {
         QueueSide::Send => entry.state.send.find(raw.header.element_index()),
-        QueueSide::Receive => find_receive(&entry.state, raw.header),
+        QueueSide::Receive => {
+            let receives = &entry.state.receive;
+            receives.find(receive_place(receives, raw.header)?)
+        }
     }
 }
 

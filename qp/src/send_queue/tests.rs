@@ -59,17 +59,17 @@ fn consume(ring: &Words, position: &mut u64) -> Vec<(SendOpcode, u64)> {
 
 /// The invariant of the module's documentation, over the whole ring.
 fn assert_invariant(bench: &Bench) {
-    let size = bench.queue.size;
+    let size = bench.queue.state.send.slots() as u64;
     for index in 0..size {
         let bit = bench.ring.load(index as usize * 4 + 3) >> 63 == 1;
-        let pass = bench.queue.head / size;
-        let behind = index < bench.queue.head % size;
+        let pass = bench.queue.state.send.head() / size;
+        let behind = index < bench.queue.state.send.head() % size;
         let pass_bit = pass.is_multiple_of(2);
         assert_eq!(
             bit,
             pass_bit == behind,
             "index {index}, head {}",
-            bench.queue.head
+            bench.queue.state.send.head()
         );
     }
 }
@@ -154,7 +154,7 @@ fn a_device_that_follows_valid_bits_sees_every_request_once_and_in_order() {
             }
         }
         assert_eq!(seen, posted);
-        assert_eq!(position, bench.queue.head);
+        assert_eq!(position, bench.queue.state.send.head());
         bench.queue.state.send.retire_to(position);
     }
 }
@@ -272,6 +272,57 @@ fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
     assert!(bench.queue.state.send.at(2).unwrap().is_next);
     assert!(records.iter().all(|record| record.info.length_bytes() == 8));
     assert!(!records[0].info.signalled());
+}
+
+#[test]
+fn a_place_inside_an_element_or_in_padding_holds_no_request_of_an_earlier_pass() {
+    let mut bench = bench(64);
+    let piece = Fragment::default();
+    // A whole pass of requests of one quantum each, so that every place has been a first one.
+    for id in 0..64 {
+        bench
+            .queue
+            .post(id, &write(&[piece]), SendFlags::SIGNALLED)
+            .unwrap();
+        bench.queue.state.send.retire_to(id + 1);
+    }
+    // Three quanta, three more, and two of padding before the third.
+    for id in 100..103 {
+        let pieces = [piece; 5];
+        bench
+            .queue
+            .post(id, &write(&pieces), SendFlags::SIGNALLED)
+            .unwrap();
+    }
+    let state = &bench.queue.state.send;
+    let found: Vec<_> = (0..64)
+        .map(|index| state.find(index).map(|request| request.id))
+        .collect();
+    let mut wanted = vec![None; 64];
+    (wanted[0], wanted[3], wanted[8]) = (Some(100), Some(101), Some(102));
+    assert_eq!(found, wanted);
+}
+
+#[test]
+fn a_request_long_after_the_last_reported_one_is_found_and_is_never_taken_for_an_earlier_one() {
+    let mut bench = bench(64);
+    let piece = Fragment::default();
+    for id in 0..70_000 {
+        bench
+            .queue
+            .post(id, &write(&[piece]), SendFlags::NONE)
+            .unwrap();
+        bench.queue.state.send.retire_to(id + 1);
+    }
+    bench
+        .queue
+        .post(1, &write(&[piece]), SendFlags::SIGNALLED)
+        .unwrap();
+    assert_eq!(bench.queue.state.send.at(70_000).unwrap().id, 1);
+    for index in 0..64 {
+        let found = bench.queue.state.send.find(index).is_some();
+        assert_eq!(found, index == 70_000 % 64);
+    }
 }
 
 #[test]

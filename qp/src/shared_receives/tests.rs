@@ -49,7 +49,7 @@ fn members_are_kept_filled_and_each_receive_is_used_once() {
         let state = &states[round * 7 % 4];
         assert!(state.receive.head() - state.receive.tail() >= 2, "{round}");
         used.push(complete(state));
-        shared.consumed(state.number);
+        shared.consumed(state.number());
     }
     used.sort_unstable();
     let before = used.len();

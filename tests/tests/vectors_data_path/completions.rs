@@ -290,7 +290,7 @@ fn passed_over(rig: &Rig, recorded: &[u64]) -> usize {
     if element.side == QueueSide::Send || element.error {
         return 0;
     }
-    usize::from(element.element_index) >> rig.state.receive_shift
+    usize::from(element.element_index) >> rig.state.receive.element_shift()
 }
 
 fn compare_head(name: &str, rig: &Rig, decoded: &Value) {
