@@ -118,6 +118,16 @@ pub enum Fault {
         /// Value of GLPE_CRITERR.
         code: u32,
     },
+    /// The RDMA engine reports an asynchronous event, once, of which nothing else is true: a queue that
+    /// it names goes on in the model. A driver is expected to act on the event all the same.
+    EngineEvent {
+        /// Code, 12 bits; see [`ringside_spec::rdma::ae_codes::AeCode`].
+        code: u16,
+        /// Where, 0..=15; see [`ringside_spec::rdma::commands::AeSource`].
+        source: u8,
+        /// Number of the queue.
+        queue_number: u32,
+    },
     /// The RDMA engine stops: no command is completed, no request carried out, no packet taken. A
     /// reset of the function sets it going, or the end of faults.
     ProtocolEngineStall,

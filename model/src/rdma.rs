@@ -26,11 +26,14 @@ use crate::wire::Frame;
 use control::ControlQueue;
 use control::SchedulerNode;
 use objects::Objects;
+use objects::event_queues::Event;
 use objects::multicast::MulticastGroup;
 use objects::queue_pair::QueuePair;
 use queues::AtWork;
 use registers::{DoorbellPage, Registers};
 use ringside_bus::{DmaSpace, Memory};
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::AeSource;
 use schedule::Schedule;
 use std::collections::BTreeMap;
 
@@ -61,6 +64,8 @@ pub struct RdmaEngine {
     scheduler_nodes: BTreeMap<u16, SchedulerNode>,
     multicast_groups: BTreeMap<u16, MulticastGroup>,
     schedule: Schedule,
+    /// events that a fault has it report
+    foretold: Vec<Event>,
     tap: Option<Tap>,
 }
 
@@ -80,6 +85,7 @@ impl RdmaEngine {
             scheduler_nodes: BTreeMap::new(),
             multicast_groups: BTreeMap::new(),
             schedule: Schedule::default(),
+            foretold: Vec::new(),
             tap: None,
         }
     }
@@ -101,6 +107,7 @@ impl RdmaEngine {
         self.control = None;
         self.scheduler_nodes.clear();
         self.multicast_groups.clear();
+        self.foretold.clear();
         self.destroy_objects();
         self.objects.hmc = hmc::Hmc::new();
         self.objects.counters = counters::Counters::default();
@@ -136,6 +143,24 @@ impl RdmaEngine {
     /// Lets frames in, or not: the filter of the function's VSI.
     pub fn set_receive_enabled(&mut self, on: bool) {
         self.receive_enabled = on;
+    }
+
+    /// The next step reports this event.
+    pub(crate) fn foretell(&mut self, code: u16, source: u8, queue_number: u32) {
+        self.foretold.push(Event {
+            code: AeCode::from_code(code),
+            source: AeSource::from_code(source),
+            queue_number,
+            wqe_index: 0,
+            completion_context: 0,
+        });
+    }
+
+    #[cold]
+    fn report_foretold(&mut self, context: &mut Context<'_>) {
+        for event in std::mem::take(&mut self.foretold) {
+            self.objects.raise(&event, context);
+        }
     }
 
     /// The engine stops where it is.

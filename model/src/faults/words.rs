@@ -15,6 +15,10 @@ const MILLION: u32 = 1_000_000;
 const HMC_ERROR_KIND: u8 = (HmcErrorInfo::ERROR_TYPE_MASK >> HmcErrorInfo::ERROR_TYPE_SHIFT) as u8;
 const HMC_OBJECT: u8 = (HmcErrorInfo::OBJECT_TYPE_MASK >> HmcErrorInfo::OBJECT_TYPE_SHIFT) as u8;
 
+/// Largest code of an asynchronous event, and largest source.
+const EVENT_CODE: u16 = 0xFFF;
+const EVENT_SOURCE: u8 = 0xF;
+
 /// How each fault is written, and what it does.
 pub const FAULTS: &[(&str, &str)] = &[
     ("link-down", "the link stays down"),
@@ -116,6 +120,10 @@ pub const FAULTS: &[(&str, &str)] = &[
     (
         "critical-error CODE",
         "once: the RDMA engine reports this critical error",
+    ),
+    (
+        "engine-event CODE SOURCE QUEUE",
+        "once: the RDMA engine reports this asynchronous event of that queue",
     ),
     (
         "protocol-engine-stall",
@@ -348,6 +356,11 @@ impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
             "critical-error" => Fault::CriticalError {
                 code: self.number()?,
             },
+            "engine-event" => Fault::EngineEvent {
+                code: self.at_most(EVENT_CODE)?,
+                source: self.at_most(EVENT_SOURCE)?,
+                queue_number: self.number()?,
+            },
             "protocol-engine-stall" => Fault::ProtocolEngineStall,
             _ => return self.fault_of_the_wire(),
         })
@@ -446,6 +459,11 @@ impl fmt::Display for Fault {
                 write!(f, "hmc-error {kind} {object} {data:#x}")
             }
             Self::CriticalError { code } => write!(f, "critical-error {code:#x}"),
+            Self::EngineEvent {
+                code,
+                source,
+                queue_number,
+            } => write!(f, "engine-event {code:#06x} {source} {queue_number}"),
             Self::ProtocolEngineStall => f.write_str("protocol-engine-stall"),
             Self::DropFrames { per_million, seed } => write!(f, "drop {per_million} {seed}"),
             Self::DuplicateFrames { per_million, seed } => {

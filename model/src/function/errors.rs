@@ -45,6 +45,14 @@ impl FunctionModel {
                 self.rdma.stall();
                 return true;
             }
+            Fault::EngineEvent {
+                code,
+                source,
+                queue_number,
+            } => {
+                self.rdma.foretell(code, source, queue_number);
+                return true;
+            }
             _ => return false,
         };
         self.interrupts.raise_other(causes.0, &mut self.registers);

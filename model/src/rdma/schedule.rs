@@ -92,6 +92,10 @@ impl RdmaEngine {
         if context.now >= self.schedule.next_timer {
             worked |= self.run_timers(context);
         }
+        if !self.foretold.is_empty() {
+            self.report_foretold(context);
+            worked = true;
+        }
         if !self.objects.looped_back.is_empty() {
             self.loop_back(context);
             worked = true;

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// How often the event queue is looked at while something is waited for.
 const EVENT_STEP: Duration = Duration::from_micros(10);
 
+/// Number of the completion queue of the control queue pair: the first that bring-up makes.
+const CONTROL_COMPLETION_QUEUE: u32 = 0;
+
 /// Something that the device reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -101,6 +104,10 @@ fn meaning(event: &AsynchronousEvent) -> Meaning {
         return Meaning::FunctionFailed;
     }
     match (event.subject(), event.ae_code) {
+        // Without it no command is answered any more.
+        (Subject::CompletionQueue, _) if event.queue_number == CONTROL_COMPLETION_QUEUE => {
+            Meaning::FunctionFailed
+        }
         (Subject::CompletionQueue, _) => Meaning::CompletionQueueFailed,
         // Without a source the code alone says so. Source: irdma `ctrl.c`.
         (Subject::Nothing, AeCode::CompletionQueueError) => Meaning::CompletionQueueFailed,

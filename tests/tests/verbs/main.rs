@@ -1,6 +1,7 @@
 //! Whole verbs: datagrams, windows, fast registration, armed queues, queries, shared receives; two
 //! functions of one stepped world and the driver on both.
 
+mod asynchronous_events;
 mod datagrams;
 mod datagrams_arrive;
 mod keys;
