@@ -198,16 +198,22 @@ impl<S> QueuePair<S> {
 impl<S: Sending> QueuePair<S> {
     /// Breaks the connection, or ends the service of datagrams: everything outstanding completes as flushed, and nothing more can be
     /// posted. The peer sees no answer from now on.
+    ///
+    /// Errors: the device did not confirm. One that answers no command any more has failed with that,
+    /// and everything on it completes, once it can write nothing more.
     pub fn fail(&mut self) -> Result<(), RdmaError> {
-        let mut state = self.inner.engine().open_state()?;
-        state
-            .fail_queue_pair(
-                self.inner.number,
-                FlushCode::General,
-                FlushCode::General,
-                None,
-            )
-            .map(|_| ())
+        let engine = self.inner.engine();
+        let mut state = engine.open_state()?;
+        let failed = state.fail_queue_pair(
+            self.inner.number,
+            FlushCode::General,
+            FlushCode::General,
+            None,
+        );
+        if failed.is_err() {
+            engine.look_after(&mut state, true);
+        }
+        failed.map(|_| ())
     }
 }
 

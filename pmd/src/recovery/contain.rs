@@ -174,6 +174,16 @@ impl EngineState {
         }
     }
 
+    /// The same once the device writes nothing more, or was reset.
+    pub(crate) fn flush_when_silent(
+        &mut self,
+        handle: &CompletionQueueHandle,
+        context: CompletionContext,
+        side: QueueSide,
+    ) {
+        self.end.waiting.push(OwedFlush::new(handle, context, side));
+    }
+
     /// Tells completion queues that had no room in their inbox.
     pub(crate) fn flush_owed(&mut self) {
         if self.end.owed.is_empty() {

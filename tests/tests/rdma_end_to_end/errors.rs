@@ -270,10 +270,11 @@ fn a_completion_queue_that_overflows_is_reported() {
 }
 
 #[test]
-fn requests_of_a_queue_pair_end_even_if_the_engine_stops_answering() {
+fn requests_of_a_queue_pair_end_even_if_the_engine_stops_answering_and_their_memory_is_at_rest() {
     let mut pair = Pair::new();
-    let into = pair.a.region(4096);
-    let (mut qp, peer) = pair.connect(|config| config);
+    let (into, from) = (pair.a.region(4096), pair.b.region(64));
+    assert!(into.write(0, &[0; 64]) && from.write(0, &[7; 64]));
+    let (mut qp, mut peer) = pair.connect(|config| config);
     qp.receive(1, &[into.slice(0..64).unwrap()]).unwrap();
     let silent = ringside_model::Fault::ControlCommandSilent {
         opcode: ringside_spec::rdma::commands::Opcode::ModifyQueuePair.code(),
@@ -283,5 +284,15 @@ fn requests_of_a_queue_pair_end_even_if_the_engine_stops_answering() {
     assert!(matches!(error, RdmaError::Control(_)), "{error}");
     let done = pair.wait_a(1);
     assert_eq!((done[0].id, done[0].status()), (1, Status::Flushed));
-    drop((qp, peer, into));
+    // The device knows nothing of it: in its eyes the queue pair receives, and the receive is there.
+    peer.send(2, &[from.slice(0..64).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    peer.ring();
+    for _ in 0..20 {
+        pair.pass();
+    }
+    let mut bytes = [1; 64];
+    assert!(into.read(0, &mut bytes));
+    assert_eq!(bytes, [0; 64], "a completion gives memory back");
+    drop((qp, peer, into, from));
 }

@@ -367,11 +367,17 @@ impl EngineState {
                 Err(error) => Err(error),
             });
         // What is posted from now on is completed by the completion queues themselves, and so is
-        // everything if the device does not answer: users must not wait for ever.
+        // everything if the device does not answer: users must not wait for ever. A completion gives
+        // memory back: of a device that answers nothing they come once it is silent.
         let context = record.context;
         let [send, receive] = [&record.send, &record.receive].map(|reports| reports.handle.clone());
-        self.flush_side(&send, context, QueueSide::Send);
-        self.flush_side(&receive, context, QueueSide::Receive);
+        let stuck = self.control.is_stuck();
+        for (handle, side) in [(send, QueueSide::Send), (receive, QueueSide::Receive)] {
+            match stuck {
+                true => self.flush_when_silent(&handle, context, side),
+                false => self.flush_side(&handle, context, side),
+            }
+        }
         Ok(Some(flushed?))
     }
 
