@@ -410,21 +410,23 @@ impl FunctionModel {
         self.filter.owns(destination)
     }
 
-    /// When something will next happen by itself.
+    /// When something will next happen by itself. `space` is what it reaches: without bus mastering
+    /// firmware and RDMA engine stand still, and only resets end.
     #[must_use]
-    pub fn next_timer(&self) -> Option<Instant> {
+    pub fn next_timer(&self, space: &DmaSpace) -> Option<Instant> {
         if self.dead {
             return None;
         }
+        let moves = space.is_bus_master();
         let endless = self.faults.contains(&Fault::ResetNeverEnds);
         let stalled = self.faults.contains(&Fault::FirmwareStall);
-        let firmware = self.firmware.next_timer().filter(|_| !stalled);
+        let firmware = self.firmware.next_timer();
         let function = self.resets.function_until.filter(|_| !endless);
         let timers = [
             function,
             self.resets.device_until,
-            self.rdma.next_timer(),
-            firmware,
+            self.rdma.next_timer().filter(|_| moves),
+            firmware.filter(|_| moves && !stalled),
         ];
         timers.into_iter().flatten().min()
     }

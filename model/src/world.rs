@@ -94,7 +94,8 @@ impl World {
     /// When something will next happen by itself (a timer), if anything will.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
-        let timers = self.functions.iter().filter_map(FunctionModel::next_timer);
+        let functions = self.functions.iter().zip(&self.spaces);
+        let timers = functions.filter_map(|(function, space)| function.next_timer(space));
         timers.chain(self.switch.next_timer()).min()
     }
 

@@ -295,3 +295,34 @@ fn who_waits_for_the_interrupt_is_woken_by_the_failure_and_told() {
     drop((a, b, armed, again, from, to));
     pair.finish();
 }
+
+#[test]
+fn a_failed_device_refuses_at_once_and_keeps_nobody_waiting() {
+    let mut pair = Pair::new();
+    let (mut a, _b) = pair.connect(|config| config);
+    pair.world.with(|world| world.inject(1, Fault::LinkDown));
+    // A request that nobody answers: the timer for its repetition runs.
+    a.write_inline(
+        1,
+        &[7; 8],
+        pair.b.region(64).remote().at(0),
+        None,
+        Flags::SIGNALLED,
+    )
+    .expect("room");
+    a.ring();
+    pair.pass();
+    pair.a.device.give_up().expect("in service");
+    let clock = pair.world.clock();
+    let began = clock.now();
+    let error = pair.a.device.query_port().expect_err("not in service");
+    assert!(matches!(error, RdmaError::DeviceFailed { .. }), "{error}");
+    assert_eq!(clock.now(), began, "it was waited for");
+    // That timer is long over and stands still: it does not cut the time into small steps.
+    clock.pause(Duration::from_secs(1));
+    clock.pause(Duration::from_millis(1));
+    assert!(clock.now().since(began) >= Duration::from_millis(1001));
+    pair.world.with(|world| world.clear_faults(1));
+    drop(a);
+    pair.a.device.recover().expect("back in service");
+}
