@@ -1,7 +1,7 @@
 //! What `benches/scaling` prints: how costs grow with queue pairs, and what objects cost to make.
 //!
-//! `operations COUNT ROUNDS` posts and polls over COUNT queue pairs, in bursts of 32, one request
-//! each in turn; prints nanoseconds an operation. `objects` makes queue pairs and regions on the
+//! `operations COUNT RUN ROUNDS` posts and polls over COUNT queue pairs in bursts of 32, RUN requests
+//! of each in turn; prints nanoseconds an operation. `objects` makes queue pairs and regions on the
 //! model; prints what each took.
 
 use ringside_benches::many::Many;
