@@ -423,6 +423,9 @@ impl Firmware {
         let written = command.buffer.get(..length).unwrap_or_default();
         self.rings
             .complete(Which::AdminSend, &answer, written, context);
+        if on_command == Some(OnCommand::Garble) || self.rings.has_failed(Which::AdminSend) {
+            self.rules.left_unheard();
+        }
         self.end_record(begun, Some(&answer), written, context);
         true
     }

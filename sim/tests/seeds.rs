@@ -99,6 +99,12 @@ fn short_runs_that_once_found_something_keep_all_rules() {
             "protocol-engine-stall/0@step53+15,hmc-error:7:7:0x30bded24/1@step56+7",
             &[15, 30, 40, 52, 53, 56, 63],
         ),
+        // A rule was removed, and the host did not let the firmware say so.
+        (
+            700_386,
+            "dma-writes-refused:0:0x0:0xffffffffffffffff/0@step61+17",
+            &[29, 61, 63],
+        ),
         // A NAK that came twice took two retries.
         (
             331_684,

@@ -36,12 +36,20 @@ pub struct Rule {
 pub(super) struct Rules {
     rules: BTreeMap<u16, Rule>,
     lists: BTreeMap<u16, BTreeSet<u16>>,
+    /// an answer of the firmware was lost or garbled: the driver cannot know which rules there are
+    unheard: bool,
 }
 
 impl Rules {
     pub(super) fn clear(&mut self) {
         self.rules.clear();
         self.lists.clear();
+        self.unheard = false;
+    }
+
+    /// The driver has not heard what became of a command.
+    pub(super) const fn left_unheard(&mut self) {
+        self.unheard = true;
     }
 
     /// All lookup rules.
@@ -129,6 +137,9 @@ impl Rules {
                 RuleType::LookupReceive | RuleType::LookupTransmit => {
                     let rule: LookupRule = command.item(at)?;
                     if rules.rules.remove(&rule.index.get()).is_none() {
+                        if rules.unheard {
+                            return Err(ReturnCode::NoEntry);
+                        }
                         context
                             .ledger
                             .breach("switch rule removed that does not exist", || {
