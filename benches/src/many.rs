@@ -54,16 +54,17 @@ impl Many {
         let shadow = piece(&completions, slots * 32, 64)?;
         let mut queue = CompletionQueue::new(ring.clone(), shadow, count as u32)?;
         let mut members = Vec::with_capacity(count);
+        // One for all, as those of a device are.
+        let doorbell = Doorbell::mapped(&doorbells, 0)
+            .ok_or_else(|| RigError("no doorbell at offset 0".to_owned()))?;
         for index in 0..count {
             let number = index as u32;
             let context = CompletionContext::new(number, 1);
             let state = QueuePairState::new(context, number, DEPTH as u32, DEPTH as u32, 0);
             let state = Arc::new(state);
             queue.attach(Arc::clone(&state), Sides::Both)?;
-            let doorbell = Doorbell::mapped(&doorbells, 0)
-                .ok_or_else(|| RigError("no doorbell at offset 0".to_owned()))?;
             let words = piece(&rings, index * RING_BYTES, DEPTH * 32)?;
-            members.push(SendQueue::new(words, doorbell, state)?);
+            members.push(SendQueue::new(words, doorbell.clone(), state)?);
         }
         Ok(Self {
             members,

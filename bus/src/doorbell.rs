@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// Bytes of a page of the processor.
 const PAGE: u64 = 4096;
@@ -17,6 +17,9 @@ const PAGE: u64 = 4096;
 ///
 /// Where the backend can map the page this is a plain store; where it cannot, each ring is a
 /// message. Cheap to clone. `Send` and `Sync`: hardware takes doorbells from any core.
+///
+/// Each doorbell that is asked for has a mapping of its own, which its clones share, so that it can be
+/// taken out of service under whoever rings it: [`Doorbell::retire`].
 #[derive(Clone)]
 pub struct Doorbell(Kind);
 
@@ -24,82 +27,78 @@ pub struct Doorbell(Kind);
 enum Kind {
     Mapped {
         word: NonNull<AtomicU32>,
-        _owner: Owner,
+        /// keeps the page mapped
+        mapping: Arc<RegisterMapping>,
     },
-    Message {
-        function: Arc<dyn Function>,
-        bar: u8,
-        offset: u64,
-    },
+    Message(Arc<Message>),
 }
 
-/// What keeps the page mapped.
-#[derive(Clone)]
-enum Owner {
-    Memory { _memory: Memory },
-    Registers { _mapping: Arc<RegisterMapping> },
+struct Message {
+    function: Arc<dyn Function>,
+    bar: u8,
+    offset: u64,
+    retired: AtomicBool,
 }
 
-// SAFETY: `word` points into `_owner`, which is itself `Send + Sync`, and is only used as an atomic.
+// SAFETY: `word` points into `mapping`, which is itself `Send + Sync`, and is only used as an atomic.
 unsafe impl Send for Doorbell {}
 // SAFETY: as above; concurrent atomic stores are allowed.
 unsafe impl Sync for Doorbell {}
 
 impl Doorbell {
     /// A doorbell in memory that the device watches; `None` if `offset` is out of range or not a
-    /// multiple of 4.
+    /// multiple of 4, or the memory cannot be mapped by pages of 4 KiB.
     #[must_use]
     pub fn mapped(page: &Memory, offset: usize) -> Option<Self> {
         let fits = offset
             .checked_add(4)
             .is_some_and(|end| end <= page.length());
-        if !fits || !offset.is_multiple_of(4) {
+        if !fits {
             return None;
         }
-        // SAFETY: 1. in bounds: checked above. 2. mapped: the clone of `page` kept beside the
-        //         pointer owns the mapping. 3. aligned: mappings start at a page.
-        let word = unsafe { page.base().add(offset) }.cast::<AtomicU32>();
-        Some(Self(Kind::Mapped {
-            word,
-            _owner: Owner::Memory {
-                _memory: page.clone(),
-            },
-        }))
-    }
-
-    /// A doorbell in a device's own registers; `None` if `offset` is out of range or not a multiple
-    /// of 4.
-    pub(crate) fn register(mapping: &Arc<RegisterMapping>, offset: usize) -> Option<Self> {
-        let word = mapping.word(offset)?.cast::<AtomicU32>();
-        Some(Self(Kind::Mapped {
-            word,
-            _owner: Owner::Registers {
-                _mapping: Arc::clone(mapping),
-            },
-        }))
+        let place = page.offset_in_file().checked_add(offset as u64)?;
+        Self::in_page_of(page.descriptor(), place).ok()
     }
 
     /// A doorbell in the page of `device` at `place`, mapped and rung as the VFIO backend's are.
     ///
     /// `device` is a descriptor that can be mapped, `place` a multiple of 4 in it. For measurements
-    /// of that path where there is no card: a file of memory will do.
+    /// of that path where there is no card a file of memory will do.
     ///
     /// # Errors
     /// The kernel does not map the page, or `place` is no multiple of 4 (`INVAL`).
     pub fn in_page_of(device: BorrowedFd<'_>, place: u64) -> Result<Self, Errno> {
         let within = place % PAGE;
         let mapping = Arc::new(RegisterMapping::map(device, place - within, PAGE as usize)?);
-        Self::register(&mapping, within as usize).ok_or(Errno::INVAL)
+        let word = mapping.word(within as usize).ok_or(Errno::INVAL)?.cast();
+        Ok(Self(Kind::Mapped { word, mapping }))
     }
 
     /// A doorbell whose every ring is a register write through `function`.
     #[must_use]
     pub fn message(function: Arc<dyn Function>, bar: u8, offset: u64) -> Self {
-        Self(Kind::Message {
+        Self(Kind::Message(Arc::new(Message {
             function,
             bar,
             offset,
-        })
+            retired: AtomicBool::new(false),
+        })))
+    }
+
+    /// Takes the doorbell and all its clones out of service for good: whoever rings it from now on
+    /// reaches nobody, and pays nothing for that. Where it is mapped, ordinary memory takes the place
+    /// of the device's page; a ring at that moment goes to the one or to the other.
+    ///
+    /// # Errors
+    /// The kernel refuses to map a page of memory.
+    pub fn retire(&self) -> Result<(), Errno> {
+        match &self.0 {
+            Kind::Mapped { mapping, .. } => mapping.put_memory_in_place(),
+            Kind::Message(message) => {
+                message.retired.store(true, Ordering::Release);
+                Ok(())
+            }
+        }
     }
 
     /// Rings. Everything written to memory before is visible to the device before the ring is.
@@ -110,15 +109,15 @@ impl Doorbell {
     pub fn ring(&self, value: u32) {
         match &self.0 {
             Kind::Mapped { word, .. } => {
-                // SAFETY: in bounds, aligned and mapped, as checked in `mapped`.
+                // SAFETY: in bounds, aligned and mapped, as checked in `in_page_of`; what is mapped
+                // there changes in `retire`, that something is does not.
                 unsafe { word.as_ref() }.store(value, Ordering::Release);
             }
-            Kind::Message {
-                function,
-                bar,
-                offset,
-            } => {
-                let _ = function.write32(*bar, *offset, value);
+            Kind::Message(message) => {
+                if message.retired.load(Ordering::Acquire) {
+                    return;
+                }
+                let _ = message.function.write32(message.bar, message.offset, value);
             }
         }
     }
@@ -139,3 +138,6 @@ impl std::fmt::Debug for Doorbell {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

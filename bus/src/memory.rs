@@ -113,6 +113,8 @@ struct Mapping {
     length: usize,
     page_size: PageSize,
     descriptor: OwnedFd,
+    /// where it begins in the descriptor's file
+    offset: u64,
 }
 
 // SAFETY: a mapping is plain memory owned by this value; every access goes through atomics or
@@ -232,6 +234,7 @@ impl Memory {
             length,
             page_size,
             descriptor,
+            offset: offset as u64,
         }));
         if let Some(node) = numa_node {
             memory.bind(node);
@@ -306,6 +309,11 @@ impl Memory {
     #[must_use]
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.0.descriptor.as_fd()
+    }
+
+    /// Where it begins in the file of [`Memory::descriptor`], bytes.
+    pub(crate) fn offset_in_file(&self) -> u64 {
+        self.0.offset
     }
 
     /// Where it is mapped in this process, as a number: for a DMA map by virtual address.

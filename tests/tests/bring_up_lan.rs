@@ -2,10 +2,12 @@
 
 use ringside_bus::{Function, PageSize, dma_pool};
 use ringside_config::{Config, HugePages};
+use ringside_model::function::ResetKind;
 use ringside_model::{Fault, FunctionSnapshot, Stepped, WorldSettings};
 use ringside_pmd::bring_up::{Undo, stage_names};
 use ringside_pmd::ddp::PackageState;
 use ringside_pmd::lan::FirmwareEvent;
+use ringside_pmd::recovery::{FailureCause, Tended, Tending};
 use ringside_pmd::trace::{Exchange, StageOutcome};
 use ringside_pmd::{BringUpError, BringUpOptions, Device, StageError};
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
@@ -419,6 +421,48 @@ fn a_package_that_is_found_is_downloaded_and_rdma_is_there() {
         .count();
     assert_eq!(sent, 2);
     assert_eq!(device.shutdown().failures, []);
+    demand_no_breach(&world);
+}
+
+#[test]
+fn in_safe_mode_resets_by_somebody_else_and_a_silent_firmware_are_noticed_and_recovered_from() {
+    let world = world();
+    world.with(|world| world.inject(0, Fault::NoPackageLoaded));
+    let before = snapshot(&world);
+    let mut device = bring_up(&world, None).unwrap();
+    let mut tending = Tending::new(Duration::from_millis(5), Duration::from_millis(5));
+    let mut life = 1;
+    for (fault, cause) in [
+        (
+            Fault::Reset(ResetKind::Function),
+            FailureCause::FunctionReset,
+        ),
+        (Fault::Reset(ResetKind::Core), FailureCause::CoreReset),
+        (Fault::FirmwareStall, FailureCause::FirmwareSilent),
+        (
+            Fault::Reset(ResetKind::Function),
+            FailureCause::FunctionReset,
+        ),
+    ] {
+        for _ in 0..3 {
+            let tended = device.tend(&mut tending, &mut Vec::new()).unwrap();
+            assert!(matches!(tended, Tended::InService), "{tended:?}");
+            world.clock().pause(Duration::from_millis(10));
+        }
+        world.with(|world| world.inject(0, fault));
+        let recovered = (0..1000).find_map(|_| {
+            world.clock().pause(Duration::from_millis(1));
+            match device.tend(&mut tending, &mut Vec::new()).unwrap() {
+                Tended::Recovered(report) => Some(report),
+                _ => None,
+            }
+        });
+        let report = recovered.expect("recovered");
+        life += 1;
+        assert_eq!((report.cause, report.life), (cause, life));
+    }
+    assert_eq!(device.shutdown().failures, []);
+    assert_eq!(snapshot(&world), before);
     demand_no_breach(&world);
 }
 

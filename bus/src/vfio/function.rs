@@ -404,7 +404,8 @@ impl Function for VfioFunction {
     fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
         let region = self.check_register(bar, offset, 4)?;
         let mapped = self.place(region, offset);
-        let made = mapped.and_then(|(mapping, at)| Doorbell::register(mapping, at));
+        let made = mapped
+            .and_then(|_| Doorbell::in_page_of(self.fd(), region.offset.checked_add(offset)?).ok());
         Ok(made.unwrap_or_else(|| Doorbell::message(self, bar, offset)))
     }
 

@@ -57,6 +57,23 @@ impl RegisterMapping {
         self.place(offset, 4).map(NonNull::cast)
     }
 
+    /// Puts zeroed memory of this process in the place of the registers, for good: reads and writes
+    /// go there, and nothing reaches the device.
+    ///
+    /// In one step for everybody who is accessing it: an access goes to the one or to the other.
+    pub(crate) fn put_memory_in_place(&self) -> Result<(), Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        // SAFETY: 1. the range is this value's own mapping and nothing else: `map` got it from the
+        //         kernel, and only `drop` gives it back. 2. pointers into it stay valid: the kernel
+        //         replaces the pages under its lock, so that an access in between waits for it.
+        //         3. nobody holds a reference to what is there: accesses are volatile or atomic.
+        unsafe {
+            rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.length, protection, flags)
+        }?;
+        Ok(())
+    }
+
     /// Reads 32 bits.
     pub(super) fn read32(&self, offset: usize) -> Option<u32> {
         let place = self.word(offset)?;

@@ -238,6 +238,7 @@ impl Engine {
                 result = result.and(state.destroy_region(number));
             }
         }
+        self.retire_doorbells();
         result
     }
 
@@ -246,6 +247,7 @@ impl Engine {
     pub(crate) fn abandon_objects(&self) {
         let mut state = self.state();
         state.closed = true;
+        self.retire_doorbells();
         state.statistics = None;
         let quiet = self.disconnect_interrupt(&mut state);
         let rules = self.remove_group_rules(&mut state);

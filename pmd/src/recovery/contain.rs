@@ -102,6 +102,7 @@ impl Engine {
         state.end.cause = Some(cause);
         state.end.queue_pairs = state.queue_pairs.len();
         self.over.store(true, std::sync::atomic::Ordering::Release);
+        self.retire_doorbells();
         let EngineState {
             queue_pairs, end, ..
         } = &mut *state;
@@ -125,6 +126,17 @@ impl Engine {
         }
         if let Some(interrupt) = &state.interrupts {
             interrupt.wake();
+        }
+    }
+
+    /// Nothing that is rung from now on reaches the device, by a thread that has slept since it posted
+    /// neither: the next life has doorbells of its own.
+    pub(crate) fn retire_doorbells(&self) {
+        for doorbell in [&self.send_doorbell, &self.arm_doorbell] {
+            if let Err(error) = doorbell.retire() {
+                let device = self.registers.function().address();
+                tracing::error!(%device, %error, "a doorbell stays in service: do not ring old queue pairs");
+            }
         }
     }
 

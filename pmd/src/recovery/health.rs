@@ -4,6 +4,7 @@ use super::FailureCause;
 use crate::Registers;
 use crate::rdma::engine::{Engine, EngineState};
 use ringside_bus::FunctionError;
+use ringside_spec::lan::registers::control_queues::{MAILBOX_SEND, RingLength};
 use ringside_spec::lan::registers::interrupts::{OTHER_CAUSES, OtherCauses};
 use ringside_spec::lan::registers::reset::{RESET_STATUS, ResetStatus};
 use ringside_spec::rdma::registers::{
@@ -17,18 +18,37 @@ const PERIOD: Duration = Duration::from_millis(5);
 
 /// The resets that a device has seen when its life in service begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Baseline(ResetStatus);
+pub(crate) struct Baseline {
+    status: ResetStatus,
+    /// a mark was left that a reset of the function wipes out
+    marked: bool,
+}
+
+/// The mark: a length of the mailbox's ring, which nobody uses and which stays off. A reset of the
+/// function clears it. Source: [`MAILBOX_SEND`].
+const MARK: u32 = RingLength::ZERO.with_entries(1).0;
 
 impl Baseline {
     /// As it is now; causes that came before are forgotten.
     pub(crate) fn take(registers: &Registers) -> Result<Self, FunctionError> {
         registers.read_quietly(OTHER_CAUSES)?;
-        Ok(Self(ResetStatus(registers.read_quietly(RESET_STATUS)?)))
+        Ok(Self {
+            status: ResetStatus(registers.read_quietly(RESET_STATUS)?),
+            marked: false,
+        })
+    }
+
+    /// Leaves a mark by which a reset of the function alone shows: for a device without a control
+    /// queue pair, which shows it otherwise. False if the device does not keep it.
+    pub(crate) fn mark(&mut self, registers: &Registers) -> Result<bool, FunctionError> {
+        registers.write(MAILBOX_SEND.length, MARK)?;
+        self.marked = registers.read(MAILBOX_SEND.length)? == MARK;
+        Ok(self.marked)
     }
 
     /// A reset of the device since then, or one that is under way.
     fn reset(self, now: ResetStatus) -> Option<FailureCause> {
-        let before = self.0;
+        let before = self.status;
         if now.firmware_count() != before.firmware_count() {
             Some(FailureCause::FirmwareReset)
         } else if now.global_count() != before.global_count() {
@@ -83,7 +103,10 @@ fn try_look(
     if causes.pci_exception() {
         return Ok(Some(FailureCause::PciException));
     }
-    let gone = control_queue && !CqpStatus(registers.read_quietly(CQP_STATUS)?).done();
+    let gone = match control_queue {
+        true => !CqpStatus(registers.read_quietly(CQP_STATUS)?).done(),
+        false => baseline.marked && registers.read_quietly(MAILBOX_SEND.length)? != MARK,
+    };
     Ok(gone.then_some(FailureCause::FunctionReset))
 }
 

@@ -147,6 +147,10 @@ impl Device {
                 engine.look_after(&mut state, true);
                 state.end.cause
             }
+            None if context.admin().is_ok_and(|admin| admin.has_stopped()) => {
+                let seen = health::look(context.registers(), context.baseline()?, false);
+                seen.or(Some(FailureCause::FirmwareSilent))
+            }
             None => health::look(context.registers(), context.baseline()?, false),
         }
     }

@@ -69,6 +69,8 @@ impl Device {
             }
             match self.poll_events(events) {
                 Ok(_) | Err(RdmaError::DeviceFailed { .. }) => {}
+                // Safe mode has no events.
+                Err(RdmaError::Unavailable { .. }) => self.down = self.check(),
                 Err(error) => return Err(error),
             }
         }

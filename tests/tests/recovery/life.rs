@@ -1,12 +1,15 @@
 //! Lives of a device: what one leaves to the next, and what the last leaves behind.
 
 use crate::causes::renew;
-use crate::pair::{Pair, bring_up, config};
+use crate::pair::{Bed, End, Pair, bring_up, config};
 use crate::traffic::{connect, exchange};
+use ringside_bus::CountedFunction;
 use ringside_model::function::ResetKind;
 use ringside_model::{Fault, Stepped, WorldSettings};
-use ringside_pmd::rdma::{Completion, Event, Flags, RdmaError};
+use ringside_pmd::rdma::{Completion, Connected, Event, Flags, QueuePair, RdmaError};
 use ringside_pmd::recovery::{FailureCause, RecoverError, Tended, Tending};
+use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_SEND};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
@@ -67,6 +70,44 @@ fn a_key_of_an_earlier_life_opens_nothing() {
     let mut bytes = [0; 64];
     assert!(now.read(0, &mut bytes));
     assert_eq!(bytes, [7; 64]);
+}
+
+#[test]
+fn a_ring_that_slept_through_a_recovery_reaches_nobody() {
+    const SEND: u64 = DOORBELL_PAGE + DOORBELL_PAGE_SEND;
+    let world = Bed::open();
+    let functions = [0, 1].map(|index| CountedFunction::new(world.function(index)));
+    let [a, b] = [0, 1].map(|index: usize| {
+        let function = Arc::clone(&functions[index]);
+        End::on(function, index as u16, &config())
+    });
+    let mut pair = Pair { world, a, b };
+    let rung = || functions[0].take().written(0, SEND);
+    let target = pair.b.region(64);
+    let (mut old, peers) = pair.connect(|config| config.inline_bytes(8));
+    let post = |qp: &mut QueuePair<Connected>| {
+        let there = target.remote().at(0);
+        qp.write_inline(1, &[7; 8], there, None, Flags::SIGNALLED)
+    };
+    post(&mut old).expect("room");
+    rung();
+    old.ring();
+    assert_eq!(rung(), 1);
+    post(&mut old).expect("room");
+    pair.a.device.give_up().expect("in service");
+    pair.a.device.recover().expect("back in service");
+    rung();
+    old.ring();
+    assert_eq!(rung(), 0, "a queue pair of an earlier life rang");
+    renew(&mut pair);
+    let (mut new, peer_of_new) = pair.connect(|config| config.inline_bytes(8));
+    post(&mut new).expect("room");
+    rung();
+    new.ring();
+    old.ring();
+    assert_eq!(rung(), 1);
+    drop((new, peer_of_new, old, peers, target));
+    pair.finish();
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod rdma_host_memory;
 mod rdma_queues;
 mod rdma_scheduler;
 pub mod rdma_state;
+mod reset_mark;
 mod scheduler;
 mod switch_config;
 mod vsi;
@@ -51,6 +52,7 @@ const LAN: &[Stage] = &[
     vsi::STAGE,
     mac_filters::STAGE,
     link::STAGE,
+    reset_mark::STAGE,
     vsi_rdma_filter::STAGE,
     queue_group::STAGE,
 ];

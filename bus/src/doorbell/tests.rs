@@ -1,0 +1,49 @@
+use super::*;
+use crate::PageSize;
+
+fn word(page: &Memory, offset: usize) -> u32 {
+    let mut bytes = [0; 4];
+    assert!(page.read(offset, &mut bytes));
+    u32::from_le_bytes(bytes)
+}
+
+#[test]
+fn a_ring_is_seen_by_whoever_shares_the_page_until_the_doorbell_is_retired() {
+    let page = Memory::window(16384, 4096, 8192).unwrap();
+    let doorbell = Doorbell::mapped(&page, 4096 + 8).unwrap();
+    let clone = doorbell.clone();
+    clone.ring(5);
+    assert_eq!(word(&page, 4096 + 8), 5);
+    doorbell.retire().unwrap();
+    clone.ring(7);
+    doorbell.ring(8);
+    assert_eq!(word(&page, 4096 + 8), 5);
+    doorbell.retire().unwrap();
+    // The next one of the same place rings again.
+    Doorbell::mapped(&page, 4096 + 8).unwrap().ring(9);
+    assert_eq!(word(&page, 4096 + 8), 9);
+}
+
+#[test]
+fn a_thread_that_rings_while_its_doorbell_is_retired_goes_on() {
+    let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    for _ in 0..50 {
+        let doorbell = Doorbell::mapped(&page, 0).unwrap();
+        let clone = doorbell.clone();
+        std::thread::scope(|scope| {
+            let ringing = scope.spawn(move || (1..5000).for_each(|value| clone.ring(value)));
+            doorbell.retire().unwrap();
+            assert!(page.write(0, &[0; 4]));
+            ringing.join().unwrap();
+        });
+        assert_eq!(word(&page, 0), 0);
+    }
+}
+
+#[test]
+fn places_outside_or_unaligned_are_refused() {
+    let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    for offset in [4096, 4094, 2, usize::MAX - 1] {
+        assert!(Doorbell::mapped(&page, offset).is_none(), "{offset}");
+    }
+}

@@ -1,0 +1,30 @@
+//! `reset-mark`: without RDMA, something by which a reset of the function by somebody else shows.
+
+use crate::bring_up::{Context, Needs, Stage, StageError};
+
+pub(super) const STAGE: Stage = Stage {
+    name: "reset-mark",
+    needs: Needs::Device,
+    run,
+};
+
+/// The reset that the stage `pf-reset` has recorded takes the mark away.
+fn run(context: &mut Context) -> Result<(), StageError> {
+    if context.facts.rdma_unavailable.is_none() {
+        context
+            .recorder()
+            .note("the control queue pair will show a reset of the function");
+        return Ok(());
+    }
+    let Some(mut baseline) = context.baseline() else {
+        return Err(StageError::OutOfOrder {
+            missing: "what a reset has left",
+            stage: "pf-reset",
+        });
+    };
+    if !baseline.mark(context.registers())? {
+        context.warn("a reset of the function by somebody else will not be noticed: the device does not keep the mark for it");
+    }
+    context.set_baseline(baseline);
+    Ok(())
+}
