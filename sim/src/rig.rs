@@ -78,6 +78,8 @@ pub(crate) struct Side {
     pub(crate) to_peer: Option<AddressHandle>,
     pub(crate) to_group: Option<AddressHandle>,
     pub(crate) in_group: bool,
+    /// It was to join or to leave, and the device did not say that it had.
+    pub(crate) perhaps_in_group: bool,
     /// In runs in which interrupts get lost.
     pub(crate) interrupts: Option<Interrupts>,
     pub(crate) domain: ProtectionDomain,
@@ -230,6 +232,7 @@ impl Side {
             to_peer: None,
             to_group: None,
             in_group: false,
+            perhaps_in_group: false,
             interrupts: None,
             domain,
             ungranted,

@@ -105,6 +105,8 @@ fn short_runs_that_once_found_something_keep_all_rules() {
             "dma-writes-refused:0:0x0:0xffffffffffffffff/0@step61+17",
             &[29, 61, 63],
         ),
+        // A group was joined by a command whose answer was garbled.
+        (183, "control-garbled:0xff/0@step104+15", &[104, 109, 111]),
         // A NAK that came twice took two retries.
         (
             331_684,
@@ -115,7 +117,8 @@ fn short_runs_that_once_found_something_keep_all_rules() {
     for (seed, events, steps) in table {
         let events = events.split(',').filter(|event| !event.is_empty());
         let events: Result<Vec<FaultEvent>, _> = events.map(str::parse).collect();
-        let mut scenario = Scenario::new(*seed, STEPS, FaultMix::BySeed).keeping(steps);
+        let needed = steps.iter().map(|step| step + 1).max().unwrap_or(0);
+        let mut scenario = Scenario::new(*seed, STEPS.max(needed), FaultMix::BySeed).keeping(steps);
         scenario.faults = Faults::Events(events.unwrap());
         let outcome = run(&scenario, false, &mut Untouched);
         assert_eq!(outcome.finding, None, "seed {seed}");

@@ -3,7 +3,7 @@
 use super::Run;
 use crate::memory::Purpose;
 use crate::oracle::{DatagramEnd, Flight, Problem, Receive, Request, Rule};
-use crate::rig::{RECEIVES, SENDS};
+use crate::rig::{RECEIVES, SENDS, Side};
 use ringside_pmd::rdma::{Datagram, Destination, Flags, Operation, QueuePairConfig, To};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -85,14 +85,17 @@ impl Run<'_> {
                 None => Ok(()),
             }
         })?;
-        if done.is_some() {
-            self.side(side).in_group = !inside;
-            // What is on its way may come or not, also to who joins now.
-            for flight in &mut self.ledger.flights {
-                flight.certain = false;
-                if let Some(to) = flight.to.get_mut(side).filter(|_| flight.to_group) {
-                    *to = true;
-                }
+        let place = self.side(side);
+        match done {
+            Some(()) => place.in_group = !inside,
+            // The device may have done it and not been heard.
+            None => place.perhaps_in_group = place.datagrams.is_some(),
+        }
+        // What is on its way may come or not, also to who joins now.
+        for flight in &mut self.ledger.flights {
+            flight.certain = false;
+            if let Some(to) = flight.to.get_mut(side).filter(|_| flight.to_group) {
+                *to = true;
             }
         }
         Ok(())
@@ -111,7 +114,8 @@ impl Run<'_> {
             return Ok(());
         }
         let to = if to_group {
-            [0, 1].map(|member| self.sides.get(member).is_some_and(|side| side.in_group))
+            let hears = |side: &Side| side.in_group || side.perhaps_in_group;
+            [0, 1].map(|member| self.sides.get(member).is_some_and(hears))
         } else {
             [side == 1, side == 0]
         };
@@ -140,7 +144,8 @@ impl Run<'_> {
         let other = self.ledger.datagrams.get(1 - side).and_then(Option::as_ref);
         let number = other.map_or(0, |end| end.number);
         let crowded = self.crowded(to);
-        let certain = self.quiet_wire && crowded == [false; 2];
+        let known = !(to_group && self.sides.iter().any(|side| side.perhaps_in_group));
+        let certain = self.quiet_wire && crowded == [false; 2] && known;
         let place = self.side(side);
         let handle = if to_group {
             &place.to_group
@@ -263,6 +268,7 @@ impl Run<'_> {
                     None => Ok(()),
                 })?;
             self.side(side).in_group = false;
+            self.side(side).perhaps_in_group = false;
             self.ledger
                 .datagram_end_destroyed(side, destroyed.is_some())?;
             let place = self.side(side);
