@@ -39,7 +39,9 @@ impl End {
         let domain = device.protection_domain()?;
         let completions = device.completion_queue(64)?;
         let region = domain.register(device.allocate(4096)?, Access::ALL)?;
-        let queue_pair = domain.queue_pair(QueuePairConfig::reliable(&completions))?;
+        // A receiver that gets no core for a while is waited for, without end.
+        let config = QueuePairConfig::reliable(&completions).receiver_not_ready_retries(7);
+        let queue_pair = domain.queue_pair(config)?;
         Ok(Self {
             domain,
             completions,

@@ -145,8 +145,11 @@ impl Rings {
                     });
                 }
                 ring.length = value & RingLength::DEFINED;
-                ring.stalled = false;
-                ring.failed = false;
+                // Who only clears its error bits does not start it again.
+                if !(was_enabled && ring.enabled()) {
+                    ring.stalled = false;
+                    ring.failed = false;
+                }
             }
             RingRegister::Head => {
                 // Drivers zero the indices of a ring before they switch it off: what lies between

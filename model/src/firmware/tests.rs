@@ -6,7 +6,7 @@ pub(crate) mod switching;
 
 use crate::faults::Fault;
 use client::{Client, ENTRIES, none};
-use ringside_bus::Iova;
+use ringside_bus::{Iova, Refusal};
 use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
 use ringside_spec::lan::admin::generic::{
     ClearPxe, DriverVersion, FIRMWARE_LOG_MODULES, FirmwareLog, FirmwareLogModule, MacAddress,
@@ -222,6 +222,26 @@ fn unreachable_ring_stops_with_the_critical_bit_and_the_model_lives_on() {
         ["control queue descriptor cannot be read"]
     );
     client.write(MAILBOX_SEND.tail, 5);
+}
+
+#[test]
+fn a_ring_that_failed_stays_so_though_its_error_bit_is_cleared() {
+    let client = Client::ready();
+    let refused = Fault::DmaRefused(Refusal::EVERYTHING);
+    client.inject(refused);
+    let head = client.read(ADMIN_SEND.head);
+    client.write(ADMIN_SEND.tail, head + 1);
+    client.pass(Duration::from_millis(1));
+    let length = RingLength(client.read(ADMIN_SEND.length));
+    assert!(length.critical_error());
+    client.end(refused);
+    // As a driver does that has waited in vain.
+    client.write(ADMIN_SEND.length, length.with_critical_error(false).0);
+    client.pass(Duration::from_millis(1));
+    assert_eq!(client.read(ADMIN_SEND.head), head);
+    // It takes no shutdown, so that none is missed.
+    client.write(ADMIN_SEND.length, 0);
+    assert_eq!(client.breach_names(), [""; 0]);
 }
 
 #[test]

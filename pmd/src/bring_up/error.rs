@@ -3,6 +3,7 @@
 use super::Undo;
 use crate::admin::AdminError;
 use crate::rdma::RdmaStageError;
+use crate::recovery::FailureCause;
 use crate::trace::Trace;
 use ringside_bus::config_space::ConfigSpaceError;
 use ringside_bus::{DeviceAddress, FunctionError, MemoryError};
@@ -46,6 +47,12 @@ pub enum StageError {
         what: String,
         /// What to do about it.
         remedy: String,
+    },
+    /// The device reported something that takes it out of service.
+    #[error("the device failed while it was brought up: {cause}; bring it up once more")]
+    FailedMeanwhile {
+        /// What it reported.
+        cause: FailureCause,
     },
     /// A stage that came before has not left what this one needs: a bug of this driver.
     #[error("{missing} is missing: stage {stage} has to run first; this is a bug of the driver")]

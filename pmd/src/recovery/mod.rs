@@ -37,7 +37,7 @@ mod tend;
 
 pub use cause::FailureCause;
 pub(crate) use contain::{End, OwedFlush};
-pub(crate) use health::Baseline;
+pub(crate) use health::{Baseline, look};
 pub use report::{RecoverError, RecoveryReport, RecoveryStage};
 pub use tend::{Tended, Tending};
 

@@ -64,7 +64,11 @@ fn scene_with(
         a.ring();
         let begin = Instant::now();
         let mut batch = [Completion::EMPTY; 4];
+        let mut events = Vec::new();
         while completions.poll(&mut batch).is_empty() {
+            // A queue pair that failed says so here, and completes nothing before.
+            left.poll_events(&mut events).unwrap();
+            assert!(events.is_empty(), "send {id}: {events:?}");
             assert!(begin.elapsed() < LIMIT, "send {id} did not complete");
             std::thread::yield_now();
         }

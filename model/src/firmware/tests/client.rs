@@ -156,6 +156,10 @@ impl Client {
         self.world.with(|world| world.inject(0, fault));
     }
 
+    pub(crate) fn end(&self, fault: Fault) {
+        self.world.with(|world| world.clear_fault(0, fault));
+    }
+
     /// Sends a descriptor as it is; `None` if it is not answered within a second.
     pub(crate) fn send(&mut self, descriptor: &Descriptor, data: &[u8]) -> Option<Answered> {
         let place = SEND_RING + self.tail as usize * 32;

@@ -10,6 +10,7 @@ mod ddp_package;
 mod driver_version;
 mod firmware_ready;
 mod function_reset;
+mod health;
 mod link;
 mod mac_address;
 mod mac_config;
@@ -59,5 +60,6 @@ const LAN: &[Stage] = &[
 
 /// Every stage, in order.
 pub(super) fn all() -> impl Iterator<Item = &'static Stage> + Clone {
-    LAN.iter().chain(rdma_state::STAGES)
+    let last = std::iter::once(&health::STAGE);
+    LAN.iter().chain(rdma_state::STAGES).chain(last)
 }

@@ -1,0 +1,25 @@
+//! `health`: nothing that takes the device out of service happened while it was brought up.
+
+use crate::bring_up::{Context, Needs, Stage, StageError};
+use crate::recovery;
+
+pub(super) const STAGE: Stage = Stage {
+    name: "health",
+    needs: Needs::Device,
+    run,
+};
+
+/// What was reported meanwhile would otherwise end the life in service at the first look.
+fn run(context: &mut Context) -> Result<(), StageError> {
+    let Some(baseline) = context.baseline() else {
+        return Err(StageError::OutOfOrder {
+            missing: "what a reset has left",
+            stage: "pf-reset",
+        });
+    };
+    let control_queue = context.rdma.engine.is_some();
+    match recovery::look(context.registers(), baseline, control_queue) {
+        Some(cause) => Err(StageError::FailedMeanwhile { cause }),
+        None => Ok(()),
+    }
+}
