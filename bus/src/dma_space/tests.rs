@@ -1,0 +1,200 @@
+use super::*;
+use crate::memory::PageSize;
+
+fn space() -> (DmaSpace, Memory) {
+    let memory = Memory::allocate(16384, PageSize::FourKiB, None).unwrap();
+    let mut space = DmaSpace::new();
+    space.set_bus_master(true);
+    assert!(space.map(Iova(0x10000), &memory, 0, 8192, DmaAccess::ReadWrite));
+    assert!(space.map(Iova(0x12000), &memory, 8192, 4096, DmaAccess::Read));
+    (space, memory)
+}
+
+#[test]
+fn accesses_reach_the_mapped_memory_and_nothing_else() {
+    let (space, memory) = space();
+    space.write(Iova(0x10FFE), &[1, 2, 3, 4]).unwrap();
+    let mut bytes = [0; 4];
+    assert!(memory.read(0xFFE, &mut bytes));
+    assert_eq!(bytes, [1, 2, 3, 4]);
+    for (iova, length) in [
+        (0xFFFF, 1),
+        (0x13000, 1),
+        (0x12FFF, 2),
+        (u64::MAX, 2),
+        (0, 1),
+    ] {
+        let mut buffer = vec![0; length];
+        assert!(space.read(Iova(iova), &mut buffer).is_err(), "{iova:#x}");
+    }
+}
+
+#[test]
+fn read_only_mappings_refuse_writes_and_copies_into_them() {
+    let (space, _memory) = space();
+    let error = space.write(Iova(0x12000), &[0]).unwrap_err();
+    assert_eq!(
+        error,
+        DmaFault::ReadOnly {
+            iova: Iova(0x12000),
+            length: 1
+        }
+    );
+    // half of it lies in the writable neighbour, which stays as it was
+    assert!(space.write(Iova(0x11FFF), &[7, 7]).is_err());
+    let mut bytes = [1; 2];
+    space.read(Iova(0x11FFF), &mut bytes).unwrap();
+    assert_eq!(bytes, [0, 0]);
+    assert!(DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x12000), 8).is_err());
+    DmaSpace::copy(&space, Iova(0x12000), &space, Iova(0x10000), 8).unwrap();
+}
+
+#[test]
+fn what_is_refused_is_told_once_with_the_first_address_that_is_not_to_be_had() {
+    let (space, memory) = space();
+    let read = |iova| RefusedAccess {
+        iova: Iova(iova),
+        written: None,
+    };
+    let write = |iova, bytes: &[u8]| RefusedAccess {
+        iova: Iova(iova),
+        written: Some(bytes.to_vec()),
+    };
+    let mut buffer = [0; 16];
+    assert!(space.read(Iova(0x12FF8), &mut buffer).is_err());
+    assert!(space.read(Iova(0x20000), &mut buffer[..1]).is_err());
+    assert!(space.write(Iova(0x11FFF), &[1, 2, 3]).is_err());
+    let pattern: Vec<u8> = (0..16).collect();
+    space.write(Iova(0x10000), &pattern).unwrap();
+    assert!(DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x20000), 16).is_err());
+    assert!(DmaSpace::copy(&space, Iova(0x10003), &space, Iova(0x20000), 1).is_err());
+    assert!(DmaSpace::copy(&space, Iova(0x20000), &space, Iova(0x10000), 16).is_err());
+    let told = space.take_refused();
+    let expected = [
+        read(0x13000),
+        read(0x20000),
+        write(0x12000, &[2, 3]),
+        write(0x20000, &pattern[..8]),
+        write(0x20000, &[3]),
+        read(0x20000),
+    ];
+    assert_eq!(told, expected);
+    // a view that cannot be had is no access, nor is anything while bus mastering is off
+    assert!(space.words(Iova(0x20000), 8).is_err());
+    let mut off = DmaSpace::new();
+    assert!(off.map(Iova(0x10000), &memory, 0, 4096, DmaAccess::ReadWrite));
+    assert!(off.read(Iova(0x20000), &mut buffer).is_err());
+    assert!(space.take_refused().is_empty() && off.take_refused().is_empty());
+    for _ in 0..2 * REFUSED_MAX {
+        assert!(space.read(Iova(0x20000), &mut buffer).is_err());
+    }
+    assert_eq!(space.take_refused().len(), REFUSED_MAX);
+}
+
+#[test]
+fn overlapping_wrapping_and_empty_mappings_are_refused() {
+    let (mut space, memory) = space();
+    for (iova, offset, length) in [
+        (0x11000, 0, 4096),
+        (0xF000, 0, 8192),
+        (0x20000, 0, 0),
+        (0x20000, 16384, 1),
+        (u64::MAX, 0, 4096),
+    ] {
+        assert!(!space.map(Iova(iova), &memory, offset, length, DmaAccess::ReadWrite));
+    }
+    assert_eq!(space.mappings().count(), 2);
+}
+
+#[test]
+fn what_is_unmapped_is_out_of_reach_and_the_generation_tells() {
+    let (mut space, _memory) = space();
+    let generation = space.generation();
+    assert_eq!(
+        space.unmap(Iova(0x10000), 4096),
+        0,
+        "a mapping is not split"
+    );
+    assert_eq!(space.unmap(Iova(0x10000), 8192), 1);
+    assert!(space.generation() > generation);
+    assert!(space.read(Iova(0x10000), &mut [0]).is_err());
+}
+
+#[test]
+fn nothing_is_reached_while_bus_mastering_is_off() {
+    let (mut space, _memory) = space();
+    space.set_bus_master(false);
+    let error = space.read(Iova(0x10000), &mut [0]).unwrap_err();
+    assert_eq!(
+        error,
+        DmaFault::BusMasterOff {
+            iova: Iova(0x10000)
+        }
+    );
+}
+
+#[test]
+fn what_a_refusal_names_is_refused_and_nothing_else_until_it_is_spent_or_lifted() {
+    let (mut space, _memory) = space();
+    let mut bytes = [0; 8];
+    let refused = |result: Result<(), DmaFault>| match result {
+        Err(DmaFault::Refused { direction, .. }) => Some(direction),
+        Err(other) => panic!("{other}"),
+        Ok(()) => None,
+    };
+    let generation = space.generation();
+    space.set_refusal(Some(Refusal {
+        direction: Some(Direction::Write),
+        accesses: Some(2),
+        first: Iova(0x10100),
+        bytes: 0x100,
+    }));
+    assert!(space.generation() > generation);
+    assert_eq!(refused(space.read(Iova(0x10100), &mut bytes)), None);
+    assert_eq!(refused(space.write(Iova(0x100F8), &bytes)), None);
+    assert_eq!(refused(space.write(Iova(0x10200), &bytes)), None);
+    let write = Some(Direction::Write);
+    assert_eq!(refused(space.write(Iova(0x100FC), &bytes)), write);
+    let copied = DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x101F8), 16);
+    assert_eq!(refused(copied), write);
+    assert_eq!(refused(space.write(Iova(0x10100), &bytes)), None, "spent");
+    assert_eq!((space.refusals(), space.take_refused().len()), (2, 0));
+    space.set_refusal(Some(Refusal::EVERYTHING));
+    let read = Some(Direction::Read);
+    assert_eq!(refused(space.read(Iova(0x12000), &mut bytes)), read);
+    assert!(space.words(Iova(0x10000), 64).is_err());
+    space.set_refusal(None);
+    assert_eq!(refused(space.write(Iova(0x10100), &bytes)), None);
+    assert!(space.words(Iova(0x10000), 64).is_ok());
+}
+
+#[test]
+fn what_neighbouring_mappings_hold_together_is_reached_as_one() {
+    let memories = [0; 4].map(|_: i32| Memory::allocate(4096, PageSize::FourKiB, None).unwrap());
+    let mut space = DmaSpace::new();
+    space.set_bus_master(true);
+    for (index, memory) in memories.iter().enumerate().take(3) {
+        let iova = Iova(0x10000 + index as u64 * 0x1000);
+        assert!(space.map(iova, memory, 0, 4096, DmaAccess::ReadWrite));
+    }
+    assert!(space.map(Iova(0x20000), &memories[3], 0, 4096, DmaAccess::ReadWrite));
+    let pattern: Vec<u8> = (0..8000).map(|at| (at % 251) as u8).collect();
+    space.write(Iova(0x10F00), &pattern).unwrap();
+    let mut arrived = vec![0; 8000];
+    space.read(Iova(0x10F00), &mut arrived).unwrap();
+    assert!(arrived == pattern);
+    let copied = DmaSpace::copy(&space, Iova(0x10F00), &space, Iova(0x20000), 4096);
+    assert_eq!(copied, Ok(()));
+    let mut copy = vec![0; 4096];
+    space.read(Iova(0x20000), &mut copy).unwrap();
+    assert!(copy == pattern[..4096]);
+    // Where there is a gap nothing is touched, neither before it nor behind.
+    let before = arrived.clone();
+    let fault = space.write(Iova(0x12F00), &[0xEE; 4096]).unwrap_err();
+    assert!(matches!(fault, DmaFault::NotMapped { .. }), "{fault}");
+    space.read(Iova(0x10F00), &mut arrived).unwrap();
+    assert!(arrived == before);
+    assert!(space.check(Iova(0x20800), 4096, DmaAccess::Read).is_err());
+    let left = DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x20001), 4096);
+    assert!(left.is_err());
+}
