@@ -8,10 +8,12 @@ mod usage;
 
 use crate::cli::{Bind, Unbind};
 use crate::failure::Failure;
+use crate::output::stdout;
 use anyhow::anyhow;
 use plan::{Record, Refusal, Step};
 use ringside_bus::DeviceAddress;
 use ringside_bus::sysfs::Sysfs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -43,14 +45,14 @@ pub(crate) fn bind(options: &Bind) -> Result<(), Failure> {
         };
         let plan = plan::bind(&function, &group, &usage, &wanted).map_err(refused)?;
         for warning in &plan.warnings {
-            eprintln!("ringside: {warning}");
+            let _ = writeln!(std::io::stderr(), "ringside: {warning}");
         }
         if plan.steps.is_empty() {
-            println!("{address} is bound to {} already", options.driver);
+            writeln!(stdout(), "{address} is bound to {} already", options.driver)?;
             continue;
         }
         if options.dry_run {
-            print_steps(&plan.steps);
+            print_steps(&plan.steps)?;
             continue;
         }
         need_root(&sysfs)?;
@@ -66,11 +68,12 @@ pub(crate) fn bind(options: &Bind) -> Result<(), Failure> {
             let _ = std::fs::remove_file(record_path(&sysfs, &address));
             return Err(failure);
         }
-        println!(
+        writeln!(
+            stdout(),
             "{address}: {} -> {}",
             shown(record.driver.as_deref()),
             options.driver
-        );
+        )?;
     }
     Ok(())
 }
@@ -101,7 +104,7 @@ pub(crate) fn unbind(options: &Unbind) -> Result<(), Failure> {
         }
         let steps = plan::unbind(&address, function.driver.as_deref(), record.as_ref());
         if options.dry_run {
-            print_steps(&steps);
+            print_steps(&steps)?;
             continue;
         }
         need_root(&sysfs)?;
@@ -111,11 +114,12 @@ pub(crate) fn unbind(options: &Unbind) -> Result<(), Failure> {
         let now = sysfs
             .function(&address)
             .and_then(|function| function.driver);
-        println!(
+        writeln!(
+            stdout(),
             "{address}: {} -> {}",
             shown(function.driver.as_deref()),
             shown(now.as_deref())
-        );
+        )?;
     }
     Ok(())
 }
@@ -153,10 +157,10 @@ fn shown(driver: Option<&str>) -> &str {
     driver.unwrap_or("no driver")
 }
 
-fn print_steps(steps: &[Step]) {
-    for step in steps {
-        println!("{step}");
-    }
+fn print_steps(steps: &[Step]) -> std::io::Result<()> {
+    steps
+        .iter()
+        .try_for_each(|step| writeln!(stdout(), "{step}"))
 }
 
 fn need_root(sysfs: &Sysfs) -> Result<(), Failure> {

@@ -1,14 +1,15 @@
 //! `ringside bring-up`: every stage, what it asked, what was answered, how long it took.
 
-use crate::bench::report::span;
 use crate::cli::BringUp;
 use crate::failure::Failure;
 use crate::open::{Opened, open};
+use crate::output::{span, stdout};
 use ringside_config::Config;
 use ringside_pmd::bring_up::stage_names;
 use ringside_pmd::trace::{StageOutcome, StageReport, Trace};
 use ringside_pmd::{BringUpOptions, Device};
 use serde::Serialize;
+use std::io::{self, Write};
 
 #[derive(Serialize)]
 struct Outcome<'a> {
@@ -25,7 +26,7 @@ struct Outcome<'a> {
 pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
     if options.fail_at.as_deref() == Some("list") {
         for name in stage_names() {
-            println!("{name}");
+            writeln!(stdout(), "{name}")?;
         }
         return Ok(());
     }
@@ -41,9 +42,11 @@ pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
     let Opened { function, model } = open(address, config)?;
     let show_exchanges = options.trace;
     let quiet = options.json;
+    // An error of the output ends nothing before the device is as it was found.
+    let mut shown = Ok(());
     let mut progress = |report: &StageReport| {
-        if !quiet {
-            print_stage(report, show_exchanges);
+        if !quiet && shown.is_ok() {
+            shown = print_stage(&mut stdout(), report, show_exchanges);
         }
     };
     let result = Device::bring_up(
@@ -98,29 +101,34 @@ pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
             .map(|breach| format!("{breach:?}"))
             .collect(),
     };
-    show(&outcome, options)?;
-    judge(outcome)
+    let shown = shown
+        .map_err(Failure::from)
+        .and_then(|()| show(&outcome, options));
+    judge(outcome)?;
+    shown
 }
 
 fn show(outcome: &Outcome<'_>, options: &BringUp) -> Result<(), Failure> {
+    let mut out = stdout();
     if options.json {
-        println!("{}", serde_json::to_string_pretty(outcome)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(outcome)?)?;
         return Ok(());
     }
-    println!(
+    writeln!(
+        out,
         "\n{} stages in {}",
         outcome.trace.stages.len(),
         span(outcome.trace.took())
-    );
-    println!("Taken down again; undone, latest first:");
+    )?;
+    writeln!(out, "Taken down again; undone, latest first:")?;
     for undo in &outcome.undone {
-        println!("  {undo}");
+        writeln!(out, "  {undo}")?;
     }
     for failure in &outcome.undo_failures {
-        println!("  NOT undone: {failure}");
+        writeln!(out, "  NOT undone: {failure}")?;
     }
     for breach in &outcome.interface_breaches {
-        println!("  the driver broke the interface: {breach}");
+        writeln!(out, "  the driver broke the interface: {breach}")?;
     }
     Ok(())
 }
@@ -146,22 +154,32 @@ fn judge(outcome: Outcome<'_>) -> Result<(), Failure> {
 }
 
 /// One line for a stage, and its exchanges where they are wanted.
-pub(crate) fn print_stage(report: &StageReport, exchanges: bool) {
+pub(crate) fn print_stage(
+    out: &mut dyn Write,
+    report: &StageReport,
+    exchanges: bool,
+) -> io::Result<()> {
     let mark = match &report.outcome {
         StageOutcome::Done => "done".to_string(),
         StageOutcome::Skipped(reason) => format!("skipped: {reason}"),
         StageOutcome::Failed(reason) => format!("FAILED: {reason}"),
     };
-    println!("  {:<28} {:>11}  {mark}", report.stage, span(report.took));
+    writeln!(
+        out,
+        "  {:<28} {:>11}  {mark}",
+        report.stage,
+        span(report.took)
+    )?;
     for warning in &report.warnings {
-        println!("      warning: {warning}");
+        writeln!(out, "      warning: {warning}")?;
     }
     if exchanges {
         for exchange in &report.exchanges {
-            println!("      {exchange}");
+            writeln!(out, "      {exchange}")?;
         }
         if report.exchanges_dropped > 0 {
-            println!("      and {} exchanges more", report.exchanges_dropped);
+            writeln!(out, "      and {} exchanges more", report.exchanges_dropped)?;
         }
     }
+    Ok(())
 }

@@ -1,17 +1,19 @@
 //! The command line, in one place.
 
-use crate::bench::chaos::Kind;
+use crate::trouble::Kind;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ringside_bus::DeviceAddress;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done
-  1  failed; the message says what and how to mend it
+  1  failed; the message says what and how to fix it
   2  the command line or the configuration is wrong
   3  the device could not be claimed or brought up
-  4  it ran, but data arrived wrong or the interface of the device was broken: a bug, please report it";
+  4  it ran, but data arrived wrong or the interface of the device was broken: a bug, please report it
+130  a signal ended it early; what was measured until then is shown
+141  the reader of standard output closed it";
 
 /// Drives an Intel E810's RDMA engine from user space: no kernel driver takes part.
 ///
@@ -41,14 +43,20 @@ pub(crate) enum Command {
     Bind(Bind),
     /// Give a card back to the driver that it had before
     Unbind(Unbind),
-    /// Find what stands between this machine and line rate, with the command that mends it
+    /// Find what stands between this machine and line rate, with the command that fixes it
     Doctor(Doctor),
     /// Check a configuration file; print samples and the schema
     Config(crate::config::Options),
     /// Serve the software model to other processes
     Model(crate::model::Model),
+    /// Run an RDMA program on ringside instead of the kernel's driver
+    Run(crate::run::Run),
     /// Simulate a random workload under faults, from a seed, and judge every byte and completion
     Sim(crate::sim::Sim),
+    /// Forward packets between ports, in the modes of DPDK's testpmd
+    Forward(crate::forward::Options),
+    /// Show a port as ethtool does: link, statistics, offloads, spreading
+    Port(crate::port::Options),
 }
 
 /// What is measured.
@@ -159,20 +167,22 @@ pub(crate) struct Bench {
     /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096 [default: 4096]
     #[arg(short = 'm', long, value_name = "BYTES")]
     pub(crate) mtu: Option<u32>,
+    /// Time without an answer after which a request is repeated: 4.096 us x 2^N, 14 to 18, so 67 ms to
+    /// 1.07 s (the unit of a card's timer is not documented) [default: 14]
+    #[arg(short = 'u', long = "qp-timeout", value_name = "N")]
+    pub(crate) timeout: Option<u8>,
     /// Report bandwidth in Gb/s rather than MB/s
     #[arg(long = "report_gbits", alias = "report-gbits")]
     pub(crate) report_gbits: bool,
-    /// Write the report as JSON too, to the file that --out_json_file names
+    /// Write the report as JSON too, to ringside-bench.json unless --out_json_file names a file
     #[arg(long = "out_json", alias = "out-json")]
     pub(crate) out_json: bool,
-    /// Where JSON goes; "-" is standard output, and tables then go to standard error
-    #[arg(
-        long = "out_json_file",
-        alias = "out-json-file",
-        value_name = "FILE",
-        default_value = "ringside-bench.json"
-    )]
-    pub(crate) out_json_file: PathBuf,
+    /// Write the report as JSON to this file; "-" is standard output, and tables then go to standard error
+    #[arg(long = "out_json_file", alias = "out-json-file", value_name = "FILE")]
+    pub(crate) out_json_file: Option<PathBuf>,
+    /// Show each stage of bring-up
+    #[arg(short = 'v', long)]
+    pub(crate) verbose: bool,
     /// Write latency distributions in HdrHistogram's percentile format
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
@@ -193,7 +203,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "CORE,CORE", value_delimiter = ',', num_args = 1)]
     pub(crate) cores: Vec<usize>,
     /// Wait for another process's bench at this address of this machine; port 18515 unless named
-    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["connect", "peer", "pcap", "hgrm", "out_json", "count_writes"])]
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["connect", "peer", "pcap", "hgrm", "out_json", "out_json_file", "count_writes"])]
     pub(crate) listen: Option<String>,
     /// Measure with another process's bench, which listens there
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["peer", "pcap", "count_writes"])]
@@ -213,7 +223,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "MAC", requires = "perftest")]
     pub(crate) peer_mac: Option<Mac>,
     /// Measure how long recovery takes: resets, stalls, errors and lost links, raised under traffic
-    #[arg(long, conflicts_with_all = ["listen", "connect", "pcap", "hgrm", "count_writes", "operation", "measure", "size", "all", "iterations", "queue_pairs", "send_depth", "receive_depth", "inline", "mtu"])]
+    #[arg(long, conflicts_with_all = ["listen", "connect", "pcap", "hgrm", "count_writes", "operation", "measure", "size", "all", "iterations", "queue_pairs", "send_depth", "receive_depth", "inline", "mtu", "timeout"])]
     pub(crate) chaos: bool,
     /// How often each kind is raised [default: 3; or as often as fits -D]
     #[arg(long, value_name = "COUNT", requires = "chaos", conflicts_with = "duration", value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -266,6 +276,18 @@ impl Bench {
 
     pub(crate) fn mtu(&self) -> u32 {
         self.mtu.unwrap_or(4096)
+    }
+
+    /// The least time before a request is repeated, in the card's steps. Drivers write 5, which is
+    /// taken for perftest's default of 14.
+    pub(crate) fn retransmission_timeout(&self) -> u8 {
+        5 << (self.timeout.unwrap_or(14).clamp(14, 18) - 14)
+    }
+
+    /// Where the report goes as JSON, if it is wanted.
+    pub(crate) fn json_path(&self) -> Option<&Path> {
+        let usual = self.out_json.then_some(Path::new("ringside-bench.json"));
+        self.out_json_file.as_deref().or(usual)
     }
 
     /// What a chaos run raises.

@@ -1,9 +1,11 @@
 //! `ringside config`: checks configuration files, and shows samples and the schema.
 
 use crate::failure::Failure;
+use crate::output::stdout;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use ringside_config::{Config, SAMPLE, SAMPLES, json_schema};
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Options of `ringside config`.
@@ -34,10 +36,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     match &options.command {
         Command::Check { file } => {
             Config::load(file).map_err(Failure::usage)?;
-            println!("{}: valid", file.display());
+            writeln!(stdout(), "{}: valid", file.display())?;
         }
-        Command::Schema => println!("{}", json_schema()),
-        Command::Sample { name } => print!("{}", sample(name)?),
+        Command::Schema => writeln!(stdout(), "{}", json_schema())?,
+        Command::Sample { name } => write!(stdout(), "{}", sample(name)?)?,
     }
     Ok(())
 }

@@ -3,11 +3,13 @@
 use crate::bind::{system_addresses, usage};
 use crate::cli::Devices;
 use crate::failure::Failure;
+use crate::output::stdout;
 use ringside_bus::sysfs::{PciFunction, Sysfs};
 use ringside_config::Config;
 use ringside_spec::lan::identity;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::IpAddr;
 
 /// One device.
@@ -37,21 +39,24 @@ pub(crate) fn run(options: &Devices, config: &Config) -> Result<(), Failure> {
         usable: true,
         note: "always here; no hardware needed".into(),
     }));
+    let mut out = stdout();
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&devices)?);
+        writeln!(out, "{}", serde_json::to_string_pretty(&devices)?)?;
         return Ok(());
     }
-    println!(
+    writeln!(
+        out,
         "{:<14} {:<28} {:<9} {:<6} {:<5} {:<10} {:<7} Note",
         "Address", "Part", "Driver", "Group", "NUMA", "Interface", "Usable"
-    );
+    )?;
     let number = |number: Option<u32>| number.map_or("-".into(), |number| number.to_string());
     for device in &devices {
         let interfaces = match device.interfaces.join(",") {
             none if none.is_empty() => "-".into(),
             list => list,
         };
-        println!(
+        writeln!(
+            out,
             "{:<14} {:<28} {:<9} {:<6} {:<5} {:<10} {:<7} {}",
             device.address,
             device.part,
@@ -61,7 +66,7 @@ pub(crate) fn run(options: &Devices, config: &Config) -> Result<(), Failure> {
             interfaces,
             if device.usable { "yes" } else { "no" },
             device.note
-        );
+        )?;
     }
     Ok(())
 }

@@ -9,12 +9,14 @@ mod facts;
 use crate::bind::no_such_function;
 use crate::cli::Doctor;
 use crate::failure::Failure;
+use crate::output::stdout;
 use anyhow::anyhow;
 use checks::{Finding, Weight};
 use ringside_bus::DeviceAddress;
 use ringside_bus::sysfs::Sysfs;
 use ringside_config::Config;
 use serde::Serialize;
+use std::io::Write;
 
 #[derive(Serialize)]
 struct Report {
@@ -47,35 +49,38 @@ pub(crate) fn run(options: &Doctor, config: &Config) -> Result<(), Failure> {
         slowing: count(Weight::Slows),
         findings,
     };
-    if options.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
-    } else {
-        print(&report);
-    }
+    let shown = show(&report, options.json);
     match report.blocking {
-        0 => Ok(()),
+        0 => shown,
         count => Err(Failure::operation(anyhow!(
             "{count} of the findings keep a card from being driven"
         ))),
     }
 }
 
-fn print(report: &Report) {
+fn show(report: &Report, json: bool) -> Result<(), Failure> {
+    let mut out = stdout();
+    if json {
+        writeln!(out, "{}", serde_json::to_string_pretty(&report)?)?;
+        return Ok(());
+    }
     for finding in &report.findings {
         let mark = match finding.weight {
             Weight::Fine => "ok    ",
             Weight::Slows => "slows ",
             Weight::Blocks => "BLOCKS",
         };
-        println!("{mark}  {:<18} {}", finding.check, finding.what);
+        writeln!(out, "{mark}  {:<18} {}", finding.check, finding.what)?;
         for line in &finding.remedy {
-            println!("{:27}mend: {line}", "");
+            writeln!(out, "{:27}fix: {line}", "")?;
         }
     }
-    println!(
+    writeln!(
+        out,
         "\n{} block, {} slow, {} are as they should be",
         report.blocking,
         report.slowing,
         report.findings.len() - report.blocking - report.slowing
-    );
+    )?;
+    Ok(())
 }

@@ -1,6 +1,14 @@
 //! What a command ends with.
 
+use crate::output::{OutputError, output_error};
+use std::io::Write;
 use std::process::ExitCode;
+
+/// Exit code after SIGINT or SIGTERM, as shells have it for the former.
+const INTERRUPTED: u8 = 130;
+
+/// Exit code once nothing reads standard output: as shells have it for a program that SIGPIPE ended.
+const READER_GONE: u8 = 141;
 
 /// A failure and the exit code that tells its kind.
 #[derive(Debug)]
@@ -42,6 +50,31 @@ impl Failure {
         }
     }
 
+    /// A signal ended the measurement early: 130.
+    pub(crate) fn interrupted() -> Self {
+        Self {
+            code: INTERRUPTED,
+            error: anyhow::anyhow!("interrupted; what was measured until then is shown"),
+        }
+    }
+
+    /// Whether the command line, the configuration or the flags of a peer are to be changed.
+    pub(crate) fn is_usage(&self) -> bool {
+        self.code == 2
+    }
+
+    /// The error of this kind that it came from.
+    pub(crate) fn cause<E: std::error::Error + Send + Sync + 'static>(&self) -> Option<&E> {
+        self.error.chain().find_map(|cause| cause.downcast_ref())
+    }
+
+    /// Whether standard output takes no more.
+    pub(crate) fn is_output(&self) -> bool {
+        self.error
+            .chain()
+            .any(|cause| output_error(cause).is_some())
+    }
+
     /// The same failure, with where it happened.
     pub(crate) fn at(self, place: &'static str) -> Self {
         Self {
@@ -69,9 +102,14 @@ impl Failure {
             })
     }
 
-    /// Says it on standard error, causes included.
+    /// Says it on standard error, causes included. Nothing is said once nothing reads the output.
     pub(crate) fn report(&self) -> ExitCode {
-        eprintln!("ringside: {}", self.text());
+        let mut causes = self.error.chain();
+        if causes.any(|cause| matches!(output_error(cause), Some(OutputError::ReaderGone))) {
+            return ExitCode::from(READER_GONE);
+        }
+        // Standard error may be closed too: the exit code tells as much.
+        let _ = writeln!(std::io::stderr(), "ringside: {}", self.text());
         ExitCode::from(self.code)
     }
 }

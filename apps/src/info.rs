@@ -3,6 +3,7 @@
 use crate::cli::Info;
 use crate::failure::Failure;
 use crate::open::open;
+use crate::output::stdout;
 use anyhow::anyhow;
 use ringside_config::Config;
 use ringside_pmd::ddp::{PackageFacts, PackageState};
@@ -11,6 +12,7 @@ use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits;
 use serde::Serialize;
+use std::io::{self, Write};
 
 #[derive(Serialize)]
 struct Facts {
@@ -91,17 +93,17 @@ pub(crate) fn run(options: &Info, config: &Config) -> Result<(), Failure> {
     let device = Device::bring_up(opened.function, config, BringUpOptions::default())
         .map_err(|error| Failure::claim(anyhow!("{error}")))?;
     let facts = gather(&device)?;
-    if options.json {
-        println!("{}", serde_json::to_string_pretty(&facts)?);
+    let shown = if options.json {
+        writeln!(stdout(), "{}", serde_json::to_string_pretty(&facts)?)
     } else {
-        print(&facts);
-    }
+        print(&mut stdout(), &facts)
+    };
     let down = device.shutdown();
     match down.failures.first() {
         Some(failure) => Err(Failure::operation(anyhow!(
             "{address} was not left as it was found: {failure}"
         ))),
-        None => Ok(()),
+        None => Ok(shown?),
     }
 }
 
@@ -246,33 +248,42 @@ fn plan(device: &Device, usage: &ObjectUsage) -> Option<HostMemoryCache> {
     })
 }
 
-fn print(facts: &Facts) {
-    let line = |name: &str, value: &str| println!("\t{name:<24}{value}");
+/// Prints one line of a device's facts.
+fn fact(out: &mut dyn Write, name: &str, value: &str) -> io::Result<()> {
+    writeln!(out, "\t{name:<24}{value}")
+}
+
+fn print(out: &mut dyn Write, facts: &Facts) -> io::Result<()> {
     let maybe = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".into());
-    println!("hca_id: {}", facts.hca_id);
-    line("backend:", facts.backend);
-    line("transport:", facts.transport);
-    line("part:", &facts.part);
-    line("fw_ver:", &maybe(&facts.fw_ver));
-    line("admin queue:", &maybe(&facts.admin_interface));
-    line("package:", &facts.package);
-    line("node_guid:", &maybe(&facts.serial_number));
-    line("vendor_id:", &facts.vendor_id);
-    line("vendor_part_id:", &facts.vendor_part_id.to_string());
-    line("hw_ver:", &facts.hw_ver);
-    line("pcie_link:", &maybe(&facts.pcie_link));
-    line(
+    writeln!(out, "hca_id: {}", facts.hca_id)?;
+    fact(out, "backend:", facts.backend)?;
+    fact(out, "transport:", facts.transport)?;
+    fact(out, "part:", &facts.part)?;
+    fact(out, "fw_ver:", &maybe(&facts.fw_ver))?;
+    fact(out, "admin queue:", &maybe(&facts.admin_interface))?;
+    fact(out, "package:", &facts.package)?;
+    fact(out, "node_guid:", &maybe(&facts.serial_number))?;
+    fact(out, "vendor_id:", &facts.vendor_id)?;
+    fact(out, "vendor_part_id:", &facts.vendor_part_id.to_string())?;
+    fact(out, "hw_ver:", &facts.hw_ver)?;
+    fact(out, "pcie_link:", &maybe(&facts.pcie_link))?;
+    fact(
+        out,
         "interrupt_vectors:",
         &facts
             .interrupt_vectors
             .map_or("unknown".into(), |count| count.to_string()),
-    );
+    )?;
     if let Some(reason) = &facts.rdma_unavailable {
-        line("RDMA:", &format!("not available: {reason}"));
+        fact(out, "RDMA:", &format!("not available: {reason}"))?;
     }
     let limits = &facts.limits;
-    line("max_mr_size:", &format!("{:#x}", limits.max_mr_size));
-    line("page_size_cap:", &format!("{:#x}", limits.page_size_cap));
+    fact(out, "max_mr_size:", &format!("{:#x}", limits.max_mr_size))?;
+    fact(
+        out,
+        "page_size_cap:",
+        &format!("{:#x}", limits.page_size_cap),
+    )?;
     for (name, value) in [
         ("max_qp:", limits.max_qp),
         ("max_qp_wr:", limits.max_qp_wr),
@@ -287,52 +298,57 @@ fn print(facts: &Facts) {
         ("max_inline_data:", limits.max_inline_data),
         ("max_msg_size:", limits.max_msg_size),
     ] {
-        line(name, &value.to_string());
+        fact(out, name, &value.to_string())?;
     }
-    line("atomic_cap:", limits.atomic_cap);
-    print_port(&facts.port);
+    fact(out, "atomic_cap:", limits.atomic_cap)?;
+    print_port(out, &facts.port)?;
     if let Some(cache) = &facts.host_memory_cache {
-        print_plan(cache);
+        print_plan(out, cache)?;
     }
     for warning in &facts.warnings {
-        println!("\twarning: {warning}");
+        writeln!(out, "\twarning: {warning}")?;
     }
+    Ok(())
 }
 
-fn print_port(port: &Port) {
-    println!("\t\tport:\t1");
-    let line = |name: &str, value: &str| println!("\t\t\t{name:<24}{value}");
-    line("state:", port.state);
-    line("max_mtu:", &port.max_mtu.to_string());
-    line("active_mtu:", &port.active_mtu.to_string());
-    line("link_layer:", port.link_layer);
+fn print_port(out: &mut dyn Write, port: &Port) -> io::Result<()> {
+    writeln!(out, "\t\tport:\t1")?;
+    let mut line = |name: &str, value: &str| writeln!(out, "\t\t\t{name:<24}{value}");
+    line("state:", port.state)?;
+    line("max_mtu:", &port.max_mtu.to_string())?;
+    line("active_mtu:", &port.active_mtu.to_string())?;
+    line("link_layer:", port.link_layer)?;
     line(
         "active_speed:",
         &port
             .active_speed_mbps
             .map_or("unknown".into(), |speed| format!("{speed} Mb/s")),
-    );
-    line("mac:", port.mac.as_deref().unwrap_or("unknown"));
-    line("gid_tbl_len:", &port.gid_tbl_len.to_string());
+    )?;
+    line("mac:", port.mac.as_deref().unwrap_or("unknown"))?;
+    line("gid_tbl_len:", &port.gid_tbl_len.to_string())?;
     for (index, gid) in port.gids.iter().enumerate() {
-        line(&format!("GID[{index}]:"), gid);
+        line(&format!("GID[{index}]:"), gid)?;
     }
     for (index, key) in port.pkeys.iter().enumerate() {
-        line(&format!("P_Key[{index}]:"), key);
+        line(&format!("P_Key[{index}]:"), key)?;
     }
+    Ok(())
 }
 
-fn print_plan(cache: &HostMemoryCache) {
-    println!(
+fn print_plan(out: &mut dyn Write, cache: &HostMemoryCache) -> io::Result<()> {
+    writeln!(
+        out,
         "\thost memory cache: {} segments of 2 MiB, {} bytes backed now",
         cache.segments_of_2_mib, cache.backed_bytes
-    );
-    println!(
+    )?;
+    writeln!(
+        out,
         "\t\t{:<32} {:>9} {:>9} {:>6} {:>12} {:>12}",
         "object", "asked", "granted", "size", "base", "memory"
-    );
+    )?;
     for object in &cache.objects {
-        println!(
+        writeln!(
+            out,
             "\t\t{:<32} {:>9} {:>9} {:>6} {:>#12x} {:>12}",
             object.object,
             object.asked,
@@ -340,6 +356,7 @@ fn print_plan(cache: &HostMemoryCache) {
             object.size_bytes,
             object.base,
             object.memory_bytes
-        );
+        )?;
     }
+    Ok(())
 }

@@ -10,14 +10,21 @@ mod doctor;
 mod failure;
 #[cfg(test)]
 mod fixture;
+mod forward;
 mod info;
+mod interrupt;
 mod model;
 mod open;
+mod output;
+mod port;
+mod run;
 mod sim;
+mod trouble;
 
 use clap::Parser;
 use cli::{Cli, Command};
 use failure::Failure;
+use std::io::Write;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -33,8 +40,11 @@ fn main() -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // It would report a closed standard error there, and panic.
+        .log_internal_errors(false)
         .init();
-    match run(&cli) {
+    let done = run(&cli).and_then(|()| Ok(output::stdout().flush()?));
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
@@ -52,6 +62,9 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Doctor(options) => doctor::run(options, &config),
         Command::Config(options) => config::run(options),
         Command::Model(options) => model::run(options),
+        Command::Run(options) => run::run(options),
         Command::Sim(options) => sim::run_command(options),
+        Command::Forward(options) => forward::run(options, &config),
+        Command::Port(options) => port::run(options, &config),
     }
 }

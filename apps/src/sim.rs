@@ -3,10 +3,12 @@
 mod report;
 
 use crate::failure::Failure;
+use crate::output::stdout;
 use anyhow::anyhow;
 use clap::Args;
 use report::{Found, Summary, SummaryView};
 use ringside_sim::{FaultEvent, FaultMix, Faults, Scenario, Step, Untouched, run, shrink};
+use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -140,6 +142,9 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
     let wanted = Wanted::of(options)?;
     let started = Instant::now();
     let summary = simulate(options, &wanted, started);
+    // A reader that has seen enough of the trace may close it.
+    let mut lines = summary.trace.iter();
+    let traced = lines.try_for_each(|line| writeln!(stdout(), "{line}"));
     let mut found = Vec::new();
     for (seed, finding) in &summary.findings {
         let scenario = wanted.scenario(*seed, options);
@@ -155,13 +160,15 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
         found.push(Found::new(*seed, finding, shrunk.as_ref(), options.steps));
     }
     let view = SummaryView::new(&summary, found, started.elapsed());
-    if options.json {
-        println!("{}", serde_json::to_string_pretty(&view)?);
+    let shown = if traced.is_err() {
+        traced
+    } else if options.json {
+        writeln!(stdout(), "{}", serde_json::to_string_pretty(&view)?)
     } else {
-        print!("{view}");
-    }
+        write!(stdout(), "{view}")
+    };
     match summary.findings.len() {
-        0 => Ok(()),
+        0 => Ok(shown?),
         count => Err(Failure::operation(anyhow!(
             "{count} of {} runs broke a rule",
             summary.runs
@@ -185,11 +192,6 @@ fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
                     let seed = options.seed.wrapping_add(number);
                     let scenario = wanted.scenario(seed, options);
                     let outcome = run(&scenario, options.trace, &mut Untouched);
-                    if options.trace {
-                        for line in &outcome.trace {
-                            println!("{line}");
-                        }
-                    }
                     let mut all = summary.lock().unwrap_or_else(PoisonError::into_inner);
                     all.take(seed, outcome);
                     if all.findings.len() >= FINDINGS_MOST {
@@ -212,7 +214,9 @@ fn progress(summary: &mut Summary, options: &Sim, started: Instant) {
         return;
     }
     summary.next_progress = elapsed + Duration::from_secs(10);
-    eprintln!(
+    // Progress that cannot be shown is no reason to stop.
+    let _ = writeln!(
+        std::io::stderr(),
         "{} of {} runs, {} findings, {:.0} s",
         summary.runs,
         options.runs,

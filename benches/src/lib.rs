@@ -1,4 +1,5 @@
-//! What the benchmarks of the data path share: a queue pair and its completion queue in ordinary
+//! Code that the benchmarks of the data path share: a queue pair and its completion queue in
+//! ordinary
 //! memory, and a consumer that does nothing but write completions.
 //!
 //! No device and no model takes part, so that the figures are those of posting and polling alone.
@@ -8,9 +9,11 @@ pub mod many;
 
 use ringside_bus::{Doorbell, Memory, MemoryError, PageSize, Words};
 use ringside_cq::{AttachError, Completion, CompletionQueue, QueueError, Sides};
+use ringside_qp::request::Payload;
 use ringside_qp::{
-    CompletionContext, Fragment, PostReceiveError, PostSendError, QueuePairState, ReceiveQueue,
-    RingError, SendFlags, SendQueue, SharedReceives, Write, WriteInline,
+    CompletionContext, Fragment, PostReceiveError, PostSendError, QueuePairState, Read,
+    ReceiveQueue, RingError, Send, SendDatagram, SendFlags, SendKind, SendQueue, SharedReceives,
+    Write, WriteInline,
 };
 use ringside_spec::verbs::completion::CompletionHeader;
 use ringside_spec::verbs::{CompletionElement, QueueSide};
@@ -65,9 +68,9 @@ from_error!(
 
 /// A queue pair, its completion queue, and the consumer.
 pub struct Rig {
-    /// Where requests are posted.
+    /// The posting side of requests.
     pub send: SendQueue,
-    /// Where completions are polled.
+    /// The polling side of completions.
     pub queue: CompletionQueue,
     consumer: Consumer,
     batch: [Completion; CHAIN],
@@ -191,6 +194,41 @@ impl Rig {
         self.send.post(id, &request, flags)
     }
 
+    /// Posts a send of 8 bytes from a registered buffer.
+    #[inline]
+    pub fn post_send(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
+        let request = Send {
+            fragments: &[self.fragment],
+            kind: SendKind::Plain,
+        };
+        self.send.post(id, &request, flags)
+    }
+
+    /// Posts an RDMA read of 8 bytes.
+    #[inline]
+    pub fn post_read(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
+        let request = Read {
+            fragments: &[self.fragment],
+            remote_address: self.remote_address,
+            remote_key: self.remote_key,
+            invalidate_local: false,
+        };
+        self.send.post(id, &request, flags)
+    }
+
+    /// Posts a datagram of 8 bytes.
+    #[inline]
+    pub fn post_datagram(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
+        let request = SendDatagram {
+            payload: Payload::Fragments(&[self.fragment]),
+            immediate: None,
+            address_handle: 5,
+            destination: self.remote_key,
+            queue_key: 0x1234,
+        };
+        self.send.post(id, &request, flags)
+    }
+
     /// Posts an RDMA write gathered from five pieces.
     #[inline]
     pub fn post_wide_write(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
@@ -221,6 +259,15 @@ impl Rig {
     #[inline]
     pub fn poll(&mut self) -> usize {
         self.queue.poll(&mut self.batch)
+    }
+}
+
+impl Rig {
+    /// Polls once, for one completion.
+    #[inline]
+    pub fn poll_one(&mut self) -> bool {
+        let [place, ..] = &mut self.batch;
+        self.queue.poll_one(place)
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a queue pair takes besides the pages of its rings: on the heap, in DMA memory, and in the host
+//! The memory of a queue pair besides the pages of its rings: on the heap, in DMA memory, in the
+//! host
 //! memory cache, its share of what grows with the number of queue pairs.
 
 use ringside_config::{Config, HugePages};

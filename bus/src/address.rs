@@ -1,10 +1,10 @@
-//! How a user names a device: `0000:3b:00.0`, `vfio-user:/run/e810.sock` or `model:0`.
+//! A device address as the user writes it: `0000:3b:00.0`, `vfio-user:/run/e810.sock`, `model:0`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where a function is to be found.
+/// The location of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum DeviceAddress {
     /// A PCI function of this machine, `domain:bus:device.function` in hexadecimal.
@@ -31,7 +31,7 @@ pub enum DeviceAddress {
      vfio-user:/path/to/socket, or model:N"
 )]
 pub struct AddressError {
-    /// What was given.
+    /// The given value.
     pub text: String,
 }
 

@@ -1,96 +1,10 @@
-//! Time, injected: the time stamp counter in production, a virtual clock in simulation.
+//! The production clock: the processor's time stamp counter.
 #![allow(unsafe_code)] // reads the time stamp counter, which has no safe wrapper in `core`
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A moment, in nanoseconds since the clock's own start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Instant(pub u64);
-
-impl Instant {
-    /// The moment `after` later; stops at the end of time rather than wrapping.
-    #[must_use]
-    pub fn plus(self, after: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
-        )
-    }
-
-    /// How long after `earlier` this is; zero if it is not.
-    #[must_use]
-    pub fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-/// What the driver asks the time of, and through which it waits.
-pub trait Clock: Send + Sync {
-    /// Now.
-    fn now(&self) -> Instant;
-
-    /// Lets time pass while waiting for a device: at most `at_most`, possibly much less.
-    ///
-    /// In production this spins or yields; in simulation it advances the model and its clock. A
-    /// caller therefore always loops on its own condition and its own deadline.
-    fn pause(&self, at_most: Duration);
-}
-
-/// A moment after which waiting ends.
-#[derive(Clone, Copy, Debug)]
-pub struct Deadline {
-    /// When waiting started.
-    pub start: Instant,
-    /// When it ends.
-    pub end: Instant,
-}
-
-impl Deadline {
-    /// Waiting from now for at most `limit`.
-    #[must_use]
-    pub fn after(clock: &dyn Clock, limit: Duration) -> Self {
-        let start = clock.now();
-        Self {
-            start,
-            end: start.plus(limit),
-        }
-    }
-
-    /// True once the time is up.
-    #[must_use]
-    pub fn passed(&self, clock: &dyn Clock) -> bool {
-        clock.now() >= self.end
-    }
-
-    /// How long the whole wait was allowed to take.
-    #[must_use]
-    pub fn limit(&self) -> Duration {
-        self.end.since(self.start)
-    }
-}
-
-/// Waits until `ready` gives a value or `limit` has passed, asking every `step`.
-///
-/// The condition is asked once more after the deadline, so that a process that was not scheduled
-/// for a while does not blame the device.
-pub fn wait_for<T, E>(
-    clock: &dyn Clock,
-    limit: Duration,
-    step: Duration,
-    mut ready: impl FnMut() -> Result<Option<T>, E>,
-) -> Result<Option<T>, E> {
-    let deadline = Deadline::after(clock, limit);
-    loop {
-        let last = deadline.passed(clock);
-        if let Some(value) = ready()? {
-            return Ok(Some(value));
-        }
-        if last {
-            return Ok(None);
-        }
-        clock.pause(step);
-    }
-}
+pub use ringside_clock::{Clock, Deadline, Instant, wait_for};
 
 /// Raw ticks of the processor's time stamp counter.
 ///
@@ -114,32 +28,70 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// The production clock: ticks scaled to nanoseconds.
+/// True if the time stamp counter runs at one rate whatever the processor's state, as the processor
+/// says. Source: Intel SDM volume 2, CPUID leaf 80000007H, EDX bit 8.
+#[must_use]
+pub fn has_invariant_counter() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::__cpuid;
+        const LEAF: u32 = 0x8000_0007;
+        __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx >> 8 & 1 == 1
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        true // `ticks` are the operating system's nanoseconds
+    }
+}
+
+/// What a [`TscClock`] reads.
 #[derive(Clone, Copy, Debug)]
+enum Source {
+    /// The time stamp counter, with nanoseconds for each 2^32 ticks.
+    Counter { origin_ticks: u64, scale: u64 },
+    /// The operating system's clock, where the counter's rate may change.
+    System { origin: std::time::Instant },
+}
+
+/// The production clock: ticks scaled to nanoseconds; the operating system's clock on a processor
+/// whose counter is not invariant.
+///
+/// It never runs backwards: a counter that steps back (cores that differ, a virtual machine that
+/// was moved) holds the clock at the latest moment that it gave, until it has passed that again.
+#[derive(Debug)]
 pub struct TscClock {
-    origin_ticks: u64,
-    /// nanoseconds for each 2^32 ticks
+    source: Source,
     scale: u64,
+    /// The latest moment given, in nanoseconds.
+    latest: AtomicU64,
 }
 
 impl TscClock {
     /// Measures the counter against the operating system's clock; takes about 5 ms, once a process.
     #[must_use]
     pub fn new() -> Self {
-        use std::sync::OnceLock;
-        static SCALE: OnceLock<u64> = OnceLock::new();
-        let scale = *SCALE.get_or_init(|| {
-            let (began, first) = (std::time::Instant::now(), ticks());
-            while began.elapsed() < Duration::from_millis(5) {
-                std::hint::spin_loop();
+        let scale = *SCALE.get_or_init(measure);
+        let source = if has_invariant_counter() {
+            let origin_ticks = ticks();
+            Source::Counter {
+                origin_ticks,
+                scale,
             }
-            let (elapsed, last) = (began.elapsed().as_nanos(), ticks());
-            let span = u128::from(last.wrapping_sub(first).max(1));
-            u64::try_from((elapsed << 32) / span).unwrap_or(1 << 32)
-        });
+        } else {
+            static SAID: std::sync::Once = std::sync::Once::new();
+            SAID.call_once(|| {
+                tracing::warn!(
+                    "the processor's time stamp counter is not invariant: the operating system's \
+                     clock is used, which takes longer to read"
+                );
+            });
+            let origin = std::time::Instant::now();
+            Source::System { origin }
+        };
         Self {
-            origin_ticks: ticks(),
+            source,
             scale,
+            latest: AtomicU64::new(0),
         }
     }
 
@@ -147,8 +99,40 @@ impl TscClock {
     #[inline]
     #[must_use]
     pub fn nanoseconds(&self, span_ticks: u64) -> u64 {
-        ((u128::from(span_ticks) * u128::from(self.scale)) >> 32) as u64
+        scaled(span_ticks, self.scale)
     }
+
+    /// The moment at `nanoseconds`, or the latest one given if that is later.
+    ///
+    /// Threads that ask at the same moment may leave the earlier of their two moments behind: then the
+    /// guard is that much shorter, and no thread sees a step back of its own.
+    #[inline]
+    fn not_before_latest(&self, nanoseconds: u64) -> Instant {
+        let latest = self.latest.load(Ordering::Relaxed);
+        if nanoseconds <= latest {
+            return Instant(latest);
+        }
+        self.latest.store(nanoseconds, Ordering::Relaxed);
+        Instant(nanoseconds)
+    }
+}
+
+/// Nanoseconds for each 2^32 ticks, measured once.
+static SCALE: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
+
+fn measure() -> u64 {
+    let (began, first) = (std::time::Instant::now(), ticks());
+    while began.elapsed() < Duration::from_millis(5) {
+        std::hint::spin_loop();
+    }
+    let (elapsed, last) = (began.elapsed().as_nanos(), ticks());
+    let span = u128::from(last.saturating_sub(first).max(1));
+    u64::try_from((elapsed << 32) / span).unwrap_or(1 << 32)
+}
+
+#[inline]
+fn scaled(span_ticks: u64, scale: u64) -> u64 {
+    ((u128::from(span_ticks) * u128::from(scale)) >> 32) as u64
 }
 
 impl Default for TscClock {
@@ -159,7 +143,17 @@ impl Default for TscClock {
 
 impl Clock for TscClock {
     fn now(&self) -> Instant {
-        Instant(self.nanoseconds(ticks().wrapping_sub(self.origin_ticks)))
+        let nanoseconds = match self.source {
+            // A counter behind its origin has stepped back: the guard gives the latest moment.
+            Source::Counter {
+                origin_ticks,
+                scale,
+            } => scaled(ticks().saturating_sub(origin_ticks), scale),
+            Source::System { origin } => {
+                u64::try_from(origin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+            }
+        };
+        self.not_before_latest(nanoseconds)
     }
 
     fn pause(&self, at_most: Duration) {
@@ -176,31 +170,6 @@ impl Clock for TscClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    struct Stepping(AtomicU64);
-    impl Clock for Stepping {
-        fn now(&self) -> Instant {
-            Instant(self.0.load(Ordering::Relaxed))
-        }
-        fn pause(&self, at_most: Duration) {
-            self.0
-                .fetch_add(at_most.as_nanos() as u64, Ordering::Relaxed);
-        }
-    }
-
-    #[test]
-    fn a_wait_ends_at_its_deadline_and_asks_once_more() {
-        let clock = Stepping(AtomicU64::new(0));
-        let mut asked = 0;
-        let step = Duration::from_millis(1);
-        let result: Result<Option<()>, ()> = wait_for(&clock, 10 * step, step, || {
-            asked += 1;
-            Ok(None)
-        });
-        assert_eq!(result, Ok(None));
-        assert_eq!((asked, clock.now()), (11, Instant(10_000_000)));
-    }
 
     #[test]
     fn ticks_scale_to_the_time_that_passes() {
@@ -213,5 +182,30 @@ mod tests {
             difference < Duration::from_millis(10),
             "{ours:?} against {theirs:?}"
         );
+    }
+
+    #[test]
+    fn a_counter_that_steps_back_holds_the_clock_where_it_was() {
+        let mut clock = TscClock::new();
+        let before = clock.now();
+        // The counter falls behind where it was when the clock was made.
+        clock.source = Source::Counter {
+            origin_ticks: ticks() + (1 << 50),
+            scale: clock.scale,
+        };
+        assert_eq!(clock.now(), before);
+        assert_eq!(clock.not_before_latest(before.0 - 1), before);
+        assert_eq!(clock.not_before_latest(before.0 + 1), Instant(before.0 + 1));
+    }
+
+    #[test]
+    fn without_an_invariant_counter_the_systems_clock_serves() {
+        let mut clock = TscClock::new();
+        let origin = std::time::Instant::now();
+        clock.source = Source::System { origin };
+        std::thread::sleep(Duration::from_millis(5));
+        let passed = clock.now().since(Instant(0));
+        assert!(passed >= Duration::from_millis(5), "{passed:?}");
+        assert!(passed <= origin.elapsed());
     }
 }

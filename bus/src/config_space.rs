@@ -1,4 +1,4 @@
-//! What a function's configuration space says, decoded by `pci-driver` from a snapshot: the same
+//! The configuration space of a function, decoded by `pci-driver` from a snapshot: the same
 //! way for every backend.
 
 use crate::function::{Function, FunctionError};
@@ -62,7 +62,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// What the link carries, in gigabits per second after line coding and before packet overhead.
+    /// The link's rate, in gigabits per second after line coding and before packet overhead.
     #[must_use]
     pub fn gigabits_per_second(self) -> f64 {
         let per_lane = match self.speed_code {
@@ -91,7 +91,7 @@ impl std::fmt::Display for Link {
     }
 }
 
-/// What the configuration space says.
+/// The content of the configuration space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigSpace {
     /// Vendor id, 0x8086.
@@ -130,7 +130,7 @@ pub enum ConfigSpaceError {
     /// A capability list that loops or points outside.
     #[error("configuration space is malformed: {reason}; the device or its emulation is faulty")]
     Malformed {
-        /// What was wrong.
+        /// The error.
         reason: String,
     },
 }

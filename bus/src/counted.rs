@@ -25,7 +25,7 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// How often this register was written.
+    /// The number of writes to this register.
     #[must_use]
     pub fn written(&self, bar: u8, offset: u64) -> u64 {
         self.writes.get(&(bar, offset)).copied().unwrap_or(0)
@@ -54,7 +54,7 @@ impl CountedFunction {
         })
     }
 
-    /// What was counted since the last call, or since the beginning.
+    /// The counts since the last call, or since the beginning.
     #[must_use]
     pub fn take(&self) -> Accesses {
         self.count(std::mem::take)

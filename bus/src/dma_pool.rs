@@ -9,6 +9,7 @@
 //! Blocks lie anywhere in the address space ([`Placement`]), and buffers go round: what was given
 //! back is handed out again only when nothing else fits.
 
+mod lent;
 mod placement;
 
 pub use placement::Placement;
@@ -18,9 +19,10 @@ use crate::memory::{Memory, MemoryError, PageSize, Words};
 use crate::ranges::Ranges;
 use crate::{FunctionError, Iova};
 use placement::Places;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Where blocks come from.
+/// The source of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSettings {
     /// The largest page to try; smaller ones follow when the pool of huge pages is dry.
@@ -29,7 +31,7 @@ pub struct PoolSettings {
     pub exact: bool,
     /// Bind to this NUMA node.
     pub numa_node: Option<u32>,
-    /// What the addresses are drawn from.
+    /// The source of random addresses.
     pub placement: Placement,
 }
 
@@ -43,6 +45,9 @@ impl Default for PoolSettings {
         }
     }
 }
+
+/// Bytes of the pages that memory of the application is mapped by.
+const PAGE: u64 = 4096;
 
 /// Smallest block: one segment of the host memory cache.
 const BLOCK: usize = 2 << 20;
@@ -76,6 +81,10 @@ struct State {
     leaked_bytes: usize,
     /// what was given up: block, offset, bytes
     leaked: Vec<(usize, usize, usize)>,
+    /// memory of the application, by I/O virtual address
+    brought: BTreeMap<u64, Memory>,
+    /// what was given up of it
+    leaked_brought: Vec<u64>,
     /// why memory is not on the pages that were wanted, said once
     fallback: Option<String>,
     closed: bool,
@@ -133,7 +142,7 @@ pub struct DmaPool {
     state: Mutex<State>,
 }
 
-/// What a pool holds.
+/// The state of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PoolUsage {
     /// Mappings held.
@@ -163,6 +172,8 @@ impl DmaPool {
             places: Places::new(limits.iova_ranges, settings.placement),
             leaked_bytes: 0,
             leaked: Vec::new(),
+            brought: BTreeMap::new(),
+            leaked_brought: Vec::new(),
             fallback: None,
             closed: false,
         };
@@ -189,7 +200,9 @@ impl DmaPool {
             return Err(MemoryError::BadRequest { length, alignment });
         }
         // Whole cache lines, so that no two buffers share one.
-        let length = length.next_multiple_of(64);
+        let Some(length) = length.checked_next_multiple_of(64) else {
+            return Err(MemoryError::NoAddressSpace { length });
+        };
         let alignment = alignment.max(64);
         let mut state = self.state();
         let place = match state.take_from_blocks(length, alignment) {
@@ -212,12 +225,84 @@ impl DmaPool {
         Ok(DmaBuffer {
             pool: Arc::clone(self),
             memory,
-            block,
+            source: Source::Block(block),
             offset,
             length,
             iova,
             leaked: false,
         })
+    }
+
+    /// Maps memory that the application brings, whole, as one buffer. It is unmapped as soon as the
+    /// buffer is dropped. Errors: with the memory.
+    pub fn map(self: &Arc<Self>, memory: Memory) -> Result<DmaBuffer, (MemoryError, Memory)> {
+        self.map_with(memory, DmaAccess::ReadWrite)
+    }
+
+    fn map_with(
+        self: &Arc<Self>,
+        memory: Memory,
+        access: DmaAccess,
+    ) -> Result<DmaBuffer, (MemoryError, Memory)> {
+        let length = memory.length();
+        let within = memory.virtual_address() % PAGE;
+        let Some(bytes) = (length as u64)
+            .checked_add(within)
+            .and_then(|bytes| bytes.checked_next_multiple_of(PAGE))
+            .filter(|_| length > 0)
+        else {
+            let alignment = 1;
+            return Err((MemoryError::BadRequest { length, alignment }, memory));
+        };
+        let mut state = self.state();
+        let alignment = memory.page_size().bytes() as u64;
+        let place = match state.closed {
+            true => None,
+            false => state.places.take(bytes, alignment, PAGE),
+        };
+        let Some(at) = place else {
+            return Err((MemoryError::NoAddressSpace { length }, memory));
+        };
+        // Noted before it is mapped: a pool that is closed meanwhile unmaps it too.
+        let iova = Iova(at + within);
+        state.brought.insert(iova.0, memory.clone());
+        drop(state);
+        let range = 0..length;
+        let mapped = self.function.map_dma(iova, &memory, range, access);
+        if let Err(error) = mapped {
+            let mut state = self.state();
+            state.brought.remove(&iova.0);
+            state.places.give(at..at + bytes);
+            return Err((error.into(), memory));
+        }
+        Ok(DmaBuffer {
+            pool: Arc::clone(self),
+            memory,
+            source: Source::Application,
+            offset: 0,
+            length,
+            iova,
+            leaked: false,
+        })
+    }
+
+    /// Unmaps memory of the application, unless the pool was closed before. Memory that cannot be
+    /// unmapped stays in the pool, and its place in use.
+    fn unmap(&self, iova: Iova, length: usize) -> bool {
+        let Some(memory) = self.state().brought.remove(&iova.0) else {
+            return true;
+        };
+        let unmapped = self.function.unmap_dma(iova, length as u64);
+        let mut state = self.state();
+        if let Err(error) = unmapped {
+            tracing::error!(%error, %iova, length, "memory of the application stays mapped");
+            state.brought.insert(iova.0, memory);
+            return false;
+        }
+        let start = iova.0 / PAGE * PAGE;
+        let end = (iova.0 + length as u64).next_multiple_of(PAGE);
+        state.places.give(start..end);
+        true
     }
 
     fn add_block(
@@ -230,7 +315,9 @@ impl DmaPool {
             return Err(MemoryError::NoAddressSpace { length });
         }
         // Address space first: a request beyond it must not touch memory at all.
-        let wanted = length.next_multiple_of(BLOCK);
+        let Some(wanted) = length.checked_next_multiple_of(BLOCK) else {
+            return Err(MemoryError::NoAddressSpace { length });
+        };
         let at = state.take_addresses(wanted, alignment.max(BLOCK))?;
         let memory = match self.memory(state, wanted) {
             Ok(memory) => memory,
@@ -294,12 +381,14 @@ impl DmaPool {
         }))
     }
 
-    /// What it holds.
+    /// Its content.
     #[must_use]
     pub fn usage(&self) -> PoolUsage {
         let state = self.state();
         let blocks: Vec<_> = state.blocks.iter().flatten().collect();
-        let mapped_bytes = blocks.iter().map(|block| block.memory.length()).sum();
+        let of_blocks: usize = blocks.iter().map(|block| block.memory.length()).sum();
+        let brought: usize = state.brought.values().map(Memory::length).sum();
+        let mapped_bytes = of_blocks + brought;
         let free: u64 = blocks.iter().map(|block| block.free.free_bytes()).sum();
         PoolUsage {
             blocks: blocks.len(),
@@ -322,7 +411,17 @@ impl DmaPool {
         // What was given up goes back with its block: the device is silent now.
         state.leaked_bytes = 0;
         state.leaked.clear();
+        state.leaked_brought.clear();
         let mut result = Ok(());
+        for (iova, memory) in std::mem::take(&mut state.brought) {
+            let bytes = memory.length();
+            if let Err(error) = self.function.unmap_dma(Iova(iova), bytes as u64) {
+                tracing::error!(%error, iova, bytes, "unmapping failed: memory leaked");
+                state.leaked_bytes += bytes;
+                keep_forever(memory);
+                result = Err(error);
+            }
+        }
         for slot in 0..state.blocks.len() {
             let Some(block) = state.blocks.get_mut(slot).and_then(Option::take) else {
                 continue;
@@ -341,15 +440,22 @@ impl DmaPool {
     /// Takes back what was given up with [`DmaBuffer::leak`], and returns the bytes: after a reset
     /// of the device, and only then.
     pub fn reclaim_leaked(&self) -> usize {
-        let leaked = {
+        let (leaked, brought) = {
             let mut state = self.state();
             state.leaked_bytes = 0;
-            std::mem::take(&mut state.leaked)
+            let leaked = std::mem::take(&mut state.leaked);
+            (leaked, std::mem::take(&mut state.leaked_brought))
         };
+        let mut bytes = 0;
+        for iova in brought {
+            let length = self.state().brought.get(&iova).map_or(0, Memory::length);
+            self.unmap(Iova(iova), length);
+            bytes += length;
+        }
         for (block, offset, length) in &leaked {
             self.give_back(*block, *offset, *length);
         }
-        leaked.iter().map(|(_, _, length)| length).sum()
+        bytes + leaked.iter().map(|(_, _, length)| length).sum::<usize>()
     }
 
     fn give_back(&self, block: usize, offset: usize, length: usize) {
@@ -375,6 +481,9 @@ impl Drop for DmaPool {
     /// the device is quiet.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for (_, memory) in std::mem::take(&mut state.brought) {
+            keep_forever(memory);
+        }
         for block in state.blocks.drain(..).flatten() {
             let bytes = block.memory.length();
             tracing::warn!(iova = %block.iova, bytes, "DMA pool dropped unclosed: memory leaked");
@@ -391,11 +500,20 @@ impl std::fmt::Debug for DmaPool {
     }
 }
 
+/// What a buffer is a piece of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// A block of the pool, by index.
+    Block(usize),
+    /// Memory of the application, all of it.
+    Application,
+}
+
 /// A piece of DMA memory, contiguous for the device; goes back to its pool when dropped.
 pub struct DmaBuffer {
     pool: Arc<DmaPool>,
     memory: Memory,
-    block: usize,
+    source: Source,
     offset: usize,
     length: usize,
     iova: Iova,
@@ -403,14 +521,14 @@ pub struct DmaBuffer {
 }
 
 impl DmaBuffer {
-    /// Where the device finds it.
+    /// Its address for the device.
     #[inline]
     #[must_use]
     pub fn iova(&self) -> Iova {
         self.iova
     }
 
-    /// Bytes, a multiple of 64.
+    /// Bytes: a multiple of 64, but for memory of the application.
     #[inline]
     #[must_use]
     pub fn length(&self) -> usize {
@@ -423,14 +541,34 @@ impl DmaBuffer {
         self.memory.page_size()
     }
 
-    /// All of it as words.
+    /// All of it as words; of memory of the application, the whole aligned words in it.
     #[must_use]
     pub fn words(&self) -> Words {
-        self.memory
-            .words(self.offset, self.length)
-            .unwrap_or_else(|| {
-                unreachable!("offset and length are multiples of 64 inside the block")
-            })
+        let address = self.memory.virtual_address() as usize + self.offset;
+        let skipped = (address.next_multiple_of(8) - address).min(self.length);
+        let length = (self.length - skipped) / 8 * 8;
+        // A piece of fewer than eight bytes has no aligned word to begin at.
+        let skipped = if length == 0 { 0 } else { skipped };
+        let view = self.memory.words(self.offset + skipped, length);
+        view.unwrap_or_else(|| self.memory.no_words())
+    }
+
+    /// Takes memory of the application back from the device. The buffer, if it is a piece of a pool,
+    /// or the device's mapping cannot be undone.
+    ///
+    /// Only for memory that the device uses no more: that of a region which was deregistered.
+    pub fn into_memory(mut self) -> Result<Memory, Self> {
+        let is_brought = self.source == Source::Application;
+        if !is_brought || !self.pool.unmap(self.mapped_at(), self.memory.length()) {
+            return Err(self);
+        }
+        self.leaked = true;
+        Ok(self.memory.clone())
+    }
+
+    /// Where memory of the application begins for the device; lent memory begins before the buffer.
+    fn mapped_at(&self) -> Iova {
+        Iova(self.iova.0 - self.offset as u64)
     }
 
     /// Copies out; false, and nothing copied, if the range is outside.
@@ -469,7 +607,10 @@ impl DmaBuffer {
     pub fn leak(mut self) {
         let mut state = self.pool.state();
         state.leaked_bytes += self.length;
-        state.leaked.push((self.block, self.offset, self.length));
+        match self.source {
+            Source::Block(block) => state.leaked.push((block, self.offset, self.length)),
+            Source::Application => state.leaked_brought.push(self.mapped_at().0),
+        }
         drop(state);
         self.leaked = true;
     }
@@ -480,7 +621,12 @@ impl Drop for DmaBuffer {
         if self.leaked {
             return;
         }
-        self.pool.give_back(self.block, self.offset, self.length);
+        match self.source {
+            Source::Block(block) => self.pool.give_back(block, self.offset, self.length),
+            Source::Application => {
+                self.pool.unmap(self.mapped_at(), self.memory.length());
+            }
+        }
     }
 }
 

@@ -150,7 +150,7 @@ impl DmaSpace {
             .map(|region| (Iova(region.start), region.end - region.start))
     }
 
-    /// What bus mastering and a refusal say to an access; `None`: a view, which may do both.
+    /// The verdict of bus mastering and a refusal on an access; `None`: a view, which may do both.
     #[cold]
     fn pass(
         &self,

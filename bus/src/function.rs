@@ -1,4 +1,4 @@
-//! What a backend gives: one PCI function, however it is reached.
+//! The interface of a backend: one PCI function, over any transport.
 
 use crate::clock::Clock;
 use crate::doorbell::Doorbell;
@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// What stands behind the function; a report says which.
+/// The backing of the function; a report names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// A card, through the kernel's VFIO.
@@ -41,7 +41,7 @@ pub struct BarInfo {
     pub mappable: Vec<Range<u64>>,
 }
 
-/// What may be mapped for DMA.
+/// The ranges that may be mapped for DMA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DmaLimits {
     /// Address ranges that the IOMMU accepts, end exclusive.
@@ -52,7 +52,7 @@ pub struct DmaLimits {
     pub page_bytes: u64,
 }
 
-/// What the device may do with a mapping.
+/// The device's rights to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DmaAccess {
     /// The device only reads.
@@ -69,7 +69,7 @@ pub enum FunctionError {
     Gone {
         /// Its address.
         device: DeviceAddress,
-        /// What was seen.
+        /// The observations.
         reason: String,
     },
     /// The backend did not answer within the deadline.
@@ -79,9 +79,9 @@ pub enum FunctionError {
     TimedOut {
         /// Its address.
         device: DeviceAddress,
-        /// What was asked.
+        /// The request.
         request: String,
-        /// How long was waited.
+        /// The time waited.
         waited_ms: u64,
     },
     /// An offset or width that the region does not have.
@@ -89,7 +89,7 @@ pub enum FunctionError {
         "{region}: {width} bytes at {offset:#x} are not in its {size:#x} bytes; this is a bug of the caller"
     )]
     OutOfRange {
-        /// Which region, such as `configuration space` or `BAR 0`.
+        /// The region, such as `configuration space` or `BAR 0`.
         region: String,
         /// First byte.
         offset: u64,
@@ -111,11 +111,11 @@ pub enum FunctionError {
     /// The operating system refused.
     #[error("{operation}: {error}; {remedy}")]
     System {
-        /// What was tried.
+        /// The attempt.
         operation: String,
         /// The system's own words.
         error: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
     /// The device touched memory that it had not been given.
@@ -124,9 +124,9 @@ pub enum FunctionError {
     /// This backend cannot do that.
     #[error("{backend} cannot {operation}")]
     Unsupported {
-        /// Which backend.
+        /// The backend.
         backend: &'static str,
-        /// What was asked.
+        /// The request.
         operation: String,
     },
 }
@@ -143,7 +143,7 @@ pub trait Function: Send + Sync {
     /// The address under which it was claimed.
     fn address(&self) -> &DeviceAddress;
 
-    /// What stands behind it.
+    /// Its backing.
     fn backend(&self) -> Backend;
 
     /// The NUMA node that it is attached to, where there is one.
@@ -151,7 +151,8 @@ pub trait Function: Send + Sync {
         None
     }
 
-    /// How it is attached, in words, for the trace of a bring-up: what the kernel gave that others
+    /// The attachment in words, for the trace of a bring-up: the resources from the kernel that
+    /// others
     /// may not give.
     fn attachment(&self) -> Vec<String> {
         Vec::new()
@@ -181,7 +182,7 @@ pub trait Function: Send + Sync {
     /// A doorbell at `offset` of `bar`: mapped where that area can be, else by message.
     fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError>;
 
-    /// What the IOMMU accepts.
+    /// The ranges that the IOMMU accepts.
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError>;
 
     /// Lets the device reach `range` (bytes) of `memory` at `iova`.

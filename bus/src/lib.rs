@@ -16,6 +16,7 @@ pub mod function;
 pub mod memory;
 pub mod pinning;
 pub mod ranges;
+pub mod ring;
 pub mod sysfs;
 pub mod tap;
 pub mod vfio;
@@ -29,7 +30,8 @@ pub use dma_pool::{DmaBuffer, DmaPool};
 pub use dma_space::{Direction, DmaFault, DmaSpace, Refusal, RefusedAccess};
 pub use doorbell::Doorbell;
 pub use function::{Function, FunctionError};
-pub use memory::{ForeignError, ForeignFile, HotTable, Memory, MemoryError, PageSize, Words};
+pub use memory::{ForeignError, ForeignFile, Memory, MemoryError, PageSize, Words};
+pub use ring::{NotARing, PostRing, Records, Ring, SharedWord, Table, ZeroedRing};
 pub use vfio::VfioFunction;
 
 /// An I/O virtual address: what the device puts on the bus.

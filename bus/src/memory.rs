@@ -3,11 +3,13 @@
 
 mod copy;
 mod foreign;
-mod hot_table;
+mod hot_piece;
+mod positional;
+mod user;
 mod words;
 
 pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
-pub use hot_table::HotTable;
+pub(crate) use hot_piece::HotPiece;
 pub use words::Words;
 
 use copy::{copy_from_shared, copy_to_shared};
@@ -74,13 +76,13 @@ pub enum MemoryError {
     NotEnough {
         /// Bytes asked for.
         length: usize,
-        /// What the kernel could give without swapping.
+        /// The memory that the kernel could give without swapping.
         available_bytes: usize,
     },
     /// The system refused.
     #[error("{operation} of {length} bytes: {error}; free memory or raise the process's limits")]
     System {
-        /// What was tried.
+        /// The attempt.
         operation: &'static str,
         /// Bytes asked for.
         length: usize,
@@ -112,9 +114,25 @@ struct Mapping {
     base: NonNull<u8>,
     length: usize,
     page_size: PageSize,
-    descriptor: OwnedFd,
-    /// where it begins in the descriptor's file
-    offset: u64,
+    origin: Origin,
+}
+
+/// Where memory comes from, and so how it is reached and how it goes.
+enum Origin {
+    /// A mapping of a file, made here.
+    File {
+        descriptor: OwnedFd,
+        /// where it begins in the file
+        offset: u64,
+    },
+    /// A box of bytes.
+    Owned,
+    /// The application, which frees it.
+    Application,
+    /// The application, which frees it; other processes reach it through its address space.
+    Lent { space: OwnedFd, address: u64 },
+    /// Another process: only by reading and writing its address space; `base` is never followed.
+    Peer { space: OwnedFd, address: u64 },
 }
 
 // SAFETY: a mapping is plain memory owned by this value; every access goes through atomics or
@@ -125,6 +143,16 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        match self.origin {
+            Origin::File { .. } => {}
+            Origin::Application | Origin::Lent { .. } | Origin::Peer { .. } => return,
+            Origin::Owned => {
+                // SAFETY: the range came from a box, and every view owned a clone of the `Memory`
+                //         whose last clone is being dropped.
+                drop(unsafe { Box::from_raw(user::slice_of(self)) });
+                return;
+            }
+        }
         // SAFETY: `base` and `length` are what mmap returned, and nobody holds a view any more:
         // every view owns a clone of the `Memory` whose last clone is being dropped.
         if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) } {
@@ -233,8 +261,10 @@ impl Memory {
             base,
             length,
             page_size,
-            descriptor,
-            offset: offset as u64,
+            origin: Origin::File {
+                descriptor,
+                offset: offset as u64,
+            },
         }));
         if let Some(node) = numa_node {
             memory.bind(node);
@@ -305,18 +335,27 @@ impl Memory {
         self.0.page_size
     }
 
-    /// The memfd, to hand to whoever maps it too.
+    /// The file beneath, for another process that maps it too: of lent memory that of the address
+    /// space ([`Memory::is_positional`]); other memory of the application has none.
     #[must_use]
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.descriptor.as_fd()
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.0.origin {
+            Origin::File { descriptor, .. } => Some(descriptor.as_fd()),
+            Origin::Lent { space, .. } | Origin::Peer { space, .. } => Some(space.as_fd()),
+            Origin::Owned | Origin::Application => None,
+        }
     }
 
-    /// Where it begins in the file of [`Memory::descriptor`], bytes.
+    /// Its start in the file of [`Memory::descriptor`], bytes.
     pub(crate) fn offset_in_file(&self) -> u64 {
-        self.0.offset
+        match self.0.origin {
+            Origin::File { offset, .. } => offset,
+            Origin::Lent { address, .. } | Origin::Peer { address, .. } => address,
+            Origin::Owned | Origin::Application => 0,
+        }
     }
 
-    /// Where it is mapped in this process, as a number: for a DMA map by virtual address.
+    /// Its address in this process, as a number: for a DMA map by virtual address.
     #[must_use]
     pub fn virtual_address(&self) -> u64 {
         self.0.base.as_ptr() as u64
@@ -326,11 +365,19 @@ impl Memory {
         self.0.base
     }
 
-    /// A view of whole words; `None` if `offset` or `length` (bytes) are not multiples of 8 or lie
-    /// outside.
+    /// A view of whole words; `None` if `length` (bytes) or the first byte's address is no multiple
+    /// of 8, the range lies outside, or the memory is in another process.
     #[must_use]
     pub fn words(&self, offset: usize, length: usize) -> Option<Words> {
-        Words::new(self, offset, length)
+        match self.is_peer() {
+            false => Words::new(self, offset, length),
+            true => None,
+        }
+    }
+
+    /// A view of no words.
+    pub(crate) fn no_words(&self) -> Words {
+        Words::none(self)
     }
 
     /// Copies out. The other side may be writing: bytes are then some mixture, never undefined.
@@ -339,6 +386,9 @@ impl Memory {
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
         let fits = self.holds(offset, into.len());
+        if fits && self.is_peer() {
+            return self.read_peer(offset, into);
+        }
         if fits {
             // SAFETY: in bounds by the check, mapped while `self` lives.
             unsafe { copy_from_shared(into, self.0.base.add(offset)) };
@@ -350,6 +400,9 @@ impl Memory {
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> bool {
         let fits = self.holds(offset, from.len());
+        if fits && self.is_peer() {
+            return self.write_peer(offset, from);
+        }
         if fits {
             // SAFETY: in bounds by the check, mapped while `self` lives.
             unsafe { copy_to_shared(self.0.base.add(offset), from) };
@@ -362,6 +415,9 @@ impl Memory {
     #[must_use]
     pub fn copy(from: &Self, at: usize, to: &Self, to_at: usize, length: usize) -> bool {
         let fits = from.holds(at, length) && to.holds(to_at, length);
+        if fits && [from, to].iter().any(|one| one.is_peer()) {
+            return Self::copy_by_pieces(from, at, to, to_at, length);
+        }
         if fits {
             // SAFETY: both ranges are in bounds by the check and mapped while both values live.
             unsafe { copy::copy_shared(to.0.base.add(to_at), from.0.base.add(at), length) };
@@ -369,10 +425,10 @@ impl Memory {
         fits
     }
 
-    /// Fills a range with one byte; false if the range is outside.
+    /// Fills a range with one byte; false if the range is outside, or in another process.
     #[must_use]
     pub fn fill(&self, offset: usize, length: usize, byte: u8) -> bool {
-        let fits = self.holds(offset, length);
+        let fits = self.holds(offset, length) && !self.is_peer();
         if fits {
             // SAFETY: in bounds by the check, mapped while `self` lives.
             unsafe { copy::fill_shared(self.0.base.add(offset), length, byte) };

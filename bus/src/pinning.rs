@@ -11,15 +11,15 @@ pub enum PinError {
         "core {core} cannot be used: this process may run on cores {allowed}; choose one of those, or widen the set with taskset or the container's cpuset"
     )]
     NotAllowed {
-        /// What was asked for.
+        /// The request.
         core: usize,
-        /// What there is, as ranges.
+        /// The existing space, as ranges.
         allowed: String,
     },
     /// The system refused.
     #[error("pinning to core {core} failed although it is allowed; check the cgroup's cpuset")]
     Refused {
-        /// What was asked for.
+        /// The request.
         core: usize,
     },
 }

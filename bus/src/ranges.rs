@@ -4,12 +4,12 @@ use rand::Rng;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What [`Ranges::draw`] looks for.
+/// The requirements of [`Ranges::draw`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draw {
     /// Bytes to take.
     pub length: u64,
-    /// What the first byte's address is a multiple of: a power of two.
+    /// The alignment of the first byte's address: a power of two.
     pub alignment: u64,
     /// Bytes that have to be free before and behind.
     pub gap: u64,

@@ -1,4 +1,4 @@
-//! What the kernel says of PCI functions in sysfs, and of who holds a device file in /proc.
+//! The kernel's report of PCI functions in sysfs, and of the holders of a device file in /proc.
 //!
 //! Everything is read below a root that a test can replace; what is missing or unreadable is
 //! `None`, because a kernel may leave any of it out.
@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where `sys` and `proc` are mounted.
+/// The mount points of `sys` and `proc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sysfs {
     root: PathBuf,
@@ -60,7 +60,8 @@ impl PciFunction {
         self.class >> 8 == CLASS_BRIDGE
     }
 
-    /// Whether its being in a group keeps others in that group from being claimed: it has a driver
+    /// True if its membership in a group keeps others in that group from being claimed: it has a
+    /// driver
     /// that DMAs on its own. Source: Linux `drivers/vfio/`, vfio_dev_viable and `pci_stub`.
     #[must_use]
     pub fn blocks_group(&self) -> bool {

@@ -19,7 +19,7 @@ pub enum TapError {
         "'{name}' is no name of an interface: 1 to {NAME_BYTES_MAX} bytes, no space, slash, percent sign or zero"
     )]
     BadName {
-        /// What was given.
+        /// The given value.
         name: String,
     },
     /// The device file cannot be opened.

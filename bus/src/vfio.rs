@@ -7,7 +7,8 @@
 //! has gone is dropped. Registers are mapped by the areas that the kernel offers, and never the
 //! page of the MSI-X table.
 //!
-//! What the kernel does on its own and nothing here repeats: it resets the function when it is
+//! The steps that the kernel takes itself and that nothing here repeats: it resets the function
+//! when
 //! opened and when it is closed, and ends every DMA mapping with the process, however that ends.
 //!
 //! Source: `linux/vfio.h` and `Documentation/driver-api/vfio.rst` of Linux 6.12.

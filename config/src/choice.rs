@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Which page size backs the memory that the device reads and writes.
+/// The page size behind the memory that the device reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum HugePages {
     /// The largest that the machine has free: 1 GiB, else 2 MiB, else ordinary pages with a warning.
@@ -142,7 +142,7 @@ impl From<PathMtu> for u32 {
     }
 }
 
-/// How a core that polls waits for work.
+/// The way a polling core waits for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum Polling {
     /// It polls on: the shortest latency, a core for itself.

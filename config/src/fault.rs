@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where.
+//! Errors of a configuration, and their places.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -39,12 +39,12 @@ impl Position {
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where it stands in the file; `None` for a configuration that was made in code, and for a
+    /// Its place in the file; `None` for a configuration that was made in code, and for a
     /// value that the file leaves at its default.
     pub position: Option<Position>,
     /// The key with its section (`rdma.queue_pairs`); `None` for text that is no TOML.
     pub key: Option<String>,
-    /// What is wrong: value, what is allowed, what to do.
+    /// The error: value, permitted values, remedy.
     pub message: String,
 }
 
@@ -68,7 +68,7 @@ pub enum ConfigError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's message.
         source: std::io::Error,
     },
     /// The file is far larger than a configuration: probably another file was named.

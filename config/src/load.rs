@@ -160,7 +160,7 @@ fn take_out(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> {
     Some(format!("{section}.{entry}"))
 }
 
-/// How a message about a key names numbers, and what a user reads.
+/// The form of numbers in messages about a key.
 const NUMBERS: [(&str, &str); 4] = [
     ("u8", "0 to 255"),
     ("u16", "0 to 65535"),

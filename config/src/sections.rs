@@ -38,13 +38,13 @@ pub struct DeviceSection {
     #[serde(with = "crate::address")]
     #[schemars(with = "String")]
     pub address: DeviceAddress,
-    /// How long a PF reset may take, in ms. 100..=120_000.
+    /// The time that a PF reset may take, in ms. 100..=120_000.
     ///
     /// The device grants 300 ms for the reset itself and 5 s for a configuration lock that another
     /// function may hold.
     #[schemars(range(min = 100, max = 120_000))]
     pub reset_deadline_ms: u64,
-    /// How long firmware and protocol engine may take to be ready after a reset, in ms.
+    /// The time that firmware and protocol engine may take after a reset, in ms.
     /// 100..=120_000.
     #[schemars(range(min = 100, max = 120_000))]
     pub ready_deadline_ms: u64,
@@ -138,7 +138,7 @@ pub struct LinkSection {
     pub mtu: u32,
     /// Speed. Default: [`LinkSpeed::Auto`].
     pub speed: LinkSpeed,
-    /// How long bring-up waits for the link, in ms. 0..=120_000; 0 does not wait.
+    /// The time that bring-up waits for the link, in ms. 0..=120_000; 0 does not wait.
     #[schemars(range(min = 0, max = 120_000))]
     pub wait_ms: u64,
 }
@@ -161,7 +161,7 @@ pub struct DdpSection {
     pub search: Vec<PathBuf>,
     /// File name within them, also tried with `.xz` and `.zst`; or an absolute path.
     pub file: PathBuf,
-    /// Whether bring-up fails without a package. If not, the device runs in safe mode: one queue
+    /// True if bring-up fails without a package. If not, the device runs in safe mode: one queue
     /// and no RDMA.
     pub require: bool,
 }
@@ -225,9 +225,9 @@ pub struct WorkerSection {
     /// Requests from other cores that one worker keeps waiting. 2..=65_536.
     #[schemars(range(min = 2, max = 65_536))]
     pub inbox: u32,
-    /// How a worker waits for work. Default: [`Polling::Busy`].
+    /// The way a worker waits for work. Default: [`Polling::Busy`].
     pub polling: Polling,
-    /// How long a worker is idle before it yields or sleeps, in us. 0..=1_000_000.
+    /// The idle time after which a worker yields or sleeps, in us. 0..=1_000_000.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub idle_us: u64,
     /// Longest sleep, in ms: what no interrupt announces is seen after it. 1..=60_000.

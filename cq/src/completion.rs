@@ -1,4 +1,4 @@
-//! What a completion says, in the words of verbs.
+//! A completion, in the words of verbs.
 
 use ringside_qp::state::{SendRecordInfo, Tracker};
 use ringside_spec::verbs::completion::{
@@ -8,7 +8,7 @@ use ringside_spec::verbs::completion::{
 use ringside_spec::verbs::status::FLUSH_MAJOR;
 use ringside_spec::verbs::{FlushCode, SendOpcode};
 
-/// How a request ended. Verbs: `ibv_wc_status`.
+/// The status of a request. Verbs: `ibv_wc_status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Status {
     /// Done.
@@ -105,7 +105,7 @@ impl std::fmt::Display for Status {
     }
 }
 
-/// What was completed. Verbs: `ibv_wc_opcode`.
+/// The completed operation. Verbs: `ibv_wc_opcode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// RDMA write
@@ -135,7 +135,7 @@ pub enum Operation {
 }
 
 ringside_spec::words! {
-    /// What a receive completion says of its message.
+    /// The message details of a receive completion.
     pub(crate) struct ReceiveDetail: u64 {
         /// bytes of the message
         payload_bytes: [31:0],
@@ -161,7 +161,8 @@ ringside_spec::words! {
         vlan_tag: [63:48],
     }
 
-    /// What software keeps in bits of the header that the device leaves clear; and, in the bits
+    /// The values that software keeps in bits of the header that the device leaves clear; and, in
+    /// the bits
     /// that hold error codes and the index otherwise, where a datagram came from.
     pub(crate) struct SoftwareNote: u64 {
         /// octets 1 to 5 of the source MAC address
@@ -209,7 +210,7 @@ impl SoftwareNote {
     }
 }
 
-/// Where a datagram came from, and where its payload is.
+/// The source of a datagram, and the position of its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Datagram {
     /// Queue pair that sent it, 24 bits.
@@ -279,7 +280,7 @@ impl Completion {
         self.header.0 & either == 0
     }
 
-    /// How the request ended.
+    /// The status of the request.
     #[inline]
     #[must_use]
     pub const fn status(&self) -> Status {
@@ -312,7 +313,7 @@ impl Completion {
         self.origin.queue_pair() as u32
     }
 
-    /// What was completed. For sends: what was posted, whatever the device says.
+    /// The completed request. For sends: the posted operation, whatever the device says.
     #[must_use]
     pub const fn operation(&self) -> Operation {
         if !self.is_send() {
@@ -365,7 +366,7 @@ impl Completion {
         !self.is_send() && matches!(operation, PACKET_DATAGRAM | PACKET_DATAGRAM_IMMEDIATE)
     }
 
-    /// Where a datagram came from; nothing for other messages and failed receives.
+    /// The source of a datagram; nothing for other messages and failed receives.
     #[must_use]
     pub const fn datagram(&self) -> Option<Datagram> {
         if !self.is_datagram() || !self.is_success() {

@@ -1,4 +1,4 @@
-//! How other cores reach a completion queue that is being polled.
+//! Access from other cores to a completion queue that is being polled.
 
 use crate::sync::{ArrayQueue, AtomicBool, Ordering};
 use crate::table::{AttachError, Sides};
@@ -44,15 +44,10 @@ impl Inbox {
         }
     }
 
-    /// Whether to look: one relaxed load, for each poll.
+    /// True if a request may wait: one relaxed load, for a poll that finds nothing.
     #[inline(always)]
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// Has the next poll look, as if a request waited: so that a poll asks one question only.
-    pub(crate) fn look_again(&self) {
-        self.waiting.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn take(&self) -> Option<Request> {
@@ -82,7 +77,7 @@ pub struct CompletionQueueHandle {
 }
 
 impl CompletionQueueHandle {
-    /// Makes the queue accept completions of a queue pair, from its next poll on.
+    /// Makes the queue accept completions of a queue pair, from its first on.
     ///
     /// To be called before the device can complete anything of it: before its first post.
     /// Errors: the slot is beyond the table, or too many requests wait. That a slot is taken shows
@@ -96,7 +91,8 @@ impl CompletionQueueHandle {
         self.inbox.put(Request::Attach(state, sides))
     }
 
-    /// Makes the queue forget a queue pair at its next poll; what it had not completed is dropped.
+    /// Makes the queue forget a queue pair; its requests that have not completed are discarded. The
+    /// queue does so at the beginning of its next poll, and delivers no completion of it afterwards.
     ///
     /// To be called when the device has destroyed the queue pair. Done when the reference that the
     /// queue held to its state is gone ([`Arc::strong_count`]).

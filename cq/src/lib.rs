@@ -10,6 +10,7 @@
 //! [`Anomalies`] and skipped, never guessed at.
 #![forbid(unsafe_code)]
 
+mod arming;
 pub mod completion;
 pub mod event_ring;
 pub mod inbox;

@@ -21,13 +21,15 @@ mod replace;
 mod slots;
 
 use self::slots::{
-    NOT_PLAIN, Raw, deliver, deliver_receive, deliver_send, find, header_of, oldest, take_run, word,
+    NOTHING_IS_PLAIN, PLAIN, Raw, deliver, find, header_of, oldest, take_plain, take_run, word,
 };
 use crate::QueueError;
+use crate::arming;
 use crate::completion::Completion;
 use crate::inbox::{CompletionQueueHandle, Inbox};
-use crate::table::{AttachError, Drain, Sides, Table};
-use ringside_bus::{Doorbell, Words};
+use crate::sync::Ordering;
+use crate::table::{AttachError, Drain, Sides, Table, tracker};
+use ringside_bus::{Doorbell, Ring, SharedWord, Words, ZeroedRing};
 use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::rdma::events::{
     CQ_SHADOW_ARM_WORD, CQ_SHADOW_HEAD_WORD, CqShadowArm, CqShadowHead,
@@ -39,7 +41,6 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Slots of the largest completion ring. Source: irdma `icrdma_hw.c`, `max_hw_cq_size`.
 const MAXIMUM_SLOTS: usize = (CqShadowHead::HEAD_MASK + 1) as usize;
@@ -56,7 +57,7 @@ const INBOX_CAPACITY: usize = 256;
 /// between would hold up the flush for ever.
 const HALF_WRITTEN_POLLS: u32 = 4096;
 
-/// What the device said that can't be true; each was skipped or put right. All zero on a device
+/// The impossible reports of the device; each was skipped or corrected. All zero on a device
 /// that keeps the rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Anomalies {
@@ -80,23 +81,26 @@ pub struct Anomalies {
 /// A completion queue. `Send`, not `Sync`: it belongs to the core that polls it.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    ring: Words,
-    shadow: Words,
-    /// Slots of the ring.
-    slots: usize,
+    ring: Ring<QUANTUM_WORDS>,
+    /// Where the device reads how far this side has read.
+    head: SharedWord,
     /// The next slot.
     index: usize,
-    /// Valid bit of this pass, and the bit of the send side.
-    expected: CompletionHeader,
+    /// What a plain success of a send has in the bits [`PLAIN`] of its header. While there is
+    /// something else to attend to, a value that no header has: a poll asks one question only.
+    expected: u64,
+    /// Valid bit of this pass.
+    polarity: bool,
+    shadow: Words,
     /// The first slot of a pair is there and the second isn't: wait for it.
     stalled: bool,
     /// Polls that found it so, one after the other, with a queue to flush.
     stalled_polls: u32,
-    /// How many of them there may be.
+    /// The largest number of them.
     stalled_polls_max: u32,
     table: Table,
     inbox: Arc<Inbox>,
-    /// What has to be reported before the ring is read on.
+    /// The condition to report before the ring is read further.
     drain: Option<Drain>,
     /// Contexts of queue pairs of which a queue is flushed.
     flushed: Vec<CompletionContext>,
@@ -106,7 +110,7 @@ pub struct CompletionQueue {
     one_core: PhantomData<Cell<()>>,
 }
 
-/// What reading one slot came to.
+/// The result of reading one slot.
 enum Step {
     /// A completion is in the batch.
     Delivered,
@@ -128,16 +132,17 @@ impl CompletionQueue {
             let words = shadow.count();
             return Err(QueueError::ShadowTooSmall { words });
         }
-        let slots = Self::check_ring(&ring)?;
+        let ring = Ring::from(Self::check_ring(ring)?);
         shadow.fill(0);
+        let words = shadow.count();
+        let head = SharedWord::new(&shadow, CQ_SHADOW_HEAD_WORD);
         Ok(Self {
             ring,
-            shadow,
-            slots,
+            head: head.ok_or(QueueError::ShadowTooSmall { words })?,
             index: 0,
-            expected: CompletionHeader::ZERO
-                .with_valid(true)
-                .with_send_queue(true),
+            expected: plain_send(true),
+            polarity: true,
+            shadow,
             stalled: false,
             stalled_polls: 0,
             stalled_polls_max: HALF_WRITTEN_POLLS,
@@ -153,86 +158,138 @@ impl CompletionQueue {
 
     /// Takes what is complete, up to the length of `batch`, and returns how many there are.
     ///
+    /// Looks at no more slots than the ring has, whatever the device writes meanwhile.
     /// Effects: gives the requests' places in their rings back; writes the head to the shadow area
     /// once, however many there are. Never blocks, allocates or calls the system.
-    #[inline]
+    #[inline(always)]
     pub fn poll(&mut self, batch: &mut [Completion]) -> usize {
-        if self.inbox.is_waiting() {
-            return self.attend(batch);
-        }
         // The first one by itself: with one request in flight that is all there is.
-        let (slots, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
-        let (Some(slot), Some(place)) = (slots.get(self.index), batch.first_mut()) else {
+        let Some(place) = batch.first_mut() else {
             return 0;
         };
-        let header = header_of(slot);
-        let differs = CompletionHeader(header.0 ^ self.expected.0);
-        if differs.0 & NOT_PLAIN != 0 {
-            // Among others: there is none.
-            return if differs.valid() {
-                0
-            } else {
-                self.poll_run(batch, 0)
-            };
+        // Requests come first: no completion of a queue pair that was detached may be delivered.
+        if self.inbox.is_waiting() || !self.take_first(place) {
+            return self.poll_rest(batch, 0);
         }
-        if !deliver(self.table.entries(QueueSide::Send), slot, header, place) {
-            return self.poll_run(batch, 0);
+        let header = header_of(self.ring.place(self.index));
+        if header.valid() == self.polarity {
+            return self.poll_rest(batch, 1);
         }
-        let next = self.index + 1;
-        match slots.get(next).map(header_of) {
-            Some(header) if CompletionHeader(header.0 ^ self.expected.0).valid() => {
-                self.index = next;
-                self.publish_head();
-                1
-            }
-            _ => {
-                self.advance(1);
-                self.poll_run(batch, 1)
-            }
-        }
+        self.publish_head();
+        1
     }
 
-    /// Goes on polling until the ring is empty or the batch full, and publishes the head.
+    /// Takes one completion, if there is any, and says whether there was.
+    ///
+    /// The same as a poll with room for one, without a look at what comes next.
+    #[inline(always)]
+    pub fn poll_one(&mut self, place: &mut Completion) -> bool {
+        if !self.inbox.is_waiting() && self.take_first(place) {
+            self.publish_head();
+            return true;
+        }
+        self.poll_rest(std::slice::from_mut(place), 0) == 1
+    }
+
+    /// Takes the next slot if it is a plain success of a send.
+    #[inline(always)]
+    fn take_first(&mut self, place: &mut Completion) -> bool {
+        let slot = self.ring.place(self.index);
+        let view = self.table.view::<true>();
+        let taken = take_plain::<true>(slot, self.expected, &view, place);
+        if taken {
+            self.advance(1);
+        }
+        taken
+    }
+
+    /// The same for a receive.
+    #[inline(always)]
+    fn take_first_receive(&mut self, place: &mut Completion) -> bool {
+        let slot = self.ring.place(self.index);
+        let view = self.table.view::<false>();
+        let expected = self.expected ^ CompletionHeader::SEND_QUEUE_MASK;
+        let taken = take_plain::<false>(slot, expected, &view, place);
+        if taken {
+            self.advance(1);
+        }
+        taken
+    }
+
+    /// What follows where the first slot is no plain success of a send, or another is behind it.
     #[inline(never)]
-    fn poll_run(&mut self, batch: &mut [Completion], count: usize) -> usize {
+    fn poll_rest(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
+        if count == 0
+            && !self.inbox.is_waiting()
+            && let Some(place) = batch.first_mut()
+            && self.take_first_receive(place)
+        {
+            let header = header_of(self.ring.place(self.index));
+            if header.valid() != self.polarity {
+                self.publish_head();
+                return 1;
+            }
+            count = 1;
+        }
+        self.poll_all(batch, count)
+    }
+
+    /// Attends to what is not in the ring, if there is any; goes on polling until the ring is empty
+    /// or the batch full, and publishes the head.
+    #[inline(never)]
+    fn poll_all(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
         self.stalled = false;
-        let count = self.take(batch, count);
-        self.publish_head();
-        self.note_irregular();
+        let mut may_read = true;
+        let before = (self.index, count);
+        if self.is_irregular() || self.inbox.is_waiting() {
+            (count, may_read) = self.attend(batch, count);
+        }
+        if may_read {
+            count = self.take(batch, count);
+        }
+        // The device's side of the line is left alone while nothing comes.
+        if before != (self.index, 0) {
+            self.publish_head();
+        }
+        self.expect();
         count
     }
 
     /// Takes completions from the ring until it is empty or the batch full: runs of plain
-    /// successes of one side, and [`Self::take_other`] for all else.
+    /// successes of one side, and [`Self::take_other`] for all else. At most a ring of slots.
     fn take(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
-        while let Some(places @ [_, ..]) = batch.get_mut(count..) {
-            let (slots, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
-            let Some(slots @ [first, ..]) = slots.get(self.index..) else {
-                return count;
-            };
-            let header = header_of(first);
-            if header.valid() != self.expected.valid() {
+        let mut left = self.slots();
+        while left > 0
+            && let Some(places @ [_, ..]) = batch.get_mut(count..)
+        {
+            let slots = self.ring.run(self.index);
+            let slots = slots.get(..left).unwrap_or(slots);
+            let header = header_of(self.ring.place(self.index));
+            if header.valid() != self.polarity {
                 if self.flushed.is_empty() {
                     return count;
                 }
                 return self.complete_flushed(batch, count);
             }
-            let expected = self.expected.with_send_queue(header.send_queue());
+            let before = self.index;
+            let send = plain_send(self.polarity);
             let taken = if header.send_queue() {
-                let entries = self.table.entries(QueueSide::Send);
-                take_run::<true>(slots, expected, entries, places)
+                take_run::<true>(slots, send, self.table.view::<true>(), places)
             } else {
-                let entries = self.table.entries(QueueSide::Receive);
-                take_run::<false>(slots, expected, entries, places)
+                let receive = send & !CompletionHeader::SEND_QUEUE_MASK;
+                take_run::<false>(slots, receive, self.table.view::<false>(), places)
             };
             self.advance(taken);
             count += taken;
             if taken == 0 {
                 count = self.take_other(batch, count);
-                if self.stalled {
+                if self.stalled || self.drain.is_some() {
                     return count;
                 }
             }
+            let passed = self.index.wrapping_sub(before) & (self.slots() - 1);
+            // A run as long as the ring ends where it began.
+            left = left.saturating_sub(passed.max(taken));
         }
         count
     }
@@ -241,18 +298,32 @@ impl CompletionQueue {
     #[inline(always)]
     fn advance(&mut self, slots: usize) {
         self.index += slots;
-        if self.index >= self.slots {
-            self.index -= self.slots;
-            self.expected = self.expected.with_valid(!self.expected.valid());
+        if self.index >= self.slots() {
+            self.begin_pass();
         }
     }
 
-    /// Has the next poll attend to more than the ring if there is a backlog, a drain or a flushed
-    /// queue.
-    fn note_irregular(&self) {
-        if self.drain.is_some() || !self.flushed.is_empty() || !self.backlog.is_empty() {
-            self.inbox.look_again();
-        }
+    /// Goes on at the beginning of the ring with the other polarity.
+    #[cold]
+    #[inline(never)]
+    fn begin_pass(&mut self) {
+        self.index -= self.slots();
+        self.polarity = !self.polarity;
+        self.expect();
+    }
+
+    /// True if there is more to attend to than the ring.
+    fn is_irregular(&self) -> bool {
+        self.drain.is_some() || !self.flushed.is_empty() || !self.backlog.is_empty()
+    }
+
+    /// Sets what polls look for in the next slot.
+    fn expect(&mut self) {
+        self.expected = if self.is_irregular() {
+            NOTHING_IS_PLAIN
+        } else {
+            plain_send(self.polarity)
+        };
     }
 
     /// Takes one completion that is not of the common case.
@@ -306,12 +377,13 @@ impl CompletionQueue {
         }
         // Its number may soon be another's: what was taken from a former ring goes with it.
         let sides = [QueueSide::Send, QueueSide::Receive];
-        let entry = sides
+        let found = sides
             .iter()
             .find_map(|side| self.table.find(*side, context.0));
-        if let Some(number) = entry.map(|entry| entry.state.number()) {
+        if let Some(number) = found.map(QueuePairState::number) {
             self.backlog.retain(|taken| taken.queue_pair() != number);
         }
+        self.expect();
         self.table.detach(context)
     }
 
@@ -322,7 +394,7 @@ impl CompletionQueue {
         if served && !self.flushed.contains(&context) {
             self.flushed.push(context);
         }
-        self.note_irregular();
+        self.expect();
         served
     }
 
@@ -346,15 +418,19 @@ impl CompletionQueue {
     /// Asks for an event at the next completion, or at the next solicited or failed one.
     ///
     /// `doorbell` is the arm doorbell, `number` the queue's. Poll once more afterwards: what came
-    /// before may give no event. Source: irdma `uk.c`, irdma_uk_cq_request_notification.
+    /// before may give no event. No read of that poll is carried out before the arming is stored:
+    /// otherwise a completion in between could be missed by both.
+    /// Source: irdma `uk.c`, irdma_uk_cq_request_notification.
     pub fn arm(&mut self, doorbell: &Doorbell, number: u32, solicited_only: bool) {
         let before = CqShadowArm(self.shadow.load(CQ_SHADOW_ARM_WORD));
         let armed = before.armed(solicited_only);
-        self.shadow.store_release(CQ_SHADOW_ARM_WORD, armed.0);
-        doorbell.ring(number);
+        arming::arm(
+            || self.shadow.store_release(CQ_SHADOW_ARM_WORD, armed.0),
+            || doorbell.ring(number),
+        );
     }
 
-    /// What the device said that can't be true, so far.
+    /// The impossible reports of the device so far.
     #[must_use]
     pub fn anomalies(&self) -> Anomalies {
         self.anomalies
@@ -369,29 +445,23 @@ impl CompletionQueue {
     /// Valid bit that the next slot will have.
     #[must_use]
     pub fn polarity(&self) -> bool {
-        self.expected.valid()
+        self.polarity
     }
 
     /// Slots of the ring.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.slots
+        self.ring.places()
     }
 
     #[inline(always)]
-    fn publish_head(&mut self) {
-        let head = CqShadowHead(self.index as u64);
-        if let Some(word) = self.shadow.as_slice().get(CQ_SHADOW_HEAD_WORD) {
-            word.store(head.0.to_le(), Ordering::Release);
-        }
+    fn publish_head(&self) {
+        self.head.store_release(CqShadowHead(self.index as u64).0);
     }
 
     /// Reads the next slot, whatever is in it.
     fn step(&mut self, place: &mut Completion) -> Step {
-        let (slots, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
-        let Some(slot) = slots.get(self.index) else {
-            return Step::Empty;
-        };
+        let slot = self.ring.place(self.index);
         let header = header_of(slot);
         let context = word(slot, 1);
         if header.valid() != self.polarity() {
@@ -412,13 +482,9 @@ impl CompletionQueue {
         header: CompletionHeader,
         context: u64,
     ) -> Step {
-        let (slots, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
-        let wraps = self.index + 1 == self.slots;
-        let extension_index = if wraps { 0 } else { self.index + 1 };
-        let (Some(slot), Some(extension)) = (slots.get(self.index), slots.get(extension_index))
-        else {
-            return Step::Empty;
-        };
+        let wraps = self.index + 1 == self.slots();
+        let slot = self.ring.place(self.index);
+        let extension = self.ring.place(self.index + 1);
         let extension_header = ExtensionHeader(u64::from_le(extension[3].load(Ordering::Acquire)));
         if extension_header.valid() != (self.polarity() != wraps) {
             return Step::Empty;
@@ -437,7 +503,7 @@ impl CompletionQueue {
         if self.table.find(side, context).is_none() && self.inbox.is_waiting() {
             self.read_inbox();
         }
-        let Some(entry) = self.table.find(side, context) else {
+        let Some(state) = self.table.find(side, context) else {
             let other = [QueueSide::Send, QueueSide::Receive]
                 .iter()
                 .any(|side| self.table.find(*side, context).is_some());
@@ -445,10 +511,10 @@ impl CompletionQueue {
             self.anomalies.unknown_context += u64::from(!other);
             return Step::Skipped;
         };
-        let delivered = match side {
-            _ if raw.header.error() => None,
-            QueueSide::Send => deliver_send(entry, place, raw.header),
-            QueueSide::Receive => deliver_receive(entry, place, raw),
+        let delivered = if raw.header.error() {
+            None
+        } else {
+            deliver(tracker(state, side), place, raw)
         };
         match delivered {
             Some(()) => Step::Delivered,
@@ -456,16 +522,17 @@ impl CompletionQueue {
         }
     }
 
-    /// What is not the next success of its queue: an error, a wrong index, a request passed over.
+    /// A completion that is not the next success of its queue: an error, a wrong index, a skipped
+    /// request.
     #[cold]
     fn out_of_line(&mut self, context: u64, raw: &Raw) -> Step {
         let side = raw.side();
-        let Some(entry) = self.table.find(side, context) else {
+        let Some(state) = self.table.find(side, context) else {
             return Step::Skipped;
         };
         let flush = raw.header.error() && raw.header.major() as u16 == FLUSH_MAJOR;
-        let found = find(entry, raw);
-        let oldest = oldest(entry, side);
+        let found = find(state, raw);
+        let oldest = oldest(state, side);
         let Some(named) = found.or(oldest.filter(|_| flush)) else {
             self.anomalies.bad_index += 1;
             return Step::Skipped;
@@ -473,7 +540,7 @@ impl CompletionQueue {
         if flush && found.is_none() {
             self.anomalies.bad_index += 1;
         }
-        if !raw.header.error() && side == QueueSide::Send && !named.info.signalled() {
+        if !raw.header.error() && named.info.silent() {
             self.anomalies.unasked += 1;
             let drain = Drain {
                 context,
@@ -484,7 +551,7 @@ impl CompletionQueue {
             };
             return Step::Drain(drain);
         }
-        let completion = raw.completion(entry.state.number(), named.id, named.info);
+        let completion = raw.completion(state.number(), named.id, named.info);
         if flush {
             self.flush(CompletionContext(context), side);
         }
@@ -497,19 +564,21 @@ impl CompletionQueue {
         })
     }
 
-    /// Makes memory ready to be a ring.
+    /// Makes memory ready to be a ring, and gives the proof of it.
     ///
     /// Range: as for [`CompletionQueue::new`]. Effects: fills it with zeros.
-    pub fn check_ring(ring: &Words) -> Result<usize, QueueError> {
-        let words = ring.count();
-        let slots = words / QUANTUM_WORDS;
-        let fits = (4..=MAXIMUM_SLOTS).contains(&slots) && slots.is_power_of_two();
-        if !fits || !words.is_multiple_of(QUANTUM_WORDS) {
-            return Err(QueueError::WrongSize { words });
-        }
-        ring.fill(0);
-        Ok(slots)
+    pub fn check_ring(ring: Words) -> Result<ZeroedRing<QUANTUM_WORDS>, QueueError> {
+        ZeroedRing::new(ring, 4..=MAXIMUM_SLOTS)
+            .map_err(|error| QueueError::WrongSize { words: error.words })
     }
+}
+
+/// What a plain success of a send has in the bits [`PLAIN`] of its header.
+const fn plain_send(polarity: bool) -> u64 {
+    let header = CompletionHeader::ZERO
+        .with_valid(polarity)
+        .with_send_queue(true);
+    header.0 & PLAIN
 }
 
 #[cfg(test)]

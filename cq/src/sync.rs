@@ -1,5 +1,5 @@
-//! What crosses cores in this crate. `tests/interleavings.rs` reads the same sources with others in
+//! The state of this crate that crosses cores. `tests/interleavings.rs` reads the same sources with
 //! their stead, which try every order.
 
 pub(crate) use crossbeam_queue::ArrayQueue;
-pub(crate) use std::sync::atomic::{AtomicBool, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, Ordering, fence};

@@ -7,7 +7,7 @@ use ringside_spec::verbs::QueueSide;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Which of a queue pair's queues report to a completion queue.
+/// The queues of a queue pair that report to a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sides {
     /// Only its send queue.
@@ -46,101 +46,136 @@ pub enum AttachError {
     },
 }
 
-/// One queue of an attached queue pair.
-#[derive(Debug)]
-#[repr(align(32))]
-pub(crate) struct Entry {
-    /// The queue pair's completion context; of an empty place: one that belongs elsewhere.
-    pub(crate) context: u64,
-    pub(crate) state: Arc<QueuePairState>,
-    /// The queue failed: what is posted from now on completes here, in software.
-    pub(crate) flushed: bool,
-}
-
-impl Entry {
-    fn new(state: Arc<QueuePairState>) -> Self {
-        Self {
-            context: state.context.0,
-            state,
-            flushed: false,
-        }
-    }
-
-    /// A place that no context finds: the slot in its own context is another.
-    fn empty(slot: usize, nobody: &Arc<QueuePairState>) -> Self {
-        Self {
-            context: !(slot as u64),
-            ..Self::new(Arc::clone(nobody))
-        }
-    }
-
-    /// The outstanding requests of this side.
-    pub(crate) fn tracker(&self, side: QueueSide) -> &Tracker {
-        match side {
-            QueueSide::Send => &self.state.send,
-            QueueSide::Receive => &self.state.receive,
-        }
-    }
-}
-
 /// All attached queue pairs by slot, for each side; its size is fixed.
+///
+/// Places are rounded up to a power of two, and a context finds one whatever its slot: the state
+/// there tells whether the context is its own. A place without a queue pair holds the state of
+/// nobody, which has no request outstanding, so no look-up needs to ask first.
 #[derive(Debug)]
 pub(crate) struct Table {
-    send: Box<[Entry]>,
-    receive: Box<[Entry]>,
-    /// State of empty places, so that a place needs no second look.
+    send: ringside_bus::Table<Arc<QueuePairState>>,
+    receive: ringside_bus::Table<Arc<QueuePairState>>,
+    /// Queues that failed: what is posted to them from now on completes here, in software.
+    flushed: [Vec<bool>; 2],
     nobody: Arc<QueuePairState>,
+    slots: usize,
+}
+
+/// Look-ups of one side of a [`Table`].
+pub(crate) type View<'a> = ringside_bus::ring::TableView<'a, Arc<QueuePairState>>;
+
+/// The queue at the slot of `context`, if the context is its own: slot and generation. It may be
+/// nobody's, which has nothing outstanding.
+#[inline(always)]
+pub(crate) fn look_up<'a, const SEND: bool>(view: &View<'a>, context: u64) -> Option<&'a Tracker> {
+    let state = view.at(CompletionContext(context).slot() as usize);
+    let tracker = if SEND { &state.send } else { &state.receive };
+    (tracker.context() == context).then_some(tracker)
+}
+
+const fn index_of(side: QueueSide) -> usize {
+    match side {
+        QueueSide::Send => 0,
+        QueueSide::Receive => 1,
+    }
+}
+
+/// One side of a queue pair.
+#[inline(always)]
+pub(crate) fn tracker(state: &QueuePairState, side: QueueSide) -> &Tracker {
+    match side {
+        QueueSide::Send => &state.send,
+        QueueSide::Receive => &state.receive,
+    }
 }
 
 impl Table {
     pub(crate) fn new(slots: u32) -> Self {
         let nobody = Arc::new(QueuePairState::new(CompletionContext::ZERO, 0, 0, 0, 0));
-        let empty = || {
-            (0..slots as usize)
-                .map(|slot| Entry::empty(slot, &nobody))
-                .collect()
-        };
+        let slots = slots as usize;
+        let empty = || ringside_bus::Table::new(slots, |_| Arc::clone(&nobody));
+        let (send, receive) = (empty(), empty());
+        let flushed = [vec![false; slots], vec![false; slots]];
         Self {
-            send: empty(),
-            receive: empty(),
+            send,
+            receive,
+            flushed,
             nobody,
+            slots,
         }
     }
 
     pub(crate) fn slots(&self) -> usize {
-        self.send.len()
+        self.slots
     }
 
-    /// All places of a side, for a run of look-ups.
+    /// Places of a side, for look-ups by [`look_up`].
     #[inline(always)]
-    pub(crate) fn entries(&self, side: QueueSide) -> &[Entry] {
+    pub(crate) fn view<const SEND: bool>(&self) -> View<'_> {
+        if SEND {
+            self.send.view()
+        } else {
+            self.receive.view()
+        }
+    }
+
+    fn places(&self, side: QueueSide) -> &ringside_bus::Table<Arc<QueuePairState>> {
         match side {
             QueueSide::Send => &self.send,
             QueueSide::Receive => &self.receive,
         }
     }
 
-    fn places(&mut self, side: QueueSide) -> &mut [Entry] {
-        match side {
+    fn set(&mut self, side: QueueSide, slot: usize, state: Arc<QueuePairState>) {
+        let places = match side {
             QueueSide::Send => &mut self.send,
             QueueSide::Receive => &mut self.receive,
+        };
+        if let Some(place) = places.get_mut(slot) {
+            *place = state;
+        }
+        if let Some(flushed) = self
+            .flushed
+            .get_mut(index_of(side))
+            .and_then(|all| all.get_mut(slot))
+        {
+            *flushed = false;
         }
     }
 
-    /// The queue of the queue pair with this context, if it reports here.
-    pub(crate) fn find(&self, side: QueueSide, context: u64) -> Option<&Entry> {
-        find_entry(self.entries(side), context)
+    /// The queue pair with this context, if this side of it reports here.
+    pub(crate) fn find(&self, side: QueueSide, context: u64) -> Option<&QueuePairState> {
+        let state = self
+            .places(side)
+            .at(CompletionContext(context).slot() as usize);
+        let found = state.context.0 == context && !Arc::ptr_eq(state, &self.nobody);
+        found.then_some(&**state)
     }
 
     /// Marks a queue as failed; false if it doesn't report here.
     pub(crate) fn mark_flushed(&mut self, side: QueueSide, context: CompletionContext) -> bool {
-        match self.places(side).get_mut(context.slot() as usize) {
-            Some(place) if place.context == context.0 => {
-                place.flushed = true;
+        let found = self.find(side, context.0).is_some();
+        let flushed = self
+            .flushed
+            .get_mut(index_of(side))
+            .and_then(|all| all.get_mut(context.slot() as usize));
+        match flushed {
+            Some(flushed) if found => {
+                *flushed = true;
                 true
             }
             _ => false,
         }
+    }
+
+    /// True if a queue that reports here was marked as failed.
+    pub(crate) fn is_flushed(&self, side: QueueSide, context: CompletionContext) -> bool {
+        let slot = context.slot() as usize;
+        let flushed = self
+            .flushed
+            .get(index_of(side))
+            .and_then(|all| all.get(slot));
+        self.find(side, context.0).is_some() && flushed.copied().unwrap_or(false)
     }
 
     pub(crate) fn attach(
@@ -148,50 +183,31 @@ impl Table {
         state: &Arc<QueuePairState>,
         sides: Sides,
     ) -> Result<(), AttachError> {
-        let slots = self.slots();
+        let slots = self.slots;
         let slot = state.context.slot() as u32;
-        for side in [QueueSide::Send, QueueSide::Receive] {
-            match self.entries(side).get(slot as usize) {
-                None => return Err(AttachError::NoSuchSlot { slot, slots }),
-                Some(place) if !Arc::ptr_eq(&place.state, &self.nobody) => {
-                    return Err(AttachError::SlotTaken { slot });
-                }
-                Some(_) => {}
-            }
+        if slot as usize >= slots {
+            return Err(AttachError::NoSuchSlot { slot, slots });
         }
-        for side in [QueueSide::Send, QueueSide::Receive] {
-            if let Some(place) = self.places(side).get_mut(slot as usize)
-                && sides.includes(side)
-            {
-                *place = Entry::new(Arc::clone(state));
-            }
+        let both = [QueueSide::Send, QueueSide::Receive];
+        let is_free = |side| Arc::ptr_eq(self.places(side).at(slot as usize), &self.nobody);
+        if !both.into_iter().all(is_free) {
+            return Err(AttachError::SlotTaken { slot });
+        }
+        for side in both.into_iter().filter(|side| sides.includes(*side)) {
+            self.set(side, slot as usize, Arc::clone(state));
         }
         Ok(())
     }
 
     pub(crate) fn detach(&mut self, context: CompletionContext) -> bool {
-        let slot = context.slot() as usize;
-        let nobody = Arc::clone(&self.nobody);
         let mut found = false;
         for side in [QueueSide::Send, QueueSide::Receive] {
-            if let Some(place) = self.places(side).get_mut(slot)
-                && place.context == context.0
-            {
-                *place = Entry::empty(slot, &nobody);
+            if self.find(side, context.0).is_some() {
+                self.set(side, context.slot() as usize, Arc::clone(&self.nobody));
                 found = true;
             }
         }
         found
-    }
-}
-
-/// The queue pair with this context: slot and generation must agree.
-#[inline(always)]
-pub(crate) fn find_entry(entries: &[Entry], context: u64) -> Option<&Entry> {
-    let slot = CompletionContext(context).slot() as usize;
-    match entries.get(slot) {
-        Some(entry) if entry.context == context => Some(entry),
-        _ => None,
     }
 }
 
@@ -202,7 +218,7 @@ pub(crate) struct Drain {
     pub(crate) side: QueueSide,
     /// Position of the request that the device named.
     pub(crate) at: u64,
-    /// What to report for it; nothing for a success that was not asked for.
+    /// The completion to report for it; nothing for a success that was not asked for.
     pub(crate) named: Option<Completion>,
     /// Go on after it, to the end of what is posted, with "flushed".
     pub(crate) to_end: bool,

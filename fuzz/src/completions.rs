@@ -330,6 +330,7 @@ impl Bench {
                 };
                 let ring = self.place.words((SLOTS << (detail & 1)) * QUANTUM_WORDS);
                 self.ring = ring.clone();
+                let ring = CompletionQueue::check_ring(ring).expect("a ring");
                 self.queue.replace(ring);
                 self.written = 0;
             }

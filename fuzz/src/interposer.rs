@@ -300,7 +300,13 @@ impl Interposer {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         for memory in self.state().memory.drain(..) {
             // what cannot be given back is only missed
-            fallocate(memory.descriptor(), flags, 0, memory.length() as u64).ok();
+            fallocate(
+                memory.descriptor().expect("a file"),
+                flags,
+                0,
+                memory.length() as u64,
+            )
+            .ok();
         }
     }
 

@@ -9,6 +9,7 @@
 mod admin;
 mod completions;
 mod configuration;
+mod connection_manager;
 mod control;
 mod device;
 mod events;
@@ -28,6 +29,7 @@ mod vfio_user;
 pub use admin::{admin_answers, admin_events};
 pub use completions::completions;
 pub use configuration::configuration;
+pub use connection_manager::connection_manager;
 pub use control::control_answers;
 pub use device::device;
 pub use events::{asynchronous_events, completion_events};
@@ -45,13 +47,14 @@ pub use vfio_user::{vfio_user_messages, vfio_user_server};
 pub type Target = fn(&[u8]);
 
 /// Every target by its name, which is also the name of its corpus and of its program.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("admin_answers", admin_answers),
     ("admin_events", admin_events),
     ("asynchronous_events", asynchronous_events),
     ("completion_events", completion_events),
     ("completions", completions),
     ("configuration", configuration),
+    ("connection_manager", connection_manager),
     ("control_answers", control_answers),
     ("device", device),
     ("features", features),

@@ -65,7 +65,7 @@ impl ResponderHost for Host {
     fn take_receive(&mut self) -> Receive {
         match self.mood >> 1 & 3 {
             0 => Receive::Empty,
-            1 if self.mood & 8 != 0 => Receive::Malformed { event_code: 0x020C },
+            1 if self.mood & 8 != 0 => Receive::Malformed { code: 0x020C },
             _ => {
                 let token = self.next_token;
                 self.next_token += 1;

@@ -18,7 +18,7 @@ impl FpmAddress {
         FpmLocation::of(self.0)
     }
 
-    /// Whether a segment starts here.
+    /// True if a segment starts here.
     #[must_use]
     pub const fn starts_segment(self) -> bool {
         self.0.is_multiple_of(SEGMENT_BYTES)

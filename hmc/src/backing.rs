@@ -1,4 +1,4 @@
-//! Which memory must stand behind the objects, and which already does.
+//! The memory that must back the objects, and the memory that already does.
 //!
 //! Function private memory is backed segment by segment (2 MiB): *direct*, one contiguous buffer,
 //! or *paged*, a page of 512 descriptors that name 4 KiB pages each. This module decides which, and
@@ -24,7 +24,7 @@ use thiserror::Error;
 use crate::address::FpmAddress;
 use crate::layout::Layout;
 
-/// How generously memory is put behind objects.
+/// The policy for backing objects with memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackingPolicy {
     /// Objects that only the host names are backed page by page as they come into use.
@@ -33,7 +33,7 @@ pub enum BackingPolicy {
     Whole,
 }
 
-/// What stands behind a segment.
+/// The backing of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentKind {
     /// One contiguous buffer of 2 MiB.
@@ -118,7 +118,7 @@ pub enum BackingError {
         first: u32,
         /// End of the indexes asked for.
         end: u32,
-        /// How many there are.
+        /// The number of them.
         count: u32,
     },
     /// Memory was noted that isn't missing, or that the segment's kind doesn't take.
@@ -126,7 +126,7 @@ pub enum BackingError {
     NotMissing(Missing),
 }
 
-/// Which segments and pages have memory.
+/// The segments and pages that have memory.
 #[derive(Clone, Debug)]
 pub struct Backing {
     layout: Layout,
@@ -141,7 +141,7 @@ enum Present {
     Paged(PageSet),
 }
 
-/// Which of the 512 pages of a segment are there.
+/// The pages of a segment's 512 that have memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct PageSet([u64; (PAGES_PER_SEGMENT / u64::BITS) as usize]);
 
@@ -168,7 +168,7 @@ impl PageSet {
     }
 }
 
-/// Whether only the host names indexes of this object, so that unused ones need no memory.
+/// True if only the host names indexes of this object, so that unused ones need no memory.
 #[must_use]
 pub fn may_be_sparse(object: ObjectType) -> bool {
     matches!(
@@ -207,13 +207,13 @@ impl Backing {
         self.kinds.len()
     }
 
-    /// What a segment is or will be; `None` for one that holds no object.
+    /// The current or planned backing of a segment; `None` for one that holds no object.
     #[must_use]
     pub fn kind(&self, segment: u16) -> Option<SegmentKind> {
         self.kinds.get(usize::from(segment)).copied()
     }
 
-    /// What must be brought before the device may use its objects at all, in the order of segments.
+    /// The memory needed before the device may use its objects at all, in the order of segments.
     ///
     /// This is every direct segment: those that hold an object which the device touches on its own
     /// account, or all of them.
@@ -227,7 +227,7 @@ impl Backing {
             .map(|(_, segment)| Missing::Segment { segment })
     }
 
-    /// What must be brought before the objects with these indexes are used. Each page table comes
+    /// The memory needed before the objects with these indexes are used. Each page table comes
     /// right before its pages.
     ///
     /// Errors: [`BackingError::OutOfRange`].

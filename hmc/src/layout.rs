@@ -1,4 +1,4 @@
-//! Where the device put the objects: its answer to COMMIT_FPM, checked.
+//! The positions of the objects: the device's answer to COMMIT_FPM, checked.
 
 use std::fmt;
 
@@ -80,11 +80,11 @@ pub enum CommitError {
 /// One object's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// How many there are.
+    /// The number of them.
     pub count: u32,
     /// Bytes of one.
     pub size_bytes: u64,
-    /// Where the first one lies.
+    /// The position of the first one.
     pub base: FpmAddress,
 }
 
@@ -200,7 +200,7 @@ impl Layout {
         self.placements[object]
     }
 
-    /// How many of an object were granted.
+    /// The granted number of an object.
     #[must_use]
     pub fn count(&self, object: ObjectType) -> u32 {
         self.placements[object].count

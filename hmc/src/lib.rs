@@ -11,7 +11,7 @@
 //! 5. [`PbleAllocator`]: who holds which page list entries.
 //!
 //! Everything here is plain computation: no memory is allocated for the device, nothing is sent.
-//! What the device answered is never trusted: every number is checked before it is used.
+//! The device's answers are never trusted: every number is checked before it is used.
 //!
 //! ```
 //! use ringside_hmc::{Backing, BackingPolicy, DeviceLimits, Layout, PbleAllocator, Plan, Wanted};

@@ -1,4 +1,4 @@
-//! What the device can have: its answer to QUERY_FPM, checked.
+//! The device's limits: its answer to QUERY_FPM, checked.
 
 use ringside_spec::rdma::fpm::{FpmQuery, ObjectLimit, ObjectSize, ObjectType, PerObject};
 use ringside_spec::rdma::limits::{COMPLETION_QUEUES, QUEUE_PAIRS};

@@ -24,7 +24,7 @@ pub const ENTRIES_PER_SEGMENT: u32 = (SEGMENT_BYTES / PBLE_BYTES) as u32;
 
 /// Entries that belong together: a list of one level, a root or a leaf.
 ///
-/// It is no copy: whoever holds it holds the entries, and gives them back by value.
+/// Not `Clone`: the owner of the value owns the entries, and returns them by value.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "entries that are dropped without being freed are lost until the allocator is made anew"]
 pub struct PbleRange {

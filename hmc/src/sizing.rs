@@ -1,4 +1,4 @@
-//! How many of each object a function gets, from the numbers that are wanted.
+//! The number of each object that a function gets, from the wanted numbers.
 //!
 //! The wanted numbers come first: a plan asks for what they need and no more, and if that does not
 //! fit it says which number to lower and to what, instead of shrinking some other number silently.
@@ -32,7 +32,7 @@ const SHARED_INBOUND_READS: u64 = 512;
 /// The most that one object is taken to need, so that sums of all stay in range.
 const EXTENT_CEILING_BYTES: u64 = 1 << 58;
 
-/// How many of each a user wants at once. The driver's own come on top.
+/// The number of each object that a user wants at once. The driver's own come on top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Queue pairs.
@@ -156,7 +156,7 @@ impl Wanted {
     }
 }
 
-/// What is wanted does not fit the device.
+/// The wanted numbers do not fit the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SizingError {
     /// A number of 0 where at least one is needed.
@@ -174,9 +174,9 @@ pub enum SizingError {
         value: u32,
         /// The object that there are too few of.
         object: ObjectType,
-        /// How many would be needed.
+        /// The number needed.
         needed: u64,
-        /// How many the device has.
+        /// The number that the device has.
         maximum: u32,
         /// The largest value that fits, the other settings left alone; `None` if none does.
         lower_to: Option<u32>,
@@ -220,7 +220,7 @@ impl fmt::Display for Advice {
     }
 }
 
-/// How many of each object are asked of the device, within its limits.
+/// The number of each object to request from the device, within its limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     wanted: Wanted,
@@ -270,7 +270,7 @@ impl Plan {
         &self.limits
     }
 
-    /// How many of an object are asked for.
+    /// The requested number of an object.
     #[must_use]
     pub fn count(&self, object: ObjectType) -> u32 {
         self.counts[object]

@@ -2,8 +2,8 @@
 //!
 //! Two ways to run it. [`Threaded`]: on a thread of its own, in real time; doorbells are plain
 //! stores to a page that the thread polls. [`Stepped`]: by the caller's own thread, in virtual time
-//! that passes only while somebody waits; every doorbell is a message, so a doorbell that a driver
-//! forgets is a hang that the test sees. Both speak [`crate::device::Request`].
+//! that passes only while a caller waits; every doorbell is a message unless the test asks for mapped
+//! ones, so a doorbell that a driver forgets is a hang that the test sees. Both speak [`crate::device::Request`].
 
 mod function;
 mod stepped;

@@ -240,3 +240,14 @@ pub(crate) enum OnCommand {
     /// It is answered later.
     Delay(Duration),
 }
+
+impl OnCommand {
+    /// What several faults make of one command: silence before all else, as a command that is not
+    /// answered is neither refused nor garbled; else the first.
+    pub(crate) fn of(all: impl Iterator<Item = Self>) -> Option<Self> {
+        all.reduce(|first, next| match next {
+            Self::Silent => next,
+            Self::Fail(..) | Self::Garble | Self::Delay(_) => first,
+        })
+    }
+}

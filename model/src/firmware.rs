@@ -1,5 +1,6 @@
 //! The firmware of the function: the admin queue, and everything that its commands configure.
 
+mod access_control;
 mod command;
 mod dispatch;
 mod forwarding;
@@ -8,6 +9,7 @@ mod link;
 mod logging;
 mod nvm;
 mod package;
+mod profiles;
 mod queues;
 mod recording;
 mod rings;
@@ -17,12 +19,14 @@ mod scheduler;
 mod switch;
 mod vsi;
 
+pub(crate) use profiles::{Block, Profiles, Word};
 pub use rules::Rule;
 
 use crate::faults::{Fault, OnCommand};
 use crate::function::{Context, FunctionSettings, ReceiveFilter, ResetKind};
 use crate::lan::switching::Tables;
 use crate::record::Tap;
+use access_control::AccessControl;
 use command::{Command, needs_data};
 use generic::{Locks, SharedWords};
 use link::Link;
@@ -70,6 +74,7 @@ pub(crate) struct Firmware {
     scheduler: Scheduler,
     queues: Queues,
     rss: Rss,
+    access_control: AccessControl,
     link: Link,
     package: Package,
     logging: FirmwareLogging,
@@ -105,6 +110,8 @@ pub struct FirmwareSnapshot {
     pub rdma_queue_sets: Vec<u16>,
     /// VSIs with a hash key, and lookup tables.
     pub rss: (Vec<u16>, Vec<(u16, u16)>),
+    /// Tables and scenarios of the access control list.
+    pub access_control: Vec<u16>,
     /// Link disabled, link events enabled, their mask, PHY settings changed.
     pub link: (bool, bool, u16, bool),
 }
@@ -128,6 +135,7 @@ impl Firmware {
             scheduler: Scheduler::new(),
             queues: Queues::default(),
             rss: Rss::default(),
+            access_control: AccessControl::default(),
             link: Link::new(),
             package: Package::default(),
             logging: FirmwareLogging::default(),
@@ -156,6 +164,7 @@ impl Firmware {
             transmit_queues: self.queues.transmit(),
             rdma_queue_sets: self.queues.rdma(),
             rss: self.rss.list(),
+            access_control: self.access_control.list(),
             link: self.link.differences(),
         }
     }
@@ -236,6 +245,8 @@ impl Firmware {
         self.queues.clear(&mut self.scheduler);
         self.scheduler = Scheduler::new();
         self.rss.clear();
+        self.access_control.clear();
+        self.package.forget_changes();
         self.changed = true;
     }
 
@@ -246,6 +257,11 @@ impl Firmware {
     /// What decides where frames of the LAN engine go.
     pub(crate) fn switch_tables(&self) -> Tables {
         forwarding::tables(&self.vsis, &self.rules, &self.rss)
+    }
+
+    /// The tables that turn packets into keys.
+    pub(crate) const fn profiles(&self) -> &Profiles {
+        self.package.profiles()
     }
 
     /// Transmit queues of the LAN engine: number, serial, context.
@@ -365,8 +381,8 @@ impl Firmware {
         let begun = self.begin_record(&command);
         let opcode = command.descriptor.opcode();
         let code = opcode.code();
-        let mut faults = context.faults.iter();
-        let on_command = faults.find_map(|fault| fault.on_admin_command(code));
+        let faults = context.faults.iter();
+        let on_command = OnCommand::of(faults.filter_map(|fault| fault.on_admin_command(code)));
         match on_command {
             Some(OnCommand::Silent) => {
                 self.rings.stall(Which::AdminSend);

@@ -7,6 +7,7 @@ mod errors;
 mod filter;
 mod interrupts;
 mod lan;
+mod profiles;
 mod register_file;
 mod registers;
 mod snapshot;
@@ -305,7 +306,8 @@ impl FunctionModel {
         let cut = away || self.faults.contains(&Fault::LinkDown);
         self.link_up = self.firmware.link_up() && !cut;
         self.rdma.set_receive_enabled(self.filter.any_rdma());
-        let tables = self.firmware.switch_tables();
+        let mut tables = self.firmware.switch_tables();
+        profiles::add(&mut tables, self.firmware.profiles(), &self.registers);
         let queues = &mut self.firmware.transmit_queues();
         self.lan.configure(tables, queues, &mut self.ledger);
     }

@@ -10,12 +10,15 @@
 pub(crate) mod bench;
 mod bytes;
 mod counters;
+mod flow_director;
 mod headers;
 mod offload;
+
 mod receive;
 mod rss;
 pub(crate) mod switching;
 mod transmit;
+pub(crate) mod words;
 
 pub(crate) use counters::LanCounters;
 pub(crate) use rss::Spreading;
@@ -24,6 +27,9 @@ use crate::function::{Context, QueueCause};
 use crate::packet::MacAddress;
 use crate::strict::Ledger;
 use crate::wire::EthernetFrame;
+pub(crate) use flow_director::GUARANTEED as FILTERS_GUARANTEED;
+
+use flow_director::FlowDirector;
 use headers::{ETHERNET_BYTES, Parsed};
 use receive::{Arrival, NotTaken, ReceiveQueue};
 use ringside_spec::lan::receive::{ReceiveContext, profile};
@@ -53,6 +59,7 @@ pub(crate) struct LanEngine {
     /// Frames on their way to the wire.
     outgoing: VecDeque<EthernetFrame>,
     receivers: Vec<u16>,
+    director: FlowDirector,
     counters: LanCounters,
 }
 
@@ -63,6 +70,7 @@ impl LanEngine {
         self.ready.clear();
         self.receive.clear();
         self.outgoing.clear();
+        self.director.reset();
     }
 
     /// Takes over what commands changed.
@@ -73,6 +81,7 @@ impl LanEngine {
         ledger: &mut Ledger,
     ) {
         self.tables = tables;
+        self.director.keep(&self.tables);
         let mut before = std::mem::take(&mut self.transmit);
         for (number, serial, bytes) in queues {
             let queue = match before.remove(&number) {
@@ -100,6 +109,11 @@ impl LanEngine {
             .ok()
             .and_then(|number| self.transmit.get_mut(&number));
         let Some(queue) = found else {
+            // DPDK sets the tail to 0 before it adds the queue (24.11 `ice_rxtx.c`,
+            // `ice_tx_queue_start`): that offers no descriptor.
+            if tail == 0 {
+                return;
+            }
             context
                 .ledger
                 .breach("doorbell of a transmit queue that does not exist", || {
@@ -130,9 +144,14 @@ impl LanEngine {
         context: &mut Context<'_>,
     ) {
         let queue = ReceiveContext::from_dwords(registers);
-        let known = [profile::NIC, profile::NIC_2, profile::OPEN_VSWITCH];
+        let known = [
+            profile::LEGACY_32,
+            profile::NIC,
+            profile::NIC_2,
+            profile::OPEN_VSWITCH,
+        ];
         if !known.contains(&profile) {
-            // Virtual functions and filter reports use others; no frame comes that way.
+            // Virtual functions use others; no frame comes that way.
             tracing::debug!(number, profile, "descriptor profile without layout here");
             return;
         }
@@ -195,6 +214,13 @@ impl LanEngine {
             return;
         };
         let vsi = queue.context.vsi;
+        if packet.dummy {
+            // Before the packet is reported: a driver then looks for the outcome.
+            self.program(vsi, &packet, context);
+        }
+        let Some(queue) = self.transmit.get_mut(&number) else {
+            return;
+        };
         let reported = queue.report(&packet, context.memory);
         if queue.has_work() {
             self.ready.push_back(number);
@@ -205,6 +231,47 @@ impl LanEngine {
         if !packet.dummy {
             self.send(vsi, &packet, context);
         }
+    }
+
+    /// Carries out what a packet programs, and reports the outcome if that is wanted.
+    fn program(&mut self, vsi: u16, packet: &Packet, context: &mut Context<'_>) {
+        let Some(programming) = &packet.programming else {
+            return;
+        };
+        let Some(sender) = self.tables.vsi(vsi) else {
+            return;
+        };
+        let (tables, frame) = (&self.tables, &packet.bytes);
+        let status = self
+            .director
+            .program(programming, sender, frame, tables, context);
+        let Some(status) = status else { return };
+        let number = sender.queues.get(usize::from(sender.report_queue));
+        let queue = number.and_then(|number| self.receive.get_mut(number));
+        let written = queue.is_some_and(|queue| queue.report(status, context.memory));
+        match (written, number) {
+            (true, Some(number)) => context.causes.raise_queue(QueueCause::Receive(*number)),
+            _ => context
+                .ledger
+                .breach("no room for the report of a filter", || {
+                    format!("VSI {vsi}, queue {number:?}")
+                }),
+        }
+    }
+
+    /// What a counter of the flow director has counted.
+    pub(crate) fn filter_matches(&self, counter: u16) -> u64 {
+        self.director.matches(counter)
+    }
+
+    /// A driver writes a counter of the flow director.
+    pub(crate) fn set_filter_matches(&mut self, counter: u16, value: u64) {
+        self.director.set_matches(counter, value);
+    }
+
+    /// Filters of a VSI, or of all.
+    pub(crate) fn filters(&self, vsi: Option<u16>) -> usize {
+        self.director.count(vsi)
     }
 
     fn send(&mut self, vsi: u16, packet: &Packet, context: &mut Context<'_>) {
@@ -318,12 +385,25 @@ impl LanEngine {
         let counters = self.counters.vsi(number);
         let bytes = frame.len() + CHECK_BYTES;
         counters.received.count(key.destination, bytes);
-        let (hash, queue) = spread(vsi, &parsed);
+        let hash = hash(vsi, frame, &parsed);
+        let filter = self.director.find(vsi, frame, &parsed);
+        if filter.is_some_and(|filter| filter.drop) {
+            return;
+        }
+        let queue = match filter.and_then(|filter| filter.queues) {
+            // A group has a power of two queues.
+            Some((first, count)) => {
+                let index = first + (hash.unwrap_or(0) as u16 & (count - 1));
+                vsi.queues.get(usize::from(index)).copied()
+            }
+            None => spread(vsi, hash),
+        };
         let arrival = Arrival {
             frame,
             parsed: &parsed,
             destination: key.destination,
             hash,
+            flow: filter.and_then(|filter| filter.id),
             tag: vsi.tag_received,
             sender,
         };
@@ -352,16 +432,25 @@ impl LanEngine {
     }
 }
 
-/// Hash of a frame, and the queue of the function that it goes to.
-fn spread(vsi: &Vsi, parsed: &Parsed) -> (Option<u32>, Option<u16>) {
+/// Hash of a frame, if it is hashed.
+fn hash(vsi: &Vsi, frame: &[u8], parsed: &Parsed) -> Option<u32> {
+    let spreading = vsi.spreading.as_ref()?;
+    match &vsi.hashed {
+        Some(profiles) => {
+            let profile = profiles.of_packet(parsed)?;
+            Some(spreading.hash_of(profile.input(frame, parsed)))
+        }
+        None => parsed.flow.as_ref().map(|flow| spreading.hash(flow)),
+    }
+}
+
+/// The queue of the function that a frame goes to by its hash.
+fn spread(vsi: &Vsi, hash: Option<u32>) -> Option<u16> {
     let spreading = vsi.spreading.as_ref();
-    let hash = spreading.zip(parsed.flow.as_ref());
-    let hash = hash.map(|(spreading, flow)| spreading.hash(flow));
     let index = spreading.map_or(0, |spreading| spreading.queue(hash.unwrap_or(0)));
     // A class has a power of two queues.
     let last = vsi.queues.len().saturating_sub(1);
-    let queue = vsi.queues.get(usize::from(index) & last);
-    (hash, queue.copied())
+    vsi.queues.get(usize::from(index) & last).copied()
 }
 
 fn key_of(frame: &[u8], parsed: &Parsed) -> Option<Key> {

@@ -85,6 +85,7 @@ fn firmware(before: &FirmwareSnapshot, now: &FirmwareSnapshot, found: &mut Vec<L
         transmit_queues,
         rdma_queue_sets,
         rss,
+        access_control,
         link,
     } = now;
     found.extend([
@@ -109,6 +110,11 @@ fn firmware(before: &FirmwareSnapshot, now: &FirmwareSnapshot, found: &mut Vec<L
         beyond("RDMA queue sets", &before.rdma_queue_sets, rdma_queue_sets),
         beyond("VSIs with an RSS key", &before.rss.0, &rss.0),
         beyond("RSS lookup tables", &before.rss.1, &rss.1),
+        beyond(
+            "access control tables and scenarios",
+            &before.access_control,
+            access_control,
+        ),
         changed(
             "link settings (disabled, events on, their mask, PHY changed)",
             &before.link,

@@ -8,11 +8,9 @@ pub mod embedded;
 pub mod faults;
 pub mod function;
 pub mod left_over;
-pub mod packet;
 pub mod ports;
 pub mod rdma;
 pub mod record;
-pub mod roce;
 pub mod strict;
 pub mod vfio_user;
 pub mod wire;
@@ -28,4 +26,5 @@ pub use firmware::{FirmwareSnapshot, Rule};
 pub use function::{FunctionModel, FunctionSettings, FunctionSnapshot};
 #[doc(hidden)]
 pub use lan::bench::{BENCH_NUMBER, BenchHeaders, BenchSettings, LanBench};
+pub use ringside_roce::{self as roce, packet};
 pub use world::{World, WorldSettings};

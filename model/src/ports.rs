@@ -2,8 +2,8 @@
 //! function.
 //!
 //! Here is the input and output that the switch does not do. Nothing blocks, and each turn is a
-//! bounded burst. A far end that is absent, full or down costs frames and is counted, never waited
-//! for.
+//! bounded burst. A far end that is slow holds back the functions that send to it. One that is
+//! absent, down or takes nothing costs frames, which are counted, and is not waited for.
 
 mod capture;
 mod datagram;

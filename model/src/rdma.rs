@@ -8,6 +8,7 @@
 mod access;
 mod control;
 mod counters;
+mod fault_codes;
 mod hmc;
 mod objects;
 mod queues;

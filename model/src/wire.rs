@@ -257,6 +257,9 @@ impl Switch {
     }
 
     /// Lets function `index` send a burst of each kind; true if it sent anything.
+    ///
+    /// A function whose frames fill a port that leads outside waits, as if that port had sent it
+    /// pause frames; see `wire::outside`.
     pub fn transmit_from(
         &mut self,
         index: usize,
@@ -264,6 +267,10 @@ impl Switch {
         spaces: &[DmaSpace],
         now: Instant,
     ) -> bool {
+        let mut full = self.outside.iter_mut();
+        if full.any(|port| port.holds(index, now)) {
+            return false;
+        }
         let mut worked = false;
         for _ in 0..BURST {
             let Some(sender) = functions.get_mut(index) else {
@@ -498,21 +505,26 @@ impl Switch {
         };
         match known {
             Some(port) if port == from => {}
-            Some(port) => self.give(port, message, stations),
+            Some(port) => self.give((from, port), message, stations),
             None => {
                 self.counters.flooded += 1;
                 let ports = 0..self.functions + self.outside.len();
                 for port in ports.filter(|port| *port != from) {
-                    self.give(port, message, stations);
+                    self.give((from, port), message, stations);
                 }
             }
         }
     }
 
-    fn give(&mut self, port: usize, message: Message<'_>, stations: &mut Stations<'_>) {
+    fn give(
+        &mut self,
+        (from, port): (usize, usize),
+        message: Message<'_>,
+        stations: &mut Stations<'_>,
+    ) {
         let (spaces, now) = (stations.spaces, stations.now);
         let Some(function) = stations.functions.get_mut(port) else {
-            return self.give_outside(port, message, spaces);
+            return self.give_outside((from, port), message, spaces);
         };
         match message {
             Message::Roce(frame, _) => function.receive(frame, spaces, now),
@@ -525,7 +537,12 @@ impl Switch {
         self.counters.delivered += 1;
     }
 
-    fn give_outside(&mut self, port: usize, message: Message<'_>, spaces: &[DmaSpace]) {
+    fn give_outside(
+        &mut self,
+        (from, port): (usize, usize),
+        message: Message<'_>,
+        spaces: &[DmaSpace],
+    ) {
         let number = port.checked_sub(self.functions);
         let Some(outside) = number.and_then(|number| self.outside.get_mut(number)) else {
             return;
@@ -542,10 +559,32 @@ impl Switch {
                 bytes
             }
         };
-        if outside.push(bytes) {
+        if outside.push(bytes, from) {
             self.counters.delivered += 1;
         } else {
             self.counters.no_room += 1;
+        }
+    }
+}
+
+/// Stations that an address stands for. Promiscuous rules of the switch tell the three apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cast {
+    /// One.
+    Unicast,
+    /// A group.
+    Multicast,
+    /// All.
+    Broadcast,
+}
+
+impl Cast {
+    /// That of an address.
+    pub(crate) const fn of(address: MacAddress) -> Self {
+        match address {
+            MacAddress([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]) => Self::Broadcast,
+            address if is_group(address) => Self::Multicast,
+            _ => Self::Unicast,
         }
     }
 }

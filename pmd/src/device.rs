@@ -8,12 +8,12 @@ use ringside_bus::{DmaPool, Function};
 use ringside_config::Config;
 use std::sync::Arc;
 
-/// What a shutdown did.
+/// The result of a shutdown.
 #[derive(Clone, Debug, Default)]
 pub struct ShutdownReport {
-    /// What was undone, in that order.
+    /// The undos performed, in that order.
     pub undone: Vec<Undo>,
-    /// What could not be undone; empty: the device is as it was found.
+    /// The undos that failed; empty: the device is as it was found.
     pub failures: Vec<UndoFailure>,
     /// Memory given up because the device may still write to it, bytes.
     pub leaked_bytes: usize,
@@ -51,13 +51,13 @@ impl Device {
         })
     }
 
-    /// What is known about the device.
+    /// The known facts about the device.
     #[must_use]
     pub fn facts(&self) -> &Facts {
         &self.context.facts
     }
 
-    /// What bring-up did.
+    /// The result of the bring-up.
     #[must_use]
     pub fn trace(&self) -> &Trace {
         &self.trace
@@ -99,7 +99,7 @@ impl Device {
         self.trace = trace;
     }
 
-    /// What a shutdown would undo, in that order.
+    /// The undos that a shutdown would perform, in that order.
     pub fn undos(&self) -> impl Iterator<Item = &Undo> {
         self.context.undos()
     }
@@ -111,7 +111,8 @@ impl Device {
     }
 
     fn take_down(&mut self) -> ShutdownReport {
-        self.prepare_for_the_end();
+        self.begin_shutdown();
+        self.context.ports.shut_down();
         let unwound = self.context.unwind();
         self.context.recorder().switch(false);
         let _ = self.context.recorder().take();

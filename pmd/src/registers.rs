@@ -11,16 +11,16 @@ const BAR: u8 = 0;
 /// `PF_FUNC_RID`: bits [31:16] are zero on a device that answers.
 const IDENTITY: u64 = 0x09_E880;
 
-/// What a wait for a register ended with.
+/// The result of a wait for a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polled {
     /// The last value read.
     pub value: u32,
-    /// Whether it is the one waited for; false: the deadline passed.
+    /// True if it is the awaited one; false: the deadline passed.
     pub ready: bool,
-    /// How often it was read.
+    /// The number of reads.
     pub reads: u32,
-    /// How long the wait took.
+    /// The duration of the wait.
     pub took: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Registers {
         &self.clock
     }
 
-    /// Where exchanges are recorded.
+    /// The recorder of exchanges.
     #[must_use]
     pub fn recorder(&self) -> &Recorder {
         &self.recorder

@@ -1,4 +1,4 @@
-//! What was asked, what was answered, how long it took: a record of each stage.
+//! A record of each stage: requests, answers, durations.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
@@ -9,7 +9,7 @@ use std::time::Duration;
 /// Most exchanges kept for one stage; further ones are counted only.
 pub const EXCHANGES_MAX: usize = 4096;
 
-/// How a register was touched.
+/// The kind of a register access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RegisterAccess {
@@ -152,7 +152,7 @@ impl fmt::Display for Exchange {
     }
 }
 
-/// How a stage ended.
+/// The result of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StageOutcome {
@@ -164,17 +164,17 @@ pub enum StageOutcome {
     Failed(String),
 }
 
-/// What one stage did.
+/// The result of one stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StageReport {
     /// The stage's name.
     pub stage: &'static str,
-    /// How it ended.
+    /// Its result.
     pub outcome: StageOutcome,
-    /// How long it took.
+    /// The duration.
     #[serde(rename = "took_ns", serialize_with = "nanoseconds")]
     pub took: Duration,
-    /// What the user should know, such as a link that is slower than it could be.
+    /// A note for the user, such as a link that is slower than it could be.
     pub warnings: Vec<String>,
     /// Each exchange with the device, in order, at most [`EXCHANGES_MAX`].
     pub exchanges: Vec<Exchange>,
@@ -190,7 +190,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// How long all stages took together.
+    /// The total time of all stages.
     #[must_use]
     pub fn took(&self) -> Duration {
         self.stages.iter().map(|stage| stage.took).sum()
@@ -220,7 +220,8 @@ struct Inner {
     kept: Mutex<Kept>,
 }
 
-/// Where exchanges go while a stage runs; switched off afterwards, so that a device in service
+/// The recorder of exchanges while a stage runs; switched off afterwards, so that a device in
+/// service
 /// keeps no history. Clones share one record.
 #[derive(Clone)]
 pub struct Recorder(Arc<Inner>);

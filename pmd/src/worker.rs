@@ -1,7 +1,7 @@
 //! A worker: one thread, pinned to one core, that owns its queue pairs and completion queues and
 //! polls them. What it does while there is nothing to do is its [`Policy`]: by default it polls on.
 //!
-//! What a worker owns is a plain value of the user's (the state); nobody else touches it, so the
+//! A worker owns a plain value of the user's (the state). No other thread touches it, so the
 //! data path needs no lock. Other cores reach it with requests: closures on the state, through a
 //! bounded inbox. Requests are the control path: they are boxed, and a few of them run between two
 //! polls. A round without requests costs one relaxed load and two relaxed stores beyond the poll
@@ -41,7 +41,7 @@ use std::time::Duration;
 /// Longest wait for a worker that is dropped instead of stopped.
 const DROP_WAIT: Duration = Duration::from_secs(5);
 
-/// What one poll found. Goes into the statistics only; the worker polls on either way.
+/// The result of one poll. It goes into the statistics only; the worker polls on either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
     /// There was something to do, and it was done.
@@ -50,7 +50,7 @@ pub enum Polled {
     Idle,
 }
 
-/// What a worker has done since its start.
+/// The counts of a worker since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Calls of the poll closure.
@@ -172,7 +172,7 @@ impl<S: Send + 'static> Worker<S> {
         self.handle.ask(question, limit)
     }
 
-    /// What it has done so far. The numbers are read one by one while it works.
+    /// Its counts so far. The numbers are read one by one while it works.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.handle.statistics()

@@ -4,12 +4,15 @@
 //! overrunning. Source: irdma `uk.c`, irdma_uk_post_receive.
 
 use crate::RingError;
+use crate::request::Polarity;
+use crate::request::encoding::fragment_words;
 use crate::send_queue::commit;
-use crate::state::{QueuePairState, SendRecordInfo};
-use ringside_bus::Words;
+use crate::state::{QueuePairState, SendRecordInfo, Tracker};
+use ringside_bus::ring::Taken;
+use ringside_bus::{PostRing, Words, ZeroedRing};
 use ringside_spec::verbs::receive::ReceiveHeader;
 use ringside_spec::verbs::sizes::{MAXIMUM_FRAGMENTS, MAXIMUM_RING_QUANTA};
-use ringside_spec::verbs::{Fragment, QUANTUM_WORDS, ReceiveElement};
+use ringside_spec::verbs::{Fragment, ReceiveElement};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -42,13 +45,26 @@ pub enum PostReceiveError {
 }
 
 /// A queue pair's receive queue. `Send`, not `Sync`: it belongs to one core.
+///
+/// One cache line. The limit of its ring is set as that of the send queue is.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub struct ReceiveQueue {
-    ring: Words,
+    ring: PostRing,
+    /// Position of the ring's first place in this pass, in quanta.
+    pass: u64,
     state: Arc<QueuePairState>,
-    maximum_fragments: usize,
+    polarity: Polarity,
+    maximum_fragments: u16,
+    /// Quanta of an element.
+    quanta: u16,
     one_core: PhantomData<Cell<()>>,
 }
+
+const _: () = assert!(
+    size_of::<ReceiveQueue>() == 64,
+    "a post reads one line of it"
+);
 
 impl ReceiveQueue {
     /// A queue in `ring`, of elements of the state's size.
@@ -56,30 +72,29 @@ impl ReceiveQueue {
     /// Range: a power of two of elements, as many as `state` was made for; at most 32768 quanta.
     /// Effects: fills the ring with zeros.
     pub fn new(ring: Words, state: Arc<QueuePairState>) -> Result<Self, RingError> {
-        let quanta = ring.count() / QUANTUM_WORDS;
-        let shift = state.receive.element_shift();
-        let elements = quanta >> shift;
-        if !quanta.is_power_of_two() || quanta > MAXIMUM_RING_QUANTA as usize || elements < 2 {
-            return Err(RingError::WrongSize {
-                words: ring.count(),
-                minimum: 2 << shift,
-                maximum: MAXIMUM_RING_QUANTA,
-            });
-        }
-        if state.receive.slots() != elements {
-            return Err(RingError::StateMismatch {
-                ring: elements,
-                state: state.receive.slots(),
-            });
-        }
-        ring.fill(0);
-        let slots = (2 << shift) - 1;
-        Ok(Self {
+        let quanta = 1 << state.receive.element_shift();
+        let sizes = 2 * usize::from(quanta)..=MAXIMUM_RING_QUANTA as usize;
+        let ring = ZeroedRing::new(ring, sizes).map_err(|error| RingError::WrongSize {
+            words: error.words,
+            minimum: 2 * u32::from(quanta),
+            maximum: MAXIMUM_RING_QUANTA,
+        })?;
+        let mismatch = RingError::StateMismatch {
+            ring: ring.places() / usize::from(quanta),
+            state: state.receive.slots() / usize::from(quanta),
+        };
+        let ring = PostRing::new(ring, state.receive.records().clone()).ok_or(mismatch)?;
+        let mut queue = Self {
             ring,
-            maximum_fragments: slots.min(MAXIMUM_FRAGMENTS),
+            pass: 0,
             state,
+            polarity: true.into(),
+            maximum_fragments: (2 * quanta - 1).min(MAXIMUM_FRAGMENTS as u16),
+            quanta,
             one_core: PhantomData,
-        })
+        };
+        queue.look_at_tail();
+        Ok(queue)
     }
 
     /// Posts one buffer, in up to as many pieces as the queue was made for.
@@ -87,70 +102,59 @@ impl ReceiveQueue {
     /// Effects: memory only; the device may take it at once. `id` comes back in the completion.
     /// Errors: [`PostReceiveError::QueueFull`] (poll, then retry); the others are the caller's
     /// mistakes.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
-        if fragments.len() > self.maximum_fragments {
-            return Err(PostReceiveError::TooManyFragments {
-                given: fragments.len(),
-                maximum: self.maximum_fragments,
-            });
+        self.check(fragments)?;
+        let quanta = u32::from(self.quanta);
+        if !self.ring.has(quanta) {
+            self.look_at_tail();
         }
-        let longest = fragments.iter().map(|piece| piece.length_bytes).max();
-        if let Some(length_bytes) = longest.filter(|&bytes| bytes > Fragment::MAXIMUM_BYTES) {
-            return Err(PostReceiveError::FragmentTooLong { length_bytes });
-        }
-        let state = &self.state.receive;
-        let size = state.slots() as u64;
-        let position = state.posted();
-        if position - state.tail() >= size - 1 {
+        let Some(element) = self.ring.take(quanta) else {
             return Err(PostReceiveError::QueueFull);
-        }
-        let polarity = position & size == 0;
-        let slot = (position & (size - 1)) as usize;
-        // One place, of whatever size.
-        let info = SendRecordInfo::ZERO.with_quanta(1);
-        // Every receive is reported: the one before ends where this one is.
-        state.post(slot, position, id, info, Some(position), position + 1);
-        self.write(slot << state.element_shift(), polarity, fragments);
+        };
+        let info = SendRecordInfo::ZERO.with_quanta(u64::from(quanta));
+        Tracker::note(element.record(), id, info);
+        write(&element, self.polarity, fragments);
         Ok(())
     }
 
     #[inline(always)]
-    fn write(&self, slot: usize, polarity: bool, fragments: &[Fragment]) {
-        let (ring, _) = self.ring.as_slice().as_chunks::<QUANTUM_WORDS>();
-        let (first, rest) = match fragments {
-            [first, rest @ ..] => (*first, rest),
-            [] => (Fragment::default(), &[][..]),
-        };
-        let mut slots = 0;
-        for (pair, place) in rest.chunks(2).zip(ring.iter().skip(slot + 1)) {
-            let second = pair.get(1).copied().unwrap_or_default().encode(polarity);
-            let piece = pair.first().copied().unwrap_or_default().encode(polarity);
-            for (word, value) in place.iter().zip(piece.into_iter().chain(second)) {
-                word.store(value.to_le(), Ordering::Relaxed);
-            }
-            slots += 2;
+    fn check(&self, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
+        let maximum = usize::from(self.maximum_fragments);
+        if fragments.len() > maximum {
+            let given = fragments.len();
+            return Err(PostReceiveError::TooManyFragments { given, maximum });
         }
-        let header = ReceiveHeader::ZERO
-            .with_further_fragments(slots)
-            .with_valid(polarity);
-        let [address, key] = first.encode(polarity);
-        if let Some(place) = ring.get(slot) {
-            commit(place, [address, key, 0, header.0]);
+        let longest = fragments.iter().map(|piece| piece.length_bytes).max();
+        match longest.filter(|&bytes| bytes > Fragment::MAXIMUM_BYTES) {
+            Some(length_bytes) => Err(PostReceiveError::FragmentTooLong { length_bytes }),
+            None => Ok(()),
         }
     }
 
-    /// The pieces of the request at a position, as they stand in the ring: good for those that are
-    /// outstanding or completed last. The device only reads them. Allocates.
+    /// Sets the limit to what is free now, at most the end of the pass; turns at the end of one. One
+    /// element stays free, so that a full ring differs from an empty one.
+    #[cold]
+    #[inline(never)]
+    fn look_at_tail(&mut self) {
+        let count = self.ring.count();
+        let mut next = self.ring.next();
+        if next == count {
+            (next, self.polarity) = (0, self.polarity.turned());
+            self.pass += u64::from(count);
+        }
+        let free_to = self.state.receive.tail() + u64::from(count) - u64::from(self.quanta);
+        let limit = free_to.saturating_sub(self.pass).min(u64::from(count));
+        self.ring.allow(next, limit as u32);
+    }
+
+    /// The pieces of the request at a position, in quanta, as they stand in the ring: good for those
+    /// that are outstanding or completed last. The device only reads them. Allocates.
     #[must_use]
     pub fn fragments_at(&self, position: u64) -> Vec<Fragment> {
-        let state = &self.state.receive;
-        let words = QUANTUM_WORDS << state.element_shift();
-        let first = (position as usize & (state.slots() - 1)) * words;
-        let element = self.ring.as_slice().get(first..first + words);
-        let read: Vec<u64> = element
-            .unwrap_or(&[])
-            .iter()
+        let places = (0..usize::from(self.quanta))
+            .flat_map(|index| self.ring.place(position as usize + index));
+        let read: Vec<u64> = places
             .map(|word| u64::from_le(word.load(Ordering::Relaxed)))
             .collect();
         let pieces = ReceiveElement::new(&read).map(|element| element.fragments().collect());
@@ -165,26 +169,51 @@ impl ReceiveQueue {
     /// Requests posted and not retired.
     #[must_use]
     pub fn used(&self) -> u32 {
-        (self.state.receive.head() - self.state.receive.tail()) as u32
+        let head = self.pass + u64::from(self.ring.next());
+        (head - self.state.receive.tail()) as u32 / u32::from(self.quanta)
     }
 
     /// Requests that can be outstanding.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.state.receive.slots() as u32 - 1
+        self.ring.count() / u32::from(self.quanta) - 1
     }
 
     /// Pieces that one request may have.
     #[must_use]
     pub fn maximum_fragments(&self) -> usize {
-        self.maximum_fragments
+        self.maximum_fragments.into()
     }
 
-    /// What is outstanding, shared with the completion queue.
+    /// The outstanding requests, shared with the completion queue.
     #[must_use]
     pub fn state(&self) -> &Arc<QueuePairState> {
         &self.state
     }
+}
+
+/// Writes an element's words; the one with the valid bit last.
+#[inline(always)]
+fn write(element: &Taken<'_>, polarity: Polarity, fragments: &[Fragment]) {
+    let (first, rest) = match fragments {
+        [first, rest @ ..] => (*first, rest),
+        [] => (Fragment::default(), &[][..]),
+    };
+    let mut slots = 0;
+    for (index, pair) in rest.chunks(2).enumerate() {
+        let first = pair.first().copied().unwrap_or_default();
+        let second = pair.get(1).copied().unwrap_or_default();
+        let words = [first, second].map(|piece| fragment_words(piece, polarity));
+        if let Some(place) = element.further(index + 1) {
+            for (word, value) in place.iter().zip(words.as_flattened()) {
+                word.store(value.to_le(), Ordering::Relaxed);
+            }
+        }
+        slots += 2;
+    }
+    let header = ReceiveHeader::ZERO.with_further_fragments(slots);
+    let [address, key] = fragment_words(first, polarity);
+    commit(element.first(), [address, key, 0, polarity.on(header.0)]);
 }
 
 #[cfg(test)]

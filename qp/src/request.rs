@@ -4,7 +4,7 @@
 //! returned, because its last word commits the element and has to be stored after all others;
 //! further quanta are handed to the caller one by one.
 
-mod encoding;
+pub(crate) mod encoding;
 
 use ringside_spec::verbs::sizes;
 use ringside_spec::verbs::{Fragment, MAXIMUM_QUANTA, Quantum, SendHeader, SendOpcode};
@@ -14,7 +14,7 @@ use thiserror::Error;
 /// Bytes of the longest message: 2^31 - 1. Source: irdma `icrdma_hw.c`, ICRDMA_MAX_OUTBOUND_MSG_SIZE.
 pub const MAXIMUM_MESSAGE_BYTES: u64 = 0x7FFF_FFFF;
 
-/// What a request asks of its queue besides the operation itself. Combine with `|`.
+/// The flags of a request. Combine with `|`.
 ///
 /// The bits are those of the element's header, so that encoding is one OR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +61,34 @@ impl BitOr for SendFlags {
     }
 }
 
+/// The valid bit of a ring's pass, where every element has it: bit 63 of a word.
+///
+/// A word, so that encoding is one OR.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Polarity(u64);
+
+impl Polarity {
+    /// A word whose valid bit is clear, with this one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn on(self, word: u64) -> u64 {
+        word | self.0
+    }
+
+    /// The other one: that of the next pass.
+    #[must_use]
+    pub const fn turned(self) -> Self {
+        Self(self.0 ^ SendHeader::VALID_MASK)
+    }
+}
+
+impl From<bool> for Polarity {
+    #[inline(always)]
+    fn from(valid: bool) -> Self {
+        Self(SendHeader::ZERO.with_valid(valid).0)
+    }
+}
+
 /// A request that no queue of this device takes: the caller's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RequestError {
@@ -96,7 +124,7 @@ pub enum RequestError {
     },
 }
 
-/// What the ring must know of a request before it encodes it.
+/// The facts about a request that the ring needs before it encodes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Quanta, 1..=8.
@@ -120,7 +148,7 @@ pub trait WorkRequest {
     fn encode(
         &self,
         flags: SendFlags,
-        polarity: bool,
+        polarity: Polarity,
         further: impl FnMut(usize, Quantum),
     ) -> Quantum;
 }
@@ -130,7 +158,7 @@ pub trait WorkRequest {
 pub struct Encoded {
     /// The quanta; those beyond `count` are zero.
     pub quanta: [Quantum; MAXIMUM_QUANTA],
-    /// How many there are.
+    /// The number of them.
     pub count: usize,
 }
 
@@ -144,7 +172,7 @@ pub fn encode<R: WorkRequest>(
 ) -> Result<Encoded, RequestError> {
     let count = request.shape()?.quanta;
     let mut quanta = [[0; 4]; MAXIMUM_QUANTA];
-    let first = request.encode(flags, polarity, |index, quantum| {
+    let first = request.encode(flags, polarity.into(), |index, quantum| {
         if let Some(place) = quanta.get_mut(index) {
             *place = quantum;
         }
@@ -158,7 +186,7 @@ pub fn encode<R: WorkRequest>(
 pub struct Write<'a> {
     /// Pieces to gather, at most 13.
     pub fragments: &'a [Fragment],
-    /// Where to write: an address of the remote region.
+    /// The target: an address of the remote region.
     pub remote_address: u64,
     /// Key of the remote region.
     pub remote_key: u32,
@@ -171,7 +199,7 @@ pub struct Write<'a> {
 pub struct WriteInline<'a> {
     /// The data, at most 101 bytes; free to change once posted.
     pub data: &'a [u8],
-    /// Where to write: an address of the remote region.
+    /// The target: an address of the remote region.
     pub remote_address: u64,
     /// Key of the remote region.
     pub remote_key: u32,
@@ -184,7 +212,7 @@ pub struct WriteInline<'a> {
 pub struct Read<'a> {
     /// Pieces to scatter into, at most 13.
     pub fragments: &'a [Fragment],
-    /// Where to read: an address of the remote region.
+    /// The source: an address of the remote region.
     pub remote_address: u64,
     /// Key of the remote region.
     pub remote_key: u32,
@@ -192,7 +220,7 @@ pub struct Read<'a> {
     pub invalidate_local: bool,
 }
 
-/// What a send carries besides its data.
+/// The content of a send besides its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendKind {
     /// Nothing.
@@ -208,7 +236,7 @@ pub enum SendKind {
 pub struct Send<'a> {
     /// Pieces to gather, at most 13.
     pub fragments: &'a [Fragment],
-    /// What comes with it.
+    /// The data that comes with it.
     pub kind: SendKind,
 }
 
@@ -217,11 +245,11 @@ pub struct Send<'a> {
 pub struct SendInline<'a> {
     /// The data, at most 101 bytes; free to change once posted.
     pub data: &'a [u8],
-    /// What comes with it.
+    /// The data that comes with it.
     pub kind: SendKind,
 }
 
-/// Where the bytes of a datagram lie.
+/// The place of a datagram's bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Payload<'a> {
     /// In registered buffers, at most 13 pieces.

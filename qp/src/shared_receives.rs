@@ -317,7 +317,7 @@ impl SharedReceives {
         self.hungry.clear();
     }
 
-    /// Whether the service has ended.
+    /// True if the service has ended.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.closed
@@ -330,11 +330,12 @@ impl SharedReceives {
         Some(id)
     }
 
-    /// How many receives of a member completed so far.
+    /// The number of completed receives of a member so far.
     #[must_use]
     pub fn retired(&self, queue_pair: u32) -> Option<u64> {
         let queue = self.members.get(queue_pair as usize)?.0.as_ref()?;
-        Some(queue.state().receive.tail())
+        let receives = &queue.state().receive;
+        Some(receives.tail() >> receives.element_shift())
     }
 
     /// A receive of this queue pair was flushed unused: it goes back to the pool, and the queue
@@ -344,7 +345,7 @@ impl SharedReceives {
         let Some(Place(Some(queue))) = self.members.get(queue_pair as usize) else {
             return false;
         };
-        let pieces = queue.fragments_at(position);
+        let pieces = queue.fragments_at(position << queue.state().receive.element_shift());
         self.starve(queue_pair);
         self.places = self.places.saturating_sub(1);
         self.pool.put(id, &pieces);
@@ -433,12 +434,13 @@ impl SharedReceives {
         let queue = self.members.get_mut(queue_pair as usize)?.0.take()?;
         let outstanding = &queue.state().receive;
         let mut count = 0;
-        for position in outstanding.tail()..outstanding.head() {
-            if let Some(request) = outstanding.at(position) {
-                self.places = self.places.saturating_sub(1);
-                self.pool.put(request.id, &queue.fragments_at(position));
-                count += 1;
-            }
+        let mut position = outstanding.tail();
+        while let Some(request) = outstanding.next_from(position) {
+            self.places = self.places.saturating_sub(1);
+            let pieces = queue.fragments_at(request.position);
+            self.pool.put(request.id, &pieces);
+            position = request.end();
+            count += 1;
         }
         self.feed();
         Some(count)
@@ -451,7 +453,7 @@ impl SharedReceives {
         self.attend();
     }
 
-    /// Whether the limit was reached since it was armed; once.
+    /// True if the limit was reached since it was armed; once.
     pub fn take_limit(&mut self) -> bool {
         std::mem::take(&mut self.limit_reached)
     }

@@ -1,23 +1,27 @@
-//! What is outstanding on a queue pair: shared by the side that posts and the side that retires.
+//! The outstanding requests of a queue pair: shared by the side that posts and the side that
+//! retires.
 //!
-//! The queue pair writes a record and the head, the completion queue reads records and writes the
-//! tail; each value has one writer. On x86 every access here is a plain move. The two sides may
-//! run on different cores, so a record is published by its position (release) and a slot is
-//! given back by the tail (release).
+//! The queue pair writes records, the completion queue reads records and writes the tail; each value
+//! has one writer at a time. On x86 every access here is a plain move. The two sides may run on
+//! different cores: a record is published by its second word (release), and its place is given back
+//! by the tail (release).
 //!
-//! Positions count places since the queue was made, in 64 bits, and never wrap in practice. Tail
-//! and head are less than a ring apart, so whatever index the device names, one position at most
-//! between them has it; and every record between them is of this pass, since a post writes those of
-//! all places that it takes. A request is the next to report if all that lies between it and the
-//! signalled one before it has been retired: each record holds how far back that one ends, its
-//! reach. Retiring a request takes its reach away, so no place outside of tail and head has one,
-//! and a single comparison tells both that a request is outstanding and that it is the next.
+//! Positions count quanta since the queue was made, in 64 bits, and never wrap in practice. A record
+//! lies beside the first quantum of each element and tells its length, so whoever walks from the
+//! tail goes from element to element. Padding has a record too. Places inside an element have none
+//! ([`SendRecordInfo::NONE`]), nor has one that was retired: the walk ends at the first place
+//! without a record, which is the head. The poster therefore publishes no head.
+//!
+//! A completion names the index of its request. In the common case that is the oldest one: its index
+//! is the tail's, all bits of it compared, and its record asks for a report. Anything else is found by
+//! walking. An index beyond the ring, or of no element that is outstanding, finds nothing.
 
-use crate::sync::{AtomicU64, HotTable, Ordering};
+use crate::sync::{AtomicU64, Ordering, Records};
 use ringside_spec::verbs::sizes::{MAXIMUM_RING_QUANTA, MINIMUM_SEND_RING_QUANTA};
 
 ringside_spec::words! {
-    /// What the device returns in every completion of a queue pair: which slot of a completion
+    /// The values that the device returns in every completion of a queue pair: the slot of a
+    /// completion
     /// queue's table, and which of the queue pairs that had this slot.
     ///
     /// Never a pointer: the device is not trusted to return what it was given.
@@ -28,19 +32,45 @@ ringside_spec::words! {
         generation: [63:32],
     }
 
-    /// What a send record says besides the caller's number.
+    /// What a record says besides the caller's number.
     pub struct SendRecordInfo: u64 {
-        /// one more than the places since the last request to report; 0: this is not to be
-        /// reported itself
-        reach: [15:0],
+        /// quanta that the element takes besides the first: 0 needs no instruction
+        further_quanta: [3:0],
         /// operation code
-        opcode: [21:16],
-        /// the device reports its success
-        signalled: [22],
-        /// quanta that the element takes
-        quanta: [31:28],
+        opcode: [9:4],
+        /// no request: what fills a block up
+        padding: [10],
         /// bytes of the message
-        length_bytes: [63:32],
+        length_bytes: [62:32],
+        /// the device reports no success
+        silent: [63],
+    }
+}
+
+impl SendRecordInfo {
+    /// Of a place in which no outstanding element begins. No element has it: bits 11 to 31 are clear.
+    /// It is silent, so that one test tells a request to report from all else.
+    pub const NONE: Self = Self(u64::MAX);
+
+    /// With the quanta that the element takes, at least 1.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_quanta(self, quanta: u64) -> Self {
+        self.with_further_quanta(quanta - 1)
+    }
+
+    /// Quanta that the element takes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn quanta(self) -> u64 {
+        self.further_quanta() + 1
+    }
+
+    /// True if the device reports its success.
+    #[inline(always)]
+    #[must_use]
+    pub const fn signalled(self) -> bool {
+        !self.silent()
     }
 }
 
@@ -59,58 +89,59 @@ impl CompletionContext {
 /// each is brought in from memory; a power of two, so that finding one is a shift.
 const RECORD_WORDS: usize = 2;
 
-/// Info of a place in which no request begins: every request's has a bit.
-const NO_REQUEST: u64 = 0;
-
 /// A request that was found outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outstanding {
     /// The caller's number.
     pub id: u64,
-    /// Where it is: the count of quanta (send) or requests (receive) before it.
+    /// Quanta before it, since the queue was made.
     pub position: u64,
-    /// Send: what it is. Receive: only its reach.
+    /// What it is. Receive: only its quanta.
     pub info: SendRecordInfo,
-    /// The device passed over no request that it should have reported before this one, and
-    /// reports this one.
-    pub is_next: bool,
 }
 
-/// One queue's outstanding requests, and all else of the queue that changes with each.
+impl Outstanding {
+    /// The position behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.position + self.info.quanta()
+    }
+}
+
+/// One queue's outstanding requests, and all else of the queue that retiring one needs.
 ///
-/// One cache line, so that with thousands of queue pairs a request brings in no more than that
-/// (`benches/scaling` counts). Poster and retirer are on one core as a rule; where they are on
-/// two, the line goes to and fro between them, as the records do anyway.
+/// One cache line, so that with thousands of queue pairs a completion brings in no more than that
+/// (`benches/scaling` counts).
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Tracker {
-    records: HotTable<RECORD_WORDS>,
-    mask: u64,
-    head: AtomicU64,
+    records: Records<RECORD_WORDS>,
+    context: u64,
     tail: AtomicU64,
-    /// Position behind the last request to report. The poster's alone.
-    reported_end: AtomicU64,
     number: u32,
     element_shift: u32,
 }
 
 impl Tracker {
-    /// For a ring of `slots` places, rounded up to a power of two, of queue pair `number`.
+    /// For a ring of `quanta` places, rounded up to a power of two, of queue pair `number`.
     ///
-    /// `element_shift`: quanta of a place, as a power of two.
+    /// `element_shift`: quanta of a receive element, as a power of two; 0 for sends.
     #[must_use]
-    pub fn new(slots: u32, number: u32, element_shift: u32) -> Self {
-        let slots = slots.max(1).next_power_of_two() as usize;
-        let records = HotTable::new(slots);
+    pub fn new(context: CompletionContext, quanta: u32, number: u32, element_shift: u32) -> Self {
         Self {
-            records,
-            mask: slots as u64 - 1,
-            head: AtomicU64::new(0),
+            records: Records::new(quanta as usize, SendRecordInfo::NONE.0),
+            context: context.0,
             tail: AtomicU64::new(0),
-            reported_end: AtomicU64::new(0),
             number,
             element_shift,
         }
+    }
+
+    /// The queue pair's completion context, as the device returns it.
+    #[inline(always)]
+    #[must_use]
+    pub fn context(&self) -> u64 {
+        self.context
     }
 
     /// Number of the queue pair, below 2^24.
@@ -120,24 +151,17 @@ impl Tracker {
         self.number
     }
 
-    /// Quanta of a place, as a power of two; 0 for sends, whose places are quanta.
+    /// Quanta of a receive element, as a power of two; 0 for sends.
     #[inline(always)]
     #[must_use]
     pub fn element_shift(&self) -> u32 {
         self.element_shift
     }
 
-    /// Places of the ring.
+    /// Places of the ring, in quanta.
     #[must_use]
     pub fn slots(&self) -> usize {
-        self.mask as usize + 1
-    }
-
-    /// Position after the last request posted.
-    #[inline(always)]
-    #[must_use]
-    pub fn head(&self) -> u64 {
-        self.head.load(Ordering::Acquire)
+        self.records.count()
     }
 
     /// Position of the oldest place not given back.
@@ -147,119 +171,128 @@ impl Tracker {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Position behind the last request to report, which becomes `end`. Only the poster calls this.
-    #[inline(always)]
-    pub(crate) fn report_to(&self, end: u64) -> u64 {
-        let before = self.reported_end.load(Ordering::Relaxed);
-        self.reported_end.store(end, Ordering::Relaxed);
-        before
-    }
-
-    /// The head, for the poster, who moves it.
-    #[inline(always)]
-    pub(crate) fn posted(&self) -> u64 {
-        self.head.load(Ordering::Relaxed)
-    }
-
-    /// Notes a request and moves the head to `next`. Only the poster calls this.
-    ///
-    /// `slot` is the position's place in the ring. `before` is the position behind the last request to report before this one, or nothing if
-    /// this one is not to be reported itself.
-    #[inline(always)]
-    pub(crate) fn post(
-        &self,
-        slot: usize,
-        position: u64,
-        id: u64,
-        info: SendRecordInfo,
-        before: Option<u64>,
-        next: u64,
-    ) {
-        // Longer than a ring only after a flush, which retires what nobody is told of. Cut short
-        // it is too short: the request is found not to be the next, and the long way round is taken.
-        let reach = before.map_or(0, |before| position + 1 - before) & SendRecordInfo::REACH_MASK;
-        if let Some([id_word, info_word]) = self.records.get(slot) {
-            id_word.store(id, Ordering::Relaxed);
-            info_word.store(info.with_reach(reach).0, Ordering::Release);
+    /// Position behind the last element posted. Walks over what is outstanding: not for a data path.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        let tail = self.tail();
+        let mut head = tail;
+        while head - tail < self.slots() as u64
+            && let Some(found) = self.element(head)
+        {
+            head = found.end();
         }
-        if next > position + 1 {
-            self.clear(position + 1, next);
-        }
-        self.head.store(next, Ordering::Release);
+        head
     }
 
-    /// Moves the head over places that hold no request. Only the poster calls this.
-    pub(crate) fn skip_to(&self, next: u64) {
-        self.clear(self.head(), next);
-        self.head.store(next, Ordering::Release);
+    /// The records, for the poster's ring.
+    pub(crate) fn records(&self) -> &Records<RECORD_WORDS> {
+        &self.records
     }
 
-    /// Notes that no request begins in these places, which do not cross the end of the ring.
+    /// Notes an element in its record. Only the poster calls this, for a place behind the head that
+    /// the tail has passed since it was last used.
     #[inline(always)]
-    fn clear(&self, from: u64, to: u64) {
-        let slot = (from & self.mask) as usize;
-        for [_, info] in self.records.iter().skip(slot).take((to - from) as usize) {
-            info.store(NO_REQUEST, Ordering::Relaxed);
-        }
+    pub(crate) fn note(record: &[AtomicU64; RECORD_WORDS], id: u64, info: SendRecordInfo) {
+        record[0].store(id, Ordering::Relaxed);
+        record[1].store(info.0, Ordering::Release);
     }
 
-    /// The request at `position`, if one is outstanding there. For the retiring side.
+    /// The element that begins at a position less than a ring behind the tail, padding included.
+    fn element(&self, position: u64) -> Option<Outstanding> {
+        let [id, info] = self.records.at(position as usize);
+        let info = SendRecordInfo(info.load(Ordering::Acquire));
+        (info != SendRecordInfo::NONE).then(|| Outstanding {
+            id: id.load(Ordering::Relaxed),
+            position,
+            info,
+        })
+    }
+
+    /// The first outstanding request at `position` or behind it, padding passed over. `position` is
+    /// the tail or the end of an element. For the retiring side.
+    #[must_use]
+    pub fn next_from(&self, mut position: u64) -> Option<Outstanding> {
+        let end = self.tail() + self.slots() as u64;
+        while position < end {
+            let found = self.element(position)?;
+            if !found.info.padding() {
+                return Some(found);
+            }
+            position = found.end();
+        }
+        None
+    }
+
+    /// The request that begins at `position`, if one is outstanding there. For the retiring side.
     #[must_use]
     pub fn at(&self, position: u64) -> Option<Outstanding> {
-        self.find(position & self.mask)
-            .filter(|request| request.position == position)
+        let behind = position.checked_sub(self.tail())?;
+        let found = self.element(position)?;
+        (behind < self.slots() as u64 && !found.info.padding()).then_some(found)
     }
 
     /// The outstanding request at ring index `index`.
     ///
     /// `index` comes from the device: nothing if the ring has no such index, or no request that
     /// begins there is outstanding. For the retiring side.
-    #[inline(always)]
     #[must_use]
     pub fn find(&self, index: u64) -> Option<Outstanding> {
-        let [id, info] = self.records.get(index as usize)?;
-        // One that is being posted may have been taken before its poster moved the head.
-        let head = self.head.load(Ordering::Acquire);
-        let tail = self.tail.load(Ordering::Relaxed);
-        let distance = index.wrapping_sub(tail) & self.mask;
-        let info = SendRecordInfo(info.load(Ordering::Acquire));
-        let outstanding = distance < head.saturating_sub(tail) && info.0 != NO_REQUEST;
-        outstanding.then(|| Outstanding {
-            id: id.load(Ordering::Relaxed),
-            position: tail + distance,
-            info,
-            is_next: distance < info.reach(),
-        })
+        let mask = self.slots() as u64 - 1;
+        if index > mask {
+            return None;
+        }
+        let tail = self.tail();
+        self.at(tail + (index.wrapping_sub(tail) & mask))
     }
 
-    /// Takes the request at ring index `index` if it is the next to report, and gives back every
-    /// place up to its end; its number and what it is. For the retiring side.
-    ///
-    /// The same as [`Self::find`] and [`Self::retire_to`] where [`Outstanding::is_next`].
+    /// Takes the oldest request if it is at ring index `index` and to be reported, and gives its
+    /// places back; its number and what it is. For the retiring side.
     #[inline(always)]
     #[must_use]
-    pub fn take_next(&self, index: u64) -> Option<(u64, SendRecordInfo)> {
-        let [id, info_word] = self.records.get(index as usize)?;
-        let info = SendRecordInfo(info_word.load(Ordering::Acquire));
+    pub fn take_next(&self, index: u16) -> Option<(u64, SendRecordInfo)> {
         let tail = self.tail.load(Ordering::Relaxed);
-        let distance = index.wrapping_sub(tail) & self.mask;
-        if distance >= info.reach() {
+        let slot = tail as usize & (self.records.count() - 1);
+        let [id, info_word] = self.records.at(slot);
+        let info = SendRecordInfo(info_word.load(Ordering::Acquire));
+        // A ring has at most 2^15 places, so nothing is cut off a slot here.
+        if slot as u16 != index || info.silent() {
             return None;
         }
         let id = id.load(Ordering::Relaxed);
-        info_word.store(NO_REQUEST, Ordering::Relaxed);
-        self.tail
-            .store(tail + distance + info.quanta(), Ordering::Release);
+        info_word.store(SendRecordInfo::NONE.0, Ordering::Relaxed);
+        self.tail.store(tail + info.quanta(), Ordering::Release);
         Some((id, info))
+    }
+
+    /// The same for the oldest request to be reported, with silent ones and padding before it: they
+    /// are retired with it. Nothing if the first to be reported has another index.
+    #[cold]
+    #[must_use]
+    pub fn take_behind_silent(&self, index: u16) -> Option<(u64, SendRecordInfo)> {
+        let tail = self.tail.load(Ordering::Relaxed);
+        let mut position = tail;
+        while position - tail < self.slots() as u64 {
+            let found = self.element(position)?;
+            if found.info.silent() {
+                position = found.end();
+                continue;
+            }
+            let slot = position as usize & (self.slots() - 1);
+            if slot as u16 != index {
+                return None;
+            }
+            self.retire_to(found.end());
+            return Some((found.id, found.info));
+        }
+        None
     }
 
     /// Gives back every place before `tail`, which is at most the head. Only the retiring side
     /// calls this, with values that never fall.
     pub fn retire_to(&self, tail: u64) {
         for position in self.tail.load(Ordering::Relaxed)..tail {
-            if let Some([_, info]) = self.records.get((position & self.mask) as usize) {
-                info.store(NO_REQUEST, Ordering::Relaxed);
-            }
+            let [_, info] = self.records.at(position as usize);
+            info.store(SendRecordInfo::NONE.0, Ordering::Relaxed);
         }
         self.tail.store(tail, Ordering::Release);
     }
@@ -272,11 +305,11 @@ const QUEUE_PAIR_NUMBERS: u32 = 1 << 24;
 /// completion queues of its two sides.
 #[derive(Debug)]
 pub struct QueuePairState {
-    /// What the device returns in completions.
+    /// The values that the device returns in completions.
     pub context: CompletionContext,
-    /// Outstanding sends; positions count quanta.
+    /// Outstanding sends.
     pub send: Tracker,
-    /// Outstanding receives; positions count requests.
+    /// Outstanding receives.
     pub receive: Tracker,
 }
 
@@ -294,12 +327,14 @@ impl QueuePairState {
         receive_shift: u32,
     ) -> Self {
         let send_quanta = send_quanta.clamp(MINIMUM_SEND_RING_QUANTA, MAXIMUM_RING_QUANTA);
-        let receive_elements = receive_elements.min(MAXIMUM_RING_QUANTA);
+        let receive_shift = receive_shift.min(3);
+        let receive_elements = receive_elements.clamp(1, MAXIMUM_RING_QUANTA >> receive_shift);
+        let receive_quanta = receive_elements << receive_shift;
         let number = number % QUEUE_PAIR_NUMBERS;
         Self {
             context,
-            send: Tracker::new(send_quanta, number, 0),
-            receive: Tracker::new(receive_elements, number, receive_shift.min(3)),
+            send: Tracker::new(context, send_quanta, number, 0),
+            receive: Tracker::new(context, receive_quanta, number, receive_shift),
         }
     }
 

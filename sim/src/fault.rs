@@ -1,10 +1,12 @@
-//! What goes wrong in a run: kinds with their rates, from which a seed draws events; and the events
+//! The faults of a run: kinds with their rates, from which a seed draws events; and the events
 //! themselves, each by itself, so that a run can be repeated with fewer of them.
 
 mod event;
+mod kind;
 mod later;
 mod mix;
 
 pub use event::{EventError, FaultEvent, FrameFault};
+pub use kind::FaultKind;
 pub(crate) use mix::Drawn;
-pub use mix::{FaultKind, FaultMix, MixError};
+pub use mix::{FaultMix, MixError};

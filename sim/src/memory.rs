@@ -9,7 +9,7 @@ use crate::random::Random;
 use ringside_pmd::rdma::{Fragment, MemoryRegion, RemoteAddress};
 use std::ops::Range;
 
-/// What a region is for.
+/// The purpose of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Everybody may do everything.
@@ -22,7 +22,7 @@ pub(crate) enum Purpose {
     Receives,
 }
 
-/// What may be happening to a slot.
+/// The possible states of a slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pending {
     /// These bytes are being written, at this place of the region.
@@ -63,19 +63,22 @@ const GAP: usize = 64;
 
 /// Sizes of the slots of a region. Those for receives have room for all that can be outstanding at
 /// a time: else a connection whose receives are short waits for memory that others keep.
-fn slot_sizes(purpose: Purpose) -> Vec<usize> {
+fn slot_sizes(purpose: Purpose, longest: usize) -> Vec<usize> {
     let (small, large) = match purpose {
         Purpose::Receives => (96, 12),
         _ => (16, 6),
     };
     let mut sizes = vec![256; small];
     sizes.extend(std::iter::repeat_n(5_000, large));
+    if longest > 5_000 && purpose != Purpose::Receives {
+        sizes.push(longest);
+    }
     sizes
 }
 
 /// Bytes that a region of this purpose needs.
-pub(crate) fn arena_bytes(purpose: Purpose) -> usize {
-    GAP + slot_sizes(purpose)
+pub(crate) fn arena_bytes(purpose: Purpose, longest: usize) -> usize {
+    GAP + slot_sizes(purpose, longest)
         .iter()
         .map(|size| size + GAP)
         .sum::<usize>()
@@ -83,14 +86,18 @@ pub(crate) fn arena_bytes(purpose: Purpose) -> usize {
 
 impl Arena {
     /// The picture of a region, which is filled with noise.
-    pub(crate) fn new(purpose: Purpose, region: MemoryRegion, random: &mut Random) -> Option<Self> {
+    pub(crate) fn new(
+        (purpose, longest): (Purpose, usize),
+        region: MemoryRegion,
+        random: &mut Random,
+    ) -> Option<Self> {
         let picture = random.bytes(region.length());
         if !region.write(0, &picture) {
             return None;
         }
         let mut at = GAP;
         let mut slots = Vec::new();
-        for size in slot_sizes(purpose) {
+        for size in slot_sizes(purpose, longest) {
             slots.push(Slot {
                 range: at..at + size,
                 readers: 0,
@@ -242,7 +249,7 @@ impl Memory {
         place.to_vec()
     }
 
-    /// What the slot holds by right.
+    /// The rightful content of the slot.
     pub(crate) fn content(&self, claim: Claim, length: usize) -> Vec<u8> {
         let start = self.start(claim);
         let arena = self.arena(claim);
@@ -262,7 +269,7 @@ impl Memory {
         all.collect()
     }
 
-    /// Where a peer finds the slot's first byte.
+    /// The address of the slot's first byte for a peer.
     pub(crate) fn remote(&self, claim: Claim) -> Option<RemoteAddress> {
         let region = self.arena(claim)?.region.as_ref()?;
         Some(region.remote().at(self.start(claim) as u64))

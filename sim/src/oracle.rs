@@ -1,4 +1,4 @@
-//! What is right. Knows what was asked and what was answered, and nothing of driver and model.
+//! The rules. They know the requests and the answers, and nothing of driver and model.
 
 mod datagrams;
 mod ledger;
@@ -11,4 +11,4 @@ pub use rule::{Finding, Rule};
 pub(crate) use datagrams::{DatagramEnd, Flight};
 pub(crate) use ledger::{End, Ledger, Link, Message, Receive, Request};
 pub(crate) use rule::Problem;
-pub(crate) use status::LOST_UNCOUNTED;
+pub(crate) use status::{Harm, Moment};

@@ -109,8 +109,12 @@ pub(crate) fn config() -> Config {
 }
 
 /// Two functions that reach each other.
-pub(crate) fn world() -> Stepped {
-    Stepped::new(&WorldSettings::with_functions(2))
+pub(crate) fn world(mapped_doorbells: bool) -> Stepped {
+    let settings = WorldSettings::with_functions(2);
+    let mapped = mapped_doorbells.then(|| Stepped::with_mapped_doorbells(&settings));
+    // A machine without memory for two pages runs with messages.
+    let mapped = mapped.and_then(Result::ok);
+    mapped.unwrap_or_else(|| Stepped::new(&settings))
 }
 
 fn failed(what: &str, error: &dyn std::fmt::Display) -> Problem {
@@ -161,10 +165,10 @@ pub(crate) fn bring_up(
 fn arena(
     device: &Device,
     domain: &ProtectionDomain,
-    purpose: Purpose,
+    (purpose, longest): (Purpose, usize),
     random: &mut Random,
 ) -> Result<Arena, Problem> {
-    let bytes = arena_bytes(purpose);
+    let bytes = arena_bytes(purpose, longest);
     let access = match purpose {
         Purpose::Open | Purpose::ZeroBased => Access::ALL,
         Purpose::ReadOnly => Access::REMOTE_READ | Access::LOCAL_WRITE,
@@ -186,7 +190,7 @@ fn arena(
     let buffers = buffers.map_err(|error| failed("memory for a region", &error))?;
     let region = domain.register_based(buffers, access, base);
     let region = region.map_err(|error| failed("a region", &error))?;
-    Arena::new(purpose, region, random)
+    Arena::new((purpose, longest), region, random)
         .ok_or_else(|| Problem::new(Rule::CallRight, "a region does not take its bytes"))
 }
 
@@ -206,6 +210,7 @@ impl Side {
     /// Everything that a side has all the time, and the pictures of its regions.
     pub(crate) fn new(
         (device, before): (Device, FunctionSnapshot),
+        longest: usize,
         random: &mut Random,
     ) -> Result<(Self, Vec<Arena>), Problem> {
         let at_first = usage(&device).map_err(|error| failed("object usage", &error))?;
@@ -213,7 +218,7 @@ impl Side {
         let domain = domain.map_err(|error| failed("a protection domain", &error))?;
         let arenas = PURPOSES
             .into_iter()
-            .map(|purpose| arena(&device, &domain, purpose, random))
+            .map(|purpose| arena(&device, &domain, (purpose, longest), random))
             .collect::<Result<Vec<_>, _>>()?;
         let queues = completion_queues(&device)?;
         let ungranted = device.allocate(UNGRANTED_BYTES);
@@ -267,7 +272,7 @@ impl Side {
         Ok(())
     }
 
-    /// Whether memory that no device was told of is as it was.
+    /// True if memory that no device was told of is unchanged.
     pub(crate) fn check_ungranted(&self) -> Result<(), Problem> {
         let mut bytes = vec![0; self.ungranted_picture.len()];
         let read = self.ungranted.read(0, &mut bytes);

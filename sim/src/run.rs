@@ -8,6 +8,7 @@ mod failure;
 mod finish;
 mod keys;
 mod poll;
+mod reuse;
 mod transfers;
 mod wrong;
 
@@ -25,11 +26,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long one call of the driver may take in virtual time: a command's deadline, twice, and the
+/// The longest virtual time for one call of the driver: a command's deadline, twice, and the
 /// five seconds that a queue pair may take to drain.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a run did.
+/// Of a thousand runs, how many have messages of up to 1 MiB.
+const RUNS_WITH_LONG_MESSAGES: usize = 20;
+
+/// Of a thousand runs, in how many both devices have their doorbells mapped. In the others each
+/// doorbell is a message, so that one which the driver forgets is a hang that the run sees.
+const RUNS_WITH_MAPPED_DOORBELLS: usize = 100;
+
+/// The actions of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Requests that were posted, receives included.
@@ -50,6 +58,12 @@ pub struct Counts {
     pub admin_troubles: u64,
     /// Completion queues that overflowed, on purpose.
     pub overflows: u64,
+    /// Buffers that came back from a device in trouble and were used again.
+    pub reused: u64,
+    /// Requests of more than 5,000 bytes that succeeded.
+    pub long_messages: u64,
+    /// Runs with mapped doorbells.
+    pub mapped_doorbells: u64,
 }
 
 impl Counts {
@@ -64,10 +78,13 @@ impl Counts {
         self.interrupts_lost += other.interrupts_lost;
         self.admin_troubles += other.admin_troubles;
         self.overflows += other.overflows;
+        self.reused += other.reused;
+        self.long_messages += other.long_messages;
+        self.mapped_doorbells += other.mapped_doorbells;
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The first rule that did not hold.
@@ -76,11 +93,11 @@ pub struct Outcome {
     pub digest: u64,
     /// Faults that struck, in their order.
     pub events: Vec<FaultEvent>,
-    /// What was done.
+    /// The action taken.
     pub counts: Counts,
     /// Virtual time that passed, nanoseconds.
     pub time_ns: u64,
-    /// What happened, step by step, if it was asked for.
+    /// The steps of the run, if they were asked for.
     pub trace: Vec<String>,
 }
 
@@ -107,7 +124,7 @@ pub(crate) struct Run<'a> {
     dead_keys: [Vec<ringside_pmd::rdma::RemoteAddress>; 2],
     /// Faults of functions that end before a step: function, fault.
     ending: Vec<(u32, u16, ringside_model::Fault)>,
-    /// How often a side was told that its device failed, since it was brought up.
+    /// The number of failure reports that a side got since its device was brought up.
     told: [u32; 2],
     /// No fault can strike.
     quiet_wire: bool,
@@ -115,13 +132,17 @@ pub(crate) struct Run<'a> {
     lossy: [bool; 2],
     /// A completion queue of a side has overflowed, which the model counts.
     overflowed: [bool; 2],
+    reuse: reuse::Reuse,
+    /// Bytes of the longest message.
+    longest: usize,
 }
 
 /// Performs a scenario.
 #[must_use]
 pub fn run(scenario: &Scenario, with_trace: bool, interference: &mut dyn Interference) -> Outcome {
     let wire = Wire::default();
-    let world = rig::world();
+    let mapped = Random::split(scenario.seed, 0xD00B).chance(RUNS_WITH_MAPPED_DOORBELLS);
+    let world = rig::world(mapped);
     let mut trace = with_trace.then(Vec::new);
     let mut digest = Digest::new();
     let mut counts = Counts::default();
@@ -195,6 +216,7 @@ fn perform(
         run.wire.book().shown = Some(Vec::new());
         world.with(|world| world.switch().set_tap(Some(wire.tap())));
     }
+    run.reuse.wanted = events.iter().any(breaks_commands);
     let mut result = Ok(());
     if events.iter().any(loses_interrupts) {
         result = run.connect_interrupts();
@@ -212,6 +234,7 @@ fn perform(
     *trace = run.trace.take();
     *digest = run.digest;
     *counts = run.counts.clone();
+    counts.mapped_doorbells = world.has_mapped_doorbells().into();
     counts.frames = world.with(|world| world.switch().counters().delivered);
     match result {
         Ok(()) => {
@@ -231,6 +254,22 @@ fn loses_interrupts(event: &FaultEvent) -> bool {
     matches!(fault, ringside_model::Fault::InterruptsLost { .. })
 }
 
+fn breaks_commands(event: &FaultEvent) -> bool {
+    match event {
+        FaultEvent::Function { fault, .. } => reuse::is_of_commands(*fault),
+        FaultEvent::Frame { .. } | FaultEvent::Clock { .. } => false,
+    }
+}
+
+/// Bytes of the longest message of a run.
+fn longest(seed: u64) -> usize {
+    if Random::split(seed, 0xB16).chance(RUNS_WITH_LONG_MESSAGES) {
+        1 << 20
+    } else {
+        transfers::LONGEST
+    }
+}
+
 impl<'a> Run<'a> {
     fn new(
         seed: u64,
@@ -247,7 +286,7 @@ impl<'a> Run<'a> {
             let function = function.ok_or_else(|| Problem::new(Rule::CallRight, "no function"))?;
             let function = interference.function(index, function);
             let up = rig::bring_up(world, index, function, seed)?;
-            let (side, arenas) = Side::new(up, &mut random)?;
+            let (side, arenas) = Side::new(up, longest(seed), &mut random)?;
             if let Some(place) = ledger.memory.arenas.get_mut(usize::from(index)) {
                 *place = arenas;
             }
@@ -278,6 +317,8 @@ impl<'a> Run<'a> {
             quiet_wire: false,
             lossy: [false; 2],
             overflowed: [false; 2],
+            reuse: reuse::Reuse::default(),
+            longest: longest(seed),
         };
         run.open_datagrams()?;
         run.connect()?;

@@ -1,4 +1,4 @@
-//! What a run does: steps that follow from a seed, and faults.
+//! The actions of a run: steps that follow from a seed, and faults.
 
 use crate::fault::{FaultEvent, FaultMix};
 use crate::random::Random;
@@ -105,7 +105,7 @@ const WEIGHTS: &[(StepKind, usize)] = &[
 pub struct Step {
     /// Its number in the run that the seed gives; stays when others are left out.
     pub number: u32,
-    /// What it does.
+    /// Its action.
     pub kind: StepKind,
 }
 

@@ -1,4 +1,4 @@
-//! Where somebody may stand between the parts of a run: for tests that plant an error and see it
+//! The points between the parts of a run at which a test can intervene, plant an error and see it
 //! found.
 
 use crate::oracle::Seen;
@@ -29,8 +29,11 @@ pub trait Interference {
     ) {
     }
 
-    /// What the driver of a side gave to its user.
+    /// The completions that the driver of a side gave to its user.
     fn seen(&mut self, _side: usize, _seen: &mut Vec<Seen>) {}
+
+    /// Memory of a side that its driver gave back in trouble, and that has a new owner now.
+    fn reused(&mut self, _side: usize, _at: Iova, _world: &Stepped) {}
 
     /// Bit that changes in the payload of this frame, with an invariant CRC that fits.
     fn forges(&self) -> Option<Box<dyn FnMut(u64) -> Option<u32> + Send>> {

@@ -6,12 +6,12 @@ use crate::run::{Outcome, run};
 use crate::scenario::{Faults, Scenario, Step};
 use crate::seam::Interference;
 
-/// What was left of a scenario.
+/// The rest of a scenario.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// The scenario.
     pub scenario: Scenario,
-    /// What it shows.
+    /// Its subject.
     pub finding: Finding,
     /// Runs that were needed.
     pub runs: usize,

@@ -8,7 +8,7 @@ use ringside_model::wire::{FrameFate, Script, Tap};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What happened to frames.
+/// The fate of frames.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WireBook {
     /// Events, oldest first.

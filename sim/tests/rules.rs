@@ -11,7 +11,7 @@ use ringside_sim::{FaultMix, Interference, Rule, Scenario, Seen, run, shrink};
 use ringside_spec::rdma::commands::{CreateCompletionQueue, Opcode};
 use ringside_spec::verbs::{CompletionElement, QueueSide};
 
-/// What is done to completions between driver and user: changes them, once.
+/// The changes to completions between driver and user: each happens once.
 struct Changed<F>(F, bool);
 
 impl<F: FnMut(&mut Vec<Seen>) -> bool> Interference for Changed<F> {
@@ -26,7 +26,7 @@ fn changed(change: impl FnMut(&mut Vec<Seen>) -> bool) -> impl Interference {
     Changed(change, false)
 }
 
-/// What is done beside the world, before one step.
+/// The actions beside the world, before one step.
 struct Beside<F>(u32, F);
 
 impl<F: FnMut(&Stepped, [&Device; 2], [Iova; 2])> Interference for Beside<F> {
@@ -179,6 +179,32 @@ fn a_byte_that_the_device_writes_where_it_may_not_is_found() {
                 });
             },
         )
+    });
+    assert_eq!(rule, Some(Rule::OutsideUntouched));
+}
+
+/// Writes to memory that came back from a device in trouble, as a device does that was not told.
+#[derive(Default)]
+struct LateWriter;
+
+impl Interference for LateWriter {
+    fn reused(&mut self, side: usize, at: Iova, world: &Stepped) {
+        world.with(|world| {
+            let space = world.space(side).expect("two functions");
+            let mut byte = [0];
+            space.read(at.add(99), &mut byte).expect("mapped");
+            space.write(at.add(99), &[byte[0] ^ 1]).expect("mapped");
+        });
+    }
+}
+
+#[test]
+fn a_write_to_memory_that_was_given_back_in_trouble_is_found() {
+    let mix: FaultMix = "command-fails=3".parse().unwrap();
+    let rule = (1..=12).find_map(|seed| {
+        let scenario = Scenario::new(seed, 80, mix.clone());
+        let outcome = run(&scenario, false, &mut LateWriter);
+        outcome.finding.map(|finding| finding.rule)
     });
     assert_eq!(rule, Some(Rule::OutsideUntouched));
 }

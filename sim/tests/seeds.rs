@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Steps of each run.
 const STEPS: u32 = 100;
 
-/// What struck in all runs together.
+/// The faults that struck in all runs together.
 #[derive(Default)]
 struct Struck {
     kinds: BTreeMap<FaultKind, u64>,
@@ -38,6 +38,9 @@ impl Struck {
             self.counts.interrupts_lost,
             self.counts.admin_troubles,
             self.counts.overflows,
+            self.counts.reused,
+            self.counts.long_messages,
+            self.counts.mapped_doorbells,
         ];
         assert!(seen.iter().all(|times| *times > 0), "{:#?}", self.counts);
     }

@@ -1,4 +1,4 @@
-//! What the E810 documents: registers, descriptors, commands, contexts.
+//! The documented interface of the E810: registers, descriptors, commands, contexts.
 //!
 //! Layouts only: no input or output, no unsafe code, no policy. This is the one place where bits
 //! are named. Driver and model both read it, so every layout also has a witness from elsewhere:

@@ -3,8 +3,7 @@
 //! A work queue element is one to eight *quanta* of 32 bytes (four words); a completion queue
 //! element is one slot of 32 bytes, followed by a second one (its extension) when it says so.
 //! The driver encodes what the device decodes and the other way round, so both directions live
-//! here. Decoding reads bytes that somebody else wrote: it never panics, and keeps codes that it
-//! doesn't know.
+//! here. Decoding reads foreign bytes: it never panics, and keeps codes that it does not know.
 //!
 //! Source: irdma `defs.h` and `user.h`; rdma-core `providers/irdma/uk.c`.
 

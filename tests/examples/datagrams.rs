@@ -23,7 +23,7 @@ const QUEUE_KEY: u32 = 0x0123_4567;
 const LENGTHS: [usize; 5] = [1, 63, 64, 1000, 1024];
 const IMMEDIATE: u32 = 0x51de_0000;
 
-/// Where datagrams arrive in the region; they are sent from its beginning.
+/// The place in the region where datagrams arrive; they are sent from its beginning.
 const ARRIVAL: usize = 8192;
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -44,7 +44,7 @@ fn bring_up(text: &str) -> Result<Device> {
     Ok(device.map_err(|error| error.to_string())?)
 }
 
-/// What a side sends: the client is side 0.
+/// The content that a side sends: the client is side 0.
 fn pattern(length: usize, round: usize, side: usize) -> Vec<u8> {
     let byte = |at: usize| (at * 7 + (at >> 8) * 31 + round * 13 + side * 101 + 1) as u8;
     (0..length).map(byte).collect()

@@ -16,10 +16,10 @@ use std::fmt::{Debug, Display};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long nothing may happen before the device is taken for gone.
+/// The time without any progress after which the device counts as gone.
 const STALL: Duration = Duration::from_secs(2);
 
-/// How long a call on a device that is gone may take.
+/// The longest time for a call on a device that is gone.
 const LIMIT: Duration = Duration::from_secs(60);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;

@@ -28,10 +28,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// A message that was not seen after this is lost, as far as waking goes.
 const LOST: Duration = Duration::from_secs(5);
 
-/// How long the worker is left idle.
+/// The time that the worker is left idle.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// What an idle worker may use of a core.
+/// The share of a core that an idle worker may use.
 const IDLE_PERCENT: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -240,7 +240,8 @@ fn counted_by_the_kernel() -> u64 {
     numbers.filter_map(|word| word.parse::<u64>().ok()).sum()
 }
 
-/// What an idle worker uses of a core, in percent; it sleeps as long as the defaults let it.
+/// The share of a core that an idle worker uses, in percent; it sleeps as long as the defaults let
+/// it.
 fn idle(worker: &Worker<Receiver>) -> Result<f64> {
     let before = (
         worker.ask(|_| used(ClockId::ThreadCPUTime), LIMIT)?,

@@ -1,4 +1,4 @@
-//! What scenario tests have in common.
+//! Code that the scenario tests share.
 
 pub mod receiver;
 pub mod recording;

@@ -20,9 +20,9 @@ const BYTES: usize = 64;
 /// A queue pair with what it needs, not connected yet.
 #[derive(Debug)]
 pub struct End {
-    /// What it is in.
+    /// Its state.
     pub domain: ProtectionDomain,
-    /// Where both its queues complete.
+    /// The completion queue of both its queues.
     pub completions: CompletionQueue,
     /// 4096 bytes.
     pub region: MemoryRegion,
@@ -34,7 +34,7 @@ impl End {
     /// Made on `device`.
     ///
     /// # Errors
-    /// What the device refuses.
+    /// The requests that the device refuses.
     pub fn on(device: &Device) -> Result<Self, Box<dyn std::error::Error>> {
         let domain = device.protection_domain()?;
         let completions = device.completion_queue(64)?;
@@ -51,16 +51,16 @@ impl End {
     }
 }
 
-/// What the receiving worker owns.
+/// The objects that the receiving worker owns.
 #[derive(Debug)]
 pub struct Receiver {
     /// Its device.
     pub device: Arc<Device>,
-    /// Where its receives complete.
+    /// The completion queue of its receives.
     pub completions: CompletionQueue,
     /// Receives are posted again as they complete.
     pub queue_pair: QueuePair<Connected>,
-    /// What is received into.
+    /// The memory to receive into.
     pub region: MemoryRegion,
     /// The device's interrupt.
     pub interrupts: Interrupts,
@@ -78,7 +78,7 @@ impl Receiver {
     /// Posts its receives; the queue pair is connected.
     ///
     /// # Errors
-    /// What the device refuses.
+    /// The requests that the device refuses.
     pub fn new(
         device: Arc<Device>,
         completions: CompletionQueue,

@@ -41,12 +41,12 @@ impl fmt::Display for Value {
     }
 }
 
-/// What a driver asked, in names.
+/// The requests of a driver, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Described {
     /// Queue and operation: `admin AddVsi`.
     pub kind: String,
-    /// What tells its uses apart: `vsi_flags=0x2`; empty if nothing does.
+    /// The difference between its uses: `vsi_flags=0x2`; empty if there is none.
     pub variant: String,
     /// Every field; one that repeats is there several times.
     pub fields: Vec<(String, Value)>,

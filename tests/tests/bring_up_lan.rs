@@ -1,16 +1,18 @@
 //! Bring-up and teardown of the LAN half, on the embedded model in virtual time.
 
-use ringside_bus::{Function, PageSize, dma_pool};
+use ringside_bus::function::DmaAccess;
+use ringside_bus::{Around, Function, FunctionError, Iova, Memory, PageSize, dma_pool};
 use ringside_config::{Config, HugePages};
 use ringside_model::function::ResetKind;
 use ringside_model::{Fault, FunctionSnapshot, Stepped, WorldSettings};
 use ringside_pmd::bring_up::{Undo, stage_names};
 use ringside_pmd::ddp::PackageState;
 use ringside_pmd::lan::FirmwareEvent;
-use ringside_pmd::recovery::{FailureCause, Tended, Tending};
+use ringside_pmd::recovery::{FailureCause, Supervised, Supervision};
 use ringside_pmd::trace::{Exchange, StageOutcome};
 use ringside_pmd::{BringUpError, BringUpOptions, Device, StageError};
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -298,6 +300,45 @@ fn a_stage_that_does_not_exist_is_refused_before_anything_is_done() {
     assert_eq!(snapshot(&world), before);
 }
 
+/// A function that gives the device no memory.
+struct Memoryless(Arc<dyn Function>);
+
+impl Around for Memoryless {
+    fn inner(&self) -> &Arc<dyn Function> {
+        &self.0
+    }
+
+    fn map_dma(
+        &self,
+        _: Iova,
+        _: &Memory,
+        _: Range<usize>,
+        _: DmaAccess,
+    ) -> Result<(), FunctionError> {
+        Err(FunctionError::Unsupported {
+            backend: "test",
+            operation: "map memory".into(),
+        })
+    }
+}
+
+#[test]
+fn without_memory_nothing_is_claimed_of_the_firmware_and_the_device_is_left_as_found() {
+    let world = world();
+    let before = snapshot(&world);
+    let function = Arc::new(Memoryless(function(&world)));
+    let error = Device::bring_up(function, &config(), BringUpOptions::default()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("map memory"), "{text}");
+    assert!(
+        text.contains("the device was left as it was found"),
+        "{text}"
+    );
+    assert_eq!(error.undo_failures, []);
+    assert_eq!(snapshot(&world), before);
+    demand_no_breach(&world);
+}
+
 #[test]
 fn the_pool_falls_back_and_says_so_when_huge_pages_are_short() {
     let world = world();
@@ -430,7 +471,7 @@ fn in_safe_mode_resets_by_somebody_else_and_a_silent_firmware_are_noticed_and_re
     world.with(|world| world.inject(0, Fault::NoPackageLoaded));
     let before = snapshot(&world);
     let mut device = bring_up(&world, None).unwrap();
-    let mut tending = Tending::new(Duration::from_millis(5), Duration::from_millis(5));
+    let mut supervision = Supervision::new(Duration::from_millis(5), Duration::from_millis(5));
     let mut life = 1;
     for (fault, cause) in [
         (
@@ -445,15 +486,18 @@ fn in_safe_mode_resets_by_somebody_else_and_a_silent_firmware_are_noticed_and_re
         ),
     ] {
         for _ in 0..3 {
-            let tended = device.tend(&mut tending, &mut Vec::new()).unwrap();
-            assert!(matches!(tended, Tended::InService), "{tended:?}");
+            let supervised = device.supervise(&mut supervision, &mut Vec::new()).unwrap();
+            assert!(
+                matches!(supervised, Supervised::InService),
+                "{supervised:?}"
+            );
             world.clock().pause(Duration::from_millis(10));
         }
         world.with(|world| world.inject(0, fault));
         let recovered = (0..1000).find_map(|_| {
             world.clock().pause(Duration::from_millis(1));
-            match device.tend(&mut tending, &mut Vec::new()).unwrap() {
-                Tended::Recovered(report) => Some(report),
+            match device.supervise(&mut supervision, &mut Vec::new()).unwrap() {
+                Supervised::Recovered(report) => Some(report),
                 _ => None,
             }
         });

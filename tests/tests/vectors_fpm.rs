@@ -63,7 +63,8 @@ fn query_of(vector: &Value) -> Result<FpmQuery, FpmQueryError> {
     FpmQuery::decode(&words::<BUFFER_WORDS>(&vector["input"]["query_buffer"]))
 }
 
-/// What the other driver settled on, as numbers wanted of ours; `None` if it left nothing for users.
+/// The numbers that the other driver settled on, as our wanted numbers; `None` if none was left for
+/// users.
 fn wanted_of(committed: &Value) -> Option<Wanted> {
     let count = |object: &str| number(&committed[object]) as u32;
     Some(Wanted {

@@ -6,6 +6,7 @@ use super::progress::Progress;
 use super::report::BandwidthRow;
 use crate::cli::Operation;
 use crate::failure::Failure;
+use crate::interrupt;
 use ringside_bus::TscClock;
 use ringside_bus::clock::ticks;
 use ringside_pmd::rdma::{Flags, Fragment, PostError, QueuePair, RemoteAddress};
@@ -96,6 +97,7 @@ pub(crate) struct Run {
     done: u64,
     nanoseconds: u64,
     slices: Slices,
+    other_length: Option<u32>,
 }
 
 /// Finds the best of the slices of time that a test consists of.
@@ -170,6 +172,7 @@ impl Run {
             done: 0,
             nanoseconds: 0,
             slices: Slices::begin(ticks()),
+            other_length: None,
         })
     }
 
@@ -178,7 +181,8 @@ impl Run {
         self.slices = Slices::begin(ticks());
     }
 
-    /// Looks at the clock; `Some` once in a slice of time: whether the time of a test is over.
+    /// Looks at the clock; `Some` once in a slice of time: whether no more is to be posted, because
+    /// the time of a test is over or a signal ends it.
     pub(crate) fn tick(
         &mut self,
         clock: &TscClock,
@@ -199,11 +203,11 @@ impl Run {
             Amount::Time(time) => {
                 let passed = clock.nanoseconds(now.wrapping_sub(slices.began));
                 progress.at(passed as f64 / time.as_nanos() as f64);
-                Some(u128::from(passed) >= time.as_nanos())
+                Some(u128::from(passed) >= time.as_nanos() || interrupt::seen())
             }
             Amount::Messages(messages) => {
                 progress.at(self.done as f64 / messages as f64);
-                Some(false)
+                Some(interrupt::seen())
             }
         }
     }
@@ -343,13 +347,26 @@ impl Run {
     }
 
     pub(crate) fn take_receives(&mut self, side: &mut Side<'_>) -> Result<u64, Failure> {
-        let flows = &mut self.flows;
+        let (flows, size, other_length) = (&mut self.flows, self.size, &mut self.other_length);
         let taken = side.poll(|completion| {
             if let Some(flow) = flows.get_mut(completion.id as usize) {
                 flow.received += 1;
             }
+            if u64::from(completion.byte_length()) != size {
+                *other_length = Some(completion.byte_length());
+            }
         })?;
         Ok(taken as u64)
+    }
+
+    /// The length of a message that arrived with another than this test's.
+    pub(crate) const fn other_length(&self) -> Option<u32> {
+        self.other_length
+    }
+
+    /// Bytes of a message.
+    pub(crate) const fn size(&self) -> u64 {
+        self.size
     }
 
     /// Keeps each queue pair of the server supplied with receives.

@@ -6,6 +6,7 @@ use super::progress::Progress;
 use super::report::histogram;
 use crate::cli::Operation;
 use crate::failure::Failure;
+use crate::interrupt;
 use anyhow::anyhow;
 use hdrhistogram::Histogram;
 use ringside_bus::clock::ticks;
@@ -53,6 +54,9 @@ pub(crate) fn measure(
                 progress.at(passed / time.as_nanos() as f64);
             }
             _ => {}
+        }
+        if done.is_multiple_of(CHECK_EVERY) && interrupt::seen() {
+            break;
         }
         let span = test.round(pair)?;
         let nanoseconds = pair.clock.nanoseconds(span) / test.trips;

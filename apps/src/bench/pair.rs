@@ -2,6 +2,7 @@
 
 use super::plan::{LARGEST_MESSAGE, Plan};
 pub(crate) use super::watch::Watch;
+use crate::cli::Bench;
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use ringside_bus::TscClock;
@@ -10,7 +11,7 @@ use ringside_pmd::Device;
 
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Connected, Endpoint, MemoryRegion, ProtectionDomain,
-    QueuePair, QueuePairConfig, RdmaError, RemoteRegion,
+    QueuePair, QueuePairConfig, RdmaError, RemoteRegion, Status,
 };
 use std::time::Duration;
 
@@ -132,9 +133,13 @@ impl<'d> Pair<'d> {
         client: &'d Device,
         server: &'d Device,
         plan: &Plan,
-        mtu: u32,
+        options: &Bench,
     ) -> Result<Self, Failure> {
-        let shape = |config: QueuePairConfig| config.path_mtu(mtu);
+        let timeout = options.retransmission_timeout();
+        let shape = |config: QueuePairConfig| {
+            let config = config.path_mtu(options.mtu());
+            config.retransmission_timeout(timeout)
+        };
         let client = half(client, plan, shape).map_err(|error| error.at("the sending function"))?;
         let server = half(server, plan, shape).map_err(|error| error.at("the peer"))?;
         let (ours, theirs) = (client.endpoints(), server.endpoints());
@@ -192,14 +197,26 @@ fn failed(device: &Device, completion: &Completion) -> Failure {
         Ok(_) => format!("; the device reported {events:?}"),
         Err(error) => format!("; events: {error}"),
     };
-    Failure::operation(anyhow!(
-        "queue pair {} of {}: {:?} {:#x} failed: {}{told}",
-        completion.queue_pair(),
-        device.function().address(),
-        completion.operation(),
-        completion.id,
-        completion.status(),
-    ))
+    Failure::operation(CompletionError {
+        status: completion.status(),
+        text: format!(
+            "queue pair {} of {}: {:?} {:#x}",
+            completion.queue_pair(),
+            device.function().address(),
+            completion.operation(),
+            completion.id,
+        ),
+        told,
+    })
+}
+
+/// A request completed with an error.
+#[derive(Debug, thiserror::Error)]
+#[error("{text} failed: {status}{told}")]
+pub(crate) struct CompletionError {
+    pub(crate) status: Status,
+    text: String,
+    told: String,
 }
 
 impl Watch {

@@ -127,6 +127,9 @@ pub(crate) fn check(options: &Bench) -> Result<(), FlagError> {
         DEEPEST_QUEUE.into(),
         "receives posted",
     )?;
+    if let Some(timeout) = options.timeout {
+        within("-u", timeout.into(), 14, 18, "(4.096 us x 2^N)")?;
+    }
     if let Some(wait) = options.wait {
         within("--wait", wait, 1, 86_400, "seconds")?;
     }

@@ -1,10 +1,10 @@
 //! What a benchmark found, and how it is shown: perftest's columns, JSON, HdrHistogram files.
 
+use super::plan::Plan;
 use crate::cli::{Measure, Operation};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::io::{self, Write};
-use std::time::Duration;
 
 /// One line of a latency table; times in microseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -52,6 +52,55 @@ pub(crate) struct Table {
     pub(crate) queue_pairs: u32,
     pub(crate) mtu: u32,
     pub(crate) rows: Rows,
+}
+
+impl Table {
+    /// A table without a row.
+    pub(crate) fn empty(plan: &Plan, mtu: u32) -> Self {
+        Self {
+            operation: plan.operation,
+            measure: plan.measure,
+            queue_pairs: plan.queue_pairs,
+            mtu,
+            rows: match plan.measure {
+                Measure::Lat => Rows::Latency(Vec::new()),
+                Measure::Bw => Rows::Bandwidth(Vec::new()),
+            },
+        }
+    }
+
+    /// Messages whose every byte was compared.
+    pub(crate) fn verified_messages(&self) -> u64 {
+        match &self.rows {
+            Rows::Latency(rows) => rows.iter().map(|row| row.verified_messages).sum(),
+            Rows::Bandwidth(rows) => rows.iter().map(|row| row.verified_messages).sum(),
+        }
+    }
+}
+
+impl Rows {
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Latency(rows) => rows.is_empty(),
+            Self::Bandwidth(rows) => rows.is_empty(),
+        }
+    }
+}
+
+impl Report {
+    /// Adds rows to the last table, which has rows of that kind.
+    pub(crate) fn push(&mut self, rows: Rows) {
+        match (self.tables.last_mut().map(|table| &mut table.rows), rows) {
+            (Some(Rows::Latency(all)), Rows::Latency(rows)) => all.extend(rows),
+            (Some(Rows::Bandwidth(all)), Rows::Bandwidth(rows)) => all.extend(rows),
+            (_, rows) => debug_assert!(rows.is_empty(), "a row without its table"),
+        }
+    }
+
+    /// Whether nothing was measured or compared.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.verified.is_empty() && self.tables.iter().all(|table| table.rows.is_empty())
+    }
 }
 
 fn operation_name<S: serde::Serializer>(value: &Operation, to: S) -> Result<S::Ok, S::Error> {
@@ -111,6 +160,9 @@ pub(crate) struct Report {
     /// with `--count-writes`, one for each row of the tables
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) register_accesses: Vec<RegisterAccesses>,
+    /// why it ended before everything was measured
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ended_early: Option<String>,
     /// kinds of breach; `None` where the device is in another process, which counts them
     pub(crate) interface_breaches: Option<u64>,
     pub(crate) warnings: Vec<String>,
@@ -293,14 +345,4 @@ pub(crate) fn write_percentiles(out: &mut dyn Write, times: &Histogram<u64>) -> 
         times.buckets(),
         times.distinct_values()
     )
-}
-
-/// A span as a person reads it.
-pub(crate) fn span(duration: Duration) -> String {
-    let microseconds = duration.as_secs_f64() * 1e6;
-    if microseconds < 1000.0 {
-        format!("{microseconds:.1} us")
-    } else {
-        format!("{:.2} ms", microseconds / 1000.0)
-    }
 }

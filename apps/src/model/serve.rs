@@ -4,6 +4,7 @@ use super::control::Control;
 use super::report::{Report, Sources, breaches_text};
 use super::{FaultAt, Place, Serve};
 use crate::failure::Failure;
+use crate::output::stdout;
 use anyhow::{Context, anyhow};
 use ringside_bus::pinning::pin_to;
 use ringside_model::ports::{Capture, DatagramWire, Ports, TapWire};
@@ -198,7 +199,10 @@ fn tell_breaches(world: &World, index: usize, told: &mut u64, output: &mut Outpu
 fn write_json(path: &Path, report: &Report) -> Result<(), Failure> {
     let text = format!("{:#}\n", report.to_json());
     let written = if path == Path::new("-") {
-        std::io::stdout().write_all(text.as_bytes())
+        let mut output = stdout();
+        output
+            .write_all(text.as_bytes())
+            .and_then(|()| output.flush())
     } else {
         std::fs::write(path, text)
     };

@@ -2,6 +2,7 @@
 
 use super::Tell;
 use crate::failure::Failure;
+use crate::output::stdout;
 use anyhow::{Context, anyhow};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,9 +19,9 @@ const ANSWER_BYTES_MAX: u64 = 1 << 20;
 pub(super) fn run(options: &Tell) -> Result<(), Failure> {
     let line = options.words.join(" ");
     let (answer, outcome) = exchange(&options.path, line)?;
-    let mut output = std::io::stdout();
-    writeln!(output, "{}", answer.trim_end()).context("showing the answer")?;
-    outcome
+    let shown = writeln!(stdout(), "{}", answer.trim_end());
+    outcome?;
+    Ok(shown?)
 }
 
 /// Tells a server something: its answer, and what that means.

@@ -18,6 +18,8 @@ pub(super) struct Summary {
     struck: BTreeMap<String, u64>,
     virtual_ns: u64,
     pub(super) next_progress: Duration,
+    /// of the one run, with `--trace`
+    pub(super) trace: Vec<String>,
 }
 
 impl Summary {
@@ -31,12 +33,14 @@ impl Summary {
             struck: BTreeMap::new(),
             virtual_ns: 0,
             next_progress: Duration::from_secs(10),
+            trace: Vec::new(),
         }
     }
 
     pub(super) fn take(&mut self, seed: u64, outcome: Outcome) {
         self.runs += 1;
         self.counts.add(&outcome.counts);
+        self.trace = outcome.trace;
         self.virtual_ns = self.virtual_ns.saturating_add(outcome.time_ns);
         for event in &outcome.events {
             *self.struck.entry(kind(event)).or_default() += 1;

@@ -1,7 +1,7 @@
 //! `--perftest` on both sides, and others that do not speak it. Debian's own programs are the other side in
 //! `tests/guest`.
 
-use crate::processes::{LIMIT, Model};
+use crate::processes::{Ended, LIMIT, Model};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
@@ -58,8 +58,8 @@ fn different_numbers_of_messages_end_both_sides_with_the_reason() {
     let (server, place) = model.listen(&words("--perftest send bw -n 50 -s 64"));
     let client = model.connect(&place, &words("--perftest send bw -n 40 -s 64"));
     server.end(LIMIT).with(
-        1,
-        "was done after 40 messages of 50; give both sides the same -n",
+        2,
+        "was done after 40 messages of 50; this side awaits ib_send_bw -s 64 -n 50 -q 1",
     );
     assert_eq!(client.end(LIMIT).code, Some(1));
 }
@@ -105,4 +105,156 @@ fn what_is_measured_has_to_be_said() {
         let ended = model.connect("127.0.0.1:9", &words(flags)).end(LIMIT);
         ended.with(2, "say what the program on the other side measures");
     }
+}
+
+/// Two benches with different flags: how each ends.
+fn differing(model: &Model, listening: &str, connecting: &str) -> [Ended; 2] {
+    let [listening, connecting] =
+        [listening, connecting].map(|flags| [vec!["--perftest"], words(flags)].concat());
+    let (server, place) = model.listen(&listening);
+    let client = model.connect(&place, &connecting).end(LIMIT);
+    [server.end(LIMIT), client]
+}
+
+#[test]
+fn a_peer_with_other_flags_is_told_with_both_sides_flags() {
+    let model = Model::serve();
+    for (listening, connecting, part) in [
+        (
+            "write bw -s 64 -n 20",
+            "read bw -s 64 -n 20",
+            "the peer measured RDMA_Read, not RDMA_Write; this side awaits ib_write_bw -s 64 -n 20 -q 1 without -b, -D, -R",
+        ),
+        (
+            "read bw -s 64 -n 20",
+            "write bw -s 64 -n 20",
+            "the peer measured RDMA_Write, not RDMA_Read; ",
+        ),
+        (
+            "write bw -s 64 -n 20",
+            "write bw -s 64 -n 30",
+            "the peer measured 30 messages, not 20: its -n or -q differs, or it has -D; ",
+        ),
+        (
+            "write bw -s 64 -n 20",
+            "write bw -s 128 -n 20",
+            "the peer measured messages of 128 bytes, not 64; ",
+        ),
+        (
+            "send bw -s 64 -n 20",
+            "send bw -s 32 -n 20",
+            "a message of 32 bytes arrived where 64 were awaited; ",
+        ),
+        (
+            "send lat -s 64 -n 20",
+            "send lat -s 32 -n 20",
+            "a message of 32 bytes arrived where 64 were awaited; ",
+        ),
+        (
+            "write bw -s 64 -n 20",
+            "write bw -s 64 -n 20 -q 3",
+            "it has more queue pairs, or measures something else; ",
+        ),
+        (
+            "write bw -s 64 -n 20",
+            "write lat -s 64 -n 20",
+            "no RDMA_Write of the peer has arrived although it says that it is done: it begins only now (-b)",
+        ),
+    ] {
+        let [server, client] = differing(&model, listening, connecting);
+        server.with(2, part);
+        assert_ne!(client.code, Some(0), "{connecting}: {}", client.text);
+        assert!(
+            client.text.contains("this side awaits ib_"),
+            "{}",
+            client.text
+        );
+    }
+    // With fewer queue pairs it is the client that notices.
+    let [_, client] = differing(&model, "write bw -s 64 -n 20", "write bw -s 64 -n 20 -q 2");
+    assert_ne!(client.code, Some(0), "{}", client.text);
+}
+
+/// Speaks the client's part of a perftest's bandwidth test up to the end, and moves no data.
+fn talk_without_traffic(place: &str, records: usize) -> std::net::TcpStream {
+    let mut stream = std::net::TcpStream::connect(place).unwrap();
+    let record = "0000:0010:000123:00abcd:00001234:0000000000005678:\
+                  fe:80:00:00:00:00:00:00:00:00:00:ff:fe:00:00:77:00000000:\0";
+    let mut version = *b"6.24\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut exchange = |bytes: &mut [u8]| {
+        stream.write_all(bytes).unwrap();
+        stream.read_exact(bytes).unwrap();
+    };
+    exchange(&mut version);
+    exchange(&mut 4096_u32.to_be_bytes());
+    exchange(&mut 64_u32.to_be_bytes());
+    exchange(&mut b"5\0".to_owned());
+    for _ in 0..records {
+        exchange(&mut record.as_bytes().to_owned());
+    }
+    stream.write_all(record.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn a_peer_whose_messages_never_arrive_is_noticed() {
+    let model = Model::serve();
+    // As ib_write_bw with -c UC, whose packets a reliable queue pair discards, and with -b, which
+    // keeps step before it begins.
+    for (flags, part) in [
+        (
+            "--perftest write bw -s 64 -n 20",
+            "(-b), has another transport (-c UC)",
+        ),
+        (
+            "--perftest send bw -s 64 -n 20",
+            "was done after 0 messages of 20; ",
+        ),
+    ] {
+        let (server, place) = model.listen(&words(flags));
+        let _peer = talk_without_traffic(&place, if flags.contains("send") { 4 } else { 3 });
+        server.end(LIMIT).with(2, part);
+    }
+}
+
+#[test]
+fn a_peer_that_waits_for_ever_is_told_with_the_flags_that_lead_to_it() {
+    let model = Model::serve();
+    let folder = tempfile::tempdir().unwrap();
+    let hasty = folder.path().join("hasty.toml");
+    std::fs::write(&hasty, "[deadlines]\nconnect_ms = 300\n").unwrap();
+    let config = ["--config", hasty.to_str().unwrap()];
+    // A peer that stops in the middle of the records.
+    let (server, place) = model.listen(&[&config[..], &words("--perftest send bw")].concat());
+    let _peer = talk_without_traffic(&place, 1);
+    let ended = server.end(LIMIT);
+    ended.with(1, "said nothing within 900 ms");
+    ended.with(
+        1,
+        "such as messages of this side (its -b); this side awaits ib_send_bw -s 65536",
+    );
+    // With -R nothing comes over TCP, and nothing listens there.
+    let flags = [&config[..], &words("--perftest write bw --wait 1")].concat();
+    let (server, _) = model.listen(&flags);
+    server.end(LIMIT).with(1, "leave -R out");
+    model
+        .connect("127.0.0.1:9", &flags)
+        .end(LIMIT)
+        .with(1, "leave -R out");
+}
+
+#[test]
+fn a_timeout_of_acknowledgements_may_be_named() {
+    let model = Model::serve();
+    let flags = "--perftest write lat -n 20 -u 16";
+    let (server, place) = model.listen(&words(flags));
+    model
+        .connect(&place, &words(flags))
+        .end(LIMIT)
+        .with(0, "verified");
+    server.end(LIMIT).with(0, "verified");
+    let refused = model
+        .connect("127.0.0.1:9", &words("write lat -u 13"))
+        .end(LIMIT);
+    refused.with(2, "-u 13: choose 14 to 18 (4.096 us x 2^N)");
 }

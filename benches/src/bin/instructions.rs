@@ -5,6 +5,7 @@
 
 use ringside_benches::{CHAIN, OwnReceives, PooledReceives, Rig, RigError};
 use ringside_qp::SendFlags;
+use std::time::Instant;
 
 const SIGNALLED: SendFlags = SendFlags::SIGNALLED;
 
@@ -22,6 +23,20 @@ fn measured_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
     done
 }
 
+/// The same, polled for one.
+#[inline(never)]
+fn measured_single_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
+    let mut done = 0;
+    for id in 0..rounds {
+        if rig.post_write(id, SIGNALLED).is_ok() {
+            rig.send.ring_doorbell();
+            rig.complete(1);
+            done += u64::from(rig.poll_one());
+        }
+    }
+    done
+}
+
 /// The same with the data in the element.
 #[inline(never)]
 fn measured_inline_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
@@ -34,6 +49,72 @@ fn measured_inline_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
         }
     }
     done
+}
+
+/// Sends in place of writes.
+#[inline(never)]
+fn measured_sends(rig: &mut Rig, rounds: u64) -> u64 {
+    let mut done = 0;
+    for id in 0..rounds {
+        if rig.post_send(id, SIGNALLED).is_ok() {
+            rig.send.ring_doorbell();
+            rig.complete(1);
+            done += rig.poll() as u64;
+        }
+    }
+    done
+}
+
+/// Reads.
+#[inline(never)]
+fn measured_reads(rig: &mut Rig, rounds: u64) -> u64 {
+    let mut done = 0;
+    for id in 0..rounds {
+        if rig.post_read(id, SIGNALLED).is_ok() {
+            rig.send.ring_doorbell();
+            rig.complete(1);
+            done += rig.poll() as u64;
+        }
+    }
+    done
+}
+
+/// Datagrams.
+#[inline(never)]
+fn measured_datagrams(rig: &mut Rig, rounds: u64) -> u64 {
+    let mut done = 0;
+    for id in 0..rounds {
+        if rig.post_datagram(id, SIGNALLED).is_ok() {
+            rig.send.ring_doorbell();
+            rig.complete(1);
+            done += rig.poll() as u64;
+        }
+    }
+    done
+}
+
+/// The consumer alone: what the harness costs.
+#[inline(never)]
+fn measured_harness(rig: &mut Rig, rounds: u64) -> u64 {
+    for id in 0..rounds {
+        rig.complete(1);
+        std::hint::black_box(id);
+    }
+    rounds
+}
+
+/// Prints nanoseconds a round trip: the median of a hundred parts of the run.
+fn timed_round_trips(rig: &mut Rig, rounds: u64) {
+    const PARTS: u64 = 100;
+    let mut parts: Vec<_> = (0..PARTS)
+        .map(|_| {
+            let began = Instant::now();
+            measured_round_trips(rig, rounds / PARTS);
+            began.elapsed().as_nanos() as f64 / (rounds / PARTS) as f64
+        })
+        .collect();
+    parts.sort_by(f64::total_cmp);
+    println!("{:.2}", parts.get(50).copied().unwrap_or(f64::NAN));
 }
 
 #[inline(never)]
@@ -90,6 +171,15 @@ fn main() -> Result<(), RigError> {
     let mut done = 0;
     match case.as_str() {
         "round-trips" => done = measured_round_trips(&mut rig, rounds),
+        "time-round-trips" => {
+            timed_round_trips(&mut rig, rounds);
+            return Ok(());
+        }
+        "harness" => done = measured_harness(&mut rig, rounds),
+        "sends" => done = measured_sends(&mut rig, rounds),
+        "reads" => done = measured_reads(&mut rig, rounds),
+        "datagrams" => done = measured_datagrams(&mut rig, rounds),
+        "single-round-trips" => done = measured_single_round_trips(&mut rig, rounds),
         "inline-round-trips" => done = measured_inline_round_trips(&mut rig, rounds),
         "chains" => {
             for _ in 0..rounds.div_ceil(CHAIN as u64) {
@@ -116,7 +206,8 @@ fn main() -> Result<(), RigError> {
         "own-receives" => done = measured_own_receives(&mut OwnReceives::new()?, rounds),
         "shared-receives" => done = measured_shared_receives(&mut PooledReceives::new()?, rounds),
         other => {
-            let cases = "round-trips, inline-round-trips, chains, single-posts, wide-posts, \
+            let cases = "round-trips, single-round-trips, inline-round-trips, time-round-trips, \
+                harness, sends, reads, datagrams, chains, single-posts, wide-posts, \
                 own-receives, shared-receives";
             eprintln!("no case {other}: {cases}");
             std::process::exit(2);

@@ -1,4 +1,4 @@
-//! What `benches/scaling` prints: how costs grow with queue pairs, and what objects cost to make.
+//! The figures of `benches/scaling`: costs by number of queue pairs, and costs of making objects.
 //!
 //! `operations COUNT RUN ROUNDS` posts and polls over COUNT queue pairs in bursts of 32, RUN requests
 //! of each in turn; prints nanoseconds an operation. `objects` makes queue pairs and regions on the

@@ -1,4 +1,4 @@
-//! Where blocks and buffers lie: at addresses that nobody can foretell.
+//! The placement of blocks and buffers: at unpredictable addresses.
 //!
 //! An address says nothing of what was allocated before, and one bring-up's addresses say nothing of
 //! the next one's. Around each block nothing is mapped, as long as the address space has the room:
@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::ops::Range;
 
-/// What places are drawn from.
+/// The source of random places.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
     /// The system's randomness.
@@ -31,7 +31,7 @@ const END: u64 = 1 << 48;
 /// one piece for large ones.
 const PART: u64 = 8;
 
-/// What takes more than one part in so many of the address space is large ...
+/// An object that takes more than one part in so many of the address space is large ...
 const LARGE: u64 = 256;
 
 /// ... and leaves at most one part in so many free before it.
@@ -86,7 +86,8 @@ impl Places {
         self.free.give(range);
     }
 
-    /// Where in a new block its first buffer goes, a multiple of `alignment` (a power of two), if it
+    /// The place of the first buffer in a new block, a multiple of `alignment` (a power of two), if
+    /// it
     /// leaves `room` bytes free.
     pub(super) fn first_offset(&mut self, room: u64, alignment: u64) -> u64 {
         let step = alignment.max(STEP);

@@ -340,3 +340,70 @@ fn nothing_that_is_handed_out_overlaps_whatever_comes_and_goes() {
         pool.close().unwrap();
     }
 }
+
+#[test]
+fn a_length_near_the_end_of_the_number_range_is_refused() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    let held = pool.allocate(64, 64).unwrap();
+    for less in [0, 1, 63, 64, 4095, BLOCK - 1, BLOCK] {
+        let refused = pool.allocate(usize::MAX - less, 4096).unwrap_err();
+        assert!(
+            matches!(refused, MemoryError::NoAddressSpace { length } if length >= usize::MAX - BLOCK),
+            "{refused}"
+        );
+    }
+    drop(held);
+    pool.close().unwrap();
+}
+
+#[test]
+fn memory_of_the_application_is_mapped_at_its_place_in_a_page_until_it_is_dropped() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    let mut held = Vec::new();
+    for length in [1, 7, 100, 4096, 10_001] {
+        let memory = Memory::from(vec![length as u8; length]);
+        let within = memory.virtual_address() % 4096;
+        let buffer = pool.map(memory).unwrap();
+        assert_eq!((buffer.iova().0 % 4096, buffer.length()), (within, length));
+        let words = buffer.words();
+        assert!(words.count() * 8 <= length && words.count() * 8 + 16 > length);
+        let mut last = [0];
+        assert!(buffer.read(length - 1, &mut last) && !buffer.read(length, &mut last));
+        assert_eq!(last, [length as u8]);
+        held.push(buffer);
+    }
+    let all: usize = held.iter().map(DmaBuffer::length).sum();
+    assert_eq!(pool.usage().used_bytes, all);
+    let mapped = || iommu.space.lock().unwrap().mappings().count();
+    assert_eq!(mapped(), 5);
+    let bytes = held.pop().unwrap().into_memory().unwrap();
+    assert_eq!(bytes.into_boxed().unwrap()[10_000], 10_001u32 as u8);
+    held.pop();
+    assert_eq!(mapped(), 3);
+    // What may still be written to stays mapped until the device is silent.
+    held.pop().unwrap().leak();
+    assert_eq!((mapped(), pool.usage().leaked_bytes), (3, 100));
+    assert_eq!(pool.reclaim_leaked(), 100);
+    assert_eq!(mapped(), 2);
+    pool.close().unwrap();
+    assert_eq!(mapped(), 0);
+    drop(held);
+    let (refused, memory) = pool.map(vec![1u8].into()).unwrap_err();
+    assert!(matches!(refused, MemoryError::NoAddressSpace { length: 1 }));
+    assert_eq!(&memory.into_boxed().unwrap()[..], [1]);
+}
+
+#[test]
+fn memory_of_the_application_that_cannot_be_unmapped_stays_in_the_pool() {
+    let iommu = Iommu::new();
+    let pool = pool(&iommu);
+    iommu.refuse_unmap.store(true, Ordering::Relaxed);
+    let buffer = pool.map(vec![1u8; 64].into()).unwrap();
+    let buffer = buffer.into_memory().unwrap_err();
+    drop(buffer);
+    assert_eq!(pool.usage().used_bytes, 64);
+    iommu.refuse_unmap.store(false, Ordering::Relaxed);
+    pool.close().unwrap();
+}

@@ -33,7 +33,7 @@ pub enum DmaFault {
     Misaligned {
         /// First address.
         iova: Iova,
-        /// What it must be a multiple of.
+        /// The value of which it must be a multiple.
         alignment: u64,
     },
     /// Memory is mapped there, and the access was refused all the same: a [`Refusal`] is in force.
@@ -48,7 +48,7 @@ pub enum DmaFault {
     },
 }
 
-/// Which way an access goes, as the device sees it.
+/// The direction of an access, as the device sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the host's memory to the device.

@@ -28,7 +28,7 @@ pub enum ForeignError {
     /// The system refused.
     #[error("{operation}: {error}")]
     System {
-        /// What was tried.
+        /// The attempt.
         operation: &'static str,
         /// The system's words.
         error: Errno,

@@ -1,5 +1,4 @@
 use super::*;
-use std::sync::atomic::Ordering;
 
 fn ordinary(length: usize) -> Memory {
     Memory::allocate(length, PageSize::FourKiB, None).unwrap()
@@ -64,13 +63,13 @@ fn a_view_outlives_the_value_it_was_taken_from() {
 #[test]
 fn a_second_mapping_of_the_descriptor_is_the_same_memory() {
     let memory = ordinary(4096);
-    let descriptor = memory.descriptor().try_clone_to_owned().unwrap();
+    let descriptor = memory.descriptor().unwrap().try_clone_to_owned().unwrap();
     let other = Memory::from_descriptor(descriptor, 4096).unwrap();
     assert!(memory.write(100, b"shared"));
     let mut bytes = [0; 6];
     assert!(other.read(100, &mut bytes));
     assert_eq!(&bytes, b"shared");
-    let longer = memory.descriptor().try_clone_to_owned().unwrap();
+    let longer = memory.descriptor().unwrap().try_clone_to_owned().unwrap();
     assert!(
         Memory::from_descriptor(longer, 8192).is_err(),
         "longer than the descriptor"
@@ -80,7 +79,7 @@ fn a_second_mapping_of_the_descriptor_is_the_same_memory() {
 #[test]
 fn the_descriptor_cannot_shrink_under_its_users() {
     let memory = ordinary(8192);
-    assert!(rustix::fs::ftruncate(memory.descriptor(), 4096).is_err());
+    assert!(rustix::fs::ftruncate(memory.descriptor().unwrap(), 4096).is_err());
 }
 
 #[test]
@@ -93,19 +92,6 @@ fn huge_pages_that_are_not_there_are_an_error_with_the_command_that_reserves_the
 }
 
 #[test]
-fn a_hot_table_starts_at_zero_wherever_it_lies() {
-    for count in [0, 1, 1 << 18] {
-        let table = HotTable::<1>::new(count);
-        assert_eq!(table.len(), count);
-        assert!(table.iter().all(|[word]| word.load(Ordering::Relaxed) == 0));
-        if let Some([last]) = table.last() {
-            last.store(9, Ordering::Relaxed);
-            assert_eq!(table[count - 1][0].load(Ordering::Relaxed), 9);
-        }
-    }
-}
-
-#[test]
 fn more_than_the_machine_has_is_refused_before_anything_is_touched() {
     let error = Memory::allocate(1 << 44, PageSize::FourKiB, None).unwrap_err();
     assert!(
@@ -113,4 +99,40 @@ fn more_than_the_machine_has_is_refused_before_anything_is_touched() {
         "{error}"
     );
     assert!(Memory::allocate(usize::MAX, PageSize::FourKiB, None).is_err());
+}
+
+#[test]
+#[allow(unsafe_code)] // vouches for a range of its own
+fn memory_of_the_application_is_reached_at_its_own_bytes_alone() {
+    let mut bytes = vec![0x11u8; 5000];
+    let first = NonNull::new(bytes.as_mut_ptr()).unwrap();
+    // SAFETY: the range is inside the vector, which outlives `memory` and is not used meanwhile.
+    let memory = unsafe { Memory::from_raw(first.add(3), 4090) };
+    assert_eq!(memory.length(), 4090);
+    assert!(memory.descriptor().is_none());
+    assert!(memory.fill(0, 4090, 0x22));
+    assert!(!memory.write(4089, &[1, 2]));
+    let views = (0..8).filter(|offset| memory.words(*offset, 64).is_some());
+    assert_eq!(views.count(), 1, "one offset of eight is aligned");
+    drop(memory);
+    assert!(
+        bytes[..3]
+            .iter()
+            .chain(&bytes[4093..])
+            .all(|byte| *byte == 0x11)
+    );
+    assert!(bytes[3..4093].iter().all(|byte| *byte == 0x22));
+}
+
+#[test]
+fn owned_bytes_come_back_once_nothing_else_holds_them() {
+    let memory = Memory::from(vec![7u8; 100]);
+    let shared = memory.clone();
+    let memory = memory.into_boxed().unwrap_err();
+    assert!(shared.write(99, &[9]));
+    drop(shared);
+    let bytes = memory.into_boxed().unwrap();
+    assert_eq!((bytes.len(), bytes[98], bytes[99]), (100, 7, 9));
+    let file = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    assert!(file.into_boxed().is_err());
 }

@@ -27,7 +27,8 @@ impl Words {
         let inside = offset
             .checked_add(length)
             .is_some_and(|end| end <= memory.length());
-        if !inside || !offset.is_multiple_of(8) || !length.is_multiple_of(8) {
+        let address = memory.base().as_ptr().wrapping_add(offset) as usize;
+        if !inside || !address.is_multiple_of(8) || !length.is_multiple_of(8) {
             return None;
         }
         // SAFETY: in bounds by the check above.
@@ -39,17 +40,34 @@ impl Words {
         })
     }
 
+    /// No words of `memory`.
+    pub(super) fn none(memory: &Memory) -> Self {
+        Self {
+            first: NonNull::dangling(),
+            count: 0,
+            memory: memory.clone(),
+        }
+    }
+
     /// All words.
     #[inline(always)]
     #[must_use]
     pub fn as_slice(&self) -> &[AtomicU64] {
-        // SAFETY: 1. in bounds and 8-aligned: checked in `new` (mappings start at a page).
+        // SAFETY: 1. in bounds and 8-aligned: checked in `new`.
         //         2. mapped: `self.memory` owns the mapping. 3. shared: only atomics are handed out,
-        //         and byte copies of the same memory are not Rust accesses (see `copy.rs`).
+        //         and byte copies of the same memory are atomic accesses too (see `copy.rs`).
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 
-    /// How many words.
+    pub(crate) fn first(&self) -> NonNull<AtomicU64> {
+        self.first
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The number of words.
     #[inline(always)]
     #[must_use]
     pub fn count(&self) -> usize {

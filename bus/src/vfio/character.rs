@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Where address spaces come from.
+/// The source of address spaces.
 const IOMMU: &str = "/dev/iommu";
 
 /// Ranges of addresses that are asked for at first, and at most.

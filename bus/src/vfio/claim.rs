@@ -18,13 +18,13 @@ pub enum ClaimError {
         "{address}: there is no such PCI function; `ringside devices` lists those that there are"
     )]
     NoSuchFunction {
-        /// What was asked for.
+        /// The request.
         address: String,
     },
     /// The address names no PCI function.
     #[error("{address} is no PCI address such as 0000:3b:00.0; this is a bug of the caller")]
     NotPci {
-        /// What was asked for.
+        /// The request.
         address: String,
     },
     /// Another driver has it, or none.
@@ -72,7 +72,7 @@ pub enum ClaimError {
     GroupNotViable {
         /// The group.
         group: u32,
-        /// Who stands in the way.
+        /// The obstacles.
         others: Vec<PciFunction>,
     },
     /// Another process has it.
@@ -80,7 +80,7 @@ pub enum ClaimError {
     Busy {
         /// The group's file.
         path: String,
-        /// Who has it open, as far as this user may see.
+        /// The processes that have it open, as far as this user may see.
         holders: Vec<Holder>,
     },
     /// The machine cannot keep the device's interrupts apart from others'.
@@ -96,7 +96,7 @@ pub enum ClaimError {
         "the kernel's VFIO has no type 1 v2 IOMMU ({what}): load it with `modprobe vfio_iommu_type1`, or use a kernel that has it"
     )]
     NoType1 {
-        /// What was missing.
+        /// The missing part.
         what: String,
     },
     /// The system refused for a reason of its own.
@@ -104,7 +104,7 @@ pub enum ClaimError {
     System {
         /// The function.
         address: String,
-        /// What was tried.
+        /// The attempt.
         operation: String,
         /// The system's words.
         error: String,
@@ -138,7 +138,7 @@ pub(super) fn group_file(group: u32) -> String {
     format!("/dev/vfio/{group}")
 }
 
-/// What can be known before anything is opened: the function and its group.
+/// Facts that are known before anything is opened: the function and its group.
 pub(super) fn look(sysfs: &Sysfs, address: &str) -> Result<(PciFunction, u32), ClaimError> {
     let address = address.to_owned();
     let Some(function) = sysfs.function(&address) else {
@@ -155,7 +155,7 @@ pub(super) fn look(sysfs: &Sysfs, address: &str) -> Result<(PciFunction, u32), C
     Ok((function, group))
 }
 
-/// What an error of `vfio-ioctls` means for the function at `address` in `group`.
+/// The meaning of an error of `vfio-ioctls` for the function at `address` in `group`.
 pub(super) fn explain(error: &VfioError, sysfs: &Sysfs, address: &str, group: u32) -> ClaimError {
     let path = group_file(group);
     match error {
@@ -191,7 +191,7 @@ pub(super) fn explain(error: &VfioError, sysfs: &Sysfs, address: &str, group: u3
     }
 }
 
-/// What it means that a file was not opened.
+/// The meaning of a file that could not be opened.
 pub(super) fn opening(
     error: &std::io::Error,
     path: String,

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// else does: the kernel answers for vendor and device id by itself.
 const CLASS: u64 = 0x08;
 
-/// Where configuration space begins with identity, command, status and class.
+/// The start of configuration space, with identity, command, status and class.
 const FIRST_REGISTERS: u16 = 0x10;
 
 /// See [the module](super).
@@ -149,7 +149,7 @@ impl VfioFunction {
         }
     }
 
-    /// What an error number of the device's descriptor means.
+    /// The meaning of an error number of the device's descriptor.
     fn failed(&self, operation: &str, error: Errno) -> FunctionError {
         let remedy = match error {
             Errno::NODEV | Errno::NXIO => {
@@ -261,7 +261,7 @@ impl VfioFunction {
     }
 }
 
-/// Where the MSI-X table is, from a snapshot of configuration space.
+/// The place of the MSI-X table, from a snapshot of configuration space.
 fn msix_table(bytes: &[u8; SNAPSHOT_BYTES]) -> Option<MsixTable> {
     let (offset, control) = ConfigSpace::decode(bytes).ok()?.msix?;
     let table = bytes.get(usize::from(offset) + 4..)?.first_chunk()?;

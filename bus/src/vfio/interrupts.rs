@@ -45,7 +45,7 @@ impl Interrupts {
         })
     }
 
-    /// How many vectors the function has.
+    /// The number of vectors of the function.
     pub(super) const fn count(&self) -> u16 {
         self.count
     }

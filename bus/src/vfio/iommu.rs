@@ -1,4 +1,4 @@
-//! What the IOMMU accepts, and how much of it is used.
+//! The ranges that the IOMMU accepts, and the used part of them.
 
 use crate::function::DmaLimits;
 use std::collections::BTreeMap;
@@ -74,7 +74,8 @@ pub(super) fn limits(bytes: &[u8]) -> DmaLimits {
     found
 }
 
-/// What iommufd accepts: ranges with inclusive ends, the smallest page, and no limit to the number of
+/// The limits of iommufd: ranges with inclusive ends, the smallest page, and no limit to the number
+/// of
 /// mappings.
 pub(super) fn limits_of(ranges: &[[u64; 2]], alignment: u64) -> DmaLimits {
     let ranges = ranges.iter().filter(|[first, last]| first <= last);
@@ -122,7 +123,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(eight.try_into().ok()?))
 }
 
-/// What is mapped. The kernel counts too, but refuses only when it is too late to say more.
+/// The current mappings. The kernel counts too, but its refusal comes too late to say more.
 #[derive(Debug, Default)]
 pub(super) struct Mapped {
     /// start -> end
@@ -147,7 +148,7 @@ pub(super) enum NotMappable {
 }
 
 impl Mapped {
-    /// Whether `length` bytes at `iova` can be asked for.
+    /// True if a request for `length` bytes at `iova` is possible.
     pub(super) fn check(
         &self,
         iova: u64,
@@ -194,7 +195,7 @@ impl Mapped {
         self.ranges.remove(&iova);
     }
 
-    /// How many there are.
+    /// The number of them.
     pub(super) fn count(&self) -> usize {
         self.ranges.len()
     }

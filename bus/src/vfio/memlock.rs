@@ -1,4 +1,4 @@
-//! How much memory this process may lock, which is what DMA mappings count against.
+//! The memory that this process may lock. DMA mappings count against it.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 pub struct Memlock {
     /// Bytes; `None` is no limit.
     pub soft: Option<u64>,
-    /// What the soft limit may be raised to.
+    /// The value to which the soft limit may be raised.
     pub hard: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ impl Memlock {
         })
     }
 
-    /// What to do so that `bytes` can be locked.
+    /// The remedy that permits `bytes` to be locked.
     #[must_use]
     pub fn remedy(bytes: u64) -> String {
         let kib = bytes.div_ceil(1024);

@@ -1,4 +1,4 @@
-//! What the kernel hands a claimed device out by: its IOMMU group and a container, or its own
+//! The kernel's means of handing out a claimed device: its IOMMU group and a container, or its own
 //! character device and an address space of `/dev/iommu` (iommufd).
 #![allow(unsafe_code)] // borrowing descriptors that others own, DMA mappings by address
 
@@ -47,7 +47,7 @@ impl Owner {
         }
     }
 
-    /// What its IOMMU accepts.
+    /// The ranges that its IOMMU accepts.
     pub(super) fn limits(&self) -> Result<DmaLimits, Errno> {
         match self {
             Self::Group(group) => group.limits(),
@@ -55,7 +55,7 @@ impl Owner {
         }
     }
 
-    /// How it is held, in words.
+    /// The kind of claim, in words.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Group(group) => format!("IOMMU group {} (type 1 v2)", group.number),

@@ -42,7 +42,7 @@ impl Region {
     }
 }
 
-/// Where the MSI-X table is: the page that must never be mapped, because whoever writes it chooses
+/// The place of the MSI-X table: a page that must never be mapped, because its writer chooses
 /// where the device's interrupts go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MsixTable {
@@ -67,7 +67,7 @@ impl MsixTable {
 }
 
 ringside_spec::words! {
-    /// Where the MSI-X table is. Source: PCI Express base specification, section 7.7.2.3.
+    /// The place of the MSI-X table. Source: PCI Express base specification, section 7.7.2.3.
     pub(super) struct MsixTablePlace: u32 {
         /// base address register
         bar: [2:0],

@@ -1,4 +1,4 @@
-//! What each side can take, negotiated once as JSON.
+//! The abilities of each side, negotiated once as JSON.
 
 mod json;
 
@@ -25,7 +25,7 @@ pub struct Capabilities {
 }
 
 impl Default for Capabilities {
-    /// What the protocol has the other side assume where nothing is said.
+    /// The protocol's default for a value that is not given.
     fn default() -> Self {
         Self {
             message_descriptors: 1,
@@ -40,12 +40,12 @@ impl Default for Capabilities {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("capabilities of the other side: {reason}")]
 pub struct CapabilitiesError {
-    /// What was wrong.
+    /// The error.
     pub reason: String,
 }
 
 impl Capabilities {
-    /// What we offer, as either side.
+    /// Our offer, on either side.
     pub const OURS: Self = Self {
         message_descriptors: MESSAGE_DESCRIPTORS_MAX,
         transfer_bytes: TRANSFER_BYTES_MAX,

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long the client waits.
+/// The client's longest wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
     /// For the connection and the negotiation.
@@ -292,13 +292,26 @@ impl Function for VfioUserFunction {
         }
         let writable = access == DmaAccess::ReadWrite;
         let map = DmaMap {
-            flags: MapFlags::ZERO.with_readable(true).with_writable(writable),
-            offset: range.start as u64,
+            flags: MapFlags::ZERO
+                .with_readable(true)
+                .with_writable(writable)
+                .with_positional(memory.is_positional()),
+            offset: memory.offset_in_file() + range.start as u64,
             address: iova.0,
             size: length,
         };
+        let Some(descriptor) = memory.descriptor() else {
+            let reason = "the memory has no file that the server could map; over vfio-user, \
+                          register memory of a memfd (Memory::from_descriptor)";
+            let reason = reason.into();
+            return Err(FunctionError::Mapping {
+                iova,
+                length,
+                reason,
+            });
+        };
         let mut exchange = self.exchange();
-        let descriptors = [memory.descriptor()];
+        let descriptors = [descriptor];
         match exchange.try_ask(Command::DmaMap, &map.encode(), &descriptors) {
             Ok(_) => Ok(()),
             Err(LostReply::Refused(errno)) => {

@@ -20,28 +20,31 @@ ringside_spec::words! {
         /// the reply is a refusal
         error: [5],
     }
-    /// What a DMA mapping allows. Source: vfio-user.rst, `VFIO_USER_DMA_MAP`.
+    /// The rights of a DMA mapping. Source: vfio-user.rst, `VFIO_USER_DMA_MAP`.
     pub struct MapFlags: u32 {
         /// the device may read
         readable: [0],
         /// the device may write
         writable: [1],
+        /// the descriptor is of an address space, the offset an address in it: it is read and
+        /// written at positions. Ours; other servers refuse the descriptor, which has no length.
+        positional: [31],
     }
-    /// How to unmap. Source: `linux/vfio.h`, VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP and _ALL.
+    /// Flags of an unmap. Source: `linux/vfio.h`, VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP and _ALL.
     pub struct UnmapFlags: u32 {
         /// report dirty pages, for migration
         dirty_bitmap: [0],
         /// everything, whatever address and size say
         all: [1],
     }
-    /// What a device is. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_INFO`.
+    /// The kind of a device. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_INFO`.
     pub struct DeviceFlags: u32 {
         /// can be reset by message
         reset: [0],
         /// is a PCI function
         pci: [1],
     }
-    /// What a region allows. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_REGION_INFO`.
+    /// The rights of a region. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_REGION_INFO`.
     pub struct RegionFlags: u32 {
         /// can be read
         read: [0],
@@ -52,7 +55,7 @@ ringside_spec::words! {
         /// a list of capabilities follows
         capabilities: [3],
     }
-    /// What an interrupt index can do. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_IRQ_INFO`.
+    /// The abilities of an interrupt index. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_IRQ_INFO`.
     pub struct InterruptFlags: u32 {
         /// raised through event descriptors
         eventfd: [0],
@@ -63,7 +66,7 @@ ringside_spec::words! {
         /// only set up as a whole
         no_resize: [3],
     }
-    /// What to do with interrupts. Source: vfio-user.rst, `VFIO_USER_DEVICE_SET_IRQS`.
+    /// The action on interrupts. Source: vfio-user.rst, `VFIO_USER_DEVICE_SET_IRQS`.
     pub struct SetInterruptsFlags: u32 {
         /// no data follows
         data_none: [0],
@@ -114,7 +117,7 @@ pub const INTERRUPT_MSIX: u32 = 2;
 /// Interrupt indexes of a PCI function. Source: `linux/vfio.h`, VFIO_PCI_NUM_IRQS.
 pub const INTERRUPTS: u32 = 5;
 
-/// What a message asks for.
+/// The request of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Command {
@@ -197,7 +200,7 @@ pub enum DecodeError {
     /// Too short.
     #[error("{structure}: {length} bytes are too few")]
     Truncated {
-        /// Which structure.
+        /// The structure.
         structure: &'static str,
         /// Bytes that there were.
         length: usize,
@@ -205,11 +208,11 @@ pub enum DecodeError {
     /// A count or an offset that the bytes do not bear out.
     #[error("{structure}: {field} is {value}, which the message does not hold")]
     Inconsistent {
-        /// Which structure.
+        /// The structure.
         structure: &'static str,
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it said.
+        /// Its words.
         value: u64,
     },
 }

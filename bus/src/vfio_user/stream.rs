@@ -31,11 +31,11 @@ const DISCARD_BURST: usize = 16;
 pub struct Message {
     /// Its header; the size it claims may be anything.
     pub header: Header,
-    /// What followed; empty if the message was refused for its size.
+    /// The bytes that followed; empty if the message was refused for its size.
     pub body: Vec<u8>,
     /// Descriptors beside it.
     pub descriptors: Vec<OwnedFd>,
-    /// What is wrong with it as a message, if anything is.
+    /// The reason why it is no valid message, if there is one.
     pub fault: Option<Fault>,
 }
 
@@ -53,7 +53,7 @@ pub enum Fault {
     TooManyDescriptors,
 }
 
-/// What there was to receive.
+/// The received bytes.
 #[derive(Debug)]
 pub enum Received {
     /// A message.
@@ -70,9 +70,9 @@ pub enum StreamError {
     /// The system's words.
     #[error("{operation}: {error}")]
     System {
-        /// What was tried.
+        /// The attempt.
         operation: &'static str,
-        /// What it said.
+        /// Its words.
         error: Errno,
     },
 }

@@ -1,40 +1,37 @@
-//! What a poll has to attend to besides the ring: requests of other cores, and what software
+//! The work of a poll besides the ring: requests of other cores, and completions that software
 //! completes in the device's place.
 
 use super::CompletionQueue;
-use super::slots::{after, flushed, passed_over};
+use super::slots::{flushed, passed_over};
 use crate::completion::Completion;
 use crate::inbox::Request;
-use crate::table::Drain;
+use crate::table::{Drain, tracker};
 use ringside_spec::verbs::QueueSide;
 
 impl CompletionQueue {
-    /// Polls when there are requests from other cores, or a drain is not done.
+    /// Attends to requests from other cores, the backlog and a drain; the completions delivered, and
+    /// whether the ring may be read on.
     #[cold]
-    pub(super) fn attend(&mut self, batch: &mut [Completion]) -> usize {
+    pub(super) fn attend(&mut self, batch: &mut [Completion], count: usize) -> (usize, bool) {
         if self.inbox.is_waiting() {
             self.read_inbox();
         }
-        let count = self.deliver_backlog(batch);
+        let count = self.deliver_backlog(batch, count);
         if !self.backlog.is_empty() {
-            self.note_irregular();
-            return count;
+            return (count, false);
         }
         let count = self.carry_on(batch, count);
-        if self.drain.is_some() {
-            self.note_irregular();
-            return count;
-        }
-        self.poll_run(batch, count)
+        (count, self.drain.is_none())
     }
 
     #[cold]
-    fn deliver_backlog(&mut self, batch: &mut [Completion]) -> usize {
-        let count = self.backlog.len().min(batch.len());
-        for (place, completion) in batch.iter_mut().zip(self.backlog.drain(..count)) {
+    fn deliver_backlog(&mut self, batch: &mut [Completion], count: usize) -> usize {
+        let places = batch.get_mut(count..).unwrap_or(&mut []);
+        let taken = self.backlog.len().min(places.len());
+        for (place, completion) in places.iter_mut().zip(self.backlog.drain(..taken)) {
             *place = completion;
         }
-        count
+        count + taken
     }
 
     #[cold]
@@ -78,11 +75,7 @@ impl CompletionQueue {
                 break;
             };
             for side in [QueueSide::Send, QueueSide::Receive] {
-                let flushed = self
-                    .table
-                    .find(side, context.0)
-                    .is_some_and(|entry| entry.flushed);
-                if flushed {
+                if self.table.is_flushed(side, context) {
                     let drain = Drain {
                         context: context.0,
                         side,
@@ -104,40 +97,31 @@ impl CompletionQueue {
     /// flushed.
     fn run(&mut self, drain: &Drain, batch: &mut [Completion], mut count: usize) -> (usize, bool) {
         let anomalies = &mut self.anomalies;
-        let Some(entry) = self.table.find(drain.side, drain.context) else {
+        let Some(state) = self.table.find(drain.side, drain.context) else {
             return (count, true);
         };
-        let number = entry.state.number();
-        let tracker = entry.tracker(drain.side);
-        let head = tracker.head();
-        let mut tail = tracker.tail();
-        while tail < head {
-            let Some(request) = tracker.at(tail) else {
-                // Padding between elements: there is no request.
-                tail += 1;
-                continue;
-            };
-            let report = match tail.cmp(&drain.at) {
+        let number = state.number();
+        let tracker = tracker(state, drain.side);
+        while let Some(request) = tracker.next_from(tracker.tail()) {
+            let at = request.position;
+            let report = match at.cmp(&drain.at) {
                 std::cmp::Ordering::Less => passed_over(drain.side, number, &request),
                 std::cmp::Ordering::Equal if drain.named.is_some() || !drain.to_end => drain.named,
                 _ => Some(flushed(drain.side, number, &request)),
             };
             if let Some(completion) = report {
                 let Some(place) = batch.get_mut(count) else {
-                    tracker.retire_to(tail);
                     return (count, false);
                 };
                 *place = completion;
                 count += 1;
-                anomalies.passed_over += u64::from(tail < drain.at);
+                anomalies.passed_over += u64::from(at < drain.at);
             }
-            let is_named = tail == drain.at;
-            tail = after(drain.side, &request);
-            if is_named && !drain.to_end {
+            tracker.retire_to(request.end());
+            if at >= drain.at && !drain.to_end {
                 break;
             }
         }
-        tracker.retire_to(tail);
         (count, true)
     }
 }

@@ -2,29 +2,34 @@
 
 use super::CompletionQueue;
 use crate::completion::Completion;
-use ringside_bus::Words;
+use ringside_bus::{Ring, ZeroedRing};
 use ringside_spec::rdma::events::{CQ_SHADOW_ARM_WORD, CqShadowArm};
 use ringside_spec::verbs::QUANTUM_WORDS;
-use std::collections::VecDeque;
 
 impl CompletionQueue {
     /// Goes on in a new ring, which the device writes from its first slot on, once it has answered
     /// the command that names it. What is unread in the old ring is taken out and delivered first.
     ///
-    /// `ring` must have been accepted by [`CompletionQueue::check_ring`], before the command.
-    /// Control path: allocates. Source: irdma `uk.c`, irdma_uk_cq_resize,
-    /// irdma_uk_cq_set_resized_cnt.
-    pub fn replace(&mut self, ring: Words) {
+    /// `ring` comes from [`CompletionQueue::check_ring`], before the command. Control path: allocates.
+    /// Source: irdma `uk.c`, irdma_uk_cq_resize, irdma_uk_cq_set_resized_cnt.
+    pub fn replace(&mut self, ring: ZeroedRing<QUANTUM_WORDS>) {
         // Flushed requests come last, and the new ring may hold completions before them.
         let flushed = std::mem::take(&mut self.flushed);
         let mut batch = [Completion::EMPTY; 16];
-        let mut taken = VecDeque::new();
+        let mut taken = std::mem::take(&mut self.backlog);
+        let mut from_ring = 0;
         loop {
+            let draining = self.drain.is_some();
             let count = self.poll(&mut batch);
             if count == 0 {
                 break;
             }
             taken.extend(batch.iter().take(count).copied());
+            // A device that goes on writing does not hold this up; a drain ends by itself.
+            from_ring += if draining { 0 } else { count };
+            if from_ring >= self.slots() + batch.len() {
+                break;
+            }
         }
         for context in flushed {
             if !self.flushed.contains(&context) {
@@ -32,20 +37,19 @@ impl CompletionQueue {
             }
         }
         self.backlog = taken;
-        self.slots = ring.count() / QUANTUM_WORDS;
-        self.ring = ring;
+        self.ring = Ring::from(ring);
         self.index = 0;
-        self.expected = self.expected.with_valid(true);
+        self.polarity = true;
         self.stalled = false;
         let arm = CqShadowArm(self.shadow.load(CQ_SHADOW_ARM_WORD));
         let selected = (arm.cq_select() + 1) % (CqShadowArm::CQ_SELECT_MASK + 1);
         let arm = arm.with_cq_select(selected);
         self.shadow.store_release(CQ_SHADOW_ARM_WORD, arm.0);
         self.publish_head();
-        self.note_irregular();
+        self.expect();
     }
 
-    /// What was taken from a ring that the queue left, and is not delivered yet.
+    /// Completions from a ring that the queue left, not delivered yet.
     pub fn backlog(&self) -> impl Iterator<Item = &Completion> {
         self.backlog.iter()
     }

@@ -1,7 +1,8 @@
 //! One slot at a time: what the device wrote, the request that it names, the completion of both.
 
 use crate::completion::{Completion, DatagramOrigin, Origin, ReceiveDetail, SoftwareNote};
-use crate::table::{Entry, find_entry};
+use crate::table::{View, look_up, tracker};
+use ringside_qp::QueuePairState;
 use ringside_qp::state::{Outstanding, SendRecordInfo, Tracker};
 use ringside_spec::verbs::completion::{
     CompletionExtension, CompletionHeader, CompletionLength, CompletionSource,
@@ -92,29 +93,18 @@ pub(super) fn word(slot: &[AtomicU64; QUANTUM_WORDS], index: usize) -> u64 {
 
 /// Takes plain successes of one side, and stops before anything else.
 ///
-/// `expected` has the valid bit of this pass and the side; all other bits that matter are clear.
-#[inline(always)]
+/// `expected` has the valid bit of this pass and the side. Out of line: in a larger function its
+/// loop runs out of registers.
+#[inline(never)]
 pub(super) fn take_run<const SEND: bool>(
     slots: &[[AtomicU64; QUANTUM_WORDS]],
-    expected: CompletionHeader,
-    entries: &[Entry],
+    expected: u64,
+    view: View<'_>,
     places: &mut [Completion],
 ) -> usize {
     let mut taken = 0;
     for (slot, place) in slots.iter().zip(places) {
-        let header = header_of(slot);
-        if (header.0 ^ expected.0) & NOT_PLAIN != 0 {
-            break;
-        }
-        let delivered = if SEND {
-            deliver(entries, slot, header, place)
-        } else {
-            find_entry(entries, word(slot, 1)).is_some_and(|entry| {
-                let raw = Raw::read(slot, header, CompletionExtension::NONE);
-                deliver_receive(entry, place, &raw).is_some()
-            })
-        };
-        if !delivered {
+        if !take_plain::<SEND>(slot, expected, &view, place) {
             break;
         }
         taken += 1;
@@ -122,16 +112,37 @@ pub(super) fn take_run<const SEND: bool>(
     taken
 }
 
-/// Delivers a plain success of a send if it is the next of an attached queue; says whether it is.
+/// Delivers a plain success that is the next of an attached queue; says whether it is one.
 #[inline(always)]
-pub(super) fn deliver(
-    entries: &[Entry],
+pub(super) fn take_plain<const SEND: bool>(
     slot: &[AtomicU64; QUANTUM_WORDS],
-    header: CompletionHeader,
+    expected: u64,
+    view: &View<'_>,
     place: &mut Completion,
 ) -> bool {
-    find_entry(entries, word(slot, 1))
-        .is_some_and(|entry| deliver_send(entry, place, header).is_some())
+    let header = header_of(slot);
+    if header.0 & PLAIN != expected {
+        return false;
+    }
+    let Some(queue) = look_up::<SEND>(view, word(slot, 1)) else {
+        return false;
+    };
+    // A plain header has a clear bit above its 15 bits of index.
+    let Some((id, info)) = queue.take_next((header.0 >> 32) as u16) else {
+        return false;
+    };
+    *place = if SEND {
+        Completion {
+            id,
+            detail: info.0,
+            header,
+            origin: Origin::of(queue),
+        }
+    } else {
+        let raw = Raw::read(slot, header, CompletionExtension::NONE);
+        raw.completion(queue.number(), id, info)
+    };
+    true
 }
 
 /// Word 3, read before all others.
@@ -140,70 +151,39 @@ pub(super) fn header_of(slot: &[AtomicU64; QUANTUM_WORDS]) -> CompletionHeader {
     CompletionHeader(u64::from_le(slot[3].load(Ordering::Acquire)))
 }
 
-/// Delivers the next signalled send; nothing if this is not it.
-#[inline(always)]
-pub(super) fn deliver_send(
-    entry: &Entry,
-    place: &mut Completion,
-    header: CompletionHeader,
-) -> Option<()> {
-    let sends = &entry.state.send;
-    let (id, info) = sends.take_next(header.element_index())?;
-    *place = Completion {
-        id,
-        detail: info.0,
-        header,
-        origin: Origin::of(sends),
-    };
+/// Delivers the next request of its queue, with silent ones before it; nothing if this is not it.
+pub(super) fn deliver(queue: &Tracker, place: &mut Completion, raw: &Raw) -> Option<()> {
+    let index = raw.header.element_index() as u16;
+    let taken = queue.take_next(index);
+    let (id, info) = taken.or_else(|| queue.take_behind_silent(index))?;
+    *place = raw.completion(queue.number(), id, info);
     Some(())
 }
 
-/// Delivers the next receive; nothing if this is not it.
-#[inline(always)]
-pub(super) fn deliver_receive(entry: &Entry, place: &mut Completion, raw: &Raw) -> Option<()> {
-    let receives = &entry.state.receive;
-    let (id, info) = receives.take_next(receive_place(receives, raw.header)?)?;
-    *place = raw.completion(receives.number(), id, info);
-    Some(())
-}
-
-/// Bits that end a run of plain successes, once XORed with those expected.
-pub(super) const NOT_PLAIN: u64 = CompletionHeader::VALID_MASK
+/// Bits of a header that tell a plain success of one side from all else.
+pub(super) const PLAIN: u64 = CompletionHeader::VALID_MASK
     | CompletionHeader::SEND_QUEUE_MASK
     | CompletionHeader::ERROR_MASK
     | CompletionHeader::EXTENDED_MASK
     | CompletionHeader::RESERVED;
 
-/// Index in its ring of the receive that a completion names; the device counts quanta.
-#[inline(always)]
-fn receive_place(receives: &Tracker, header: CompletionHeader) -> Option<u64> {
-    let index = header.element_index();
-    let place = index >> receives.element_shift();
-    (place << receives.element_shift() == index).then_some(place)
-}
+/// Differs from every header that is cut to [`PLAIN`]: nothing in the ring is plain.
+pub(super) const NOTHING_IS_PLAIN: u64 = CompletionHeader::MINOR_MASK;
 
-pub(super) fn find(entry: &Entry, raw: &Raw) -> Option<Outstanding> {
-    match raw.side() {
-        QueueSide::Send => entry.state.send.find(raw.header.element_index()),
-        QueueSide::Receive => {
-            let receives = &entry.state.receive;
-            receives.find(receive_place(receives, raw.header)?)
-        }
-    }
+const _: () = assert!(NOTHING_IS_PLAIN & PLAIN == 0, "no header may equal it");
+const _: () = assert!(
+    CompletionHeader::RESERVED >> 47 & 1 == 1,
+    "the bit above the index is clear in a plain header"
+);
+
+pub(super) fn find(state: &QueuePairState, raw: &Raw) -> Option<Outstanding> {
+    tracker(state, raw.side()).find(raw.header.element_index())
 }
 
 /// The oldest outstanding request of a queue, padding passed over.
-pub(super) fn oldest(entry: &Entry, side: QueueSide) -> Option<Outstanding> {
-    let tracker = entry.tracker(side);
-    (tracker.tail()..tracker.head()).find_map(|position| tracker.at(position))
-}
-
-/// The tail behind a request.
-pub(super) fn after(side: QueueSide, request: &Outstanding) -> u64 {
-    match side {
-        QueueSide::Send => request.position + request.info.quanta().max(1),
-        QueueSide::Receive => request.position + 1,
-    }
+pub(super) fn oldest(state: &QueuePairState, side: QueueSide) -> Option<Outstanding> {
+    let tracker = tracker(state, side);
+    tracker.next_from(tracker.tail())
 }
 
 /// A request that the device did not name although it named a later one.
@@ -224,7 +204,7 @@ pub(super) fn passed_over(
     Some(completion)
 }
 
-/// What the device would write for a request that it flushes because of another.
+/// The completion that the device would write for a request that it flushes because of another.
 pub(super) fn flushed(side: QueueSide, queue_pair: u32, request: &Outstanding) -> Completion {
     Completion {
         id: request.id,

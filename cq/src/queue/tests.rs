@@ -4,6 +4,7 @@ use crate::inbox::HandleError;
 use ringside_bus::{Memory, PageSize};
 use ringside_qp::{Fragment, Nop, ReceiveQueue, SendFlags, SendInline, SendKind, SendQueue, Write};
 use ringside_spec::verbs::{CompletionElement, CompletionExtension};
+use std::sync::atomic::Ordering;
 
 const SIGNALLED: SendFlags = SendFlags::SIGNALLED;
 const SILENT: SendFlags = SendFlags::NONE;
@@ -659,9 +660,95 @@ fn what_a_former_ring_held_of_a_detached_queue_pair_is_dropped() {
     let mut bench = bench(16);
     bench.post(1, SIGNALLED);
     bench.complete_send(0);
-    bench.queue.replace(words(16 * 4));
+    bench
+        .queue
+        .replace(CompletionQueue::check_ring(words(16 * 4)).unwrap());
     assert_eq!(bench.queue.backlog().count(), 1);
     assert!(bench.queue.detach(bench.state.context));
     assert_eq!(bench.poll(), []);
     assert_eq!(bench.queue.backlog().count(), 0);
+}
+
+#[test]
+fn a_poll_looks_at_no_more_slots_than_the_ring_has_whatever_the_device_writes() {
+    let mut bench = bench(16);
+    let nobody = CompletionElement {
+        context: u64::MAX,
+        ..bench.success(QueueSide::Send, 0)
+    };
+    // A device that goes on writing behind the reader's back: two passes stand for all.
+    let words = |polarity: bool| nobody.encode(polarity);
+    for slot in 0..16 {
+        for (index, word) in words(true).into_iter().enumerate() {
+            bench.ring.store(slot * 4 + index, word);
+        }
+    }
+    let ring = bench.ring.clone();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let device = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                for polarity in [false, true] {
+                    let header = nobody.encode(polarity)[3];
+                    for slot in 0..16 {
+                        ring.store_release(slot * 4 + 3, header);
+                    }
+                }
+            }
+        })
+    };
+    for _ in 0..2_000 {
+        let before = bench.queue.anomalies().unknown_context;
+        assert_eq!(bench.poll(), []);
+        let looked_at = bench.queue.anomalies().unknown_context - before;
+        assert!(looked_at <= 16, "{looked_at} slots in one poll");
+    }
+    stop.store(true, Ordering::Relaxed);
+    device.join().unwrap();
+}
+
+#[test]
+fn poll_one_takes_what_a_poll_takes_one_by_one() {
+    let mut bench = bench(4);
+    let mut place = Completion::EMPTY;
+    assert!(!bench.queue.poll_one(&mut place));
+    for id in 0..40 {
+        bench.post(id, if id % 3 == 0 { SILENT } else { SIGNALLED });
+        bench.receive.post(100 + id, &[]).unwrap();
+        if id % 3 != 0 {
+            bench.complete_send((id % 64) as u16);
+            assert!(bench.queue.poll_one(&mut place));
+            assert_eq!((place.id, place.is_send()), (id, true));
+        }
+        bench.complete(bench.success(QueueSide::Receive, (id % 8) as u16));
+        assert!(bench.queue.poll_one(&mut place));
+        assert_eq!((place.id, place.is_received()), (100 + id, true));
+        assert!(!bench.queue.poll_one(&mut place));
+        assert_eq!(bench.shadow.load(0), u64::from(bench.queue.head_index()));
+    }
+    bench.post(40, SIGNALLED);
+    assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
+    assert!(bench.queue.poll_one(&mut place));
+    assert_eq!((place.id, place.status()), (39, Status::Flushed));
+    assert!(bench.queue.poll_one(&mut place));
+    assert_eq!((place.id, place.status()), (40, Status::Flushed));
+    assert_eq!(bench.queue.anomalies(), Anomalies::default());
+}
+
+#[test]
+fn no_completion_of_a_queue_pair_follows_its_detachment_by_another_core() {
+    let mut bench = bench(16);
+    let mut place = Completion::EMPTY;
+    for id in 0..3 {
+        bench.post(id, SIGNALLED);
+        bench.complete_send(id as u16);
+    }
+    assert!(bench.queue.poll_one(&mut place));
+    let detach = bench.queue.handle().detach(bench.state.context);
+    detach.unwrap();
+    // Two completions lie ready; their queue pair is gone.
+    assert!(!bench.queue.poll_one(&mut place));
+    assert_eq!(bench.poll(), []);
+    assert_eq!(bench.queue.anomalies().unknown_context, 2);
 }

@@ -1,4 +1,4 @@
-//! Who holds which entries.
+//! The owners of entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use ringside_spec::rdma::segments::{PBLE_UNIT, PBLES_PER_LEAF};
 use super::{ENTRIES_PER_SEGMENT, PageList, PbleError, PbleRange, PbleSpace};
 use crate::address::FpmAddress;
 
-/// How full the allocator is, in entries.
+/// The fill level of the allocator, in entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PbleUsage {
     /// Entries that can be given out at all.
@@ -57,13 +57,13 @@ impl PbleAllocator {
         }
     }
 
-    /// Where the entries lie.
+    /// The position of the entries.
     #[must_use]
     pub fn space(&self) -> PbleSpace {
         self.space
     }
 
-    /// How full it is.
+    /// Its fill level.
     #[must_use]
     pub fn usage(&self) -> PbleUsage {
         PbleUsage {

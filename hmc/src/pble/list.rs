@@ -49,7 +49,7 @@ impl PageList {
         std::iter::once(first).chain(rest)
     }
 
-    /// What is to be written: index of the entry, and its 8 bytes as a number.
+    /// The entry to write: its index, and its 8 bytes as a number.
     ///
     /// `addresses` are the I/O virtual addresses of the pages, in order.
     /// Errors: [`PbleError::WrongNumberOfAddresses`].
@@ -84,7 +84,7 @@ impl PageList {
     }
 }
 
-/// Where the pages start, if they follow each other without a gap, so that no list is needed.
+/// The start of the pages, if they follow each other without a gap, so that no list is needed.
 ///
 /// `None` for pages with gaps, for no pages, and for a run past the end of the address space.
 #[must_use]

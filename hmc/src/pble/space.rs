@@ -1,4 +1,4 @@
-//! Where page buffer list entries lie.
+//! The positions of page buffer list entries.
 
 use ringside_spec::rdma::segments::{
     BACKING_PAGE_BYTES, FpmLocation, PBLE_BYTES, PBLE_UNIT, SEGMENT_BYTES,

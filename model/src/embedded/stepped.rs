@@ -1,9 +1,9 @@
 //! The model in the caller's thread and in virtual time.
 
-use super::function::{Carrier, CarrierError, EmbeddedFunction};
+use super::function::{Carrier, CarrierError, DOORBELL_PAGE_BYTES, EmbeddedFunction};
 use crate::device::{Reply, Request};
 use crate::world::{World, WorldSettings};
-use ringside_bus::{Clock, DeviceAddress, Function, Instant, Memory};
+use ringside_bus::{Clock, DeviceAddress, Function, Instant, Memory, MemoryError, PageSize};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,19 +25,45 @@ pub struct Stepped(Arc<Shared>);
 
 struct Shared {
     inside: Mutex<Inside>,
+    /// Doorbell pages of the functions, where they are mapped.
+    doorbell_pages: Vec<Memory>,
 }
 
 impl Stepped {
-    /// A world at time zero.
+    /// A world at time zero. Every doorbell is a message.
     #[must_use]
     pub fn new(settings: &WorldSettings) -> Self {
-        let inside = Inside {
-            world: World::new(settings),
-            now: Instant(0),
-        };
+        Self::of(World::new(settings), Vec::new())
+    }
+
+    /// The same with doorbells that a driver maps, as with [`super::Threaded`]: plain stores to a page
+    /// that the world looks at in each step. Of two doorbells between two steps it sees the latter.
+    ///
+    /// # Errors
+    /// There is no memory for the pages.
+    pub fn with_mapped_doorbells(settings: &WorldSettings) -> Result<Self, MemoryError> {
+        let mut world = World::new(settings);
+        let page = |_| Memory::allocate(DOORBELL_PAGE_BYTES as usize, PageSize::FourKiB, None);
+        let pages = (0..world.function_count()).map(page);
+        let pages = pages.collect::<Result<Vec<_>, _>>()?;
+        for (index, page) in pages.iter().enumerate() {
+            world.share_doorbell_page(index, page.clone());
+        }
+        Ok(Self::of(world, pages))
+    }
+
+    fn of(world: World, doorbell_pages: Vec<Memory>) -> Self {
+        let now = Instant(0);
         Self(Arc::new(Shared {
-            inside: Mutex::new(inside),
+            inside: Mutex::new(Inside { world, now }),
+            doorbell_pages,
         }))
+    }
+
+    /// True if a driver maps its doorbells.
+    #[must_use]
+    pub fn has_mapped_doorbells(&self) -> bool {
+        !self.0.doorbell_pages.is_empty()
     }
 
     /// Function `index`, as a driver claims it; `None` if there is none.
@@ -110,7 +136,7 @@ impl Carrier for Shared {
         Ok(inside.world.handle(function, request))
     }
 
-    fn doorbell_page(&self, _function: usize) -> Option<&Memory> {
-        None
+    fn doorbell_page(&self, function: usize) -> Option<&Memory> {
+        self.doorbell_pages.get(function)
     }
 }

@@ -19,138 +19,222 @@ const HMC_OBJECT: u8 = (HmcErrorInfo::OBJECT_TYPE_MASK >> HmcErrorInfo::OBJECT_T
 const EVENT_CODE: u16 = 0xFFF;
 const EVENT_SOURCE: u8 = 0xF;
 
-/// How each fault is written, and what it does.
-pub const FAULTS: &[(&str, &str)] = &[
-    ("link-down", "the link stays down"),
-    ("reset-never-ends", "the PF reset bit never clears"),
-    (
-        "firmware-never-ready",
-        "GLNVM_ULD never says that everything is loaded",
-    ),
-    (
-        "protocol-engine-status STATUS",
-        "a protocol-engine processor reports this instead of 0x80",
-    ),
-    (
-        "no-package",
-        "no DDP package is in the device when the driver comes",
-    ),
-    (
-        "admin-fails OPCODE CODE",
-        "every answer to this admin command carries this code",
-    ),
-    (
-        "admin-silent OPCODE",
-        "this admin command is never answered",
-    ),
-    (
-        "admin-delayed OPCODE MICROSECONDS",
-        "this admin command is answered late (0xffff: all are)",
-    ),
-    (
-        "admin-garbled OPCODE",
-        "answers to this admin command make no sense (0xffff: to all)",
-    ),
-    (
-        "firmware-stall",
-        "the firmware does nothing until a reset of the function",
-    ),
-    (
-        "control-queue-creation-fails",
-        "CQP creation is answered with the error bit",
-    ),
-    (
-        "control-queue-creation-silent",
-        "CQP creation is never answered",
-    ),
-    (
-        "control-fails OPCODE MAJOR MINOR",
-        "every completion of this CQP command carries this error",
-    ),
-    (
-        "control-silent OPCODE",
-        "this CQP command is never completed",
-    ),
-    (
-        "control-delayed OPCODE MICROSECONDS",
-        "this CQP command is completed late (0xff: all are)",
-    ),
-    (
-        "control-garbled OPCODE",
-        "completions of this CQP command make no sense (0xff: of all)",
-    ),
-    ("function-reset", "once: somebody else resets the function"),
-    ("core-reset", "once: somebody else resets the LAN engine"),
-    (
-        "global-reset",
-        "once: somebody else resets LAN engine, MAC and PHY",
-    ),
-    (
-        "firmware-reset",
-        "once: somebody else resets the device, firmware included",
-    ),
-    (
-        "function-dead",
-        "the function reads as all ones and does nothing",
-    ),
-    (
-        "interrupts-lost PARTS [SEED]",
-        "interrupts are lost, so many parts of a million, chosen by seed",
-    ),
-    (
-        "memory-at-most BYTES",
-        "no more memory than this can be mapped for the function",
-    ),
-    (
-        "dma-refused [ACCESSES [FIRST [BYTES]]]",
-        "the host refuses accesses to memory: so many (0: all), at these addresses (everywhere)",
-    ),
-    (
-        "dma-reads-refused [ACCESSES [FIRST [BYTES]]]",
-        "the same, of reads alone",
-    ),
-    (
-        "dma-writes-refused [ACCESSES [FIRST [BYTES]]]",
-        "the same, of writes alone",
-    ),
-    (
-        "hmc-error KIND OBJECT [DATA]",
-        "once: the host memory cache reports this error",
-    ),
-    (
-        "critical-error CODE",
-        "once: the RDMA engine reports this critical error",
-    ),
-    (
-        "engine-event CODE SOURCE QUEUE",
-        "once: the RDMA engine reports this asynchronous event of that queue",
-    ),
-    (
-        "protocol-engine-stall",
-        "the RDMA engine stops until a reset of the function",
-    ),
-    (
-        "drop PER_MILLION [SEED]",
-        "wire: frames are lost, chosen by seed",
-    ),
-    ("duplicate PER_MILLION [SEED]", "wire: frames arrive twice"),
-    (
-        "reorder PER_MILLION [SEED [BEHIND]]",
-        "wire: frames are overtaken by that many others (1)",
-    ),
-    (
-        "delay PER_MILLION SEED MICROSECONDS",
-        "wire: frames take that much longer",
-    ),
-    (
-        "corrupt PER_MILLION [SEED]",
-        "wire: one bit of a frame changes",
-    ),
-    (
-        "mark PER_MILLION [SEED]",
-        "wire: frames are marked \"congestion experienced\" if their sender allows",
-    ),
-];
+/// Declares each fault once: its name, its numbers as help names them, what it does, the value with the
+/// format of its numbers, and the value that words make.
+macro_rules! faults {
+    ($words:ident; $(
+        $name:literal $numbers:literal, $effect:literal,
+        $value:pat => ($($format:tt)*), $read:expr;
+    )*) => {
+        /// How each fault is written, and what it does.
+        pub const FAULTS: &[(&str, &str)] = &[$((concat!($name, $numbers), $effect)),*];
+
+        impl Fault {
+            /// The first word of how it is written.
+            #[must_use]
+            pub const fn name(&self) -> &'static str {
+                #[allow(unused_variables)]
+                match *self {
+                    $($value => $name,)*
+                }
+            }
+        }
+
+        impl fmt::Display for Fault {
+            /// As [`FromStr`] reads it.
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())?;
+                match *self {
+                    $($value => write!(f, $($format)*),)*
+                }
+            }
+        }
+
+        impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
+            fn fault(self) -> Result<Fault, FaultWordsError> {
+                let mut $words = self;
+                let fault = match $words.name {
+                    $($name => $read,)*
+                    name => return Err(FaultWordsError::Unknown { name: name.into() }),
+                };
+                $words.end(fault)
+            }
+        }
+    };
+}
+
+faults! { words;
+    "link-down" "", "the link stays down",
+    Fault::LinkDown => (""), Fault::LinkDown;
+
+    "reset-never-ends" "", "the PF reset bit never clears",
+    Fault::ResetNeverEnds => (""), Fault::ResetNeverEnds;
+
+    "firmware-never-ready" "", "GLNVM_ULD never says that everything is loaded",
+    Fault::FirmwareNeverReady => (""), Fault::FirmwareNeverReady;
+
+    "protocol-engine-status" " STATUS", "a protocol-engine processor reports this instead of 0x80",
+    Fault::ProtocolEngineStatus(status) => (" {status:#x}"),
+    Fault::ProtocolEngineStatus(words.number()?);
+
+    "no-package" "", "no DDP package is in the device when the driver comes",
+    Fault::NoPackageLoaded => (""), Fault::NoPackageLoaded;
+
+    "admin-fails" " OPCODE CODE", "every answer to this admin command carries this code",
+    Fault::AdminCommandFails { opcode, code } => (" {opcode:#06x} {code}"),
+    Fault::AdminCommandFails { opcode: words.number()?, code: words.number()? };
+
+    "admin-silent" " OPCODE", "this admin command is never answered",
+    Fault::AdminCommandSilent { opcode } => (" {opcode:#06x}"),
+    Fault::AdminCommandSilent { opcode: words.number()? };
+
+    "admin-delayed" " OPCODE MICROSECONDS",
+    "this admin command is answered late (0xffff: all are)",
+    Fault::AdminCommandDelayed { opcode, by } => (" {opcode:#06x} {}", by.as_micros()),
+    Fault::AdminCommandDelayed { opcode: words.number()?, by: words.microseconds()? };
+
+    "admin-garbled" " OPCODE", "answers to this admin command make no sense (0xffff: to all)",
+    Fault::AdminCommandGarbled { opcode } => (" {opcode:#06x}"),
+    Fault::AdminCommandGarbled { opcode: words.number()? };
+
+    "firmware-stall" "", "the firmware does nothing until a reset of the function",
+    Fault::FirmwareStall => (""), Fault::FirmwareStall;
+
+    "control-queue-creation-fails" "", "CQP creation is answered with the error bit",
+    Fault::ControlQueueCreationFails => (""), Fault::ControlQueueCreationFails;
+
+    "control-queue-creation-silent" "", "CQP creation is never answered",
+    Fault::ControlQueueCreationSilent => (""), Fault::ControlQueueCreationSilent;
+
+    "control-fails" " OPCODE MAJOR MINOR",
+    "every completion of this CQP command carries this error",
+    Fault::ControlCommandFails { opcode, major, minor } => (" {opcode:#x} {major:#x} {minor:#x}"),
+    Fault::ControlCommandFails {
+        opcode: words.number()?,
+        major: words.number()?,
+        minor: words.number()?,
+    };
+
+    "control-silent" " OPCODE", "this CQP command is never completed",
+    Fault::ControlCommandSilent { opcode } => (" {opcode:#x}"),
+    Fault::ControlCommandSilent { opcode: words.number()? };
+
+    "control-delayed" " OPCODE MICROSECONDS", "this CQP command is completed late (0xff: all are)",
+    Fault::ControlCommandDelayed { opcode, by } => (" {opcode:#x} {}", by.as_micros()),
+    Fault::ControlCommandDelayed { opcode: words.number()?, by: words.microseconds()? };
+
+    "control-garbled" " OPCODE", "completions of this CQP command make no sense (0xff: of all)",
+    Fault::ControlCommandGarbled { opcode } => (" {opcode:#x}"),
+    Fault::ControlCommandGarbled { opcode: words.number()? };
+
+    "function-reset" "", "once: another owner resets the function",
+    Fault::Reset(ResetKind::Function) => (""), Fault::Reset(ResetKind::Function);
+
+    "core-reset" "", "once: another owner resets the LAN engine",
+    Fault::Reset(ResetKind::Core) => (""), Fault::Reset(ResetKind::Core);
+
+    "global-reset" "", "once: another owner resets LAN engine, MAC and PHY",
+    Fault::Reset(ResetKind::Global) => (""), Fault::Reset(ResetKind::Global);
+
+    "firmware-reset" "", "once: another owner resets the device, firmware included",
+    Fault::Reset(ResetKind::Firmware) => (""), Fault::Reset(ResetKind::Firmware);
+
+    "function-dead" "", "the function reads as all ones and does nothing",
+    Fault::FunctionDead => (""), Fault::FunctionDead;
+
+    "interrupts-lost" " PARTS [SEED]",
+    "interrupts are lost, so many parts of a million, chosen by seed",
+    Fault::InterruptsLost { per_million, seed } => (" {per_million} {seed}"),
+    Fault::InterruptsLost { per_million: words.at_most(MILLION)?, seed: words.optional(1)? };
+
+    "memory-at-most" " BYTES", "no more memory than this can be mapped for the function",
+    Fault::MappedMemoryAtMost { bytes } => (" {bytes}"),
+    Fault::MappedMemoryAtMost { bytes: words.number()? };
+
+    "dma-refused" " [ACCESSES [FIRST [BYTES]]]",
+    "the host refuses accesses to memory: so many (0: all), at these addresses (everywhere)",
+    Fault::DmaRefused(refusal @ Refusal { direction: None, .. }) => (" {}", Place(refusal)),
+    Fault::DmaRefused(words.refusal(None)?);
+
+    "dma-reads-refused" " [ACCESSES [FIRST [BYTES]]]", "the same, of reads alone",
+    Fault::DmaRefused(refusal @ Refusal { direction: Some(Direction::Read), .. }) =>
+        (" {}", Place(refusal)),
+    Fault::DmaRefused(words.refusal(Some(Direction::Read))?);
+
+    "dma-writes-refused" " [ACCESSES [FIRST [BYTES]]]", "the same, of writes alone",
+    Fault::DmaRefused(refusal @ Refusal { direction: Some(Direction::Write), .. }) =>
+        (" {}", Place(refusal)),
+    Fault::DmaRefused(words.refusal(Some(Direction::Write))?);
+
+    "hmc-error" " KIND OBJECT [DATA]", "once: the host memory cache reports this error",
+    Fault::HmcError { kind, object, data } => (" {kind} {object} {data:#x}"),
+    Fault::HmcError {
+        kind: words.at_most(HMC_ERROR_KIND)?,
+        object: words.at_most(HMC_OBJECT)?,
+        data: words.optional(0)?,
+    };
+
+    "critical-error" " CODE", "once: the RDMA engine reports this critical error",
+    Fault::CriticalError { code } => (" {code:#x}"),
+    Fault::CriticalError { code: words.number()? };
+
+    "engine-event" " CODE SOURCE QUEUE",
+    "once: the RDMA engine reports this asynchronous event of that queue",
+    Fault::EngineEvent { code, source, queue_number } => (" {code:#06x} {source} {queue_number}"),
+    Fault::EngineEvent {
+        code: words.at_most(EVENT_CODE)?,
+        source: words.at_most(EVENT_SOURCE)?,
+        queue_number: words.number()?,
+    };
+
+    "protocol-engine-stall" "", "the RDMA engine stops until a reset of the function",
+    Fault::ProtocolEngineStall => (""), Fault::ProtocolEngineStall;
+
+    "drop" " PER_MILLION [SEED]", "wire: frames are lost, chosen by seed",
+    Fault::DropFrames { per_million, seed } => (" {per_million} {seed}"),
+    Fault::DropFrames { per_million: words.at_most(MILLION)?, seed: words.optional(1)? };
+
+    "duplicate" " PER_MILLION [SEED]", "wire: frames arrive twice",
+    Fault::DuplicateFrames { per_million, seed } => (" {per_million} {seed}"),
+    Fault::DuplicateFrames { per_million: words.at_most(MILLION)?, seed: words.optional(1)? };
+
+    "reorder" " PER_MILLION [SEED [BEHIND]]",
+    "wire: frames are overtaken by that many others (1)",
+    Fault::ReorderFrames { per_million, seed, behind } => (" {per_million} {seed} {behind}"),
+    Fault::ReorderFrames {
+        per_million: words.at_most(MILLION)?,
+        seed: words.optional(1)?,
+        behind: words.optional(1)?,
+    };
+
+    "delay" " PER_MILLION SEED MICROSECONDS", "wire: frames take that much longer",
+    Fault::DelayFrames { per_million, seed, by } => (" {per_million} {seed} {}", by.as_micros()),
+    Fault::DelayFrames {
+        per_million: words.at_most(MILLION)?,
+        seed: words.number()?,
+        by: words.microseconds()?,
+    };
+
+    "corrupt" " PER_MILLION [SEED]", "wire: one bit of a frame changes",
+    Fault::CorruptFrames { per_million, seed } => (" {per_million} {seed}"),
+    Fault::CorruptFrames { per_million: words.at_most(MILLION)?, seed: words.optional(1)? };
+
+    "mark" " PER_MILLION [SEED]",
+    "wire: frames are marked \"congestion experienced\" if their sender allows",
+    Fault::MarkFrames { per_million, seed } => (" {per_million} {seed}"),
+    Fault::MarkFrames { per_million: words.at_most(MILLION)?, seed: words.optional(1)? };
+}
+
+/// Which accesses a host refuses, as words: how many, and where.
+struct Place(Refusal);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refusal { first, bytes, .. } = self.0;
+        let accesses = self.0.accesses.unwrap_or(0);
+        write!(f, "{accesses} {:#x} {bytes:#x}", first.0)
+    }
+}
 
 /// Why words are no fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -283,87 +367,14 @@ impl FromStr for Fault {
         let Some((usage, _)) = known else {
             return Err(FaultWordsError::Unknown { name: name.into() });
         };
-        let mut words = Words {
-            name,
-            usage,
-            rest: words,
-        };
-        let fault = words.fault()?;
-        words.end(fault)
+        let rest = words;
+        Words { name, usage, rest }.fault()
     }
 }
 
 impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
-    fn fault(&mut self) -> Result<Fault, FaultWordsError> {
-        Ok(match self.name {
-            "link-down" => Fault::LinkDown,
-            "reset-never-ends" => Fault::ResetNeverEnds,
-            "firmware-never-ready" => Fault::FirmwareNeverReady,
-            "protocol-engine-status" => Fault::ProtocolEngineStatus(self.number()?),
-            "no-package" => Fault::NoPackageLoaded,
-            "admin-fails" => Fault::AdminCommandFails {
-                opcode: self.number()?,
-                code: self.number()?,
-            },
-            "admin-silent" => Fault::AdminCommandSilent {
-                opcode: self.number()?,
-            },
-            "control-queue-creation-fails" => Fault::ControlQueueCreationFails,
-            "control-queue-creation-silent" => Fault::ControlQueueCreationSilent,
-            "control-fails" => Fault::ControlCommandFails {
-                opcode: self.number()?,
-                major: self.number()?,
-                minor: self.number()?,
-            },
-            "control-silent" => Fault::ControlCommandSilent {
-                opcode: self.number()?,
-            },
-            "admin-delayed" => Fault::AdminCommandDelayed {
-                opcode: self.number()?,
-                by: Duration::from_micros(self.number()?),
-            },
-            "admin-garbled" => Fault::AdminCommandGarbled {
-                opcode: self.number()?,
-            },
-            "firmware-stall" => Fault::FirmwareStall,
-            "control-delayed" => Fault::ControlCommandDelayed {
-                opcode: self.number()?,
-                by: Duration::from_micros(self.number()?),
-            },
-            "control-garbled" => Fault::ControlCommandGarbled {
-                opcode: self.number()?,
-            },
-            "function-reset" => Fault::Reset(ResetKind::Function),
-            "core-reset" => Fault::Reset(ResetKind::Core),
-            "global-reset" => Fault::Reset(ResetKind::Global),
-            "firmware-reset" => Fault::Reset(ResetKind::Firmware),
-            "function-dead" => Fault::FunctionDead,
-            "interrupts-lost" => Fault::InterruptsLost {
-                per_million: self.at_most(MILLION)?,
-                seed: self.optional(1)?,
-            },
-            "memory-at-most" => Fault::MappedMemoryAtMost {
-                bytes: self.number()?,
-            },
-            "dma-refused" => Fault::DmaRefused(self.refusal(None)?),
-            "dma-reads-refused" => Fault::DmaRefused(self.refusal(Some(Direction::Read))?),
-            "dma-writes-refused" => Fault::DmaRefused(self.refusal(Some(Direction::Write))?),
-            "hmc-error" => Fault::HmcError {
-                kind: self.at_most(HMC_ERROR_KIND)?,
-                object: self.at_most(HMC_OBJECT)?,
-                data: self.optional(0)?,
-            },
-            "critical-error" => Fault::CriticalError {
-                code: self.number()?,
-            },
-            "engine-event" => Fault::EngineEvent {
-                code: self.at_most(EVENT_CODE)?,
-                source: self.at_most(EVENT_SOURCE)?,
-                queue_number: self.number()?,
-            },
-            "protocol-engine-stall" => Fault::ProtocolEngineStall,
-            _ => return self.fault_of_the_wire(),
-        })
+    fn microseconds(&mut self) -> Result<Duration, FaultWordsError> {
+        Ok(Duration::from_micros(self.number()?))
     }
 
     fn refusal(&mut self, direction: Option<Direction>) -> Result<Refusal, FaultWordsError> {
@@ -375,113 +386,6 @@ impl<'a, I: Iterator<Item = &'a str>> Words<'a, I> {
             first: Iova(self.optional(everything.first.0)?),
             bytes: self.optional(everything.bytes)?,
         })
-    }
-
-    fn fault_of_the_wire(&mut self) -> Result<Fault, FaultWordsError> {
-        let per_million = self.at_most(MILLION)?;
-        let seed = if self.name == "delay" {
-            self.number()?
-        } else {
-            self.optional(1)?
-        };
-        Ok(match self.name {
-            "drop" => Fault::DropFrames { per_million, seed },
-            "duplicate" => Fault::DuplicateFrames { per_million, seed },
-            "reorder" => Fault::ReorderFrames {
-                per_million,
-                seed,
-                behind: self.optional(1)?,
-            },
-            "delay" => Fault::DelayFrames {
-                per_million,
-                seed,
-                by: Duration::from_micros(self.number()?),
-            },
-            "corrupt" => Fault::CorruptFrames { per_million, seed },
-            "mark" => Fault::MarkFrames { per_million, seed },
-            name => return Err(FaultWordsError::Unknown { name: name.into() }),
-        })
-    }
-}
-
-impl fmt::Display for Fault {
-    /// As [`FromStr`] reads it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LinkDown => f.write_str("link-down"),
-            Self::ResetNeverEnds => f.write_str("reset-never-ends"),
-            Self::FirmwareNeverReady => f.write_str("firmware-never-ready"),
-            Self::ProtocolEngineStatus(status) => write!(f, "protocol-engine-status {status:#x}"),
-            Self::NoPackageLoaded => f.write_str("no-package"),
-            Self::AdminCommandFails { opcode, code } => {
-                write!(f, "admin-fails {opcode:#06x} {code}")
-            }
-            Self::AdminCommandSilent { opcode } => write!(f, "admin-silent {opcode:#06x}"),
-            Self::ControlQueueCreationFails => f.write_str("control-queue-creation-fails"),
-            Self::ControlQueueCreationSilent => f.write_str("control-queue-creation-silent"),
-            Self::ControlCommandFails {
-                opcode,
-                major,
-                minor,
-            } => write!(f, "control-fails {opcode:#x} {major:#x} {minor:#x}"),
-            Self::ControlCommandSilent { opcode } => write!(f, "control-silent {opcode:#x}"),
-            Self::AdminCommandDelayed { opcode, by } => {
-                write!(f, "admin-delayed {opcode:#06x} {}", by.as_micros())
-            }
-            Self::AdminCommandGarbled { opcode } => write!(f, "admin-garbled {opcode:#06x}"),
-            Self::FirmwareStall => f.write_str("firmware-stall"),
-            Self::ControlCommandDelayed { opcode, by } => {
-                write!(f, "control-delayed {opcode:#x} {}", by.as_micros())
-            }
-            Self::ControlCommandGarbled { opcode } => write!(f, "control-garbled {opcode:#x}"),
-            Self::Reset(kind) => f.write_str(match kind {
-                ResetKind::Function => "function-reset",
-                ResetKind::Core => "core-reset",
-                ResetKind::Global => "global-reset",
-                ResetKind::Firmware => "firmware-reset",
-            }),
-            Self::FunctionDead => f.write_str("function-dead"),
-            Self::InterruptsLost { per_million, seed } => {
-                write!(f, "interrupts-lost {per_million} {seed}")
-            }
-            Self::MappedMemoryAtMost { bytes } => write!(f, "memory-at-most {bytes}"),
-            Self::DmaRefused(refusal) => {
-                f.write_str(match refusal.direction {
-                    None => "dma-refused",
-                    Some(Direction::Read) => "dma-reads-refused",
-                    Some(Direction::Write) => "dma-writes-refused",
-                })?;
-                let Refusal { first, bytes, .. } = refusal;
-                let accesses = refusal.accesses.unwrap_or(0);
-                write!(f, " {accesses} {:#x} {bytes:#x}", first.0)
-            }
-            Self::HmcError { kind, object, data } => {
-                write!(f, "hmc-error {kind} {object} {data:#x}")
-            }
-            Self::CriticalError { code } => write!(f, "critical-error {code:#x}"),
-            Self::EngineEvent {
-                code,
-                source,
-                queue_number,
-            } => write!(f, "engine-event {code:#06x} {source} {queue_number}"),
-            Self::ProtocolEngineStall => f.write_str("protocol-engine-stall"),
-            Self::DropFrames { per_million, seed } => write!(f, "drop {per_million} {seed}"),
-            Self::DuplicateFrames { per_million, seed } => {
-                write!(f, "duplicate {per_million} {seed}")
-            }
-            Self::ReorderFrames {
-                per_million,
-                seed,
-                behind,
-            } => write!(f, "reorder {per_million} {seed} {behind}"),
-            Self::DelayFrames {
-                per_million,
-                seed,
-                by,
-            } => write!(f, "delay {per_million} {seed} {}", by.as_micros()),
-            Self::CorruptFrames { per_million, seed } => write!(f, "corrupt {per_million} {seed}"),
-            Self::MarkFrames { per_million, seed } => write!(f, "mark {per_million} {seed}"),
-        }
     }
 }
 

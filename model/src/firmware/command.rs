@@ -35,6 +35,12 @@ pub(super) const fn needs_data(opcode: Opcode) -> bool {
             | Opcode::DeleteSchedulerElements
             | Opcode::AddRateLimitProfiles
             | Opcode::RemoveRateLimitProfiles
+            | Opcode::AllocateAccessScenario
+            | Opcode::UpdateAccessScenario
+            | Opcode::ProgramAccessActions
+            | Opcode::ProgramAccessProfile
+            | Opcode::ProgramAccessRanges
+            | Opcode::ProgramAccessEntry
             | Opcode::SetPhyConfig
             | Opcode::LldpSetLocalMib
             | Opcode::SetRssKey

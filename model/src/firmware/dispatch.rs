@@ -4,6 +4,7 @@ use super::command::{Command, Outcome};
 use super::{Firmware, generic, nvm, switch};
 use crate::function::Context;
 use ringside_spec::lan::admin::generic::resource;
+use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 
 impl Firmware {
@@ -56,17 +57,20 @@ impl Firmware {
             Opcode::NvmChecksum => nvm::checksum(command),
             Opcode::DownloadPackage => {
                 let locked = self.locks.holds(resource::GLOBAL_CONFIG, context.now);
+                self.changed = true;
                 self.package.download(command, locked, context)
             }
             Opcode::UpdatePackage => {
                 let locked = self.locks.holds(resource::CHANGE_LOCK, context.now);
+                self.changed = true;
                 self.package.update(command, locked, context)
             }
             Opcode::UploadSection => command.done(),
             Opcode::GetPackageInfo => self.package.info(command, context.faults),
             Opcode::FirmwareLogQuery => self.logging.query(command),
             Opcode::FirmwareLogConfig => self.logging.configure(command),
-            Opcode::FirmwareLogRegister => command.done(),
+            // The firmware of the model is always healthy: no event will come.
+            Opcode::FirmwareLogRegister | Opcode::SetHealthEvents => command.done(),
             _ => self.execute_switch(opcode, command, context),
         }
     }
@@ -83,8 +87,8 @@ impl Firmware {
             Opcode::SetPortParameters => switch::port_parameters(command, context),
             Opcode::AllocateResource => self.resources.allocate(command, context),
             Opcode::FreeResource => {
-                for list in self.resources.free(command, context)? {
-                    self.rules.forget_list(list);
+                for (kind, number) in self.resources.free(command, context)? {
+                    self.let_go(kind, number);
                 }
                 command.done()
             }
@@ -120,6 +124,19 @@ impl Firmware {
             Opcode::GetRssTable => self.rss.get_table(command, &self.vsis),
             _ => self.execute_scheduler(opcode, command, context),
         }
+    }
+
+    /// A resource was given back: what hung on it goes.
+    fn let_go(&mut self, kind: Resource, number: u16) {
+        match kind {
+            Resource::VsiListReplication | Resource::VsiListPrune => {
+                self.rules.forget_list(number);
+            }
+            Resource::FlowDirectorTcam => self.package.profiles_mut().free_filter_row(number),
+            Resource::HashTcam => self.package.profiles_mut().free_hash_row(number),
+            _ => return,
+        }
+        self.changed = true;
     }
 
     fn execute_vsi(
@@ -176,6 +193,20 @@ impl Firmware {
                 self.changed = true;
                 self.queues.disable(command, &mut self.scheduler, context)
             }
+            Opcode::AllocateAccessTable
+            | Opcode::FreeAccessTable
+            | Opcode::AllocateAccessActions
+            | Opcode::FreeAccessActions
+            | Opcode::AllocateAccessScenario
+            | Opcode::FreeAccessScenario
+            | Opcode::AllocateAccessCounters
+            | Opcode::FreeAccessCounters
+            | Opcode::FreeAccessResources
+            | Opcode::UpdateAccessScenario
+            | Opcode::ProgramAccessActions
+            | Opcode::ProgramAccessProfile
+            | Opcode::ProgramAccessRanges
+            | Opcode::ProgramAccessEntry => self.access_control.execute(opcode, command, context),
             Opcode::AddRdmaQueueSets => self.queues.add_rdma(command, &mut self.scheduler, context),
             _ => self.execute_link(opcode, command, context),
         }

@@ -5,11 +5,14 @@ use super::rules::{Rule, Rules};
 use super::vsi::Vsis;
 use crate::lan::Spreading;
 use crate::lan::switching::{Forward, Match, Tables, TagReceived, VlanMembers, Vsi};
+use crate::lan::words::ByType;
 use crate::packet::MacAddress;
+use crate::wire::Cast;
 use ringside_spec::lan::admin::switch::{RuleType, SingleAction, action, recipe};
 use ringside_spec::lan::admin::vsi::{
-    ClassMapping, InnerVlanFlags, QUEUES_CONTIGUOUS, QueueOptionRss, SecurityFlags, SwitchFlags,
-    SwitchFlags2, VsiProperties, rss, vlan_receive, vlan_transmit,
+    ClassMapping, FlowDirectorOptions, FlowDirectorReport, InnerVlanFlags, QUEUES_CONTIGUOUS,
+    QueueOptionRss, SecurityFlags, SwitchFlags, SwitchFlags2, VsiProperties, rss, vlan_receive,
+    vlan_transmit,
 };
 
 /// Bits of a tag that are the VLAN id.
@@ -56,13 +59,13 @@ fn forward(rule: &Rule, action: SingleAction, targets: Vec<u16>) -> Option<Forwa
     let address = MacAddress([a, b, c, d, e, f]);
     let ether_type = u16::from_be_bytes([high, low]);
     let vlan = tag(rule) & VLAN_ID;
-    let group = a & 1 != 0;
+    let cast = Cast::of(address);
     let what = match rule.recipe {
         recipe::ETHERTYPE => Match::EtherType(ether_type),
         recipe::MAC => Match::Address(address),
         recipe::MAC_VLAN => Match::AddressVlan(address, vlan),
-        recipe::PROMISCUOUS => Match::Promiscuous { group },
-        recipe::PROMISCUOUS_VLAN => Match::PromiscuousVlan { group, vlan },
+        recipe::PROMISCUOUS => Match::Promiscuous(cast),
+        recipe::PROMISCUOUS_VLAN => Match::PromiscuousVlan(cast, vlan),
         recipe::DEFAULT_VSI => Match::Default,
         recipe::ETHERTYPE_MAC => Match::EtherTypeAddress(ether_type, address),
         recipe::LOGICAL_PORT => Match::Port,
@@ -86,6 +89,8 @@ fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
     let vlan = InnerVlanFlags(properties.inner_vlan_flags);
     let mode = vlan.transmit_mode();
     let queue_options = QueueOptionRss(properties.queue_option_rss);
+    let filtering = FlowDirectorOptions(properties.flow_director_options.get());
+    let report = FlowDirectorReport(properties.flow_director_report.get());
     let port_vlan = properties.inner_port_vlan.get();
     Vsi {
         number,
@@ -107,6 +112,11 @@ fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
         },
         queues: queues(properties),
         spreading: spreading(number, queue_options, tables),
+        hashed: None,
+        filters: ByType::default(),
+        filters_enabled: filtering.enable(),
+        filters_programmed: filtering.program(),
+        report_queue: report.queue(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The package (DDP): loaded already, or taken buffer by buffer.
 
 use super::command::{Command, Outcome};
+use super::profiles::Profiles;
 use crate::faults::Fault;
 use crate::function::Context;
 use ringside_spec::lan::Parameters;
@@ -38,22 +39,46 @@ enum State {
 
 /// The package of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Package(State);
+pub(crate) struct Package {
+    state: State,
+    /// Its tables, as the download left them.
+    downloaded: Profiles,
+    /// Its tables, with what drivers have changed since.
+    profiles: Profiles,
+}
 
 impl Package {
     /// A core or stronger reset took it.
     pub(super) fn lose(&mut self) {
-        self.0 = State::Lost;
+        *self = Self {
+            state: State::Lost,
+            ..Self::default()
+        };
+    }
+
+    /// The tables that turn packets into keys.
+    pub(super) const fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// The same, to give rows back.
+    pub(super) const fn profiles_mut(&mut self) -> &mut Profiles {
+        &mut self.profiles
+    }
+
+    /// The configuration of the function is cleared: what drivers changed is undone.
+    pub(super) fn forget_changes(&mut self) {
+        self.profiles.clone_from(&self.downloaded);
     }
 
     /// True if a driver downloaded it.
     pub(super) const fn downloaded(&self) -> bool {
-        matches!(self.0, State::Loaded(_) | State::Loading(_))
+        matches!(self.state, State::Loaded(_) | State::Loading(_))
     }
 
     /// What is active, if anything.
     fn active(&self, faults: &[Fault]) -> Option<MetadataSection> {
-        match &self.0 {
+        match &self.state {
             State::Loaded(metadata) => Some(*metadata),
             State::Default if !faults.contains(&Fault::NoPackageLoaded) => {
                 let mut name = [0; 28];
@@ -127,13 +152,15 @@ impl Package {
         }
         let sections = check_buffer(command)?;
         let found = self.begin_or_go_on(command, &sections, context)?;
-        self.0 = match found {
+        apply(&mut self.downloaded, command, &sections)?;
+        self.profiles.clone_from(&self.downloaded);
+        self.state = match found {
             Some(metadata) if asked.flags & LAST_BUFFER != 0 => State::Loaded(metadata),
             None if asked.flags & LAST_BUFFER != 0 => {
                 context
                     .ledger
                     .breach("package download without its metadata", String::new);
-                self.0 = State::Lost;
+                self.lose();
                 return Err(ReturnCode::BadManifest);
             }
             found => State::Loading(found),
@@ -156,7 +183,7 @@ impl Package {
         context: &mut Context<'_>,
     ) -> Result<Option<MetadataSection>, ReturnCode> {
         let first = sections.first().map_or(0, |entry| entry.kind.get());
-        let before = match &self.0 {
+        let before = match &self.state {
             State::Default | State::Lost => {
                 if first != section::METADATA && !section::SIGNATURES.contains(&first) {
                     context.ledger.breach(
@@ -191,7 +218,7 @@ impl Package {
 
     /// A change of tables while the package is active. `locked`: the driver holds the change lock.
     pub(super) fn update(
-        &self,
+        &mut self,
         command: &Command,
         locked: bool,
         context: &mut Context<'_>,
@@ -202,9 +229,28 @@ impl Package {
                 .breach("package update without the change lock", String::new);
             return Err(ReturnCode::NotPermitted);
         }
-        check_buffer(command)?;
+        let sections = check_buffer(command)?;
+        // All or nothing.
+        let mut changed = self.profiles.clone();
+        apply(&mut changed, command, &sections)?;
+        self.profiles = changed;
         command.done()
     }
+}
+
+/// Takes over the sections of a buffer that are tables.
+fn apply(
+    profiles: &mut Profiles,
+    command: &Command,
+    sections: &[SectionEntry],
+) -> Result<(), ReturnCode> {
+    for entry in sections {
+        let start = usize::from(entry.offset.get());
+        let end = start + usize::from(entry.size_bytes.get());
+        let bytes = command.buffer.get(start..end);
+        profiles.apply(entry.kind.get(), bytes.ok_or(ReturnCode::BadBuffer)?)?;
+    }
+    Ok(())
 }
 
 /// Checks the head of a buffer and of its sections; the sections, at least one.

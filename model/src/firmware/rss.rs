@@ -9,7 +9,7 @@ use ringside_spec::lan::admin::rss::{
 use ringside_spec::lan::admin::vsi::rss;
 use std::collections::BTreeMap;
 
-/// Keys by VSI, tables by VSI (or none) and flags.
+/// Keys by VSI, tables by VSI and place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rss {
     keys: BTreeMap<u16, RssKey>,
@@ -32,12 +32,18 @@ fn table_bytes(flags: RssTableFlags) -> Result<usize, ReturnCode> {
     }
 }
 
+/// The flags without the size: which table of a VSI is meant. Reading names no size, except by its
+/// buffer. Source: DPDK ice `__ice_aq_get_set_rss_lut`.
+fn place(flags: RssTableFlags) -> u16 {
+    flags.with_size(0).0
+}
+
 impl Rss {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// VSIs that have a key, and tables: VSI, flags.
+    /// VSIs that have a key, and tables: VSI, place.
     pub(super) fn list(&self) -> (Vec<u16>, Vec<(u16, u16)>) {
         (
             self.keys.keys().copied().collect(),
@@ -104,7 +110,7 @@ impl Rss {
         if bytes.len() < wanted {
             return Err(ReturnCode::Invalid);
         }
-        self.tables.insert((vsi, flags.0), bytes.to_vec());
+        self.tables.insert((vsi, place(flags)), bytes.to_vec());
         command.done()
     }
 
@@ -113,7 +119,7 @@ impl Rss {
         let flags = RssTableFlags(asked.flags.get());
         let vsi = existing(asked.vsi.get(), vsis)?;
         let empty = vec![0; table_bytes(flags)?];
-        let bytes = self.tables.get(&(vsi, flags.0)).unwrap_or(&empty);
+        let bytes = self.tables.get(&(vsi, place(flags))).unwrap_or(&empty);
         command.put_bytes(0, bytes)?;
         command.answer_with(&asked, bytes.len())
     }

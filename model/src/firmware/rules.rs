@@ -4,6 +4,7 @@ use super::command::{Command, Outcome};
 use super::vsi::Vsis;
 use crate::function::{Context, ReceiveFilter};
 use crate::packet::MacAddress;
+use crate::wire::Cast;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::switch::{
     LOOKUP_HEADER_BYTES, LookupRule, RuleHeader, RuleType, SingleAction, SwitchRules, VsiListRule,
@@ -301,10 +302,9 @@ impl Rules {
             let address = MacAddress([a, b, c, d, e, f]);
             match rule.recipe {
                 recipe::MAC | recipe::MAC_VLAN => filter.add_address(address, rdma),
-                recipe::PROMISCUOUS | recipe::PROMISCUOUS_VLAN if a & 1 != 0 => {
-                    filter.add_multicast(rdma)
+                recipe::PROMISCUOUS | recipe::PROMISCUOUS_VLAN => {
+                    filter.add_promiscuous(Cast::of(address), rdma)
                 }
-                recipe::PROMISCUOUS | recipe::PROMISCUOUS_VLAN => filter.add_unicast(rdma),
                 recipe::DEFAULT_VSI | recipe::LOGICAL_PORT => filter.add_default(rdma),
                 _ => {}
             }

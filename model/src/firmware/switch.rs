@@ -82,7 +82,10 @@ impl Resources {
         self.held.iter().copied().collect()
     }
 
-    fn head(command: &Command, context: &mut Context<'_>) -> Result<(u16, usize), ReturnCode> {
+    fn head(
+        command: &Command,
+        context: &mut Context<'_>,
+    ) -> Result<(ResourceType, usize), ReturnCode> {
         let asked: AllocateResource = command.parameters();
         if asked.entry_count.get() != 1 {
             context
@@ -93,19 +96,22 @@ impl Resources {
             return Err(ReturnCode::Invalid);
         }
         let head: ResourceElements = command.item(0)?;
-        let kind = ResourceType(head.resource_type.get()).resource();
+        let kind = ResourceType(head.resource_type.get());
         let room = (command.buffer.len() - ResourceElements::SIZE) / 2;
         // Counts of flow director entries are larger than the list: they are amounts, not numbers.
         Ok((kind, usize::from(head.count.get()).min(room)))
     }
 
     pub(super) fn allocate(&mut self, command: &mut Command, context: &mut Context<'_>) -> Outcome {
-        let (kind, count) = Self::head(command, context)?;
+        let (asked, count) = Self::head(command, context)?;
+        let kind = asked.resource();
         let all = numbers(Resource::from_code(kind));
         for index in 0..count {
             let mut free = all
                 .clone()
                 .filter(|number| !self.held.contains(&(kind, *number)));
+            // Also if the search shall begin at the end: the order of rows would only count if
+            // flags of packets were known.
             let number = free.next().ok_or(ReturnCode::NoSpace)?;
             self.held.insert((kind, number));
             self.taken.remove(&(kind, number));
@@ -114,14 +120,15 @@ impl Resources {
         command.done()
     }
 
-    /// Frees what is listed; the list of the switch that is no more, if it is one.
+    /// Frees what is listed, and says what that was.
     pub(super) fn free(
         &mut self,
         command: &Command,
         context: &mut Context<'_>,
-    ) -> Result<Vec<u16>, ReturnCode> {
-        let (kind, count) = Self::head(command, context)?;
-        let mut lists = Vec::new();
+    ) -> Result<Vec<(Resource, u16)>, ReturnCode> {
+        let (asked, count) = Self::head(command, context)?;
+        let kind = asked.resource();
+        let mut freed = Vec::new();
         for index in 0..count {
             let number = command.number16(ResourceElements::SIZE + 2 * index)?;
             let entry = (kind, number);
@@ -133,14 +140,8 @@ impl Resources {
                     });
                 return Err(ReturnCode::NoEntry);
             }
-            let resource = Resource::from_code(kind);
-            if matches!(
-                resource,
-                Resource::VsiListReplication | Resource::VsiListPrune
-            ) {
-                lists.push(number);
-            }
+            freed.push((Resource::from_code(kind), number));
         }
-        Ok(lists)
+        Ok(freed)
     }
 }

@@ -625,3 +625,13 @@ fn a_stalled_firmware_answers_nothing_until_the_function_is_reset() {
         .with(|world| world.function(0).unwrap().faults().to_vec());
     assert_eq!(faults, []);
 }
+
+/// ice sends this twice a load once the interface is 1.7.6 or newer.
+#[test]
+fn a_driver_may_ask_for_health_events() {
+    let mut client = Client::ready();
+    client.direct(Opcode::from_code(0xFF20), &none()).ok();
+    let codes = client.ask(Opcode::GetHealthCodes, &none(), 64);
+    assert_eq!(codes.descriptor.return_code(), ReturnCode::NotImplemented);
+    assert_eq!(client.breach_names(), [""; 0]);
+}

@@ -1,7 +1,7 @@
 //! Which frames from the wire get in: what the switch rules and VSIs of the function come to.
 
 use crate::packet::MacAddress;
-use crate::wire::is_group;
+use crate::wire::{Cast, is_group};
 
 /// What happens to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,7 @@ pub(crate) struct ReceiveFilter {
     addresses: Vec<(MacAddress, bool)>,
     unicast: Option<bool>,
     multicast: Option<bool>,
+    broadcast: Option<bool>,
     otherwise: Option<bool>,
 }
 
@@ -38,14 +39,14 @@ impl ReceiveFilter {
         }
     }
 
-    /// All frames to single addresses get in.
-    pub(crate) fn add_unicast(&mut self, rdma: bool) {
-        self.unicast = Some(self.unicast.unwrap_or(false) | rdma);
-    }
-
-    /// All frames to groups get in.
-    pub(crate) fn add_multicast(&mut self, rdma: bool) {
-        self.multicast = Some(self.multicast.unwrap_or(false) | rdma);
+    /// All frames of a kind get in.
+    pub(crate) fn add_promiscuous(&mut self, cast: Cast, rdma: bool) {
+        let wanted = match cast {
+            Cast::Unicast => &mut self.unicast,
+            Cast::Multicast => &mut self.multicast,
+            Cast::Broadcast => &mut self.broadcast,
+        };
+        *wanted = Some(wanted.unwrap_or(false) | rdma);
     }
 
     /// Frames that no other rule wants get in.
@@ -55,7 +56,7 @@ impl ReceiveFilter {
 
     /// True if RDMA packets could get in at all.
     pub(crate) fn any_rdma(&self) -> bool {
-        let general = [self.unicast, self.multicast, self.otherwise];
+        let general = [self.unicast, self.multicast, self.broadcast, self.otherwise];
         self.addresses.iter().any(|(_, rdma)| *rdma) || general.contains(&Some(true))
     }
 
@@ -77,10 +78,10 @@ impl ReceiveFilter {
     #[inline]
     pub(crate) fn judge(&self, destination: MacAddress) -> Verdict {
         let named = self.rule(destination);
-        let promiscuous = if is_group(destination) {
-            self.multicast
-        } else {
-            self.unicast
+        let promiscuous = match Cast::of(destination) {
+            Cast::Unicast => self.unicast,
+            Cast::Multicast => self.multicast,
+            Cast::Broadcast => self.broadcast,
         };
         match (named, promiscuous) {
             (None, None) => match self.otherwise {

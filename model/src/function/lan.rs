@@ -1,12 +1,22 @@
 //! The LAN engine's place in the function: registers of its queues, and frames as bytes.
 
 use super::{Context, FunctionModel, lend};
+use crate::lan::FILTERS_GUARANTEED;
 use crate::wire::{EthernetFrame, Frame};
 use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::lan::receive::ReceiveContext;
+use ringside_spec::lan::registers::filters::{
+    FLOW_DIRECTOR_COUNT, FlowDirectorSize, VSI_FLOW_DIRECTOR_COUNT, VsiFlowDirectorSize,
+};
 use ringside_spec::lan::registers::queues::{
     self, DescriptorProfile, ReceiveQueueControl, TransmitQueueHead,
 };
+use ringside_spec::lan::registers::statistics::{
+    FLOW_DIRECTOR_MATCHES, FLOW_DIRECTOR_MATCHES_HIGH,
+};
+
+/// Bits of the high half of a counter of the flow director.
+const MATCHES_HIGH: u32 = 0xFF;
 
 impl FunctionModel {
     /// The next frame of the host's network stack for the wire: everything but RoCEv2, which
@@ -63,6 +73,48 @@ impl FunctionModel {
             self.statistics.not_for_us += 1;
         }
         self.deliver_causes();
+    }
+
+    /// A register that tells of the flow director: its counters, and entries in use.
+    pub(super) fn filter_register(&self, offset: u64) -> Option<u32> {
+        if let Some(index) = FLOW_DIRECTOR_MATCHES.index_of(offset) {
+            return Some(self.lan.filter_matches(index as u16) as u32);
+        }
+        if let Some(index) = FLOW_DIRECTOR_MATCHES_HIGH.index_of(offset) {
+            let high = self.lan.filter_matches(index as u16) >> 32;
+            return Some(high as u32 & MATCHES_HIGH);
+        }
+        let in_use = |vsi| {
+            let count = self.lan.filters(vsi);
+            let guaranteed = count.min(FILTERS_GUARANTEED);
+            (guaranteed as u32, (count - guaranteed) as u32)
+        };
+        if offset == FLOW_DIRECTOR_COUNT {
+            let (guaranteed, best_effort) = in_use(None);
+            let count = FlowDirectorSize::ZERO.with_guaranteed(guaranteed);
+            return Some(count.with_best_effort(best_effort).0);
+        }
+        let vsi = VSI_FLOW_DIRECTOR_COUNT.index_of(offset)?;
+        let (guaranteed, best_effort) = in_use(Some(vsi as u16));
+        let count = VsiFlowDirectorSize::ZERO.with_guaranteed(guaranteed);
+        Some(count.with_best_effort(best_effort).0)
+    }
+
+    /// Writes half of a counter of the flow director; false if the register is none.
+    pub(super) fn write_filter_counter(&mut self, offset: u64, value: u32) -> bool {
+        let low = FLOW_DIRECTOR_MATCHES.index_of(offset);
+        let high = FLOW_DIRECTOR_MATCHES_HIGH.index_of(offset);
+        let Some(index) = low.or(high) else {
+            return false;
+        };
+        let before = self.lan.filter_matches(index as u16);
+        let value = if low.is_some() {
+            before >> 32 << 32 | u64::from(value)
+        } else {
+            u64::from(value & MATCHES_HIGH) << 32 | u64::from(before as u32)
+        };
+        self.lan.set_filter_matches(index as u16, value);
+        true
     }
 
     /// The register that says where a transmit queue works.

@@ -1,5 +1,6 @@
 //! Registers with meaning: resets, interrupts, control queues, counters, and who else owns some.
 
+use super::profiles::is_of_profiles;
 use super::register_file::{ResetKind, is_cleared_by_ones, is_known, is_read_only};
 use super::statistics::Statistics;
 use super::{Context, FunctionModel, bar_bytes, lend};
@@ -120,6 +121,9 @@ impl FunctionModel {
         }
         let port = u32::from(self.settings.pci_function);
         let vsi = self.firmware.function_vsi();
+        if let Some(value) = self.filter_register(offset) {
+            return value;
+        }
         let counters = self.lan.counters();
         match self.statistics.register(offset, port, vsi, counters) {
             Some(value) => value,
@@ -227,8 +231,13 @@ impl FunctionModel {
             self.ledger.breach("write to a read-only register", || {
                 format!("{value:#x} to {offset:#x}")
             });
+        } else if self.write_filter_counter(offset, value) {
+            tracing::trace!(offset, value, "flow director counter written");
         } else if is_known(offset) {
             self.registers.set(offset, value);
+            if is_of_profiles(offset) {
+                self.refresh();
+            }
         } else {
             self.ledger.breach("write to an unknown register", || {
                 format!("{value:#x} to {offset:#x}")

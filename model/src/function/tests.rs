@@ -1,9 +1,10 @@
 //! The shell: configuration space, registers, resets, interrupts.
 
 mod lan;
+mod steering;
 
 use crate::faults::Fault;
-use crate::firmware::tests::client::Client;
+use crate::firmware::tests::client::{Client, none};
 use crate::{Stepped, WorldSettings};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -3,7 +3,7 @@
 
 use super::headers::{Parsed, parse};
 use super::switching::{Forward, Match, Tables, TagReceived, VlanMembers, Vsi};
-use super::{LanEngine, Spreading, spread};
+use super::{LanEngine, Spreading, hash};
 use crate::function::{Causes, Context};
 use crate::packet::MacAddress;
 use crate::strict::{Breach, Ledger};
@@ -172,7 +172,7 @@ impl LanBench {
     #[must_use]
     pub fn parse(&self, frame: &[u8]) -> Option<BenchHeaders> {
         let parsed: Parsed = parse(frame)?;
-        let (hash, _) = spread(&self.vsi, &parsed);
+        let hash = hash(&self.vsi, frame, &parsed);
         Some(BenchHeaders {
             packet_type: parsed.packet_type,
             tag: parsed.tag,

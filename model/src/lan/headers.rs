@@ -77,6 +77,52 @@ impl Flow {
     }
 }
 
+/// Where the headers of a frame begin; 0 for those that it does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Layers {
+    /// Values of the tags.
+    tags: [u16; TAGS_MAX],
+    /// Type of the payload.
+    ether_type: u16,
+    /// Payload of the frame, and its number among [`protocol`].
+    network: (u16, u8),
+    /// Payload of IP, and its number.
+    transport: (u16, u8),
+}
+
+/// Numbers of headers in field vectors. Source: ice `ice_protocol_type.h`.
+mod protocol {
+    pub(super) const MAC: u8 = 1;
+    pub(super) const ETHER_TYPE: u8 = 9;
+    pub(super) const FIRST_TAG: u8 = 16;
+    pub(super) const LAST_TAG: u8 = 17;
+    pub(super) const IPV4: u8 = 32;
+    pub(super) const IPV6: u8 = 40;
+    pub(super) const TCP: u8 = 49;
+    pub(super) const UDP: u8 = 53;
+    pub(super) const SCTP: u8 = 96;
+    pub(super) const ICMP: u8 = 98;
+    pub(super) const ICMP_V6: u8 = 100;
+    pub(super) const ARP: u8 = 118;
+}
+
+impl Layers {
+    /// Where the header of that number begins.
+    pub(super) fn start_of(&self, protocol: u8) -> Option<usize> {
+        let [first, second] = self.tags;
+        let at = match protocol {
+            protocol::MAC => return Some(0),
+            protocol::ETHER_TYPE => self.ether_type,
+            protocol::FIRST_TAG => first,
+            protocol::LAST_TAG => first.max(second),
+            wanted if wanted == self.network.1 => self.network.0,
+            wanted if wanted == self.transport.1 => self.transport.0,
+            _ => 0,
+        };
+        (at > 0).then_some(at.into())
+    }
+}
+
 /// Whether checksums hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Checks {
@@ -99,6 +145,8 @@ pub(super) struct Parsed {
     pub(super) tag: Option<(u16, u16)>,
     /// Whether checksums hold.
     pub(super) checks: Checks,
+    /// Where its headers begin.
+    pub(super) layers: Layers,
     /// What the frame is hashed by.
     pub(super) flow: Option<Flow>,
     /// IPv6 with a routing header or destination options.
@@ -112,6 +160,8 @@ struct Inside<'a> {
     protocol: u8,
     addresses: &'a [u8],
     segment: &'a [u8],
+    /// Where the segment begins in the payload of the frame.
+    segment_at: usize,
     ip_wrong: bool,
     ipv6_extension: bool,
 }
@@ -164,14 +214,18 @@ pub(super) fn parse(frame: &[u8]) -> Option<Parsed> {
     let mut at = TAG_AT;
     let mut ether_type = be16(frame, at)?;
     let tag = first_tag(frame);
-    for _ in 0..TAGS_MAX {
+    let mut layers = Layers::default();
+    for place in &mut layers.tags {
         if is_tag(ether_type) {
+            *place = at as u16 + 2;
             at += TAG_BYTES;
             ether_type = be16(frame, at)?;
         }
     }
+    layers.ether_type = at as u16;
     let payload = frame.get(at + 2..).unwrap_or_default();
     let mut parsed = Parsed {
+        layers,
         packet_type: packet_type::LAYER_2,
         ether_type,
         tag,
@@ -184,6 +238,7 @@ pub(super) fn parse(frame: &[u8]) -> Option<Parsed> {
         number::IPV6 => ipv6(payload),
         number::ARP => {
             parsed.packet_type = packet_type::ARP;
+            parsed.layers.network = (at as u16 + 2, protocol::ARP);
             None
         }
         number::LLDP => {
@@ -198,6 +253,13 @@ pub(super) fn parse(frame: &[u8]) -> Option<Parsed> {
     };
     if let Some(inside) = inside {
         inside.describe(&mut parsed);
+        let start = at + 2;
+        parsed.layers.network = (start as u16, inside.network());
+        let transport = start + inside.segment_at;
+        parsed.layers.transport = match inside.transport() {
+            Some(number) => (u16::try_from(transport).unwrap_or(0), number),
+            None => (0, 0),
+        };
     }
     Some(parsed)
 }
@@ -217,6 +279,7 @@ fn ipv4(payload: &[u8]) -> Option<Inside<'_>> {
         protocol: *header.get(9)?,
         addresses: header.get(12..20)?,
         segment: payload.get(header_bytes..total)?,
+        segment_at: header_bytes,
         ip_wrong: Sum::default().bytes(header).folded() != 0xFFFF,
         ipv6_extension: false,
     })
@@ -233,6 +296,7 @@ fn ipv6(payload: &[u8]) -> Option<Inside<'_>> {
         protocol: *payload.get(6)?,
         addresses: payload.get(8..40)?,
         segment: payload.get(40..40 + length)?,
+        segment_at: 40,
         ip_wrong: false,
         ipv6_extension: false,
     };
@@ -251,11 +315,40 @@ fn ipv6(payload: &[u8]) -> Option<Inside<'_>> {
         };
         inside.protocol = *inside.segment.first()?;
         inside.segment = inside.segment.get(bytes..)?;
+        inside.segment_at += bytes;
     }
     Some(inside)
 }
 
 impl Inside<'_> {
+    fn is_v4(&self) -> bool {
+        std::ptr::eq(self.packet_types, &raw const TYPES_V4)
+    }
+
+    /// Number of its header among [`protocol`].
+    fn network(&self) -> u8 {
+        if self.is_v4() {
+            protocol::IPV4
+        } else {
+            protocol::IPV6
+        }
+    }
+
+    /// Number of its segment's header among [`protocol`].
+    fn transport(&self) -> Option<u8> {
+        if self.fragment {
+            return None;
+        }
+        match self.protocol {
+            number::TCP => Some(protocol::TCP),
+            number::UDP => Some(protocol::UDP),
+            number::SCTP => Some(protocol::SCTP),
+            number::ICMP if self.is_v4() => Some(protocol::ICMP),
+            number::ICMP_V6 if !self.is_v4() => Some(protocol::ICMP_V6),
+            _ => None,
+        }
+    }
+
     fn describe(&self, parsed: &mut Parsed) {
         let types = self.packet_types;
         parsed.ipv6_extension = self.ipv6_extension;
@@ -277,8 +370,8 @@ impl Inside<'_> {
             number::TCP => types.tcp,
             number::UDP => types.udp,
             number::SCTP => types.sctp,
-            number::ICMP if std::ptr::eq(types, &raw const TYPES_V4) => types.icmp,
-            number::ICMP_V6 if std::ptr::eq(types, &raw const TYPES_V6) => types.icmp,
+            number::ICMP if self.is_v4() => types.icmp,
+            number::ICMP_V6 if !self.is_v4() => types.icmp,
             _ => types.other,
         };
         parsed.checks.layer_4_wrong = self.layer_4_wrong();

@@ -4,16 +4,16 @@ use super::headers::{Parsed, TAG_AT, TAG_BYTES};
 use super::switching::TagReceived;
 use crate::function::Context;
 use crate::packet::MacAddress;
-use crate::wire::is_group;
+use crate::wire::Cast;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::receive::{
-    BUFFERS_PER_PACKET_MAX, DESCRIPTOR_BYTES, FlexDescriptor, HeaderLength, Mirror, PacketLength,
-    PacketType, RING_MAX, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1, TAIL_MULTIPLE,
-    profile,
+    BUFFERS_PER_PACKET_MAX, DESCRIPTOR_BYTES, FilterStatus, FlexDescriptor, HeaderLength, Mirror,
+    PacketLength, PacketType, RING_MAX, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1,
+    TAIL_MULTIPLE, profile,
 };
 
-/// Flow id of frames that no filter chose.
-const NO_FLOW: u16 = u16::MAX;
+/// Flow id of frames to which no filter gave one.
+const NO_FLOW: u32 = u32::MAX;
 
 /// A receive queue that is enabled.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub(super) struct Arrival<'a> {
     pub(super) destination: MacAddress,
     /// Its hash, if it was hashed.
     pub(super) hash: Option<u32>,
+    /// Number that a filter gave it.
+    pub(super) flow: Option<u32>,
     /// What happens to its tag.
     pub(super) tag: TagReceived,
     /// The VSI of the function that sent it.
@@ -64,8 +66,10 @@ impl ReceiveQueue {
         let buffer = usize::from(queue.data_buffer_in_128_bytes) * 128;
         let fits = (RING_MIN..=RING_MAX).contains(&length) && length.is_multiple_of(RING_MULTIPLE);
         let longest = buffer * usize::from(BUFFERS_PER_PACKET_MAX);
+        // The queue of a control VSI has no buffers: no frame comes that way.
+        let no_frames = buffer == 0 && queue.frame_bytes_max == 0;
         let possible = fits
-            && buffer > 0
+            && (buffer > 0 || no_frames)
             && queue.descriptors_of_32_bytes
             && usize::from(queue.frame_bytes_max) <= longest
             && queue.head < length;
@@ -136,7 +140,8 @@ impl ReceiveQueue {
         if count > usize::from(BUFFERS_PER_PACKET_MAX) || buffer == 0 {
             return Err(NotTaken::TooLong);
         }
-        if count > usize::from(self.free()) {
+        // A queue of that kind takes reports only.
+        if count > usize::from(self.free()) || self.profile == profile::LEGACY_32 {
             return Err(NotTaken::NoDescriptors);
         }
         let mut whole = Vec::with_capacity(bytes);
@@ -168,6 +173,20 @@ impl ReceiveQueue {
         Ok(())
     }
 
+    /// Writes the outcome of a programming descriptor over the next one; false if there is none.
+    pub(super) fn report(&mut self, status: FilterStatus, memory: &DmaSpace) -> bool {
+        if self.free() == 0 {
+            return false;
+        }
+        let Ok(words) = memory.words(self.at(self.head), DESCRIPTOR_BYTES) else {
+            return false;
+        };
+        words.store(0, 0);
+        words.store_release(1, status.0);
+        self.head = self.after(self.head);
+        true
+    }
+
     fn after(&self, index: u16) -> u16 {
         let next = index + 1;
         if next >= self.context.ring_length {
@@ -186,9 +205,10 @@ impl ReceiveQueue {
         last: bool,
     ) -> FlexDescriptor {
         let parsed = arrival.parsed;
-        let cast = match arrival.destination {
-            MacAddress([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]) => 2,
-            address => u8::from(is_group(address)),
+        let cast = match Cast::of(arrival.destination) {
+            Cast::Unicast => 0,
+            Cast::Multicast => 1,
+            Cast::Broadcast => 2,
         };
         let in_first = tag.filter(|_| self.context.tag_in_l2tag1);
         let in_second = tag.filter(|_| !self.context.tag_in_l2tag1);
@@ -226,19 +246,25 @@ impl ReceiveQueue {
         let [a, b, c, d] = arrival.hash.unwrap_or(0).to_le_bytes();
         let low = u16::from_le_bytes([a, b]);
         let high = u16::from_le_bytes([c, d]);
+        let [a, b, c, d] = arrival.flow.unwrap_or(NO_FLOW).to_le_bytes();
+        let flow_low = u16::from_le_bytes([a, b]);
+        let flow_high = u16::from_le_bytes([c, d]);
         match self.profile {
             profile::NIC => {
                 written.metadata_0 = low.into();
                 written.metadata_1 = high.into();
+                written.metadata_2 = flow_low.into();
+                written.metadata_3 = flow_high.into();
             }
             profile::NIC_2 => {
                 written.metadata_0 = low.into();
                 written.metadata_1 = high.into();
+                written.metadata_2 = flow_low.into();
                 written.metadata_3 = arrival.sender.unwrap_or(0).into();
             }
             profile::OPEN_VSWITCH => {
-                written.metadata_0 = NO_FLOW.into();
-                written.metadata_1 = NO_FLOW.into();
+                written.metadata_0 = flow_low.into();
+                written.metadata_1 = flow_high.into();
                 written.metadata_2 = low.into();
                 written.metadata_3 = high.into();
             }

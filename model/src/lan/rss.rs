@@ -53,6 +53,11 @@ impl Spreading {
         toeplitz(&self.key, input.into_iter().flatten().copied())
     }
 
+    /// The hash of the words that a profile takes.
+    pub(super) fn hash_of(&self, input: impl Iterator<Item = u8>) -> u32 {
+        toeplitz(&self.key, input)
+    }
+
     /// The queue of a hash, counted from the first of the VSI.
     pub(super) fn queue(&self, hash: u32) -> u16 {
         let Some(last) = self.table.len().checked_sub(1) else {

@@ -4,8 +4,9 @@
 //! section 3.7; ice `ice_switch.c`, `ice_fill_sw_info`.
 
 use super::rss::Spreading;
+use super::words::{ByType, FilterProfile, HashProfile};
 use crate::packet::MacAddress;
-use crate::wire::is_group;
+use crate::wire::{Cast, is_group};
 
 /// VLAN id of frames without tag.
 pub(super) const UNTAGGED: u16 = 0;
@@ -53,6 +54,17 @@ pub(crate) struct Vsi {
     pub(crate) queues: Vec<u16>,
     /// How frames are spread over them.
     pub(crate) spreading: Option<Spreading>,
+    /// What frames are hashed by; `None` as long as no driver and no package has said: addresses,
+    /// and ports where there are any.
+    pub(crate) hashed: Option<ByType<HashProfile>>,
+    /// What frames are filtered by.
+    pub(crate) filters: ByType<FilterProfile>,
+    /// Its frames are filtered.
+    pub(crate) filters_enabled: bool,
+    /// It may program filters.
+    pub(crate) filters_programmed: bool,
+    /// Queue for reports of programming, counted from its first.
+    pub(crate) report_queue: u16,
 }
 
 /// What a rule looks at.
@@ -62,18 +74,10 @@ pub(crate) enum Match {
     Address(MacAddress),
     /// Destination address and VLAN id.
     AddressVlan(MacAddress, u16),
-    /// All frames to single stations, or to groups.
-    Promiscuous {
-        /// To groups.
-        group: bool,
-    },
+    /// All frames to single stations, to groups, or to all stations.
+    Promiscuous(Cast),
     /// The same in one VLAN.
-    PromiscuousVlan {
-        /// To groups.
-        group: bool,
-        /// VLAN id.
-        vlan: u16,
-    },
+    PromiscuousVlan(Cast, u16),
     /// Type of the payload.
     EtherType(u16),
     /// Destination address and type of the payload.
@@ -179,9 +183,9 @@ impl Match {
         match self {
             Self::Address(address) => address == key.destination,
             Self::AddressVlan(address, vlan) => address == key.destination && vlan == key.vlan,
-            Self::Promiscuous { group } => group == is_group(key.destination),
-            Self::PromiscuousVlan { group, vlan } => {
-                group == is_group(key.destination) && vlan == key.vlan
+            Self::Promiscuous(cast) => cast == Cast::of(key.destination),
+            Self::PromiscuousVlan(cast, vlan) => {
+                cast == Cast::of(key.destination) && vlan == key.vlan
             }
             Self::EtherType(kind) => kind == key.ether_type,
             Self::EtherTypeAddress(kind, address) => {

@@ -308,6 +308,7 @@ fn hostile_rings_and_buffers_end_in_breaches_only() {
         random ^= random << 17;
         random
     };
+    rig.filter_everything();
     for round in 0..2000 {
         rig.configure(round + 2);
         let dwords = std::array::from_fn(|_| next() as u32);
@@ -396,4 +397,29 @@ fn counters_agree_with_what_moved() {
     }
     assert_eq!(counters.received, received);
     assert_eq!(counters.of_vsi(rig::VSI).unwrap().received, received);
+}
+
+/// Linux's driver of 7.3 enables the queue of its control VSI with neither buffers nor frames.
+#[test]
+fn a_queue_without_buffers_is_possible_and_takes_no_frame() {
+    let context = |buffers, frame_bytes_max| ReceiveContext {
+        base_in_128_bytes: rig::RECEIVE_RING >> 7,
+        ring_length: 64,
+        data_buffer_in_128_bytes: buffers,
+        descriptors_of_32_bytes: true,
+        frame_bytes_max,
+        ..ReceiveContext::zeroed()
+    };
+    let mut rig = Rig::new();
+    rig.disable_receive();
+    rig.enable_receive(context(0, 0).dwords(), 56);
+    assert!(rig.receive(&frame_to(FUNCTION_MAC, 80)));
+    assert_eq!(rig.received(0), None);
+    assert_eq!(rig.breaches(), [""; 0]);
+    rig.disable_receive();
+    rig.enable_receive(context(0, 1518).dwords(), 56);
+    assert_eq!(
+        rig.breaches(),
+        ["context of a receive queue that is not possible"]
+    );
 }

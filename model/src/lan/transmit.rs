@@ -1,5 +1,6 @@
 //! Transmit queues: from descriptors to a packet and what is to be done to it.
 
+use super::flow_director::Programming;
 use super::headers::TAG_BYTES;
 use super::offload::{Ip, Layer4, Offload, Segmentation, Tunnel};
 use super::switching::Destination;
@@ -8,8 +9,8 @@ use crate::strict::Ledger;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::transmit::{
     BUFFER_BYTES_MAX, ContextCommand, DESCRIPTOR_BYTES, DESCRIPTORS_PER_PACKET_MAX, DataCommand,
-    FRAME_BYTES_MIN, RING_MAX, RING_MIN, RING_MULTIPLE, TransmitContext, Tunneling, destination,
-    inner_ip, kind, layer_4, outer_ip, tunnel,
+    FRAME_BYTES_MIN, FilterAction, FilterIdentity, RING_MAX, RING_MIN, RING_MULTIPLE,
+    TransmitContext, Tunneling, destination, inner_ip, kind, layer_4, outer_ip, tunnel,
 };
 
 /// Most descriptors of a packet that is segmented, whatever the segments: a bound for the model.
@@ -55,6 +56,8 @@ pub(super) struct Packet {
     pub(super) destination: Destination,
     /// It programs a filter and is not sent.
     pub(super) dummy: bool,
+    /// The filter that it programs.
+    pub(super) programming: Option<Programming>,
     /// Something in it is wrong, and the card would not send it.
     pub(super) malformed: bool,
     /// Descriptors of the packet that ask for a report.
@@ -176,8 +179,10 @@ impl TransmitQueue {
                     packet.add_context(raw, context);
                     false
                 }
-                // What it programs is not modelled: the packet after it goes nowhere.
-                kind::FILTER => false,
+                kind::FILTER => {
+                    packet.add_filter(raw, context);
+                    false
+                }
                 _ => {
                     self.halt("transmit descriptor of an unknown type", index, context);
                     return None;
@@ -290,6 +295,21 @@ impl Packet {
         }
     }
 
+    fn add_filter(&mut self, raw: Raw, context: &mut Context<'_>) {
+        let programming = Programming {
+            action: FilterAction(raw.low),
+            identity: FilterIdentity(raw.high),
+        };
+        if !self.buffers.is_empty() || self.programming.is_some() {
+            context
+                .ledger
+                .breach("filter descriptor in the middle of a packet", || {
+                    format!("{programming:?}")
+                });
+        }
+        self.programming = Some(programming);
+    }
+
     fn add_context(&mut self, raw: Raw, context: &mut Context<'_>) {
         let command = ContextCommand(raw.high);
         let tunneling = Tunneling(raw.low as u32);
@@ -332,6 +352,12 @@ impl Packet {
     /// Limits that the card has; a driver that breaks them is stopped by its detection of
     /// malicious drivers.
     fn check(&mut self, context: &mut Context<'_>) {
+        if self.programming.is_some() != self.dummy {
+            context.ledger.breach(
+                "filter descriptor and packet do not belong together",
+                || format!("{:?}, dummy {}", self.programming, self.dummy),
+            );
+        }
         let length = self.bytes.len();
         let buffers = match &self.offload.segmentation {
             None => self.buffers.len(),

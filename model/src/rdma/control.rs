@@ -240,8 +240,9 @@ impl RdmaEngine {
             return false;
         }
         let opcode = header.operation();
-        let mut faults = context.faults.iter();
-        let on_command = faults.find_map(|fault| fault.on_control_command(opcode.code()));
+        let faults = context.faults.iter();
+        let on_command =
+            OnCommand::of(faults.filter_map(|fault| fault.on_control_command(opcode.code())));
         match (on_command, queue.delayed_until) {
             (_, Some(until)) if context.now < until => return false,
             (Some(OnCommand::Delay(by)), None) => {

@@ -12,7 +12,7 @@ use super::hmc::Hmc;
 use super::translation::Tables;
 use crate::function::Context;
 use crate::wire::Frame;
-use completion_queue::{CompletionQueue, Written};
+use completion_queue::{CompletionQueue, LateAcknowledgements, Written};
 use event_queues::{Event, EventQueue};
 use regions::RegionTable;
 use ringside_bus::DmaSpace;
@@ -26,6 +26,7 @@ pub(super) struct Objects {
     pub(super) hmc: Hmc,
     pub(super) regions: RegionTable,
     pub(super) completion_queues: Vec<Option<Box<CompletionQueue>>>,
+    pub(super) late_acknowledgements: LateAcknowledgements,
     pub(super) completion_event_queues: Vec<Option<EventQueue>>,
     pub(super) asynchronous_events: Option<EventQueue>,
     /// Destination MAC addresses by index.
@@ -33,7 +34,8 @@ pub(super) struct Objects {
     pub(super) address_handles: BTreeMap<u32, CreateAddressHandle>,
     /// Datagrams to groups that the function itself shall hear.
     pub(super) looped_back: VecDeque<Frame>,
-    /// Congestion notifications that have not left yet.
+    /// Frames that leave ahead of those of any queue pair: congestion notifications, and the
+    /// refusals of queue pairs that were destroyed.
     pub(super) notifications: VecDeque<Frame>,
     pub(super) counters: Counters,
 }
@@ -55,6 +57,7 @@ impl Objects {
             hmc: Hmc::new(),
             regions: RegionTable::new(0),
             completion_queues: Vec::new(),
+            late_acknowledgements: LateAcknowledgements::default(),
             completion_event_queues: Vec::new(),
             asynchronous_events: None,
             arp: Vec::new(),
@@ -142,8 +145,10 @@ impl Objects {
 
     /// Software has taken the event of a completion queue.
     pub(super) fn acknowledge(&mut self, number: u32, context: &mut Context<'_>) {
-        let waiting = match self.completion_queue(number) {
+        let found = self.completion_queues.get_mut(number as usize);
+        let waiting = match found.and_then(Option::as_deref_mut) {
             Some(queue) => queue.acknowledge(),
+            None if self.late_acknowledgements.take(number) => false,
             None => {
                 context.ledger.breach(
                     "acknowledge of a completion queue that does not exist",

@@ -42,23 +42,17 @@ impl AtWork<'_, '_> {
     pub(super) fn lost(&mut self, fault: HmcFault) {
         report(self.context, "queue pair", fault);
         if !self.qp.stopped {
-            self.fail(AeCode::QueuePairCatastrophic, AeSource::SendQueue, 0, false);
+            self.fail(AeCode::QueuePairCatastrophic, AeSource::SendQueue, 0);
         }
     }
 
     /// Stops the queue pair and raises the one event of its error.
     #[cold]
-    pub(super) fn fail(
-        &mut self,
-        code: AeCode,
-        source: AeSource,
-        wqe_index: u16,
-        responder_speaks: bool,
-    ) {
+    pub(super) fn fail(&mut self, code: AeCode, source: AeSource, wqe_index: u16) {
         if self.qp.stopped {
             return;
         }
-        self.qp.stop(responder_speaks);
+        self.qp.stop();
         self.raise(code, source, wqe_index);
     }
 
@@ -125,7 +119,7 @@ impl AtWork<'_, '_> {
             return;
         }
         if let Some(fault) = self.qp.fault.take() {
-            self.fail(fault.code, AeSource::SendQueue, fault.index, false);
+            self.fail(fault.code, AeSource::SendQueue, fault.index);
         }
         if std::mem::take(&mut self.qp.quiesce) {
             self.raise(AeCode::SuspendComplete, AeSource::None, 0);

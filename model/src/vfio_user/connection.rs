@@ -120,7 +120,7 @@ impl Connection {
                 payload,
                 descriptor,
             }) => {
-                let descriptor = descriptor.as_ref().map(Memory::descriptor);
+                let descriptor = descriptor.as_ref().and_then(Memory::descriptor);
                 self.stream
                     .send(header.reply(&payload), descriptor.as_slice())
             }

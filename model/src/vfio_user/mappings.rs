@@ -22,8 +22,18 @@ struct File {
 
 struct Entry {
     end: u64,
-    /// `None`: memory without a descriptor, which the device cannot reach.
-    file: Option<Identity>,
+    source: Source,
+}
+
+/// What a mapping is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// Memory without a descriptor, which the device cannot reach.
+    Unreachable,
+    /// A file, mapped here.
+    File(Identity),
+    /// The client's address space, read and written at positions.
+    AddressSpace,
 }
 
 /// What a mapping asks of the world.
@@ -84,9 +94,15 @@ impl Mappings {
             (false, false) => None,
         };
         let (Some(descriptor), Some(access)) = (descriptor, access) else {
-            self.entries.insert(map.address, Entry { end, file: None });
+            let source = Source::Unreachable;
+            self.entries.insert(map.address, Entry { end, source });
             return Ok(None);
         };
+        if map.flags.positional() {
+            return self
+                .map_address_space(map, end, descriptor, access)
+                .map(Some);
+        }
         let file = ForeignFile::inspect(descriptor, self.trust).map_err(refuse_file)?;
         let (identity, length) = (file.identity, file.length);
         let needed = map.offset.checked_add(map.size);
@@ -99,13 +115,33 @@ impl Mappings {
         };
         let memory = self.memory_of(file, needed)?;
         let range = start..start + map.size as usize;
-        let file = Some(identity);
-        self.entries.insert(map.address, Entry { end, file });
+        let source = Source::File(identity);
+        self.entries.insert(map.address, Entry { end, source });
         Ok(Some(Reachable {
             memory,
             range,
             access,
         }))
+    }
+
+    fn map_address_space(
+        &mut self,
+        map: &DmaMap,
+        end: u64,
+        descriptor: OwnedFd,
+        access: DmaAccess,
+    ) -> Result<Reachable, Refusal> {
+        let length = usize::try_from(map.size)
+            .map_err(|_| Refusal::new(EINVAL, "a DMA mapping larger than memory"))?;
+        let memory = Memory::of_peer(descriptor, map.offset, length)
+            .map_err(|error| Refusal::new(EINVAL, error.to_string()))?;
+        let source = Source::AddressSpace;
+        self.entries.insert(map.address, Entry { end, source });
+        Ok(Reachable {
+            memory,
+            range: 0..length,
+            access,
+        })
     }
 
     fn memory_of(&mut self, file: ForeignFile, needed: u64) -> Result<Memory, Refusal> {
@@ -167,8 +203,10 @@ impl Mappings {
 
     /// Forgets one mapping; true if the device could reach it.
     pub(super) fn forget(&mut self, first: u64) -> bool {
-        let Some(identity) = self.entries.remove(&first).and_then(|entry| entry.file) else {
-            return false;
+        let identity = match self.entries.remove(&first).map(|entry| entry.source) {
+            None | Some(Source::Unreachable) => return false,
+            Some(Source::AddressSpace) => return true,
+            Some(Source::File(identity)) => identity,
         };
         if let Some(file) = self.files.iter_mut().find(|file| file.identity == identity) {
             file.uses = file.uses.saturating_sub(1);

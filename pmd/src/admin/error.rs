@@ -14,9 +14,9 @@ pub enum AdminError {
         if *critical { ", and the firmware reports a critical error" } else { "" }
     )]
     TimedOut {
-        /// What was asked.
+        /// The request.
         opcode: Opcode,
-        /// How long was waited.
+        /// The time waited.
         waited_ms: u64,
         /// The firmware raised the ring's critical error bit.
         critical: bool,
@@ -27,7 +27,7 @@ pub enum AdminError {
         opcode.code(), opcode.c_name()
     )]
     Stopped {
-        /// What was to be asked.
+        /// The intended request.
         opcode: Opcode,
     },
     /// The firmware said no.
@@ -36,9 +36,9 @@ pub enum AdminError {
         opcode.code(), opcode.c_name(), code.c_name(), code.code(), remedy(*code)
     )]
     Refused {
-        /// What was asked.
+        /// The request.
         opcode: Opcode,
-        /// What it answered.
+        /// Its answer.
         code: ReturnCode,
     },
     /// The answer makes no sense.
@@ -47,15 +47,15 @@ pub enum AdminError {
         opcode.code(), opcode.c_name()
     )]
     Malformed {
-        /// What was asked.
+        /// The request.
         opcode: Opcode,
-        /// What is wrong with the answer.
+        /// The error in the answer.
         reason: String,
     },
     /// More data than a command can carry: a bug of the caller.
     #[error("admin command {:#06x} ({}): {bytes} bytes do not fit the buffer of {limit}; this is a bug of the driver", opcode.code(), opcode.c_name())]
     TooLong {
-        /// What was to be asked.
+        /// The intended request.
         opcode: Opcode,
         /// Bytes given.
         bytes: usize,
@@ -65,13 +65,13 @@ pub enum AdminError {
     /// The ring did not come up: its registers do not hold what was written.
     #[error("{ring}: {register} reads {value:#x} after {wanted:#x} was written; reset the device")]
     RingDead {
-        /// Which ring.
+        /// The ring.
         ring: &'static str,
-        /// Which register.
+        /// The register.
         register: &'static str,
-        /// What was written.
+        /// The written bytes.
         wanted: u32,
-        /// What it reads.
+        /// The values that it reads.
         value: u32,
     },
     /// There is no memory for the rings.
@@ -82,7 +82,7 @@ pub enum AdminError {
     Function(#[from] FunctionError),
 }
 
-/// What a user can do about a code.
+/// The remedy for a code.
 fn remedy(code: ReturnCode) -> &'static str {
     match code {
         ReturnCode::NotPermitted => {

@@ -15,7 +15,7 @@ use ringside_spec::lan::registers::control_queues::{ADMIN_RECEIVE, ADMIN_SEND};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long between two looks at the head.
+/// The time between two looks at the head.
 const POLL_STEP: Duration = Duration::from_micros(5);
 /// Sends in all of a command that may be answered "busy".
 const BUSY_ATTEMPTS: u32 = 3;
@@ -43,10 +43,10 @@ impl Data<'_> {
     }
 }
 
-/// What the firmware answered.
+/// The firmware's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// How it went.
+    /// The result.
     pub code: ReturnCode,
     /// The parameters as written back.
     pub parameters: [u8; 16],
@@ -65,7 +65,7 @@ impl Answer {
 /// Something the firmware reports unasked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminEvent {
-    /// What it is about.
+    /// Its subject.
     pub opcode: Opcode,
     /// The return code field: with mailbox messages the number of the virtual function.
     pub code: u16,
@@ -175,11 +175,14 @@ impl AdminQueue {
     /// The registers are zeroed even if the firmware does not answer. The memory stays with this
     /// value: drop it only once the device can no longer write.
     pub fn shut_down(&self) -> Result<(), AdminError> {
-        let stopped = self.state().stopped;
-        let told = if stopped {
-            Ok(())
-        } else {
-            self.queue_shutdown()
+        // The firmware is told only by a queue that runs.
+        let running = {
+            let state = self.state();
+            state.rings.is_some() && !state.stopped
+        };
+        let told = match running {
+            true => self.queue_shutdown(),
+            false => Ok(()),
         };
         let send = silence(&self.registers, &ADMIN_SEND);
         let receive = silence(&self.registers, &ADMIN_RECEIVE);
@@ -187,7 +190,7 @@ impl AdminQueue {
         send.and(receive).and(told)
     }
 
-    /// Whether the firmware stopped answering, or the queue was shut down.
+    /// True if the firmware stopped answering, or the queue was shut down.
     pub(crate) fn has_stopped(&self) -> bool {
         self.state().stopped
     }

@@ -1,4 +1,4 @@
-//! What the stages share.
+//! The state that the stages share.
 
 use super::undo::{Undo, Unwound};
 use super::{Facts, StageError, UndoFailure};
@@ -28,10 +28,12 @@ pub struct Context {
     registers: Registers,
     pool: Option<Arc<DmaPool>>,
     admin: Option<Arc<AdminQueue>>,
-    /// What the stages found out.
+    /// The facts that the stages found out.
     pub facts: Facts,
-    /// What the RDMA stages built.
+    /// The products of the RDMA stages.
     pub rdma: RdmaState,
+    /// the port with packet queues, if one is open
+    pub(crate) ports: Arc<crate::lan::port::PortRegistry>,
     undos: Vec<(UndoToken, Undo)>,
     next_token: u64,
     warnings: Vec<String>,
@@ -58,6 +60,7 @@ impl Context {
             admin: None,
             facts: Facts::default(),
             rdma: RdmaState::default(),
+            ports: Arc::default(),
             undos: Vec::new(),
             next_token: 0,
             warnings: Vec::new(),
@@ -144,7 +147,7 @@ impl Context {
         self.undos.retain(|entry| entry.0 != token);
     }
 
-    /// What would be undone, latest first.
+    /// The undos that would be performed, latest first.
     pub fn undos(&self) -> impl Iterator<Item = &Undo> {
         self.undos.iter().rev().map(|(_, undo)| undo)
     }
@@ -220,7 +223,7 @@ impl Context {
         });
     }
 
-    /// What the addresses of memory are drawn from.
+    /// The source of random memory addresses.
     pub(crate) fn placement(&self) -> Placement {
         self.placement
     }
@@ -229,7 +232,7 @@ impl Context {
         self.carried = Some(carried);
     }
 
-    /// What an earlier life left to this one; what a first one begins with if there was none.
+    /// The state that a period of service inherits from the previous one, or begins with.
     pub(crate) fn take_carried(&mut self) -> Carried {
         self.carried.take().unwrap_or_default()
     }

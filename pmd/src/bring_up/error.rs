@@ -29,35 +29,35 @@ pub enum StageError {
     /// The device did not become ready in time.
     #[error("{what}: register {offset:#08x} still reads {value:#x} after {waited_ms} ms; {remedy}")]
     NotReady {
-        /// What was waited for.
+        /// The awaited condition.
         what: &'static str,
         /// The register that says so, bytes in BAR 0.
         offset: u64,
-        /// What it read last.
+        /// The last value read.
         value: u32,
-        /// How long was waited.
+        /// The time waited.
         waited_ms: u64,
-        /// What to do about it.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The device cannot be used, or not like this.
     #[error("{what}; {remedy}")]
     Unusable {
-        /// What the device said, and what is wrong with it.
+        /// The device's answer, and its error.
         what: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
     /// The device reported something that takes it out of service.
     #[error("the device failed while it was brought up: {cause}; bring it up once more")]
     FailedMeanwhile {
-        /// What it reported.
+        /// Its report.
         cause: FailureCause,
     },
     /// A stage that came before has not left what this one needs: a bug of this driver.
     #[error("{missing} is missing: stage {stage} has to run first; this is a bug of the driver")]
     OutOfOrder {
-        /// What is missing.
+        /// The missing part.
         missing: &'static str,
         /// The stage that provides it.
         stage: &'static str,
@@ -65,7 +65,7 @@ pub enum StageError {
     /// A stage was named that does not exist.
     #[error("there is no stage '{name}'; stages are: {}", names.join(", "))]
     NoSuchStage {
-        /// What was named.
+        /// The given name.
         name: String,
         /// Those that exist.
         names: Vec<&'static str>,
@@ -79,14 +79,14 @@ pub enum StageError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{undo}: {error}")]
 pub struct UndoFailure {
-    /// What was to be undone.
+    /// The undo.
     pub undo: Undo,
     /// Why it was not.
     pub error: StageError,
 }
 
-/// A bring-up that failed.
-#[derive(Clone, Debug, thiserror::Error)]
+/// A bring-up that failed. Its `Debug` form leaves the trace out: see [`BringUpError::trace`].
+#[derive(Clone, thiserror::Error)]
 pub struct BringUpError {
     /// The device.
     pub device: DeviceAddress,
@@ -95,14 +95,25 @@ pub struct BringUpError {
     /// Why.
     #[source]
     pub cause: StageError,
-    /// What was undone, in that order.
+    /// The undos performed, in that order.
     pub undone: Vec<Undo>,
-    /// What could not be undone.
+    /// The undos that failed.
     pub undo_failures: Vec<UndoFailure>,
     /// Memory given up because the device may still write to it, bytes.
     pub leaked_bytes: usize,
-    /// What the stages did, the unwinding last.
+    /// The results of the stages, the unwinding last.
     pub trace: Trace,
+}
+
+impl std::fmt::Debug for BringUpError {
+    /// Short, because a `main` that returns the error prints this.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BringUpError")
+            .field("message", &self.to_string())
+            .field("cause", &self.cause)
+            .field("undone", &self.undone.len())
+            .finish_non_exhaustive()
+    }
 }
 
 impl std::fmt::Display for BringUpError {

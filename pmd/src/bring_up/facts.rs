@@ -1,4 +1,4 @@
-//! What the stages found out about the device.
+//! The facts that the stages found out about the device.
 
 use super::StageError;
 use crate::admin::commands::{
@@ -8,7 +8,7 @@ use crate::bring_up::stages::rdma_state::RdmaFacts;
 use crate::ddp::PackageFacts;
 use serde::Serialize;
 
-/// Who the device is.
+/// The identity of the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Identity {
     /// PCI vendor id.
@@ -31,7 +31,7 @@ pub struct Identity {
     pub bar_bytes: u64,
 }
 
-/// How the function is connected.
+/// The connection of the function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Bus {
     /// Link as negotiated, such as `16 GT/s x16`; `None` where there is no such link.
@@ -57,16 +57,16 @@ pub struct SchedulerTree {
     pub rdma_group_node: Option<u32>,
 }
 
-/// What is known about the device; a field is `None` until its stage has run.
+/// The known facts about the device; a field is `None` until its stage has run.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Who the device is (stage `claim`).
+    /// The identity of the device (stage `claim`).
     pub identity: Option<Identity>,
-    /// How it is connected (stage `config-space`).
+    /// Its connection (stage `config-space`).
     pub bus: Option<Bus>,
     /// Its firmware (stage `admin-queue`).
     pub firmware: Option<FirmwareVersion>,
-    /// What it can do (stage `capabilities`).
+    /// Its capabilities (stage `capabilities`).
     pub capabilities: Option<Capabilities>,
     /// Its own MAC address (stage `mac-address`).
     pub mac: Option<[u8; 6]>,
@@ -82,7 +82,7 @@ pub struct Facts {
     pub link: Option<LinkState>,
     /// Why this device offers no RDMA (safe mode, or no such capability); `None`: it does.
     pub rdma_unavailable: Option<String>,
-    /// What the RDMA stages found.
+    /// The facts found by the RDMA stages.
     pub rdma: RdmaFacts,
 }
 
@@ -96,12 +96,12 @@ fn require<'a, T>(
 }
 
 impl Facts {
-    /// Who the device is.
+    /// The identity of the device.
     pub fn identity(&self) -> Result<&Identity, StageError> {
         require(&self.identity, "the identity", "claim")
     }
 
-    /// What it can do.
+    /// Its abilities.
     pub fn capabilities(&self) -> Result<&Capabilities, StageError> {
         require(&self.capabilities, "the capabilities", "capabilities")
     }

@@ -20,7 +20,7 @@ use ringside_bus::Function;
 use ringside_config::Config;
 use std::sync::Arc;
 
-/// What a stage needs in order to make sense.
+/// The preconditions of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Every device can do it.
@@ -36,11 +36,11 @@ pub struct Stage {
     pub name: &'static str,
     /// When it is skipped.
     pub needs: Needs,
-    /// What it does. It records each undo before the effect.
+    /// The action. It records each undo before the effect.
     pub run: fn(&mut Context) -> Result<(), StageError>,
 }
 
-/// How a bring-up is to be run.
+/// Options of a bring-up.
 #[derive(Default)]
 pub struct BringUpOptions<'a> {
     /// Name of a stage that fails after its effects, to see that they are undone.

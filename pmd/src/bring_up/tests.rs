@@ -52,6 +52,25 @@ fn what_could_not_be_undone_and_what_is_leaked_is_said() {
 }
 
 #[test]
+fn the_debug_form_of_a_failure_fits_a_screen() {
+    let mut error = error(Vec::new(), 0);
+    let report = StageReport {
+        stage: "vsi",
+        outcome: StageOutcome::Failed("a word of the trace ".repeat(1000)),
+        took: std::time::Duration::ZERO,
+        warnings: Vec::new(),
+        exchanges: Vec::new(),
+        exchanges_dropped: 0,
+    };
+    error.trace.stages.push(report);
+    error.undone = vec![Undo::ClearFunctionConfig; 30];
+    let (text, lines) = (format!("{error:?}"), format!("{error:#?}"));
+    assert!(text.contains("enospc") && text.len() < 1000, "{text}");
+    assert!(lines.lines().count() <= 24, "{lines}");
+    assert_eq!(error.trace.stages.len(), 1);
+}
+
+#[test]
 fn every_stage_has_a_name_of_its_own_in_kebab_case() {
     let names = stage_names();
     for (index, name) in names.iter().enumerate() {

@@ -95,7 +95,7 @@ pub enum Undo {
         /// As found.
         found: PhyConfig,
     },
-    /// What an RDMA stage did.
+    /// The result of an RDMA stage.
     Rdma(RdmaUndo),
 }
 
@@ -154,24 +154,24 @@ fn mac_text(mac: &[u8; 6]) -> String {
     parts.join(":")
 }
 
-/// What an unwinding did.
+/// The result of an unwinding.
 #[derive(Clone, Debug, Default)]
 pub struct Unwound {
-    /// What was undone, in that order.
+    /// The undos performed, in that order.
     pub undone: Vec<Undo>,
-    /// What could not be undone.
+    /// The undos that failed.
     pub failures: Vec<UndoFailure>,
     /// Memory given up because the device may still write to it, bytes.
     pub leaked_bytes: usize,
 }
 
 impl Undo {
-    /// Whether a reset of the function leaves it to be done: memory and configuration space.
+    /// True if a reset of the function does not do it: memory and configuration space.
     pub(crate) fn outlives_a_reset(&self) -> bool {
         matches!(self, Self::RestoreCommand { .. } | Self::CloseDmaPool)
     }
 
-    /// Whether a reset of the function does it, or [`Undo::ClearFunctionConfig`] after that.
+    /// True if a reset of the function does it, or [`Undo::ClearFunctionConfig`] after that.
     pub(crate) fn is_taken_by_a_reset(&self) -> bool {
         matches!(
             self,
@@ -185,7 +185,7 @@ impl Undo {
         )
     }
 
-    /// Whether it writes something back that was there before the driver came.
+    /// True if it restores a value from before the driver came.
     pub(crate) fn restores(&self) -> bool {
         matches!(
             self,
@@ -195,7 +195,7 @@ impl Undo {
         )
     }
 
-    /// Whether both write back the same thing, whatever it was.
+    /// True if both write back the same object, whatever its value.
     pub(crate) fn restores_the_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::RestoreRegister { offset, .. }, Self::RestoreRegister { offset: of, .. }) => {
@@ -327,8 +327,9 @@ fn close_pool(context: &mut Context) -> Result<(), StageError> {
         });
     }
     // The device is silent: what held its memory can go.
+    context.ports.release();
     if let Some(engine) = &context.rdma.engine {
-        engine.state().reclaim_quarantine();
+        engine.release();
     }
     context.set_admin(None);
     context.rdma = RdmaState::default();

@@ -1,4 +1,4 @@
-//! What can go wrong with a command to the RDMA engine.
+//! Errors of a command to the RDMA engine.
 
 use ringside_bus::{FunctionError, MemoryError};
 use ringside_spec::rdma::commands::Opcode;
@@ -13,7 +13,7 @@ pub enum ControlError {
     Refused {
         /// The command.
         opcode: Opcode,
-        /// What it answered.
+        /// Its answer.
         failure: CommandFailure,
     },
     /// No answer came.
@@ -23,7 +23,7 @@ pub enum ControlError {
     TimedOut {
         /// The command.
         opcode: Opcode,
-        /// How long was waited.
+        /// The time waited.
         waited_ms: u64,
     },
     /// An earlier command got no answer, so the answers of later ones could not be told apart.
@@ -39,7 +39,7 @@ pub enum ControlError {
     Garbled {
         /// The command.
         opcode: Opcode,
-        /// What was wrong with the answer.
+        /// The error in the answer.
         what: String,
     },
     /// The control queue pair could not be created.
@@ -59,7 +59,7 @@ pub enum ControlError {
         "a control queue of {entries} entries does not exist; choose a power of two from 4 to 2048"
     )]
     WrongSize {
-        /// What was wanted.
+        /// The wanted value.
         entries: u32,
     },
     /// The device cannot be reached.

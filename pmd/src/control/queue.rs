@@ -30,28 +30,29 @@ use std::time::Duration;
 /// Words of a command.
 const COMMAND_WORDS: usize = COMMAND_BYTES / 8;
 
-/// How often a register is asked.
+/// The interval between two reads of a register.
 const REGISTER_STEP: Duration = Duration::from_micros(10);
 
-/// How often the completion ring is looked at; it is memory, so this is only a pause.
+/// The interval between two looks at the completion ring; it is memory, so this is only a pause.
 const COMPLETION_STEP: Duration = Duration::from_micros(1);
 
-/// What we let the device return in each completion: a constant, so that a foreign one is noticed.
+/// The value that the device returns in each completion: a constant, so that a foreign one is
+/// noticed.
 const COMPLETION_CONTEXT: u64 = 0x7269_6E67_7369_6465;
 
-/// How a control queue is made.
+/// Settings of a control queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControlQueueSettings {
     /// Commands that the ring holds: a power of two from 4 to 2048.
     pub entries: u32,
-    /// How long an answer is waited for.
+    /// The longest wait for an answer.
     pub deadline: Duration,
 }
 
 /// A command that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
-    /// What it returned: a handle, an index. Zero while answers are seen in a register.
+    /// The returned value: a handle, an index. Zero while answers are seen in a register.
     pub return_value: u32,
     /// Minor code, which some commands fill although they succeed.
     pub minor_code: u16,

@@ -18,7 +18,7 @@ pub enum FileError {
     /// The system refused.
     #[error("{}: {error}; check the file and its rights", path.display())]
     System {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// The system's words.
         error: String,
@@ -26,7 +26,7 @@ pub enum FileError {
     /// The file is larger than any package.
     #[error("{}: more than {limit} bytes, which no package has; fetch the file again", path.display())]
     TooLarge {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// Bytes that are read at most.
         limit: u64,
@@ -34,7 +34,7 @@ pub enum FileError {
     /// The file cannot be unpacked.
     #[error("{}: cannot be unpacked as {format}: {error}; fetch the file again", path.display())]
     Unpacking {
-        /// Which file.
+        /// The file.
         path: PathBuf,
         /// `.xz` or `.zst`.
         format: &'static str,

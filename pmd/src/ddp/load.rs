@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Between two requests for a lock that another function holds.
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
-/// How the device came to its package.
+/// The origin of the device's package.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PackageState {
@@ -29,7 +29,7 @@ pub enum PackageState {
 /// The package of the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PackageFacts {
-    /// How it came there.
+    /// Its origin.
     pub state: PackageState,
     /// The one that is active.
     pub active: Option<InstalledPackage>,

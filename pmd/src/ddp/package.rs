@@ -21,7 +21,7 @@ pub enum PackageError {
         "the package is cut short: {what} at byte {at} reaches beyond its {size} bytes; fetch the file again"
     )]
     CutShort {
-        /// What was to be read.
+        /// The range to read.
         what: &'static str,
         /// Where.
         at: usize,
@@ -33,11 +33,11 @@ pub enum PackageError {
         "the package is malformed: {what} is {value}, allowed is {allowed}; fetch the file again"
     )]
     Malformed {
-        /// Which number.
+        /// The number.
         what: &'static str,
         /// Its value.
         value: u64,
-        /// What it may be.
+        /// Its permitted values.
         allowed: &'static str,
     },
     /// The file has no segment for the E810, or that has no metadata.
@@ -45,7 +45,7 @@ pub enum PackageError {
         "the package has no {what}; it is for another device: install the one of the E810 (ice.pkg)"
     )]
     Missing {
-        /// What it has not.
+        /// The missing part.
         what: &'static str,
     },
     /// A version that this driver does not know.

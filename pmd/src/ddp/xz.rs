@@ -1,4 +1,4 @@
-//! How much an .xz file will unpack to, read from its chunk headers before anything is unpacked.
+//! The unpacked size of an .xz file, read from its chunk headers before anything is unpacked.
 //!
 //! The decoder keeps all output in memory, so a small file that unpacks to gigabytes has to be
 //! refused beforehand. A block with more than one filter could unpack what it unpacked; firmware
@@ -85,7 +85,7 @@ fn block(file: &[u8], mut at: usize) -> Option<(usize, u64)> {
     }
 }
 
-/// Whether the footer behind the index at `start` says how long that is.
+/// True if the footer behind the index at `start` gives its length.
 fn footer_fits(file: &[u8], start: usize) -> Option<bool> {
     let (records, mut at) = number(file, start + 1)?;
     // two numbers a record, at least a byte each

@@ -1,4 +1,4 @@
-//! What the firmware reports while the device is in service.
+//! The firmware's reports while the device is in service.
 
 use crate::Device;
 use crate::admin::commands::LinkState;

@@ -1,4 +1,4 @@
-//! What the PHY shall do, derived from what it can do.
+//! The requested settings of the PHY, derived from its abilities.
 
 use ringside_config::LinkSpeed;
 use ringside_spec::lan::admin::link::{
@@ -58,7 +58,8 @@ pub fn as_configured(active: &PhyCapabilities) -> PhyConfig {
     }
 }
 
-/// What the PHY shall do: all types that board and module can do at `speed`, link enabled, the
+/// The requested settings of the PHY: all types that board and module support at `speed`, link up,
+/// the
 /// rest as active. `None`: neither can do that speed.
 #[must_use]
 pub fn wanted_config(

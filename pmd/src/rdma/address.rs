@@ -62,7 +62,7 @@ pub fn multicast_mac(group: IpAddr) -> Option<MacAddress> {
     }
 }
 
-/// Which entry of the device's table holds which MAC address, and how many use it.
+/// The entry of the device's table for each MAC address, and its number of users.
 #[derive(Debug)]
 pub(crate) struct ArpTable {
     numbers: Numbers,
@@ -75,7 +75,7 @@ struct Entry {
     users: u32,
 }
 
-/// What has to be done so that an address has an entry, or none.
+/// The steps that give an address an entry, or remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ArpChange {
     /// The entry is there, or still needed.

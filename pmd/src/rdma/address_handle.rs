@@ -2,6 +2,8 @@
 
 use super::address::{MacAddress, as_number, multicast_mac};
 use super::engine::EngineState;
+use super::lifecycle::{By, Making, Object};
+use super::objects::{Objects, Table};
 use super::protection_domain::{Kind, Share};
 use super::records::AddressHandleRecord;
 use super::{Datagram, Endpoint, ProtectionDomain, RdmaError};
@@ -10,7 +12,7 @@ use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::verbs::Route;
 use std::net::IpAddr;
 
-/// Where datagrams are to go, and how.
+/// The destination of datagrams, and their route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// IP address: a peer's or a multicast group's.
@@ -158,7 +160,7 @@ impl AddressHandle {
         self.number
     }
 
-    /// Where it leads.
+    /// Its destination.
     #[must_use]
     pub fn destination(&self) -> &Destination {
         &self.destination
@@ -174,7 +176,8 @@ impl AddressHandle {
 impl Drop for AddressHandle {
     fn drop(&mut self) {
         let mut state = self.domain.engine().state();
-        if let Err(error) = state.destroy_address_handle(self.number) {
+        let result = state.destroy_with_memory::<AddressHandleRecord>(self.number, By::Owner);
+        if let Err(error) = result {
             tracing::error!(%error, number = self.number, "address handle dropped");
         }
     }
@@ -186,58 +189,37 @@ impl EngineState {
         command: CreateAddressHandle,
         destination: &Destination,
     ) -> Result<u32, RdmaError> {
-        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
-        let number = numbers.address_handles.take(&mut self.random)?;
-        let arp_index = self
-            .back(ObjectType::AddressVector, number)
-            .and_then(|()| self.take_address(destination.mac));
-        let arp_index = match arp_index {
-            Ok(index) => index,
-            Err(error) => {
-                self.give_address_handle_number(number);
-                return Err(error);
-            }
-        };
+        let mut making = Making::<AddressHandleRecord>::begin(self)?;
+        let number = making.number();
         let command = CreateAddressHandle {
             ah_number: number,
-            arp_index,
+            arp_index: making.take_address(destination.mac)?,
             ..command
         };
-        let created = self.control.execute(command);
-        let mac = destination.mac;
-        let record = AddressHandleRecord { command, mac };
-        match created {
-            Ok(completed) if completed.return_value == 0 => {
-                self.address_handles.insert(number, record);
-                Ok(number)
-            }
-            Ok(completed) => {
-                self.address_handles.insert(number, record);
-                self.destroy_address_handle(number)?;
-                Err(RdmaError::InvalidAddressHandle {
-                    destination: destination.address,
-                    value: completed.return_value,
-                })
-            }
-            Err(error) if error.is_refusal() => {
-                self.give_address_handle_number(number);
-                self.give_address(mac)?;
-                Err(error.into())
-            }
-            Err(error) => Err(error.into()),
+        let completed = making.finish(command, AddressHandleRecord { command })?;
+        if completed.return_value == 0 {
+            return Ok(number);
         }
+        self.destroy_with_memory::<AddressHandleRecord>(number, By::Owner)?;
+        Err(RdmaError::InvalidAddressHandle {
+            destination: destination.address,
+            value: completed.return_value,
+        })
+    }
+}
+
+impl Object for AddressHandleRecord {
+    const NAME: &'static str = "address handle";
+    const CONTEXT: ObjectType = ObjectType::AddressVector;
+    type Destroy = DestroyAddressHandle;
+
+    fn table(objects: &mut Objects) -> &mut Table<Self> {
+        &mut objects.address_handles
     }
 
-    /// Takes an address handle out of the device; nothing to do if a shutdown did it already.
-    pub(crate) fn destroy_address_handle(&mut self, number: u32) -> Result<(), RdmaError> {
-        let Some(record) = self.address_handles.remove(&number) else {
-            return Ok(());
-        };
-        if self.end.cause.is_some() {
-            return Ok(());
-        }
-        let made = record.command;
-        self.control.execute(DestroyAddressHandle {
+    fn destruction(&self, _number: u32) -> DestroyAddressHandle {
+        let made = self.command;
+        DestroyAddressHandle {
             source_mac: made.source_mac,
             vlan_tag: made.vlan_tag,
             traffic_class: made.traffic_class,
@@ -251,14 +233,6 @@ impl EngineState {
             loopback: made.loopback,
             destination_ip: made.destination_ip,
             source_ip: made.source_ip,
-        })?;
-        self.give_address_handle_number(number);
-        self.give_address(record.mac)
-    }
-
-    fn give_address_handle_number(&mut self, number: u32) {
-        if let Some(numbers) = &mut self.numbers {
-            numbers.address_handles.give(number);
         }
     }
 }

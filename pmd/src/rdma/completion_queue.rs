@@ -2,6 +2,8 @@
 
 use super::RdmaError;
 use super::engine::{Engine, EngineState};
+use super::lifecycle::{By, Making, Object};
+use super::objects::{Objects, Table};
 use super::records::{CompletionQueueRecord, Reports};
 use ringside_bus::DmaBuffer;
 use ringside_cq::{Anomalies, Completion, CompletionQueueHandle};
@@ -19,7 +21,7 @@ pub const COMPLETIONS_MAX: u32 = (1 << 18) - 1;
 /// Slots after which the device reads the shadow area at the latest. Source: irdma `hw.c`, `verbs.c`.
 const SHADOW_THRESHOLD_MAX: u32 = 0x3FFFF;
 
-/// What is to give an event.
+/// The source of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notify {
     /// The next completion.
@@ -59,7 +61,7 @@ pub struct CompletionQueue {
     target: CompletionTarget,
 }
 
-/// Where a queue pair is to report to: names a completion queue, from any thread. Cheap to clone.
+/// The completion queue of a queue pair, named from any thread. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CompletionTarget {
     engine: Arc<Engine>,
@@ -89,15 +91,15 @@ impl CompletionQueue {
             .pool
             .allocate(entries as usize * COMPLETION_BYTES, 4096)?;
         let shadow = engine.pool.allocate(SHADOW_BYTES, 128)?;
-        let (queue, number) = {
-            let mut state = engine.open_state()?;
-            let slots = state.numbers()?.queue_pair_slots;
-            let queue = ringside_cq::CompletionQueue::new(ring.words(), shadow.words(), slots)?;
-            let number = state.create_completion_queue(&engine, ring, shadow, entries)?;
-            (queue, number)
-        };
+        let mut state = engine.open_state()?;
+        let slots = state.objects.queue_pair_slots;
+        let queue = ringside_cq::CompletionQueue::new(ring.words(), shadow.words(), slots)?;
+        let (number, generation) =
+            state.create_completion_queue(&engine, [ring, shadow], entries)?;
+        drop(state);
         let reports = Reports {
             number,
+            generation,
             handle: queue.handle(),
         };
         let target = CompletionTarget { engine, reports };
@@ -106,11 +108,23 @@ impl CompletionQueue {
 
     /// Takes what is complete, up to the length of `batch`; returns the completions taken.
     ///
+    /// A request that fails completes only after
+    /// [`Device::poll_events`](crate::Device::poll_events) has taken the device's event about it,
+    /// which flushes the queue pair. A write with a wrong key, for instance, gives no completion
+    /// until then. Call `poll_events` from time to time, on any thread.
+    ///
     /// Never blocks, allocates or calls the system.
     #[inline]
     pub fn poll<'b>(&mut self, batch: &'b mut [Completion]) -> &'b [Completion] {
         let count = self.queue.poll(batch);
         batch.get(..count).unwrap_or(&[])
+    }
+
+    /// Takes one completion, if there is any, and says whether there was: a [`poll`](Self::poll)
+    /// with room for one that takes fewer instructions.
+    #[inline]
+    pub fn poll_one(&mut self, place: &mut Completion) -> bool {
+        self.queue.poll_one(place)
     }
 
     pub(super) fn backlog(&self) -> impl Iterator<Item = &Completion> {
@@ -134,7 +148,7 @@ impl CompletionQueue {
         self.target.clone()
     }
 
-    /// What the device said that can't be true, so far.
+    /// The impossible reports of the device so far.
     #[must_use]
     pub fn anomalies(&self) -> Anomalies {
         self.queue.anomalies()
@@ -164,13 +178,13 @@ impl CompletionQueue {
             .pool
             .allocate(entries as usize * COMPLETION_BYTES, 4096)
             .map_err(RdmaError::from)?;
-        ringside_cq::CompletionQueue::check_ring(&ring.words()).map_err(RdmaError::from)?;
-        let words = ring.words();
+        let checked =
+            ringside_cq::CompletionQueue::check_ring(ring.words()).map_err(RdmaError::from)?;
         let number = self.target.number();
         let old = engine
             .open_state()?
             .resize_completion_queue(&engine, number, ring, entries)?;
-        self.queue.replace(words);
+        self.queue.replace(checked);
         drop(old);
         Ok(())
     }
@@ -197,20 +211,44 @@ impl Drop for CompletionQueue {
     }
 }
 
+impl Object for CompletionQueueRecord {
+    const NAME: &'static str = "completion queue";
+    const CONTEXT: ObjectType = ObjectType::CompletionQueue;
+    type Destroy = DestroyCompletionQueue;
+
+    fn table(objects: &mut Objects) -> &mut Table<Self> {
+        &mut objects.completion_queues
+    }
+
+    fn destruction(&self, number: u32) -> DestroyCompletionQueue {
+        DestroyCompletionQueue {
+            size_entries: self.entries,
+            completion_context: number.into(),
+            shadow_address: self.shadow.iova().0,
+            cq_number: number,
+            ceqe_mask: true,
+            ceq_number_valid: true,
+            ..DestroyCompletionQueue::ZERO
+        }
+    }
+
+    fn into_memory(self) -> Vec<DmaBuffer> {
+        vec![self.ring, self.shadow]
+    }
+}
+
 impl EngineState {
+    /// Returns number and generation.
     fn create_completion_queue(
         &mut self,
         engine: &Engine,
-        ring: DmaBuffer,
-        shadow: DmaBuffer,
+        [ring, shadow]: [DmaBuffer; 2],
         entries: u32,
-    ) -> Result<u32, RdmaError> {
-        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
-        let number = numbers.completion_queues.take(&mut self.random)?;
-        if let Err(error) = self.back(ObjectType::CompletionQueue, number) {
-            self.give_completion_queue_number(number);
-            return Err(error);
-        }
+    ) -> Result<(u32, u32), RdmaError> {
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let making = Making::<CompletionQueueRecord>::begin(self)?;
+        let number = making.number();
         let command = CreateCompletionQueue {
             size_entries: entries,
             completion_context: number.into(),
@@ -225,16 +263,8 @@ impl EngineState {
             ceq_number_valid: true,
             ..CreateCompletionQueue::ZERO
         };
-        if let Err(error) = self.control.execute(command) {
-            if error.is_refusal() {
-                self.give_completion_queue_number(number);
-                return Err(error.into());
-            }
-            let error = RdmaError::from(error);
-            self.quarantine("completion queue", number, vec![ring, shadow], &error);
-            return Err(error);
-        }
         let record = CompletionQueueRecord {
+            generation,
             ring,
             shadow,
             entries,
@@ -242,8 +272,8 @@ impl EngineState {
             orphaned: false,
             failed: false,
         };
-        self.completion_queues.insert(number, record);
-        Ok(number)
+        making.finish(command, record)?;
+        Ok((number, generation))
     }
 
     /// Lets the device go on in a new ring; the old one, which it does not write any more.
@@ -254,16 +284,14 @@ impl EngineState {
         ring: DmaBuffer,
         entries: u32,
     ) -> Result<DmaBuffer, RdmaError> {
-        let what = "completion queue";
-        let Some(record) = self.completion_queues.get_mut(&number) else {
-            return Err(RdmaError::Gone { what, number });
-        };
+        let record = self.objects.completion_queues.must_mut(number)?;
+        let shadow_address = record.shadow.iova().0;
         let modified = self.control.execute(ModifyCompletionQueue {
             size_entries: entries,
             completion_context: number.into(),
             shadow_read_threshold: (entries / 2).min(SHADOW_THRESHOLD_MAX),
             ring_address: ring.iova().0,
-            shadow_address: record.shadow.iova().0,
+            shadow_address,
             vsi_number: engine.facts.vsi_number,
             cq_number: number,
             resize: true,
@@ -272,89 +300,64 @@ impl EngineState {
             ..ModifyCompletionQueue::ZERO
         });
         if let Err(error) = modified {
-            if !error.is_refusal() {
-                ring.leak();
+            let refused = error.is_refusal();
+            let error = RdmaError::from(error);
+            if !refused {
+                self.set_memory_apart(CompletionQueueRecord::NAME, number, vec![ring], &error);
             }
-            return Err(error.into());
+            return Err(error);
         }
         record.entries = entries;
         Ok(std::mem::replace(&mut record.ring, ring))
     }
 
-    fn give_completion_queue_number(&mut self, number: u32) {
-        if let Some(numbers) = &mut self.numbers {
-            numbers.completion_queues.give(number);
+    /// One queue of a queue pair more reports to each of these completion queues; to none of them
+    /// if one is gone, or another queue has its number by now.
+    pub(crate) fn use_completion_queues(
+        &mut self,
+        targets: [&Reports; 2],
+    ) -> Result<(), RdmaError> {
+        for Reports {
+            number, generation, ..
+        } in targets
+        {
+            let (what, number) = (CompletionQueueRecord::NAME, *number);
+            if self.objects.completion_queues.must(number)?.generation != *generation {
+                return Err(RdmaError::Gone { what, number });
+            }
         }
-    }
-
-    /// One queue of a queue pair more reports to completion queue `number`.
-    pub(crate) fn use_completion_queue(&mut self, number: u32) -> Result<(), RdmaError> {
-        let what = "completion queue";
-        let record = self.completion_queues.get_mut(&number);
-        record.ok_or(RdmaError::Gone { what, number })?.users += 1;
-        Ok(())
-    }
-
-    /// One less; a queue whose owner is gone goes with the last.
-    pub(crate) fn release_completion_queue(&mut self, number: u32) -> Result<(), RdmaError> {
-        let Some(record) = self.completion_queues.get_mut(&number) else {
-            return Ok(());
-        };
-        record.users = record.users.saturating_sub(1);
-        if record.orphaned && record.users == 0 {
-            self.destroy_completion_queue(number, false)?;
+        for target in targets {
+            let record = self.objects.completion_queues.get_mut(target.number);
+            if let Some(record) = record {
+                record.users += 1;
+            }
         }
         Ok(())
+    }
+
+    /// One less for each; a queue whose owner is gone goes with the last.
+    pub(crate) fn release_completion_queues(&mut self, numbers: [u32; 2]) -> Result<(), RdmaError> {
+        let mut result = Ok(());
+        for number in numbers {
+            let Some(record) = self.objects.completion_queues.get_mut(number) else {
+                continue;
+            };
+            record.users = record.users.saturating_sub(1);
+            if record.orphaned && record.users == 0 {
+                let gone = self.destroy_with_memory::<CompletionQueueRecord>(number, By::Owner);
+                result = result.and(gone);
+            }
+        }
+        result
     }
 
     fn orphan_completion_queue(&mut self, number: u32) -> Result<(), RdmaError> {
-        let Some(record) = self.completion_queues.get_mut(&number) else {
-            return Ok(());
-        };
-        record.orphaned = true;
-        if record.users == 0 {
-            self.destroy_completion_queue(number, false)?;
-        }
-        Ok(())
-    }
-
-    /// Destroys a completion queue. Its memory goes back once the device has confirmed; `keep`
-    /// keeps it, because an owner may still look at it.
-    pub(crate) fn destroy_completion_queue(
-        &mut self,
-        number: u32,
-        keep: bool,
-    ) -> Result<(), RdmaError> {
-        let Some(record) = self.completion_queues.remove(&number) else {
-            return Ok(());
-        };
-        if self.end.cause.is_some() {
-            self.free_after_reset([record.ring, record.shadow]);
-            return Ok(());
-        }
-        let result = self.control.execute(DestroyCompletionQueue {
-            size_entries: record.entries,
-            completion_context: number.into(),
-            shadow_address: record.shadow.iova().0,
-            cq_number: number,
-            ceqe_mask: true,
-            ceq_number_valid: true,
-            ..DestroyCompletionQueue::ZERO
-        });
-        let buffers = [record.ring, record.shadow];
-        match result {
-            Ok(_) => {
-                if keep {
-                    self.kept.extend(buffers);
-                }
-                self.give_completion_queue_number(number);
-                Ok(())
-            }
-            Err(error) => {
-                let error = RdmaError::from(error);
-                self.quarantine("completion queue", number, buffers.into(), &error);
-                Err(error)
+        if let Some(record) = self.objects.completion_queues.get_mut(number) {
+            record.orphaned = true;
+            if record.users > 0 {
+                return Ok(());
             }
         }
+        self.destroy_with_memory::<CompletionQueueRecord>(number, By::Owner)
     }
 }

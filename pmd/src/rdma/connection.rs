@@ -1,4 +1,4 @@
-//! What two ends of a connection must know of each other, and how they tell.
+//! The facts that two ends of a connection need about each other, and their exchange.
 //!
 //! Within a process an [`Endpoint`] is a value that one hands to the other. Between processes
 //! a [`Greeting`] goes over TCP: a version, the endpoint and the memory regions that the peer may
@@ -33,7 +33,7 @@ pub(crate) fn check_mtu(bytes: u32) -> Result<(), RdmaError> {
 }
 
 impl Endpoint {
-    /// Whether it can be an end of a connection at all.
+    /// Checks that it can be an end of a connection at all.
     ///
     /// Errors: [`RdmaError::Mtu`], [`RdmaError::OutOfRange`].
     pub fn check(&self) -> Result<(), RdmaError> {
@@ -63,7 +63,7 @@ impl Endpoint {
     }
 }
 
-/// What one end tells the other.
+/// The message of one end to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// Its end of the connection.
@@ -92,7 +92,7 @@ pub enum ExchangeError {
         "exchange with the peer, within {waited_ms} ms: {error}; check that it is running and reachable"
     )]
     Stream {
-        /// What the system said.
+        /// The system's message.
         error: std::io::Error,
         /// The deadline.
         waited_ms: u64,
@@ -113,16 +113,16 @@ pub enum ExchangeError {
         /// Ours.
         ours: u16,
     },
-    /// What the peer says makes no sense.
+    /// The peer's message is malformed.
     #[error("the peer's greeting: {reason}")]
     Malformed {
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// More regions than a greeting holds.
     #[error("{given} memory regions; a greeting holds at most {REGIONS_MAX}")]
     TooManyRegions {
-        /// How many were given.
+        /// The number given.
         given: usize,
     },
 }

@@ -8,11 +8,22 @@ use super::{
 use crate::Device;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use ringside_bus::{DmaBuffer, PageSize};
+use ringside_bus::{DmaBuffer, Memory, PageSize};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// How many of something are in use, and may be.
+/// Memory of the application that the device was not given.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct MapError {
+    /// Why.
+    #[source]
+    pub error: RdmaError,
+    /// The memory.
+    pub memory: Memory,
+}
+
+/// A number in use, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
     /// In use.
@@ -66,7 +77,7 @@ impl Device {
         ProtectionDomain::new(Arc::clone(self.engine()?), quotas)
     }
 
-    /// What the device did not confirm to have let go of, oldest first. Its memory is not used
+    /// Objects whose destruction the device never confirmed, oldest first. Their memory is not used
     /// again before the device was reset.
     pub fn quarantine(&self) -> Result<Vec<Quarantined>, RdmaError> {
         Ok(self.engine()?.state().quarantined())
@@ -93,6 +104,24 @@ impl Device {
     ) -> Result<DmaBuffer, RdmaError> {
         let pool = self.pool().ok_or(RdmaError::ShutDown)?;
         Ok(pool.allocate(length, alignment.bytes())?)
+    }
+
+    /// Memory of the application, given to the device: owned bytes (`Vec<u8>`, `Box<[u8]>`), a memfd
+    /// ([`Memory::from_descriptor`]), or a range that the caller vouches for
+    /// ([`Memory::from_raw`]). Register the buffer with
+    /// [`ProtectionDomain::register`]; [`DmaBuffer::into_memory`] gives the memory back afterwards.
+    ///
+    /// One mapping of the device for each buffer; over vfio-user only for a memfd.
+    pub fn map_memory(&self, memory: impl Into<Memory>) -> Result<DmaBuffer, MapError> {
+        let memory = memory.into();
+        let Some(pool) = self.pool() else {
+            let error = RdmaError::ShutDown;
+            return Err(MapError { error, memory });
+        };
+        pool.map(memory).map_err(|(error, memory)| MapError {
+            error: error.into(),
+            memory,
+        })
     }
 
     /// A completion queue for that many completions, 1..=262143. It may hold more.
@@ -122,7 +151,7 @@ impl Device {
         Interrupts::connect(Arc::clone(self.engine()?))
     }
 
-    /// What the RDMA engine and the port have counted, under the names that Linux shows: those of
+    /// The counters of the RDMA engine and the port, under the names that Linux shows: those of
     /// `hw_counters` and of `ethtool -S`. Control path.
     pub fn statistics(&self) -> Result<Vec<Statistic>, RdmaError> {
         self.engine()?.statistics()
@@ -145,16 +174,15 @@ impl Device {
         Ok(())
     }
 
-    /// What it can do at most.
+    /// Its limits.
     pub fn rdma_limits(&self) -> Result<RdmaLimits, RdmaError> {
-        let mut state = self.engine()?.open_state()?;
-        Ok(RdmaLimits::of(state.numbers()?))
+        let state = self.engine()?.open_state()?;
+        Ok(RdmaLimits::of(&state.objects))
     }
 
     /// Objects in use.
     pub fn object_usage(&self) -> Result<ObjectUsage, RdmaError> {
-        let mut guard = self.engine()?.open_state()?;
-        let state = &mut *guard;
+        let state = self.engine()?.open_state()?;
         let of = |numbers: &super::numbers::Numbers| Usage {
             used: numbers.used(),
             limit: numbers.quota(),
@@ -162,14 +190,14 @@ impl Device {
         let memory = state.memory.as_ref().ok_or(RdmaError::ShutDown)?;
         let lists = memory.page_lists.usage();
         let host_memory_cache_bytes = memory.backed_bytes();
-        let numbers = state.numbers()?;
+        let objects = &state.objects;
         Ok(ObjectUsage {
-            queue_pairs: of(&numbers.queue_pairs),
-            completion_queues: of(&numbers.completion_queues),
-            memory_regions: of(&numbers.regions),
-            address_handles: of(&numbers.address_handles),
-            multicast_groups: of(&numbers.multicast_groups),
-            protection_domains: of(&numbers.protection_domains),
+            queue_pairs: of(objects.queue_pairs.numbers()),
+            completion_queues: of(objects.completion_queues.numbers()),
+            memory_regions: of(objects.regions.numbers()),
+            address_handles: of(objects.address_handles.numbers()),
+            multicast_groups: of(objects.multicast_groups.numbers()),
+            protection_domains: of(&objects.protection_domains),
             page_list_entries: Usage {
                 used: lists.total - lists.free,
                 limit: lists.total,

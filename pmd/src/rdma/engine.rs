@@ -5,34 +5,37 @@
 //! comes here.
 
 use super::RdmaError;
-use super::address::{ArpChange, ArpTable, MacAddress};
+use super::address::{ArpChange, MacAddress};
 use super::events::Event;
 use super::faults::PeerBook;
 use super::host_memory::HostMemory;
 use super::interrupt::ConnectedInterrupt;
-use super::numbers::Numbers;
+use super::lifecycle::{By, Object};
+use super::multicast::GroupRules;
+use super::objects::{Objects, RestedNumbers};
 use super::quarantine::Kept;
 use super::records::{
-    AddressHandleRecord, CompletionQueueRecord, FedQueuePair, GroupKey, MulticastRecord,
-    QueuePairCondition, QueuePairRecord, RegionRecord,
+    AddressHandleRecord, CompletionQueueRecord, FedQueuePair, MulticastRecord, QueuePairRecord,
+    RegionRecord,
 };
 use super::statistics::Accumulated;
 use crate::Registers;
 use crate::admin::AdminQueue;
-use crate::control::ControlQueue;
+use crate::control::{ControlError, ControlQueue};
+use crate::lan::port::PortRegistry;
 use crate::recovery::{Baseline, Carried, End};
 use rand::Rng;
 use rand::rngs::StdRng;
 use ringside_bus::{DmaBuffer, DmaPool, Doorbell, Instant};
 use ringside_cq::EventRing;
-use ringside_spec::rdma::commands::ManageArp;
+use ringside_spec::rdma::commands::{ControlCommand, ManageArp};
 use ringside_spec::rdma::fpm::ObjectType;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What never changes after bring-up.
+/// Facts that never change after bring-up.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineFacts {
     /// Function index in the host memory cache: the number of the physical function.
@@ -65,37 +68,18 @@ pub(crate) struct CompletionEvents {
     pub(crate) entries: u32,
 }
 
-/// Numbers of verbs objects.
-#[derive(Debug)]
-pub(crate) struct ObjectNumbers {
-    pub(crate) queue_pairs: Numbers,
-    pub(crate) completion_queues: Numbers,
-    pub(crate) regions: Numbers,
-    pub(crate) address_handles: Numbers,
-    pub(crate) multicast_groups: Numbers,
-    pub(crate) protection_domains: Numbers,
-    pub(crate) arp: ArpTable,
-    /// bits of a steering tag's index that name the region
-    pub(crate) region_index_bits: u32,
-    /// queue pairs that a completion queue must be ready for
-    pub(crate) queue_pair_slots: u32,
-}
-
-/// What changes.
+/// The change.
 pub(crate) struct EngineState {
     pub(crate) control: ControlQueue,
     pub(crate) memory: Option<HostMemory>,
     pub(crate) completion_events: Option<CompletionEvents>,
     pub(crate) asynchronous_events: Option<AsynchronousEvents>,
     pub(crate) queue_set_handle: Option<u16>,
-    pub(crate) numbers: Option<ObjectNumbers>,
-    pub(crate) queue_pairs: BTreeMap<u32, QueuePairRecord>,
-    pub(crate) completion_queues: BTreeMap<u32, CompletionQueueRecord>,
-    pub(crate) regions: BTreeMap<u32, RegionRecord>,
-    pub(crate) address_handles: BTreeMap<u32, AddressHandleRecord>,
-    pub(crate) multicast_groups: BTreeMap<GroupKey, MulticastRecord>,
-    /// rules of the switch that let groups' MAC addresses in: number, and how many groups use it
-    pub(crate) group_rules: BTreeMap<MacAddress, (u16, u32)>,
+    /// what the device has; none before the host memory cache is sized
+    pub(crate) objects: Objects,
+    /// numbers of an earlier life that rest in this one
+    pub(crate) rested: RestedNumbers,
+    pub(crate) group_rules: GroupRules,
     /// taken from the event queue and not reported yet
     pub(crate) pending_events: Vec<Event>,
     pub(crate) quarantined: Vec<Kept>,
@@ -109,7 +93,7 @@ pub(crate) struct EngineState {
     pub(crate) kept: Vec<DmaBuffer>,
     /// Queue pairs that shared receive queues feed, by number.
     pub(crate) fed: BTreeMap<u32, FedQueuePair>,
-    /// counts queue pairs made, so that a number used twice has two completion contexts
+    /// counts queue pairs and completion queues made, so that a number used twice is told apart
     pub(crate) generation: u32,
     /// whether and how the life of the device in service ended
     pub(crate) end: End,
@@ -130,10 +114,12 @@ pub(crate) struct Engine {
     pub(crate) admin: Arc<AdminQueue>,
     /// the device failed: for those who want to know without a lock
     pub(crate) over: Arc<AtomicBool>,
+    /// packet queues of the same function
+    pub(crate) ports: Arc<PortRegistry>,
     state: Mutex<EngineState>,
 }
 
-/// What an engine is made of.
+/// The parts of an engine.
 pub(crate) struct Parts {
     pub(crate) registers: Registers,
     pub(crate) pool: Arc<DmaPool>,
@@ -142,11 +128,13 @@ pub(crate) struct Parts {
     pub(crate) arm_doorbell: Doorbell,
     pub(crate) admin: Arc<AdminQueue>,
     pub(crate) baseline: Option<Baseline>,
+    pub(crate) ports: Arc<PortRegistry>,
 }
 
 impl Engine {
     /// An engine with a control queue and nothing else yet.
     pub(crate) fn new(parts: Parts, control: ControlQueue, carried: Carried) -> Self {
+        let group_rules = GroupRules::new(Arc::clone(&parts.admin), parts.facts.vsi_number);
         Self {
             registers: parts.registers,
             pool: parts.pool,
@@ -155,19 +143,16 @@ impl Engine {
             arm_doorbell: parts.arm_doorbell,
             admin: parts.admin,
             over: Arc::default(),
+            ports: parts.ports,
             state: Mutex::new(EngineState {
                 control,
                 memory: None,
                 completion_events: None,
                 asynchronous_events: None,
                 queue_set_handle: None,
-                numbers: None,
-                queue_pairs: BTreeMap::new(),
-                completion_queues: BTreeMap::new(),
-                regions: BTreeMap::new(),
-                address_handles: BTreeMap::new(),
-                multicast_groups: BTreeMap::new(),
-                group_rules: BTreeMap::new(),
+                objects: Objects::none(),
+                rested: carried.rested,
+                group_rules,
                 pending_events: carried.events,
                 quarantined: Vec::new(),
                 peers: carried.peers,
@@ -208,79 +193,67 @@ impl Engine {
     /// Begins the shutdown: nothing new is made, and all objects that are left are destroyed. Their
     /// owners' handles stay harmless.
     pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
-        let mut state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
         state.closed = true;
-        let mut result = self.disconnect_interrupt(&mut state);
-        let queue_pairs: Vec<u32> = state.queue_pairs.keys().copied().collect();
-        for number in queue_pairs {
-            let destroyed = state.destroy_queue_pair(self, number, true);
-            result = result.and(destroyed);
+        let mut result = self.disconnect_interrupt(state);
+        for number in state.objects.queue_pairs.numbers_of(|_| true) {
+            result = result.and(state.destroy_queue_pair(number, By::Shutdown));
         }
-        let address_handles: Vec<u32> = state.address_handles.keys().copied().collect();
-        for number in address_handles {
-            result = result.and(state.destroy_address_handle(number));
+        result = result.and(state.destroy_all::<AddressHandleRecord>(|_| true));
+        result = result.and(state.destroy_all::<CompletionQueueRecord>(|_| true));
+        result = result.and(state.group_rules.remove_all());
+        if let Some(counted) = state.statistics.take() {
+            state.kept.push(counted.into_buffer());
         }
-        let completion_queues: Vec<u32> = state.completion_queues.keys().copied().collect();
-        for number in completion_queues {
-            result = result.and(state.destroy_completion_queue(number, true));
-        }
-        let rules = self.remove_group_rules(&mut state);
-        result = result.and(rules);
-        state.statistics = None;
         // Windows first: a region with windows on it is not let go.
-        for windows in [true, false] {
-            let of_kind = state
-                .regions
-                .iter()
-                .filter(|(_, one)| one.is_window == windows);
-            let numbers: Vec<u32> = of_kind.map(|(number, _)| *number).collect();
-            for number in numbers {
-                result = result.and(state.destroy_region(number));
-            }
-        }
+        result = result.and(state.destroy_all::<RegionRecord>(|region| region.is_window));
+        result = result.and(state.destroy_all::<RegionRecord>(|region| !region.is_window));
         self.retire_doorbells();
         result
     }
 
-    /// The same when the engine does not answer: the handles are cut off, and the memory is given
-    /// up until the reset of the function.
+    /// The same when the engine does not answer: the handles are cut off, and all memory stays out
+    /// of use until the reset of the function.
     pub(crate) fn abandon_objects(&self) {
-        let mut state = self.state();
+        let mut guard = self.state();
+        let state = &mut *guard;
         state.closed = true;
         self.retire_doorbells();
-        state.statistics = None;
-        let quiet = self.disconnect_interrupt(&mut state);
-        let rules = self.remove_group_rules(&mut state);
-        if let Err(error) = quiet.and(rules) {
+        if let Some(counted) = state.statistics.take() {
+            state.kept.push(counted.into_buffer());
+        }
+        let quiet = self.disconnect_interrupt(state);
+        if let Err(error) = quiet.and(state.group_rules.remove_all()) {
             tracing::error!(%error, "objects given up");
         }
-        for record in std::mem::take(&mut state.queue_pairs).into_values() {
-            record.condition.advance(QueuePairCondition::Destroyed);
-            record
-                .memory
-                .into_buffers()
-                .into_iter()
-                .for_each(DmaBuffer::leak);
-        }
-        for record in std::mem::take(&mut state.completion_queues).into_values() {
-            record.ring.leak();
-            record.shadow.leak();
-        }
-        state.regions.clear();
-        state.address_handles.clear();
-        for group in std::mem::take(&mut state.multicast_groups).into_values() {
-            group.list.leak();
-        }
+        state.abandon::<QueuePairRecord>();
+        state.abandon::<CompletionQueueRecord>();
+        state.abandon::<RegionRecord>();
+        state.abandon::<AddressHandleRecord>();
+        state.abandon::<MulticastRecord>();
     }
 }
 
 impl EngineState {
-    /// The numbers; they are there from the stage that sized the host memory cache.
-    pub(crate) fn numbers(&mut self) -> Result<&mut ObjectNumbers, RdmaError> {
-        self.numbers.as_mut().ok_or(RdmaError::ShutDown)
+    /// Destroys all objects of a kind that `wanted` likes, for a shutdown.
+    fn destroy_all<O: Object>(&mut self, wanted: impl Fn(&O) -> bool) -> Result<(), RdmaError> {
+        let mut result = Ok(());
+        for number in O::table(&mut self.objects).numbers_of(wanted) {
+            result = result.and(self.destroy_with_memory::<O>(number, By::Shutdown));
+        }
+        result
     }
 
-    /// Takes a number, and brings the memory that its object needs.
+    /// Gives all objects of a kind up without asking the device.
+    fn abandon<O: Object>(&mut self) {
+        let opcode = <O::Destroy as ControlCommand>::OPCODE;
+        let reason = ControlError::Stuck { opcode }.into();
+        let memory = O::table(&mut self.objects).give_up(&reason);
+        self.kept.extend(memory);
+    }
+
+    /// Brings the memory behind an object's context.
     pub(crate) fn back(&mut self, object: ObjectType, index: u32) -> Result<(), RdmaError> {
         let memory = self.memory.as_mut().ok_or(RdmaError::ShutDown)?;
         memory.ensure(&mut self.control, object, index..index + 1)
@@ -288,32 +261,30 @@ impl EngineState {
 
     /// Index of the table entry of `mac`, told to the device if it is new.
     pub(crate) fn take_address(&mut self, mac: MacAddress) -> Result<u16, RdmaError> {
-        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
-        match numbers.arp.take(mac, &mut self.random)? {
-            ArpChange::Nothing(index) => Ok(index),
-            ArpChange::Tell(index) => {
-                let told = self
-                    .back(ObjectType::Arp, u32::from(index))
-                    .and_then(|()| self.tell_address(mac, index, true));
-                match told {
-                    Ok(()) => Ok(index),
-                    Err(error) => {
-                        let numbers = self.numbers()?;
-                        let _ = numbers.arp.give(mac);
-                        numbers.arp.forget(index);
-                        Err(error)
-                    }
-                }
+        let index = match self.objects.arp.take(mac, &mut self.random)? {
+            ArpChange::Nothing(index) => return Ok(index),
+            ArpChange::Tell(index) => index,
+        };
+        let told = self
+            .back(ObjectType::Arp, u32::from(index))
+            .and_then(|()| self.tell_address(mac, index, true));
+        if let Err(error) = told {
+            let _ = self.objects.arp.give(mac);
+            // An entry that the device may have keeps its number.
+            let unconfirmed = matches!(&error, RdmaError::Control(error) if !error.is_refusal());
+            if !unconfirmed {
+                self.objects.arp.forget(index);
             }
+            return Err(error);
         }
+        Ok(index)
     }
 
     /// One user of `mac` less.
     pub(crate) fn give_address(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
-        let change = self.numbers()?.arp.give(mac);
-        if let Some(ArpChange::Tell(index)) = change {
+        if let Some(ArpChange::Tell(index)) = self.objects.arp.give(mac) {
             self.tell_address(mac, index, false)?;
-            self.numbers()?.arp.forget(index);
+            self.objects.arp.forget(index);
         }
         Ok(())
     }

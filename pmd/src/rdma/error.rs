@@ -16,9 +16,9 @@ pub enum RdmaStageError {
     /// The RDMA engine cannot be used, or not like this.
     #[error("{what}; {remedy}")]
     Unusable {
-        /// What it said, and what is wrong with it.
+        /// The received text, and its error.
         what: String,
-        /// What to do about it.
+        /// The remedy.
         remedy: String,
     },
     /// A command failed.
@@ -36,7 +36,7 @@ pub enum RdmaStageError {
     /// The device's limits make no sense.
     #[error(transparent)]
     Limits(#[from] LimitsError),
-    /// What is configured does not fit the device.
+    /// The configuration does not fit the device.
     #[error(transparent)]
     Sizing(#[from] SizingError),
     /// The device's answer to COMMIT_FPM contradicts itself.
@@ -76,9 +76,9 @@ pub enum RdmaError {
     /// All objects of a kind are in use.
     #[error("all {limit} {what} are in use: destroy some, or raise {key} in the configuration")]
     Capacity {
-        /// What there is no more of.
+        /// The exhausted resource.
         what: &'static str,
-        /// How many there are.
+        /// The number of them.
         limit: u32,
         /// The key of the configuration that says how many.
         key: &'static str,
@@ -86,9 +86,9 @@ pub enum RdmaError {
     /// A number that the device does not take.
     #[error("{what} is {given}; allowed are {least} to {most}")]
     OutOfRange {
-        /// What it is about.
+        /// Its subject.
         what: &'static str,
-        /// What was given.
+        /// The given value.
         given: u64,
         /// Smallest allowed.
         least: u64,
@@ -98,7 +98,7 @@ pub enum RdmaError {
     /// A path MTU that RoCEv2 does not know.
     #[error("a path MTU of {given} bytes; RoCEv2 knows 256, 512, 1024, 2048 and 4096")]
     Mtu {
-        /// What was given.
+        /// The given value.
         given: u32,
     },
     /// Buffers that cannot form one region.
@@ -106,13 +106,13 @@ pub enum RdmaError {
         "buffer {index} of the region ({length} bytes at {address:#x}) does not {problem}; pages are 4 KiB"
     )]
     Misaligned {
-        /// Which buffer.
+        /// The buffer.
         index: usize,
         /// Its I/O virtual address.
         address: u64,
         /// Its bytes.
         length: usize,
-        /// What it would have to do.
+        /// The steps that it would have to take.
         problem: &'static str,
     },
     /// The two addresses of a connection are of different families.
@@ -134,7 +134,7 @@ pub enum RdmaError {
     /// The operating system refused what an interrupt needs.
     #[error("{operation}: {error}; raise the limit of open files, or poll instead of waiting")]
     System {
-        /// What was tried.
+        /// The attempt.
         operation: &'static str,
         /// The system's own words.
         error: String,
@@ -146,7 +146,7 @@ pub enum RdmaError {
     NotDrained {
         /// Its number.
         queue_pair: u32,
-        /// How long was waited.
+        /// The time waited.
         waited_ms: u64,
     },
     /// The queue pair failed meanwhile.
@@ -178,11 +178,11 @@ pub enum RdmaError {
     Quota {
         /// Its number.
         domain: u32,
-        /// What there is a quota of.
+        /// The kind of the quota.
         what: &'static str,
         /// The quota.
         limit: u64,
-        /// What was asked for.
+        /// The request.
         wanted: u64,
     },
     /// A fast region that is not where it should be in its life.
@@ -191,7 +191,7 @@ pub enum RdmaError {
     /// An address that is no multicast group's.
     #[error("{address} is no multicast address; choose one of 224.0.0.0/4 or ff00::/8")]
     NotMulticast {
-        /// What was given.
+        /// The given value.
         address: std::net::IpAddr,
     },
     /// A group holds so many queue pairs of a function and no more.
@@ -199,7 +199,7 @@ pub enum RdmaError {
     GroupFull {
         /// Its address.
         group: std::net::IpAddr,
-        /// How many there are.
+        /// The number of them.
         members: usize,
     },
     /// The queue pair is not in that group.
@@ -215,18 +215,21 @@ pub enum RdmaError {
         "the device calls the way to {destination} invalid (value {value}); check addresses and MAC"
     )]
     InvalidAddressHandle {
-        /// Where it was to lead.
+        /// Its intended destination.
         destination: std::net::IpAddr,
-        /// What the device returned.
+        /// The value that the device returned.
         value: u32,
     },
     /// The completion queue belongs to another device.
     #[error("the completion queue belongs to another device")]
     ForeignQueue,
+    /// The protection domain belongs to another device.
+    #[error("the protection domain belongs to another device")]
+    ForeignDomain,
     /// The object is gone: a shutdown or an earlier failure took it.
     #[error("{what} {number} does not exist any more")]
     Gone {
-        /// What it was.
+        /// Its previous value.
         what: &'static str,
         /// Its number.
         number: u32,

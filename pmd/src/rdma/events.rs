@@ -3,17 +3,13 @@
 use super::RdmaError;
 use super::address::MacAddress;
 use super::engine::{AsynchronousEvents, Engine, EngineState};
+use super::records::QueuePairRecord;
 use crate::recovery::FailureCause;
-use ringside_bus::clock::wait_for;
 use ringside_spec::rdma::ae_codes::{AeCode, FlushCode, QueuePairEvent};
 use ringside_spec::rdma::commands::AeSource;
 use ringside_spec::rdma::control_completion::FlushResult;
 use ringside_spec::rdma::events::{AsynchronousEvent, CompletionEvent, Side, Subject};
 use ringside_spec::rdma::registers::{AEQ_ALLOCATE, CQ_ACKNOWLEDGE};
-use std::time::Duration;
-
-/// How often the event queue is looked at while something is waited for.
-const EVENT_STEP: Duration = Duration::from_micros(10);
 
 /// Number of the completion queue of the control queue pair: the first that bring-up makes.
 const CONTROL_COMPLETION_QUEUE: u32 = 0;
@@ -26,13 +22,13 @@ pub enum Event {
     QueuePairFailed {
         /// Its number.
         queue_pair: u32,
-        /// What happened.
+        /// The result.
         code: AeCode,
-        /// Where in it.
+        /// The place in it.
         side: Side,
         /// The reason, as verbs sort it.
         reason: QueuePairEvent,
-        /// Which of its queues had work outstanding; `None` if it had failed before or is gone.
+        /// The queues that had work outstanding; `None` if it had failed before or is gone.
         flushed: Option<FlushResult>,
     },
     /// A completion queue failed: it overflowed, and completions were lost. Its queue pairs were
@@ -40,21 +36,21 @@ pub enum Event {
     CompletionQueueFailed {
         /// Its number.
         completion_queue: u32,
-        /// What happened.
+        /// The result.
         code: AeCode,
     },
     /// Something that a queue pair survives.
     Notice {
         /// Number of the queue pair.
         queue_pair: u32,
-        /// What happened.
+        /// The result.
         code: AeCode,
     },
     /// A multicast group has members that the device does not take, or none.
     MulticastRefused {
         /// Number of the queue pair that the device names.
         queue_pair: u32,
-        /// What is wrong with it.
+        /// The error.
         code: AeCode,
     },
     /// A peer has done so much wrong, on all its queue pairs together: keys that are none, requests
@@ -62,7 +58,7 @@ pub enum Event {
     PeerSuspected {
         /// Its MAC address.
         peer: MacAddress,
-        /// How often so far.
+        /// The number so far.
         faults: u32,
     },
     /// The device failed. Everything outstanding on it completes as flushed; bring it up again with
@@ -73,7 +69,7 @@ pub enum Event {
     },
     /// Something that belongs to no object.
     Unattributed {
-        /// What happened.
+        /// The result.
         code: AeCode,
         /// Where, as the device says.
         source: AeSource,
@@ -84,7 +80,7 @@ pub enum Event {
     Overflow,
 }
 
-/// What an event means, before anything is done about it.
+/// The meaning of an event, before any action on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     /// This queue pair failed, in this part of it.
@@ -98,7 +94,7 @@ enum Meaning {
     Unattributed,
 }
 
-/// What an event means; its number is that of the object.
+/// The meaning of an event; its number is that of the object.
 fn meaning(event: &AsynchronousEvent) -> Meaning {
     if event.ae_code == AeCode::FunctionCatastrophic {
         return Meaning::FunctionFailed;
@@ -124,7 +120,7 @@ fn meaning(event: &AsynchronousEvent) -> Meaning {
     }
 }
 
-/// Whether the queue pair goes on after this.
+/// True if the queue pair goes on after this.
 fn is_notice(code: AeCode) -> bool {
     matches!(
         code,
@@ -173,7 +169,7 @@ impl Engine {
         }
     }
 
-    fn take_events(
+    pub(crate) fn take_events(
         &self,
         state: &mut EngineState,
         events: &mut Vec<Event>,
@@ -194,11 +190,12 @@ impl Engine {
             }
             match state.react(&event) {
                 // Told once, with everything that follows from it.
-                Ok(Event::DeviceFailed { cause }) => {
+                Ok(Some(Event::DeviceFailed { cause })) => {
                     self.fail(state, cause);
                     return result;
                 }
-                Ok(event) => events.push(event),
+                Ok(Some(event)) => events.push(event),
+                Ok(None) => {}
                 Err(error) => result = Err(error),
             }
         }
@@ -206,25 +203,6 @@ impl Engine {
             self.registers.write_quietly(AEQ_ALLOCATE, taken)?;
         }
         result
-    }
-
-    /// Waits for an event that `wanted` likes, and keeps all others for [`Self::poll_events`];
-    /// false when `limit` has passed.
-    pub(crate) fn wait_for_event(
-        &self,
-        state: &mut EngineState,
-        limit: Duration,
-        wanted: impl Fn(&Event) -> bool,
-    ) -> Result<bool, RdmaError> {
-        let found = wait_for(&**self.registers.clock(), limit, EVENT_STEP, || {
-            let mut events = Vec::new();
-            let taken = self.take_events(state, &mut events);
-            let place = events.iter().position(&wanted);
-            let found = place.map(|place| events.remove(place));
-            state.pending_events.append(&mut events);
-            taken.map(|()| found)
-        })?;
-        Ok(found.is_some())
     }
 
     /// Takes completion events: appends the numbers of the completion queues that have something
@@ -242,7 +220,7 @@ impl Engine {
             };
             let number = CompletionEvent::decode(&words).completion_context as u32;
             // What the device says is checked: an event of a queue that is gone is nobody's.
-            if state.completion_queues.contains_key(&number) {
+            if state.objects.completion_queues.get(number).is_some() {
                 self.registers.write_quietly(CQ_ACKNOWLEDGE, number)?;
                 queues.push(number);
             }
@@ -257,10 +235,14 @@ impl EngineState {
         ring.take().map(|words| AsynchronousEvent::decode(&words))
     }
 
-    fn react(&mut self, event: &AsynchronousEvent) -> Result<Event, RdmaError> {
+    /// Acts on an event. Returns what to report of it, if anything.
+    fn react(&mut self, event: &AsynchronousEvent) -> Result<Option<Event>, RdmaError> {
         let code = event.ae_code;
         let number = event.queue_number;
-        match meaning(event) {
+        if code == AeCode::SuspendComplete && self.note_drained(number) {
+            return Ok(None);
+        }
+        let report = match meaning(event) {
             Meaning::QueuePairFailed(side) => self.queue_pair_failed(event, side),
             Meaning::Notice => Ok(Event::Notice {
                 queue_pair: number,
@@ -279,7 +261,8 @@ impl EngineState {
                 source: event.source,
                 queue_number: number,
             }),
-        }
+        };
+        report.map(Some)
     }
 
     fn queue_pair_failed(
@@ -288,7 +271,7 @@ impl EngineState {
         side: Side,
     ) -> Result<Event, RdmaError> {
         let (number, code) = (event.queue_number, event.ae_code);
-        if let Some(record) = self.queue_pairs.get(&number)
+        if let Some(record) = self.objects.queue_pairs.get(number)
             && record.faults.count(code)
             && let Some(peer) = record.peer
             && let Some(faults) = self.peers.count(peer)
@@ -317,14 +300,13 @@ impl EngineState {
     /// Nothing more comes through this completion queue: its queue pairs fail, and what they had
     /// outstanding completes as flushed, in software.
     fn completion_queue_failed(&mut self, number: u32, code: AeCode) -> Result<Event, RdmaError> {
-        if let Some(record) = self.completion_queues.get_mut(&number) {
+        if let Some(record) = self.objects.completion_queues.get_mut(number) {
             record.failed = true;
         }
-        let reports_here = self
-            .queue_pairs
-            .iter()
-            .filter(|(_, record)| [record.send.number, record.receive.number].contains(&number));
-        let queue_pairs: Vec<u32> = reports_here.map(|(number, _)| *number).collect();
+        let reports_here = |record: &QueuePairRecord| {
+            [record.send.number, record.receive.number].contains(&number)
+        };
+        let queue_pairs = self.objects.queue_pairs.numbers_of(reports_here);
         let mut result = Ok(());
         for queue_pair in queue_pairs {
             let general = FlushCode::General;

@@ -8,7 +8,7 @@
 //! what the peer says. Messages of an application's own go by [`Session::tell`] and
 //! [`Session::hear`]. The bytes are described in `docs/exchange.md`.
 //!
-//! What the peer sends is bounded and checked ([`Greeting::read`]), and each call has one deadline
+//! The peer's messages are bounded and checked ([`Greeting::read`]), and each call has one deadline
 //! for all that it does, however slowly the bytes come. The peer is not authenticated: listen on an
 //! address that only trusted machines reach.
 
@@ -28,15 +28,15 @@ pub enum MeetingError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// Nobody connected.
     #[error("nobody connected to {address} within {} ms; start the other side and check the firewall", limit.as_millis())]
     Nobody {
-        /// Where was listened.
+        /// The address that was listened on.
         address: SocketAddr,
-        /// How long.
+        /// The duration.
         limit: Duration,
     },
     /// The other side cannot be reached.
@@ -44,9 +44,9 @@ pub enum MeetingError {
     Connect {
         /// The other side's address.
         address: SocketAddr,
-        /// How long was tried.
+        /// The duration of the attempt.
         limit: Duration,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// The peer is connected and says nothing.
@@ -54,7 +54,7 @@ pub enum MeetingError {
     Silent {
         /// The peer.
         peer: SocketAddr,
-        /// How long was waited.
+        /// The time waited.
         limit: Duration,
     },
     /// The peer stopped in the middle.
@@ -64,7 +64,7 @@ pub enum MeetingError {
         peer: SocketAddr,
         /// Bytes that came.
         received: usize,
-        /// How long was waited.
+        /// The time waited.
         limit: Duration,
     },
     /// The peer closed the connection.
@@ -84,10 +84,10 @@ pub enum MeetingError {
     Broken {
         /// The peer.
         peer: SocketAddr,
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
-    /// What the peer says makes no sense, is of another version, or is too much.
+    /// The peer's message is malformed, of another version, or too long.
     #[error(transparent)]
     Greeting(ExchangeError),
     /// The peer is at another step.
@@ -99,7 +99,7 @@ pub enum MeetingError {
         peer: SocketAddr,
         /// The step of this side.
         expected: Step,
-        /// What the peer sent.
+        /// The bytes that the peer sent.
         found: u8,
     },
     /// The peer failed and said why.
@@ -107,7 +107,7 @@ pub enum MeetingError {
     PeerFailed {
         /// The peer.
         peer: SocketAddr,
-        /// What it says.
+        /// Its words.
         reason: String,
     },
 }
@@ -162,7 +162,7 @@ impl Listener {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -327,7 +327,7 @@ impl Session {
         self.tell(&[BEAT], Duration::from_millis(100))
     }
 
-    /// What the peer says next, without taking it, if it has said anything; waits at most
+    /// The peer's next bytes, without taking them, if there are any; waits at most
     /// `at_most`, which may be zero. Beats are taken, and are `Some` of themselves.
     ///
     /// # Errors
@@ -470,7 +470,7 @@ impl<'a> Timed<'a> {
         Ok(Some(left))
     }
 
-    /// What would be read next, without taking it.
+    /// The next bytes, without taking them.
     fn peek(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.peek(into)

@@ -4,17 +4,18 @@
 //! Its memory belongs to it from [`FastRegion::load`] on, and comes back only when the device has
 //! said that the key is good for nothing: by the completion of an invalidation, or by a command.
 
+use super::lifecycle::{By, Destroyed, Making, Object};
 use super::memory_region::Pages;
 use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
 use super::{Completion, Operation, ProtectionDomain, RdmaError, RemoteRegion, SliceError};
+use crate::control::ControlError;
 use ringside_bus::DmaBuffer;
 use ringside_qp::Fragment;
 use ringside_spec::rdma::commands::{AllocateStag, PageList, PageSize, SteeringTag};
-use ringside_spec::rdma::fpm::ObjectType;
 use std::ops::Range;
 
-/// Where a fast region is in its life.
+/// The state of a fast region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// The device knows no memory of it.
@@ -40,7 +41,7 @@ pub struct FastRegion {
     buffers: Vec<DmaBuffer>,
 }
 
-/// What a registration of the memory at hand says.
+/// The contents of a registration of the given memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Registration {
     pub(super) tag: SteeringTag,
@@ -62,7 +63,9 @@ pub enum FastRegionError {
     #[error("the region is not registered")]
     NotRegistered,
     /// It belongs to another protection domain than the queue pair.
-    #[error("the region is of protection domain {region}, the queue pair of {queue_pair}")]
+    #[error(
+        "the region is of protection domain {region}, the queue pair of {queue_pair}; they must be one, of one device"
+    )]
     ForeignDomain {
         /// The region's.
         region: u32,
@@ -88,38 +91,17 @@ impl ProtectionDomain {
     pub fn fast_region(&self, pages: u32) -> Result<FastRegion, RdmaError> {
         super::queue_pair::within("the pages of a fast region", pages, 1, 512)?;
         let share = self.take_share(Kind::MemoryRegions, 1)?;
-        let mut guard = self.engine().open_state()?;
-        let state = &mut *guard;
-        let (number, tag) = state.take_steering_tag()?;
-        let mut result = state.back(ObjectType::MemoryRegion, number);
-        let mut list = None;
-        if result.is_ok() {
-            let memory = state.memory.as_mut().ok_or(RdmaError::ShutDown);
-            result = memory.and_then(|memory| {
-                list = Some(memory.page_lists.allocate_one_level(pages.into())?);
-                Ok(())
-            });
-        }
-        let first_entry = list.as_ref().map_or(0, ringside_hmc::PageList::first_index);
-        if let Err(error) = result {
-            state.give_region_number(number);
-            return Err(error);
-        }
+        let mut state = self.engine().open_state()?;
+        let mut making = Making::<RegionRecord>::begin(&mut state)?;
+        let (number, tag) = (making.number(), making.steering_tag());
+        let first_entry = making.reserve_pages(pages)?;
         let command = allocation(self.number(), tag, pages, first_entry);
-        if let Err(error) = state.control.execute(command) {
-            if error.is_refusal() {
-                state.free_pages(list);
-                state.give_region_number(number);
-            }
-            return Err(error.into());
-        }
         let record = RegionRecord {
             is_window: false,
             stag_index: tag.index(),
             protection_domain: self.number(),
-            pages: list,
         };
-        state.regions.insert(number, record);
+        making.finish(command, record)?;
         Ok(FastRegion {
             domain: self.clone(),
             _share: share,
@@ -185,10 +167,9 @@ impl FastRegion {
         pages.resize(self.pages_most as usize, last);
         let mut guard = self.domain.engine().open_state()?;
         let state = &mut *guard;
-        let (number, what) = (self.number, "fast region");
-        let gone = RdmaError::Gone { what, number };
-        let record = state.regions.get(&number).ok_or(gone)?;
-        if let (Some(memory), Some(list)) = (&mut state.memory, &record.pages) {
+        state.objects.regions.must(self.number)?;
+        let list = state.objects.regions.pages(self.number);
+        if let (Some(memory), Some(list)) = (&mut state.memory, list) {
             memory.write_pages(&mut state.control, list, &pages)?;
         }
         (self.address, self.length) = (plan.address, plan.length as usize);
@@ -196,7 +177,10 @@ impl FastRegion {
     }
 
     /// The registration to post, and the key that it gives.
-    pub(super) fn to_register(&self, domain: u32) -> Result<Registration, FastRegionError> {
+    pub(super) fn to_register(
+        &self,
+        domain: &ProtectionDomain,
+    ) -> Result<Registration, FastRegionError> {
         self.check_domain(domain)?;
         if self.buffers.is_empty() {
             return Err(FastRegionError::Empty);
@@ -212,13 +196,14 @@ impl FastRegion {
         })
     }
 
-    fn check_domain(&self, queue_pair: u32) -> Result<(), FastRegionError> {
-        let region = self.domain.number();
-        if region == queue_pair {
-            Ok(())
-        } else {
-            Err(FastRegionError::ForeignDomain { region, queue_pair })
+    fn check_domain(&self, queue_pair: &ProtectionDomain) -> Result<(), FastRegionError> {
+        if self.domain.is(queue_pair) {
+            return Ok(());
         }
+        Err(FastRegionError::ForeignDomain {
+            region: self.domain.number(),
+            queue_pair: queue_pair.number(),
+        })
     }
 
     pub(super) fn registered(&mut self, tag: SteeringTag) {
@@ -227,7 +212,7 @@ impl FastRegion {
     }
 
     /// The key to invalidate.
-    pub(super) fn to_invalidate(&self, domain: u32) -> Result<u32, FastRegionError> {
+    pub(super) fn to_invalidate(&self, domain: &ProtectionDomain) -> Result<u32, FastRegionError> {
         self.check_domain(domain)?;
         match self.stage {
             Stage::Free => Err(FastRegionError::NotRegistered),
@@ -262,32 +247,29 @@ impl FastRegion {
     pub fn reset(&mut self) -> Result<Vec<DmaBuffer>, RdmaError> {
         let mut guard = self.domain.engine().open_state()?;
         let state = &mut *guard;
-        let (number, what) = (self.number, "fast region");
-        let Some(record) = state.regions.get(&number) else {
-            return Err(RdmaError::Gone { what, number });
-        };
-        let (protection_domain, stag_index) = (record.protection_domain, record.stag_index);
-        state
-            .control
-            .execute(ringside_spec::rdma::commands::DeallocateStag {
-                protection_domain,
-                stag_index,
-                is_memory_region: true,
-            })?;
-        let again = allocation(
-            protection_domain,
-            self.tag,
-            self.pages_most,
-            self.first_entry,
-        );
-        if let Err(error) = state.control.execute(again) {
-            // The device has no such tag any more: only the books are left to put right.
-            let record = state.regions.remove(&number);
-            if error.is_refusal() {
-                state.free_pages(record.and_then(|record| record.pages));
-                state.give_region_number(number);
+        let number = self.number;
+        let record = state.objects.regions.must(number)?;
+        let protection_domain = record.protection_domain;
+        let command = record.destruction(number);
+        if let Err(error) = state.control.execute(command) {
+            let refused = matches!(error, ControlError::Refused { .. });
+            let error = RdmaError::from(error);
+            if !refused {
+                state.set_apart::<RegionRecord>(number, &error);
             }
-            return Err(error.into());
+            return Err(error);
+        }
+        let (pages, first_entry) = (self.pages_most, self.first_entry);
+        let again = allocation(protection_domain, self.tag, pages, first_entry);
+        if let Err(error) = state.control.execute(again) {
+            let refused = error.is_refusal();
+            let error = RdmaError::from(error);
+            match refused {
+                // The device has no such tag any more.
+                true => drop(state.forget::<RegionRecord>(number, By::Shutdown)),
+                false => state.set_apart::<RegionRecord>(number, &error),
+            }
+            return Err(error);
         }
         self.stage = Stage::Free;
         Ok(std::mem::take(&mut self.buffers))
@@ -299,7 +281,7 @@ impl FastRegion {
         self.tag.0
     }
 
-    /// What a peer must know of it.
+    /// The facts that a peer needs about it.
     #[must_use]
     pub fn remote(&self) -> RemoteRegion {
         RemoteRegion {
@@ -335,11 +317,15 @@ impl FastRegion {
 
 impl Drop for FastRegion {
     fn drop(&mut self) {
-        let result = self.domain.engine().state().destroy_region(self.number);
-        if let Err(error) = result {
-            let buffers = std::mem::take(&mut self.buffers);
-            let mut state = self.domain.engine().state();
-            state.quarantine("fast region", self.number, buffers, &error);
-        }
+        let buffers = std::mem::take(&mut self.buffers);
+        let mut state = self.domain.engine().state();
+        let number = self.number;
+        let error = match state.destroy::<RegionRecord>(number, By::Owner) {
+            Destroyed::Gone(_) => return,
+            Destroyed::DeviceFailed { .. } => return state.free_after_reset(buffers),
+            Destroyed::Refused(error) | Destroyed::Unconfirmed(error) => error,
+        };
+        state.set_apart::<RegionRecord>(number, &error);
+        state.set_memory_apart(RegionRecord::NAME, number, buffers, &error);
     }
 }

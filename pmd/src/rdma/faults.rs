@@ -1,4 +1,4 @@
-//! What peers did wrong, counted for each queue pair, as far as the device tells.
+//! The errors of peers, counted for each queue pair, as far as the device reports them.
 
 use super::address::MacAddress;
 use ringside_spec::rdma::ae_codes::AeCode;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a queue pair's peer did wrong so far. The device reports only what ends the connection;
+/// The errors of a queue pair's peer so far. The device reports only those that end the connection;
 /// what it drops silently (sequence numbers out of the window, wrong sources) is in the statistics
 /// of the function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -90,7 +90,7 @@ impl FaultCounters {
 /// Peers that are remembered at most: one that invents addresses does not fill the memory.
 const PEERS_MOST: usize = 1024;
 
-/// What each peer did wrong, over all its queue pairs.
+/// The errors of each peer, over all its queue pairs.
 #[derive(Debug, Default)]
 pub(crate) struct PeerBook {
     threshold: u32,

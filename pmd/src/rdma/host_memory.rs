@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What stands behind one segment.
+/// The backing of one segment.
 #[derive(Debug)]
 enum SegmentMemory {
     Direct(DmaBuffer),
@@ -233,6 +233,11 @@ impl HostMemory {
                 Err(error)
             }
         }
+    }
+
+    /// Entries for so many pages in one run, not written yet.
+    pub(crate) fn reserve_pages(&mut self, pages: u32) -> Result<PageList, RdmaError> {
+        Ok(self.page_lists.allocate_one_level(pages.into())?)
     }
 
     /// Writes the entries of a list.

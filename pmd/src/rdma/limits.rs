@@ -1,7 +1,7 @@
-//! What verbs can do at most, as `ibv_devinfo` lists it.
+//! The limits of verbs, as `ibv_devinfo` lists them.
 
 use super::COMPLETIONS_MAX;
-use super::engine::ObjectNumbers;
+use super::objects::Objects;
 use ringside_spec::rdma::limits::{
     MAX_FRAGMENTS, MAX_INBOUND_READS, MAX_INLINE_BYTES, MAX_MESSAGE_BYTES, MAX_REGION_BYTES,
     PAGE_SIZES,
@@ -45,12 +45,12 @@ pub struct RdmaLimits {
 }
 
 impl RdmaLimits {
-    pub(crate) fn of(numbers: &ObjectNumbers) -> Self {
+    pub(crate) fn of(objects: &Objects) -> Self {
         Self {
-            queue_pairs: numbers.queue_pairs.quota(),
-            completion_queues: numbers.completion_queues.quota(),
-            memory_regions: numbers.regions.quota(),
-            protection_domains: numbers.protection_domains.quota(),
+            queue_pairs: objects.queue_pairs.numbers().quota(),
+            completion_queues: objects.completion_queues.numbers().quota(),
+            memory_regions: objects.regions.numbers().quota(),
+            protection_domains: objects.protection_domains.quota(),
             requests: MAX_REQUESTS,
             completions: COMPLETIONS_MAX,
             fragments: MAX_FRAGMENTS,

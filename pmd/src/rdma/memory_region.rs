@@ -12,16 +12,17 @@ mod tags;
 
 use super::ProtectionDomain;
 use super::RdmaError;
+use super::engine::EngineState;
+use super::lifecycle::{By, Destroyed, Making, NotMade, Object};
+use super::objects::Held;
 use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
-use crate::control::ControlError;
 pub use access::{Access, Base, RemoteAddress, RemoteRegion, SliceError};
 pub use error::{DeregisterError, RegisterError, ReregisterError};
 pub(super) use pages::Pages;
 use ringside_bus::DmaBuffer;
 use ringside_qp::Fragment;
 use ringside_spec::rdma::commands::SteeringTag;
-use ringside_spec::rdma::fpm::ObjectType;
 use std::ops::Range;
 
 /// A registered memory region. `Send` and `Sync`; dropping it deregisters.
@@ -68,7 +69,7 @@ impl ProtectionDomain {
         access: Access,
         base: Base,
     ) -> Result<MemoryRegion, RegisterError> {
-        let plan = match Pages::of(&buffers) {
+        let plan = match Pages::of(&buffers).and_then(|plan| plan.check_base(base)) {
             Ok(plan) => plan,
             Err(error) => return Err(RegisterError { error, buffers }),
         };
@@ -79,7 +80,11 @@ impl ProtectionDomain {
             Ok(share) => share,
             Err(error) => return Err(RegisterError { error, buffers }),
         };
-        match self.register_pages(&plan, access, base) {
+        let mut state = match self.engine().open_state() {
+            Ok(state) => state,
+            Err(error) => return Err(RegisterError { error, buffers }),
+        };
+        match self.register_pages(&mut state, &plan, access, base) {
             Ok((number, key)) => Ok(MemoryRegion {
                 share,
                 domain: self.clone(),
@@ -88,71 +93,47 @@ impl ProtectionDomain {
                 address: match base {
                     Base::Address => plan.address,
                     Base::Zero => 0,
+                    Base::Named(address) => address,
                 },
                 length: plan.length as usize,
                 access,
                 base,
                 buffers,
             }),
-            Err((error, device_may_use)) => {
-                let buffers = if device_may_use {
-                    let mut state = self.engine().state();
-                    state.quarantine("memory region", 0, buffers, &error);
-                    Vec::new()
-                } else {
-                    buffers
-                };
+            Err(NotMade::Refused(error)) => Err(RegisterError { error, buffers }),
+            Err(NotMade::Unconfirmed { number, error }) => {
+                state.set_memory_apart(RegionRecord::NAME, number, buffers, &error);
+                let buffers = Vec::new();
                 Err(RegisterError { error, buffers })
             }
         }
     }
 
-    /// Number and key, or the error and whether the device may use the memory nevertheless.
+    /// Number and key of a new registration.
     fn register_pages(
         &self,
+        state: &mut EngineState,
         plan: &Pages,
         access: Access,
         base: Base,
-    ) -> Result<(u32, SteeringTag), (RdmaError, bool)> {
-        let harmless = |error: RdmaError| (error, false);
-        let mut guard = self.engine().open_state().map_err(harmless)?;
-        let state = &mut *guard;
-        let (number, key) = state.take_steering_tag().map_err(harmless)?;
-        let mut result = state.back(ObjectType::MemoryRegion, number);
-        let mut pages = None;
-        if result.is_ok() && !plan.list.is_empty() {
-            result = match &mut state.memory {
-                Some(memory) => memory
-                    .list_pages(&mut state.control, &plan.list)
-                    .map(|list| pages = Some(list)),
-                None => Err(RdmaError::ShutDown),
-            };
+    ) -> Result<(u32, SteeringTag), NotMade> {
+        let mut making = Making::<RegionRecord>::begin(state)?;
+        let (number, key) = (making.number(), making.steering_tag());
+        let list = match plan.list.is_empty() {
+            true => None,
+            false => Some(making.state().list_pages(&plan.list)?),
+        };
+        let command = plan.command(self.number(), key, access, base, list.as_ref());
+        if let Some(list) = list {
+            making.hold(Held::Pages(list));
         }
-        if let Err(error) = result {
-            state.give_region_number(number);
-            return Err((error, false));
-        }
-        let command = plan.command(self.number(), key, access, base, pages.as_ref());
-        match state.control.execute(command) {
-            Ok(_) => {
-                let record = RegionRecord {
-                    stag_index: key.index(),
-                    is_window: false,
-                    protection_domain: self.number(),
-                    pages,
-                };
-                state.regions.insert(number, record);
-                Ok((number, key))
-            }
-            Err(error) => {
-                let refused = error.is_refusal();
-                if refused {
-                    state.free_pages(pages);
-                    state.give_region_number(number);
-                }
-                Err((error.into(), !refused))
-            }
-        }
+        let record = RegionRecord {
+            stag_index: key.index(),
+            is_window: false,
+            protection_domain: self.number(),
+        };
+        making.finish(command, record)?;
+        Ok((number, key))
     }
 }
 
@@ -181,7 +162,7 @@ impl MemoryRegion {
         self.address
     }
 
-    /// What a peer must know of it.
+    /// The facts that a peer needs about it.
     #[must_use]
     pub fn remote(&self) -> RemoteRegion {
         RemoteRegion {
@@ -274,20 +255,20 @@ impl MemoryRegion {
         self.number
     }
 
-    /// What of its domain's quotas it takes: one region, and its bytes.
+    /// Its share of the domain's quotas: one region, and its bytes.
     #[must_use]
     pub fn quota_bytes(&self) -> u64 {
         let [_, bytes] = &self.share;
         bytes.amount()
     }
 
-    /// What it may be used for.
+    /// Its permitted uses.
     #[must_use]
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Where its addresses begin.
+    /// The start of its addresses.
     #[must_use]
     pub fn base(&self) -> Base {
         self.base
@@ -316,26 +297,27 @@ impl MemoryRegion {
         }
     }
 
-    /// The memory; or why not, and the bytes kept. After a refusal the region still has it.
+    /// The memory; or why not, and the bytes kept. After a refusal the region still has it, and
+    /// while a device that failed was not reset.
     fn release(&mut self) -> Result<Vec<DmaBuffer>, (RdmaError, usize)> {
         let buffers = std::mem::take(&mut self.buffers);
         if buffers.is_empty() {
             return Ok(buffers);
         }
-        let result = self.domain.engine().state().destroy_region(self.number);
-        match result {
-            Ok(()) => Ok(buffers),
-            Err(
-                error @ (RdmaError::Control(ControlError::Refused { .. })
-                | RdmaError::DeviceFailed { .. }),
-            ) => {
+        let mut state = self.domain.engine().state();
+        match state.destroy::<RegionRecord>(self.number, By::Owner) {
+            Destroyed::Gone(_) => Ok(buffers),
+            Destroyed::Refused(error) => {
                 self.buffers = buffers;
                 Err((error, 0))
             }
-            Err(error) => {
+            Destroyed::DeviceFailed { cause, .. } => {
+                self.buffers = buffers;
+                Err((RdmaError::DeviceFailed { cause }, 0))
+            }
+            Destroyed::Unconfirmed(error) => {
                 let bytes = buffers.iter().map(DmaBuffer::length).sum();
-                let mut state = self.domain.engine().state();
-                state.quarantine("memory region", self.number, buffers, &error);
+                state.set_memory_apart(RegionRecord::NAME, self.number, buffers, &error);
                 Err((error, bytes))
             }
         }
@@ -348,7 +330,8 @@ impl Drop for MemoryRegion {
             let buffers = std::mem::take(&mut self.buffers);
             if !buffers.is_empty() {
                 let mut state = self.domain.engine().state();
-                state.quarantine("memory region", self.number, buffers, &error);
+                state.set_apart::<RegionRecord>(self.number, &error);
+                state.set_memory_apart(RegionRecord::NAME, self.number, buffers, &error);
             }
         }
     }

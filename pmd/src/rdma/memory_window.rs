@@ -1,14 +1,14 @@
 //! Memory windows: a part of a region, opened to peers under a key of its own by a request of the
 //! send queue, and closed again without deregistering.
 
+use super::lifecycle::{By, Making};
 use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
 use super::{Access, MemoryRegion, ProtectionDomain, RdmaError, RemoteRegion};
 use ringside_spec::rdma::commands::{AllocateStag, SteeringTag};
-use ringside_spec::rdma::fpm::ObjectType;
 use std::ops::Range;
 
-/// How a window is bound and closed. Verbs: `ibv_mw_type`.
+/// The way in which a window is bound and closed. Verbs: `ibv_mw_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowKind {
     /// Type 1: bound anew at any time; closed by a bind of no bytes.
@@ -32,9 +32,9 @@ pub struct MemoryWindow {
 /// A bind that can't be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
-    /// Window, region and queue pair must be of one protection domain.
+    /// Window, region and queue pair must be of one protection domain of one device.
     #[error(
-        "window, region and queue pair are of the protection domains {window}, {region} and {queue_pair}; they must be one"
+        "window, region and queue pair are of the protection domains {window}, {region} and {queue_pair}; they must be one, of one device"
     )]
     ForeignDomain {
         /// The window's.
@@ -72,32 +72,22 @@ impl ProtectionDomain {
     pub fn memory_window(&self, kind: WindowKind) -> Result<MemoryWindow, RdmaError> {
         let share = self.take_share(Kind::MemoryRegions, 1)?;
         let mut state = self.engine().open_state()?;
-        let (number, tag) = state.take_steering_tag()?;
-        if let Err(error) = state.back(ObjectType::MemoryRegion, number) {
-            state.give_region_number(number);
-            return Err(error);
-        }
-        let made = state.control.execute(AllocateStag {
+        let mut making = Making::<RegionRecord>::begin(&mut state)?;
+        let (number, tag) = (making.number(), making.steering_tag());
+        let command = AllocateStag {
             protection_domain: self.number(),
             stag_index: tag.index(),
             type_1: kind == WindowKind::One,
             remote_access: true,
             bind_without_key_check: kind == WindowKind::One,
             ..AllocateStag::ZERO
-        });
-        if let Err(error) = made {
-            if error.is_refusal() {
-                state.give_region_number(number);
-            }
-            return Err(error.into());
-        }
+        };
         let record = RegionRecord {
             is_window: true,
             stag_index: tag.index(),
             protection_domain: self.number(),
-            pages: None,
         };
-        state.regions.insert(number, record);
+        making.finish(command, record)?;
         Ok(MemoryWindow {
             domain: self.clone(),
             _share: share,
@@ -115,7 +105,7 @@ impl MemoryWindow {
         self.tag.0
     }
 
-    /// How it is bound.
+    /// Its binding.
     #[must_use]
     pub fn kind(&self) -> WindowKind {
         self.kind
@@ -130,7 +120,7 @@ impl MemoryWindow {
         self.tag = key;
     }
 
-    /// What of a bind can be known to be wrong before it is posted.
+    /// The errors of a bind that can be found before it is posted.
     pub(super) fn check(
         &self,
         queue_pair: &ProtectionDomain,
@@ -138,12 +128,11 @@ impl MemoryWindow {
         range: &Range<usize>,
         access: Access,
     ) -> Result<RemoteRegion, BindError> {
-        let window = self.domain.number();
-        let of_region = region.protection_domain().number();
-        if window != of_region || window != queue_pair.number() {
+        let of_region = region.protection_domain();
+        if !self.domain.is(of_region) || !self.domain.is(queue_pair) {
             return Err(BindError::ForeignDomain {
-                window,
-                region: of_region,
+                window: self.domain.number(),
+                region: of_region.number(),
                 queue_pair: queue_pair.number(),
             });
         }
@@ -174,10 +163,9 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        let result = self.domain.engine().state().destroy_region(self.number);
-        if let Err(error) = result
-            && !matches!(error, RdmaError::DeviceFailed { .. })
-        {
+        let mut state = self.domain.engine().state();
+        let result = state.destroy_with_memory::<RegionRecord>(self.number, By::Owner);
+        if let Err(error) = result {
             tracing::error!(%error, "memory window dropped");
         }
     }

@@ -10,10 +10,12 @@
 //! let mut queue_pair = domain.queue_pair(QueuePairConfig::reliable(&completions))?.connect(peer)?;
 //! queue_pair.write(1, &[region.slice(0..64)?], remote.at(0), Flags::SIGNALLED)?;
 //! queue_pair.ring();
-//! let mut batch = [Completion::EMPTY; 32];
+//! let (mut batch, mut events) = ([Completion::EMPTY; 32], Vec::new());
 //! for done in completions.poll(&mut batch) {
 //!     println!("request {}: {:?}", done.id, done.status());
 //! }
+//! // A failed request completes only after this, here or on another thread.
+//! device.poll_events(&mut events)?;
 //! # Ok(())
 //! # }
 //! ```
@@ -31,11 +33,13 @@ mod fast_region;
 mod faults;
 pub(crate) mod host_memory;
 mod interrupt;
+pub(crate) mod lifecycle;
 mod limits;
 mod memory_region;
 mod memory_window;
 mod multicast;
 pub(crate) mod numbers;
+pub(crate) mod objects;
 mod protection_domain;
 mod quarantine;
 mod query;
@@ -49,7 +53,7 @@ pub use completion_queue::{
     COMPLETIONS_MAX, CompletionQueue, CompletionTarget, Notify, ResizeError,
 };
 pub use connection::{Endpoint, ExchangeError, Greeting};
-pub use device::{ObjectUsage, Usage};
+pub use device::{MapError, ObjectUsage, Usage};
 pub use error::{RdmaError, RdmaStageError};
 pub use events::Event;
 pub use fast_region::{FastRegion, FastRegionError, LoadError};
@@ -67,11 +71,13 @@ pub use quarantine::Quarantined;
 pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{
     ConnectError, Connected, DatagramInitialised, DatagramReady, DrainError, Drained, Initialised,
-    PostError, QueuePair, QueuePairConfig, QueuePairReport, QueuePairStage, ReadyError, Sending,
-    To,
+    PostError, QueuePair, QueuePairConfig, QueuePairReport, QueuePairStage, ReadyError,
+    ReceiveAttributes, Receiving, SendAttributes, Sending, To,
 };
+pub use ringside_bus::{DmaBuffer, Memory};
 pub use ringside_cq::{Anomalies, Completion, Datagram, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
 pub use ringside_spec::verbs::Route;
 pub use shared_receives::{SharedReceiveConfig, SharedReceiveQueue};
+pub(crate) use statistics::PORT as PORT_COUNTERS;
 pub use statistics::Statistic;

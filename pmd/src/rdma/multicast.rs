@@ -7,13 +7,18 @@
 use super::RdmaError;
 use super::address::{MacAddress, as_number, multicast_mac};
 use super::engine::{Engine, EngineState};
+use super::lifecycle::{By, Making, Object};
+use super::objects::{Held, Objects, Table};
 use super::records::{GroupKey, MulticastRecord};
+use crate::admin::AdminQueue;
 use ringside_bus::DmaBuffer;
 use ringside_spec::rdma::commands::{
     CreateMulticastGroup, DestroyMulticastGroup, MULTICAST_GROUP_MEMBERS, ModifyMulticastGroup,
     MulticastMember,
 };
 use ringside_spec::rdma::fpm::ObjectType;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Alignment of a list of members: its own size.
 const LIST_BYTES: usize = MULTICAST_GROUP_MEMBERS * 8;
@@ -54,8 +59,18 @@ impl MulticastRecord {
             group_ip: made.group_ip,
         }
     }
+}
 
-    fn destruction(&self) -> DestroyMulticastGroup {
+impl Object for MulticastRecord {
+    const NAME: &'static str = "multicast group";
+    const CONTEXT: ObjectType = ObjectType::MulticastGroup;
+    type Destroy = DestroyMulticastGroup;
+
+    fn table(objects: &mut Objects) -> &mut Table<Self> {
+        &mut objects.multicast_groups
+    }
+
+    fn destruction(&self, _number: u32) -> DestroyMulticastGroup {
         let made = &self.command;
         DestroyMulticastGroup {
             group_mac: made.group_mac,
@@ -68,6 +83,69 @@ impl MulticastRecord {
             ipv4: made.ipv4,
             group_ip: made.group_ip,
         }
+    }
+
+    fn into_memory(self) -> Vec<DmaBuffer> {
+        vec![self.list]
+    }
+}
+
+/// Rules of the switch that let the MAC addresses of groups in.
+pub(crate) struct GroupRules {
+    admin: Arc<AdminQueue>,
+    vsi_number: u16,
+    /// number of the rule, and how many groups use it
+    rules: BTreeMap<MacAddress, (u16, u32)>,
+}
+
+impl GroupRules {
+    pub(crate) fn new(admin: Arc<AdminQueue>, vsi_number: u16) -> Self {
+        Self {
+            admin,
+            vsi_number,
+            rules: BTreeMap::new(),
+        }
+    }
+
+    /// One group of this MAC address more.
+    fn take(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
+        if let Some((_, users)) = self.rules.get_mut(&mac) {
+            *users += 1;
+            return Ok(());
+        }
+        let rule = self.admin.add_mac_rule(self.vsi_number, mac)?;
+        self.rules.insert(mac, (rule, 1));
+        Ok(())
+    }
+
+    /// One less; the rule goes with the last.
+    pub(crate) fn give(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
+        let Some((rule, users)) = self.rules.get_mut(&mac) else {
+            return Ok(());
+        };
+        *users = users.saturating_sub(1);
+        if *users > 0 {
+            return Ok(());
+        }
+        let rule = *rule;
+        self.rules.remove(&mac);
+        self.admin.remove_rule(rule)?;
+        Ok(())
+    }
+
+    /// Removes all that are left.
+    pub(crate) fn remove_all(&mut self) -> Result<(), RdmaError> {
+        let mut result = Ok(());
+        for (rule, _) in std::mem::take(&mut self.rules).into_values() {
+            let removed = self.admin.remove_rule(rule);
+            result = result.and(removed.map_err(RdmaError::from));
+        }
+        result
+    }
+
+    /// Forgets all: the device was reset.
+    pub(crate) fn forget(&mut self) {
+        self.rules.clear();
     }
 }
 
@@ -84,7 +162,9 @@ impl EngineState {
             return Err(RdmaError::NotMulticast { address });
         }
         let function = engine.facts.function_index;
-        let Some(group) = self.multicast_groups.get_mut(&key) else {
+        let known = self.group_of(key);
+        let Some(group) = known.and_then(|number| self.objects.multicast_groups.get_mut(number))
+        else {
             return self.create_group(engine, key, queue_pair);
         };
         if group.members.contains(&queue_pair) {
@@ -115,17 +195,15 @@ impl EngineState {
         let (address, vlan_tag) = key;
         let list = engine.pool.allocate(LIST_BYTES, LIST_BYTES)?;
         let mac = multicast_mac(address).ok_or(RdmaError::NotMulticast { address })?;
-        let numbers = self.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
-        let number = numbers.multicast_groups.take(&mut self.random)?;
-        let backed = self.back(ObjectType::MulticastGroup, number);
-        if let Err(error) = backed.and_then(|()| self.take_group_rule(engine, mac)) {
-            self.give_group_number(number);
-            return Err(error);
-        }
+        let queue_set_handle = self.queue_set_handle.unwrap_or(0);
+        let mut making = Making::<MulticastRecord>::begin(self)?;
+        let number = making.number();
+        making.state().group_rules.take(mac)?;
+        making.hold(Held::GroupRule(mac));
         let command = CreateMulticastGroup {
             group_mac: mac,
             hmc_function_index: engine.facts.function_index,
-            queue_set_handle: self.queue_set_handle.unwrap_or(0),
+            queue_set_handle,
             vlan_id: vlan_tag.unwrap_or(0) % VLAN_NUMBERS,
             member_list_address: list.iova().0,
             group_index: number as u16,
@@ -134,120 +212,57 @@ impl EngineState {
             group_ip: as_number(address),
         };
         let group = MulticastRecord {
+            key,
             command,
             list,
             members: vec![queue_pair],
         };
         group.write_list(engine.facts.function_index);
-        if let Err(error) = self.control.execute(command) {
-            if error.is_refusal() {
-                self.give_group_number(number);
-            } else {
-                group.list.leak();
-            }
-            self.give_group_rule(engine, mac)?;
-            return Err(error.into());
-        }
-        self.multicast_groups.insert(key, group);
+        making.finish(command, group)?;
         Ok(())
     }
 
-    /// Has the switch let a group's MAC address in.
-    fn take_group_rule(&mut self, engine: &Engine, mac: MacAddress) -> Result<(), RdmaError> {
-        if let Some((_, users)) = self.group_rules.get_mut(&mac) {
-            *users += 1;
-            return Ok(());
-        }
-        let rule = engine.admin.add_mac_rule(engine.facts.vsi_number, mac)?;
-        self.group_rules.insert(mac, (rule, 1));
-        Ok(())
-    }
-
-    fn give_group_rule(&mut self, engine: &Engine, mac: MacAddress) -> Result<(), RdmaError> {
-        let Some((rule, users)) = self.group_rules.get_mut(&mac) else {
-            return Ok(());
-        };
-        *users = users.saturating_sub(1);
-        if *users > 0 {
-            return Ok(());
-        }
-        let rule = *rule;
-        self.group_rules.remove(&mac);
-        engine.admin.remove_rule(rule)?;
-        Ok(())
+    /// Number of a group that queue pairs of this function are in.
+    fn group_of(&self, key: GroupKey) -> Option<u32> {
+        let mut groups = self.objects.multicast_groups.iter();
+        let found = groups.find(|(_, group)| group.key == key);
+        found.map(|(number, _)| number)
     }
 
     /// Ends that; the group goes with its last member.
-    pub(super) fn leave_group(
-        &mut self,
-        engine: &Engine,
-        key: GroupKey,
-        queue_pair: u32,
-    ) -> Result<(), RdmaError> {
+    pub(super) fn leave_group(&mut self, key: GroupKey, queue_pair: u32) -> Result<(), RdmaError> {
         let missing = RdmaError::NotInGroup {
             group: key.0,
             queue_pair,
         };
-        let Some(group) = self.multicast_groups.get_mut(&key) else {
+        let Some(number) = self.group_of(key) else {
             return Err(missing);
         };
+        let group = self.objects.multicast_groups.must_mut(number)?;
         let before = group.members.len();
         group.members.retain(|member| *member != queue_pair);
         if group.members.len() == before {
             return Err(missing);
         }
-        if !group.members.is_empty() {
-            group.write_list(group.command.hmc_function_index);
-            self.control.execute(group.modification())?;
-            return Ok(());
+        if group.members.is_empty() {
+            return self.destroy_with_memory::<MulticastRecord>(number, By::Owner);
         }
-        let Some(group) = self.multicast_groups.remove(&key) else {
-            return Err(missing);
-        };
-        let destroyed = self.control.execute(group.destruction());
-        let closed = self.give_group_rule(engine, group.command.group_mac);
-        if let Err(error) = destroyed {
-            DmaBuffer::leak(group.list);
-            return Err(error.into());
-        }
-        self.give_group_number(group.command.group_index.into());
-        closed
+        group.write_list(group.command.hmc_function_index);
+        self.control.execute(group.modification())?;
+        Ok(())
     }
 
     /// Takes a queue pair that is to be destroyed out of its groups.
-    pub(crate) fn leave_all_groups(
-        &mut self,
-        engine: &Engine,
-        queue_pair: u32,
-    ) -> Result<(), RdmaError> {
-        let keys: Vec<GroupKey> = self
-            .multicast_groups
-            .iter()
+    pub(crate) fn leave_all_groups(&mut self, queue_pair: u32) -> Result<(), RdmaError> {
+        let groups = self.objects.multicast_groups.iter();
+        let keys: Vec<GroupKey> = groups
             .filter(|(_, group)| group.members.contains(&queue_pair))
-            .map(|(key, _)| *key)
+            .map(|(_, group)| group.key)
             .collect();
         let mut result = Ok(());
         for key in keys {
-            let left = self.leave_group(engine, key, queue_pair);
+            let left = self.leave_group(key, queue_pair);
             result = result.and(left);
-        }
-        result
-    }
-
-    fn give_group_number(&mut self, number: u32) {
-        if let Some(numbers) = &mut self.numbers {
-            numbers.multicast_groups.give(number);
-        }
-    }
-}
-
-impl Engine {
-    /// Takes back what the switch still lets in for groups.
-    pub(super) fn remove_group_rules(&self, state: &mut EngineState) -> Result<(), RdmaError> {
-        let mut result = Ok(());
-        for (rule, _) in std::mem::take(&mut state.group_rules).into_values() {
-            let removed = self.admin.remove_rule(rule);
-            result = result.and(removed.map_err(RdmaError::from));
         }
         result
     }

@@ -2,10 +2,15 @@
 
 use super::RdmaError;
 use rand::Rng;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// One part in so many of all numbers rests after use.
 const RESTING_PART: usize = 4;
+
+/// Numbers that rest when a device is brought up again: those that rested, and those that were in
+/// use when it failed. Oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rested(Vec<u32>);
 
 /// The free numbers of one kind of object.
 ///
@@ -22,6 +27,8 @@ pub(crate) struct Numbers {
     resting: VecDeque<u32>,
     used: u32,
     quota: u32,
+    /// all of them, free or not
+    all: std::ops::Range<u32>,
 }
 
 impl Numbers {
@@ -32,7 +39,7 @@ impl Numbers {
         numbers: std::ops::Range<u32>,
         quota: u32,
     ) -> Self {
-        let free: Vec<u32> = numbers.collect();
+        let free: Vec<u32> = numbers.clone().collect();
         let quota = quota.min(free.len() as u32);
         Self {
             what,
@@ -41,15 +48,38 @@ impl Numbers {
             resting: VecDeque::new(),
             used: 0,
             quota,
+            all: numbers,
         }
     }
 
-    /// How many are in use.
+    /// Lets `rested` rest here as well: peers may still send to objects of an earlier life.
+    ///
+    /// At least a quarter of all numbers stay free, so that the next one cannot be guessed; the
+    /// oldest end their rest for that.
+    pub(crate) fn resting_from(mut self, rested: &Rested) -> Self {
+        let most = self.all.len() - self.all.len().div_ceil(RESTING_PART);
+        let skipped = rested.0.len().saturating_sub(most);
+        let rest: HashSet<u32> = rested.0.iter().skip(skipped).copied().collect();
+        self.free.retain(|number| !rest.contains(number));
+        let known = |number: &&u32| self.all.contains(number);
+        self.resting
+            .extend(rested.0.iter().skip(skipped).filter(known));
+        self
+    }
+
+    /// What is to rest in the next life of the device.
+    pub(crate) fn rested(&self) -> Rested {
+        let idle: HashSet<u32> = self.free.iter().chain(&self.resting).copied().collect();
+        let used = self.all.clone().filter(|number| !idle.contains(number));
+        Rested(self.resting.iter().copied().chain(used).collect())
+    }
+
+    /// The number in use.
     pub(crate) fn used(&self) -> u32 {
         self.used
     }
 
-    /// How many may be in use at once.
+    /// The number that may be in use at once.
     pub(crate) fn quota(&self) -> u32 {
         self.quota
     }

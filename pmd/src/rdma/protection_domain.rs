@@ -5,7 +5,7 @@ use super::engine::Engine;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a protection domain may have at most, besides what the device has. Default: no limit.
+/// The limits of a protection domain, besides those of the device. Default: no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
     /// Queue pairs.
@@ -29,7 +29,7 @@ impl Default for Quotas {
     }
 }
 
-/// What there are quotas of.
+/// The kinds of quotas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     QueuePairs,
@@ -92,8 +92,7 @@ impl ProtectionDomain {
         let number = {
             let mut state = engine.open_state()?;
             let state = &mut *state;
-            let numbers = state.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
-            numbers.protection_domains.take(&mut state.random)?
+            state.objects.protection_domains.take(&mut state.random)?
         };
         Ok(Self(Arc::new(Domain {
             engine,
@@ -109,7 +108,13 @@ impl ProtectionDomain {
         self.0.number
     }
 
-    /// What it may have at most.
+    /// Whether both are one domain of one device. Devices have domains of the same numbers.
+    #[inline]
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Its limits.
     #[must_use]
     pub fn quotas(&self) -> &Quotas {
         &self.0.quotas
@@ -151,8 +156,7 @@ impl Drop for Share {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        if let Some(numbers) = &mut self.engine.state().numbers {
-            numbers.protection_domains.give(self.number);
-        }
+        let mut state = self.engine.state();
+        state.objects.protection_domains.give(self.number);
     }
 }

@@ -1,4 +1,4 @@
-//! What the device did not confirm to have let go of: kept apart until it was reset.
+//! Objects whose destruction the device never confirmed: kept apart until a reset.
 
 use super::RdmaError;
 use super::engine::EngineState;
@@ -9,7 +9,7 @@ use serde::Serialize;
 /// until the device was reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Quarantined {
-    /// What it is.
+    /// Its kind.
     pub what: &'static str,
     /// Its number.
     pub number: u32,
@@ -27,15 +27,21 @@ pub(crate) struct Kept {
 }
 
 impl EngineState {
-    /// Keeps memory that the device may still write to.
-    pub(crate) fn quarantine(
+    /// Sets memory apart that the device may still write to: it is not used before a reset.
+    pub(crate) fn set_memory_apart(
         &mut self,
         what: &'static str,
         number: u32,
         buffers: Vec<DmaBuffer>,
         reason: &RdmaError,
     ) {
-        let bytes = buffers.iter().map(DmaBuffer::length).sum();
+        let bytes: usize = buffers.iter().map(DmaBuffer::length).sum();
+        let known = |kept: &&mut Kept| (kept.entry.what, kept.entry.number) == (what, number);
+        if let Some(kept) = self.quarantined.iter_mut().find(known) {
+            kept.entry.bytes += bytes;
+            kept.buffers.extend(buffers);
+            return;
+        }
         let reason = reason.to_string();
         tracing::error!(what, number, bytes, reason, "quarantined");
         let entry = Quarantined {
@@ -56,7 +62,7 @@ impl EngineState {
         }
     }
 
-    /// What is kept, oldest first.
+    /// The kept entries, oldest first.
     pub(crate) fn quarantined(&self) -> Vec<Quarantined> {
         self.quarantined
             .iter()

@@ -1,4 +1,4 @@
-//! What objects are like now.
+//! The current state of objects.
 
 use super::engine::Engine;
 use super::{CompletionQueue, MemoryRegion, RdmaError};
@@ -7,7 +7,7 @@ use ringside_spec::rdma::commands::QueryStag;
 use serde::Serialize;
 use std::net::IpAddr;
 
-/// Whether a port carries frames. Verbs: `ibv_port_state`.
+/// The state of a port. Verbs: `ibv_port_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum PortState {
     /// It does.
@@ -19,7 +19,7 @@ pub enum PortState {
 /// A port. Verbs: `ibv_port_attr`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PortReport {
-    /// Whether it carries frames.
+    /// True if it carries frames.
     pub state: PortState,
     /// Megabits a second; `None` while down or unknown.
     pub megabits_per_second: Option<u32>,
@@ -70,13 +70,12 @@ impl Engine {
 }
 
 impl CompletionQueue {
-    /// What it is like now.
+    /// Its current state.
     pub fn query(&self) -> Result<CompletionQueueReport, RdmaError> {
         let target = self.target();
-        let (number, what) = (self.number(), "completion queue");
+        let number = self.number();
         let state = target.engine().open_state()?;
-        let record = state.completion_queues.get(&number);
-        let record = record.ok_or(RdmaError::Gone { what, number })?;
+        let record = state.objects.completion_queues.must(number)?;
         Ok(CompletionQueueReport {
             number,
             slots: record.entries,
@@ -87,13 +86,11 @@ impl CompletionQueue {
 }
 
 impl MemoryRegion {
-    /// Whether its keys are good: no invalidation has taken them. Asks the device.
+    /// True if its keys are valid: no invalidation has closed them. Asks the device.
     pub fn is_valid(&self) -> Result<bool, RdmaError> {
         let mut guard = self.protection_domain().engine().open_state()?;
         let state = &mut *guard;
-        let (number, what) = (self.number(), "memory region");
-        let record = state.regions.get(&number);
-        let stag_index = record.ok_or(RdmaError::Gone { what, number })?.stag_index;
+        let stag_index = state.objects.regions.must(self.number())?.stag_index;
         let answer = state.control.execute(QueryStag { stag_index })?;
         Ok(answer.minor_code == 0)
     }

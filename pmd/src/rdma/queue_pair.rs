@@ -14,6 +14,8 @@ mod life;
 mod local;
 mod post;
 mod query;
+mod returned;
+mod steps;
 
 pub use config::QueuePairConfig;
 pub(crate) use config::within;
@@ -21,13 +23,16 @@ pub use datagram::{DatagramInitialised, DatagramReady, ReadyError, To};
 pub use drain::{DrainError, Drained};
 pub use post::PostError;
 pub use query::{QueuePairReport, QueuePairStage};
+pub use steps::{ReceiveAttributes, Receiving, SendAttributes};
 
 use super::connection::Endpoint;
 use super::engine::Engine;
+use super::lifecycle::By;
 use super::protection_domain::Share;
 use super::records::{Condition, QueuePairCondition};
 use super::{ProtectionDomain, RdmaError};
 use context::Attributes;
+use returned::Returned;
 use ringside_qp::{ReceiveQueue, SendQueue};
 use ringside_spec::rdma::ae_codes::FlushCode;
 use ringside_spec::rdma::commands::QueuePairType;
@@ -72,6 +77,10 @@ struct Inner {
     number: u32,
     attributes: Attributes,
     peer: Option<Endpoint>,
+    /// its owner has asked for that
+    is_destroyed: bool,
+    /// while it is connected in steps
+    path: Option<context::Path>,
     /// keeps number and engine
     domain: ProtectionDomain,
     _share: Share,
@@ -84,8 +93,29 @@ pub struct ConnectError {
     /// Why.
     #[source]
     pub error: RdmaError,
-    /// The queue pair, as it was, when the device was not asked yet; else it is destroyed.
-    pub queue_pair: Option<Box<QueuePair>>,
+    queue_pair: Option<Returned<QueuePair>>,
+}
+
+impl ConnectError {
+    fn before(error: RdmaError, queue_pair: QueuePair) -> Self {
+        Self {
+            error,
+            queue_pair: Some(Returned::new(queue_pair)),
+        }
+    }
+
+    fn after(error: RdmaError) -> Self {
+        Self {
+            error,
+            queue_pair: None,
+        }
+    }
+
+    /// The queue pair, as it was, if the device was not asked yet; else it is destroyed.
+    #[must_use]
+    pub fn into_queue_pair(self) -> Option<QueuePair> {
+        self.queue_pair.map(Returned::into_inner)
+    }
 }
 
 impl ProtectionDomain {
@@ -109,7 +139,7 @@ impl QueuePair {
         if let Err(error) = self.inner.attributes.check_peer(peer) {
             return Err(ConnectError {
                 error,
-                queue_pair: Some(Box::new(self)),
+                queue_pair: Some(Returned::new(self)),
             });
         }
         let engine = Arc::clone(self.inner.engine());
@@ -137,7 +167,7 @@ impl<S> QueuePair<S> {
         self.inner.number
     }
 
-    /// What a peer must know to connect to it.
+    /// The facts that a peer needs in order to connect to it.
     #[must_use]
     pub fn endpoint(&self) -> Endpoint {
         self.inner.attributes.endpoint(self.inner.number)
@@ -161,7 +191,7 @@ impl<S> QueuePair<S> {
         self.inner.receive_capacity
     }
 
-    /// Whether the device reported a failure, or the queue pair is gone.
+    /// True if the device reported a failure, or the queue pair is gone.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.inner.condition.get() != QueuePairCondition::Usable
@@ -171,7 +201,7 @@ impl<S> QueuePair<S> {
     ///
     /// Errors: the device did not confirm, and its memory is kept until the shutdown; or
     /// [`RdmaError::Fed`]: a shared receive queue feeds it and has to destroy it.
-    pub fn destroy(self) -> Result<(), RdmaError> {
+    pub fn destroy(mut self) -> Result<(), RdmaError> {
         self.inner.destroy()
     }
 }
@@ -195,7 +225,7 @@ impl<S> QueuePair<S> {
     }
 }
 
-impl<S: Sending> QueuePair<S> {
+impl<S> QueuePair<S> {
     /// Breaks the connection, or ends the service of datagrams: everything outstanding completes as flushed, and nothing more can be
     /// posted. The peer sees no answer from now on.
     ///
@@ -222,11 +252,12 @@ impl Inner {
         self.domain.engine()
     }
 
-    fn destroy(&self) -> Result<(), RdmaError> {
-        let engine = self.engine();
-        engine
-            .state()
-            .destroy_queue_pair(engine, self.number, false)
+    fn destroy(&mut self) -> Result<(), RdmaError> {
+        if std::mem::replace(&mut self.is_destroyed, true) {
+            return Ok(());
+        }
+        let mut state = self.engine().state();
+        state.destroy_queue_pair(self.number, By::Owner)
     }
 }
 

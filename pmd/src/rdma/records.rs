@@ -1,4 +1,4 @@
-//! What the engine remembers of live objects: enough to destroy them without their owners.
+//! The engine's records of live objects: enough to destroy them without their owners.
 
 use super::address::MacAddress;
 use super::faults::FaultCounters;
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Whether a queue pair may be posted to; shared with its owner's data path.
+/// The usability of a queue pair; shared with its owner's data path.
 #[derive(Debug, Default)]
 pub(crate) struct Condition(AtomicU8);
 
@@ -67,6 +67,8 @@ impl QueuePairMemory {
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
     pub(crate) number: u32,
+    /// tells it from an earlier or later queue of the same number
+    pub(crate) generation: u32,
     pub(crate) handle: CompletionQueueHandle,
 }
 
@@ -83,9 +85,23 @@ pub(crate) struct QueuePairRecord {
     pub(crate) peer: Option<MacAddress>,
     /// ready to send at least once: destroyed by way of the error state
     pub(crate) was_connected: bool,
-    /// it sends nothing until it is resumed (SQD)
-    pub(crate) drained: bool,
+    pub(crate) sending: SendState,
+    /// a shared receive queue feeds it
+    pub(crate) is_fed: bool,
+    /// its completion queues have a free slot for another queue pair of this number
+    pub(crate) is_detached: bool,
     pub(crate) faults: FaultCounters,
+}
+
+/// Whether a connected queue pair sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SendState {
+    /// It sends what is posted.
+    Active,
+    /// It was asked to stop, and has requests without an answer.
+    Draining,
+    /// It sends nothing until it is resumed (SQD).
+    Drained,
 }
 
 /// A queue pair that a shared receive queue feeds.
@@ -100,6 +116,8 @@ pub(crate) struct FedQueuePair {
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueueRecord {
+    /// tells it from an earlier or later queue of the same number
+    pub(crate) generation: u32,
     pub(crate) ring: DmaBuffer,
     pub(crate) shadow: DmaBuffer,
     pub(crate) entries: u32,
@@ -118,7 +136,6 @@ pub(crate) struct RegionRecord {
     /// index part of the steering tag, random bits included
     pub(crate) stag_index: u32,
     pub(crate) protection_domain: u32,
-    pub(crate) pages: Option<ringside_hmc::PageList>,
 }
 
 /// An address handle.
@@ -126,13 +143,12 @@ pub(crate) struct RegionRecord {
 pub(crate) struct AddressHandleRecord {
     /// what it was created with: destroying says it again
     pub(crate) command: CreateAddressHandle,
-    /// the entry of its next hop in the table of MAC addresses
-    pub(crate) mac: MacAddress,
 }
 
 /// A multicast group that queue pairs of this function belong to.
 #[derive(Debug)]
 pub(crate) struct MulticastRecord {
+    pub(crate) key: GroupKey,
     /// what it was created with, and is changed and destroyed with
     pub(crate) command: CreateMulticastGroup,
     /// the list of its members, which the device reads at each command
@@ -141,5 +157,5 @@ pub(crate) struct MulticastRecord {
     pub(crate) members: Vec<u32>,
 }
 
-/// What tells multicast groups apart: address and VLAN.
+/// The key of a multicast group: address and VLAN.
 pub(crate) type GroupKey = (IpAddr, Option<u16>);

@@ -12,7 +12,7 @@ use super::{
 use ringside_qp::{Fragment, PostReceiveError, SharedReceives};
 use std::sync::atomic::Ordering;
 
-/// How a shared receive queue is made.
+/// Settings of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedReceiveConfig {
     /// Receives that can be posted and not used, 1..=65536.
@@ -55,8 +55,8 @@ impl ProtectionDomain {
         within("fragments of a receive", config.fragments, 1, 13)?;
         within("the window of a queue pair", config.window, 1, 16_384)?;
         let numbers = {
-            let mut state = self.engine().open_state()?;
-            state.numbers()?.queue_pair_slots
+            let state = self.engine().open_state()?;
+            state.objects.queue_pair_slots
         };
         let fragments = config.fragments as usize;
         Ok(SharedReceiveQueue {
@@ -74,8 +74,8 @@ impl SharedReceiveQueue {
     pub fn attach<S>(&mut self, queue_pair: &mut QueuePair<S>) -> Result<(), RdmaError> {
         drop(self.domain.engine().open_state()?);
         let number = queue_pair.number();
-        if queue_pair.protection_domain().number() != self.domain.number() {
-            return Err(RdmaError::ForeignQueue);
+        if !self.domain.is(queue_pair.protection_domain()) {
+            return Err(RdmaError::ForeignDomain);
         }
         let Some(queue) = queue_pair.take_receive_queue() else {
             let receives = 0;
@@ -85,6 +85,9 @@ impl SharedReceiveQueue {
             Ok(()) => {
                 let mut state = self.domain.engine().state();
                 state.fed.insert(number, FedQueuePair::default());
+                if let Some(record) = state.objects.queue_pairs.get_mut(number) {
+                    record.is_fed = true;
+                }
                 Ok(())
             }
             Err((error, queue)) => {
@@ -214,7 +217,7 @@ impl SharedReceiveQueue {
         self.inner.arm_limit(receives);
     }
 
-    /// Whether the limit was reached since it was armed; once. Verbs:
+    /// True if the limit was reached since it was armed; once. Verbs:
     /// `IBV_EVENT_SRQ_LIMIT_REACHED`.
     pub fn take_limit_event(&mut self) -> bool {
         self.inner.take_limit()
@@ -244,16 +247,17 @@ impl Drop for SharedReceiveQueue {
 }
 
 impl EngineState {
-    /// Nobody writes to the rings of this queue pair any more but its owner.
+    /// Only its owner writes to the rings of this queue pair from now on.
     fn stop_feeding(&mut self, number: u32) {
         let Some(fed) = self.fed.remove(&number) else {
             return;
         };
         self.free_after_reset(fed.rings);
-        if fed.destroyed
-            && let Some(numbers) = &mut self.numbers
-        {
-            numbers.queue_pairs.give(number);
+        if let Some(record) = self.objects.queue_pairs.get_mut(number) {
+            record.is_fed = false;
+        }
+        if fed.destroyed {
+            self.objects.queue_pairs.give(number);
         }
     }
 }

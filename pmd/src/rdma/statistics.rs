@@ -1,4 +1,4 @@
-//! What the RDMA engine and the port count.
+//! The counters of the RDMA engine and the port.
 
 use super::RdmaError;
 use super::engine::{Engine, EngineState};
@@ -15,13 +15,13 @@ pub struct Statistic {
     /// Its name in Linux: in `hw_counters` of an irdma device, or of `ethtool -S` (those end in
     /// `.nic`).
     pub name: &'static str,
-    /// What was counted; of the RDMA engine since its reset, of the port since bring-up.
+    /// The counts; of the RDMA engine since its reset, of the port since bring-up.
     pub value: u64,
 }
 
 /// Counters of the port with the names that ice gives them.
 /// Source: ice `ice_ethtool.c`, ice_gstrings_pf_stats.
-const PORT: [(port::Counter, &str); 36] = [
+pub(crate) const PORT: [(port::Counter, &str); 36] = [
     (port::PORT_RECEIVE_BYTES, "rx_bytes.nic"),
     (port::PORT_TRANSMIT_BYTES, "tx_bytes.nic"),
     (port::PORT_RECEIVE_UNICAST, "rx_unicast.nic"),
@@ -60,7 +60,7 @@ const PORT: [(port::Counter, &str); 36] = [
     (port::PORT_TRANSMIT_LINK_DOWN, "tx_dropped_link_down.nic"),
 ];
 
-/// What was counted up to the last look: hardware counters wrap.
+/// The counts up to the last look: hardware counters wrap.
 #[derive(Debug)]
 pub(crate) struct Accumulated {
     buffer: DmaBuffer,
@@ -68,6 +68,13 @@ pub(crate) struct Accumulated {
     engine: [u64; COUNTERS.len()],
     port_last: [u64; PORT.len()],
     port: [u64; PORT.len()],
+}
+
+impl Accumulated {
+    /// The memory that the device writes counters to.
+    pub(crate) fn into_buffer(self) -> DmaBuffer {
+        self.buffer
+    }
 }
 
 impl Engine {
@@ -102,8 +109,9 @@ impl Engine {
 
     /// All counters.
     pub(crate) fn statistics(&self) -> Result<Vec<Statistic>, RdmaError> {
-        let now = self.port_counters()?;
+        // Sampled under the lock: an older sample after a newer one would look like a wrapped counter.
         let mut guard = self.open_state()?;
+        let now = self.port_counters()?;
         let EngineState {
             control,
             statistics,

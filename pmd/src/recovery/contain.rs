@@ -10,7 +10,7 @@
 use super::FailureCause;
 use crate::rdma::Event;
 use crate::rdma::engine::{Engine, EngineState};
-use crate::rdma::records::QueuePairCondition;
+use crate::rdma::records::{CompletionQueueRecord, QueuePairCondition, QueuePairRecord};
 use ringside_bus::Function;
 use ringside_bus::config_space::{COMMAND, Command};
 use ringside_cq::{CompletionContext, CompletionQueueHandle};
@@ -34,7 +34,7 @@ impl OwedFlush {
     }
 }
 
-/// How the life of an engine ends.
+/// The end of an engine's period of service.
 #[derive(Debug, Default)]
 pub(crate) struct End {
     /// Why; nothing while it is in service.
@@ -50,13 +50,13 @@ pub(crate) struct End {
 }
 
 impl End {
-    /// Whether the device may still use memory of objects of this life.
+    /// True if the device may still use memory of objects of this period of service.
     pub(crate) const fn holds_memory(&self) -> bool {
         self.cause.is_some() && !self.released
     }
 }
 
-/// What became of the attempt to take bus mastering away.
+/// The result of the attempt to switch bus mastering off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// It is off, and reads so.
@@ -100,13 +100,12 @@ impl Engine {
         }
         tracing::error!(device = %self.registers.function().address(), %cause, "the device failed");
         state.end.cause = Some(cause);
-        state.end.queue_pairs = state.queue_pairs.len();
+        state.end.queue_pairs = state.objects.queue_pairs.iter().count();
         self.over.store(true, std::sync::atomic::Ordering::Release);
         self.retire_doorbells();
-        let EngineState {
-            queue_pairs, end, ..
-        } = &mut *state;
-        for record in queue_pairs.values() {
+        self.ports.fail();
+        let EngineState { objects, end, .. } = &mut *state;
+        for (_, record) in objects.queue_pairs.iter() {
             // What failed by itself before is flushed already, or owed.
             if record.condition.get() == QueuePairCondition::Usable {
                 let sides = [
@@ -151,10 +150,12 @@ impl Engine {
         state.completion_events = None;
         state.asynchronous_events = None;
         state.statistics = None;
-        state.regions.clear();
-        state.address_handles.clear();
-        state.multicast_groups.clear();
-        state.group_rules.clear();
+        state.forget_unconfirmed::<QueuePairRecord>();
+        state.forget_unconfirmed::<CompletionQueueRecord>();
+        state.objects.regions.clear();
+        state.objects.address_handles.clear();
+        state.objects.multicast_groups.clear();
+        state.group_rules.forget();
         state.control.drop_completions();
         let interrupt = state.interrupts.take();
         let reclaimed = state.reclaim_quarantine();

@@ -13,7 +13,7 @@ use ringside_spec::rdma::registers::{
 };
 use std::time::Duration;
 
-/// How often registers are looked at, however often events are polled.
+/// The interval at which registers are read, however often events are polled.
 const PERIOD: Duration = Duration::from_millis(5);
 
 /// The resets that a device has seen when its life in service begins.

@@ -8,18 +8,18 @@
 //! [`Event::DeviceFailed`] comes once, with the cause. Then
 //! [`Device::recover`] resets the function, gives back what was kept from reuse until then, and
 //! brings the device up. Objects of the earlier life refuse everything with an error that says so;
-//! destroying them ends at once. [`Device::tend`] does all of that in one call:
+//! destroying them ends at once. [`Device::supervise`] does all of that in one call:
 //!
 //! ```no_run
 //! # fn example(device: &mut ringside_pmd::Device) -> Result<(), Box<dyn std::error::Error>> {
-//! use ringside_pmd::recovery::{Tended, Tending};
-//! let (mut tending, mut events) = (Tending::default(), Vec::new());
+//! use ringside_pmd::recovery::{Supervised, Supervision};
+//! let (mut supervision, mut events) = (Supervision::default(), Vec::new());
 //! loop {
-//!     match device.tend(&mut tending, &mut events)? {
-//!         Tended::InService => {} // look at `events`
-//!         Tended::Recovered(report) => println!("{} after {:?}", report.cause, report.took),
-//!         Tended::Failing(error) => eprintln!("{error}"),
-//!         Tended::Waiting(_) => {}
+//!     match device.supervise(&mut supervision, &mut events)? {
+//!         Supervised::InService => {} // look at `events`
+//!         Supervised::Recovered(report) => println!("{} after {:?}", report.cause, report.took),
+//!         Supervised::Failing(error) => eprintln!("{error}"),
+//!         Supervised::Waiting(_) => {}
 //!     }
 //!     events.clear();
 //! #   break;
@@ -33,17 +33,18 @@ mod contain;
 mod health;
 mod report;
 mod reset;
-mod tend;
+mod supervise;
 
 pub use cause::FailureCause;
 pub(crate) use contain::{End, OwedFlush};
 pub(crate) use health::{Baseline, look};
 pub use report::{RecoverError, RecoveryReport, RecoveryStage};
-pub use tend::{Tended, Tending};
+pub use supervise::{Supervised, Supervision};
 
 use crate::Device;
 use crate::bring_up::{self, BringUpOptions};
 use crate::rdma::engine::Engine;
+use crate::rdma::objects::RestedNumbers;
 use crate::rdma::{Event, PeerBook, RdmaError};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -53,7 +54,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// What goes from one life in service to the next: nothing of the old one is taken for something of
+/// The state that passes from one period of service to the next: no old object is taken for a new
 /// the new one.
 #[derive(Debug)]
 pub(crate) struct Carried {
@@ -64,6 +65,8 @@ pub(crate) struct Carried {
     pub(crate) events: Vec<Event>,
     /// completion queues that have not been told
     pub(crate) owed: Vec<OwedFlush>,
+    /// not used again at once
+    pub(crate) rested: RestedNumbers,
 }
 
 impl Default for Carried {
@@ -75,6 +78,7 @@ impl Default for Carried {
             peers: PeerBook::default(),
             events: Vec::new(),
             owed: Vec::new(),
+            rested: RestedNumbers::default(),
         }
     }
 }
@@ -85,7 +89,7 @@ impl Default for Carried {
 pub struct Watch(Arc<AtomicBool>);
 
 impl Watch {
-    /// Whether the device has failed since this was made.
+    /// True if the device has failed since this was made.
     #[inline]
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -190,7 +194,7 @@ impl Device {
         Ok(Watch(Arc::clone(&self.engine()?.over)))
     }
 
-    /// How often it was brought up: 1 until the first recovery.
+    /// The number of bring-ups: 1 until the first recovery.
     #[must_use]
     pub const fn life(&self) -> u32 {
         self.life
@@ -243,7 +247,7 @@ impl Device {
     /// Before a shutdown: a device that failed is reset, and its firmware spoken to again, so that
     /// what was configured can be taken back in order. What does not work out shows in the
     /// unwinding.
-    pub(crate) fn prepare_for_the_end(&mut self) {
+    pub(crate) fn begin_shutdown(&mut self) {
         let Some(cause) = self.failure() else {
             return;
         };
@@ -253,6 +257,7 @@ impl Device {
             tracing::error!(%cause, %error, "no reset before the shutdown");
             return;
         }
+        context.ports.release();
         if let Some(engine) = context.rdma.engine.take() {
             engine.release();
         }
@@ -269,6 +274,7 @@ impl Device {
             let mut state = engine.state();
             engine.fail(&mut state, cause);
         }
+        self.context().ports.fail();
         self.down = Some(cause);
         cause
     }
@@ -285,6 +291,7 @@ impl Device {
             queue_pairs = engine.state().end.queue_pairs;
             context.set_carried(carried);
         }
+        context.ports.release();
         if let Ok(admin) = context.admin() {
             admin.release();
         }
@@ -304,10 +311,16 @@ impl Device {
     }
 }
 
-/// What the next life needs to know of this one.
+/// The facts of this period of service that the next one needs.
 fn carry(engine: &Engine) -> Carried {
     let mut state = engine.state();
+    // A bring-up that failed before it had numbers passes on what it got.
+    let rested = match state.objects.are_sized() {
+        true => state.objects.rested(),
+        false => std::mem::take(&mut state.rested),
+    };
     Carried {
+        rested,
         random: state.random.clone(),
         generation: state.generation,
         peers: std::mem::take(&mut state.peers),

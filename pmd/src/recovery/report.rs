@@ -1,4 +1,4 @@
-//! What a recovery did, or why it did not.
+//! The result of a recovery.
 
 use super::FailureCause;
 use crate::bring_up::{BringUpError, StageError};
@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct RecoveryStage {
     /// `contain`, `reset`, `release` or `bring-up`.
     pub stage: &'static str,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
@@ -19,9 +19,9 @@ pub struct RecoveryStage {
 pub struct RecoveryReport {
     /// Why it was necessary.
     pub cause: FailureCause,
-    /// Which life in service this is, from 2.
+    /// The number of this period of service, from 2.
     pub life: u32,
-    /// How long all stages took.
+    /// The total time of all stages.
     pub took: Duration,
     /// The stages, in order. Outstanding requests completed in the first, or when the failure was
     /// noticed.
@@ -30,7 +30,7 @@ pub struct RecoveryReport {
     pub queue_pairs: usize,
     /// Bytes that had been kept from reuse (quarantined, or given up) and are free again.
     pub reclaimed_bytes: usize,
-    /// What the bring-up did.
+    /// The result of the bring-up.
     pub trace: Trace,
 }
 

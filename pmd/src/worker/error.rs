@@ -1,4 +1,4 @@
-//! What can go wrong between a worker and those who use it.
+//! Errors between a worker and its users.
 
 use super::{Request, Worker};
 use ringside_bus::pinning::PinError;
@@ -24,13 +24,13 @@ pub enum WorkerError {
         "no thread for a worker: {reason}; raise the limit of processes (ulimit -u, the cgroup's pids.max) or start fewer workers"
     )]
     NoThread {
-        /// What the system said.
+        /// The system's message.
         reason: String,
     },
     /// The closure that makes the state panicked.
     #[error("a worker's state could not be made, the closure panicked: {text}")]
     NoState {
-        /// What the panic said.
+        /// The message of the panic.
         text: String,
     },
 }
@@ -90,7 +90,7 @@ pub enum AskError {
         limit.as_millis()
     )]
     NotBegun {
-        /// How long was waited.
+        /// The time waited.
         limit: Duration,
     },
     /// The worker was still busy with the question. It runs to its end, its answer is dropped.
@@ -99,13 +99,13 @@ pub enum AskError {
         limit.as_millis()
     )]
     NotAnswered {
-        /// How long was waited.
+        /// The time waited.
         limit: Duration,
     },
     /// A poll or a request panicked, perhaps this one, and that ended the worker.
     #[error("the worker panicked: {text}; stop it, which hands back its state")]
     Panicked {
-        /// What the panic said.
+        /// The message of the panic.
         text: String,
     },
 }
@@ -116,7 +116,7 @@ pub enum StopError<S: Send + 'static> {
     /// A poll or a request had panicked.
     #[error("the worker panicked: {text}")]
     Panicked {
-        /// What the panic said.
+        /// The message of the panic.
         text: String,
         /// The state as the panic left it.
         state: S,
@@ -127,7 +127,7 @@ pub enum StopError<S: Send + 'static> {
         limit.as_millis()
     )]
     Late {
-        /// How long was waited.
+        /// The time waited.
         limit: Duration,
         /// The worker, to be stopped again.
         worker: Worker<S>,

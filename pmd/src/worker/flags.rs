@@ -1,6 +1,7 @@
 //! The one word by which others reach a worker, and by which it says that it sleeps.
 //!
-//! Who brings mail pushes it first and marks it then; the worker takes the mark away first and looks
+//! A sender pushes the request first and sets the mark then; the worker clears the mark first and
+//! looks
 //! then. Who marks anything learns in the same step whether the worker sleeps, and the worker learns
 //! in the step in which it falls asleep whether anything was marked: one of both sees the other.
 
@@ -15,7 +16,7 @@ const CLOSED: u32 = 4;
 /// The worker sleeps, or is about to: who sets another flag wakes it.
 const SLEEPING: u32 = 8;
 
-/// What the worker was like when a flag was set.
+/// The worker's state when a flag was set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
     /// It sleeps, or is about to: wake it.
@@ -56,7 +57,7 @@ impl Flags {
         self.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// Whether to look: one relaxed load, each round.
+    /// True if the worker must look: one relaxed load, each round.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0

@@ -1,4 +1,4 @@
-//! What a worker and those who reach it share: the inbox, the flags, the counters, the end.
+//! The state that a worker shares with its users: the inbox, the flags, the counters, the end.
 
 use super::flags::{Before, Flags};
 use super::{AskError, SendError, Statistics, WorkerError};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const WAITING: u8 = 0;
 /// The worker runs it, or has.
 const BEGUN: u8 = 1;
-/// Who asked has given up; it is not run.
+/// The requester has given up; the request does not run.
 const WITHDRAWN: u8 = 2;
 
 /// A request, as it waits in the inbox. It can be sent again as it is.
@@ -35,10 +35,10 @@ pub(super) struct Counters {
     pub(super) sleeps: AtomicU64,
 }
 
-/// How a worker ended.
+/// The result of a worker.
 pub(super) struct Ended<S> {
     pub(super) state: S,
-    /// What the panic said, if one ended it.
+    /// The message of the panic, if one ended it.
     pub(super) panic: Option<String>,
 }
 
@@ -195,7 +195,7 @@ impl<S: Send + 'static> Handle<S> {
         }
     }
 
-    /// What the worker has done so far. The numbers are read one by one while it works.
+    /// The worker's counts so far. The numbers are read one by one while it works.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let counters = &self.shared.counters.0;

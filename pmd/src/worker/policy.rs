@@ -1,25 +1,25 @@
-//! What a worker does while there is nothing to do.
+//! The action of a worker without work.
 
 use ringside_config::{Polling, WorkerSection};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// How a worker waits for work.
+/// The way in which a worker waits for work.
 pub enum Policy<S> {
     /// It polls on: the shortest latency, a core for itself.
     Busy,
     /// It polls on, and lets other threads run between two polls once it has been idle for so long.
     BusyThenYield {
-        /// How long it is idle before.
+        /// The idle time before.
         idle: Duration,
     },
     /// It sleeps until an interrupt or a request, once it has been idle for so long.
     BusyThenSleep {
-        /// How long it is idle before.
+        /// The idle time before.
         idle: Duration,
         /// Longest sleep: what no interrupt announces is seen after it.
         longest: Duration,
-        /// What wakes it.
+        /// Its means of waking.
         sleeper: Box<dyn Sleeper<S>>,
     },
 }
@@ -51,7 +51,7 @@ impl<S> std::fmt::Debug for Policy<S> {
     }
 }
 
-/// What wakes a sleeping worker. All of it runs on the worker's thread.
+/// The means of waking a sleeping worker. All of it runs on the worker's thread.
 ///
 /// With a device: `arm` arms the completion queues and polls them once more, `interrupt` is that
 /// of [`Interrupts`](crate::rdma::Interrupts), `woken` takes the interrupt and the completion

@@ -158,7 +158,7 @@ fn serve<S>(shared: &Shared<S>, state: &mut S) -> bool {
     stop
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(super) fn panic_text(payload: &(dyn Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<&str>() {
         (*text).into()

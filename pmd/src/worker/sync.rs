@@ -1,3 +1,3 @@
-//! What [`super::flags`] stands on. `tests/interleavings.rs` reads it with loom's atomics instead.
+//! The primitives under [`super::flags`]. `tests/interleavings.rs` reads it with loom's atomics.
 
 pub(super) use std::sync::atomic::{AtomicU32, Ordering};

@@ -57,10 +57,10 @@ fn polarity_turns_at_each_wrap_and_the_queue_never_overruns() {
         let words = element(&ring, id as usize % 4, 1);
         assert_eq!(words[3] >> 63 == 1, id / 4 % 2 == 0);
         assert_eq!(
-            queue.state().receive.at(id).map(|record| record.id),
+            queue.state().receive.at(2 * id).map(|record| record.id),
             Some(id)
         );
-        queue.state().receive.retire_to(id + 1);
+        queue.state().receive.retire_to(2 * (id + 1));
     }
     for id in 0..3 {
         queue.post(id, &[]).unwrap();
@@ -74,7 +74,7 @@ fn the_element_after_the_last_is_invalid_whatever_was_there_before() {
     let (mut queue, ring) = queue(8, 2);
     for id in 0..200u64 {
         queue.post(id, &pieces(1 + id as u32 % 7)).unwrap();
-        queue.state().receive.retire_to(id + 1);
+        queue.state().receive.retire_to(4 * (id + 1));
         let next = (id + 1) as usize;
         let words = element(&ring, next % 8, 2);
         assert_ne!(words[3] >> 63 == 1, (next / 8).is_multiple_of(2), "{id}");

@@ -1,4 +1,4 @@
-//! How each request becomes quanta.
+//! The quanta of each kind of request.
 
 use super::*;
 use ringside_spec::verbs::send::{
@@ -40,6 +40,12 @@ fn inline_shape(data: &[u8]) -> Result<Shape, RequestError> {
     })
 }
 
+#[inline(always)]
+pub(crate) const fn fragment_words(fragment: Fragment, polarity: Polarity) -> [u64; 2] {
+    let [address, key] = fragment.encode(false);
+    [address, key | polarity.0]
+}
+
 /// Words 0 and 1 and the header's count of further slots, for fragments in buffers.
 ///
 /// The immediate takes slot 0 when there is one; an even number of slots is completed by a zero
@@ -48,19 +54,20 @@ fn inline_shape(data: &[u8]) -> Result<Shape, RequestError> {
 fn gather(
     fragments: &[Fragment],
     immediate: Option<u32>,
-    polarity: bool,
+    polarity: Polarity,
     mut further: impl FnMut(usize, Quantum),
 ) -> ([u64; 2], SendHeader) {
     let (first, rest) = match (immediate, fragments) {
         (Some(value), all) => ([ImmediateWord(u64::from(value)).0, 0], all),
-        (None, [first, rest @ ..]) => (first.encode(polarity), rest),
-        (None, []) => (Fragment::default().encode(polarity), &[][..]),
+        (None, [first, rest @ ..]) => (fragment_words(*first, polarity), rest),
+        (None, []) => (fragment_words(Fragment::default(), polarity), &[][..]),
     };
     let mut slots = 0;
     for (index, pair) in rest.chunks(2).enumerate() {
         let second = pair.get(1).copied().unwrap_or_default();
-        let [a, b] = pair.first().copied().unwrap_or_default().encode(polarity);
-        let [c, d] = second.encode(polarity);
+        let first = pair.first().copied().unwrap_or_default();
+        let [a, b] = fragment_words(first, polarity);
+        let [c, d] = fragment_words(second, polarity);
         further(index + 1, [a, b, c, d]);
         slots += 2;
     }
@@ -75,7 +82,7 @@ fn gather(
 fn place_inline(
     data: &[u8],
     immediate: Option<u32>,
-    polarity: bool,
+    polarity: Polarity,
     mut further: impl FnMut(usize, Quantum),
 ) -> ([u64; 2], SendHeader) {
     let first = match data.first_chunk::<INLINE_FIRST_BYTES>() {
@@ -88,7 +95,7 @@ fn place_inline(
         for (word, bytes) in words.iter_mut().zip(piece.chunks(8)) {
             *word = short_word(bytes);
         }
-        words[3] = InlineTail(words[3]).with_valid(polarity).0;
+        words[3] = (words[3] & !InlineTail::VALID_MASK) | polarity.0;
         further(index + 1, words);
     }
     let header = SendHeader::ZERO
@@ -117,13 +124,13 @@ fn finish(
     opcode: SendOpcode,
     tag: u32,
     flags: SendFlags,
-    polarity: bool,
+    polarity: Polarity,
 ) -> u64 {
     header
         .with_steering_tag(u64::from(tag))
         .with_opcode(u64::from(opcode.code()))
-        .with_valid(polarity)
         .0
+        | polarity.0
         | flags.transfer_bits()
 }
 
@@ -176,7 +183,12 @@ impl WorkRequest for Write<'_> {
     }
 
     #[inline(always)]
-    fn encode(&self, flags: SendFlags, polarity: bool, put: impl FnMut(usize, Quantum)) -> Quantum {
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        put: impl FnMut(usize, Quantum),
+    ) -> Quantum {
         let ([a, b], header) = gather(self.fragments, self.immediate, polarity, put);
         let opcode = write_opcode(flags);
         let header = finish(header, opcode, self.remote_key, flags, polarity);
@@ -196,7 +208,12 @@ impl WorkRequest for WriteInline<'_> {
     }
 
     #[inline(always)]
-    fn encode(&self, flags: SendFlags, polarity: bool, put: impl FnMut(usize, Quantum)) -> Quantum {
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        put: impl FnMut(usize, Quantum),
+    ) -> Quantum {
         let ([a, b], header) = place_inline(self.data, self.immediate, polarity, put);
         let opcode = write_opcode(flags);
         let header = finish(header, opcode, self.remote_key, flags, polarity);
@@ -220,7 +237,12 @@ impl WorkRequest for Read<'_> {
     }
 
     #[inline(always)]
-    fn encode(&self, flags: SendFlags, polarity: bool, put: impl FnMut(usize, Quantum)) -> Quantum {
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        put: impl FnMut(usize, Quantum),
+    ) -> Quantum {
         let ([a, b], header) = gather(self.fragments, None, polarity, put);
         let header = finish(header, self.opcode(flags), self.remote_key, flags, polarity);
         [a, b, self.remote_address, header]
@@ -239,7 +261,12 @@ impl WorkRequest for Send<'_> {
     }
 
     #[inline(always)]
-    fn encode(&self, flags: SendFlags, polarity: bool, put: impl FnMut(usize, Quantum)) -> Quantum {
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        put: impl FnMut(usize, Quantum),
+    ) -> Quantum {
         let ([a, b], header) = gather(self.fragments, self.kind.immediate(), polarity, put);
         let opcode = self.kind.opcode(flags);
         let header = finish(header, opcode, self.kind.tag(), flags, polarity);
@@ -259,7 +286,12 @@ impl WorkRequest for SendInline<'_> {
     }
 
     #[inline(always)]
-    fn encode(&self, flags: SendFlags, polarity: bool, put: impl FnMut(usize, Quantum)) -> Quantum {
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        put: impl FnMut(usize, Quantum),
+    ) -> Quantum {
         let ([a, b], header) = place_inline(self.data, self.kind.immediate(), polarity, put);
         let opcode = self.kind.opcode(flags);
         let header = finish(header, opcode, self.kind.tag(), flags, polarity);
@@ -279,7 +311,12 @@ impl WorkRequest for SendDatagram<'_> {
         SendKind::Plain.opcode(flags)
     }
 
-    fn encode(&self, flags: SendFlags, polarity: bool, put: impl FnMut(usize, Quantum)) -> Quantum {
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        put: impl FnMut(usize, Quantum),
+    ) -> Quantum {
         let ([a, b], shared) = match self.payload {
             Payload::Fragments(pieces) => gather(pieces, self.immediate, polarity, put),
             Payload::Inline(data) => place_inline(data, self.immediate, polarity, put),
@@ -289,13 +326,12 @@ impl WorkRequest for SendDatagram<'_> {
             .with_queue_pair(u64::from(self.destination));
         let header = DatagramHeader(shared.0)
             .with_address_handle(u64::from(self.address_handle))
-            .with_opcode(u64::from(self.opcode(flags).code()))
-            .with_valid(polarity);
+            .with_opcode(u64::from(self.opcode(flags).code()));
         [
             a,
             b,
             destination.0,
-            header.0 | flags.0 & SendFlags::DATAGRAM_BITS,
+            header.0 | polarity.0 | flags.0 & SendFlags::DATAGRAM_BITS,
         ]
     }
 }
@@ -314,12 +350,20 @@ impl WorkRequest for LocalInvalidate {
         SendOpcode::LocalInvalidate
     }
 
-    fn encode(&self, flags: SendFlags, polarity: bool, _: impl FnMut(usize, Quantum)) -> Quantum {
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        _: impl FnMut(usize, Quantum),
+    ) -> Quantum {
         let tag = LocalInvalidateTag::ZERO.with_steering_tag(u64::from(self.key));
-        let header = SendHeader::ZERO
-            .with_opcode(u64::from(SendOpcode::LocalInvalidate.code()))
-            .with_valid(polarity);
-        [0, tag.0, 0, header.0 | flags.0 & SendFlags::QUEUE_BITS]
+        let header = SendHeader::ZERO.with_opcode(u64::from(SendOpcode::LocalInvalidate.code()));
+        [
+            0,
+            tag.0,
+            0,
+            header.0 | polarity.0 | flags.0 & SendFlags::QUEUE_BITS,
+        ]
     }
 }
 
@@ -335,11 +379,19 @@ impl WorkRequest for Nop {
     }
 
     #[inline(always)]
-    fn encode(&self, flags: SendFlags, polarity: bool, _: impl FnMut(usize, Quantum)) -> Quantum {
-        let header = SendHeader::ZERO
-            .with_opcode(u64::from(SendOpcode::Nop.code()))
-            .with_valid(polarity);
-        [0, 0, 0, header.0 | flags.0 & SendFlags::QUEUE_BITS]
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        _: impl FnMut(usize, Quantum),
+    ) -> Quantum {
+        let header = SendHeader::ZERO.with_opcode(u64::from(SendOpcode::Nop.code()));
+        [
+            0,
+            0,
+            0,
+            header.0 | polarity.0 | flags.0 & SendFlags::QUEUE_BITS,
+        ]
     }
 }
 
@@ -358,7 +410,12 @@ impl WorkRequest for FastRegister {
         SendOpcode::FastRegister
     }
 
-    fn encode(&self, flags: SendFlags, polarity: bool, _: impl FnMut(usize, Quantum)) -> Quantum {
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        _: impl FnMut(usize, Quantum),
+    ) -> Quantum {
         let page_bits = FastRegisterPage::PAGE_NUMBER_MASK;
         let entry = u64::from(self.first_entry);
         let page = FastRegisterPage(self.page_address & page_bits)
@@ -373,10 +430,14 @@ impl WorkRequest for FastRegister {
             .with_page_list_levels(u64::from(self.page_list_levels))
             .with_page_size(self.page_size.code())
             .with_access_rights(u64::from(self.access_rights))
-            .with_virtual_address_based(self.virtual_address_based)
-            .with_valid(polarity);
+            .with_virtual_address_based(self.virtual_address_based);
         let flag_bits = flags.0 & SendFlags::QUEUE_BITS;
-        [self.virtual_address, page.0, length.0, header.0 | flag_bits]
+        [
+            self.virtual_address,
+            page.0,
+            length.0,
+            header.0 | polarity.0 | flag_bits,
+        ]
     }
 }
 
@@ -394,7 +455,12 @@ impl WorkRequest for BindWindow {
         SendOpcode::BindWindow
     }
 
-    fn encode(&self, flags: SendFlags, polarity: bool, _: impl FnMut(usize, Quantum)) -> Quantum {
+    fn encode(
+        &self,
+        flags: SendFlags,
+        polarity: Polarity,
+        _: impl FnMut(usize, Quantum),
+    ) -> Quantum {
         let tags = BindTags::ZERO
             .with_window(u64::from(self.window_key))
             .with_region(u64::from(self.region_key));
@@ -404,14 +470,13 @@ impl WorkRequest for BindWindow {
             .with_opcode(u64::from(SendOpcode::BindWindow.code()))
             .with_access_rights(read | write)
             .with_virtual_address_based(self.virtual_address_based)
-            .with_window_type_1(self.window_type_1)
-            .with_valid(polarity);
+            .with_window_type_1(self.window_type_1);
         let flag_bits = flags.0 & SendFlags::QUEUE_BITS;
         [
             self.address,
             tags.0,
             self.length_bytes,
-            header.0 | flag_bits,
+            header.0 | polarity.0 | flag_bits,
         ]
     }
 }

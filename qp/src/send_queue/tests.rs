@@ -34,7 +34,7 @@ fn write(fragments: &[Fragment]) -> Write<'_> {
     }
 }
 
-/// What a device does: reads elements from `index` on while their valid bit has the polarity of
+/// Acts as a device: reads elements from `index` on while their valid bit has the polarity of
 /// the pass; gives operations and positions, and stops where the hardware would.
 fn consume(ring: &Words, position: &mut u64) -> Vec<(SendOpcode, u64)> {
     let size = ring.count() as u64 / 4;
@@ -265,11 +265,22 @@ fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
         .collect();
     let ids: Vec<_> = records.iter().map(|record| record.id).collect();
     assert_eq!(ids, [10, 11, 12]);
-    let next: Vec<_> = records.iter().map(|record| record.is_next).collect();
-    assert_eq!(next, [false, true, false]);
-    bench.queue.state.send.retire_to(2);
-    assert_eq!(bench.queue.state.send.at(1), None);
-    assert!(bench.queue.state.send.at(2).unwrap().is_next);
+    // The oldest is silent: what is to be reported comes behind it.
+    let state = &bench.queue.state.send;
+    assert_eq!(state.take_next(0), None);
+    assert_eq!(state.take_next(1), None);
+    assert_eq!(
+        state.take_behind_silent(2),
+        None,
+        "1 is to be reported first"
+    );
+    let taken = state.take_behind_silent(1).unwrap();
+    assert_eq!(taken, (11, records[1].info));
+    assert_eq!(state.tail(), 2);
+    assert_eq!(state.at(1), None);
+    assert_eq!(state.take_next(2 + 64), None, "the index of another pass");
+    assert_eq!(state.take_next(2), Some((12, records[2].info)));
+    assert_eq!((state.tail(), state.take_next(3)), (3, None));
     assert!(records.iter().all(|record| record.info.length_bytes() == 8));
     assert!(!records[0].info.signalled());
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// What happens to a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameFault {
     /// It is lost.
@@ -24,7 +24,7 @@ pub enum FrameFault {
 }
 
 impl FrameFault {
-    /// Whether the frame may not arrive, or not in time.
+    /// True if the frame may be lost or late.
     #[must_use]
     pub const fn loses(self) -> bool {
         matches!(
@@ -61,7 +61,7 @@ pub enum FaultEvent {
     Function {
         /// Before which step of the workload.
         step: u32,
-        /// Which function.
+        /// The function.
         function: u16,
         /// What.
         fault: Fault,
@@ -72,7 +72,7 @@ pub enum FaultEvent {
     Clock {
         /// Before which step of the workload.
         step: u32,
-        /// How far.
+        /// The distance.
         milliseconds: u32,
     },
 }
@@ -114,7 +114,7 @@ impl fmt::Display for FaultEvent {
     "'{given}' is no event of a run; copy them from what a run printed: drop@17, reorder:2@40, link-down/0@step12+5"
 )]
 pub struct EventError {
-    /// What was given.
+    /// The given value.
     pub given: String,
 }
 

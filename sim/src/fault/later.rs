@@ -1,6 +1,7 @@
 //! Faults of functions that came to the simulation later than the others.
 
-use super::{FaultEvent, FaultKind};
+use super::event::FaultEvent;
+use super::kind::FaultKind;
 use crate::random::Random;
 use ringside_bus::{Direction, Refusal};
 use ringside_model::Fault;

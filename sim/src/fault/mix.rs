@@ -1,6 +1,7 @@
-//! Which kinds of faults a run has, and how many.
+//! The kinds of faults of a run, and their number.
 
 use super::event::{FaultEvent, FrameFault};
+use super::kind::FaultKind;
 use super::later;
 use crate::random::Random;
 use ringside_model::Fault;
@@ -9,289 +10,6 @@ use ringside_model::function::ResetKind;
 use ringside_spec::rdma::commands::Opcode;
 use std::str::FromStr;
 use std::time::Duration;
-
-/// A kind of fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FaultKind {
-    /// Frames are lost.
-    Drop,
-    /// Frames arrive twice.
-    Duplicate,
-    /// Frames are overtaken.
-    Reorder,
-    /// Frames come later.
-    Delay,
-    /// A bit of a frame changes.
-    Corrupt,
-    /// Frames are marked "congestion experienced".
-    Mark,
-    /// The link of a function goes down for some steps.
-    LinkDown,
-    /// The clock jumps ahead.
-    ClockJump,
-    /// Somebody else resets a function, or the whole device of which it is.
-    Reset,
-    /// The host memory cache reports an error.
-    HmcError,
-    /// The RDMA engine reports a critical error.
-    CriticalError,
-    /// The RDMA engine stops.
-    EngineStall,
-    /// The firmware stops.
-    FirmwareStall,
-    /// A function reads as all ones.
-    FunctionDead,
-    /// A command of the control queue is refused, for some steps.
-    CommandFails,
-    /// A command of the control queue is never answered.
-    CommandSilent,
-    /// A command of the control queue is answered late.
-    CommandDelayed,
-    /// Answers of the control queue make no sense.
-    CommandGarbled,
-    /// No more memory can be mapped.
-    MemoryShort,
-    /// The host refuses accesses of a function to its memory.
-    DmaRefused,
-    /// Interrupts do not arrive.
-    InterruptsLost,
-    /// A command of the admin queue is refused, for some steps.
-    AdminFails,
-    /// A command of the admin queue is never answered.
-    AdminSilent,
-    /// A command of the admin queue is answered late.
-    AdminDelayed,
-    /// Answers of the admin queue make no sense.
-    AdminGarbled,
-}
-
-/// Every kind, as it is written, and what it does.
-const KINDS: [(FaultKind, &str, &str); 25] = [
-    (FaultKind::Drop, "drop", "frames are lost"),
-    (FaultKind::Duplicate, "duplicate", "frames arrive twice"),
-    (
-        FaultKind::Reorder,
-        "reorder",
-        "frames are overtaken by others",
-    ),
-    (FaultKind::Delay, "delay", "frames come up to 200 us later"),
-    (FaultKind::Corrupt, "corrupt", "a bit of a frame changes"),
-    (
-        FaultKind::Mark,
-        "mark",
-        "frames are marked \"congestion experienced\"",
-    ),
-    (
-        FaultKind::LinkDown,
-        "link-down",
-        "the link of a function is down for some steps",
-    ),
-    (
-        FaultKind::ClockJump,
-        "clock-jump",
-        "the clock jumps ahead by up to 10 s",
-    ),
-    (
-        FaultKind::Reset,
-        "reset",
-        "somebody else resets a function, or the device of which it is",
-    ),
-    (
-        FaultKind::HmcError,
-        "hmc-error",
-        "the host memory cache reports an error",
-    ),
-    (
-        FaultKind::CriticalError,
-        "critical-error",
-        "the RDMA engine reports a critical error",
-    ),
-    (
-        FaultKind::EngineStall,
-        "engine-stall",
-        "the RDMA engine stops",
-    ),
-    (
-        FaultKind::FirmwareStall,
-        "firmware-stall",
-        "the firmware stops",
-    ),
-    (
-        FaultKind::FunctionDead,
-        "function-dead",
-        "a function reads as all ones",
-    ),
-    (
-        FaultKind::CommandFails,
-        "command-fails",
-        "a command of the control queue is refused for some steps",
-    ),
-    (
-        FaultKind::CommandSilent,
-        "command-silent",
-        "a command of the control queue is never answered",
-    ),
-    (
-        FaultKind::CommandDelayed,
-        "command-delayed",
-        "a command of the control queue is answered late",
-    ),
-    (
-        FaultKind::CommandGarbled,
-        "command-garbled",
-        "answers of the control queue make no sense",
-    ),
-    (
-        FaultKind::MemoryShort,
-        "memory-short",
-        "no more memory can be mapped for some steps",
-    ),
-    (
-        FaultKind::DmaRefused,
-        "dma-refused",
-        "the host refuses accesses of a function to its memory",
-    ),
-    (
-        FaultKind::InterruptsLost,
-        "interrupts-lost",
-        "interrupts do not arrive for some steps",
-    ),
-    (
-        FaultKind::AdminFails,
-        "admin-fails",
-        "a command of the admin queue is refused for some steps",
-    ),
-    (
-        FaultKind::AdminSilent,
-        "admin-silent",
-        "a command of the admin queue is never answered",
-    ),
-    (
-        FaultKind::AdminDelayed,
-        "admin-delayed",
-        "a command of the admin queue is answered late",
-    ),
-    (
-        FaultKind::AdminGarbled,
-        "admin-garbled",
-        "answers of the admin queue make no sense",
-    ),
-];
-
-impl FaultKind {
-    /// Every kind.
-    pub fn all() -> impl Iterator<Item = Self> {
-        KINDS.iter().map(|(kind, ..)| *kind)
-    }
-
-    fn row(self) -> (&'static str, &'static str) {
-        let found = KINDS.iter().find(|(kind, ..)| *kind == self);
-        found.map_or(("", ""), |(_, name, what)| (*name, *what))
-    }
-
-    /// As it is written.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.row().0
-    }
-
-    /// What it does, in a line.
-    #[must_use]
-    pub fn describe(self) -> &'static str {
-        self.row().1
-    }
-
-    /// Whether its number is a rate of frames, of a million; else it counts events of a run.
-    #[must_use]
-    pub const fn is_rate(self) -> bool {
-        matches!(
-            self,
-            Self::Drop | Self::Duplicate | Self::Reorder | Self::Delay | Self::Corrupt | Self::Mark
-        )
-    }
-
-    /// Of a thousand seeds, how many have it, when the seed decides.
-    const fn likelihood(self) -> usize {
-        match self {
-            _ if self.is_rate() => 350,
-            Self::LinkDown | Self::CommandDelayed | Self::InterruptsLost | Self::AdminDelayed => 60,
-            Self::ClockJump => 40,
-            _ => 15,
-        }
-    }
-
-    /// Kinds that came later draw from a source of their own: a seed keeps what it had before them.
-    pub(super) const fn is_later(self) -> bool {
-        matches!(
-            self,
-            Self::DmaRefused
-                | Self::InterruptsLost
-                | Self::AdminFails
-                | Self::AdminSilent
-                | Self::AdminDelayed
-                | Self::AdminGarbled
-        )
-    }
-
-    /// The kind that an event is of.
-    #[must_use]
-    pub fn of(event: &FaultEvent) -> Option<Self> {
-        Some(match event {
-            FaultEvent::Frame { fault, .. } => match fault {
-                FrameFault::Drop => Self::Drop,
-                FrameFault::Duplicate => Self::Duplicate,
-                FrameFault::Reorder(_) => Self::Reorder,
-                FrameFault::Delay(_) => Self::Delay,
-                FrameFault::Corrupt(_) => Self::Corrupt,
-                FrameFault::Mark => Self::Mark,
-            },
-            FaultEvent::Clock { .. } => Self::ClockJump,
-            FaultEvent::Function { fault, .. } => match fault {
-                Fault::LinkDown => Self::LinkDown,
-                Fault::Reset(_) => Self::Reset,
-                Fault::HmcError { .. } => Self::HmcError,
-                Fault::CriticalError { .. } => Self::CriticalError,
-                Fault::ProtocolEngineStall => Self::EngineStall,
-                Fault::FirmwareStall => Self::FirmwareStall,
-                Fault::FunctionDead => Self::FunctionDead,
-                Fault::ControlCommandFails { .. } => Self::CommandFails,
-                Fault::ControlCommandSilent { .. } => Self::CommandSilent,
-                Fault::ControlCommandDelayed { .. } => Self::CommandDelayed,
-                Fault::ControlCommandGarbled { .. } => Self::CommandGarbled,
-                Fault::MappedMemoryAtMost { .. } => Self::MemoryShort,
-                Fault::DmaRefused(_) => Self::DmaRefused,
-                Fault::InterruptsLost { .. } => Self::InterruptsLost,
-                Fault::AdminCommandFails { .. } => Self::AdminFails,
-                Fault::AdminCommandSilent { .. } => Self::AdminSilent,
-                Fault::AdminCommandDelayed { .. } => Self::AdminDelayed,
-                Fault::AdminCommandGarbled { .. } => Self::AdminGarbled,
-                _ => return None,
-            },
-        })
-    }
-
-    fn default_amount(self, random: &mut Random) -> u32 {
-        if self.is_rate() {
-            // From one in a thousand to one in ten, small ones as often as large ones.
-            let tenths = random.below(3) as u32;
-            1_000 * 10_u32.pow(tenths.min(1)) * (1 + random.below(10) as u32)
-        } else {
-            1
-        }
-    }
-
-    fn draw(self, random: &mut Random) -> Option<FrameFault> {
-        Some(match self {
-            Self::Drop => FrameFault::Drop,
-            Self::Duplicate => FrameFault::Duplicate,
-            Self::Reorder => FrameFault::Reorder(random.within(1, 6) as u32),
-            Self::Delay => FrameFault::Delay(random.within(1, 200) as u32),
-            Self::Corrupt => FrameFault::Corrupt(random.below(1 << 16) as u32),
-            Self::Mark => FrameFault::Mark,
-            _ => return None,
-        })
-    }
-}
 
 /// Kinds of faults, each with its rate or count.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -309,15 +27,15 @@ pub enum MixError {
     /// No such kind.
     #[error("there is no fault '{given}'; there are: {}", names())]
     Unknown {
-        /// What was given.
+        /// The given value.
         given: String,
     },
     /// The amount is no number, or too large.
     #[error("'{given}' is no amount; write {kind}=NUMBER, 1 to 1000000")]
     Amount {
-        /// Which kind.
+        /// The kind.
         kind: &'static str,
-        /// What was given.
+        /// The given value.
         given: String,
     },
 }
@@ -368,7 +86,7 @@ impl FromStr for FaultMix {
     }
 }
 
-/// What a seed makes of a mix: rates for frames, and events of functions.
+/// The plan that a seed makes of a mix: rates for frames, and events of functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drawn {
     rates: Vec<(FaultKind, u32)>,
@@ -377,7 +95,7 @@ pub(crate) struct Drawn {
 }
 
 impl FaultMix {
-    /// What it means for a seed, in a run of so many steps.
+    /// Its meaning for a seed, in a run of so many steps.
     pub(crate) fn draw(&self, seed: u64, steps: u32) -> Drawn {
         let mut random = Random::split(seed, 0xFA17);
         let mut drawn = Drawn {
@@ -496,7 +214,7 @@ impl Drawn {
         self.rates.is_empty()
     }
 
-    /// What happens to a frame: depends on its number and the seed alone.
+    /// The fate of a frame: depends on its number and the seed alone.
     pub(crate) fn of_frame(&self, frame: u64) -> impl Iterator<Item = FrameFault> + '_ {
         let mut random = Random::split(self.seed, frame);
         self.rates.iter().filter_map(move |(kind, rate)| {

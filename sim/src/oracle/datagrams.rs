@@ -19,12 +19,12 @@ pub(crate) struct Flight {
     pub(crate) id: u64,
     /// Side and queue pair that sent it.
     pub(crate) from: (usize, u32),
-    /// Which sides may get it.
+    /// The sides that may get it.
     pub(crate) to: [bool; 2],
     pub(crate) to_group: bool,
     pub(crate) bytes: Vec<u8>,
     pub(crate) immediate: Option<u32>,
-    /// How often each side has got it.
+    /// The number of times that each side got it.
     pub(crate) arrived: [u32; 2],
     /// Nothing can have stopped it.
     pub(crate) certain: bool,
@@ -94,7 +94,7 @@ impl Ledger {
             ));
         }
         let done: Vec<Request> = end.sends.drain(..=place).collect();
-        if seen.status != Status::Success && !self.weather.is_troubled_at(side) {
+        if seen.status != Status::Success && !self.weather.harm_at(side).is_any() {
             return Err(Problem::new(
                 Rule::StatusAllowed,
                 text("nothing stops a datagram from being sent"),
@@ -132,7 +132,7 @@ impl Ledger {
         self.over(receive.id);
         if seen.status != Status::Success {
             self.memory.adopt(receive.claim, receive.length);
-            if self.weather.is_troubled_at(side) {
+            if self.weather.harm_at(side).is_any() {
                 return Ok(());
             }
             return Err(Problem::new(
@@ -201,7 +201,7 @@ impl Ledger {
         ))
     }
 
-    /// Whether another one is the same to whoever receives it: nobody can say which of them came.
+    /// True if another one is the same for the receiver: no observer can tell the two apart.
     fn has_likes(&self, flight: &Flight) -> bool {
         let like = |other: &&Flight| {
             (other.from, &other.bytes, other.immediate)

@@ -4,7 +4,7 @@ mod remaining;
 
 use super::datagrams::{DatagramEnd, Flight};
 use super::rule::{Problem, Rule};
-use super::status::{Weather, objection};
+use super::status::{Moment, Weather, objection};
 use crate::memory::{Claim, Memory};
 use ringside_pmd::rdma::{Datagram, Operation, Status};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,17 +18,17 @@ pub struct Seen {
     pub queue_pair: u32,
     /// Of the send queue.
     pub is_send: bool,
-    /// How it ended.
+    /// Its result.
     pub status: Status,
-    /// What it was.
+    /// Its previous value.
     pub operation: Operation,
     /// Bytes of the message.
     pub byte_length: u32,
-    /// What came with it.
+    /// The data that came with it.
     pub immediate: Option<u32>,
     /// Key that the message invalidated.
     pub invalidated_key: Option<u32>,
-    /// Where a datagram came from.
+    /// The source of a datagram.
     pub datagram: Option<Datagram>,
 }
 
@@ -43,8 +43,8 @@ pub(crate) struct Request {
     pub(crate) claims: Vec<Claim>,
     /// Receives that the peer had posted, and messages sent before: for one that needs a receive.
     pub(crate) receives_needed: Option<(u64, u64)>,
-    /// Frames that had been lost when it was posted.
-    pub(crate) losses_before: u64,
+    /// When it was posted.
+    pub(crate) posted: Moment,
 }
 
 /// A receive.
@@ -57,13 +57,13 @@ pub(crate) struct Receive {
     pub(crate) used: bool,
 }
 
-/// What the next receive of the peer has to say.
+/// The value that the next receive of the peer must report.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) id: u64,
     /// Bytes that go into the receive; nothing for a write.
     pub(crate) bytes: Vec<u8>,
-    /// What the completion says of the length.
+    /// The length that the completion reports.
     pub(crate) length: u32,
     pub(crate) immediate: Option<u32>,
     pub(crate) invalidates: Option<u32>,
@@ -124,18 +124,15 @@ pub(crate) struct Link {
     stale: Vec<Claim>,
     /// Sides whose device did not confirm that their end is gone.
     unconfirmed: [bool; 2],
-    /// Frames that had been lost when it was made.
-    losses_before: u64,
 }
 
 impl Link {
-    pub(crate) fn new(ends: [End; 2], losses_before: u64) -> Self {
+    pub(crate) fn new(ends: [End; 2]) -> Self {
         Self {
             ends,
             wrong: false,
             stale: Vec::new(),
             unconfirmed: [false; 2],
-            losses_before,
         }
     }
 
@@ -144,36 +141,41 @@ impl Link {
         if end == 0 { first } else { second }
     }
 
-    /// Whether an end may have failed.
-    pub(crate) fn is_disturbed(&self, weather: &Weather) -> bool {
-        let short = self.ends.iter().enumerate().any(|(number, end)| {
-            let lacking = |request: &Request| self.may_lack_receives(number, request);
-            let silent = self.may_be_silent(number, weather, self.losses_before);
-            end.torn || end.sends.iter().any(lacking) || silent
-        });
-        self.wrong || short
+    /// Whether the queue pair of an end may have failed. What fails the other end does not fail this
+    /// one: it hears no more answers, which fails it if it waits for one.
+    pub(crate) fn may_have_failed(&self, end: usize, weather: &Weather) -> bool {
+        let own = self.end(end);
+        let unanswered = |request: &Request| {
+            self.may_lack_receives(end, request) || self.may_be_silent(end, weather, request.posted)
+        };
+        let harmed = weather.harm_at(end).is_any();
+        self.wrong || own.torn || harmed || own.sends.iter().any(unanswered)
     }
 
-    /// Whether frames were lost since it was made.
-    pub(crate) const fn has_lost(&self, weather: &Weather) -> bool {
-        weather.lost_since(self.losses_before) > 0
+    /// Whether frames were lost since the oldest request of an end was posted that has not completed,
+    /// or since `before` if that is earlier.
+    pub(crate) fn has_lost(&self, end: usize, weather: &Weather, before: Moment) -> bool {
+        let oldest = self.end(end).sends.front();
+        let since = oldest.map_or(before, |request| request.posted);
+        weather.lost_since(since).max(weather.lost_since(before)) > 0
     }
 
-    /// Whether the other end may not have answered `end`; that takes more losses than retries, since
-    /// there had been so many.
-    pub(super) fn may_be_silent(&self, end: usize, weather: &Weather, before: u64) -> bool {
-        let enough = weather.lost_since(before) > u64::from(self.end(end).retries);
+    /// Whether the other end may not have answered `end`; that takes more losses than retries since
+    /// the request was posted, or an end that is gone.
+    pub(super) fn may_be_silent(&self, end: usize, weather: &Weather, posted: Moment) -> bool {
+        let lost = |end: usize, since: Moment| {
+            weather.lost_since(since) > u64::from(self.end(end).retries)
+        };
         let peer = self.end(1 - end);
-        // It may have failed for want of receives here, and nobody has heard of it yet.
-        let may_have_failed = peer
-            .sends
-            .iter()
-            .any(|request| self.may_lack_receives(1 - end, request));
-        let gone = peer.torn || may_have_failed;
-        self.wrong || gone || enough || weather.trouble.contains(&true)
+        // It may have failed by itself, and nobody has heard of it yet.
+        let may_have_failed = peer.sends.iter().any(|request| {
+            self.may_lack_receives(1 - end, request) || lost(1 - end, request.posted)
+        });
+        let harmed = weather.harm.iter().any(|harm| harm.is_any());
+        self.wrong || peer.torn || may_have_failed || harmed || lost(end, posted)
     }
 
-    /// Whether the other end may have had no receive for a request, more often than is allowed.
+    /// True if the other end may have had no receive for a request, more often than is allowed.
     pub(super) fn may_lack_receives(&self, end: usize, request: &Request) -> bool {
         let Some((posted, before)) = request.receives_needed else {
             return false;
@@ -410,7 +412,7 @@ impl Ledger {
             return Ok(());
         };
         self.over(receive.id);
-        if seen.status == Status::Flushed && self.weather.is_troubled_at(side) {
+        if seen.status == Status::Flushed && self.weather.harm_at(side).is_any() {
             // Its device has failed; it may have been in no queue pair's queue yet.
             self.memory.adopt(receive.claim, receive.length);
             return Ok(());
@@ -453,8 +455,8 @@ impl Ledger {
             let too_long = next.is_some_and(|message| message.too_long);
             let allowed = match seen.status {
                 Status::LocalLength => too_long,
-                Status::Flushed => link.is_disturbed(&weather),
-                _ => weather.trouble.contains(&true),
+                Status::Flushed => link.may_have_failed(end, &weather),
+                _ => weather.harm_at(end).is_any(),
             };
             if !allowed {
                 return Err(Problem::new(

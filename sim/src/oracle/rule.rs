@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What must hold in every run.
+/// The rules for every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rule {
     /// No request completes twice, and nothing completes that was not posted.
@@ -19,7 +19,7 @@ pub enum Rule {
     MessageRight,
     /// No byte changes that no request may write.
     OutsideUntouched,
-    /// What was destroyed is gone: objects, memory, everything in the device after shutdown.
+    /// Destroyed objects are gone: objects, memory, everything in the device after shutdown.
     NothingLeft,
     /// The driver keeps to the interface of the device.
     NoBreach,
@@ -75,7 +75,7 @@ impl Rule {
         }
     }
 
-    /// What it says.
+    /// Its words.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -126,7 +126,7 @@ impl Problem {
 pub struct Finding {
     /// Which.
     pub rule: Rule,
-    /// What was seen.
+    /// The observations.
     pub what: String,
     /// At which step; `None` before the first and after the last.
     pub step: Option<u32>,

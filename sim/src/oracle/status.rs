@@ -1,45 +1,90 @@
-//! Which statuses a request may end with.
+//! The statuses that a request may end with.
 
 use super::ledger::{Link, Request};
-use ringside_pmd::rdma::{Operation, Status};
+use ringside_bus::Instant;
+use ringside_pmd::rdma::Status;
+use std::time::Duration;
 
-/// So many losses stand for any number: a link that is down and a clock that jumps lose frames that
-/// nobody counts.
-pub(crate) const LOST_UNCOUNTED: u64 = u32::MAX as u64;
+/// How long a requester waits for an answer. One without an answer ends after its last retry has
+/// waited as long; only one of the retries can come sooner, because an answer told of a gap.
+/// Source: `docs/hardware.md`, the least retransmission timeout.
+const RETRANSMISSION: Duration = Duration::from_nanos(4096 << 14);
 
-/// What went wrong in the whole run so far.
+/// What a fault may do to the data path of the device that it is of, until that is recovered. A
+/// fault of commands alone does nothing to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Harm {
+    /// It may stop, or forget what it was doing.
+    pub(crate) stops: bool,
+    /// It may not reach its memory.
+    pub(crate) lacks_memory: bool,
+    /// The driver has given it up.
+    pub(crate) given_up: bool,
+}
+
+impl Harm {
+    pub(crate) const fn is_any(self) -> bool {
+        self.stops || self.lacks_memory || self.given_up
+    }
+}
+
+/// A moment of a run, to ask what went wrong since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) at: Instant,
+    losses: u64,
+    outages: u64,
+}
+
+/// The faults of the whole run so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Weather {
+    pub(crate) now: Instant,
     /// Frames that were lost, damaged or held back.
     pub(crate) losses: u64,
     /// Frames that arrived twice.
     pub(crate) copies: u64,
-    /// A function failed, or its link was down, at some time.
+    /// Times at which a link went down or the clock jumped: nobody counts the frames that are lost.
+    pub(crate) outages: u64,
+    /// Whose link is down.
+    pub(crate) link_down: [bool; 2],
+    /// A function is in trouble.
     pub(crate) trouble: [bool; 2],
+    /// What that does to its data path.
+    pub(crate) harm: [Harm; 2],
 }
 
 impl Weather {
-    fn is_troubled(&self) -> bool {
-        self.trouble.contains(&true)
-    }
-
-    /// Whether the device of a side is in trouble.
+    /// True if the device of a side is in trouble.
     pub(crate) fn is_troubled_at(&self, side: usize) -> bool {
         self.trouble.get(side) == Some(&true)
     }
 
-    /// Frames that were lost since there had been so many; any number once frames were lost that
-    /// nobody counts.
-    pub(crate) const fn lost_since(&self, before: u64) -> u64 {
-        if self.losses >= LOST_UNCOUNTED {
+    /// What is wrong with the data path of a side.
+    pub(crate) fn harm_at(&self, side: usize) -> Harm {
+        self.harm.get(side).copied().unwrap_or_default()
+    }
+
+    /// Now.
+    pub(crate) const fn moment(&self) -> Moment {
+        Moment {
+            at: self.now,
+            losses: self.losses,
+            outages: self.outages,
+        }
+    }
+
+    /// Frames that were lost since; any number if a link was down or the clock jumped since.
+    pub(crate) fn lost_since(&self, before: Moment) -> u64 {
+        if self.outages > before.outages || self.link_down.contains(&true) {
             u64::MAX
         } else {
-            self.losses.saturating_sub(before)
+            self.losses.saturating_sub(before.losses)
         }
     }
 }
 
-/// What is wrong with a status of a request of end `end`; nothing if it may be.
+/// The fault in a status of a request of end `end`; nothing if the status is permitted.
 pub(super) fn objection(
     status: Status,
     request: &Request,
@@ -52,36 +97,29 @@ pub(super) fn objection(
         Status::Success if is_wrong => Some("the request was wrong and must be refused"),
         Status::Success => None,
         status if request.wrong.contains(&status) => None,
-        // The refusal of a later one came before the data of this one, which was lost.
-        status if is_blamed(status, request, link, end, weather) => None,
-        Status::Flushed if link.is_disturbed(weather) => None,
-        Status::Flushed => Some("nothing has disturbed the connection"),
-        Status::RetryExceeded if link.may_be_silent(end, weather, request.losses_before) => None,
+        Status::Flushed if link.may_have_failed(end, weather) => None,
+        Status::Flushed => Some("nothing has failed its queue pair"),
+        Status::RetryExceeded if !has_waited(request, link, end, weather) => {
+            Some("its retries cannot have waited so little for an answer")
+        }
+        Status::RetryExceeded if link.may_be_silent(end, weather, request.posted) => None,
         Status::RetryExceeded => Some("the peer is there, and too few frames were lost"),
         Status::ReceiverNotReady if link.may_lack_receives(end, request) => None,
         Status::ReceiverNotReady => Some("the peer had receives posted"),
-        _ if weather.is_troubled() => None,
+        Status::RemoteAccess | Status::RemoteOperation | Status::RemoteInvalidRequest
+            if weather.harm_at(1 - end).is_any() =>
+        {
+            None
+        }
+        _ if weather.harm_at(end).is_any() => None,
         _ => Some("nothing that was asked or went wrong leads to it"),
     }
 }
 
-/// A read without its data, ahead of a wrong request that the peer has refused: a refusal says that
-/// all before it has arrived there, and nothing of what was read.
-fn is_blamed(
-    status: Status,
-    request: &Request,
-    link: &Link,
-    end: usize,
-    weather: &Weather,
-) -> bool {
-    let end = link.ends.get(end);
-    let behind = end
-        .iter()
-        .flat_map(|end| &end.sends)
-        .skip_while(|one| one.id != request.id);
-    request.operation == Operation::Read
-        && weather.lost_since(request.losses_before) > 0
-        && behind.skip(1).any(|later| later.wrong.contains(&status))
+/// Whether there was time for all retries since the request was posted.
+fn has_waited(request: &Request, link: &Link, end: usize, weather: &Weather) -> bool {
+    let retries = link.ends.get(end).map_or(0, |end| end.retries);
+    weather.now.since(request.posted.at) >= RETRANSMISSION * retries.into()
 }
 
 #[cfg(test)]

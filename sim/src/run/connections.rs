@@ -14,7 +14,7 @@ pub(super) const SHARED_RECEIVE_BYTES: usize = 256;
 /// Bytes of the receives of a queue pair that takes long messages; others take short ones.
 const LONG_RECEIVE_BYTES: usize = 5_000;
 
-/// What both ends of a connection have in common.
+/// The values that both ends of a connection share.
 struct Terms {
     mtu: u32,
     retries: u8,
@@ -65,7 +65,7 @@ impl Run<'_> {
         let [a, b] = ends;
         let [fed_a, fed_b] = fed;
         let ends = [End::new(a, retries, fed_a), End::new(b, retries, fed_b)];
-        let link = Link::new(ends, self.wire.book().losses);
+        let link = Link::new(ends);
         self.note(|| format!("connection {number}: queue pairs {a} and {b}, fed {fed:?}, path MTU {}, {retries:?} retries", terms.mtu));
         self.ledger.add_link(number, link);
         self.held.insert(number, held);
@@ -225,10 +225,15 @@ impl Run<'_> {
             return Ok(());
         };
         queue_pair.ring();
+        self.look_at_wire();
+        let before = self.ledger.weather.moment();
         let result = self.call("draining a queue pair", |_| queue_pair.drain())?;
         let (handle, error) = match result {
             Ok(drained) => (Handle::Drained(drained), None),
-            Err(error) => (Handle::Ready(*error.queue_pair), Some(error.error)),
+            Err(error) => {
+                let cause = error.error.clone();
+                (Handle::Ready(error.into_queue_pair()), Some(cause))
+            }
         };
         if let Some(held) = self.held.get_mut(&link).and_then(|ends| ends.get_mut(end)) {
             held.handle = handle;
@@ -244,7 +249,9 @@ impl Run<'_> {
         let starves = link
             .and_then(|link| link.ends.get(1 - end))
             .is_some_and(|peer| peer.fed);
-        let hindered = |link: &Link| link.is_disturbed(&weather) || link.has_lost(&weather);
+        let hindered = |link: &Link| {
+            link.may_have_failed(end, &weather) || link.has_lost(end, &weather, before)
+        };
         if starves || link.is_none_or(hindered) {
             return Ok(());
         }
@@ -281,7 +288,10 @@ impl Run<'_> {
         let result = self.call("resuming a queue pair", |_| queue_pair.resume())?;
         let (handle, error) = match result {
             Ok(ready) => (Handle::Ready(ready), None),
-            Err(error) => (Handle::Drained(*error.queue_pair), Some(error.error)),
+            Err(error) => {
+                let cause = error.error.clone();
+                (Handle::Drained(error.into_queue_pair()), Some(cause))
+            }
         };
         if let Some(held) = self.held.get_mut(&link).and_then(|ends| ends.get_mut(end)) {
             held.handle = handle;
@@ -292,7 +302,7 @@ impl Run<'_> {
         self.look_at_wire();
         let weather = self.ledger.weather;
         let link = self.ledger.links.get(&link);
-        if link.is_none_or(|link| link.is_disturbed(&weather)) {
+        if link.is_none_or(|link| link.may_have_failed(end, &weather)) {
             return Ok(());
         }
         Err(Problem::new(

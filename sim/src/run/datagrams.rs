@@ -2,7 +2,7 @@
 
 use super::Run;
 use crate::memory::Purpose;
-use crate::oracle::{DatagramEnd, Flight, Problem, Receive, Request, Rule};
+use crate::oracle::{DatagramEnd, Flight, Moment, Problem, Receive, Request, Rule};
 use crate::rig::{RECEIVES, SENDS, Side};
 use ringside_pmd::rdma::{Datagram, Destination, Flags, Operation, QueuePairConfig, To};
 use std::collections::VecDeque;
@@ -190,7 +190,7 @@ impl Run<'_> {
             wrong: &[],
             claims,
             receives_needed: None,
-            losses_before: 0,
+            posted: Moment::default(),
         };
         let flight = Flight {
             id,

@@ -1,4 +1,4 @@
-//! What a run does besides its steps: where a fault asks for it, or now and then. All that it draws
+//! The actions of a run besides its steps: where a fault needs one, or at random. All that it draws
 //! comes from a source of its own, so that a seed keeps the steps that it had before.
 
 use super::Run;
@@ -20,10 +20,10 @@ const RUNS_WITH_SCENES: usize = 125;
 const OVERFLOWS: usize = 10;
 const CLOSING_READS: usize = 20;
 
-/// How long an overflow may go unreported, in virtual time.
+/// The longest time until an overflow is reported, in virtual time.
 const REPORTED_WITHIN: Duration = Duration::from_millis(20);
 
-/// Whether a fault is one of the admin queue.
+/// True if a fault is one of the admin queue.
 fn is_of_firmware(fault: Fault) -> bool {
     matches!(
         fault,
@@ -40,6 +40,9 @@ impl Run<'_> {
         let own = Random::split(seed, 0x3_0000_0000 + u64::from(step));
         let kept = std::mem::replace(&mut self.random, own);
         let mut result = self.follow_faults();
+        if self.reuse.wanted {
+            result = result.and_then(|()| self.reuse_memory());
+        }
         if Random::split(seed, 0xE87B).chance(RUNS_WITH_SCENES) {
             result = result.and_then(|()| self.scenes());
         }
@@ -47,7 +50,7 @@ impl Run<'_> {
         result
     }
 
-    /// What shows that a fault strikes.
+    /// The evidence that a fault strikes.
     fn follow_faults(&mut self) -> Result<(), Problem> {
         for side in 0..2 {
             let mut faults = self.ending.iter();
@@ -103,7 +106,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether the interrupt came; also where nobody waits for one. To be asked before events are
+    /// True if the interrupt came; also where no thread waits for one. To be asked before events
+    /// are
     /// taken: an interrupt stands for all that were told by then.
     pub(super) fn was_interrupted(&mut self, side: usize) -> Result<bool, Problem> {
         // A wait in vain opens the vector again: what waited behind a lost one comes then.

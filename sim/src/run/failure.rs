@@ -3,7 +3,7 @@
 
 use super::Run;
 use crate::fault::FaultEvent;
-use crate::oracle::{LOST_UNCOUNTED, Problem, Rule};
+use crate::oracle::{Harm, Problem, Rule};
 use ringside_bus::DmaSpace;
 use ringside_model::Fault;
 use ringside_model::faults::ANY_ADMIN_COMMAND;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Rounds in which a driver has to notice that its device failed: each passes 100 us at least.
 const NOTICE_ROUNDS: usize = 2_000;
 
-/// Whether the device has failed with this fault, and has to be recovered.
+/// True if the device has failed with this fault, and has to be recovered.
 fn is_fatal(fault: Fault) -> bool {
     matches!(
         fault,
@@ -26,7 +26,7 @@ fn is_fatal(fault: Fault) -> bool {
     ) || is_fatal_to_commands(fault)
 }
 
-/// Whether the next look for a sign of life shows it.
+/// True if the next check for a sign of life shows it.
 fn is_fatal_to_commands(fault: Fault) -> bool {
     match fault {
         Fault::DmaRefused(refusal) => refusal.accesses.is_none(),
@@ -37,7 +37,7 @@ fn is_fatal_to_commands(fault: Fault) -> bool {
     }
 }
 
-/// Whether the driver has to go on as if nothing were.
+/// True if the driver has to go on without any reaction.
 fn is_harmless(fault: Fault) -> bool {
     matches!(
         fault,
@@ -46,6 +46,22 @@ fn is_harmless(fault: Fault) -> bool {
             | Fault::InterruptsLost { .. }
             | Fault::LinkDown
     )
+}
+
+/// What a fault does to the data path of its device.
+fn harm(fault: Fault) -> Harm {
+    Harm {
+        stops: matches!(
+            fault,
+            Fault::Reset(_)
+                | Fault::HmcError { .. }
+                | Fault::CriticalError { .. }
+                | Fault::ProtocolEngineStall
+                | Fault::FunctionDead
+        ),
+        lacks_memory: matches!(fault, Fault::DmaRefused(_)),
+        given_up: false,
+    }
 }
 
 impl Run<'_> {
@@ -59,6 +75,9 @@ impl Run<'_> {
                 self.note(|| format!("{fault} of function {function} ends"));
                 self.world
                     .with(|world| world.clear_fault(function.into(), fault));
+                if fault == Fault::LinkDown {
+                    self.link_is(function.into(), false);
+                }
                 if matches!(fault, Fault::InterruptsLost { .. }) {
                     self.interrupts_are_back(function.into())?;
                 }
@@ -99,11 +118,16 @@ impl Run<'_> {
                     {
                         *lossy = true;
                     }
-                    if fault == Fault::LinkDown {
-                        // Nobody counts the frames that it loses.
-                        self.lose_many();
-                    } else if let Some(trouble) = trouble.filter(|_| !is_harmless(fault)) {
+                    if let Some(trouble) = trouble.filter(|_| !is_harmless(fault)) {
                         *trouble = true;
+                    }
+                    if let Some(known) = self.ledger.weather.harm.get_mut(usize::from(function)) {
+                        let more = harm(fault);
+                        known.stops |= more.stops;
+                        known.lacks_memory |= more.lacks_memory;
+                    }
+                    if fault == Fault::LinkDown {
+                        self.link_is(function.into(), true);
                     }
                 }
                 FaultEvent::Clock {
@@ -112,7 +136,7 @@ impl Run<'_> {
                 } if when == step => {
                     self.note(|| format!("fault: {event}"));
                     self.world.jump(Duration::from_millis(milliseconds.into()));
-                    self.lose_many();
+                    self.ledger.weather.outages += 1;
                 }
                 _ => continue,
             }
@@ -120,10 +144,13 @@ impl Run<'_> {
         }
     }
 
-    /// From now on any frame may have been lost.
-    fn lose_many(&mut self) {
-        let mut book = self.wire.book();
-        book.losses = book.losses.saturating_add(LOST_UNCOUNTED);
+    /// The link of a side goes down or comes back: nobody counts the frames that are lost in between.
+    fn link_is(&mut self, side: usize, down: bool) {
+        let weather = &mut self.ledger.weather;
+        weather.outages += 1;
+        if let Some(known) = weather.link_down.get_mut(side) {
+            *known = down;
+        }
     }
 
     fn fail_over(&mut self, side: usize, fault: Fault) -> Result<(), Problem> {
@@ -140,6 +167,9 @@ impl Run<'_> {
             // The link came back with the other faults.
             usize::from(*function) != side || *fault != Fault::LinkDown
         });
+        if self.ledger.weather.link_down.get(side) == Some(&true) {
+            self.link_is(side, false);
+        }
         let destroy_first = self.random.chance(500);
         if destroy_first {
             self.destroy_all(side)?;
@@ -161,19 +191,28 @@ impl Run<'_> {
         if !destroy_first {
             self.destroy_all(side)?;
         }
+        self.forget_old_keys(side);
         let [first, second] = &mut self.sides;
         let place = if side == 0 { first } else { second };
         if let Some(arenas) = self.ledger.memory.arenas.get_mut(side) {
+            // The keys of the life that is over are good for nothing.
+            let regions = arenas.iter().filter_map(|arena| arena.region.as_ref());
+            let ended = regions.map(|region| region.remote().at(64));
+            if let Some(dead) = self.dead_keys.get_mut(side) {
+                dead.extend(ended);
+            }
             place.renew(arenas)?;
         }
         if let Some(trouble) = self.ledger.weather.trouble.get_mut(side) {
             *trouble = false;
         }
+        if let Some(harm) = self.ledger.weather.harm.get_mut(side) {
+            *harm = Harm::default();
+        }
         if let Some(told) = self.told.get_mut(side) {
             *told = 0;
         }
         self.ledger.recovered(side);
-        self.dead_keys = [Vec::new(), Vec::new()];
         self.open_datagrams()?;
         self.compare()
     }

@@ -10,7 +10,7 @@ use ringside_pmd::Device;
 use ringside_pmd::rdma::ObjectUsage;
 use std::time::Duration;
 
-/// What the model calls it when a completion queue overflows.
+/// The model's name for the overflow of a completion queue.
 const OVERFLOW: &str = "a completion queue has overflown";
 
 impl Run<'_> {
@@ -23,10 +23,18 @@ impl Run<'_> {
         self.end_faults(u32::MAX)?;
         self.resume_all()?;
         self.settle()?;
+        if self.world.has_mapped_doorbells() {
+            // The device sees a plain store only when it looks.
+            for _ in 0..4 {
+                self.clock.pause(Duration::from_micros(100));
+            }
+            self.poll_all()?;
+        }
         if let Some(missing) = self.ledger.missing_datagram() {
             return Err(Problem::new(Rule::Completes, missing));
         }
         self.compare()?;
+        self.end_reuse()?;
         let links: Vec<u32> = self.held.keys().copied().collect();
         for link in links {
             self.destroy_link(link)?;

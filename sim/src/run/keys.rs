@@ -1,4 +1,4 @@
-//! What opens and closes memory: windows, fast regions, invalidation, registration anew.
+//! The operations that open and close memory: windows, fast regions, invalidation, reregistration.
 //!
 //! Each step goes through a whole life, and waits for its requests while everything else goes on.
 
@@ -12,7 +12,7 @@ use ringside_pmd::rdma::{
     WindowKind,
 };
 
-/// How a request ends that uses a key which is closed.
+/// The status of a request that uses a closed key.
 const REFUSED: &[Status] = &[Status::RemoteAccess];
 
 /// Bytes that are written through a key.
@@ -397,7 +397,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether memory that came back is as it must be.
+/// True if returned memory has the required content.
 fn compare(buffers: &[DmaBuffer], picture: &[u8], what: &str) -> Result<(), Problem> {
     let mut rest = picture;
     for buffer in buffers {

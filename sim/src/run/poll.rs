@@ -6,7 +6,7 @@ use crate::rig::Handle;
 use ringside_pmd::rdma::{Completion, Event};
 use std::time::Duration;
 
-/// How long is waited for a request that has to complete, in virtual time.
+/// The longest wait for a request that has to complete, in virtual time.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The same where a function is in trouble.
@@ -117,15 +117,21 @@ impl Run<'_> {
         self.counts.completed += 1;
         self.counts.succeeded += u64::from(one.status.is_success());
         self.counts.bytes += u64::from(one.byte_length);
+        let long = one.status.is_success() && one.byte_length as usize > super::transfers::LONGEST;
+        self.counts.long_messages += u64::from(long);
         self.look_at_wire();
         self.ledger.completed(side, one)
     }
 
-    /// What has happened on the wire so far.
+    /// The events on the wire so far.
     pub(super) fn look_at_wire(&mut self) {
         let book = self.wire.book();
         let weather = &mut self.ledger.weather;
         (weather.losses, weather.copies) = (book.losses, book.copies);
+        weather.now = self.clock.now();
+        for (side, harm) in self.sides.iter().zip(&mut weather.harm) {
+            harm.given_up |= side.device.failure().is_some();
+        }
     }
 
     /// A queue that was armed has got a completion: there is an event that names it.
@@ -181,7 +187,7 @@ impl Run<'_> {
                 let Some(link) = self.ledger.links.get_mut(&number) else {
                     return Ok(());
                 };
-                let disturbed = link.is_disturbed(&weather);
+                let disturbed = link.may_have_failed(side, &weather);
                 if let Some(end) = link.ends.get_mut(side) {
                     end.torn = true;
                 }

@@ -12,7 +12,7 @@ const SOURCES: &[Purpose] = &[Purpose::Open, Purpose::ZeroBased, Purpose::ReadOn
 /// Regions that a peer may write to.
 const TARGETS: &[Purpose] = &[Purpose::Open, Purpose::ZeroBased];
 
-/// Fragments of a request, bytes of the longest message.
+/// Bytes of the longest message of most runs.
 pub(super) const LONGEST: usize = 5_000;
 
 /// A request that is about to be posted.
@@ -115,7 +115,8 @@ impl Run<'_> {
             plan.flags
         };
         let id = self.take_id();
-        let losses_before = self.wire.book().losses;
+        self.look_at_wire();
+        let posted = self.ledger.weather.moment();
         let Some(queue_pair) = self.queue_pair(place) else {
             self.give_back(plan.claims)?;
             return Ok(None);
@@ -142,7 +143,7 @@ impl Run<'_> {
             wrong: plan.wrong,
             claims: plan.claims,
             receives_needed,
-            losses_before,
+            posted,
         };
         self.ledger.posted(link, end, request, message);
         Ok(Some(id))
@@ -164,7 +165,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Whether a request may have been refused like this.
+    /// True if a request may have been refused like this.
     fn refused(
         &mut self,
         (link, end): Place,
@@ -177,7 +178,7 @@ impl Run<'_> {
         let allowed = match error {
             PostError::Failed => {
                 let link = self.ledger.links.get(&link);
-                link.is_none_or(|link| link.is_disturbed(&weather))
+                link.is_none_or(|link| link.may_have_failed(end, &weather))
             }
             PostError::Destroyed | PostError::DeviceFailed => self.is_troubled_at(end),
             _ => false,
@@ -269,7 +270,7 @@ impl Run<'_> {
         let (_, end) = place;
         let (inline, fragments) = self.limits(place);
         let is_inline = self.random.chance(250);
-        let length = self.length(if is_inline { inline } else { LONGEST });
+        let length = self.length(if is_inline { inline } else { self.longest });
         let Some(target) =
             self.ledger
                 .memory
@@ -331,7 +332,7 @@ impl Run<'_> {
     fn put_read(&mut self, place: Place) -> Result<(), Problem> {
         let (_, end) = place;
         let (_, fragments) = self.limits(place);
-        let length = self.length(LONGEST);
+        let length = self.length(self.longest);
         let memory = &mut self.ledger.memory;
         let Some(into) = memory.claim(end, SOURCES, (length, true), &mut self.random) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What is wrong on purpose, and how it must end.
+//! The planted error, and its required end.
 
 use super::Run;
 use super::transfers::{Place, Plan};
@@ -9,13 +9,13 @@ use ringside_pmd::rdma::{
     Status, WindowKind,
 };
 
-/// How a request ends that the peer's device refuses.
+/// The status of a request that the peer's device refuses.
 const REFUSED: &[Status] = &[Status::RemoteAccess];
 
-/// How a request ends whose own memory is not as it says.
+/// The status of a request whose local memory does not match its description.
 const UNPROTECTED: &[Status] = &[Status::LocalProtection];
 
-/// How a message ends that is too long for its receive.
+/// The status of a message that is too long for its receive.
 const TOO_LONG: &[Status] = &[Status::RemoteInvalidRequest, Status::RemoteOperation];
 
 const REFUSED_BYTES: usize = 16;

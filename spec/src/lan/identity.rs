@@ -1,4 +1,4 @@
-//! Who the function is on the PCI bus.
+//! The identity of the function on the PCI bus.
 
 /// PCI vendor id of Intel.
 pub const VENDOR_ID: u16 = 0x8086;
@@ -27,7 +27,7 @@ pub const VSI_COUNT: u16 = 768;
 /// Physical functions that share a device at most.
 pub const PHYSICAL_FUNCTIONS_MAX: u8 = 8;
 
-/// Which member of the family a device id stands for.
+/// The member of the family that a device id stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// E810-C: up to 100 Gb/s.
@@ -52,9 +52,9 @@ pub enum Connector {
 pub struct Model {
     /// PCI device id.
     pub device_id: u16,
-    /// Which part it is.
+    /// The part.
     pub part: Part,
-    /// Which connector it has.
+    /// The connector.
     pub connector: Connector,
     /// Name in prose.
     pub name: &'static str,

@@ -106,7 +106,7 @@ wire! {
         /// bytes in use, 12 to 4096
         data_end "data_end": U16,
     }
-    /// Where a section is.
+    /// The position of a section.
     pub struct SectionEntry "ice_section_entry": 8 {
         /// see [`section`]
         kind "type": U32,
@@ -214,6 +214,27 @@ wire! {
         /// index of the first
         first "offset": U16,
     }
+    /// Entry of a profile match memory; a section of them begins with a count of 16 bits. Its key is
+    /// of five bytes (flags, packet type group, VSI group): a bit that is set in the first half
+    /// may be 0, in the second half 1; a bit clear in both matches nothing.
+    pub struct ProfileEntry "ice_prof_tcam_entry": 13 {
+        /// row: of those that match, the lowest counts
+        row "addr": U16,
+        /// bits that may be 0
+        key "key[0..5]": [u8; 5],
+        /// bits that may be 1
+        inverse "key[5..10]": [u8; 5],
+        /// profile
+        profile "prof_id": u8,
+    }
+    /// Head of a section of field vectors of the flow director or the hash; `count` vectors of
+    /// [`VECTOR_WORDS`] [`FieldVectorWord`] follow.
+    pub struct VectorSection "ice_fv_section": 4 {
+        /// vectors that follow
+        count "count": U16,
+        /// profile of the first
+        first "base_offset": U16,
+    }
     /// Head of a section of profile redirection; `count` bytes follow.
     pub struct RedirectSection "ice_prof_redir_section": 4 {
         /// values that follow
@@ -223,6 +244,10 @@ wire! {
     }
 }
 
+/// Words of a field vector of the flow director or the hash.
+pub const VECTOR_WORDS: usize = 24;
+/// [`FieldVectorWord::protocol`] and [`FieldVectorWord::offset`] of a word that is not used.
+pub const UNUSED_WORD: (u8, u16) = (0xFF, 0x1FF);
 /// Bytes of a buffer.
 pub const BUFFER_BYTES: usize = 4096;
 /// [`PackageHeader::format`]: all four bytes must be these.
@@ -294,7 +319,7 @@ pub mod section {
     /// names of boost entries
     pub const BOOST_LABELS: u32 = 0x8000_0018;
 
-    /// What the sections of one block are, counted from its first.
+    /// The kinds of the sections of one block, counted from its first.
     pub mod block {
         /// packet type to key
         pub const XLT0: u32 = 0;

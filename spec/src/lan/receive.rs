@@ -8,7 +8,9 @@ use super::wire::wire;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 
 mod context;
+mod write_back;
 pub use context::ReceiveContext;
+pub use write_back::{WriteBack0, WriteBack1, WriteBack2, WriteBack3};
 
 wire! {
     /// A free descriptor.
@@ -145,6 +147,8 @@ pub const RING_MAX: u16 = 8160;
 pub const RING_ALIGNMENT: u64 = 128;
 /// Most buffers that one packet takes.
 pub const BUFFERS_PER_PACKET_MAX: u16 = 5;
+/// Longest frame, with frame check sequence.
+pub const FRAME_BYTES_MAX: u16 = 9728;
 
 /// Descriptor profiles: values of the first byte of a descriptor that was written back, and of
 /// [`DescriptorProfile`](super::registers::queues::DescriptorProfile). Source: ice
@@ -261,6 +265,24 @@ crate::words! {
         metadata_0_valid: [14],
         /// second metadata valid
         metadata_1_valid: [15],
+    }
+    /// Outcome of a flow director programming descriptor, in the second word of a descriptor of the
+    /// control VSI's report queue. Source: ice `ICE_FXD_FLTR_WB_QW1_*`.
+    pub struct FilterStatus: u64 {
+        /// the device is done
+        done: [0],
+        /// 0 added, 1 removed
+        program: [2:1],
+        /// it failed
+        failed: [4],
+        /// there is no profile for the packet
+        no_profile: [5],
+        /// address of the entry
+        address: [21:8],
+        /// profile of the packet
+        profile: [34:28],
+        /// hash of the entry
+        hash: [63:38],
     }
     /// Source: ice `ICE_RX_FLEX_DESC_STATUS1_*`.
     pub struct Status1: u16 {

@@ -196,8 +196,75 @@ crate::words! {
     }
 }
 
+crate::words! {
+    /// First word of a flow director programming descriptor: what happens to packets.
+    /// Source: ice `ice_lan_tx_rx.h`, `ICE_FXD_FLTR_QW0_*`.
+    pub struct FilterAction: u64 {
+        /// queue, counted from the first of the VSI
+        queue: [10:0],
+        /// report to the completion queue
+        completion_queue: [11],
+        /// see [`filter_report`]
+        report: [13:12],
+        /// which pool of entries
+        space: [15:14],
+        /// counter
+        counter: [28:16],
+        /// 0 none, 1 packets, 2 bytes, 3 both
+        count: [30:29],
+        /// another entry may take its place
+        evict: [31],
+        /// 0: `queue` alone, n: a group of 2^n queues from `queue` on
+        group_log2: [34:32],
+        /// 0: the filter chooses no queue
+        queue_priority: [37:35],
+        /// recipe of the data processing unit
+        recipe: [39:38],
+        /// drop
+        drop: [40],
+        /// priority of the flexible word
+        flex_priority: [43:41],
+        /// number of the flexible word
+        flex_number: [47:44],
+        /// the flexible word
+        flex: [63:48],
+    }
+    /// Second word of a flow director programming descriptor: which filter.
+    /// Source: ice `ice_lan_tx_rx.h`, `ICE_FXD_FLTR_QW1_*`.
+    pub struct FilterIdentity: u64 {
+        /// [`kind::FILTER`]
+        kind: [3:0],
+        /// remove it, else add it
+        remove: [4],
+        /// priority of the profile
+        profile_priority: [7:5],
+        /// profile, as drivers write it: always 1
+        profile: [13:8],
+        /// VSI whose packets are looked at
+        vsi: [23:14],
+        /// the packet is not as if it were sent; does not work
+        swap: [24],
+        /// 0: the id is not shown in receive descriptors
+        id_priority: [27:25],
+        /// number of the id among the packet's metadata
+        id_number: [31:28],
+        /// id
+        id: [63:32],
+    }
+}
+
+/// Values of [`FilterAction::report`].
+pub mod filter_report {
+    /// nothing
+    pub const NONE: u64 = 0;
+    /// failures
+    pub const FAILURES: u64 = 1;
+    /// every outcome
+    pub const ALWAYS: u64 = 2;
+}
+
 impl DataCommand {
-    /// What the device writes back.
+    /// The device's write-back.
     pub const DONE: Self = Self(kind::DONE);
 }
 

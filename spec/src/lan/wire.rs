@@ -2,7 +2,7 @@
 
 pub(crate) mod bits;
 
-/// Where one field of a structure lies.
+/// The position of one field of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldLayout {
     /// Name in the C header that documents the structure; a dot leads into a nested one.
@@ -13,7 +13,7 @@ pub struct FieldLayout {
     pub size: usize,
 }
 
-/// Where the fields of a structure lie, for the test against another witness.
+/// The positions of a structure's fields, for the test against another witness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Name in the C header that documents the structure.
@@ -64,7 +64,7 @@ macro_rules! wire {
         impl $name {
             /// Bytes of the structure.
             pub const SIZE: usize = $size;
-            /// Where its fields lie.
+            /// The positions of its fields.
             pub const LAYOUT: $crate::lan::wire::Layout = $crate::lan::wire::Layout {
                 c_name: $c_name,
                 size: ::core::mem::size_of::<Self>(),
@@ -226,7 +226,7 @@ pub struct RegisterArray {
     pub first: u64,
     /// Bytes from one to the next.
     pub stride: u64,
-    /// How many there are.
+    /// The number of registers.
     pub count: u32,
 }
 
@@ -250,7 +250,7 @@ impl RegisterArray {
         self.first + self.stride * index as u64
     }
 
-    /// Which register of the array lies at `offset`, if any.
+    /// The index of the register at `offset`, if the array has one there.
     #[must_use]
     pub const fn index_of(&self, offset: u64) -> Option<u32> {
         if offset < self.first {
@@ -275,11 +275,11 @@ pub struct RegisterGrid {
     pub first: u64,
     /// Bytes from a row to the next.
     pub row_stride: u64,
-    /// How many rows there are: the first index of the data sheet.
+    /// The number of rows: the first index of the data sheet.
     pub rows: u32,
     /// Bytes from a register of a row to the next.
     pub stride: u64,
-    /// How many registers a row has.
+    /// The number of registers in a row.
     pub count: u32,
 }
 

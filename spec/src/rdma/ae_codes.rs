@@ -37,7 +37,7 @@ codes! {
 /// Major code of a completion that means "flushed".
 pub const FLUSH_MAJOR_CODE: u16 = 1;
 
-/// How an event is attributed to a queue.
+/// The rule that attributes an event to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attribution {
     /// By code to a queue pair; the source tells the side.
@@ -50,7 +50,7 @@ pub enum Attribution {
     BySource,
 }
 
-/// What applications are told about a failed queue pair.
+/// The status that applications get for a failed queue pair.
 /// Source: irdma `hw.c`, `irdma_set_flush_fields`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueuePairEvent {
@@ -63,7 +63,7 @@ pub enum QueuePairEvent {
 }
 
 impl FlushCode {
-    /// What applications are told when a queue pair fails with this code.
+    /// The status that applications get when a queue pair fails with this code.
     #[must_use]
     pub const fn event(self) -> QueuePairEvent {
         match self {
@@ -260,7 +260,7 @@ codes! {
 }
 
 impl AeCode {
-    /// How an event with this code finds its queue.
+    /// The rule that attributes an event with this code to its queue.
     /// Source: irdma `ctrl.c`, `irdma_sc_get_next_aeqe`.
     #[must_use]
     pub const fn attribution(self) -> Attribution {

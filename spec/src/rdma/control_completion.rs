@@ -8,7 +8,7 @@ layout! {
     pub struct ControlCompletion: [u64; 4] {
         /// The completion context of the CQP context.
         cqp_context: u64 = 1[63:0],
-        /// What the command returns: handle, index, page.
+        /// The command's result: handle, index, page.
         return_value: u32 = 2[31:0],
         /// Minor code; meaningful also without error, see [`FlushResult`].
         minor_code: u16 = 3[15:0],
@@ -120,7 +120,7 @@ impl CommandFailure {
     }
 }
 
-/// What a flush found, from the minor code of its completion.
+/// The result of a flush, from the minor code of its completion.
 /// Source: irdma `utils.c`/`hw.c`, users of IRDMA_CQP_COMPL_*_WQE_FLUSHED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FlushResult {

@@ -3,7 +3,7 @@
 use super::layout::{codes, layout};
 
 codes! {
-    /// What the RDMA engine is to speak.
+    /// The protocol of the RDMA engine.
     /// Source: irdma `type.h`, IRDMA_IWARP_PROTOCOL_ONLY, IRDMA_ROCE_PROTOCOL_ONLY.
     pub enum Protocol: u8 {
         /// Whatever a queue pair asks for.
@@ -14,7 +14,7 @@ codes! {
         RoceOnly = 2,
     }
 
-    /// How objects of the host memory cache are shared between functions.
+    /// The division of the host memory cache's objects between functions.
     /// Source: irdma `type.h`, IRDMA_HMC_PROFILE_*.
     pub enum HmcProfile: u8 {
         /// The default.
@@ -34,7 +34,7 @@ layout! {
         disable_packed: bool = 0[1],
         /// Policy of the RoCEv2 retransmission timer.
         roce_rto_policy: bool = 0[2],
-        /// What the engine is to speak.
+        /// The protocol of the engine.
         protocol_used: Protocol = 0[4:3],
         /// See [`ring_size_code`].
         ring_size_code: u8 = 0[11:8],
@@ -44,7 +44,7 @@ layout! {
         ceqs_per_vf: u8 = 0[39:32],
         /// I/O virtual address of the ring in units of 512 bytes.
         ring_address_by_512: u64 = 1[63:9],
-        /// How the host memory cache is shared.
+        /// The division of the host memory cache.
         hmc_profile: HmcProfile = 2[2:0],
         /// VFs with RDMA.
         enabled_vfs: u8 = 2[37:32],

@@ -26,7 +26,7 @@ layout! {
         wqe_index: u16 = 1[32:18],
         /// The queue has overflown: events were lost.
         overflow: bool = 1[33],
-        /// What happened.
+        /// The event's code.
         ae_code: AeCode = 1[45:34],
         /// Where.
         source: AeSource = 1[53:50],
@@ -34,14 +34,14 @@ layout! {
         iwarp_state: u8 = 1[56:54],
         /// State of the TCP connection (iWARP).
         tcp_state: u8 = 1[60:57],
-        /// What was written to the Q2 buffer (iWARP).
+        /// The data that the device wrote to the Q2 buffer (iWARP).
         q2_data_written: u8 = 1[62:61],
         /// Ring polarity, 1 on the first pass.
         valid: bool = 1[63],
     }
 }
 
-/// What an asynchronous event is about.
+/// The object of an asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A queue pair; where in it the source tells.
@@ -68,7 +68,7 @@ pub enum Side {
 }
 
 impl AeSource {
-    /// What an event from this source is about.
+    /// The object of an event from this source.
     #[must_use]
     pub const fn subject(self) -> Subject {
         match self {
@@ -90,7 +90,7 @@ impl AeSource {
 }
 
 impl AsynchronousEvent {
-    /// What the event is about, by code or by source.
+    /// The object of the event, by code or by source.
     #[must_use]
     pub const fn subject(&self) -> Subject {
         match (self.ae_code.attribution(), self.source.subject()) {

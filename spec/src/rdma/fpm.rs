@@ -13,7 +13,7 @@ pub const BUFFER_WORDS: usize = 22;
 /// Unit of a base in function private memory, bytes.
 pub const BASE_UNIT_BYTES: u64 = 512;
 
-/// How the size of an object is known.
+/// The source of an object's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ObjectSize {
     /// The device reports the exponent of a power of two.
@@ -59,7 +59,7 @@ macro_rules! objects {
                 match self { $( Self::$variant => $commit, )* }
             }
 
-            /// How its size is known.
+            /// The source of its size.
             #[must_use]
             pub const fn size(self) -> ObjectSize {
                 match self { $( Self::$variant => $size, )* }
@@ -199,7 +199,7 @@ words! {
     }
 }
 
-/// What the device can have of an object.
+/// The device's limits for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectLimit {
     /// Largest count.

@@ -71,7 +71,7 @@ pub struct Piece {
     pub mask: u64,
 }
 
-/// Where a field lies in its structure.
+/// The position of a field in its structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldLayout {
     /// The field's name in the Rust structure.
@@ -198,7 +198,7 @@ macro_rules! layout {
                 $( $field: <$ty as $crate::rdma::layout::FieldValue>::ZERO, )*
             };
 
-            /// Where each field lies.
+            /// The position of each field.
             pub const FIELDS: &'static [$crate::rdma::layout::FieldLayout] = &[
                 $( $crate::rdma::layout::FieldLayout {
                     name: stringify!($field),

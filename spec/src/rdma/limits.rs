@@ -16,8 +16,11 @@ pub const PROTECTION_DOMAINS: u32 = 1 << 18;
 pub const FIRST_USER_PROTECTION_DOMAIN: u32 = 3;
 /// Completions of the smallest completion queue.
 pub const MIN_CQ_ENTRIES: u32 = 1;
-/// Completions of the largest completion queue.
+/// Completions of the largest completion queue that drivers ask for.
 pub const MAX_CQ_ENTRIES: u32 = 1_048_575;
+/// Completions of the largest completion queue that the commands can name (21 bits). User libraries
+/// double the size that an application asks for, and so exceed [`MAX_CQ_ENTRIES`].
+pub const MAX_CQ_ENTRIES_ENCODED: u32 = (1 << 21) - 1;
 /// Entries of the smallest completion event queue.
 pub const MIN_CEQ_ENTRIES: u32 = 1;
 /// Entries of the largest completion event queue.
@@ -105,7 +108,9 @@ pub const CQP_CONTEXT_BYTES: usize = 64;
 pub const QP_CONTEXT_BYTES: usize = 256;
 /// Bytes of the shadow area of a queue pair or completion queue.
 pub const SHADOW_BYTES: usize = 64;
-/// Bytes of the buffers of QUERY_FPM and COMMIT_FPM.
+/// Bytes of the buffers of QUERY_FPM and COMMIT_FPM that this generation uses. Drivers may bring
+/// longer buffers: irdma of Linux 7.3 gives COMMIT_FPM 208 bytes, whose last words are for later
+/// generations.
 pub const FPM_BUFFER_BYTES: usize = 176;
 /// Bytes of the buffer of GATHER_STATS.
 pub const STATISTICS_BUFFER_BYTES: usize = 1024;

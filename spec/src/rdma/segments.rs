@@ -13,7 +13,7 @@ pub const BACKING_PAGE_BYTES: u64 = 4096;
 pub const PAGES_PER_SEGMENT: u32 = 512;
 
 words! {
-    /// Which segment is written. In the register 32 bits; in lists 64, the upper half 0.
+    /// The segment to write. In the register 32 bits; in lists 64, the upper half 0.
     /// Source: irdma `hmc.c`, `irdma_set_sd_entry`; DPDK PFHMC_SDCMD.
     pub struct SegmentCommand: u64 {
         /// index of the segment
@@ -24,7 +24,7 @@ words! {
         write: [31],
     }
 
-    /// What is written to a segment descriptor.
+    /// The new content of a segment descriptor.
     /// Source: irdma `hmc.c`, `irdma_set_sd_entry`, `irdma_clr_sd_entry`; DPDK PFHMC_SDDATALOW.
     pub struct SegmentData: u64 {
         /// the segment is backed
@@ -99,9 +99,9 @@ impl PageDescriptor {
 /// An entry of a command that updates segments: 16 bytes in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentEntry {
-    /// Which segment.
+    /// The segment.
     pub command: SegmentCommand,
-    /// What is written.
+    /// The new content.
     pub data: SegmentData,
 }
 

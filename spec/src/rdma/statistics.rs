@@ -119,7 +119,7 @@ impl Counter {
         }
     }
 
-    /// What was counted between two values, over at most one wrap.
+    /// The count between two values, over at most one wrap.
     #[must_use]
     pub const fn difference(&self, before: u64, after: u64) -> u64 {
         after.wrapping_sub(before) & self.max()

@@ -97,7 +97,7 @@ pub const PACKET_DATAGRAM_IMMEDIATE: u8 = 0x25;
 /// unused bytes and an IPv4 header. Source: IBA annex A17.
 pub const GLOBAL_ROUTE_BYTES: usize = 40;
 
-/// Which of a queue pair's two queues a completion is of.
+/// The queue of a queue pair to which a completion belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueSide {
     /// The send queue.
@@ -125,7 +125,7 @@ pub struct CompletionElement {
     pub major: u16,
     /// Index of the element's first quantum in its ring.
     pub element_index: u16,
-    /// Whether an extension follows in the next slot.
+    /// True if an extension follows in the next slot.
     pub extended: bool,
     /// A pushed element was dropped.
     pub push_dropped: bool,
@@ -189,7 +189,7 @@ impl CompletionElement {
         [length.0, self.context, source.0, header.0]
     }
 
-    /// What four words say. Any words decode; the valid bit is the caller's business.
+    /// Decodes four words. Any words decode; the caller checks the valid bit.
     #[inline]
     #[must_use]
     pub const fn decode(words: &Quantum) -> Self {
@@ -257,7 +257,7 @@ impl CompletionExtension {
         [immediate.0, 0, datagram.0, header.0]
     }
 
-    /// What four words say. Any words decode.
+    /// Decodes four words. Any words decode.
     #[inline]
     #[must_use]
     pub fn decode(words: &Quantum) -> Self {

@@ -52,7 +52,7 @@ impl<'a> ReceiveElement<'a> {
             .sum()
     }
 
-    /// Whether every rule of the layout holds: no reserved bit, word 2 zero, no more slots than
+    /// True if every rule of the layout holds: no reserved bit, word 2 zero, no more slots than
     /// the element has, every slot's valid bit as the ring's polarity.
     #[must_use]
     pub fn is_well_formed(&self, polarity: bool) -> bool {

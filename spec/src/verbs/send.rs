@@ -311,7 +311,7 @@ impl SendOpcode {
 /// A piece of a local, registered buffer. Verbs: `ibv_sge`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Fragment {
-    /// Where it begins: a virtual address of its region, or an offset in a zero-based one.
+    /// Its start: a virtual address of its region, or an offset in a zero-based one.
     pub address: u64,
     /// Bytes, below 2^31.
     pub length_bytes: u32,
@@ -336,7 +336,7 @@ impl Fragment {
         [self.address, key.0]
     }
 
-    /// What the two words of a slot say, apart from the valid bit.
+    /// Decodes the two words of a slot, without the valid bit.
     #[inline(always)]
     #[must_use]
     pub const fn decode(address: u64, key: FragmentKey) -> Self {

@@ -1,4 +1,4 @@
-//! How many quanta elements and rings take.
+//! Sizes of elements and rings in quanta.
 //!
 //! Source: irdma `uk.c`, irdma_fragcnt_to_quanta_sq, irdma_fragcnt_to_wqesize_rq,
 //! irdma_get_wqe_shift, irdma_get_rqdepth; limits: irdma `icrdma_hw.c`.

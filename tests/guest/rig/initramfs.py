@@ -15,11 +15,13 @@ import tempfile
 
 PROGRAMS = """bash busybox kmod ip rdma devlink ethtool lspci strace ping tcpdump iperf3 tc bridge
     ibv_devinfo ibv_devices ibv_rc_pingpong ibv_ud_pingpong ibv_srq_pingpong ibv_asyncwatch
-    rping ucmatose udaddy rdma_server rdma_client mckey ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw
+    dnsmasq rping ucmatose udaddy rdma_server rdma_client mckey ib_write_bw ib_read_bw ib_send_bw ib_atomic_bw
     ib_write_lat ib_read_lat ib_send_lat ib_atomic_lat""".split()
 PROVIDERS = "irdma rxe".split()
 MODULES = """ice irdma ib_uverbs rdma_ucm rdma_rxe virtio_net af_packet veth bridge 8021q
-    crc32_generic crc32c_intel nvme-rdma nvmet-rdma null_blk vfio-pci vfio_iommu_type1""".split()
+    nvme-rdma nvmet-rdma null_blk vfio-pci vfio_iommu_type1""".split()
+# Modules of Linux 6.12 that are built into later kernels or gone from them.
+OLD_MODULES = "crc32_generic crc32c_intel".split()
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
 LOADER = "usr/lib64/ld-linux-x86-64.so.2"
 PACKAGE = "usr/lib/firmware/intel/ice/ddp/ice.pkg"
@@ -98,27 +100,32 @@ class Archive:
         self.file.write(b"\0" * (-self.file.tell() % 512))
 
 
+def module_files(tree, version):
+    """The paths of the modules and of those that they depend on; one that is built in has none."""
+    paths = set()
+    for module in MODULES + OLD_MODULES:
+        shown = subprocess.run([f"{tree.rig}/bin/modprobe", "-d", f"{tree.rig}/modules", "-S", version, "--show-depends", module],
+                               capture_output=True, text=True)
+        if shown.returncode != 0 and module not in OLD_MODULES:
+            sys.exit(f"initramfs: Linux {version} has no module {module}: {shown.stderr}")
+        paths.update(line.split()[1] for line in shown.stdout.splitlines() if line.startswith("insmod "))
+    return paths
+
+
 def add_modules(tree, version):
     """The modules and what they depend on, uncompressed, with an index made for just these."""
-    shown = subprocess.run(
-        [f"{tree.rig}/bin/modprobe", "-d", tree.root, "-S", version, "-a", "--show-depends", *MODULES],
-        capture_output=True, text=True, check=True)
     work = tempfile.mkdtemp(dir=tree.rig)
     folder = f"{work}/lib/modules/{version}"
     os.makedirs(f"{folder}/kernel")
-    for line in sorted(set(shown.stdout.splitlines())):
-        words = line.split()
-        if not words or words[0] != "insmod":
-            continue
-        with open(words[1], "rb") as file:
+    for path in sorted(module_files(tree, version)):
+        with open(path, "rb") as file:
             module = file.read()
-        if words[1].endswith(".xz"):
+        if path.endswith(".xz"):
             module = lzma.decompress(module)
-        name = os.path.basename(words[1]).removesuffix(".xz")
-        with open(f"{folder}/kernel/{name}", "wb") as file:
+        with open(f"{folder}/kernel/{os.path.basename(path).removesuffix('.xz')}", "wb") as file:
             file.write(module)
     for name in ("modules.order", "modules.builtin", "modules.builtin.modinfo"):
-        shutil.copy(f"{tree.root}/lib/modules/{version}/{name}", folder)
+        shutil.copy(f"{tree.rig}/modules/lib/modules/{version}/{name}", folder)
     subprocess.run([f"{tree.rig}/bin/depmod", "-b", work, version], check=True)
     for place, _, names in os.walk(folder):
         for name in names:

@@ -5,10 +5,19 @@ import subprocess
 from initramfs import LIBRARIES, Tree
 
 
-def image(rig, base, out, files):
-    """Writes `out`: the archive `base` of the rig, then `files` (path in the guest -> program or file of this machine)."""
+def image(rig, base, out, files=(), programs=(), folders=()):
+    """Writes `out`: the archive `base` of the rig, then what a scenario adds to it.
+
+    `files`: path in the guest -> program or file of this machine; `programs`: names of programs of the rig's packages;
+    `folders`: path in the guest -> folder of this machine, taken with all that is in it and nothing else.
+    """
     tree = Tree(rig)
-    for path, source in files.items():
+    for name in programs:
+        tree.program(name)
+    for path, folder in dict(folders).items():
+        for name in os.listdir(folder):
+            tree.add(f"{path}/{name}", os.path.join(folder, name), 0o755)
+    for path, source in dict(files).items():
         tree.add(path, source, 0o755)
         with open(source, "rb") as file:
             elf = file.read(4) == b"\x7fELF"

@@ -1,13 +1,22 @@
 """How QEMU is started, and spoken to while it runs (QMP). A snapshot fits only the arguments that it was taken with."""
+import functools
 import json
 import os
 import socket
 import time
 
+import clock
+
 MEMORY = "1G"
 # Function n is plugged into port n and so is 0000:(n+1):00.0 in the guest; a network card of QEMU's goes into the last one.
 PORTS = 3
 APPEND = "console=ttyS0 loglevel=7 panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check net.ifnames=0 "
+
+
+@functools.cache
+def options():
+    """What every guest's kernel is told, this machine's clock rate included."""
+    return f"{APPEND}tsc_early_khz={clock.kilohertz()} "
 
 
 # An IOMMU with its own interrupt remapping; the guest's kernel uses it with intel_iommu=on.
@@ -29,7 +38,7 @@ def arguments(rig, image, folder, name, memory=MEMORY, append="", extra=(), iomm
         # Tells a guest that comes out of a snapshot to draw new random numbers.
         "-device", "vmgenid,guid=auto",
         # An IOMMU has to be there before the devices that it translates for.
-        *(IOMMU if iommu else ()), *ports, *extra, "-kernel", os.path.join(rig, "vmlinux"), "-initrd", image, "-append", APPEND + append]
+        *(IOMMU if iommu else ()), *ports, *extra, "-kernel", os.path.join(rig, "vmlinux"), "-initrd", image, "-append", options() + append]
 
 
 class Refused(Exception):

@@ -1,8 +1,11 @@
 """Where the rig is kept: fetched and built once, and again only when what it is made from has changed.
 
-Under target/guest there is `packages-HASH` (what `setup` fetched and unpacked) and `image-HASH` (the guests' files made
-of it, with links to the packages it needs), each hash over the recipe. Runs may share the folder: one makes, others wait.
+Under target/guest there are `packages-HASH` (what `setup` fetched and unpacked), `kernel-NAME-HASH`, `dpdk-NAME-HASH`, and
+`image-HASH` (the guests' files made of packages and a kernel, with links to both), each hash over the recipe, which for a
+judge that moves includes the day. Runs may share the folder: one makes, others wait.
 """
+import contextlib
+import datetime
 import fcntl
 import glob
 import hashlib
@@ -17,10 +20,44 @@ from machine import Failed, Guest
 from qemu import Refused
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+JUDGES = os.path.join(os.path.dirname(HERE), "judges")
+# The judges that `setup` fetches.
+PROGRAMS = ("qemu", "rdma-core", "perftest", "fio", "iperf3", "dnsmasq", "ddp-package")
 PEER = os.path.join(os.path.dirname(HERE), "verbs_peer")
 SETUP_SECONDS = 900
 # What no run has used for so long goes, when something new is made.
 KEEP_SECONDS = 24 * 3600
+
+
+def rows(named):
+    """What the table of judges says of some of them; of one that moves, what it says today."""
+    with open(JUDGES) as file:
+        table = [line.split() for line in file if line.split() and not line.startswith("#")]
+    day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    return [" ".join(row) + (day if row[1] == "moving" else "") for row in table if row[0] in named]
+
+
+def kernels():
+    """The kernels that the table of judges names."""
+    with open(JUDGES) as file:
+        return [line.split()[0] for line in file if line.startswith("kernel-")]
+
+
+def judged_by(folders):
+    """A line for each judge: what these folders hold, and what this machine has."""
+    lines = []
+    for folder in folders:
+        with open(os.path.join(folder, "judges")) as file:
+            for name, kind, suite, package, version, note in (line.rstrip("\n").split("\t") for line in file):
+                lines.append(f"judge {name:12} {kind:7} {suite:17} {package} {version}{f' ({note})' if note else ''}")
+    with open(JUDGES) as file:
+        table = [line.split() for line in file if line.split() and not line.startswith("#")]
+    for name, kind, suite, package, version in table:
+        if kind == "host":
+            asked = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True)
+            found = asked.stdout if asked.returncode == 0 else "not installed"
+            lines.append(f"judge {name:12} {kind:7} {suite:17} {package} {found}{'' if found == version else f' (last look: {version})'}")
+    return lines
 
 
 def digest(*parts):
@@ -39,18 +76,49 @@ def peer_sources():
     return sorted(glob.glob(os.path.join(PEER, "*.[ch]")))
 
 
-def prepare(base):
-    """The folder of the rig that this checkout asks for; None if this machine cannot make it."""
-    packages = "packages-" + digest(*(os.path.join(HERE, name) for name in ("setup", "kernel_image.py")))
-    image = "image-" + digest(packages, *(os.path.join(HERE, name) for name in ("init", "initramfs.py", "qemu.py")), *peer_sources())
+def prepare(base, kernel="kernel-6.12"):
+    """The folder of the rig that this checkout asks for, with that kernel; None if this machine cannot make it."""
+    with locked(base):
+        packages = fetched(base, "packages", "setup", PROGRAMS)
+        linux = packages and fetched(base, kernel, "kernel", (kernel,), kernel, os.path.join(base, packages), sources=("kernel_image.py",))
+        if not linux:
+            return None
+        own = (os.path.join(HERE, name) for name in ("init", "initramfs.py", "qemu.py"))
+        image = "image-" + digest(packages, linux, *own, *peer_sources())
+        return kept(base, image, lambda part: make_image(part, packages, linux))
+
+
+def dpdk(base, judge):
+    """The folder of a version of DPDK; None if this machine cannot make it."""
+    with locked(base):
+        name = fetched(base, judge, "dpdk", (judge,), judge)
+        return name and os.path.join(base, name)
+
+
+@contextlib.contextmanager
+def locked(base):
     os.makedirs(base, exist_ok=True)
     with open(os.path.join(base, "lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for name, make in ((packages, make_packages), (image, lambda part: make_image(part, packages))):
-            if not produce(base, name, make):
-                return None
-            os.utime(os.path.join(base, name))
-    return os.path.join(base, image)
+        yield
+
+
+def fetched(base, name, script, named, *arguments, sources=()):
+    """The name of the folder that a script of this folder fetches for the judges `named`; None if it cannot."""
+    recipe = (os.path.join(HERE, one) for one in (script, "packages.sh", *sources))
+    folder = f"{name}-{digest(*recipe, *rows(named))}"
+    command = ["timeout", str(SETUP_SECONDS), os.path.join(HERE, script)]
+    made = kept(base, folder, lambda part: subprocess.run([*command, part, *arguments]).returncode == 0)
+    return folder if made else None
+
+
+def kept(base, name, make):
+    """The path of the folder `name`, made if it is not there; None if it cannot be made."""
+    path = os.path.join(base, name)
+    if not produce(base, name, make):
+        return None
+    os.utime(path)
+    return path
 
 
 def produce(base, name, make):
@@ -70,19 +138,20 @@ def produce(base, name, make):
 
 def forget(base):
     """Removes what was not used for long."""
-    for folder in glob.glob(os.path.join(base, "packages-*")) + glob.glob(os.path.join(base, "image-*")):
+    for folder in glob.glob(os.path.join(base, "*-*")):
         if time.time() - os.path.getmtime(folder) > KEEP_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def make_packages(part):
-    return subprocess.run(["timeout", str(SETUP_SECONDS), os.path.join(HERE, "setup"), part]).returncode == 0
-
-
-def make_image(part, packages):
+def make_image(part, packages, linux):
     """The guests' files, and links to what QEMU needs."""
-    for name in ("bin", "root", "vmlinux", "kernel-version"):
-        os.symlink(os.path.join("..", packages, name), os.path.join(part, name))
+    for folder, names in ((packages, ("bin", "root")), (linux, ("modules", "vmlinux", "kernel-version"))):
+        for name in names:
+            os.symlink(os.path.join("..", folder, name), os.path.join(part, name))
+    with open(os.path.join(part, "judges"), "w") as out:
+        for folder in (packages, linux):
+            with open(os.path.join(os.path.dirname(part), folder, "judges")) as file:
+                out.write(file.read())
     with open(os.path.join(part, "kernel-version")) as file:
         version = file.read().strip()
     if not compile_peer(part):

@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, datagrams, errors, lan, netdev, ours, outside, peers, perftest, recovery, storage, verbs, vfio
+from . import chaos, datagrams, dpdk, errors, lan, netdev, ours, outside, peers, perftest, recovery, storage, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -24,6 +24,7 @@ ALL = {
     "events": verbs.events,
     "large-mtu": verbs.large_mtu,
     "refused-keys": errors.refused_keys,
+    "refused-keys-load": errors.refused_keys_under_load,
     "receives": errors.receives,
     "link-lost": errors.link_lost,
     "destroyed": errors.destroyed_under_load,
@@ -42,6 +43,8 @@ ALL = {
     "reset": recovery.reset,
     "engine-errors": recovery.engine_errors,
     "peer-killed": recovery.peer_killed,
+    "dpdk-24": dpdk.dpdk_24,
+    "dpdk-25": dpdk.dpdk_25,
     "vfio-tools": vfio.tools,
     "vfio": vfio.drive,
     "vfio-bodies": vfio.bodies,
@@ -54,6 +57,11 @@ ALL = {
 }
 
 # What takes longest begins first when all run, so that no core waits for it at the end.
-LONGEST = ("vfio-bodies", "perftest", "vfio-irdma", "recording", "vfio-vanished", "vfio-killed", "reload", "sizes")
+LONGEST = ("dpdk-24", "dpdk-25", "vfio-bodies", "perftest", "vfio-irdma", "recording", "vfio-vanished", "vfio-killed", "reload", "sizes")
+
+# What only a nightly run shows: its judge moves, or it takes long.
+NIGHTLY = ("dpdk-24", "dpdk-25", "refused-keys-load")
+# What compares with recordings of one kernel, the first of the table of judges.
+RECORDED = ("recording", "recording-package")
 
 __all__ = ["ALL", "LONGEST", "Stage"]

@@ -35,6 +35,27 @@ def refused_keys(stage):
     return "; ".join(f"{scene}: {status}" for scene, status in zip(scenes.split(), said(output)))
 
 
+# Two loops on a guest's two processors, for as long as the scenes take.
+LOAD = "for i in 1 2; do timeout {seconds} sh -c 'while :; do :; done' & done; wait"
+ROUNDS = 3
+
+
+def refused_keys_under_load(stage):
+    """Wrong keys and rights while each guest's processors are busy: a refusal that comes late is a refusal still, and no time-out."""
+    guests = stage.pair()
+    stage.allowed = (r"abnormal ae_id = 0x",)
+    scenes = "wrong-key-write wrong-key-read no-right-to-read"
+    refused = 0
+    for guest in guests:
+        guest.start("load", LOAD.format(seconds=300))
+    for _ in range(ROUNDS):
+        output, _ = peers(guests, scenes, seconds=120)
+        refused += len(said(output))
+    for guest in guests:
+        guest.run("killall timeout; exit 0")
+    return f"{refused} requests refused as they are without load"
+
+
 def receives(stage):
     """Receives that are missing, late or too small."""
     guests = stage.pair()

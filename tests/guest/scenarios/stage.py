@@ -14,6 +14,8 @@ class Stage:
         self.allowed = ()
         # Kinds of breaches that it provokes.
         self.provoked = ()
+        # What its driver leaves in the device, by kind: ends of lines, each expected once, or patterns, as often as they like.
+        self.leaves = ICE_LEAVES
 
     def __enter__(self):
         return self
@@ -33,16 +35,17 @@ class Stage:
                     self.server.without_clients()
                 report = self.server.stop()
         if kind is None and self.server:
-            check_report(report, "at its end", provoked=self.provoked)
+            check_report(report, "at its end", provoked=self.provoked, leaves=self.leaves)
 
     def serve(self, functions=1, options=()):
         self.server = Server(self.ringside, self.command, self.folder, functions, options)
 
-    def boot(self, count=1, **settings):
-        """Guests, each with one function; gives them booted."""
+    def boot(self, count=1, images=(), **settings):
+        """Guests, each with one function; gives them booted. `images` has the files of the first ones, where they are their own."""
         for index in range(count):
+            image = images[index] if index < len(images) else None
             self.guests.append(Guest(
-                self.rig, self.folder, f"guest{index}", sockets=[self.server.sockets[index]], **settings))
+                self.rig, self.folder, f"guest{index}", sockets=[self.server.sockets[index]], image=image, **settings))
         for guest in self.guests:
             guest.booted()
         return self.guests
@@ -56,10 +59,10 @@ class Stage:
         self.programs.append(Program(command, self.folder, f"program{len(self.programs)}", seconds))
         return self.programs[-1]
 
-    def pair(self, mtu=1500, **settings):
+    def pair(self, mtu=1500, images=(), **settings):
         """Two guests with link up and RDMA devices, on one wire of the model, with all that Linux sends by itself."""
         self.serve(2, **settings)
-        guests = self.boot(2)
+        guests = self.boot(2, images)
         for index, guest in enumerate(guests):
             load(guest)
             address(guest, index, mtu)
@@ -77,7 +80,7 @@ class Stage:
             bad = guest.complaints(self.allowed)
             if bad:
                 raise Failed(f"{guest.name}: the kernel complains:\n" + "\n".join(bad))
-        check_report(self.server.tell("status"), "after the drivers were unloaded", PLATFORM, self.provoked)
+        check_report(self.server.tell("status"), "after the drivers were unloaded", PLATFORM, self.provoked, self.leaves)
 
 
 # What QEMU and the guest's PCI layer keep of a card whose driver is gone.
@@ -90,7 +93,7 @@ ICE_LEAVES = {
 }
 
 
-def check_report(report, when, tolerated=(), provoked=()):
+def check_report(report, when, tolerated=(), provoked=(), leaves=None):
     """The model has counted no breach but those provoked, and holds nothing that a driver made and should have taken with it."""
     if report is None:
         raise Failed(f"the model's server made no report {when}")
@@ -99,21 +102,21 @@ def check_report(report, when, tolerated=(), provoked=()):
         if breaches:
             raise Failed(f"the model counted breaches of the interface, {when}:\n" +
                          "\n".join(f"  {breach['count']} x {breach['kind']}: {breach['first']}" for breach in breaches[:10]))
-        left = {kind: unexpected(kind, items) for kind, items in function["left_over"].items() if not kind.startswith(tuple(tolerated))}
+        left = {kind: unexpected((leaves or {}).get(kind, ()), items) for kind, items in function["left_over"].items() if not kind.startswith(tuple(tolerated))}
         if any(left.values()):
             raise Failed(f"function {function['function']} holds what a driver left, {when}: " +
                          "; ".join(f"{kind}: {' '.join(items[:4])} ({len(items)})" for kind, items in left.items() if items))
 
 
-def unexpected(kind, items):
-    """The items without those that ice is known to leave, each of which is expected once."""
-    known = list(ICE_LEAVES.get(kind, ()))
+def unexpected(known, items):
+    """The items without those that a driver is known to leave."""
+    once = [end for end in known if isinstance(end, str)]
     kept = []
     for item in items:
-        match = next((end for end in known if item.endswith(end)), None)
+        match = next((end for end in once if item.endswith(end)), None)
         if match:
-            known.remove(match)
-        else:
+            once.remove(match)
+        elif not any(pattern.search(item) for pattern in known if not isinstance(pattern, str)):
             kept.append(item)
     return kept
 

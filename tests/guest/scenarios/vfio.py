@@ -23,10 +23,11 @@ WAKES = 1000
 KILLS = int(os.environ.get("RINGSIDE_KILLS", "20"))
 
 
-def own_guest(stage, functions=2, files=(), spare=False, used=None, serving=(), **settings):
+def own_guest(stage, functions=2, files=(), folders=(), spare=False, used=None, serving=(), **settings):
     """A guest with an IOMMU, functions of the model each in an IOMMU group of its own, and our command inside.
 
-    `used` of the functions are in this guest, all if it is not given; `spare` adds a function of another server, which is
+    `files` and `folders` are added to what it finds, as `overlay.image` says; `used` of the functions are in this guest, all if
+    it is not given; `spare` adds a function of another server, which is
     `stage.spare`; `serving` are further options of the server.
     """
     stage.serve(functions, ("--doorbell-page", *serving))
@@ -40,7 +41,7 @@ def own_guest(stage, functions=2, files=(), spare=False, used=None, serving=(), 
     program = os.path.join(stage.folder, "ringside")
     subprocess.run(["strip", "-o", program, stage.ringside], check=True)
     image = overlay.image(stage.rig, "guest-with-package.cpio", os.path.join(stage.folder, "own.cpio"),
-                          {"usr/bin/ringside": program, **dict(files)})
+                          {"usr/bin/ringside": program, **dict(files)}, folders=folders)
     guest = Guest(stage.rig, stage.folder, "guest0", sockets=sockets, image=image, memory="3G",
                   append=f"intel_iommu=on hugepages={HUGE_PAGES}", iommu=True, **settings)
     stage.guests.append(guest)

@@ -106,7 +106,7 @@ fn network_parameters(opcode: Opcode) -> Layout {
     }
 }
 
-/// What the driver sends in the buffer.
+/// The bytes that the driver sends in the buffer.
 fn parts(opcode: Opcode, sent: &[u8]) -> Vec<Part> {
     match opcode {
         Opcode::DriverVersion => vec![Rest("driver_string")],

@@ -1,4 +1,4 @@
-//! What two drivers ask differently.
+//! The requests in which two drivers differ.
 
 use super::{Described, Value, describe};
 use ringside_model::record::Entry;
@@ -11,7 +11,7 @@ const SHOWN: usize = 6;
 /// Bytes that are shown of a value at most.
 const SHOWN_BYTES: usize = 12;
 
-/// What one of the two does.
+/// The actions of one of the two.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
     /// Never asks that.
@@ -54,13 +54,13 @@ fn short(value: &Value) -> String {
 pub struct Difference {
     /// Queue and operation.
     pub kind: String,
-    /// Which use of it.
+    /// The use of it.
     pub variant: String,
     /// The field; empty if the whole command is the difference.
     pub field: String,
-    /// What the first does.
+    /// The actions of the first.
     pub ours: Side,
-    /// What the second does.
+    /// The actions of the second.
     pub theirs: Side,
 }
 

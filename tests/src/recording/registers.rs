@@ -6,7 +6,7 @@ use ringside_spec::lan::registers::name_of;
 use ringside_spec::lan::registers::queues::RECEIVE_QUEUE_CONTEXT;
 use ringside_spec::rdma::registers as rdma;
 
-/// Which 32 bits of a receive queue's context hold the ring's address, and how many bits of the next
+/// The 32 bits of a receive queue's context that hold the ring's address, and the bits of the next
 /// hold the rest of it. Source: ice `ice_common.c`, `ice_rlan_ctx_info`.
 const RING_BASE_ROW: u32 = 1;
 const RING_BASE_REST_BITS: u32 = 25;

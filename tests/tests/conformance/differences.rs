@@ -1,4 +1,4 @@
-//! What our driver asks otherwise than Linux's: every difference is in the table of the document, and
+//! The requests in which our driver differs from Linux's: the document's table has each one, and
 //! every row of the table is a difference.
 
 use crate::{ours, recorded};

@@ -10,7 +10,7 @@ const ENTRIES_MAX: usize = 100_000;
 
 const QUEUE_KEY: u32 = 0x1234_5678;
 
-/// What our driver asks of both functions; function 0 is what is compared.
+/// The requests of our driver to both functions; function 0 is compared.
 pub(crate) fn record() -> Vec<Entry> {
     let recorder = Recorder::in_memory(ENTRIES_MAX);
     let world = Bed::Stepped(Stepped::new(&WorldSettings::with_functions(2)));

@@ -1,4 +1,4 @@
-//! What is on the wire between two drivers on the model: every byte of it, judged without the
+//! The frames on the wire between two drivers on the model: every byte of it, judged without the
 //! engine's own packet code.
 
 mod outside;

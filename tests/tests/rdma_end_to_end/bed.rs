@@ -1,4 +1,4 @@
-//! Where the two functions of a test come from.
+//! The source of the two functions of a test.
 
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{Clock, DeviceAddress, Function, TscClock, VfioFunction};
@@ -18,12 +18,12 @@ pub(crate) enum Bed {
 }
 
 impl Bed {
-    /// Whether the environment asks for nothing else.
+    /// True if the environment requests nothing else.
     pub(crate) fn is_in_process() -> bool {
         std::env::var_os(DEVICES).is_none()
     }
 
-    /// What the environment asks for.
+    /// The values that the environment requests.
     pub(crate) fn open() -> Self {
         let Ok(text) = std::env::var(DEVICES) else {
             return Self::Stepped(Stepped::new(&WorldSettings::with_functions(2)));

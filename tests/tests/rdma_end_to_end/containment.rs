@@ -18,7 +18,7 @@ const BYTES: usize = 8 << 20;
 /// Bytes of a message that is refused; so many are not taken along with the request.
 const REFUSED_BYTES: usize = 4096;
 
-/// What the model calls it where it is the driver's doing for certain.
+/// The model's name for it where the driver is certainly the cause.
 const NOT_MAPPED: &str = "the device is given memory that is not mapped";
 
 /// Messages of the neighbour at least, while and after something is refused.
@@ -44,7 +44,7 @@ struct Neighbour {
     sent: u64,
 }
 
-/// What happened to somebody else meanwhile.
+/// The effect on the other queue pairs meanwhile.
 #[derive(Default)]
 struct Meanwhile {
     done: Vec<Completion>,
@@ -116,7 +116,7 @@ fn told_of(events: &[Event], number: u32) -> bool {
     )
 }
 
-/// What the IOMMU has to say: `Read` or `Write`, by which function, where.
+/// The report of the IOMMU: `Read` or `Write`, by which function, where.
 fn say_refused(end: &End, kind: &str, iova: Iova) {
     println!(
         "refused: {kind} {} {:#x}",

@@ -1,4 +1,4 @@
-//! What users do wrong, and what peers do: a clear error, nothing lost, and the process goes on.
+//! Errors of users and of peers: a clear message, nothing lost, and the process goes on.
 
 use crate::pair::{Pair, config};
 use ringside_pmd::rdma::{

@@ -1,4 +1,4 @@
-//! What the data path costs on the bus: register accesses, counted where the driver makes them.
+//! The cost of the data path on the bus: register accesses, counted where the driver makes them.
 
 use crate::pair::{Bed, End, Pair, config};
 use ringside_bus::{Accesses, CountedFunction};
@@ -29,7 +29,7 @@ impl Counted {
         Self { pair, functions }
     }
 
-    /// What was counted on `a` and on `b` since the last time.
+    /// The counts of `a` and of `b` since the last time.
     fn take(&self) -> [Accesses; 2] {
         self.functions.each_ref().map(|function| function.take())
     }

@@ -90,7 +90,7 @@ fn wait_for_failure(pair: &mut Pair, sides: &mut [Side; 2], case: &Case) -> Fail
     panic!("{:?} went unnoticed", case.fault);
 }
 
-/// What the recovery of `a` is to find: memory and rings given back, all stages in order.
+/// The conditions on the recovery of `a`: memory and rings given back, all stages in order.
 fn recover(pair: &mut Pair, case: &Case) -> RecoveryReport {
     if case.fault == Fault::FunctionDead {
         let error = pair.a.device.recover().expect_err("nobody answers");

@@ -10,7 +10,7 @@ use ringside_pmd::rdma::{Destination, QueuePairConfig, WindowKind};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// How long an answer is waited for.
+/// The longest wait for an answer.
 const DEADLINE_MS: u64 = 40;
 
 /// One command that is never answered, and then none is sent any more; an admin command besides.

@@ -7,7 +7,7 @@ use ringside_bus::CountedFunction;
 use ringside_model::function::ResetKind;
 use ringside_model::{Fault, Stepped, WorldSettings};
 use ringside_pmd::rdma::{Completion, Connected, Event, Flags, QueuePair, RdmaError};
-use ringside_pmd::recovery::{FailureCause, RecoverError, Tended, Tending};
+use ringside_pmd::recovery::{FailureCause, RecoverError, Supervised, Supervision};
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_SEND};
 use std::sync::Arc;
 use std::time::Duration;
@@ -232,7 +232,7 @@ fn a_device_that_does_not_come_up_again_stays_out_of_service_until_it_does() {
 #[test]
 fn tending_recovers_by_itself_and_tells_once() {
     let mut pair = Pair::new();
-    let mut tending = Tending::new(Duration::from_millis(1), Duration::from_millis(1));
+    let mut supervision = Supervision::new(Duration::from_millis(1), Duration::from_millis(1));
     let mut events = Vec::new();
     for (life, fault) in [
         (2, Fault::Reset(ResetKind::Core)),
@@ -242,8 +242,8 @@ fn tending_recovers_by_itself_and_tells_once() {
         pair.world.with(|world| world.inject(0, fault));
         let mut report = None;
         for _ in 0..1000 {
-            let tended = pair.a.device.tend(&mut tending, &mut events);
-            if let Tended::Recovered(found) = tended.expect("tended") {
+            let supervised = pair.a.device.supervise(&mut supervision, &mut events);
+            if let Supervised::Recovered(found) = supervised.expect("supervised") {
                 report = Some(found);
                 break;
             }

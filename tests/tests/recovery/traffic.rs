@@ -76,7 +76,7 @@ impl Side {
         }
     }
 
-    /// What has not completed.
+    /// The requests that have not completed.
     pub(crate) fn outstanding(&self) -> usize {
         self.posted.values().filter(|times| **times == 0).count()
     }

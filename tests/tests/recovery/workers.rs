@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const THREADS: usize = 3;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What a thread owns.
+/// The objects that a thread owns.
 struct Share {
     queue_pair: QueuePair<Connected>,
     completions: CompletionQueue,

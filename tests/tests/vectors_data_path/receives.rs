@@ -27,7 +27,7 @@ fn every_receive_element_is_encoded_and_read_back() {
         // Polarity 0 is that of the second pass.
         for id in 0..if polarity { 0 } else { 4 } {
             queue.post(id, &[]).unwrap();
-            queue.state().receive.retire_to(id + 1);
+            queue.state().receive.retire_to((id + 1) << shift);
         }
         let posted = queue.post(9, &pieces);
         if pieces.len() > queue.maximum_fragments() {
@@ -59,7 +59,7 @@ fn receive_rings_wrap_and_fill_as_the_real_drivers_do() {
                 queue.post(id as u64, &[]).unwrap();
                 let at = number(post, "byte_offset") as usize / 8;
                 assert_eq!(ring.load(at + 3), number(post, "header"), "post {id}");
-                queue.state().receive.retire_to(id as u64 + 1);
+                queue.state().receive.retire_to((id as u64 + 1) << shift);
             }
         } else {
             let mut accepted = 0;

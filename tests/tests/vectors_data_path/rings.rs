@@ -1,4 +1,4 @@
-//! Where send elements are placed, when the doorbell rings, and how large rings are.
+//! The placement of send elements, the time of the doorbell, and the size of rings.
 
 use crate::{bytes, load, memory, number, recorded_fragments, text};
 use ringside_bus::{Doorbell, Memory, PageSize, Words};
@@ -64,7 +64,7 @@ fn elements_are_placed_and_padded_as_the_real_drivers_do() {
         // The polarity kept at index 0 is that of the pass before.
         let second_pass = start != 0 && number(input, "polarity_at_start") == 0;
         rig.advance(start + if second_pass { u64::from(RING) } else { 0 });
-        let before = rig.queue.state().send.head();
+        let before = rig.queue.head();
         for (id, operation) in operations.iter().enumerate() {
             let request = Write {
                 fragments: &pieces[..number(operation, "fragments") as usize],
@@ -85,7 +85,7 @@ fn elements_are_placed_and_padded_as_the_real_drivers_do() {
 fn compare_placement(name: &str, rig: &Rig, before: u64, decoded: &Value) {
     let size = u64::from(RING);
     let state = &rig.queue.state().send;
-    let used = before..state.head();
+    let used = before..rig.queue.head();
     let indexes: Vec<u64> = used
         .clone()
         .filter_map(|position| state.at(position).map(|_| position % size))

@@ -119,7 +119,7 @@ fn encode_vector(input: &Value) -> Vec<u64> {
 /// the bits.
 fn unchecked<R: WorkRequest>(request: &R, flags: SendFlags, polarity: bool) -> Vec<u64> {
     let mut words = vec![0; 4];
-    let first = request.encode(flags, polarity, |index, quantum| {
+    let first = request.encode(flags, polarity.into(), |index, quantum| {
         assert_eq!(words.len(), index * 4, "quanta come in order");
         words.extend(quantum);
     });
@@ -209,7 +209,8 @@ fn atomic(input: &Value, flags: SendFlags, polarity: bool) -> Vec<u64> {
     ]
 }
 
-/// What the iWARP connection code writes to a fresh ring; no RoCE driver does: the layout alone.
+/// The element that the iWARP connection code writes to a fresh ring; no RoCE driver does: layout
+/// only.
 fn iwarp_connection(input: &Value, polarity: bool) -> Vec<u64> {
     let buffer = Fragment {
         address: number(input, "buffer_address"),
@@ -233,7 +234,7 @@ fn iwarp_connection(input: &Value, polarity: bool) -> Vec<u64> {
     words
 }
 
-/// What `encode_vector` is told apart from the vector's own numbers: ready-to-receive messages of
+/// The mark that tells values of `encode_vector` from the vector's own numbers: messages of
 /// iWARP have constants where the streaming one has a buffer.
 fn iwarp_variant(name: &str, words: &mut [u64]) {
     let valid = words[3] & SendHeader::VALID_MASK;

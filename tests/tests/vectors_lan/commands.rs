@@ -523,9 +523,9 @@ fn restart(input: Fields<'_>) -> Command {
     direct(Opcode::RestartAutonegotiation, parameters)
 }
 
-/// Where the ring of the vector `add_tx_queue` begins according to its input.
+/// The start of the ring of the vector `add_tx_queue` according to its input.
 const RECORDED_BASE: u64 = 0x24_685C_3F20;
-/// Where it begins according to its bytes: at 0x1234_5678_9000, as in `tx_data.eop_rs_1500` and, as
+/// Its start according to its bytes: at 0x1234_5678_9000, as in `tx_data.eop_rs_1500` and, as
 /// a base, in `tx_queue_context.example_pf_queue`. The sweep over all bits of the base in
 /// `tx_queue_context` leaves no doubt about the encoding, so the input was recorded wrongly.
 const ENCODED_BASE: u64 = 0x1234_5678_9000 / 128;

@@ -52,7 +52,7 @@ fn function_private_memory_is_read_and_written_like_the_kernel_does() {
     );
 }
 
-/// What the kernel refuses because of the answer itself; the other refusals are about sizing.
+/// The kernel's refusals because of the answer itself; the other refusals are about sizing.
 fn expected_refusal(name: &str) -> Option<FpmQueryError> {
     let object = match name {
         "xf_block_size_zero_fails" => ObjectType::TransmitFifoFreeList,

@@ -2,7 +2,7 @@
 //! what it does, and that nothing is told or completed twice. The model reports events of which nothing
 //! else is true, so the driver alone decides.
 //!
-//! What an event means is irdma's table (`hw.c`, `irdma_set_flush_fields` and `irdma_process_aeq`).
+//! The meaning of an event follows irdma (`hw.c`, `irdma_set_flush_fields`, `irdma_process_aeq`).
 
 use crate::pair::{Bed, End, Pair, config};
 use ringside_model::Fault;
@@ -14,7 +14,7 @@ use ringside_pmd::recovery::FailureCause;
 use ringside_spec::rdma::ae_codes::{AeCode, QueuePairEvent};
 use ringside_spec::rdma::commands::AeSource;
 
-/// What an event about a send queue means.
+/// The meaning of an event about a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Means {
     /// The queue pair fails, for this reason.
@@ -124,7 +124,7 @@ const TABLE: [(AeCode, Means); 89] = [
     (AeCode::SuspendComplete, Notice),
 ];
 
-/// What a queue pair is when the event comes.
+/// The kind of a queue pair at the time of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Initialised,
@@ -143,7 +143,7 @@ const STATES: [State; 5] = [
     State::Gone,
 ];
 
-/// What has to come of an event in a state: which stage the queue pair is in afterwards, and whether
+/// The expected result of an event in a state: the stage of the queue pair afterwards, and whether
 /// the receive that it had is flushed by this.
 fn expected(means: Means, state: State) -> (Option<QueuePairStage>, bool) {
     use QueuePairStage as Stage;
@@ -246,7 +246,7 @@ fn stage(subject: &Subject) -> Option<QueuePairStage> {
     Some(report.expect("a device that answers").stage)
 }
 
-/// Whether an event is what the table says.
+/// True if an event matches the table.
 fn says(event: &Event, means: Means, code: AeCode, number: u32) -> bool {
     match (*event, means) {
         (

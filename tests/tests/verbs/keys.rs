@@ -1,4 +1,4 @@
-//! What opens and closes memory to peers: invalidation, windows, fast registration, zero-based
+//! The operations that open and close memory to peers: invalidation, windows, fast registration,
 //! regions, registration anew.
 
 use crate::pair::Pair;

@@ -5,12 +5,15 @@ mod asynchronous_events;
 mod datagrams;
 mod datagrams_arrive;
 mod keys;
+mod lifecycle;
 mod limits;
 #[path = "../rdma_end_to_end/pair.rs"]
 #[allow(dead_code)]
 mod pair;
+mod planted;
 mod policies;
 mod queries;
 mod queues;
 mod shared;
 mod states;
+mod user_memory;

@@ -1,4 +1,4 @@
-//! What objects, ports and counters say of themselves; queue pairs that stop sending for a while.
+//! The reports of objects, ports and counters; queue pairs that stop sending for a while.
 
 use crate::pair::Pair;
 use ringside_pmd::rdma::{Flags, PortState, QueuePairStage, Status};
@@ -80,7 +80,7 @@ fn a_queue_pair_that_does_not_drain_in_time_goes_on_sending() {
     qp.ring();
     let error = qp.drain().unwrap_err();
     assert!(error.to_string().contains("5000 ms"), "{error}");
-    let mut qp = *error.queue_pair;
+    let mut qp = error.into_queue_pair();
     qp.write(2, &pieces, to.remote().at(0), Flags::SIGNALLED)
         .unwrap();
     qp.ring();

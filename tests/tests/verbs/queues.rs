@@ -216,3 +216,23 @@ fn eight_queue_pairs_share_a_queue_and_each_completion_says_whose_it_is() {
     drop((pairs, from, to));
     pair.finish();
 }
+
+#[test]
+fn a_queue_pair_refused_for_one_completion_queue_does_not_use_the_other() {
+    let pair = Pair::new();
+    let used = || {
+        let usage = pair.a.device.object_usage().unwrap();
+        usage.completion_queues.used
+    };
+    let before = used();
+    let sends = pair.a.device.completion_queue(64).unwrap();
+    let receives = pair.a.device.completion_queue(64).unwrap();
+    let gone = receives.target();
+    drop(receives);
+    let config = QueuePairConfig::reliable(&sends).receives_report_to(gone);
+    let refused = pair.a.domain.queue_pair(config).unwrap_err();
+    assert!(matches!(refused, RdmaError::Gone { .. }), "{refused}");
+    drop(sends);
+    assert_eq!(used(), before);
+    pair.finish();
+}

@@ -51,7 +51,7 @@ const CALLS: [Call; 9] = [
     Call::Destroy,
 ];
 
-/// What has to come of it.
+/// The expected result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// It is done, and the queue pair is in this state.
@@ -60,7 +60,7 @@ enum Expected {
     NoSuchCall,
     /// Refused because it has failed.
     RefusedFailed,
-    /// What arrived is dropped: the peer gets no answer, and gives up.
+    /// Arrived messages are discarded: the peer gets no answer, and gives up.
     Silence,
     /// An event says that the queue pair has failed, and the peer hears why.
     FailsByEvent,
@@ -193,7 +193,7 @@ impl Bench {
                     matches!(refused.error, RdmaError::Failed { .. }),
                     "{refused}"
                 );
-                let handed_back = Any::Connected(*refused.queue_pair);
+                let handed_back = Any::Connected(refused.into_queue_pair());
                 assert_eq!(Self::state(&handed_back), State::Failed);
                 Expected::RefusedFailed
             }

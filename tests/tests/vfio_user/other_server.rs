@@ -18,7 +18,7 @@ use vfio_user::{
 const READ_WRITE: u32 = 3;
 const MMAP: u32 = 4;
 
-/// What the server was asked, and a few registers.
+/// The server's requests, and a few registers.
 struct Seen {
     registers: [u8; 256],
     maps: Vec<(u32, u64, u64, u64)>,
@@ -129,7 +129,7 @@ impl Other {
                 }],
                 _ => Vec::new(),
             },
-            mmap_fd: (index == 0).then(|| page.descriptor().as_raw_fd()),
+            mmap_fd: (index == 0).then(|| page.descriptor().expect("a file").as_raw_fd()),
         };
         let irqs = (0..5).map(|index| IrqInfo {
             index,

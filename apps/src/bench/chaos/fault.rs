@@ -1,88 +1,14 @@
 //! What is raised, and how: in the model of this process, through a server's control socket, or by
-//! whoever reads what is printed.
+//! the reader of what is printed.
 
-use super::Bed;
+use crate::bench::bed::Bed;
 use crate::cli::Bench;
 use crate::failure::Failure;
+use crate::trouble::Kind;
 use anyhow::anyhow;
-use clap::ValueEnum;
-use ringside_bus::Refusal;
-use ringside_model::function::ResetKind;
-use ringside_model::{Fault, Threaded};
-use serde::Serialize;
+use ringside_model::Threaded;
 use std::io::Write;
 use std::path::PathBuf;
-
-/// What goes wrong.
-#[derive(ValueEnum, Serialize, Clone, Copy, Debug, PartialEq, Eq)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
-    /// Somebody else resets the function
-    FunctionReset,
-    /// Somebody else resets the LAN engine
-    CoreReset,
-    /// The firmware answers no command
-    FirmwareStall,
-    /// The RDMA engine stands still
-    EngineStall,
-    /// The host memory cache reports an error
-    HmcError,
-    /// The host refuses the card's accesses to memory
-    DmaRefused,
-    /// The link goes down for a while
-    LinkFlap,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Self; 7] = [
-        Self::FunctionReset,
-        Self::CoreReset,
-        Self::FirmwareStall,
-        Self::EngineStall,
-        Self::HmcError,
-        Self::DmaRefused,
-        Self::LinkFlap,
-    ];
-
-    /// As the command line has it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::FunctionReset => "function-reset",
-            Self::CoreReset => "core-reset",
-            Self::FirmwareStall => "firmware-stall",
-            Self::EngineStall => "engine-stall",
-            Self::HmcError => "hmc-error",
-            Self::DmaRefused => "dma-refused",
-            Self::LinkFlap => "link-flap",
-        }
-    }
-
-    const fn fault(self) -> Fault {
-        match self {
-            Self::FunctionReset => Fault::Reset(ResetKind::Function),
-            Self::CoreReset => Fault::Reset(ResetKind::Core),
-            Self::FirmwareStall => Fault::FirmwareStall,
-            Self::EngineStall => Fault::ProtocolEngineStall,
-            Self::HmcError => Fault::HmcError {
-                kind: 5,
-                object: 1,
-                data: 7,
-            },
-            Self::DmaRefused => Fault::DmaRefused(Refusal::EVERYTHING),
-            Self::LinkFlap => Fault::LinkDown,
-        }
-    }
-
-    /// It goes on until somebody ends it: no reset does.
-    pub(crate) const fn outlives_a_reset(self) -> bool {
-        matches!(self, Self::DmaRefused)
-    }
-
-    /// It shows only to who waits for an answer.
-    pub(crate) const fn is_silent(self) -> bool {
-        matches!(self, Self::FirmwareStall | Self::EngineStall)
-    }
-}
 
 /// How faults are raised.
 pub(crate) enum Raiser<'b> {

@@ -9,13 +9,14 @@ mod report;
 mod round;
 mod traffic;
 
-pub(crate) use fault::Kind;
-
-use super::{Bed, judge, output};
+use super::bed::Bed;
+use super::run::{judge, output, write_json};
 use crate::cli::Bench;
 use crate::failure::Failure;
+use crate::interrupt;
 use crate::open::Cores;
-use anyhow::{Context, anyhow};
+use crate::trouble::Kind;
+use anyhow::anyhow;
 use fault::Raiser;
 use report::{ChaosReport, Row};
 use ringside_bus::pinning::pin_to;
@@ -24,7 +25,6 @@ use ringside_config::Config;
 use ringside_pmd::{BringUpOptions, Device};
 use round::Round;
 use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -42,13 +42,14 @@ pub(crate) fn run(
     deadlines.admin_queue_ms = deadlines.admin_queue_ms.min(DEADLINE_MS);
     deadlines.control_queue_ms = deadlines.control_queue_ms.min(DEADLINE_MS);
     let cores = Cores::choose(&options.cores, &config);
+    interrupt::catch()?;
     let bed = Bed::find(options, address, &config, cores)?;
     let raiser = Raiser::choose(options, &bed)?;
     if let Some(core) = cores.driver {
         pin_to(core).map_err(Failure::usage)?;
     }
     let mut out = output(options);
-    let driven = super::driven(&bed, cores, false);
+    let driven = bed.driven(cores, false);
     writeln!(
         out,
         "{driven}\nCommands have to be answered within {} ms (admin queue) and {} ms (control queue).\n",
@@ -64,7 +65,11 @@ pub(crate) fn run(
     let report = ChaosReport::new(driven, &config, &rows, breaches.as_ref().map(Vec::len));
     report.print(&mut out)?;
     write_json(options, &report, &mut out)?;
-    judge(&breaches.unwrap_or_default(), &downs)
+    judge(&breaches.unwrap_or_default(), &downs)?;
+    match interrupt::seen() {
+        true => Err(Failure::interrupted()),
+        false => Ok(()),
+    }
 }
 
 fn bring_up(function: &Arc<dyn Function>, config: &Config) -> Result<Device, Failure> {
@@ -91,6 +96,9 @@ fn events(
     let mut rows = Vec::new();
     for number in 1..=rounds {
         for kind in choice.shuffled(&kinds) {
+            if interrupt::seen() {
+                return Ok(rows);
+            }
             if number > 1 && limit.is_some_and(|limit| began.elapsed() > limit) {
                 return Ok(rows);
             }
@@ -108,22 +116,6 @@ fn events(
         }
     }
     Ok(rows)
-}
-
-fn write_json(options: &Bench, report: &ChaosReport, out: &mut dyn Write) -> Result<(), Failure> {
-    if !options.out_json {
-        return Ok(());
-    }
-    let json = serde_json::to_string_pretty(report)?;
-    let path = &options.out_json_file;
-    if path == Path::new("-") {
-        println!("{json}");
-        return Ok(());
-    }
-    std::fs::write(path, json + "\n")
-        .with_context(|| format!("writing the report to {}", path.display()))?;
-    writeln!(out, "report in {}", path.display())?;
-    Ok(())
 }
 
 /// Choices that follow from a seed. Source: S. Vigna, xorshift64*.

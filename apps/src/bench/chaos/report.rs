@@ -1,7 +1,7 @@
 //! What a chaos run found.
 
-use super::fault::Kind;
-use crate::bench::report::span;
+use crate::output::span;
+use crate::trouble::Kind;
 use ringside_config::Config;
 use serde::Serialize;
 use std::fmt;

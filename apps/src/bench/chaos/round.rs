@@ -1,9 +1,10 @@
 //! One event: traffic, a fault, and back to traffic.
 
-use super::fault::{Kind, Raiser};
+use super::fault::Raiser;
 use super::report::Row;
 use super::traffic::{Side, connect, verify};
 use crate::failure::Failure;
+use crate::trouble::Kind;
 use anyhow::anyhow;
 use ringside_pmd::Device;
 use ringside_pmd::lan::FirmwareEvent;

@@ -2,6 +2,7 @@
 
 use super::agreement::Test;
 use super::end::{End, Link, Watch};
+use super::session::sleep_until_ended;
 use crate::bench::bandwidth::{Flow, Run};
 use crate::bench::plan::Plan;
 use crate::bench::progress::Progress;
@@ -88,7 +89,7 @@ pub(crate) fn serve(
 ) -> Result<u64, Failure> {
     if plan.operation != Operation::Send {
         link.step(Step::Measuring)?;
-        super::sleep_until_ended(end, link)?;
+        sleep_until_ended(end, link)?;
         link.step(Step::Ended)?;
         return Ok(0);
     }

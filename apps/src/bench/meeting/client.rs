@@ -2,21 +2,20 @@
 
 use super::agreement::{ANSWER_BYTES, Request, Task, Test, decode_answer, text};
 use super::end::{End, Link};
-use super::{
-    Amount, bandwidth, driven, finish, latency, meet, part, plan_of, report, title, verify,
-};
-use crate::bench::plan::{Plan, plans};
+use super::session::{driven, finish, meet, part, plan_of, title};
+use super::{bandwidth, latency, verify};
+use crate::bench::plan::{Amount, Plan, plans};
 use crate::bench::progress::Progress;
-use crate::bench::report::{Report, Rows, Table, VerifiedRow};
-use crate::bench::{Distribution, Run};
+use crate::bench::report::{self, Rows, Table, VerifiedRow};
+use crate::bench::run::Run;
 use crate::cli::{Bench, Measure, Operation};
 use crate::failure::Failure;
+use crate::interrupt;
 use anyhow::anyhow;
 use ringside_bus::DeviceAddress;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::exchange::{MeetingError, Session, Step, connect};
+use ringside_pmd::rdma::exchange::Step;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// Sizes of a verification, unless named: odd ones among them.
@@ -31,64 +30,27 @@ const MOST_ROUNDS: u64 = 16;
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
     let plans = plans(run.options).map_err(Failure::usage)?;
     let (device, mut link) = meet(run, address)?;
+    // From here on there is something to lose.
+    interrupt::catch()?;
+    run.report.driven = driven(run, address, &link);
+    run.report.devices = vec![
+        address.to_string(),
+        format!("peer at {}", link.session.peer()),
+    ];
+    writeln!(run.out, "\n{}\n", run.report.driven)?;
     let mut work = Work {
-        run,
+        run: &mut *run,
         device: &device,
-        report: Report::default(),
-        distributions: Vec::new(),
         began: Instant::now(),
         ready: None,
     };
-    work.report.driven = driven(work.run, address, &link);
-    writeln!(work.run.out, "\n{}\n", work.report.driven)?;
     let done = if work.run.options.verify_only {
         work.verify(&mut link)
     } else {
         work.measure(&mut link, &plans)
     };
     let done = done.and_then(|()| ask(&mut link, Request::End));
-    let Work {
-        mut report,
-        distributions,
-        ..
-    } = work;
-    if let Err(failure) = done {
-        return Err(part(link, failure));
-    }
-    report.devices = vec![
-        address.to_string(),
-        format!("peer at {}", link.session.peer()),
-    ];
-    finish(run, device, report, &distributions)
-}
-
-/// Connects to the first of the addresses that answers; tries again until `wait` has passed, as the
-/// other side may still be starting.
-pub(super) fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, MeetingError> {
-    let end = Instant::now() + wait;
-    loop {
-        for (index, &peer) in peers.iter().enumerate() {
-            let left = end.saturating_duration_since(Instant::now());
-            let last = index + 1 == peers.len();
-            match connect(peer, left.max(Duration::from_millis(100))) {
-                Ok(session) => return Ok(session),
-                Err(error) if last && Instant::now() + Duration::from_millis(100) >= end => {
-                    return Err(match error {
-                        MeetingError::Connect {
-                            address, reason, ..
-                        } => MeetingError::Connect {
-                            address,
-                            limit: wait,
-                            reason,
-                        },
-                        other => other,
-                    });
-                }
-                Err(_) => {}
-            }
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    finish(run, device, done.map_err(|failure| part(link, failure)))
 }
 
 /// Asks for a test, or the end; an error says why the peer refuses.
@@ -162,8 +124,6 @@ fn verifications(options: &Bench) -> Vec<Test> {
 struct Work<'a, 'o, 'd> {
     run: &'a mut Run<'o>,
     device: &'d Device,
-    report: Report,
-    distributions: Vec<Distribution>,
     began: Instant,
     ready: Option<Duration>,
 }
@@ -177,54 +137,53 @@ impl<'d> Work<'_, '_, 'd> {
         if self.ready.is_none() {
             let ready = self.began.elapsed();
             self.ready = Some(ready);
-            self.report.bring_up_to_rts_milliseconds = ready.as_secs_f64() * 1e3;
+            self.run.report.bring_up_to_rts_milliseconds = ready.as_secs_f64() * 1e3;
         }
         let verified = verify::verify(&mut end, link, test)?;
         Ok((end, plan, verified))
     }
 
     fn measure(&mut self, link: &mut Link, plans: &[Plan]) -> Result<(), Failure> {
+        let mtu = self.run.options.mtu();
         for plan in plans {
-            let mut table = Table {
-                operation: plan.operation,
-                measure: plan.measure,
-                queue_pairs: plan.queue_pairs,
-                mtu: self.run.options.mtu(),
-                rows: match plan.measure {
-                    Measure::Lat => Rows::Latency(Vec::new()),
-                    Measure::Bw => Rows::Bandwidth(Vec::new()),
-                },
-            };
+            let table = Table::empty(plan, mtu);
             report::print_head(&mut self.run.out, &table, self.run.options.report_gbits)?;
+            self.run.report.tables.push(table);
             for &size in &plan.sizes {
                 let task = Task::from(plan.operation);
-                let test = test_of(plan, task, Some(plan.measure), size, table.mtu);
-                self.row(link, &test, &mut table)?;
+                let test = test_of(plan, task, Some(plan.measure), size, mtu);
+                self.row(link, &test, plan.measure)?;
                 self.run.out.flush()?;
+                if interrupt::seen() {
+                    return Ok(());
+                }
             }
-            self.report.tables.push(table);
         }
         Ok(())
     }
 
-    fn row(&mut self, link: &mut Link, test: &Test, table: &mut Table) -> Result<(), Failure> {
+    fn row(&mut self, link: &mut Link, test: &Test, measure: Measure) -> Result<(), Failure> {
         let mut progress = Progress::start(title(test));
         let (mut end, plan, verified) = self.begin(link, test)?;
-        match &mut table.rows {
-            Rows::Latency(rows) => {
+        let out = &mut self.run.out;
+        match measure {
+            Measure::Lat => {
                 let times = latency::measure(&mut end, link, test, &mut progress)?;
                 drop(progress);
-                let row = report::latency_row(test.size, &times, verified);
-                report::print_latency(&mut self.run.out, &row)?;
-                rows.push(row);
-                self.distributions.push((title(test), times));
+                if !times.is_empty() {
+                    let row = report::latency_row(test.size, &times, verified);
+                    report::print_latency(out, &row)?;
+                    self.run.report.push(Rows::Latency(vec![row]));
+                    self.run.distributions.push((title(test), times));
+                }
             }
-            Rows::Bandwidth(rows) => {
+            Measure::Bw => {
                 let row = bandwidth::measure(&mut end, link, test, &plan, &mut progress, verified)?;
                 drop(progress);
-                let gbits = self.run.options.report_gbits;
-                report::print_bandwidth(&mut self.run.out, &row, gbits)?;
-                rows.push(row);
+                if row.iterations > 0 {
+                    report::print_bandwidth(out, &row, self.run.options.report_gbits)?;
+                    self.run.report.push(Rows::Bandwidth(vec![row]));
+                }
             }
         }
         Ok(link.step(Step::Done)?)
@@ -245,7 +204,10 @@ impl<'d> Work<'_, '_, 'd> {
             };
             report::print_verified(&mut self.run.out, &row)?;
             self.run.out.flush()?;
-            self.report.verified.push(row);
+            self.run.report.verified.push(row);
+            if interrupt::seen() {
+                break;
+            }
         }
         Ok(())
     }

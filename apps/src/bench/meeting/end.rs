@@ -5,11 +5,12 @@ use crate::bench::bandwidth::Place;
 use crate::bench::pair::{Half, Side, half, stride};
 use crate::bench::plan::Plan;
 pub(crate) use crate::bench::watch::Watch;
-use crate::cli::{Idle, Measure, Operation};
+use crate::cli::{Bench, Idle, Measure, Operation};
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use ringside_bus::TscClock;
 use ringside_bus::clock::ticks;
+use ringside_bus::pinning::allowed_cores;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::exchange::{MeetingError, Session, Step};
 use ringside_pmd::rdma::{
@@ -54,19 +55,30 @@ pub(crate) struct Link {
     /// for greetings and answers
     pub(crate) limit: Duration,
     pub(crate) idle: Idle,
+    /// least time before a request is repeated, in the card's steps
+    pub(crate) timeout: u8,
     pub(crate) clock: TscClock,
     /// whether the peer is told now and then that this side is still there
     pub(crate) beats: bool,
     last_beat: Instant,
 }
 
+/// The idling of this side: with fewer than three cores the two drivers and the model share some.
+fn idle(options: &Bench) -> Idle {
+    options.idle.unwrap_or(match allowed_cores().len() {
+        0..3 => Idle::Yield,
+        _ => Idle::Spin,
+    })
+}
+
 impl Link {
-    pub(crate) fn new(session: Session, role: Role, limit: Duration, idle: Idle) -> Self {
+    pub(crate) fn new(session: Session, role: Role, limit: Duration, options: &Bench) -> Self {
         Self {
             session,
             role,
             limit,
-            idle,
+            idle: idle(options),
+            timeout: options.retransmission_timeout(),
             clock: TscClock::new(),
             beats: true,
             last_beat: Instant::now(),
@@ -111,9 +123,11 @@ impl<'d> End<'d> {
         test: &Test,
         link: &mut Link,
     ) -> Result<Self, Failure> {
+        let timeout = link.timeout;
         let shape = |config: QueuePairConfig| {
             config
                 .path_mtu(test.mtu)
+                .retransmission_timeout(timeout)
                 .outbound_reads(READS)
                 .inbound_reads(READS)
         };

@@ -2,6 +2,7 @@
 
 use super::agreement::Test;
 use super::end::{End, Link, Role, Watch};
+use super::session::sleep_until_ended;
 use crate::bench::latency::{CHECK_EVERY, WARM_UP};
 use crate::bench::plan::Amount;
 use crate::bench::progress::Progress;
@@ -9,6 +10,7 @@ use crate::bench::report::histogram;
 use crate::bench::verify::{copied, put};
 use crate::cli::Operation;
 use crate::failure::Failure;
+use crate::interrupt;
 use anyhow::anyhow;
 use hdrhistogram::Histogram;
 use ringside_bus::clock::ticks;
@@ -43,6 +45,9 @@ pub(crate) fn measure(
     loop {
         if done.is_multiple_of(CHECK_EVERY) {
             link.beat()?;
+            if interrupt::seen() {
+                break;
+            }
             let passed = u128::from(link.clock.nanoseconds(ticks().wrapping_sub(began)));
             match test.amount {
                 Amount::Time(time) if passed >= time.as_nanos() => break,
@@ -93,6 +98,7 @@ pub(crate) struct Player {
     target: Fragment,
     remote: RemoteAddress,
     count: u8,
+    received: Option<u32>,
 }
 
 impl Player {
@@ -109,6 +115,7 @@ impl Player {
             target: end.side.target.slice(end.slot(0)..end.slot(1))?,
             remote: end.remote(0)?,
             count: 0,
+            received: None,
         };
         if operation == Operation::Send {
             // The server posts the next receive only after an answer, when the client may have sent.
@@ -128,8 +135,8 @@ impl Player {
         self.post(end)?;
         let came = match self.operation {
             Operation::Write => self.wait_for_byte(end, link)?,
-            Operation::Read => wait_for_completion(end, link, true)?,
-            Operation::Send => wait_for_completion(end, link, false)?,
+            Operation::Read => self.wait_for_completion(end, link, true)?,
+            Operation::Send => self.wait_for_completion(end, link, false)?,
         };
         let span = ticks().wrapping_sub(began);
         if !came {
@@ -152,9 +159,9 @@ impl Player {
         self.count = self.count.wrapping_add(1);
         let came = match self.operation {
             Operation::Write => self.wait_for_byte(end, link)?,
-            Operation::Send => wait_for_completion(end, link, false)?,
+            Operation::Send => self.wait_for_completion(end, link, false)?,
             // Reads are the device's work alone.
-            Operation::Read => super::sleep_until_ended(end, link)?,
+            Operation::Read => sleep_until_ended(end, link)?,
         };
         if !came {
             return Ok(false);
@@ -215,27 +222,46 @@ impl Player {
             }
         }
     }
+
+    /// Until a send or a receive is complete; false if the peer says something first.
+    #[inline]
+    fn wait_for_completion(
+        &mut self,
+        end: &mut End<'_>,
+        link: &mut Link,
+        send: bool,
+    ) -> Result<bool, Failure> {
+        let mut watch = Watch::new();
+        let mut arrived = false;
+        let received = &mut self.received;
+        loop {
+            let taken = end.side.poll(|completion| {
+                arrived |= completion.is_send() == send;
+                if !completion.is_send() {
+                    *received = Some(completion.byte_length());
+                }
+            })?;
+            if arrived {
+                return Ok(true);
+            }
+            if taken == 0 && watch.idle_with(end.side.device, link)?.is_some() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Bytes of the last message that completed a receive.
+    pub(crate) const fn received(&self) -> Option<u32> {
+        self.received
+    }
+
+    /// Bytes of a message.
+    pub(crate) const fn size(&self) -> u64 {
+        self.size as u64
+    }
 }
 
 fn queue_pair<'e>(end: &'e mut End<'_>) -> Result<&'e mut QueuePair<Connected>, Failure> {
     let first = end.side.queue_pairs.first_mut();
     first.ok_or_else(|| Failure::operation(anyhow!("there is no queue pair")))
-}
-
-/// Until a send or a receive is complete; false if the peer says something first.
-#[inline]
-fn wait_for_completion(end: &mut End<'_>, link: &mut Link, send: bool) -> Result<bool, Failure> {
-    let mut watch = Watch::new();
-    let mut arrived = false;
-    loop {
-        let taken = end
-            .side
-            .poll(|completion| arrived |= completion.is_send() == send)?;
-        if arrived {
-            return Ok(true);
-        }
-        if taken == 0 && watch.idle_with(end.side.device, link)?.is_some() {
-            return Ok(false);
-        }
-    }
 }

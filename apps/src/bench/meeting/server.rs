@@ -2,9 +2,10 @@
 
 use super::agreement::{Request, TEST_BYTES, Test, disagreement, encode_answer};
 use super::end::{End, Link};
-use super::{bandwidth, driven, finish, latency, meet, part, plan_of, title, verify};
-use crate::bench::Run;
-use crate::bench::report::{Report, VerifiedRow};
+use super::session::{driven, finish, meet, part, plan_of, title};
+use super::{bandwidth, latency, verify};
+use crate::bench::report::VerifiedRow;
+use crate::bench::run::Run;
 use crate::cli::Measure;
 use crate::failure::Failure;
 use anyhow::anyhow;
@@ -15,32 +16,23 @@ use std::io::Write;
 
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
     let (device, mut link) = meet(run, address)?;
-    let mut report = Report {
-        driven: driven(run, address, &link),
-        ..Report::default()
-    };
-    writeln!(run.out, "{}", report.driven)?;
-    loop {
-        match serve(run, &device, &mut link, &mut report) {
-            Ok(true) => {}
-            Ok(false) => break,
-            Err(failure) => return Err(part(link, failure)),
-        }
-    }
-    report.devices = vec![
+    run.report.driven = driven(run, address, &link);
+    run.report.devices = vec![
         address.to_string(),
         format!("peer at {}", link.session.peer()),
     ];
-    finish(run, device, report, &[])
+    writeln!(run.out, "{}", run.report.driven)?;
+    loop {
+        match serve(run, &device, &mut link) {
+            Ok(true) => {}
+            Ok(false) => return finish(run, device, Ok(())),
+            Err(failure) => return finish(run, device, Err(part(link, failure))),
+        }
+    }
 }
 
 /// One test; false if the client has ended the session.
-fn serve(
-    run: &mut Run<'_>,
-    device: &Device,
-    link: &mut Link,
-    report: &mut Report,
-) -> Result<bool, Failure> {
+fn serve(run: &mut Run<'_>, device: &Device, link: &mut Link) -> Result<bool, Failure> {
     let mut bytes = [0; TEST_BYTES];
     link.session.hear(&mut bytes, link.limit)?;
     let test = match Request::decode(&bytes)? {
@@ -66,7 +58,7 @@ fn serve(
         title(&test)
     )?;
     run.out.flush()?;
-    report.verified.push(VerifiedRow {
+    run.report.verified.push(VerifiedRow {
         operation: test.task.title(),
         bytes: test.size,
         verified_messages: verified,

@@ -1,8 +1,9 @@
 //! What perftest's programs do once they are connected, from either side.
 
 use super::Wanted;
-use super::records::{BandwidthReport, Keys};
-use super::talk::{self, Common};
+use super::mismatch::{Arrived, check_repeated, check_report, mismatch, other_length};
+use super::records::BandwidthReport;
+use super::talk::{self, Common, Step};
 use crate::bench::bandwidth::Run as Flows;
 use crate::bench::meeting::agreement;
 use crate::bench::meeting::bandwidth::drive;
@@ -11,9 +12,10 @@ use crate::bench::meeting::latency::Player;
 use crate::bench::plan::{Amount, Plan};
 use crate::bench::progress::Progress;
 use crate::bench::report::{self, BandwidthRow, LatencyRow, Rows, Table};
-use crate::bench::{Distribution, Run};
+use crate::bench::run::Run;
 use crate::cli::{Measure, Operation};
 use crate::failure::Failure;
+use crate::interrupt;
 use anyhow::anyhow;
 use ringside_bus::clock::ticks;
 use std::io::Write;
@@ -23,43 +25,37 @@ pub(super) struct Test<'a, 'o> {
     pub(super) run: &'a mut Run<'o>,
     pub(super) wanted: &'a Wanted,
     pub(super) common: &'a Common,
-    pub(super) keys: &'a Keys,
-    pub(super) distributions: Vec<Distribution>,
+    pub(super) keys: &'a Step,
+    /// what the device had counted before the peer could send anything
+    pub(super) before: Arrived,
     /// when the last answer was sent, ticks
     pub(super) last: u64,
 }
 
 impl Test<'_, '_> {
-    /// Measures, or lets the peer measure, each size; what there is to show.
-    pub(super) fn play(
-        &mut self,
-        end: &mut End<'_>,
-        link: &mut Link,
-    ) -> Result<Option<Table>, Failure> {
-        let measures = link.role == Role::Client;
-        match (self.wanted.measure, measures) {
-            (Measure::Lat, true) => self.latency(end, link).map(Some),
-            (Measure::Bw, true) => self.bandwidth(end, link).map(Some),
-            (Measure::Lat, false) => self.answer(end, link).map(|()| None),
-            (Measure::Bw, false) => self.serve(end, link),
+    /// Measures, or lets the peer measure, each size.
+    pub(super) fn play(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
+        match (self.wanted.measure, link.role) {
+            (Measure::Lat, Role::Client) => self.latency(end, link),
+            (Measure::Bw, Role::Client) => self.bandwidth(end, link),
+            (Measure::Lat, Role::Server) => self.answer(end, link),
+            (Measure::Bw, Role::Server) => self.serve(end, link),
         }
     }
 
-    fn table(&mut self, rows: Rows) -> Result<Table, Failure> {
-        let table = Table {
-            operation: self.wanted.operation,
-            measure: self.wanted.measure,
-            queue_pairs: self.wanted.queue_pairs,
-            mtu: self.common.mtu,
-            rows,
-        };
+    /// Begins the table that this side shows.
+    fn table(&mut self) -> Result<(), Failure> {
+        let plan = self.wanted.plan(self.run.options, self.wanted.largest());
+        let table = Table::empty(&plan, self.common.mtu);
         report::print_head(&mut self.run.out, &table, self.run.options.report_gbits)?;
-        Ok(table)
+        self.run.report.tables.push(table);
+        Ok(())
     }
 
     /// How perftest keeps step.
     fn step(&self, link: &mut Link) -> Result<(), Failure> {
-        talk::hand_shake(link, self.keys).map(drop)
+        let told = talk::hand_shake(link, &self.keys.ours)?;
+        check_repeated(&told, &self.keys.theirs, self.wanted)
     }
 
     fn title(&self, size: u64) -> String {
@@ -88,9 +84,8 @@ impl Test<'_, '_> {
         }
     }
 
-    fn latency(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<Table, Failure> {
-        let mut table = self.table(Rows::Latency(Vec::new()))?;
-        let mut rows = Vec::new();
+    fn latency(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
+        self.table()?;
         let trips = if self.wanted.operation == Operation::Read {
             1
         } else {
@@ -103,30 +98,35 @@ impl Test<'_, '_> {
                 self.step(link)?;
             }
             let mut times = report::histogram()?;
-            for done in 0..self.wanted.messages {
+            let mut done = 0;
+            while done < self.wanted.messages {
+                if done.is_multiple_of(256) {
+                    if interrupt::seen() {
+                        break;
+                    }
+                    progress.at(done as f64 / self.wanted.messages as f64);
+                }
                 if let Some(span) = self.time(&mut player, end, link, done)? {
                     times.saturating_record((link.clock.nanoseconds(span) / trips).max(1));
                 }
-                if done.is_multiple_of(256) {
-                    progress.at(done as f64 / self.wanted.messages as f64);
-                }
+                done += 1;
             }
             settle(end, link)?;
             drop(progress);
             let row = LatencyRow {
-                iterations: self.wanted.messages,
+                iterations: done,
                 ..report::latency_row(size, &times, 0)
             };
             report::print_latency(&mut self.run.out, &row)?;
             self.run.out.flush()?;
-            rows.push(row);
-            self.distributions.push((self.title(size), times));
+            self.run.report.push(Rows::Latency(vec![row]));
+            self.run.distributions.push((self.title(size), times));
+            not_interrupted()?;
         }
         if self.wanted.operation != Operation::Write {
             self.step(link)?;
         }
-        table.rows = Rows::Latency(rows);
-        Ok(table)
+        Ok(())
     }
 
     /// One message and its answer; ticks, if there was one before to count from.
@@ -141,7 +141,9 @@ impl Test<'_, '_> {
         done: u64,
     ) -> Result<Option<u64>, Failure> {
         if self.wanted.operation != Operation::Write {
-            return player.round(end, link).map(Some);
+            let span = player.round(end, link)?;
+            self.check_length(player, player.size())?;
+            return Ok(Some(span));
         }
         if !player.answer(end, link)? {
             return Err(self.early(link, done));
@@ -153,18 +155,29 @@ impl Test<'_, '_> {
 
     /// The peer spoke when it was to send.
     fn early(&self, link: &Link, done: u64) -> Failure {
-        Failure::operation(anyhow!(
-            "the peer {} was done after {done} messages of {}; give both sides the same -n and sizes",
+        let found = format!(
+            "the peer {} was done after {done} messages of {}",
             link.session.peer(),
             self.wanted.messages
-        ))
+        );
+        mismatch(self.wanted, &found)
+    }
+
+    /// A message that arrived is as long as this side awaits.
+    fn check_length(&self, player: &Player, size: u64) -> Result<(), Failure> {
+        match player.received() {
+            Some(bytes) if u64::from(bytes) != size => Err(other_length(bytes, size, self.wanted)),
+            _ => Ok(()),
+        }
     }
 
     /// The server's part of a latency test.
     fn answer(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
         let send = self.wanted.operation == Operation::Send;
         if self.wanted.operation == Operation::Read {
-            talk::sleep_until_spoken_to(link, end.side.device)?;
+            talk::sleep_until_spoken_to(link, end.side.device, self.wanted)?;
+            let arrived = self.before.since(end.side.device)?;
+            arrived.check_server(self.wanted)?;
             writeln!(
                 self.run.out,
                 "{}: the peer has read",
@@ -182,6 +195,8 @@ impl Test<'_, '_> {
                     player.round(end, link)?;
                 } else if !player.answer(end, link)? {
                     return Err(self.early(link, done));
+                } else {
+                    self.check_length(&player, size)?;
                 }
             }
             settle(end, link)?;
@@ -192,10 +207,10 @@ impl Test<'_, '_> {
         if send { self.step(link) } else { Ok(()) }
     }
 
-    fn bandwidth(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<Table, Failure> {
-        let mut table = self.table(Rows::Bandwidth(Vec::new()))?;
-        let mut rows = Vec::new();
+    fn bandwidth(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
+        self.table()?;
         let send = self.wanted.operation == Operation::Send;
+        let mut last = BandwidthReport::default();
         for &size in &self.wanted.sizes {
             let mut progress = Progress::start(self.title(size));
             let plan = self.wanted.plan(self.run.options, size);
@@ -205,22 +220,23 @@ impl Test<'_, '_> {
             }
             drive(&mut flows, end, link, &plan, &mut progress)?;
             drop(progress);
+            let row = flows.row(0);
+            last = of_row(&row);
+            report::print_bandwidth(&mut self.run.out, &row, self.run.options.report_gbits)?;
+            self.run.out.flush()?;
+            self.run.report.push(Rows::Bandwidth(vec![row]));
+            not_interrupted()?;
             if send && self.wanted.sizes.len() > 1 {
                 self.step(link)?;
             }
-            let row = flows.row(0);
-            report::print_bandwidth(&mut self.run.out, &row, self.run.options.report_gbits)?;
-            self.run.out.flush()?;
-            rows.push(row);
         }
         if !send {
             self.step(link)?;
-            let last = rows.last().map(of_row).unwrap_or_default();
             talk::exchange_reports(link, &last)?;
         }
-        self.step(link)?;
-        table.rows = Rows::Bandwidth(rows);
-        Ok(table)
+        let arrived = self.before.since(end.side.device)?;
+        arrived.check_client(self.wanted)?;
+        self.step(link)
     }
 
     /// Each queue pair carries as many messages as any other.
@@ -233,19 +249,21 @@ impl Test<'_, '_> {
     }
 
     /// The server's part of a bandwidth test; what the peer reports.
-    fn serve(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<Option<Table>, Failure> {
+    fn serve(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
         if self.wanted.operation == Operation::Send {
-            return self.receive(end, link).map(|()| None);
+            return self.receive(end, link);
         }
-        let mut table = self.table(Rows::Bandwidth(Vec::new()))?;
-        talk::sleep_until_spoken_to(link, end.side.device)?;
+        self.table()?;
+        talk::sleep_until_spoken_to(link, end.side.device, self.wanted)?;
+        let arrived = self.before.since(end.side.device)?;
+        arrived.check_server(self.wanted)?;
         self.step(link)?;
         let told = talk::exchange_reports(link, &BandwidthReport::default())?;
+        check_report(&told, self.wanted)?;
         let row = as_row(&told);
         report::print_bandwidth(&mut self.run.out, &row, self.run.options.report_gbits)?;
-        self.step(link)?;
-        table.rows = Rows::Bandwidth(vec![row]);
-        Ok(Some(table))
+        self.run.report.push(Rows::Bandwidth(vec![row]));
+        self.step(link)
     }
 
     /// The server's part of a bandwidth test of sends.
@@ -258,7 +276,7 @@ impl Test<'_, '_> {
             let mut flows = self.flows(end, &plan, size)?;
             flows.post_receives(&mut end.side, plan.receive_depth)?;
             self.step(link)?;
-            let received = receive_all(&mut flows, end, link, &plan, awaited)?;
+            let received = self.receive_all(&mut flows, end, link, awaited)?;
             let title = self.title(size);
             writeln!(self.run.out, "{title}: {received} received")?;
             self.run.out.flush()?;
@@ -268,35 +286,47 @@ impl Test<'_, '_> {
         }
         self.step(link)
     }
+
+    /// Receives so many messages of one size.
+    fn receive_all(
+        &self,
+        flows: &mut Flows,
+        end: &mut End<'_>,
+        link: &mut Link,
+        awaited: u64,
+    ) -> Result<u64, Failure> {
+        let depth = self.run.options.receive_depth();
+        let mut watch = Watch::new();
+        let (mut received, mut spoken) = (0, false);
+        while received < awaited {
+            let taken = flows.take_receives(&mut end.side)?;
+            if let Some(bytes) = flows.other_length() {
+                return Err(other_length(bytes, flows.size(), self.wanted));
+            }
+            received += taken;
+            if taken > 0 {
+                flows.post_receives(&mut end.side, depth)?;
+                watch.progress();
+            } else if spoken {
+                // What it sent before it spoke would have been taken by now.
+                let peer = link.session.peer();
+                let found =
+                    format!("the peer {peer} was done after {received} messages of {awaited}");
+                return Err(mismatch(self.wanted, &found));
+            } else {
+                spoken = watch.idle_with(end.side.device, link)?.is_some();
+            }
+        }
+        Ok(received)
+    }
 }
 
-/// Receives so many messages of one size.
-fn receive_all(
-    flows: &mut Flows,
-    end: &mut End<'_>,
-    link: &mut Link,
-    plan: &Plan,
-    awaited: u64,
-) -> Result<u64, Failure> {
-    let mut watch = Watch::new();
-    let (mut received, mut spoken) = (0, false);
-    while received < awaited {
-        let taken = flows.take_receives(&mut end.side)?;
-        received += taken;
-        if taken > 0 {
-            flows.post_receives(&mut end.side, plan.receive_depth)?;
-            watch.progress();
-        } else if spoken {
-            // What it sent before it spoke would have been taken by now.
-            return Err(Failure::operation(anyhow!(
-                "the peer {} was done after {received} messages of {awaited}; give both sides the same -n, -q and sizes",
-                link.session.peer()
-            )));
-        } else {
-            spoken = watch.idle_with(end.side.device, link)?.is_some();
-        }
+/// A signal ends the test: the peer learns it by the end of the connection.
+fn not_interrupted() -> Result<(), Failure> {
+    match interrupt::seen() {
+        true => Err(Failure::interrupted()),
+        false => Ok(()),
     }
-    Ok(received)
 }
 
 /// Until the device has sent all that was posted.

@@ -5,18 +5,20 @@
 //! `perftest_communication.c` and the `main` of each program; see `docs/exchange.md`.
 
 mod measure;
+mod mismatch;
 mod records;
 mod talk;
 
-use super::Run;
 use super::meeting::end::{End, Link, READS, Role};
-use super::meeting::{driven, finish, meet};
+use super::meeting::session::{driven, finish, meet};
 use super::pair::{half, stride};
 use super::plan::{Amount, FlagError, LARGEST_MESSAGE, Plan};
-use super::report::Report;
+use super::run::Run;
 use crate::cli::{Bench, Measure, Operation};
 use crate::failure::Failure;
+use crate::interrupt;
 use anyhow::anyhow;
+use mismatch::{Arrived, check_keys, check_repeated, explained};
 use records::{Keys, gid, mac_of_link_local};
 use ringside_bus::DeviceAddress;
 use ringside_pmd::Device;
@@ -24,7 +26,7 @@ use ringside_pmd::rdma::{Endpoint, QueuePairConfig, RemoteRegion};
 use std::io::Write;
 use std::net::IpAddr;
 use std::time::Instant;
-use talk::Common;
+use talk::{Common, Step};
 
 /// What is measured, with perftest's defaults.
 pub(super) struct Wanted {
@@ -76,7 +78,7 @@ impl Wanted {
     }
 
     /// The largest message.
-    fn largest(&self) -> u64 {
+    pub(super) fn largest(&self) -> u64 {
         self.sizes.iter().copied().max().unwrap_or(LARGEST_MESSAGE)
     }
 
@@ -102,38 +104,52 @@ impl Wanted {
 
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
     let wanted = Wanted::of(run.options).map_err(Failure::usage)?;
-    let (device, mut link) = meet(run, address)?;
+    let role = match run.options.listen {
+        Some(_) => Role::Server,
+        None => Role::Client,
+    };
+    let explained = |failure| explained(failure, role, &wanted);
+    let (device, mut link) = meet(run, address).map_err(explained)?;
     // The peer would take a beat for a record.
     link.beats = false;
+    if role == Role::Client {
+        interrupt::catch()?;
+    }
+    run.report.driven = driven(run, address, &link);
+    run.report.devices = vec![
+        address.to_string(),
+        format!("perftest at {}", link.session.peer()),
+    ];
+    writeln!(run.out, "\n{}", run.report.driven)?;
+    let measured = play(run, &device, &mut link, &wanted);
+    finish(run, device, measured.map_err(explained))
+}
+
+/// Connects, and does this side's part of the test.
+fn play(
+    run: &mut Run<'_>,
+    device: &Device,
+    link: &mut Link,
+    wanted: &Wanted,
+) -> Result<(), Failure> {
     let began = Instant::now();
-    let mut report = Report {
-        driven: driven(run, address, &link),
-        devices: vec![
-            address.to_string(),
-            format!("perftest at {}", link.session.peer()),
-        ],
-        ..Report::default()
-    };
-    writeln!(run.out, "\n{}", report.driven)?;
-    let (mut end, common, keys) = connect(&device, &mut link, run.options, &wanted)?;
-    report.bring_up_to_rts_milliseconds = began.elapsed().as_secs_f64() * 1e3;
+    let before = Arrived::at(device)?;
+    let (mut end, common, keys) = connect(device, link, run.options, wanted)?;
+    run.report.bring_up_to_rts_milliseconds = began.elapsed().as_secs_f64() * 1e3;
     writeln!(
         run.out,
         "The peer speaks perftest {}'s exchange; path MTU {}.\n",
         common.version, common.mtu
     )?;
     let mut test = measure::Test {
-        run: &mut *run,
-        wanted: &wanted,
+        run,
+        wanted,
         common: &common,
         keys: &keys,
-        distributions: Vec::new(),
+        before,
         last: 0,
     };
-    let table = test.play(&mut end, &mut link)?;
-    let distributions = test.distributions;
-    report.tables.extend(table);
-    finish(run, device, report, &distributions)
+    test.play(&mut end, link)
 }
 
 /// Makes queues, exchanges keys, connects; what is left is the measurement.
@@ -142,8 +158,9 @@ fn connect<'d>(
     link: &mut Link,
     options: &Bench,
     wanted: &Wanted,
-) -> Result<(End<'d>, Common, Keys), Failure> {
+) -> Result<(End<'d>, Common, Step), Failure> {
     let common = talk::agree(link, options.mtu())?;
+    let timeout = link.timeout;
     // A server learns first, so it can send from an address of the same kind.
     let first = match link.role {
         Role::Server => Some(talk::hear_keys(link)?),
@@ -160,6 +177,7 @@ fn connect<'d>(
             .outbound_reads(READS)
             .inbound_reads(READS)
             .receiver_not_ready_retries(7)
+            .retransmission_timeout(timeout)
     };
     let half = half(device, &plan, shape)?;
     let stride = stride(&plan);
@@ -173,6 +191,7 @@ fn connect<'d>(
     };
     let ours: Vec<_> = half.endpoints().iter().enumerate().map(key).collect();
     let theirs = greet(link, &ours, wanted.greets_twice(), first)?;
+    check_keys(&theirs, wanted)?;
     let peers = theirs
         .iter()
         .map(|keys| endpoint(keys, options, wanted, &common))
@@ -183,10 +202,11 @@ fn connect<'d>(
         length_bytes: room,
     });
     let end = End::new(half.connect(&peers)?, targets.collect(), stride);
-    greet_again(link, &ours, wanted.operation)?;
-    let own = ours.first().copied();
-    let own = own.ok_or_else(|| Failure::operation(anyhow!("there is no queue pair")))?;
-    Ok((end, common, own))
+    greet_again(link, &ours, &theirs, wanted)?;
+    let first = ours.first().copied().zip(theirs.first().copied());
+    let (ours, theirs) =
+        first.ok_or_else(|| Failure::operation(anyhow!("there is no queue pair")))?;
+    Ok((end, common, Step { ours, theirs }))
 }
 
 /// Keys of each queue pair, before they are connected.
@@ -207,13 +227,18 @@ fn greet(
 }
 
 /// The same keys once more, which say that the queue pairs are connected.
-fn greet_again(link: &mut Link, ours: &[Keys], operation: Operation) -> Result<(), Failure> {
-    let step = ours.first();
-    let sends = operation == Operation::Send;
-    let before = step.filter(|_| sends).into_iter();
-    let after = step.filter(|_| !sends).into_iter();
-    for ours in before.chain(ours).chain(after) {
-        talk::hand_shake(link, ours)?;
+fn greet_again(
+    link: &mut Link,
+    ours: &[Keys],
+    theirs: &[Keys],
+    wanted: &Wanted,
+) -> Result<(), Failure> {
+    let both = || ours.iter().zip(theirs);
+    let sends = wanted.operation == Operation::Send;
+    let before = both().take(usize::from(sends));
+    let after = both().take(usize::from(!sends));
+    for (ours, theirs) in before.chain(both()).chain(after) {
+        check_repeated(&talk::hand_shake(link, ours)?, theirs, wanted)?;
     }
     Ok(())
 }

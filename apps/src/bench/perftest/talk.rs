@@ -1,5 +1,7 @@
 //! The order in which perftest's programs speak: the client first, then the server, each time.
 
+use super::Wanted;
+use super::mismatch::check_events;
 use super::records::{
     BandwidthReport, KEYS_BYTES, Keys, MTU_BYTES, decode_length, decode_mtu, decode_version,
     encode_mtu, encode_version,
@@ -10,8 +12,8 @@ use anyhow::{Context, anyhow};
 use ringside_pmd::Device;
 use std::time::{Duration, Instant};
 
-/// How long an answer of a program that is setting up is waited for.
-const LIMIT: Duration = Duration::from_secs(30);
+/// A program that is setting up answers within so many times `deadlines.connect_ms`.
+const PATIENCE: u32 = 3;
 
 /// How long the other side may measure: it says nothing meanwhile.
 const MEASUREMENT_LIMIT: Duration = Duration::from_secs(600);
@@ -36,12 +38,13 @@ pub(crate) struct Common {
 /// Exchanges a record: the client speaks first.
 fn exchange<const N: usize>(link: &mut Link, ours: &[u8; N]) -> Result<[u8; N], Failure> {
     let mut theirs = [0; N];
+    let limit = link.limit * PATIENCE;
     if link.role == Role::Client {
-        link.session.tell(ours, LIMIT)?;
-        link.session.hear(&mut theirs, LIMIT)?;
+        link.session.tell(ours, limit)?;
+        link.session.hear(&mut theirs, limit)?;
     } else {
-        link.session.hear(&mut theirs, LIMIT)?;
-        link.session.tell(ours, LIMIT)?;
+        link.session.hear(&mut theirs, limit)?;
+        link.session.tell(ours, limit)?;
     }
     Ok(theirs)
 }
@@ -59,6 +62,13 @@ pub(crate) fn agree(link: &mut Link, mtu: u32) -> Result<Common, Failure> {
     })
 }
 
+/// What both sides say to keep step: the record of their first queue pair.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub(crate) ours: Keys,
+    pub(crate) theirs: Keys,
+}
+
 /// Keys for keys. Also how perftest keeps step.
 pub(crate) fn hand_shake(link: &mut Link, ours: &Keys) -> Result<Keys, Failure> {
     Ok(Keys::decode(&exchange(link, &ours.encode())?)?)
@@ -67,13 +77,13 @@ pub(crate) fn hand_shake(link: &mut Link, ours: &Keys) -> Result<Keys, Failure> 
 /// The first half of a server's handshake: what the client says.
 pub(crate) fn hear_keys(link: &mut Link) -> Result<Keys, Failure> {
     let mut theirs = [0; KEYS_BYTES];
-    link.session.hear(&mut theirs, LIMIT)?;
+    link.session.hear(&mut theirs, link.limit * PATIENCE)?;
     Ok(Keys::decode(&theirs)?)
 }
 
 /// The second half.
 pub(crate) fn tell_keys(link: &mut Link, ours: &Keys) -> Result<(), Failure> {
-    Ok(link.session.tell(&ours.encode(), LIMIT)?)
+    Ok(link.session.tell(&ours.encode(), link.limit * PATIENCE)?)
 }
 
 /// What was measured, number by number.
@@ -93,11 +103,16 @@ pub(crate) fn exchange_reports(
 }
 
 /// Sleeps until the peer says something: it measures meanwhile, and its device does the work here.
-pub(crate) fn sleep_until_spoken_to(link: &mut Link, device: &Device) -> Result<(), Failure> {
+pub(super) fn sleep_until_spoken_to(
+    link: &mut Link,
+    device: &Device,
+    wanted: &Wanted,
+) -> Result<(), Failure> {
     let end = Instant::now() + MEASUREMENT_LIMIT;
     let mut events = Vec::new();
     while link.session.glance(Duration::from_millis(20))?.is_none() {
         device.poll_events(&mut events).context("events")?;
+        check_events(&events, wanted)?;
         if Instant::now() >= end {
             return Err(Failure::operation(anyhow!(
                 "the peer {} measured for more than {} s; give it fewer messages (-n)",

@@ -1,4 +1,4 @@
-//! What the device may reach: mappings of the IOMMU.
+//! The memory that the device may reach: mappings of the IOMMU.
 #![allow(unsafe_code)] // DMA mappings by address
 
 use super::VfioFunction;
@@ -27,15 +27,26 @@ impl VfioFunction {
             let reason = "the range is empty or leaves its memory; this is a bug of the caller";
             return Err(refused(reason.into()));
         }
+        let place = memory.base().as_ptr().wrapping_add(range.start);
+        // Memory of the application begins anywhere: the kernel maps whole pages.
+        let page = self.limits.page_bytes;
+        if place as u64 % page != iova.0 % page {
+            return Err(refused(format!(
+                "address {place:p} has another offset in its page of {page} bytes; this is a bug of the caller"
+            )));
+        }
+        let within = (iova.0 % page) as usize;
+        let (iova, place) = (Iova(iova.0 - within as u64), place.wrapping_sub(within));
+        let length = (length + within).next_multiple_of(page as usize);
         // Held until the mapping is noted, so that two callers cannot pass the check together.
         let mut mapped = self.mapped();
         mapped
             .check(iova.0, length as u64, &self.limits)
             .map_err(|error| refused(error.to_string()))?;
-        let place = memory.base().as_ptr().wrapping_add(range.start);
         // SAFETY: the range is inside a mapping that `memory` owns, whose bytes are only ever touched
         //         through atomics and copies that tolerate change (see `Memory`). The caller keeps
-        //         it until `unmap_dma`, or for ever: `DmaPool` does.
+        //         it until `unmap_dma`, or for ever: `DmaPool` does. The rest of the first and the
+        //         last page is mapped because the range is; this process does not touch it here.
         let result = unsafe { self.owner.map(iova.0, length, place, access) };
         if let Err(errno) = result {
             drop(mapped);
@@ -60,6 +71,12 @@ impl VfioFunction {
             length,
             reason,
         };
+        let page = self.limits.page_bytes;
+        let within = iova.0 % page;
+        let (iova, length) = (
+            Iova(iova.0 - within),
+            (length + within).next_multiple_of(page),
+        );
         let bytes = usize::try_from(length).map_err(|error| refused(error.to_string()))?;
         let mut mapped = self.mapped();
         match self.owner.unmap(iova.0, bytes) {
@@ -71,7 +88,7 @@ impl VfioFunction {
         }
     }
 
-    /// What the kernel's refusal of a mapping means.
+    /// The meaning of the kernel's refusal of a mapping.
     fn not_mapped(&self, iova: Iova, length: u64, errno: Errno) -> FunctionError {
         let reason = match errno {
             Errno::NOMEM => {
@@ -82,7 +99,7 @@ impl VfioFunction {
                  /sys/module/vfio_iommu_type1/parameters/dma_entry_limit",
                 self.mapped().count()
             ),
-            Errno::FAULT => "its pages cannot be pinned; the memory must be a memfd's".into(),
+            Errno::FAULT => "its pages cannot be pinned: they must be mapped and writable memory of this process".into(),
             other => format!("the kernel refuses: {other}"),
         };
         FunctionError::Mapping {

@@ -21,7 +21,7 @@ const STRANGERS_MAX: usize = 1024;
 /// The longest sleep while waiting; the clock is asked in between.
 const NAP: Duration = Duration::from_millis(50);
 
-/// How long the answer is looked for before the thread sleeps: a server that is awake answers
+/// The time that the thread polls for the answer before it sleeps: a server that is awake answers
 /// sooner than a sleeping thread wakes.
 const SPIN: Duration = Duration::from_micros(20);
 
@@ -96,7 +96,7 @@ impl Exchange {
         Ok((exchange, theirs))
     }
 
-    /// What the device is.
+    /// The kind of the device.
     pub(super) fn device_info(&mut self) -> Result<DeviceInfo, FunctionError> {
         let question = DeviceInfo {
             flags: message::DeviceFlags::ZERO,

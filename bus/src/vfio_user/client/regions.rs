@@ -1,4 +1,4 @@
-//! What a server says of its regions, and the parts of them that can be mapped.
+//! A server's description of its regions, and the parts of them that can be mapped.
 
 use super::exchange::Exchange;
 use crate::memory::{ForeignError, ForeignFile};

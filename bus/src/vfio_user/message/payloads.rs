@@ -1,4 +1,4 @@
-//! What follows the header, message by message.
+//! The payloads that follow the header, message by message.
 
 use super::{
     DecodeError, DeviceFlags, Fields, InterruptFlags, MapFlags, RegionFlags, SetInterruptsFlags,
@@ -50,7 +50,7 @@ impl Version {
 /// A DMA mapping. Source: vfio-user.rst, `VFIO_USER_DMA_MAP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaMap {
-    /// What the device may do.
+    /// The device's rights.
     pub flags: MapFlags,
     /// First byte in the descriptor that comes with it.
     pub offset: u64,
@@ -91,7 +91,7 @@ impl DmaMap {
 /// The end of a DMA mapping; the reply repeats it. Source: vfio-user.rst, `VFIO_USER_DMA_UNMAP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DmaUnmap {
-    /// Which mappings.
+    /// The mappings.
     pub flags: UnmapFlags,
     /// First I/O virtual address.
     pub address: u64,
@@ -133,7 +133,7 @@ pub struct DmaTransfer {
     pub address: u64,
     /// Bytes.
     pub count: u64,
-    /// What is written; empty for a read.
+    /// The bytes to write; empty for a read.
     pub data: Vec<u8>,
 }
 
@@ -163,14 +163,15 @@ impl DmaTransfer {
     }
 }
 
-/// What the device is; as a request all zero. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_INFO`.
+/// The kind of the device; as a request all zero. Source: vfio-user.rst,
+/// `VFIO_USER_DEVICE_GET_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// What it is.
+    /// Its kind.
     pub flags: DeviceFlags,
-    /// How many regions.
+    /// The number of regions.
     pub regions: u32,
-    /// How many interrupt indexes.
+    /// The number of interrupt indexes.
     pub interrupts: u32,
 }
 
@@ -214,13 +215,13 @@ pub struct Area {
 pub struct RegionInfo {
     /// Bytes that the asker has room for, or that the whole answer takes.
     pub argument_size: u32,
-    /// What it allows.
+    /// Its rights.
     pub flags: RegionFlags,
     /// Which.
     pub index: u32,
     /// Bytes.
     pub size: u64,
-    /// Where the region begins in its descriptor.
+    /// The region's start in its descriptor.
     pub offset: u64,
     /// Parts that can be mapped.
     pub areas: Vec<Area>,
@@ -349,11 +350,11 @@ fn decode_areas(bytes: &[u8], first: u32) -> Result<Vec<Area>, DecodeError> {
 /// An interrupt index. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_IRQ_INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterruptInfo {
-    /// What it can do.
+    /// Its abilities.
     pub flags: InterruptFlags,
     /// Which.
     pub index: u32,
-    /// How many interrupts.
+    /// The number of interrupts.
     pub count: u32,
 }
 
@@ -386,13 +387,13 @@ impl InterruptInfo {
 /// Connects interrupts. Source: vfio-user.rst, `VFIO_USER_DEVICE_SET_IRQS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetInterrupts {
-    /// What to do.
+    /// The remedy.
     pub flags: SetInterruptsFlags,
-    /// Which interrupt index.
+    /// The interrupt index.
     pub index: u32,
     /// First interrupt.
     pub start: u32,
-    /// How many.
+    /// The number.
     pub count: u32,
 }
 
@@ -429,7 +430,7 @@ impl SetInterrupts {
 pub struct RegionAccess<'a> {
     /// First byte in the region.
     pub offset: u64,
-    /// Which region.
+    /// The region.
     pub region: u32,
     /// Bytes.
     pub count: u32,

@@ -27,6 +27,17 @@ fn every_fault_that_is_listed_is_read_and_written_alike() {
     }
 }
 
+/// The document for people names each of them.
+#[test]
+fn every_fault_is_documented() {
+    let document = include_str!("../../../../docs/model-server.md");
+    for (usage, _) in FAULTS {
+        let name = usage.split(' ').next().unwrap_or_default();
+        let named = [format!("`{name}`"), format!("`{name} ")];
+        assert!(named.iter().any(|name| document.contains(name)), "{name}");
+    }
+}
+
 #[test]
 fn numbers_are_decimal_or_hexadecimal_and_in_range() {
     let fails = |code| Fault::AdminCommandFails {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::firmware::tests::scheduling::branch;
-use crate::firmware::tests::switching::add_mac_rule;
+use crate::firmware::tests::switching::{add_mac_rule, mac_rule};
 use crate::packet::{
     Extension, Ipv4, MacAddress, Network, Packet, Path, Psn, QpNumber, TransportHeaders,
     UdpChecksum, emit,
@@ -13,6 +13,7 @@ use ringside_spec::lan::admin::queues::{
     AddTransmitQueues, DisableGroup, DisableTransmitQueues, TransmitQueue, TransmitQueueGroup,
 };
 use ringside_spec::lan::admin::scheduler::Element;
+use ringside_spec::lan::admin::switch::{RuleType, SwitchRules, recipe};
 use ringside_spec::lan::admin::vsi::{
     InnerVlanFlags, RDMA_FILTERS_ENABLED, SwitchFlags2, VsiAnswer, VsiCommand, VsiNumber,
     VsiProperties, VsiSections, kind, vlan_transmit,
@@ -349,4 +350,55 @@ fn an_event_descriptor_that_is_full_makes_nobody_wait() {
     let mut value = [0; 8];
     rustix::io::read(&event, &mut value).unwrap();
     assert_eq!(u64::from_ne_bytes(value), u64::MAX - 1);
+}
+
+/// Recipe 3 tells by the address of its header for which frames it is: DPDK installs one with the
+/// broadcast address at each start, and keeps multicast apart.
+#[test]
+fn a_promiscuous_rule_is_for_the_kind_of_address_that_its_header_has() {
+    let group = [0x33, 0x33, 0, 0, 0, 1];
+    for (template, wanted) in [
+        ([0xFF; 6], [false, false, true]),
+        ([3, 0, 0, 0, 0, 0], [false, true, false]),
+        ([2, 0, 0, 0, 0, 0], [true, false, false]),
+    ] {
+        let mut station = Station::new();
+        let mut rule = mac_rule(station.vsi, template);
+        rule[..2].copy_from_slice(&RuleType::LookupReceive.code().to_le_bytes());
+        rule[4..6].copy_from_slice(&recipe::PROMISCUOUS.to_le_bytes());
+        rule[6..8].copy_from_slice(&[0, 0]);
+        let one = SwitchRules {
+            rule_count: 1.into(),
+            ..SwitchRules::zeroed()
+        };
+        station
+            .client
+            .give(Opcode::AddSwitchRules, &one, &rule)
+            .ok();
+        let mut next = 0;
+        let taken = [[2, 8, 8, 8, 8, 8], group, [0xFF; 6]].map(|to| {
+            station.come_in(&frame(to, OUTSIDE, 100));
+            let taken = station.received(next).is_some();
+            next += usize::from(taken);
+            taken
+        });
+        assert_eq!(taken, wanted, "{template:x?}");
+    }
+}
+
+/// DPDK writes the tail of a transmit queue before it adds the queue.
+#[test]
+fn a_tail_of_zero_may_be_written_before_its_queue_is_there() {
+    let station = Station::new();
+    station
+        .client
+        .write(registers::TRANSMIT_QUEUE_DOORBELL.at(7), 0);
+    assert_eq!(station.client.breach_names(), [""; 0]);
+    station
+        .client
+        .write(registers::TRANSMIT_QUEUE_DOORBELL.at(7), 1);
+    assert_eq!(
+        station.client.breach_names(),
+        ["doorbell of a transmit queue that does not exist"]
+    );
 }

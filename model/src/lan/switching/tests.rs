@@ -64,7 +64,7 @@ fn address_rules_count_whichever_direction_they_were_made_for() {
 
 #[test]
 fn promiscuous_and_default_rules_count_only_for_what_is_received() {
-    let mut sent = rule(Match::Promiscuous { group: false }, &[1]);
+    let mut sent = rule(Match::Promiscuous(Cast::Unicast), &[1]);
     sent.sender = Some(1);
     let mut default = rule(Match::Default, &[1]);
     default.sender = Some(1);
@@ -73,14 +73,8 @@ fn promiscuous_and_default_rules_count_only_for_what_is_received() {
         [0u16; 0]
     );
     let all = tables(vec![
-        rule(Match::Promiscuous { group: true }, &[1, 2]),
-        rule(
-            Match::PromiscuousVlan {
-                group: false,
-                vlan: 7,
-            },
-            &[2],
-        ),
+        rule(Match::Promiscuous(Cast::Multicast), &[1, 2]),
+        rule(Match::PromiscuousVlan(Cast::Unicast, 7), &[2]),
         rule(Match::Default, &[1]),
     ]);
     assert_eq!(receivers(&all, &key(GROUP, 0)), [1, 2]);
@@ -92,7 +86,7 @@ fn promiscuous_and_default_rules_count_only_for_what_is_received() {
 fn each_vsi_gets_a_frame_once_and_a_drop_is_for_all() {
     let mut all = tables(vec![
         rule(Match::Address(GROUP), &[1, 2]),
-        rule(Match::Promiscuous { group: true }, &[1]),
+        rule(Match::Promiscuous(Cast::Multicast), &[1]),
     ]);
     assert_eq!(receivers(&all, &key(GROUP, 0)), [1, 2]);
     let mut drop = rule(Match::EtherType(0x0800), &[]);
@@ -234,4 +228,20 @@ fn spoofed_untagged_and_pruned_frames_do_not_get_out() {
         ..vsi(1)
     };
     assert_eq!(refused(&pruned, 5), Some(Refused::Pruned));
+}
+
+#[test]
+fn promiscuity_for_broadcast_lets_no_multicast_in_and_the_other_way_round() {
+    let all = MacAddress([0xFF; 6]);
+    for (cast, wanted) in [
+        (Cast::Unicast, [true, false, false]),
+        (Cast::Multicast, [false, true, false]),
+        (Cast::Broadcast, [false, false, true]),
+    ] {
+        for what in [Match::Promiscuous(cast), Match::PromiscuousVlan(cast, 5)] {
+            let tables = tables(vec![rule(what, &[1])]);
+            let got = [OTHER, GROUP, all].map(|to| !receivers(&tables, &key(to, 5)).is_empty());
+            assert_eq!(got, wanted, "{what:?}");
+        }
+    }
 }

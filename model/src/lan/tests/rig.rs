@@ -1,7 +1,9 @@
 //! One engine with one VSI, one transmit and one receive queue, and the memory of its driver.
 
+use crate::firmware::Profiles;
 use crate::function::{Causes, Context, QueueCause};
 use crate::lan::switching::{Forward, Match, Tables, Vsi};
+use crate::lan::words::{ByType, FilterProfile, FilterWord};
 use crate::lan::{LanCounters, LanEngine};
 use crate::packet::MacAddress;
 use crate::strict::Ledger;
@@ -21,7 +23,7 @@ const ENTRIES: u16 = 64;
 const BASE: u64 = 0x10_0000;
 const BYTES: usize = 1 << 20;
 const TRANSMIT_RING: u64 = BASE;
-const RECEIVE_RING: u64 = BASE + 0x1000;
+pub(super) const RECEIVE_RING: u64 = BASE + 0x1000;
 const RECEIVE_BUFFERS: u64 = BASE + 0x2000;
 /// Where buffers for sending are.
 pub(super) const BUFFERS: u64 = BASE + 0x4_0000;
@@ -117,6 +119,39 @@ impl Rig {
         rig
     }
 
+    /// Each packet of the parser has a filter profile, and the VSI may program filters.
+    pub(super) fn filter_everything(&mut self) {
+        let mut profiles = Profiles::default();
+        let mut vectors = vec![1, 0, 0, 0];
+        for word in 0..24u8 {
+            vectors.extend([
+                [1, 9, 16, 32, 40, 49, 53, 255][usize::from(word % 8)],
+                2 * word,
+                0,
+                0,
+            ]);
+        }
+        // One row that everything fits.
+        let mut row = vec![1, 0, 0, 0];
+        row.extend([0xFF; 10]);
+        row.push(0);
+        profiles.apply(36, &vectors).unwrap();
+        profiles.apply(34, &row).unwrap();
+        self.vsi.filters_enabled = true;
+        self.vsi.filters_programmed = true;
+        self.vsi.filters = ByType::of(&profiles.flow_director, VSI, |number, words| {
+            let words = words.iter().map(|word| FilterWord {
+                received: *word,
+                programmed: *word,
+                mask: 0xFF,
+            });
+            FilterProfile {
+                number,
+                words: words.collect(),
+            }
+        });
+    }
+
     fn with<T>(&mut self, work: impl FnOnce(&mut LanEngine, &mut Context<'_>) -> T) -> T {
         let mut context = Context {
             now: Instant(0),
@@ -158,6 +193,10 @@ impl Rig {
         self.with(|engine, context| {
             engine.enable_receive(RECEIVE_QUEUE.into(), dwords, profile::NIC, tail, context);
         });
+    }
+
+    pub(super) fn disable_receive(&mut self) {
+        self.engine.disable_receive(RECEIVE_QUEUE.into());
     }
 
     pub(super) fn set_transmit(&mut self, index: u16, low: u64, high: u64) {

@@ -18,7 +18,7 @@ use ringside_spec::rdma::commands::{
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits::{
     ASYNCHRONOUS_EVENT_BYTES, CCQ_SHADOW_ALIGNMENT, COMPLETION_EVENT_BYTES, EVENT_RING_ALIGNMENT,
-    MAX_AEQ_ENTRIES, MAX_CEQ_ENTRIES, MAX_CQ_ENTRIES, SHADOW_BYTES,
+    MAX_AEQ_ENTRIES, MAX_CEQ_ENTRIES, MAX_CQ_ENTRIES_ENCODED, SHADOW_BYTES,
 };
 
 /// A ring as commands describe it.
@@ -109,7 +109,7 @@ impl RdmaEngine {
             context,
             "completion queue",
             command.size_entries,
-            MAX_CQ_ENTRIES,
+            MAX_CQ_ENTRIES_ENCODED,
         )?;
         let place = Described {
             what: "completion queue",
@@ -198,7 +198,7 @@ impl RdmaEngine {
             context,
             "completion queue",
             command.size_entries,
-            MAX_CQ_ENTRIES,
+            MAX_CQ_ENTRIES_ENCODED,
         )?;
         let place = Described {
             what: "completion queue",
@@ -246,7 +246,10 @@ impl RdmaEngine {
                     || format!("completion queue {number}, used by {users} work queues"),
                 )
             }
-            Some(_) => DONE,
+            Some(queue) => {
+                self.objects.late_acknowledgements.expect(&queue);
+                DONE
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use crate::function::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::{aligned, reached};
 use crate::rdma::hmc::{capacity, lay_out};
+use crate::rdma::objects::completion_queue::LateAcknowledgements;
 use crate::rdma::objects::regions::RegionTable;
 use ringside_bus::Iova;
 use ringside_spec::rdma::commands::{CommitFpm, QueryFpm, StaticHmcPagesAllocated, UpdateSegments};
@@ -54,9 +55,13 @@ impl RdmaEngine {
         if !good {
             return Err(REFUSED);
         }
-        if command.buffer_length as usize != FPM_BUFFER_BYTES {
+        // A longer buffer is a newer driver's, whose further words are for later generations.
+        if (command.buffer_length as usize) < FPM_BUFFER_BYTES {
             return Self::refuse(context, "COMMIT_FPM with a wrong length", REFUSED, || {
-                format!("{} bytes", command.buffer_length)
+                format!(
+                    "{} bytes, at least {FPM_BUFFER_BYTES} are needed",
+                    command.buffer_length
+                )
             });
         }
         if self.has_objects() {
@@ -100,6 +105,7 @@ impl RdmaEngine {
         let hmc = &self.objects.hmc;
         self.queue_pairs = empty(hmc.count(ObjectType::QueuePair));
         self.objects.completion_queues = empty(hmc.count(ObjectType::CompletionQueue));
+        self.objects.late_acknowledgements = LateAcknowledgements::default();
         self.objects.completion_event_queues = empty(capacity().max_ceqs.into());
         self.objects.regions = RegionTable::new(hmc.count(ObjectType::MemoryRegion));
         let addresses = hmc.count(ObjectType::Arp).min(1 << 16);

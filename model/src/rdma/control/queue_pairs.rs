@@ -236,9 +236,7 @@ impl RdmaEngine {
         let before = qp.state;
         qp.state = next;
         if next == QueuePairState::Error {
-            // What a fault of its own still has to say may leave.
-            let refusing = qp.stopped;
-            qp.stop(refusing);
+            qp.stop();
         }
         if next == QueuePairState::ReadyToSend {
             // Nobody waits for the end of draining any more.
@@ -263,9 +261,15 @@ impl RdmaEngine {
     ) -> Executed {
         let number = command.qp_number;
         let slot = self.queue_pairs.get_mut(number as usize);
-        let Some(qp) = slot.and_then(Option::take) else {
+        let Some(mut qp) = slot.and_then(Option::take) else {
             return Err(Self::no_queue_pair(context, number));
         };
+        let mut at_work = AtWork {
+            qp: &mut qp,
+            objects: &mut self.objects,
+            context,
+        };
+        at_work.refuse_at_the_end();
         self.use_completion_queues(qp.send_cq, qp.receive_cq, false);
         if qp.has_bound {
             self.unbind_all(number, context);

@@ -3,7 +3,7 @@
 use super::{CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED, cache_failure};
 use crate::function::Context;
 use crate::rdma::RdmaEngine;
-use crate::rdma::objects::regions::Region;
+use crate::rdma::objects::regions::{PageListAt, Region};
 use ringside_spec::rdma::commands::{
     AllocateStag, DeallocateStag, PageList, PageSize, QueryStag, RegisterMemoryRegion, SteeringTag,
 };
@@ -64,12 +64,12 @@ impl RdmaEngine {
 
     /// The page buffer list must be within what was committed.
     fn check_page_list(&self, region: &Region, context: &mut Context<'_>) -> Executed {
-        let pages = region.length_bytes.div_ceil(region.page_bytes());
-        let entries = match region.page_list {
-            PageList::OneLevel => pages,
-            PageList::TwoLevels => pages.div_ceil(512),
-            _ => 0,
+        let list = PageListAt {
+            levels: region.page_list,
+            first_entry: region.first_entry,
+            pages: region.length_bytes.div_ceil(region.page_bytes()),
         };
+        let entries = list.entries();
         let count = self.objects.hmc.count(ObjectType::PageBufferList);
         if u64::from(region.first_entry) + entries > u64::from(count) {
             return Self::refuse(
@@ -99,6 +99,7 @@ impl RdmaEngine {
             page_list: command.pble_levels_code,
             page_size: command.page_size,
             first_entry: command.first_pble_index,
+            list_is_fixed: command.pble_levels_code != PageList::Contiguous,
             ..Region::NONE
         };
         self.new_region(&region, context)
@@ -140,6 +141,7 @@ impl RdmaEngine {
             page_size: command.page_size,
             first_block: command.first_block_address,
             first_entry: command.first_pble_index,
+            list_is_fixed: command.pble_levels_code != PageList::Contiguous,
             ..Region::NONE
         };
         let page_bytes = region.page_bytes();

@@ -10,6 +10,7 @@ use ringside_spec::rdma::events::{
 };
 use ringside_spec::rdma::limits::{COMPLETION_BYTES, SHADOW_BYTES};
 use ringside_spec::verbs::completion::{CompletionHeader, ExtensionHeader};
+use std::collections::BTreeMap;
 
 const ELEMENT_WORDS: usize = COMPLETION_BYTES / 8;
 const HEADER: usize = ELEMENT_WORDS - 1;
@@ -69,6 +70,8 @@ pub(in crate::rdma) struct CompletionQueue {
     event_outstanding: bool,
     /// An event waits for that acknowledgement.
     pub(in crate::rdma) event_waiting: bool,
+    /// Completion events written whose acknowledgement has not come yet.
+    unacknowledged: u32,
     failed: bool,
     /// the host refused its memory, and nobody was told yet
     refused: bool,
@@ -100,6 +103,7 @@ impl CompletionQueue {
             arm_taken_early: false,
             event_outstanding: false,
             event_waiting: false,
+            unacknowledged: 0,
             failed: false,
             refused: false,
             users: 0,
@@ -265,12 +269,44 @@ impl CompletionQueue {
             return false;
         }
         self.event_outstanding = true;
+        self.unacknowledged = self.unacknowledged.saturating_add(1);
         true
     }
 
     /// Software has taken the event; true if another one waits.
     pub(in crate::rdma) fn acknowledge(&mut self) -> bool {
         self.event_outstanding = false;
+        self.unacknowledged = self.unacknowledged.saturating_sub(1);
         std::mem::take(&mut self.event_waiting)
+    }
+}
+
+/// Acknowledgements that destroyed completion queues still have to come: a driver's interrupt
+/// handler may take an event just before the queue is destroyed and acknowledge it just after.
+/// Source: irdma `hw.c`, `irdma_process_ceq`; `ctrl.c`, `irdma_sc_process_ceq`.
+#[derive(Debug, Default)]
+pub(in crate::rdma) struct LateAcknowledgements(BTreeMap<u32, u32>);
+
+impl LateAcknowledgements {
+    /// A queue is destroyed.
+    pub(in crate::rdma) fn expect(&mut self, queue: &CompletionQueue) {
+        if queue.unacknowledged > 0 {
+            let late = self.0.entry(queue.settings.number).or_default();
+            *late = late.saturating_add(queue.unacknowledged);
+        }
+    }
+
+    /// An acknowledgement for a queue that does not exist; false if none was to come.
+    pub(in crate::rdma) fn take(&mut self, number: u32) -> bool {
+        match self.0.get_mut(&number) {
+            None => false,
+            Some(late) => {
+                *late -= 1;
+                if *late == 0 {
+                    self.0.remove(&number);
+                }
+                true
+            }
+        }
     }
 }

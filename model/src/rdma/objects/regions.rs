@@ -40,12 +40,16 @@ ringside_spec::words! {
         remote_access: [44],
         valid: [45],
         allocated: [46],
+        list_is_fixed: [47],
         signature: [63:48],
     }
 }
 
 /// Tells an entry that was written from memory that was not, or was lost.
 const SIGNATURE: u64 = 0x3A6E;
+
+/// Entries of a leaf of a page list with two levels.
+const LEAF_ENTRIES: u64 = 512;
 
 /// What a steering tag stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,11 +74,33 @@ pub(in crate::rdma) struct Region {
     pub(in crate::rdma) page_size: PageSize,
     pub(in crate::rdma) first_block: u64,
     pub(in crate::rdma) first_entry: u32,
+    /// The tag came with its page list: a fast registration may name no other.
+    pub(in crate::rdma) list_is_fixed: bool,
     /// Of a bound window: the region's tag and the queue pair that it is bound to.
     pub(in crate::rdma) parent: u32,
     pub(in crate::rdma) queue_pair: u32,
     /// Windows bound to this region.
     pub(in crate::rdma) windows: u32,
+}
+
+/// A page buffer list in the host memory cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::rdma) struct PageListAt {
+    pub(in crate::rdma) levels: PageList,
+    pub(in crate::rdma) first_entry: u32,
+    /// pages that it lists
+    pub(in crate::rdma) pages: u64,
+}
+
+impl PageListAt {
+    /// Entries of the list's first level.
+    pub(in crate::rdma) const fn entries(&self) -> u64 {
+        match self.levels {
+            PageList::OneLevel => self.pages,
+            PageList::TwoLevels => self.pages.div_ceil(LEAF_ENTRIES),
+            _ => 0,
+        }
+    }
 }
 
 impl Region {
@@ -95,6 +121,7 @@ impl Region {
         page_size: PageSize::FourKib,
         first_block: 0,
         first_entry: 0,
+        list_is_fixed: false,
         parent: 0,
         queue_pair: 0,
         windows: 0,
@@ -115,6 +142,7 @@ impl Region {
             .with_remote_access(self.remote_access)
             .with_valid(self.valid)
             .with_allocated(self.allocated)
+            .with_list_is_fixed(self.list_is_fixed)
             .with_signature(SIGNATURE);
         let binding = EntryBinding::ZERO
             .with_parent(self.parent.into())
@@ -162,6 +190,7 @@ impl Region {
             page_size: PageSize::from_code(flags.page_size() as u8),
             first_block,
             first_entry: counts.first_entry() as u32,
+            list_is_fixed: flags.list_is_fixed(),
             parent: binding.parent() as u32,
             queue_pair: binding.queue_pair() as u32,
             windows: counts.windows() as u32,

@@ -91,11 +91,7 @@ fn path(handle: &CreateAddressHandle, destination: [u8; 6], source_port: u16) ->
         vlan: handle.insert_vlan.then_some(handle.vlan_tag),
         network,
         source_port,
-        udp_checksum: if handle.ipv4 {
-            UdpChecksum::Absent
-        } else {
-            UdpChecksum::Computed
-        },
+        udp_checksum: UdpChecksum::Absent,
     }
 }
 
@@ -143,7 +139,7 @@ impl AtWork<'_, '_> {
                         return frame;
                     }
                 }
-                Err(code) => self.fail(code, AeSource::SendQueue, work.index, false),
+                Err(code) => self.fail(code, AeSource::SendQueue, work.index),
             }
         }
         self.drain_completions();
@@ -268,10 +264,10 @@ impl AtWork<'_, '_> {
         }
         let (index, capacity_bytes) = match self.look_at_receive() {
             Receive::Empty => return false,
-            Receive::Malformed { event_code } => {
+            Receive::Malformed { code } => {
                 let index = self.qp.receive.next() as u16;
-                let code = AeCode::from_code(event_code);
-                self.fail(code, AeSource::ReceiveQueue, index, false);
+                let code = AeCode::from_code(code);
+                self.fail(code, AeSource::ReceiveQueue, index);
                 return true;
             }
             Receive::Ready {
@@ -287,7 +283,7 @@ impl AtWork<'_, '_> {
                 Unplaced::Gather(fault) => self.gather_code(fault),
                 Unplaced::Target | Unplaced::Source => AeCode::InvalidStag,
             };
-            self.fail(code, AeSource::ReceiveQueue, index, false);
+            self.fail(code, AeSource::ReceiveQueue, index);
             return true;
         }
         self.qp.receive.advance(self.qp.receive_quanta);

@@ -78,9 +78,13 @@ impl AtWork<'_, '_> {
 
     /// The oldest element of the receive queue that is not complete.
     fn pending_receive(&mut self) -> Option<u16> {
-        let open = self.qp.responder.as_ref().and_then(Responder::open_receive);
+        // The responder stays: its refusal may not have left yet.
+        let open = self
+            .qp
+            .responder
+            .as_mut()
+            .and_then(Responder::take_open_receive);
         let mut oldest = open.map(|index| index as u16);
-        self.qp.responder = None;
         let quanta = self.qp.receive_quanta.max(1);
         for _ in 0..self.qp.receive.quanta() / quanta {
             if self.qp.receive.peek().is_none() {

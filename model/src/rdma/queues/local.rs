@@ -1,10 +1,11 @@
 //! Work that stays inside: invalidating tags, fast registration, binding windows.
 
 use super::AtWork;
-use crate::rdma::objects::regions::{Region, TagFault};
+use crate::rdma::objects::regions::{PageListAt, Region, TagFault};
 use crate::roce::AccessFault;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource, PageList, PageSize, SteeringTag};
+use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits::MAX_REGION_BYTES;
 use ringside_spec::verbs::send::{BindTags, FastRegisterLength, FastRegisterPage};
 use ringside_spec::verbs::{SendElement, SendOpcode};
@@ -107,7 +108,7 @@ impl AtWork<'_, '_> {
     /// A read with local invalidation is done: its sink's tag goes.
     pub(super) fn invalidate_after_read(&mut self, tag: u32) {
         if let Err(code) = self.invalidate_local(SteeringTag(tag)) {
-            self.fail(code, AeSource::SendQueue, 0, false);
+            self.fail(code, AeSource::SendQueue, 0);
         }
     }
 
@@ -162,7 +163,12 @@ impl AtWork<'_, '_> {
             return Err(AeCode::FastRegisterBadPageSize);
         }
         let first_entry = element.fast_register_first_entry();
-        if page_list != PageList::Contiguous && first_entry != region.first_entry {
+        let list = PageListAt {
+            levels: page_list,
+            first_entry,
+            pages: length_bytes.div_ceil(region.page_bytes()),
+        };
+        if !self.may_use(list, &region) {
             return Err(AeCode::FastRegisterPageListMismatch);
         }
         let rights = AccessRights(header.access_rights() as u8);
@@ -179,9 +185,24 @@ impl AtWork<'_, '_> {
             va_based: header.virtual_address_based(),
             page_list,
             first_block: FastRegisterPage(page).page_number() * 4096,
-            first_entry,
+            first_entry: match page_list {
+                PageList::Contiguous => region.first_entry,
+                _ => first_entry,
+            },
             ..region
         })
+    }
+
+    /// A tag that was allocated with a page list keeps to it. One that was allocated without may
+    /// bring any list of the function, as those of irdma do, which names the list only here.
+    /// Source: irdma `verbs.c`, `irdma_hw_alloc_stag`, `irdma_post_send`.
+    fn may_use(&self, list: PageListAt, region: &Region) -> bool {
+        if list.levels == PageList::Contiguous {
+            return true;
+        }
+        let count = self.objects.hmc.count(ObjectType::PageBufferList);
+        let end = u64::from(list.first_entry) + list.entries();
+        (!region.list_is_fixed || list.first_entry == region.first_entry) && end <= u64::from(count)
     }
 
     fn bind(&mut self, element: &SendElement<'_>) -> Result<(), AeCode> {

@@ -4,12 +4,13 @@ use super::AtWork;
 use super::send::LOCAL_WRITE;
 use super::transmit::{GatherFault, parts};
 use crate::packet::{Opcode, OpcodeClass};
+use crate::rdma::fault_codes;
 use crate::rdma::objects::Element;
 use crate::rdma::objects::regions::TagFault;
 use crate::rdma::translation::Access;
 use crate::roce::{
-    AccessFault, EventSource, MessageBytes, Placement, Receive, Received, RemoteRight,
-    RequestOutcome, RequesterFault, ResponderFault, ResponderHost, ResponseOutcome,
+    AccessFault, MessageBytes, Placement, Receive, Received, RemoteRight, RequestOutcome,
+    RequesterFault, ResponderFault, ResponderHost, ResponseOutcome,
 };
 use crate::wire::{Frame, PayloadError, Pieces};
 use ringside_bus::DmaSpace;
@@ -132,16 +133,12 @@ impl AtWork<'_, '_> {
 
     #[cold]
     fn unplaced(&mut self, unplaced: Unplaced, placement: &Placement<u32>) {
-        let source = match placement {
-            Placement::Remote { .. } => EventSource::Inbound,
-            Placement::Receive { .. } => EventSource::ReceiveQueue,
-        };
         let access = match unplaced {
             Unplaced::Gather(fault) => self.access_fault(fault),
             Unplaced::Target | Unplaced::Source => AccessFault::InvalidKey,
         };
         if let Some(responder) = &mut self.qp.responder {
-            let fault = responder.refuse_placement(access, source);
+            let fault = responder.refuse_placement(placement, access);
             self.responder_failed(fault);
         }
     }
@@ -154,25 +151,18 @@ impl AtWork<'_, '_> {
             .as_ref()
             .and_then(|responder| responder.open_receive());
         let index = open.unwrap_or(self.qp.receive.next()) as u16;
-        let code = AeCode::from_code(fault.event_code());
-        self.fail(
-            code,
-            AeSource::from_code(fault.source().code()),
-            index,
-            true,
-        );
+        let (code, source) = fault_codes::responder(fault);
+        self.fail(code, source, index);
     }
 
     #[cold]
     fn requester_failed(&mut self, fault: RequesterFault) {
         self.drain_completions();
         let index = self.qp.work(fault.token).index;
-        let code = AeCode::from_code(fault.event_code());
         self.fail(
-            code,
-            AeSource::from_code(fault.source().code()),
+            fault_codes::requester(fault.reason),
+            AeSource::SendQueue,
             index,
-            false,
         );
     }
 
@@ -322,7 +312,7 @@ impl AtWork<'_, '_> {
         }
         let words = self.element_again(bytes);
         let Ok(element) = SendElement::new(words.as_slice()) else {
-            self.fail(AeCode::InvalidWqeFragment, AeSource::SendQueue, 0, false);
+            self.fail(AeCode::InvalidWqeFragment, AeSource::SendQueue, 0);
             return;
         };
         let access = self.local_access(LOCAL_WRITE);
@@ -334,7 +324,7 @@ impl AtWork<'_, '_> {
             Err(Unplaced::Source) => AeCode::RemoteOperationError,
         };
         let index = self.qp.work(bytes.token).index;
-        self.fail(code, AeSource::SendQueue, index, false);
+        self.fail(code, AeSource::SendQueue, index);
     }
 }
 
@@ -391,8 +381,8 @@ impl AtWork<'_, '_> {
         let quanta = self.qp.receive_quanta;
         let words = self.qp.receive.read(index, quanta);
         let Some(element) = ReceiveElement::new(words.as_slice()) else {
-            let event_code = AeCode::InvalidWqeFragment.code();
-            return Receive::Malformed { event_code };
+            let code = AeCode::InvalidWqeFragment.code();
+            return Receive::Malformed { code };
         };
         if !element.is_well_formed(polarity) {
             let number = self.qp.number;
@@ -404,8 +394,8 @@ impl AtWork<'_, '_> {
                         words.as_slice()
                     )
                 });
-            let event_code = AeCode::InvalidWqeFragment.code();
-            return Receive::Malformed { event_code };
+            let code = AeCode::InvalidWqeFragment.code();
+            return Receive::Malformed { code };
         }
         let capacity_bytes = u32::try_from(element.capacity_bytes()).unwrap_or(u32::MAX);
         self.qp.open_receive = words;

@@ -1,6 +1,7 @@
 //! Taking elements from a send queue.
 
 use super::AtWork;
+use crate::rdma::fault_codes;
 use crate::rdma::objects::queue_pair::{SendFault, Work};
 use crate::rdma::objects::regions::TagFault;
 use crate::rdma::translation::Access;
@@ -294,7 +295,7 @@ impl AtWork<'_, '_> {
     #[cold]
     pub(super) fn event_code(&mut self, fault: TagFault) -> AeCode {
         match fault {
-            TagFault::Access(fault) => AeCode::from_code(fault.event_code()),
+            TagFault::Access(fault) => fault_codes::access(fault),
             TagFault::Privileged => AeCode::StagZeroNotAllowed,
             TagFault::Table(fault) => {
                 crate::rdma::objects::event_queues::report(

@@ -3,11 +3,12 @@
 use super::AtWork;
 use super::send::LOCAL_READ;
 use crate::packet::{Packet, TransportHeaders};
+use crate::rdma::fault_codes;
 use crate::rdma::hmc::HmcFault;
 use crate::rdma::objects::regions::TagFault;
 use crate::rdma::objects::work_queue::ElementWords;
 use crate::rdma::translation::Access;
-use crate::roce::{AccessFault, MessageBytes, RemoteBytes, Requester};
+use crate::roce::{AccessFault, MessageBytes, RemoteBytes, Requester, Responder};
 use crate::wire::{Frame, INLINE_BYTES_MAX, Payload, Pieces};
 use ringside_bus::DmaFault;
 use ringside_bus::function::DmaAccess;
@@ -45,7 +46,7 @@ impl AtWork<'_, '_> {
             .qp
             .responder
             .as_ref()
-            .is_some_and(crate::roce::Responder::has_packet);
+            .is_some_and(Responder::has_packet);
         let requester = self.qp.requester.as_ref();
         if !answers && requester.is_none_or(Requester::is_idle) {
             return match self.qp.datagrams.is_empty() {
@@ -65,9 +66,20 @@ impl AtWork<'_, '_> {
             Err(fault) => {
                 let index = self.qp.work(packet.payload.token).index;
                 let code = self.gather_code(fault);
-                self.fail(code, AeSource::SendQueue, index, false);
+                self.fail(code, AeSource::SendQueue, index);
                 None
             }
+        }
+    }
+
+    /// Sends the refusal that has not left yet, before the queue pair is destroyed: a device sends
+    /// it before it raises the event that made the driver destroy the queue pair.
+    pub(in crate::rdma) fn refuse_at_the_end(&mut self) {
+        let last = self.qp.responder.as_mut().and_then(Responder::take_refusal);
+        if let Some(last) = last
+            && let Some(frame) = self.frame(last.headers, Payload::empty())
+        {
+            self.objects.notifications.push_back(frame);
         }
     }
 
@@ -86,7 +98,7 @@ impl AtWork<'_, '_> {
         let Some(destination) = arp.copied().flatten() else {
             let ipv4 = self.qp.context.ipv4;
             self.objects.counters.count_no_route(ipv4);
-            self.fail(AeCode::InvalidArpEntry, AeSource::SendQueue, 0, false);
+            self.fail(AeCode::InvalidArpEntry, AeSource::SendQueue, 0);
             return None;
         };
         let path = self.qp.path(destination);
@@ -110,8 +122,8 @@ impl AtWork<'_, '_> {
             Err(fault) => {
                 let access = self.access_fault(fault);
                 let fault = self.qp.responder.as_mut()?.refuse_response(&packet, access);
-                let code = AeCode::from_code(fault.event_code());
-                self.fail(code, AeSource::OutboundReadResponse, 0, true);
+                let (code, _) = fault_codes::responder(fault);
+                self.fail(code, AeSource::OutboundReadResponse, 0);
                 let refusal = self.qp.responder.as_mut()?.next_packet()?;
                 self.frame(refusal.headers, Payload::empty())
             }

@@ -1,9 +1,11 @@
-use super::rig::{CQ_CONTEXT, DOMAIN, Rig};
+use super::rig::{BASE, CQ_CONTEXT, DOMAIN, FPM_BUFFER, Rig};
 use crate::faults::Fault;
 use crate::rdma::RdmaSnapshot;
+use ringside_bus::function::DmaAccess;
+use ringside_bus::{Iova, Memory, PageSize};
 use ringside_spec::rdma::commands::*;
 use ringside_spec::rdma::features::Features;
-use ringside_spec::rdma::fpm::FpmQuery;
+use ringside_spec::rdma::fpm::{FpmCommit, FpmQuery, ObjectType};
 use ringside_spec::rdma::registers as reg;
 use ringside_spec::rdma::segments::{SegmentData, SegmentEntry};
 
@@ -239,4 +241,64 @@ fn a_tag_lives_from_registration_to_release() {
     rig.done(0, release(index));
     assert!(rig.sides[0].engine.snapshot().steering_tags.is_empty());
     assert!(rig.command(0, release(index)).error);
+}
+
+/// irdma of Linux 7.3 gives COMMIT_FPM a buffer of 208 bytes; 6.12's has 176.
+#[test]
+fn a_longer_commit_buffer_is_a_newer_drivers_and_a_shorter_one_is_refused() {
+    for (buffer_length, refused) in [(176, false), (208, false), (175, true), (0, true)] {
+        let mut rig = Rig::bare();
+        rig.create_control_queue(0);
+        let sentinel = [0x5A5A_5A5A; 4];
+        rig.put(0, FPM_BUFFER + 176, &sentinel);
+        let counts = FpmCommit::encode_request(&Rig::counts());
+        rig.put(0, FPM_BUFFER, &counts);
+        let command = CommitFpm {
+            buffer_length,
+            buffer_address: BASE + FPM_BUFFER,
+            ..CommitFpm::ZERO
+        };
+        let tail = rig.submit(0, command);
+        assert_eq!(tail.operation_error(), refused, "{buffer_length}");
+        let granted = FpmCommit::decode(&rig.get(0, FPM_BUFFER));
+        assert_eq!(granted.0[ObjectType::Arp].base() > 0, !refused);
+        assert_eq!(rig.get(0, FPM_BUFFER + 176), sentinel, "words of others");
+        let expected: &[&str] = if refused {
+            &["COMMIT_FPM with a wrong length"]
+        } else {
+            &[]
+        };
+        assert_eq!(rig.kinds(0), expected);
+    }
+}
+
+/// libibverbs doubles what the application asks for.
+#[test]
+fn a_completion_queue_takes_as_many_entries_as_its_field_holds() {
+    const RING: u64 = 0x4000_0000;
+    let mut rig = Rig::new();
+    let bytes = 1usize << 26;
+    let memory = Memory::allocate(bytes, PageSize::FourKiB, None).unwrap();
+    assert!(rig.spaces[0].map(Iova(RING), &memory, 0, bytes, DmaAccess::ReadWrite));
+    let create = |cq_number, size_entries| CreateCompletionQueue {
+        cq_number,
+        size_entries,
+        ring_address: RING,
+        shadow_address: BASE + 0x9000,
+        ..CreateCompletionQueue::ZERO
+    };
+    for (number, entries) in [(4, 0x10_0000), (5, 0x1F_FFFE), (6, 0x1F_FFFF)] {
+        rig.done(0, create(number, entries));
+    }
+    let resize = ModifyCompletionQueue {
+        cq_number: 4,
+        size_entries: 0x1F_FFFF,
+        resize: true,
+        ring_address: RING,
+        ..ModifyCompletionQueue::ZERO
+    };
+    rig.done(0, resize);
+    rig.assert_no_breach();
+    assert!(rig.command(0, create(7, 0)).error);
+    assert_eq!(rig.kinds(0), ["a ring of impossible size"]);
 }

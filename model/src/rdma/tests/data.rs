@@ -20,6 +20,22 @@ fn piece(at: u64, length_bytes: u32, steering_tag: u32) -> Fragment {
 }
 
 #[test]
+fn packets_over_either_network_carry_no_udp_checksum() {
+    use crate::packet::{Network, UdpChecksum};
+    let mut rig = Rig::new();
+    rig.pair();
+    for ipv4 in [true, false] {
+        let path = rig.with(0, |engine, _| {
+            let qp = engine.queue_pairs[3].as_mut().expect("connected");
+            qp.context.ipv4 = ipv4;
+            qp.path([2; 6])
+        });
+        assert_eq!(matches!(path.network, Network::V4(_)), ipv4);
+        assert_eq!(path.udp_checksum, UdpChecksum::Absent, "IPv4: {ipv4}");
+    }
+}
+
+#[test]
 fn writes_of_many_lengths_arrive_whole_and_complete_once() {
     let mut rig = Rig::new();
     let (mut qps, mut cqs) = rig.pair();
@@ -578,4 +594,44 @@ fn a_window_opens_a_part_of_a_region_until_it_is_invalidated() {
     assert_eq!(rig.event_code(0), Some(AeCode::RemoteAccessError));
     assert_eq!(rig.event_code(1), Some(AeCode::InvalidStag));
     rig.assert_no_breach();
+}
+
+/// irdma's interrupt handler may take an event, lose the processor to the queue's destruction, and
+/// acknowledge afterwards.
+#[test]
+fn the_acknowledgement_of_an_event_may_come_after_its_queue_is_gone_but_once_only() {
+    let mut rig = Rig::new();
+    let (mut qps, cqs) = rig.pair();
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    rig.arm(0, &cqs[0], false);
+    let source = [piece(from, 8, local)];
+    rig.request(
+        0,
+        &mut qps[0],
+        SendOpcode::Write,
+        (BASE + to, remote),
+        &source,
+    );
+    rig.ring(0, &qps[0]);
+    rig.run();
+    assert!(rig.completion_event(0, 0).valid);
+    let destroy = DestroyQueuePair {
+        qp_number: qps[0].number,
+        qp_type: QueuePairType::RoceReliableConnected,
+        ..DestroyQueuePair::ZERO
+    };
+    rig.done(0, destroy);
+    let destroy = DestroyCompletionQueue {
+        cq_number: 3,
+        ..DestroyCompletionQueue::ZERO
+    };
+    rig.done(0, destroy);
+    rig.write(0, reg::CQ_ACKNOWLEDGE, 3);
+    rig.assert_no_breach();
+    rig.write(0, reg::CQ_ACKNOWLEDGE, 3);
+    assert_eq!(
+        rig.kinds(0),
+        ["acknowledge of a completion queue that does not exist"]
+    );
 }

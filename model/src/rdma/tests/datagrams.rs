@@ -2,7 +2,7 @@
 
 use super::rig::{BASE, Cq, DOMAIN, QUANTA, Qp, Rig};
 use crate::function::FunctionSettings;
-use crate::packet::{Extension, MacAddress, Network};
+use crate::packet::{Extension, MacAddress, Network, UdpChecksum};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::*;
 use ringside_spec::rdma::control_completion::FlushResult;
@@ -274,7 +274,18 @@ fn an_ipv6_datagram_with_a_tag_keeps_both() {
     });
     scene.offer(0, 512);
     scene.send(5, QUEUE_KEY, 10, None);
-    scene.go();
+    scene.rig.ring(0, &scene.qps[0]);
+    scene.rig.with(0, |engine, context| engine.step(context));
+    let frame = scene
+        .rig
+        .with(0, |engine, context| engine.next_frame(context));
+    let mut frame = frame.expect("the datagram");
+    let checksum = frame.packet.path.udp_checksum;
+    assert_eq!(checksum, UdpChecksum::Absent, "as soft-RoCE sends it");
+    if let crate::wire::Payload::Memory { source, .. } = &mut frame.payload {
+        *source = 0;
+    }
+    scene.rig.deliver(1, &frame);
     let (element, extension) = scene.rig.poll(1, &mut scene.cqs[1]).expect("received");
     assert!(!element.invalidated_or_ipv4);
     assert_eq!(extension.and_then(|found| found.vlan_tag), Some(0x6007));

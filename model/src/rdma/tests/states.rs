@@ -8,20 +8,37 @@
 //! destroys. A pair that is missing does not compile.
 
 use super::rig::{Cq, Qp, Rig};
-use crate::roce::listed;
 use ringside_spec::rdma::commands::*;
+use strum::VariantArray;
 
-listed! {
-    /// What the queue pair was taken to.
-    enum State { Idle, ReadyToReceive, ReadyToSend, Draining, Failed, Gone }
+/// What the queue pair was taken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
+enum State {
+    Idle,
+    ReadyToReceive,
+    ReadyToSend,
+    Draining,
+    Failed,
+    Gone,
 }
 
-listed! {
-    /// A command that names it.
-    enum Asked {
-        Keep, ToIdle, ToReadyToReceive, ToReadyToSend, ToDraining, ToTerminate, ToError,
-        Flush, EventOnly, Suspend, Resume, Upload, Destroy, Create,
-    }
+/// A command that names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
+enum Asked {
+    Keep,
+    ToIdle,
+    ToReadyToReceive,
+    ToReadyToSend,
+    ToDraining,
+    ToTerminate,
+    ToError,
+    Flush,
+    EventOnly,
+    Suspend,
+    Resume,
+    Upload,
+    Destroy,
+    Create,
 }
 
 /// What has to come of it.
@@ -239,9 +256,9 @@ impl Bench {
 #[test]
 fn every_command_in_every_state_does_what_the_specification_says() {
     let mut wrong = Vec::new();
-    for &state in State::ALL {
+    for &state in State::VARIANTS {
         let mut bench = Bench::new();
-        for &asked in Asked::ALL {
+        for &asked in Asked::VARIANTS {
             bench.next();
             for step in way_to(state) {
                 assert!(bench.ask(*step), "on the way to {state:?}: {step:?}");

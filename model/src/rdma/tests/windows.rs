@@ -460,6 +460,12 @@ fn a_send_with_invalidate_closes_the_window_and_says_which() {
 
 /// A tag for fast registration of up to four pages, its page list filled with pages of side 1.
 fn fast(scene: &mut Scene, pages: &[u64]) -> Registration {
+    fast_with(scene, pages, (PageList::OneLevel, 32))
+}
+
+/// The same, with the page list that the tag is allocated with.
+fn fast_with(scene: &mut Scene, pages: &[u64], allocated: (PageList, u32)) -> Registration {
+    let (pble_levels_code, first_pble_index) = allocated;
     for (index, page) in (32u64..).zip(pages) {
         scene.rig.set_pble(1, index, BASE + scene.to + page * 4096);
     }
@@ -471,8 +477,8 @@ fn fast(scene: &mut Scene, pages: &[u64]) -> Registration {
             stag_index: FAST,
             is_memory_region: true,
             remote_access: true,
-            pble_levels_code: PageList::OneLevel,
-            first_pble_index: 32,
+            pble_levels_code,
+            first_pble_index,
             ..AllocateStag::ZERO
         },
     );
@@ -519,6 +525,43 @@ fn a_fast_registration_opens_its_pages_until_the_next_one() {
     );
     assert!(!scene.write(0, first.address, first.tag));
     scene.refused(AeCode::BadStagKey);
+}
+
+/// irdma allocates its tags without a list (code 0, first entry 0) and names the list only when it
+/// registers: NVMe over RDMA takes another list for each of its regions.
+#[test]
+fn a_tag_allocated_without_a_list_takes_the_list_of_each_registration() {
+    let mut scene = Scene::new();
+    let first = fast_with(&mut scene, &[2, 0], (PageList::Contiguous, 0));
+    assert!(scene.register(first).is_some());
+    scene.rig.fill(0, scene.from, b"0123456789");
+    assert!(scene.write(0, first.address + 0x7FC, first.tag));
+    assert_eq!(scene.rig.bytes(1, scene.to + 2 * 4096 + 0xFFC, 4), b"0123");
+    assert!(scene.invalidate(0, first.tag).is_some());
+    scene.rig.set_pble(1, 40, BASE + scene.to + 3 * 4096);
+    let second = Registration {
+        tag: tag(FAST, 2),
+        first_entry: 40,
+        length: 2048,
+        ..first
+    };
+    assert!(scene.register(second).is_some());
+    assert!(scene.write(0, second.address, second.tag));
+    assert_eq!(
+        scene.rig.bytes(1, scene.to + 3 * 4096 + 0x800, 10),
+        b"0123456789"
+    );
+    scene.rig.assert_no_breach();
+    // The list must lie within what was committed.
+    assert!(scene.invalidate(0, second.tag).is_some());
+    let outside = Registration {
+        first_entry: 4095,
+        length: 2 * 4096,
+        ..second
+    };
+    assert!(scene.register(outside).is_none());
+    let event = scene.rig.event(1).expect("an event");
+    assert_eq!(event.ae_code, AeCode::FastRegisterPageListMismatch);
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn mappings_that_are_empty_wrap_overlap_or_point_nowhere_are_refused() {
     let rig = Rig::start(1, |_| {});
     let mut raw = rig.negotiated(0);
     let memory = memory(16384);
-    let fd = [memory.descriptor()];
+    let fd = [memory.descriptor().expect("a file")];
     for (offset, address, size) in [
         (0, 0x1000, 0),             // empty
         (0, u64::MAX - 4095, 8192), // wraps
@@ -243,7 +243,10 @@ fn descriptors_that_are_missing_too_many_or_of_the_wrong_kind_are_refused() {
     ] {
         assert_eq!(map(&mut raw, 0, 0x1000, 4096, &[fd]), Err(errno));
     }
-    let two = [memory.descriptor(), memory.descriptor()];
+    let two = [
+        memory.descriptor().expect("a file"),
+        memory.descriptor().expect("a file"),
+    ];
     assert_eq!(map(&mut raw, 0, 0x1000, 4096, &two), Err(EINVAL));
     let question = RegionInfo::question(0, 32).encode_question();
     assert_eq!(raw.ask(5, &question, &two).unwrap_err(), EINVAL);
@@ -270,7 +273,7 @@ fn unmapping_what_never_was_or_half_of_it_is_refused_and_touches_nothing() {
     let rig = Rig::start(1, |_| {});
     let mut raw = rig.negotiated(0);
     let memory = memory(16384);
-    let fd = [memory.descriptor()];
+    let fd = [memory.descriptor().expect("a file")];
     let none = UnmapFlags::ZERO;
     assert_eq!(unmap(&mut raw, none, 0x1000, 4096), Err(ENOENT));
     assert_eq!(unmap(&mut raw, none, 0, u64::MAX), Err(ENOENT));
@@ -439,7 +442,7 @@ fn interrupts_that_are_not_there_or_half_connected_are_refused() {
         (connect, 2, 0, 2, &one),
         (connect, 0, 0, 1, &one),
         (connect, 5, 0, 1, &one),
-        (connect, 2, 0, 1, &[memory.descriptor()]),
+        (connect, 2, 0, 1, &[memory.descriptor().expect("a file")]),
         (connect.with_data_none(true), 2, 0, 1, &one),
         (connect.with_action_mask(true), 2, 0, 1, &one),
         (SetInterruptsFlags::ZERO, 2, 0, 1, &[]),

@@ -12,13 +12,13 @@ const RECORDS_MAX: usize = BUFFER_SIZE / Capability::SIZE;
 /// A range of queues or vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
 pub struct QueueRange {
-    /// How many.
+    /// The number.
     pub count: u32,
     /// The first, as the device numbers them.
     pub first: u32,
 }
 
-/// What device and function can do.
+/// The capabilities of device and function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Capabilities {
     /// Physical functions of the device, 1..=8.

@@ -26,7 +26,7 @@ pub struct FirmwareVersion {
 }
 
 impl FirmwareVersion {
-    /// What the user should know about the interface's version, if anything: one that is newer or
+    /// A note on the interface's version, if there is one: a version that is newer or
     /// much older than the driver works, with this remark. A greater major version is refused
     /// elsewhere.
     #[must_use]
@@ -54,7 +54,7 @@ impl FirmwareVersion {
     }
 }
 
-/// What became of a request for the global configuration lock.
+/// The result of a request for the global configuration lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GlobalLock {
     /// It is ours; release it.

@@ -51,7 +51,7 @@ impl LinkState {
 }
 
 impl AdminQueue {
-    /// What the PHY can do or does (0x0600); `mode` is one of `link::report_mode`.
+    /// The abilities or settings of the PHY (0x0600); `mode` is one of `link::report_mode`.
     pub fn phy_capabilities(&self, mode: u16) -> Result<PhyCapabilities, AdminError> {
         let opcode = Opcode::GetPhyCapabilities;
         let parameters = GetPhyCapabilities {
@@ -63,7 +63,7 @@ impl AdminQueue {
         read_at(opcode, &answer.data, 0)
     }
 
-    /// What the PHY shall do (0x0601).
+    /// The requested settings of the PHY (0x0601).
     pub fn set_phy_config(&self, port: u8, config: &PhyConfig) -> Result<(), AdminError> {
         let parameters = SetPhyConfig {
             port,
@@ -96,7 +96,7 @@ impl AdminQueue {
         LinkState::decode(&answer.data)
     }
 
-    /// Which link events are masked (0x0613).
+    /// The masked link events (0x0613).
     pub fn set_link_event_mask(&self, port: u8, masked: LinkEvents) -> Result<(), AdminError> {
         let parameters = SetEventMask {
             port,

@@ -1,9 +1,11 @@
 //! Typed commands, each checking what was answered.
 
 mod capabilities;
+mod filters;
 mod generic;
 mod link;
 mod package;
+mod packet_queues;
 mod scheduler;
 mod switch;
 mod vsi;

@@ -133,7 +133,7 @@ fn mac_rule(vsi: u16, mac: [u8; 6]) -> [u8; RULE_BYTES] {
 }
 
 /// Each rule has a status of its own; 0 is success.
-fn check_status(opcode: Opcode, header: RuleHeader) -> Result<(), AdminError> {
+pub(super) fn check_status(opcode: Opcode, header: RuleHeader) -> Result<(), AdminError> {
     let [low, _] = header.status.get().to_le_bytes();
     match header.status.get() {
         0 => Ok(()),

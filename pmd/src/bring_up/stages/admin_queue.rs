@@ -11,7 +11,7 @@ pub(super) const STAGE: Stage = Stage {
     run,
 };
 
-/// How often rings and first command are tried.
+/// The number of attempts for rings and first command.
 const ATTEMPTS: u32 = 11;
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -100,7 +100,7 @@ fn read_function_number(context: &mut Context) -> Result<(), StageError> {
     Ok(())
 }
 
-/// Where the configuration wants DMA memory to come from.
+/// The configured source of DMA memory.
 fn pool_settings(context: &Context) -> PoolSettings {
     let memory = &context.config().memory;
     let (largest_page, exact) = match memory.hugepages {

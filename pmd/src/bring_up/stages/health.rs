@@ -9,7 +9,7 @@ pub(super) const STAGE: Stage = Stage {
     run,
 };
 
-/// What was reported meanwhile would otherwise end the life in service at the first look.
+/// A report from that time would otherwise end the service at the first look.
 fn run(context: &mut Context) -> Result<(), StageError> {
     let Some(baseline) = context.baseline() else {
         return Err(StageError::OutOfOrder {

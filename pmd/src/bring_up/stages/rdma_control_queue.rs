@@ -41,6 +41,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         arm_doorbell: doorbell(DOORBELL_PAGE_ARM)?,
         admin: context.admin()?,
         baseline: context.baseline(),
+        ports: Arc::clone(&context.ports),
     };
     let carried = context.take_carried();
     let engine = Arc::new(Engine::new(parts, control, carried));

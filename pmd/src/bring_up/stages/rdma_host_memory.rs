@@ -5,9 +5,10 @@ use super::rdma_state::RdmaUndo;
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 use crate::rdma::RdmaStageError;
 use crate::rdma::address::ArpTable;
-use crate::rdma::engine::{Engine, ObjectNumbers};
+use crate::rdma::engine::Engine;
 use crate::rdma::host_memory::HostMemory;
 use crate::rdma::numbers::Numbers;
+use crate::rdma::objects::{Objects, RestedNumbers, Table};
 use crate::trace::Exchange;
 use ringside_bus::DmaBuffer;
 use ringside_config::{Config, RdmaSection};
@@ -46,7 +47,7 @@ fn size(context: &mut Context) -> Result<(), StageError> {
     }
     let table = layout.to_string();
     context.recorder().record(|| Exchange::Note { text: table });
-    let numbers = numbers(&layout, &context.config().rdma);
+    let objects = objects(&layout, &context.config().rdma, &engine.state().rested);
     let memory = HostMemory::new(
         engine.registers.clone(),
         Arc::clone(&engine.pool),
@@ -56,7 +57,7 @@ fn size(context: &mut Context) -> Result<(), StageError> {
     context.facts.rdma.layout = Some(layout);
     let mut state = engine.state();
     state.memory = Some(memory);
-    state.numbers = Some(numbers);
+    state.objects = objects;
     Ok(())
 }
 
@@ -111,50 +112,66 @@ fn wanted(section: &RdmaSection) -> Wanted {
     }
 }
 
-fn numbers(layout: &Layout, section: &RdmaSection) -> ObjectNumbers {
+fn objects(layout: &Layout, section: &RdmaSection, rested: &RestedNumbers) -> Objects {
     let queue_pairs = layout.count(ObjectType::QueuePair);
     let completion_queues = layout.count(ObjectType::CompletionQueue);
     let regions = layout.count(ObjectType::MemoryRegion);
     let domains = FIRST_USER_PROTECTION_DOMAIN..FIRST_USER_PROTECTION_DOMAIN + PROTECTION_DOMAINS;
-    ObjectNumbers {
-        queue_pairs: Numbers::new(
-            "queue pairs",
-            "rdma.queue_pairs",
-            FIRST_USER_QUEUE_PAIR..queue_pairs,
-            section.queue_pairs,
+    Objects {
+        queue_pairs: Table::new(
+            Numbers::new(
+                "queue pairs",
+                "rdma.queue_pairs",
+                FIRST_USER_QUEUE_PAIR..queue_pairs,
+                section.queue_pairs,
+            )
+            .resting_from(&rested.queue_pairs),
         ),
-        completion_queues: Numbers::new(
-            "completion queues",
-            "rdma.completion_queues",
-            FIRST_USER_COMPLETION_QUEUE..completion_queues,
-            section.completion_queues,
+        completion_queues: Table::new(
+            Numbers::new(
+                "completion queues",
+                "rdma.completion_queues",
+                FIRST_USER_COMPLETION_QUEUE..completion_queues,
+                section.completion_queues,
+            )
+            .resting_from(&rested.completion_queues),
         ),
-        regions: Numbers::new(
-            "memory regions",
-            "rdma.memory_regions",
-            1..regions,
-            section.memory_regions,
+        regions: Table::new(
+            Numbers::new(
+                "memory regions",
+                "rdma.memory_regions",
+                1..regions,
+                section.memory_regions,
+            )
+            .resting_from(&rested.regions),
         ),
-        address_handles: Numbers::new(
-            "address handles",
-            "rdma.address_handles",
-            1..layout.count(ObjectType::AddressVector).max(1),
-            section.address_handles,
+        address_handles: Table::new(
+            Numbers::new(
+                "address handles",
+                "rdma.address_handles",
+                1..layout.count(ObjectType::AddressVector).max(1),
+                section.address_handles,
+            )
+            .resting_from(&rested.address_handles),
         ),
-        multicast_groups: Numbers::new(
-            "multicast groups",
-            "rdma.multicast_groups",
-            1..layout
-                .count(ObjectType::MulticastGroup)
-                .clamp(1, MULTICAST_GROUPS),
-            section.multicast_groups,
+        multicast_groups: Table::new(
+            Numbers::new(
+                "multicast groups",
+                "rdma.multicast_groups",
+                1..layout
+                    .count(ObjectType::MulticastGroup)
+                    .clamp(1, MULTICAST_GROUPS),
+                section.multicast_groups,
+            )
+            .resting_from(&rested.multicast_groups),
         ),
         protection_domains: Numbers::new(
             "protection domains",
             "no key (the number is fixed)",
             domains,
             PROTECTION_DOMAINS,
-        ),
+        )
+        .resting_from(&rested.protection_domains),
         arp: ArpTable::new(layout.count(ObjectType::Arp)),
         region_index_bits: layout.steering_tag_index_bits(),
         queue_pair_slots: queue_pairs,

@@ -1,4 +1,4 @@
-//! What the RDMA stages build and find, how they are undone, and in which order they run.
+//! The products and facts of the RDMA stages, their undos, and their order.
 
 use super::{rdma_addresses, rdma_control_queue, rdma_host_memory, rdma_queues, rdma_scheduler};
 use crate::bring_up::{Context, Stage, StageError, Undo};
@@ -25,7 +25,7 @@ pub(super) const STAGES: &[Stage] = &[
     rdma_addresses::STAGE,
 ];
 
-/// What the RDMA stages built: control queue pair, host memory cache, event queues.
+/// The products of the RDMA stages: control queue pair, host memory cache, event queues.
 #[derive(Default)]
 pub struct RdmaState {
     pub(crate) engine: Option<Arc<Engine>>,
@@ -41,10 +41,10 @@ impl RdmaState {
     }
 }
 
-/// What the RDMA stages found.
+/// The facts found by the RDMA stages.
 #[derive(Clone, Debug, Default)]
 pub struct RdmaFacts {
-    /// How many objects of each kind were asked for and granted, and where they lie.
+    /// The numbers of objects that were requested and granted, and their places.
     pub layout: Option<Layout>,
     /// Versions that the engine reports.
     pub features: Option<Features>,
@@ -75,7 +75,7 @@ pub enum RdmaUndo {
         parent: u16,
         /// VSI that it is for.
         vsi: u16,
-        /// Whether it is a leaf.
+        /// True if it is a leaf.
         leaf: bool,
     },
     /// Deletes the entry of a local MAC address.
@@ -109,7 +109,8 @@ impl fmt::Display for RdmaUndo {
 impl RdmaUndo {
     /// Takes the effect back. It may never have come: that is no error.
     ///
-    /// What the engine refuses to take back, or does not answer, is left to the reset of the
+    /// Resources that the engine refuses to take back, or does not answer for, are left to the
+    /// reset of the
     /// function, which is recorded before all of this; that is a warning and no failure, unless
     /// there is no such reset.
     pub(crate) fn perform(&self, context: &mut Context) -> Result<(), StageError> {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Commands that the rings under test hold.
 const ENTRIES: u32 = 4;
 
-/// What the engine does when its doorbell is rung.
+/// The engine's action when its doorbell rings.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     Silence,

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What each code means when it comes from a send queue, in the order of the reference; all that
+/// The meaning of each code from a send queue, in the order of the reference; all that
 /// are not here fail the queue pair.
 const SPECIAL: [(AeCode, Meaning); 12] = [
     (

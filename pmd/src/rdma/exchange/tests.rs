@@ -28,7 +28,8 @@ fn listener() -> Listener {
     Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap()
 }
 
-/// What greeting a peer gives that does `peer` with the connection; `limit` is for the greeting.
+/// Connects, and returns the greeting of a peer that does `peer` with the connection; `limit` is
+/// for it.
 fn greet_with(
     limit: Duration,
     peer: impl FnOnce(TcpStream) + Send + 'static,

@@ -1,8 +1,8 @@
-//! What a region may be used for, and how it is named in requests.
+//! The permitted uses of a region, and its addresses in requests.
 
 use ringside_spec::rdma::commands::AccessRights;
 
-/// What a memory region may be used for. Reading by the own device is always allowed.
+/// The permitted uses of a memory region. Reading by its own device is always allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Access(u8);
 
@@ -20,7 +20,7 @@ impl Access {
     /// All of it.
     pub const ALL: Self = Self(15);
 
-    /// Whether all that `other` allows is allowed here too.
+    /// True if all that `other` allows is allowed here too.
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
@@ -47,13 +47,16 @@ impl std::ops::BitOr for Access {
     }
 }
 
-/// Where the addresses of a region begin.
+/// The start of a region's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Base {
     /// At the I/O virtual address of its first byte.
     Address,
     /// At 0: peers learn nothing of where it lies. No memory window can be bound to it.
     Zero,
+    /// At this address, which is as far from a page of 4 KiB as the first byte is: the program's own
+    /// address of it.
+    Named(u64),
 }
 
 /// A place in a peer's memory, as a request names it.

@@ -24,7 +24,7 @@ pub enum DeregisterError {
         "the region is still in use, invalidate or drop the memory windows on it first: {error}"
     )]
     InUse {
-        /// What the device said.
+        /// The device's answer.
         error: RdmaError,
         /// The region.
         region: Box<MemoryRegion>,

@@ -1,4 +1,4 @@
-//! How a region's memory is described to the device: pages that follow each other, or a list.
+//! The description of a region's memory for the device: consecutive pages, or a list.
 
 use super::{Access, Base};
 use crate::rdma::RdmaError;
@@ -10,7 +10,7 @@ use ringside_spec::rdma::limits::MAX_REGION_BYTES;
 /// Bytes of the smallest page.
 const SMALLEST_PAGE: u64 = 4096;
 
-/// How the memory of a region is described to the device.
+/// The description of a region's memory for the device.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
     /// address of the first byte, as requests name it: its I/O virtual address
@@ -79,6 +79,25 @@ impl Pages {
         })
     }
 
+    /// Whether requests can name the memory like this: the device takes the place in the first page
+    /// from the address, and addresses do not wrap.
+    pub(super) fn check_base(self, base: Base) -> Result<Self, RdmaError> {
+        let Base::Named(address) = base else {
+            return Ok(self);
+        };
+        let page = self.size.bytes().unwrap_or(SMALLEST_PAGE);
+        let wraps = address.checked_add(self.length).is_none();
+        if wraps || address % page != self.address % page {
+            return Err(RdmaError::Misaligned {
+                index: 0,
+                address,
+                length: self.length as usize,
+                problem: "be named as far from a page as it is",
+            });
+        }
+        Ok(self)
+    }
+
     /// Every page of 4 KiB of `buffers`, which this describes.
     pub(crate) fn small_pages(&self, buffers: &[DmaBuffer]) -> Vec<u64> {
         buffers
@@ -103,6 +122,7 @@ impl Pages {
             virtual_address: match base {
                 Base::Address => self.address,
                 Base::Zero => self.address % page_bytes,
+                Base::Named(address) => address,
             },
             length_bytes: self.length,
             protection_domain,
@@ -119,7 +139,7 @@ impl Pages {
             page_size: self.size,
             access_rights: access.rights(),
             remote_access: access.is_remote(),
-            va_based: base == Base::Address,
+            va_based: base != Base::Zero,
             ..RegisterMemoryRegion::ZERO
         }
     }

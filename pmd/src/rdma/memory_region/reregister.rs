@@ -1,9 +1,13 @@
 //! Registering a region's memory anew.
 
 use super::{Access, DeregisterError, MemoryRegion, Pages, ReregisterError};
+use crate::rdma::engine::EngineState;
+use crate::rdma::lifecycle::{By, Destroyed, NotMade, Object};
 use crate::rdma::protection_domain::Kind;
+use crate::rdma::records::RegionRecord;
 use crate::rdma::{ProtectionDomain, RdmaError};
 use ringside_bus::DmaBuffer;
+use std::sync::Arc;
 
 impl MemoryRegion {
     /// Registers its memory anew, for another domain or other rights, under new keys; the old keys
@@ -15,6 +19,9 @@ impl MemoryRegion {
         domain: &ProtectionDomain,
         access: Access,
     ) -> Result<Self, ReregisterError> {
+        if !Arc::ptr_eq(self.domain.engine(), domain.engine()) {
+            return Err(self.unchanged(RdmaError::ForeignDomain));
+        }
         let plan = match Pages::of(&self.buffers) {
             Ok(plan) => plan,
             Err(error) => return Err(self.unchanged(error)),
@@ -26,33 +33,57 @@ impl MemoryRegion {
             Ok(share) => share,
             Err(error) => return Err(self.unchanged(error)),
         };
-        let (number, key) = match domain.register_pages(&plan, access, self.base) {
-            Ok(made) => made,
-            Err((error, false)) => return Err(self.unchanged(error)),
-            Err((error, true)) => {
-                // Two registrations may be in the device: the memory stays.
-                let kept: Vec<DmaBuffer> = std::mem::take(&mut self.buffers);
-                let bytes = kept.iter().map(DmaBuffer::length).sum();
-                kept.into_iter().for_each(DmaBuffer::leak);
-                return Err(ReregisterError {
-                    error: DeregisterError::Kept { error, bytes }.into(),
-                    region: None,
-                });
-            }
+        let engine = domain.engine();
+        let mut state = match engine.open_state() {
+            Ok(state) => state,
+            Err(error) => return Err(self.unchanged(error)),
         };
-        let old = self.number;
-        let destroyed = self.domain.engine().state().destroy_region(old);
-        if let Err(error) = destroyed {
-            let undone = domain.engine().state().destroy_region(number);
-            if undone.is_ok() {
+        let (number, key) = match domain.register_pages(&mut state, &plan, access, self.base) {
+            Ok(made) => made,
+            Err(NotMade::Refused(error)) => {
+                drop(state);
                 return Err(self.unchanged(error));
             }
-            tracing::error!(%error, "the old registration of a region stays");
+            // Two registrations may be in the device: the memory stays.
+            Err(NotMade::Unconfirmed { number, error }) => {
+                return Err(self.set_apart(&mut state, number, error));
+            }
+        };
+        let error = match state.destroy::<RegionRecord>(self.number, By::Owner) {
+            Destroyed::Gone(_) => None,
+            Destroyed::Refused(error) | Destroyed::Unconfirmed(error) => Some(error),
+            Destroyed::DeviceFailed { cause, .. } => Some(RdmaError::DeviceFailed { cause }),
+        };
+        if let Some(error) = error {
+            let old_is_there = state.objects.regions.get(self.number).is_some();
+            let undone = state.destroy::<RegionRecord>(number, By::Owner);
+            if old_is_there && matches!(undone, Destroyed::Gone(_)) {
+                drop(state);
+                return Err(self.unchanged(error));
+            }
+            return Err(self.set_apart(&mut state, number, error));
         }
+        drop(state);
         self.domain = domain.clone();
         self.share = share;
         (self.number, self.key, self.access) = (number, key, access);
         Ok(self)
+    }
+
+    /// The device may use the memory under `number`, under the old number, or both.
+    fn set_apart(
+        &mut self,
+        state: &mut EngineState,
+        number: u32,
+        error: RdmaError,
+    ) -> ReregisterError {
+        let kept: Vec<DmaBuffer> = std::mem::take(&mut self.buffers);
+        let bytes = kept.iter().map(DmaBuffer::length).sum();
+        state.set_memory_apart(RegionRecord::NAME, number, kept, &error);
+        ReregisterError {
+            error: DeregisterError::Kept { error, bytes }.into(),
+            region: None,
+        }
     }
 
     fn unchanged(self, error: RdmaError) -> ReregisterError {

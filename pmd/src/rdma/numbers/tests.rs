@@ -48,3 +48,37 @@ fn a_number_that_was_given_back_is_not_used_again_at_once() {
     assert_eq!(all, (0..400).collect::<Vec<_>>());
     assert!(numbers.take(&mut random).is_err());
 }
+
+#[test]
+fn numbers_of_an_earlier_life_rest_in_the_next_one() {
+    let mut random = StdRng::seed_from_u64(5);
+    let of_400 = || Numbers::new("things", "things.count", 0..400, 400);
+    let mut before = of_400();
+    let given_back = before.take(&mut random).unwrap();
+    before.give(given_back);
+    let in_use: Vec<u32> = (0..40).map(|_| before.take(&mut random).unwrap()).collect();
+    let mut after = of_400().resting_from(&before.rested());
+    for _ in 0..59 {
+        let new = after.take(&mut random).unwrap();
+        assert!(new != given_back && !in_use.contains(&new), "{new}");
+        after.give(new);
+    }
+    // None is lost.
+    let mut all: Vec<u32> = (0..400).map(|_| after.take(&mut random).unwrap()).collect();
+    all.sort_unstable();
+    assert_eq!(all, (0..400).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_life_after_one_that_used_everything_has_numbers_that_cannot_be_guessed() {
+    let mut random = StdRng::seed_from_u64(6);
+    let mut before = Numbers::new("things", "things.count", 0..400, 400);
+    for _ in 0..400 {
+        before.take(&mut random).unwrap();
+    }
+    // The device grants fewer the next time.
+    let after = Numbers::new("things", "things.count", 0..200, 200).resting_from(&before.rested());
+    assert!(after.free.len() >= 50, "{} free", after.free.len());
+    assert_eq!(after.free.len() + after.resting.len(), 200);
+    assert!(after.resting.iter().all(|number| *number < 200));
+}

@@ -7,12 +7,12 @@ use crate::rdma::connection::{Endpoint, check_mtu};
 use ringside_qp::CompletionContext;
 use ringside_spec::rdma::commands::QueuePairType;
 use ringside_spec::rdma::qp_context::{
-    ACK_CREDITS, CONGESTION_WINDOW, DEFAULT_P_KEY, INITIAL_LSN, ROCE_UDP_PORT, RTO_MIN,
+    ACK_CREDITS, CONGESTION_WINDOW, DEFAULT_P_KEY, INITIAL_LSN, ROCE_UDP_PORT,
     RoceQueuePairContext, ird_code,
 };
 use std::net::IpAddr;
 
-/// What stays the same over the life of a queue pair.
+/// The attributes that stay the same over the life of a queue pair.
 #[derive(Clone, Debug)]
 pub(crate) struct Attributes {
     pub(crate) kind: QueuePairType,
@@ -34,6 +34,7 @@ pub(crate) struct Attributes {
     pub(crate) start_psn: u32,
     pub(crate) retries: u8,
     pub(crate) receiver_not_ready_retries: u8,
+    pub(crate) retransmission_timeout: u8,
     pub(crate) outbound_reads: u8,
     pub(crate) inbound_reads: u8,
     pub(crate) hop_limit: u8,
@@ -42,7 +43,7 @@ pub(crate) struct Attributes {
     pub(crate) queue_set_handle: u16,
 }
 
-/// Where a connected queue pair sends to.
+/// The destination of a connected queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     pub(crate) peer: Endpoint,
@@ -50,7 +51,7 @@ pub(crate) struct Path {
 }
 
 impl Attributes {
-    /// What a peer must know.
+    /// The facts that a peer needs.
     pub(super) fn endpoint(&self, number: u32) -> Endpoint {
         Endpoint {
             queue_pair: number,
@@ -61,7 +62,7 @@ impl Attributes {
         }
     }
 
-    /// Whether this peer can be connected to.
+    /// True if this peer can be connected to.
     pub(super) fn check_peer(&self, peer: &Endpoint) -> Result<(), RdmaError> {
         peer.check()?;
         if self.local_address.is_ipv4() == peer.address.is_ipv4() {
@@ -100,7 +101,7 @@ impl Attributes {
             congestion_window: CONGESTION_WINDOW,
             retransmit_threshold: self.retries,
             rnr_retry_threshold: self.receiver_not_ready_retries,
-            rto_min: RTO_MIN,
+            rto_min: self.retransmission_timeout,
             tx_cq_number: self.send_queue_number,
             rx_cq_number: self.receive_queue_number,
             source_mac: self.mac,

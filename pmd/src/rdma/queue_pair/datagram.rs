@@ -62,7 +62,7 @@ impl QueuePair<DatagramInitialised> {
     }
 }
 
-/// Where a datagram goes, and its key there.
+/// The destination of a datagram, and its key there.
 #[derive(Clone, Copy, Debug)]
 pub struct To<'a> {
     /// The way. It must stay until the send has completed.
@@ -143,12 +143,8 @@ impl QueuePair<DatagramReady> {
         if length_bytes > u64::from(most) {
             return Err(PostError::DatagramTooLong { length_bytes, most });
         }
-        let (handle, queue_pair) = (
-            to.handle.protection_domain().number(),
-            self.inner.domain.number(),
-        );
-        if handle != queue_pair {
-            return Err(PostError::ForeignAddressHandle { handle, queue_pair });
+        if !self.inner.domain.is(to.handle.protection_domain()) {
+            return Err(self.foreign(to.handle));
         }
         let request = SendDatagram {
             payload,
@@ -158,6 +154,14 @@ impl QueuePair<DatagramReady> {
             queue_key: to.queue_key,
         };
         Ok(self.inner.send.post(id, &request, flags)?)
+    }
+
+    #[cold]
+    fn foreign(&self, handle: &AddressHandle) -> PostError {
+        PostError::ForeignAddressHandle {
+            handle: handle.protection_domain().number(),
+            queue_pair: self.inner.domain.number(),
+        }
     }
 
     /// Lets it receive what is sent to a multicast group, with its queue key, on its own VLAN. It
@@ -178,8 +182,6 @@ impl QueuePair<DatagramReady> {
     pub fn leave(&self, group: IpAddr) -> Result<(), RdmaError> {
         let key = (group, self.inner.attributes.vlan_tag);
         let engine = self.inner.engine();
-        engine
-            .open_state()?
-            .leave_group(engine, key, self.inner.number)
+        engine.open_state()?.leave_group(key, self.inner.number)
     }
 }

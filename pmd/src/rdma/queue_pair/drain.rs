@@ -1,11 +1,12 @@
 //! A connection that stops sending and goes on later (SQD).
 
 use super::life::modify;
+use super::returned::Returned;
 use super::{Connected, QueuePair};
+use crate::rdma::RdmaError;
 use crate::rdma::engine::{Engine, EngineState};
-use crate::rdma::records::{QueuePairCondition, QueuePairRecord};
-use crate::rdma::{Event, RdmaError};
-use ringside_spec::rdma::ae_codes::AeCode;
+use crate::rdma::records::{QueuePairCondition, SendState};
+use ringside_bus::clock::wait_for;
 use ringside_spec::rdma::commands::{ModifyQueuePair, QueuePairState as DeviceState};
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,8 +16,13 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub struct Drained;
 
-/// How long a queue pair may take to stop sending. Source: irdma `verbs.c`, irdma_wait_for_suspend.
+/// The longest time for a queue pair to stop sending. Source: irdma `verbs.c`,
+/// irdma_wait_for_suspend.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+
+/// How often the event queue is looked at meanwhile. The clock sleeps that long, so that threads
+/// that wait for the engine's lock get it.
+const EVENT_STEP: Duration = Duration::from_millis(1);
 
 /// A queue pair that did not stop sending, or did not go on.
 #[derive(Debug, thiserror::Error)]
@@ -25,8 +31,15 @@ pub struct DrainError<S> {
     /// Why.
     #[source]
     pub error: RdmaError,
+    queue_pair: Returned<QueuePair<S>>,
+}
+
+impl<S> DrainError<S> {
     /// The queue pair, as it was: one that did not stop goes on sending.
-    pub queue_pair: Box<QueuePair<S>>,
+    #[must_use]
+    pub fn into_queue_pair(self) -> QueuePair<S> {
+        self.queue_pair.into_inner()
+    }
 }
 
 impl<S> QueuePair<S> {
@@ -42,14 +55,11 @@ impl QueuePair<Connected> {
     /// Stops sending, and waits until all that was sent is answered, 5 s at most. It receives on.
     pub fn drain(self) -> Result<QueuePair<Drained>, DrainError<Connected>> {
         let engine = Arc::clone(self.inner.engine());
-        let result = engine
-            .open_state()
-            .and_then(|mut state| engine.drain(&mut state, self.inner.number));
-        match result {
+        match engine.drain(self.inner.number) {
             Ok(()) => Ok(self.become_state()),
             Err(error) => Err(DrainError {
                 error,
-                queue_pair: Box::new(self),
+                queue_pair: Returned::new(self),
             }),
         }
     }
@@ -66,52 +76,59 @@ impl QueuePair<Drained> {
             Ok(()) => Ok(self.become_state()),
             Err(error) => Err(DrainError {
                 error,
-                queue_pair: Box::new(self),
+                queue_pair: Returned::new(self),
             }),
         }
     }
 }
 
 impl Engine {
-    fn drain(&self, state: &mut EngineState, number: u32) -> Result<(), RdmaError> {
-        state.move_drained(number, DeviceState::Closing)?;
-        let over = |event: &Event| match event {
-            Event::Notice { queue_pair, code } => {
-                *queue_pair == number && *code == AeCode::SuspendComplete
+    /// Has a queue pair stop sending. The engine's lock is free between two looks at the events.
+    fn drain(&self, number: u32) -> Result<(), RdmaError> {
+        {
+            let mut state = self.open_state()?;
+            state.move_drained(number, DeviceState::Closing)?;
+            state.objects.queue_pairs.must_mut(number)?.sending = SendState::Draining;
+        }
+        let clock = self.registers.clock();
+        let drained = wait_for(&**clock, DRAIN_LIMIT, EVENT_STEP, || {
+            let mut state = self.open_state()?;
+            let mut events = Vec::new();
+            let taken = self.take_events(&mut state, &mut events);
+            state.pending_events.append(&mut events);
+            taken?;
+            let record = state.objects.queue_pairs.must(number)?;
+            if record.condition.get() != QueuePairCondition::Usable {
+                return Err(RdmaError::Failed { queue_pair: number });
             }
-            _ => false,
-        };
-        let done = self.wait_for_event(state, DRAIN_LIMIT, over)?;
-        let usable =
-            |record: &QueuePairRecord| record.condition.get() == QueuePairCondition::Usable;
-        if !done && state.queue_pairs.get(&number).is_some_and(usable) {
-            // It would stop later, unseen by whoever gets it back: it goes on instead.
-            state.move_drained(number, DeviceState::ReadyToSend)?;
+            Ok((record.sending == SendState::Drained).then_some(()))
+        })?;
+        if drained.is_some() {
+            return Ok(());
         }
-        let Some(record) = state.queue_pairs.get_mut(&number) else {
-            let what = "queue pair";
-            return Err(RdmaError::Gone { what, number });
-        };
-        if record.condition.get() != QueuePairCondition::Usable {
-            return Err(RdmaError::Failed { queue_pair: number });
-        }
-        if !done {
-            return Err(RdmaError::NotDrained {
-                queue_pair: number,
-                waited_ms: DRAIN_LIMIT.as_millis() as u64,
-            });
-        }
-        record.drained = true;
-        Ok(())
+        // It would stop later, unseen by its owner: it goes on instead.
+        self.open_state()?.resume(number)?;
+        Err(RdmaError::NotDrained {
+            queue_pair: number,
+            waited_ms: DRAIN_LIMIT.as_millis() as u64,
+        })
     }
 }
 
 impl EngineState {
+    /// A queue pair has stopped sending. False if it was not asked to.
+    pub(crate) fn note_drained(&mut self, number: u32) -> bool {
+        match self.objects.queue_pairs.get_mut(number) {
+            Some(record) if record.sending == SendState::Draining => {
+                record.sending = SendState::Drained;
+                true
+            }
+            _ => false,
+        }
+    }
+
     fn move_drained(&mut self, number: u32, next_state: DeviceState) -> Result<(), RdmaError> {
-        let what = "queue pair";
-        let Some(record) = self.queue_pairs.get(&number) else {
-            return Err(RdmaError::Gone { what, number });
-        };
+        let record = self.objects.queue_pairs.must(number)?;
         if record.condition.get() != QueuePairCondition::Usable {
             return Err(RdmaError::Failed { queue_pair: number });
         }
@@ -124,9 +141,7 @@ impl EngineState {
 
     fn resume(&mut self, number: u32) -> Result<(), RdmaError> {
         self.move_drained(number, DeviceState::ReadyToSend)?;
-        if let Some(record) = self.queue_pairs.get_mut(&number) {
-            record.drained = false;
-        }
+        self.objects.queue_pairs.must_mut(number)?.sending = SendState::Active;
         Ok(())
     }
 }

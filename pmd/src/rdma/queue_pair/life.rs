@@ -6,9 +6,14 @@ use crate::control::ControlError;
 use crate::rdma::connection::Endpoint;
 use crate::rdma::engine::{Engine, EngineState};
 use crate::rdma::faults::FaultCounters;
+use crate::rdma::lifecycle::{By, Destroyed, Making, Object};
+use crate::rdma::objects::{Held, Objects, Table};
 use crate::rdma::protection_domain::Kind;
-use crate::rdma::records::{Condition, QueuePairCondition, QueuePairMemory, QueuePairRecord};
+use crate::rdma::records::{
+    Condition, QueuePairCondition, QueuePairMemory, QueuePairRecord, SendState,
+};
 use crate::rdma::{ProtectionDomain, RdmaError};
+use ringside_bus::{DmaBuffer, Doorbell};
 use ringside_cq::Sides;
 use ringside_qp::{CompletionContext, QueuePairState, ReceiveQueue, SendQueue};
 use ringside_spec::rdma::ae_codes::{FLUSH_MAJOR_CODE, FlushCode};
@@ -95,18 +100,18 @@ pub(super) fn create(
     let sizes = Sizes::of(config)?;
     let share = domain.take_share(Kind::QueuePairs, 1)?;
     let memory = allocate(engine, &sizes)?;
-    let mut guard = engine.open_state()?;
-    let state = &mut *guard;
-    let numbers = state.numbers.as_mut().ok_or(RdmaError::ShutDown)?;
-    let number = numbers.queue_pairs.take(&mut state.random)?;
+    let mut state = engine.open_state()?;
     state.generation = state.generation.wrapping_add(1);
-    let context = CompletionContext::new(number, state.generation);
-    let start_psn = state.random_24_bits();
-    let facts = Attributes {
+    let generation = state.generation;
+    let queue_set_handle = state.queue_set_handle.unwrap_or(0);
+    let mut making = Making::begin(&mut state)?;
+    let number = making.number();
+    let start_psn = making.state().random_24_bits();
+    let attributes = Attributes {
         kind,
         queue_key: 0,
         protection_domain: domain.number(),
-        completion_context: context,
+        completion_context: CompletionContext::new(number, generation),
         send_address: memory.send.iova().0,
         receive_address: memory.receive.iova().0,
         send_size_code: queue_size_code(sizes.send_quanta).unwrap_or(0),
@@ -122,141 +127,120 @@ pub(super) fn create(
         start_psn,
         retries: config.retries,
         receiver_not_ready_retries: config.receiver_not_ready_retries,
+        retransmission_timeout: config.retransmission_timeout,
         outbound_reads: config.outbound_reads,
         inbound_reads: config.inbound_reads,
         hop_limit: config.hop_limit,
         traffic_class: config.traffic_class,
         flow_label: config.flow_label,
-        queue_set_handle: state.queue_set_handle.unwrap_or(0),
+        queue_set_handle,
     };
-    let made = Making {
-        engine,
-        config,
-        sizes: &sizes,
+    let doorbell = engine.send_doorbell.clone();
+    let (send, receive, condition) = make(making, config, &sizes, doorbell, memory, &attributes)?;
+    Ok(Inner {
+        send,
+        receive_capacity: receive.capacity(),
+        receive: Some(receive),
+        condition,
         number,
+        attributes,
+        peer: None,
+        path: None,
+        is_destroyed: false,
+        domain: domain.clone(),
+        _share: share,
+    })
+}
+
+type Made = (SendQueue, ReceiveQueue, Arc<Condition>);
+
+/// Has the device make a queue pair that has a number.
+fn make(
+    mut making: Making<'_, QueuePairRecord>,
+    config: &QueuePairConfig,
+    sizes: &Sizes,
+    doorbell: Doorbell,
+    memory: QueuePairMemory,
+    attributes: &Attributes,
+) -> Result<Made, RdmaError> {
+    let number = making.number();
+    let shared = Arc::new(QueuePairState::new(
+        attributes.completion_context,
+        number,
+        sizes.send_quanta,
+        sizes.receive_quanta >> sizes.receive_shift,
+        sizes.receive_shift,
+    ));
+    let send = SendQueue::new(memory.send.words(), doorbell, Arc::clone(&shared))?;
+    let receive = ReceiveQueue::new(memory.receive.words(), Arc::clone(&shared))?;
+    let targets = [config.send.reports(), config.receive.reports()];
+    making.state().use_completion_queues(targets)?;
+    making.hold(Held::Reports(targets.map(|target| target.number)));
+    let record = QueuePairRecord {
+        kind: attributes.kind,
+        memory,
+        context: attributes.completion_context,
+        condition: Arc::new(Condition::default()),
+        send: config.send.reports().clone(),
+        receive: config.receive.reports().clone(),
+        peer: None,
+        was_connected: false,
+        sending: SendState::Active,
+        is_fed: false,
+        is_detached: false,
+        faults: FaultCounters::default(),
     };
-    match made.finish(state, memory, facts) {
-        Ok((attributes, send, receive, condition)) => Ok(Inner {
-            send,
-            receive_capacity: receive.capacity(),
-            receive: Some(receive),
-            condition,
-            number,
-            attributes,
-            peer: None,
-            domain: domain.clone(),
-            _share: share,
-        }),
-        Err((error, number_is_free)) => {
-            if number_is_free && let Some(numbers) = &mut state.numbers {
-                numbers.queue_pairs.give(number);
-            }
-            Err(error)
+    let condition = Arc::clone(&record.condition);
+    write_context(&record.memory, attributes, number, None);
+    record.attach(&shared)?;
+    let command = CreateQueuePair {
+        host_context_address: record.memory.context.iova().0,
+        shadow_address: record.memory.shadow.iova().0,
+        qp_number: number,
+        cq_numbers_valid: true,
+        qp_type: record.kind,
+        mac_valid: true,
+        next_state: DeviceState::Idle,
+        ..CreateQueuePair::ZERO
+    };
+    making.finish(command, record)?;
+    Ok((send, receive, condition))
+}
+
+impl Object for QueuePairRecord {
+    const NAME: &'static str = "queue pair";
+    const CONTEXT: ObjectType = ObjectType::QueuePair;
+    type Destroy = DestroyQueuePair;
+
+    fn table(objects: &mut Objects) -> &mut Table<Self> {
+        &mut objects.queue_pairs
+    }
+
+    fn destruction(&self, number: u32) -> DestroyQueuePair {
+        DestroyQueuePair {
+            host_context_address: self.memory.context.iova().0,
+            shadow_address: self.memory.shadow.iova().0,
+            qp_number: number,
+            qp_type: self.kind,
+            remove_hash_entry: true,
+            ..DestroyQueuePair::ZERO
         }
     }
-}
 
-/// A queue pair that has a number and nothing else yet.
-struct Making<'a> {
-    engine: &'a Engine,
-    config: &'a QueuePairConfig,
-    sizes: &'a Sizes,
-    number: u32,
-}
+    /// A number whose slot is still taken in a completion queue is not used again, nor one that a
+    /// shared receive queue knows.
+    fn retire(&mut self) -> bool {
+        self.condition.advance(QueuePairCondition::Destroyed);
+        self.is_detached = self.detach();
+        self.is_detached && !self.is_fed
+    }
 
-type Made = (Attributes, SendQueue, ReceiveQueue, Arc<Condition>);
-
-impl Making<'_> {
-    /// The queue pair, or the error and whether its number is free again.
-    fn finish(
-        &self,
-        state: &mut EngineState,
-        memory: QueuePairMemory,
-        attributes: Attributes,
-    ) -> Result<Made, (RdmaError, bool)> {
-        let (number, config) = (self.number, self.config);
-        let shared = Arc::new(QueuePairState::new(
-            attributes.completion_context,
-            number,
-            self.sizes.send_quanta,
-            self.sizes.receive_quanta >> self.sizes.receive_shift,
-            self.sizes.receive_shift,
-        ));
-        let free = |error: RdmaError| (error, true);
-        let doorbell = self.engine.send_doorbell.clone();
-        let send = SendQueue::new(memory.send.words(), doorbell, Arc::clone(&shared))
-            .map_err(|error| free(error.into()))?;
-        let receive = ReceiveQueue::new(memory.receive.words(), Arc::clone(&shared))
-            .map_err(|error| free(error.into()))?;
-        state.back(ObjectType::QueuePair, number).map_err(free)?;
-        for target in [&config.send, &config.receive] {
-            state.use_completion_queue(target.number()).map_err(free)?;
-        }
-        let record = QueuePairRecord {
-            kind: attributes.kind,
-            memory,
-            context: attributes.completion_context,
-            condition: Arc::new(Condition::default()),
-            send: config.send.reports().clone(),
-            receive: config.receive.reports().clone(),
-            peer: None,
-            was_connected: false,
-            drained: false,
-            faults: FaultCounters::default(),
-        };
-        let condition = Arc::clone(&record.condition);
-        match state.create_queue_pair(number, &record, &attributes, &shared) {
-            Ok(()) => {
-                state.queue_pairs.insert(number, record);
-                Ok((attributes, send, receive, condition))
-            }
-            Err(error) => {
-                let nothing_there = match &error {
-                    RdmaError::Control(error) => error.is_refusal(),
-                    _ => true,
-                };
-                if !nothing_there {
-                    let buffers = record.memory.into_buffers().into();
-                    state.quarantine("queue pair", number, buffers, &error);
-                    return Err((error, false));
-                }
-                for target in [&config.send, &config.receive] {
-                    let released = state.release_completion_queue(target.number());
-                    released.map_err(|error| (error, nothing_there))?;
-                }
-                Err((error, nothing_there))
-            }
-        }
+    fn into_memory(self) -> Vec<DmaBuffer> {
+        self.memory.into_buffers().into()
     }
 }
 
 impl EngineState {
-    fn create_queue_pair(
-        &mut self,
-        number: u32,
-        record: &QueuePairRecord,
-        attributes: &Attributes,
-        shared: &Arc<QueuePairState>,
-    ) -> Result<(), RdmaError> {
-        write_context(&record.memory, attributes, number, None);
-        attach(record, shared)?;
-        let created = self.control.execute(CreateQueuePair {
-            host_context_address: record.memory.context.iova().0,
-            shadow_address: record.memory.shadow.iova().0,
-            qp_number: number,
-            cq_numbers_valid: true,
-            qp_type: record.kind,
-            mac_valid: true,
-            next_state: DeviceState::Idle,
-            ..CreateQueuePair::ZERO
-        });
-        if created.is_err() {
-            detach(record);
-        }
-        created?;
-        Ok(())
-    }
-
     /// Takes queue pair `number` to the state in which it sends and receives.
     pub(super) fn connect(
         &mut self,
@@ -264,14 +248,22 @@ impl EngineState {
         attributes: &Attributes,
         peer: &Endpoint,
     ) -> Result<(), RdmaError> {
-        let what = "queue pair";
-        if !self.queue_pairs.contains_key(&number) {
-            return Err(RdmaError::Gone { what, number });
-        }
+        let path = self.let_receive(number, attributes, peer)?;
+        self.let_send(number, attributes, &path)
+    }
+
+    /// Takes queue pair `number` to the state in which it receives and answers.
+    pub(super) fn let_receive(
+        &mut self,
+        number: u32,
+        attributes: &Attributes,
+        peer: &Endpoint,
+    ) -> Result<Path, RdmaError> {
+        self.objects.queue_pairs.must(number)?;
         let arp_index = self.take_address(peer.mac)?;
-        let Some(record) = self.queue_pairs.get_mut(&number) else {
-            return Err(RdmaError::Gone { what, number });
-        };
+        let held = Held::Address(peer.mac);
+        self.objects.queue_pairs.hold(number, held);
+        let record = self.objects.queue_pairs.must_mut(number)?;
         record.peer = Some(peer.mac);
         let path = Path {
             peer: *peer,
@@ -284,13 +276,27 @@ impl EngineState {
             next_state: DeviceState::ReadyToReceive,
             ..modify(record, number)
         };
-        let ready_to_send = ModifyQueuePair {
-            ord_valid: true,
-            next_state: DeviceState::ReadyToSend,
-            ..ready_to_receive
-        };
         record.was_connected = true;
         self.control.execute(ready_to_receive)?;
+        Ok(path)
+    }
+
+    /// Takes queue pair `number` from there to the state in which it sends too.
+    pub(super) fn let_send(
+        &mut self,
+        number: u32,
+        attributes: &Attributes,
+        path: &Path,
+    ) -> Result<(), RdmaError> {
+        let record = self.objects.queue_pairs.must(number)?;
+        write_context(&record.memory, attributes, number, Some(path));
+        let ready_to_send = ModifyQueuePair {
+            arp_index_valid: true,
+            cq_numbers_valid: true,
+            ord_valid: true,
+            next_state: DeviceState::ReadyToSend,
+            ..modify(record, number)
+        };
         self.control.execute(ready_to_send)?;
         Ok(())
     }
@@ -301,10 +307,7 @@ impl EngineState {
         number: u32,
         attributes: &Attributes,
     ) -> Result<(), RdmaError> {
-        let what = "queue pair";
-        let Some(record) = self.queue_pairs.get_mut(&number) else {
-            return Err(RdmaError::Gone { what, number });
-        };
+        let record = self.objects.queue_pairs.must_mut(number)?;
         write_context(&record.memory, attributes, number, None);
         let ready_to_receive = ModifyQueuePair {
             cq_numbers_valid: true,
@@ -323,7 +326,7 @@ impl EngineState {
 
     /// Takes a queue pair to the error state and has its queues flushed with these codes.
     ///
-    /// What was outstanding completes with errors, from the completion queues' next polls on.
+    /// Outstanding requests complete with errors, from the completion queues' next polls on.
     /// Nothing to do for one that has failed before, or is gone.
     pub(crate) fn fail_queue_pair(
         &mut self,
@@ -332,7 +335,7 @@ impl EngineState {
         receive_code: FlushCode,
         error_receive_index: Option<u16>,
     ) -> Result<Option<FlushResult>, RdmaError> {
-        let Some(record) = self.queue_pairs.get(&number) else {
+        let Some(record) = self.objects.queue_pairs.get(number) else {
             return Ok(None);
         };
         if record.condition.get() != QueuePairCondition::Usable {
@@ -357,6 +360,8 @@ impl EngineState {
             flush_rq: true,
             ..FlushWorkQueues::ZERO
         };
+        let context = record.context;
+        let [send, receive] = [&record.send, &record.receive].map(|reports| reports.handle.clone());
         let control = &mut self.control;
         let flushed =
             tolerate(control.execute(to_error)).and_then(|()| match control.execute(flush) {
@@ -369,8 +374,6 @@ impl EngineState {
         // What is posted from now on is completed by the completion queues themselves, and so is
         // everything if the device does not answer: users must not wait for ever. A completion gives
         // memory back: of a device that answers nothing they come once it is silent.
-        let context = record.context;
-        let [send, receive] = [&record.send, &record.receive].map(|reports| reports.handle.clone());
         let stuck = self.control.is_stuck();
         for (handle, side) in [(send, QueueSide::Send), (receive, QueueSide::Receive)] {
             match stuck {
@@ -381,91 +384,70 @@ impl EngineState {
         Ok(Some(flushed?))
     }
 
-    /// The device failed and knows nothing of it, or will not once it was reset.
-    fn let_go_of(&mut self, number: u32, record: QueuePairRecord) {
-        detach(&record);
-        for number in [record.send.number, record.receive.number] {
-            // It asks nothing of a device that failed.
-            let _ = self.release_completion_queue(number);
+    /// Destroys a queue pair. Its memory goes back once the device has confirmed; a shutdown keeps
+    /// it, because an owner may still write to it.
+    pub(crate) fn destroy_queue_pair(&mut self, number: u32, by: By) -> Result<(), RdmaError> {
+        let in_service = self.end.cause.is_none();
+        if let Some(record) = self.objects.queue_pairs.get(number)
+            && in_service
+        {
+            let usable = record.condition.get() == QueuePairCondition::Usable;
+            record.condition.advance(QueuePairCondition::Destroyed);
+            let to_error = (record.was_connected && usable).then(|| ModifyQueuePair {
+                next_state: DeviceState::Error,
+                ..modify(record, number)
+            });
+            let mut result = self.leave_all_groups(number);
+            if let Some(to_error) = to_error {
+                let failed = tolerate(self.control.execute(to_error));
+                result = result.and(failed.map_err(RdmaError::from));
+            }
+            if let Err(error) = result {
+                self.set_apart::<QueuePairRecord>(number, &error);
+                return Err(error);
+            }
         }
-        let buffers = record.memory.into_buffers();
-        match self.fed.get_mut(&number) {
-            Some(fed) => fed.rings.extend(buffers),
-            None => self.free_after_reset(buffers),
+        match self.destroy::<QueuePairRecord>(number, by) {
+            Destroyed::Gone(record) if in_service => self.free_rings(number, record, by),
+            Destroyed::Gone(object) | Destroyed::DeviceFailed { object, .. } => {
+                let memory = object.map(QueuePairRecord::into_memory).unwrap_or_default();
+                match self.fed.get_mut(&number) {
+                    Some(fed) => fed.rings.extend(memory),
+                    None => self.free_after_reset(memory),
+                }
+                Ok(())
+            }
+            Destroyed::Refused(error) => {
+                self.set_apart::<QueuePairRecord>(number, &error);
+                Err(error)
+            }
+            Destroyed::Unconfirmed(error) => Err(error),
         }
     }
 
-    /// Destroys a queue pair. Its memory goes back once the device has confirmed; `keep` keeps it,
-    /// because an owner may still write to it.
-    pub(crate) fn destroy_queue_pair(
+    /// The device uses the rings no more; a shared receive queue or an owner may.
+    fn free_rings(
         &mut self,
-        engine: &Engine,
         number: u32,
-        keep: bool,
+        record: Option<QueuePairRecord>,
+        by: By,
     ) -> Result<(), RdmaError> {
-        let Some(record) = self.queue_pairs.remove(&number) else {
+        let Some(record) = record else {
             return Ok(());
         };
-        let usable = record.condition.get() == QueuePairCondition::Usable;
-        record.condition.advance(QueuePairCondition::Destroyed);
-        if self.end.cause.is_some() {
-            self.let_go_of(number, record);
+        let is_detached = record.is_detached;
+        let memory = record.into_memory();
+        if by == By::Shutdown {
+            self.kept.extend(memory);
             return Ok(());
         }
-        let mut result = self.leave_all_groups(engine, number);
-        if record.was_connected && usable {
-            let to_error = ModifyQueuePair {
-                next_state: DeviceState::Error,
-                ..modify(&record, number)
-            };
-            let failed = tolerate(self.control.execute(to_error));
-            result = result.and(failed.map_err(RdmaError::from));
-        }
-        let destroyed = result.and_then(|()| {
-            let destroyed = self.control.execute(DestroyQueuePair {
-                host_context_address: record.memory.context.iova().0,
-                shadow_address: record.memory.shadow.iova().0,
-                qp_number: number,
-                qp_type: record.kind,
-                remove_hash_entry: true,
-                ..DestroyQueuePair::ZERO
-            });
-            destroyed.map_err(RdmaError::from)
-        });
-        let detached = detach(&record);
-        let (send, receive, peer) = (record.send.number, record.receive.number, record.peer);
-        let buffers = record.memory.into_buffers();
-        if let Err(error) = destroyed {
-            self.quarantine("queue pair", number, buffers.into(), &error);
-            return Err(error);
-        }
-        let fed = self.fed.get_mut(&number).filter(|_| !keep);
-        let was_fed = fed.is_some();
-        match fed {
-            Some(fed) => {
-                fed.rings.extend(buffers);
-                fed.destroyed = detached;
-            }
-            None if keep => self.kept.extend(buffers),
-            None => drop(buffers),
-        }
-        // A number whose slot is still taken in a completion queue is not used again, nor one that
-        // a shared receive queue knows.
-        if detached
-            && !was_fed
-            && let Some(numbers) = &mut self.numbers
-        {
-            numbers.queue_pairs.give(number);
-        }
-        self.release_completion_queue(send)?;
-        self.release_completion_queue(receive)?;
-        if let Some(mac) = peer {
-            self.give_address(mac)?;
-        }
-        match was_fed {
-            true => Err(RdmaError::Fed { number }),
-            false => Ok(()),
-        }
+        let Some(fed) = self.fed.get_mut(&number) else {
+            drop(memory);
+            return Ok(());
+        };
+        fed.rings.extend(memory);
+        fed.destroyed = is_detached;
+        Err(RdmaError::Fed { number })
     }
 }
 
@@ -520,24 +502,27 @@ fn note_error_index(memory: &QueuePairMemory, index: u16) {
     }
 }
 
-fn attach(record: &QueuePairRecord, shared: &Arc<QueuePairState>) -> Result<(), RdmaError> {
-    let shared = || Arc::clone(shared);
-    if record.send.number == record.receive.number {
-        record.send.handle.attach(shared(), Sides::Both)?;
-        return Ok(());
+impl QueuePairRecord {
+    /// Tells its completion queues of it.
+    fn attach(&self, shared: &Arc<QueuePairState>) -> Result<(), RdmaError> {
+        let shared = || Arc::clone(shared);
+        if self.send.number == self.receive.number {
+            self.send.handle.attach(shared(), Sides::Both)?;
+            return Ok(());
+        }
+        self.send.handle.attach(shared(), Sides::Send)?;
+        if let Err(error) = self.receive.handle.attach(shared(), Sides::Receive) {
+            let _ = self.send.handle.detach(self.context);
+            return Err(error.into());
+        }
+        Ok(())
     }
-    record.send.handle.attach(shared(), Sides::Send)?;
-    if let Err(error) = record.receive.handle.attach(shared(), Sides::Receive) {
-        let _ = record.send.handle.detach(record.context);
-        return Err(error.into());
-    }
-    Ok(())
-}
 
-/// False if a completion queue could not be told.
-fn detach(record: &QueuePairRecord) -> bool {
-    let sends = record.send.handle.detach(record.context).is_ok();
-    let both = record.send.number == record.receive.number;
-    let receives = both || record.receive.handle.detach(record.context).is_ok();
-    sends && receives
+    /// False if a completion queue could not be told.
+    fn detach(&self) -> bool {
+        let sends = self.send.handle.detach(self.context).is_ok();
+        let both = self.send.number == self.receive.number;
+        let receives = both || self.receive.handle.detach(self.context).is_ok();
+        sends && receives
+    }
 }

@@ -86,7 +86,7 @@ impl QueuePair<Connected> {
         access: Access,
         flags: SendFlags,
     ) -> Result<(), PostError> {
-        let registration = region.to_register(self.inner.domain.number())?;
+        let registration = region.to_register(&self.inner.domain)?;
         let request = FastRegister {
             virtual_address: registration.address,
             page_address: 0,
@@ -112,7 +112,7 @@ impl QueuePair<Connected> {
         region: &mut FastRegion,
         flags: SendFlags,
     ) -> Result<(), PostError> {
-        let key = region.to_invalidate(self.inner.domain.number())?;
+        let key = region.to_invalidate(&self.inner.domain)?;
         let flags = flags | SendFlags::SIGNALLED | SendFlags::LOCAL_FENCE;
         self.post(id, &LocalInvalidate { key }, flags)?;
         region.invalidated(self.number(), id);

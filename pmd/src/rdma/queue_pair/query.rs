@@ -1,8 +1,8 @@
-//! What a queue pair is like now.
+//! The current state of a queue pair.
 
 use super::{Inner, QueuePair};
 use crate::rdma::faults::PeerFaults;
-use crate::rdma::records::QueuePairCondition;
+use crate::rdma::records::{QueuePairCondition, SendState};
 use crate::rdma::{Endpoint, RdmaError};
 use ringside_spec::rdma::commands::{QueuePairType, UploadContext};
 use ringside_spec::rdma::limits::{QP_CONTEXT_ALIGNMENT, QP_CONTEXT_BYTES};
@@ -10,7 +10,7 @@ use ringside_spec::rdma::qp_context::RoceQueuePairContext;
 use serde::Serialize;
 use std::net::IpAddr;
 
-/// Where a queue pair is in its life. Verbs: `ibv_qp_state`.
+/// The state of a queue pair. Verbs: `ibv_qp_state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum QueuePairStage {
     /// INIT: it takes receives.
@@ -30,7 +30,7 @@ pub struct QueuePairReport {
     pub number: u32,
     /// It is for datagrams; else a reliable connection.
     pub is_datagram: bool,
-    /// Where it is in its life.
+    /// Its state.
     pub stage: QueuePairStage,
     /// Its protection domain.
     pub protection_domain: u32,
@@ -68,7 +68,7 @@ pub struct QueuePairReport {
     pub receives: u32,
     /// A shared receive queue feeds it.
     pub is_fed: bool,
-    /// What its peer did wrong, as far as the device told.
+    /// The errors of its peer, as far as the device reported them.
     pub faults: PeerFaults,
 }
 
@@ -91,7 +91,7 @@ impl From<&Endpoint> for PeerReport {
 }
 
 impl<S> QueuePair<S> {
-    /// What it is like now. Asks the device for its context. Control path.
+    /// Its current state. Asks the device for its context. Control path.
     pub fn query(&self) -> Result<QueuePairReport, RdmaError> {
         self.inner.query()
     }
@@ -105,10 +105,8 @@ impl Inner {
             .allocate(QP_CONTEXT_BYTES, QP_CONTEXT_ALIGNMENT)?;
         let mut guard = engine.open_state()?;
         let state = &mut *guard;
-        let (number, what) = (self.number, "queue pair");
-        let Some(record) = state.queue_pairs.get(&number) else {
-            return Err(RdmaError::Gone { what, number });
-        };
+        let number = self.number;
+        let record = state.objects.queue_pairs.must(number)?;
         let uploaded = state.control.execute(UploadContext {
             buffer_address: buffer.iova().0,
             qp_number: number,
@@ -125,7 +123,9 @@ impl Inner {
         let words = std::array::from_fn(|index| words.load_acquire(index));
         let context = RoceQueuePairContext::decode(&words);
         let stage = match record.condition.get() {
-            QueuePairCondition::Usable if record.drained => QueuePairStage::Drained,
+            QueuePairCondition::Usable if record.sending == SendState::Drained => {
+                QueuePairStage::Drained
+            }
             QueuePairCondition::Usable if record.was_connected => QueuePairStage::ReadyToSend,
             QueuePairCondition::Usable => QueuePairStage::Initialised,
             _ => QueuePairStage::Failed,

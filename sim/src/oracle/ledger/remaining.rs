@@ -1,11 +1,12 @@
-//! What has not completed, and what is not waited for any more.
+//! The requests that have not completed, and those that are no longer awaited.
 
 use super::Ledger;
 use crate::memory::Claim;
 use crate::oracle::Problem;
 
 impl Ledger {
-    /// What is outstanding on a side, of connections, datagrams and the pool; nothing if all is over.
+    /// The outstanding requests of a side, of connections, datagrams and the pool; nothing if all
+    /// is over.
     pub(crate) fn outstanding_at(&self, side: usize) -> Option<String> {
         for (number, link) in &self.links {
             let Some(end) = link.ends.get(side) else {
@@ -88,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// What is still to come of connections of which neither end has failed; nothing if all is
+    /// The results still missing on connections of which neither end has failed; nothing if all is
     /// over.
     pub(crate) fn awaited(&self) -> Option<String> {
         for (number, link) in &self.links {

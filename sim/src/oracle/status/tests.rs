@@ -1,9 +1,13 @@
-//! What excuses a failure, and what does not.
+//! The excuses for a failure.
 
 use super::*;
 use crate::oracle::End;
+use ringside_pmd::rdma::Operation;
 
-fn request(losses_before: u64) -> Request {
+/// Long enough for every retry.
+const LATE: Instant = Instant(10_000_000_000);
+
+fn request(posted: Moment) -> Request {
     Request {
         id: 1,
         signalled: true,
@@ -11,47 +15,145 @@ fn request(losses_before: u64) -> Request {
         wrong: &[],
         claims: Vec::new(),
         receives_needed: None,
-        losses_before,
+        posted,
     }
 }
 
 fn link() -> Link {
-    let ends = [7, 8].map(|number| End::new(number, (2, 7), false));
-    Link::new(ends, 10)
+    Link::new([7, 8].map(|number| End::new(number, (2, 7), false)))
+}
+
+/// A connection whose first end waits for an answer.
+fn waiting(posted: Moment) -> Link {
+    let mut link = link();
+    link.ends[0].sends.push_back(request(posted));
+    link
 }
 
 fn lost(losses: u64) -> Weather {
     Weather {
+        now: LATE,
         losses,
         ..Weather::default()
     }
 }
 
+fn harmed(side: usize, harm: Harm) -> Weather {
+    let mut weather = lost(0);
+    weather.harm[side] = harm;
+    weather.trouble[side] = true;
+    weather
+}
+
+const STOPPED: Harm = Harm {
+    stops: true,
+    lacks_memory: false,
+    given_up: false,
+};
+
+fn allows(status: Status, posted: Moment, weather: &Weather) -> bool {
+    objection(status, &request(posted), &waiting(posted), 0, weather).is_none()
+}
+
 #[test]
 fn frames_lost_before_a_request_do_not_excuse_it() {
     let judge = |losses, before| {
-        let status = Status::RetryExceeded;
-        objection(status, &request(before), &link(), 0, &lost(losses)).is_none()
+        let posted = lost(before).moment();
+        let posted = Moment {
+            at: Instant(0),
+            ..posted
+        };
+        allows(Status::RetryExceeded, posted, &lost(losses))
     };
     assert!(judge(23, 20), "three losses use up two retries");
     assert!(!judge(22, 20));
     assert!(!judge(22, 21), "though the connection has seen twelve");
-    assert!(judge(LOST_UNCOUNTED, 20), "a link was down");
 }
 
 #[test]
-fn frames_lost_before_a_connection_do_not_disturb_it() {
-    assert!(!link().is_disturbed(&lost(12)));
-    assert!(link().is_disturbed(&lost(13)));
-    assert!(!link().has_lost(&lost(10)));
-    assert!(link().has_lost(&lost(11)));
+fn a_link_that_was_down_excuses_what_waited_then_and_nothing_later() {
+    let before = Moment::default();
+    let mut weather = lost(0);
+    assert!(!allows(Status::RetryExceeded, before, &weather));
+    weather.outages = 1;
+    weather.link_down[1] = true;
+    assert!(allows(Status::RetryExceeded, before, &weather));
+    let during = Moment {
+        at: Instant(0),
+        ..weather.moment()
+    };
+    weather.outages = 2;
+    weather.link_down[1] = false;
+    assert!(allows(Status::RetryExceeded, during, &weather));
+    let after = Moment {
+        at: Instant(0),
+        ..weather.moment()
+    };
+    assert!(!allows(Status::RetryExceeded, after, &weather));
+    assert!(!allows(Status::Flushed, after, &weather));
+}
+
+/// The retries of a request take a time-out each, but for one that an answer may have started: a
+/// requester that counts a time-out and a late answer twice gives up sooner.
+#[test]
+fn retries_that_are_used_up_too_soon_are_found() {
+    let retries = 2;
+    let whole = RETRANSMISSION * retries;
+    let posted = Moment::default();
+    for (waited, allowed) in [(whole, true), (whole - Duration::from_nanos(1), false)] {
+        let weather = Weather {
+            now: Instant(0).plus(waited),
+            ..lost(100)
+        };
+        assert_eq!(allows(Status::RetryExceeded, posted, &weather), allowed);
+    }
 }
 
 #[test]
-fn only_a_device_in_trouble_excuses_other_statuses() {
-    let status = Status::RemoteAccess;
-    let judge = |weather| objection(status, &request(0), &link(), 0, &weather).is_none();
-    assert!(!judge(lost(LOST_UNCOUNTED)));
-    let trouble = [false, true];
-    assert!(judge(Weather { trouble, ..lost(0) }));
+fn flushed_needs_a_reason_on_its_own_end() {
+    let posted = lost(10).moment();
+    assert!(!allows(Status::Flushed, posted, &lost(12)));
+    assert!(allows(Status::Flushed, posted, &lost(13)), "three losses");
+    // Nothing waits for an answer: losses fail nothing.
+    let judge = |link: &Link| objection(Status::Flushed, &request(posted), link, 0, &lost(99));
+    assert!(judge(&link()).is_some());
+    // The other end is gone: that fails only what waits for it.
+    let mut torn = link();
+    torn.ends[1].torn = true;
+    assert!(judge(&torn).is_some());
+    torn.ends[0].torn = true;
+    assert!(judge(&torn).is_none());
+}
+
+#[test]
+fn only_harm_excuses_other_statuses_and_only_where_it_is() {
+    let now = Moment::default();
+    let commands_only = harmed(1, Harm::default());
+    for status in [
+        Status::RemoteAccess,
+        Status::LocalProtection,
+        Status::Flushed,
+        Status::RetryExceeded,
+    ] {
+        assert!(!allows(status, now, &commands_only), "{status:?}");
+    }
+    assert!(allows(Status::RemoteAccess, now, &harmed(1, STOPPED)));
+    assert!(!allows(Status::LocalProtection, now, &harmed(1, STOPPED)));
+    assert!(allows(Status::LocalProtection, now, &harmed(0, STOPPED)));
+    assert!(!allows(Status::RemoteAccess, now, &lost(u64::MAX)));
+}
+
+/// A refusal is of the request that was wrong, not of a read ahead of it.
+#[test]
+fn a_read_is_not_blamed_for_a_later_refusal() {
+    let mut link = waiting(Moment::default());
+    let mut later = request(Moment::default());
+    later.wrong = &[Status::RemoteAccess];
+    link.ends[0].sends.push_back(later);
+    link.wrong = true;
+    let mut read = request(Moment::default());
+    read.operation = Operation::Read;
+    let judge = |status| objection(status, &read, &link, 0, &lost(50));
+    assert!(judge(Status::RemoteAccess).is_some());
+    assert!(judge(Status::RetryExceeded).is_none());
 }

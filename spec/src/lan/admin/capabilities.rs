@@ -47,7 +47,7 @@ wire! {
 }
 
 codes! {
-    /// What a [`Capability`] is about. Source: ice `ice_adminq_cmd.h`, `ICE_AQC_CAPS_*`.
+    /// The subject of a [`Capability`]. Source: ice `ice_adminq_cmd.h`, `ICE_AQC_CAPS_*`.
     pub enum CapabilityId: u16 {
         /// number = bitmap of the device's physical functions
         ValidFunctions "caps_valid_functions" = 0x05,
@@ -105,7 +105,7 @@ codes! {
 }
 
 impl Capability {
-    /// What the capability is about, unknown ids kept.
+    /// The subject of the capability, unknown ids kept.
     #[must_use]
     pub fn id(&self) -> CapabilityId {
         CapabilityId::from_code(self.id.get())

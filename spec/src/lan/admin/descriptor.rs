@@ -58,7 +58,7 @@ parameters! {
     }
 }
 
-/// What the device does with the buffer of an indirect command.
+/// The device's use of the buffer of an indirect command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// The device reads the buffer and writes it back.
@@ -160,7 +160,7 @@ impl Descriptor {
         self.with_parameters(&generic)
     }
 
-    /// What the firmware writes back: done, complete, error if `code` is not success, the buffer
+    /// The firmware's write-back: done, complete, error if `code` is not success, the buffer
     /// flags and address as they came, `length_bytes` of the buffer meant.
     #[must_use]
     pub fn answered<P: Parameters>(

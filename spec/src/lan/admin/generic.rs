@@ -195,7 +195,7 @@ parameters! {
 }
 
 wire! {
-    /// How much one part of the firmware logs.
+    /// The log level of one part of the firmware.
     pub struct FirmwareLogModule "ice_aqc_fw_log_cfg_resp": 4 {
         /// which part
         module "module_identifier": U16,
@@ -257,7 +257,7 @@ pub mod lock_timeout_ms {
 }
 
 crate::words! {
-    /// Which addresses are valid. Source: ice `ice_adminq_cmd.h`, `ICE_AQC_MAN_MAC_*_VALID`.
+    /// The valid addresses. Source: ice `ice_adminq_cmd.h`, `ICE_AQC_MAN_MAC_*_VALID`.
     pub struct MacReadFlags: u16 {
         /// LAN address
         lan_valid: [4],
@@ -272,7 +272,7 @@ crate::words! {
         /// wake-up address survives a reset of the function
         wake_up_kept: [9],
     }
-    /// What to write. Source: ice `ice_adminq_cmd.h`, `ICE_AQC_MAN_MAC_*`.
+    /// The address to write. Source: ice `ice_adminq_cmd.h`, `ICE_AQC_MAN_MAC_*`.
     pub struct MacWriteFlags: u8 {
         /// multicast magic packets wake up
         multicast_magic: [0],

@@ -146,7 +146,7 @@ parameters! {
 }
 
 wire! {
-    /// Which node of the board, without its handle.
+    /// A node of the board, without its handle.
     pub struct TopologyParameters "ice_aqc_link_topo_params": 4 {
         /// logical port
         port "lport_num": u8,
@@ -157,7 +157,7 @@ wire! {
         /// index among those of its type
         index "index": u8,
     }
-    /// Which node of the board.
+    /// The node of the board.
     pub struct TopologyAddress "ice_aqc_link_topo_addr": 6 {
         /// which
         parameters "topo_params": TopologyParameters,
@@ -388,7 +388,7 @@ crate::words! {
         /// see [`report_mode`]
         mode: [3:1],
     }
-    /// What the PHY can do or does. Source: ice `ICE_AQC_PHY_*`.
+    /// Abilities or current settings of the PHY. Source: ice `ICE_AQC_PHY_*`.
     pub struct PhyAbilities: u8 {
         /// pause frames are sent
         transmit_pause: [0],
@@ -407,7 +407,7 @@ crate::words! {
         /// error correction is chosen by the firmware
         automatic_correction: [7],
     }
-    /// What the PHY shall do. Source: ice `ICE_AQ_PHY_ENA_*`.
+    /// Requested settings of the PHY. Source: ice `ICE_AQ_PHY_ENA_*`.
     pub struct PhyEnable: u8 {
         /// pause frames are sent
         transmit_pause: [0],

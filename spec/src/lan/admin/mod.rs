@@ -4,6 +4,7 @@
 //! names a buffer as well. The firmware writes descriptor and buffer back, then advances the
 //! head; the return code, not a flag, says how it went. The mailbox uses the same descriptors.
 
+pub mod access_control;
 pub mod capabilities;
 mod descriptor;
 pub mod generic;

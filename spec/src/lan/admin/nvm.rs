@@ -112,7 +112,7 @@ crate::words! {
         /// calculate again
         recalculate: [1],
     }
-    /// Where a bank is. Source: ice `ICE_SR_NVM_PTR_4KB_UNITS`.
+    /// The position of a bank. Source: ice `ICE_SR_NVM_PTR_4KB_UNITS`.
     pub struct BankPointer: u16 {
         /// offset in words or in 4 KiB
         offset: [14:0],

@@ -3,7 +3,7 @@
 use crate::lan::wire::codes;
 
 codes! {
-    /// What a descriptor asks for or reports. Source: ice `ice_adminq_cmd.h`, `ice_adminq_opc`;
+    /// The request or report of a descriptor. Source: ice `ice_adminq_cmd.h`, `ice_adminq_opc`;
     /// those marked so, DPDK `ice_adminq_cmd.h`.
     pub enum Opcode: u16 {
         /// version of firmware and interface
@@ -192,6 +192,46 @@ codes! {
         GetRssTable "get_rss_lut" = 0x0B05,
         /// registers of the PHY
         NeighbourDeviceRequest "neighbour_device_request" = 0x0C00,
+        /// allocates a table of the access control list; DPDK only, as all of it
+        AllocateAccessTable "alloc_acl_tbl" = 0x0C10,
+        /// frees it
+        FreeAccessTable "dealloc_acl_tbl" = 0x0C11,
+        /// allocates a memory of actions
+        AllocateAccessActions "alloc_acl_actpair" = 0x0C12,
+        /// frees it
+        FreeAccessActions "dealloc_acl_actpair" = 0x0C13,
+        /// allocates a scenario: how parts of the table form entries
+        AllocateAccessScenario "alloc_acl_scen" = 0x0C14,
+        /// frees it
+        FreeAccessScenario "dealloc_acl_scen" = 0x0C15,
+        /// allocates counters
+        AllocateAccessCounters "alloc_acl_counters" = 0x0C16,
+        /// frees them
+        FreeAccessCounters "dealloc_acl_counters" = 0x0C17,
+        /// frees all of a function
+        FreeAccessResources "dealloc_acl_res" = 0x0C1A,
+        /// changes a scenario
+        UpdateAccessScenario "update_acl_scen" = 0x0C1B,
+        /// writes two actions of an entry
+        ProgramAccessActions "program_acl_actpair" = 0x0C1C,
+        /// writes what a profile takes from packets
+        ProgramAccessProfile "program_acl_prof_extraction" = 0x0C1D,
+        /// writes a profile's ranges of ports
+        ProgramAccessRanges "program_acl_prof_ranges" = 0x0C1E,
+        /// writes the key of an entry
+        ProgramAccessEntry "program_acl_entry" = 0x0C20,
+        /// reads a profile
+        QueryAccessProfile "query_acl_prof" = 0x0C21,
+        /// reads a profile's ranges of ports
+        QueryAccessRanges "query_acl_prof_ranges" = 0x0C22,
+        /// reads a scenario
+        QueryAccessScenario "query_acl_scen" = 0x0C23,
+        /// reads an entry
+        QueryAccessEntry "query_acl_entry" = 0x0C24,
+        /// reads actions
+        QueryAccessActions "query_acl_actpair" = 0x0C25,
+        /// reads a counter
+        QueryAccessCounter "query_acl_counter" = 0x0C27,
         /// adds transmit queues with their contexts
         AddTransmitQueues "add_txqs" = 0x0C30,
         /// removes transmit queues
@@ -232,6 +272,12 @@ codes! {
         DriverSharedParameters "driver_shared_params" = 0x0C90,
         /// event: a queue overflowed
         LanOverflow "event_lan_overflow" = 0x1001,
+        /// which health events are sent
+        SetHealthEvents "set_health_status_cfg" = 0xFF20,
+        /// health events that the firmware knows
+        GetHealthCodes "get_supported_health_status_codes" = 0xFF21,
+        /// health events that are pending; as an event: there are some
+        GetHealthEvents "get_health_status" = 0xFF22,
         /// firmware log
         FirmwareLogConfig "fw_logs_config" = 0xFF30,
         /// firmware log
@@ -242,7 +288,7 @@ codes! {
         FirmwareLogEvent "fw_logs_event" = 0xFF33,
     }
 
-    /// How a command went. Source: ice `ice_adminq_cmd.h`, `ice_aq_err`.
+    /// The result of a command. Source: ice `ice_adminq_cmd.h`, `ice_aq_err`.
     pub enum ReturnCode: u8 {
         /// success
         Ok "ok" = 0,

@@ -73,7 +73,7 @@ crate::words! {
         /// the number counts
         valid: [15],
     }
-    /// Which table. Source: ice `ICE_LUT_*`, `ICE_AQC_LUT_*`.
+    /// The kind of table. Source: ice `ICE_LUT_*`, `ICE_AQC_LUT_*`.
     pub struct RssTableFlags: u16 {
         /// see [`table`]
         kind: [1:0],

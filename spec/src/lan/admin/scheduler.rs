@@ -100,7 +100,7 @@ wire! {
         /// share among siblings
         share "bw_alloc": U16,
     }
-    /// What a node is.
+    /// The kind of a node.
     pub struct Element "ice_aqc_txsched_elem": 16 {
         /// see [`ElementType`]
         kind "elem_type": u8,
@@ -286,7 +286,7 @@ codes! {
 }
 
 crate::words! {
-    /// Which parts of an [`Element`] count. Source: ice `ICE_AQC_ELEM_VALID_*`.
+    /// The valid parts of an [`Element`]. Source: ice `ICE_AQC_ELEM_VALID_*`.
     pub struct ElementSections: u8 {
         /// generic byte
         generic: [0],
@@ -364,7 +364,7 @@ impl Element {
         }
     }
 
-    /// What the node is, unknown kinds kept.
+    /// The kind of the node, unknown kinds kept.
     #[must_use]
     pub fn kind(&self) -> ElementType {
         ElementType::from_code(self.kind)

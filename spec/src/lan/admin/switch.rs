@@ -137,7 +137,7 @@ wire! {
         /// zero
         reserved "reserved": [u8; 98],
     }
-    /// What a recipe looks up and does.
+    /// The look-up words and the action of a recipe.
     pub struct RecipeContent "ice_aqc_recipe_content": 28 {
         /// see [`RecipeId`]
         recipe "rid": u8,
@@ -418,7 +418,7 @@ crate::words! {
         /// there is one
         valid: [31],
     }
-    /// What happens to a packet that a rule finds. Source: ice `ICE_SINGLE_ACT_*`.
+    /// The action for a packet that matches a rule. Source: ice `ICE_SINGLE_ACT_*`.
     pub struct SingleAction: u32 {
         /// see [`action`]
         kind: [1:0],

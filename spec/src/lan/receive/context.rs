@@ -134,7 +134,7 @@ impl ReceiveContext {
         Self::decode(&zerocopy::transmute!(words))
     }
 
-    /// Whether bits are set that belong to no field.
+    /// True if bits are set that belong to no field.
     #[must_use]
     pub fn has_reserved_bits(bytes: &[u8; Self::SIZE]) -> bool {
         Self::decode(bytes).encode() != *bytes

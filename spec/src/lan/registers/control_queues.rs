@@ -130,7 +130,7 @@ pub const RINGS: [RingRegisters; 6] = [
 ];
 
 registers! {
-    /// Which remote devices the sideband may reach, a bit each.
+    /// The remote devices that the sideband may reach, one bit each.
     SIDEBAND_REMOTE_DEVICES "PF_SB_REM_DEV_CTL" = 0x23_00F0;
 }
 

@@ -17,7 +17,7 @@ registers! {
 
 const VSIS: u32 = VSI_COUNT as u32;
 
-/// How a VSI hashes; see [`HashControl`].
+/// The hash settings of a VSI; see [`HashControl`].
 pub const HASH_CONTROL: RegisterArray = RegisterArray::new("VSIQF_HASH_CTL", 0x40_D000, 4, VSIS);
 /// Hash key of a VSI, row = dword 0..13.
 pub const HASH_KEY: RegisterGrid =
@@ -30,14 +30,14 @@ pub const CLASS_REGION: RegisterGrid =
     RegisterGrid::new("VSIQF_TC_REGION", 0x44_8000, (0x1000, 4), (4, VSIS));
 /// Masks of hashed fields.
 pub const HASH_MASK: RegisterArray = RegisterArray::new("GLQF_HMASK", 0x40_FC00, 4, 32);
-/// Which masks a hash profile uses.
+/// The masks of a hash profile.
 pub const HASH_MASK_SELECT: RegisterArray = RegisterArray::new("GLQF_HMASK_SEL", 0x41_0000, 4, 128);
 /// Pairs of words of symmetric hashing, row = word 0..6, index = profile.
 pub const HASH_SYMMETRY: RegisterGrid =
     RegisterGrid::new("GLQF_HSYMM", 0x40_F000, (0x200, 6), (4, 128));
 /// Masks of flow director fields.
 pub const FLOW_DIRECTOR_MASK: RegisterArray = RegisterArray::new("GLQF_FDMASK", 0x41_0800, 4, 32);
-/// Which masks a flow director profile uses.
+/// The masks of a flow director profile.
 pub const FLOW_DIRECTOR_MASK_SELECT: RegisterArray =
     RegisterArray::new("GLQF_FDMASK_SEL", 0x41_0400, 4, 128);
 /// Input set of a flow director profile, row = word 0..6, index = profile.
@@ -74,7 +74,7 @@ pub const GRIDS: &[RegisterGrid] = &[
 ];
 
 crate::words! {
-    /// How a VSI hashes. Source: `VSIQF_HASH_CTL`.
+    /// The hash settings of a VSI. Source: `VSIQF_HASH_CTL`.
     pub struct HashControl: u32 {
         /// 0 the VSI's table, 2 the function's, 3 a global one
         table: [1:0],
@@ -86,6 +86,21 @@ crate::words! {
         class_override: [12:8],
         /// the override applies
         class_override_enable: [15],
+    }
+    /// A mask of fields. Source: `GLQF_HMASK`, `GLQF_FDMASK`.
+    pub struct FieldMask: u32 {
+        /// word of the field vector
+        word: [4:0],
+        /// bits of the word that count
+        bits: [31:16],
+    }
+    /// One of the four words of a register of [`HASH_SYMMETRY`], [`FLOW_DIRECTOR_INPUT`] or
+    /// [`FLOW_DIRECTOR_SWAP`]. Source: `GLQF_HSYMM`, `GLQF_FDINSET`, `GLQF_FDSWAP`.
+    pub struct WordChoice: u8 {
+        /// word of the field vector
+        word: [4:0],
+        /// it counts
+        enable: [7],
     }
     /// Flow director entries. Source: `GLQF_FD_SIZE`.
     pub struct FlowDirectorSize: u32 {

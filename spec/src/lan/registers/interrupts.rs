@@ -14,7 +14,7 @@ registers! {
     VECTOR_ALLOCATION "PFINT_ALLOC" = 0x1D_2600;
     /// Other causes, cleared when read; see [`OtherCauses`]. Writing sets bits.
     OTHER_CAUSES "PFINT_OICR" = 0x16_CA00;
-    /// Which of the other causes interrupt; see [`OtherCauses`].
+    /// The other causes that interrupt; see [`OtherCauses`].
     OTHER_CAUSES_ENABLE "PFINT_OICR_ENA" = 0x16_C900;
     /// Vector of the other causes; see [`CauseControl`].
     OTHER_CAUSES_CONTROL "PFINT_OICR_CTL" = 0x16_CA80;
@@ -43,7 +43,7 @@ pub const RATE_LIMIT: RegisterArray = RegisterArray::new("GLINT_RATE", 0x15_A000
 /// Vector of an RDMA completion event queue; see [`CauseControl`].
 pub const COMPLETION_EVENT_QUEUE_CONTROL: RegisterArray =
     RegisterArray::new("GLINT_CEQCTL", 0x15_C000, 4, VECTOR_COUNT);
-/// Which function owns a vector; see [`VectorOwner`].
+/// The function that owns a vector; see [`VectorOwner`].
 pub const VECTOR_OWNER: RegisterArray =
     RegisterArray::new("GLINT_VECT2FUNC", 0x16_2000, 4, VECTOR_COUNT);
 /// Vector of a receive queue; see [`CauseControl`].
@@ -122,7 +122,7 @@ crate::words! {
         /// the limit applies
         enable: [6],
     }
-    /// Which function owns a vector. Source: `GLINT_VECT2FUNC`.
+    /// The function that owns a vector. Source: `GLINT_VECT2FUNC`.
     pub struct VectorOwner: u32 {
         /// virtual function
         virtual_function: [7:0],

@@ -16,7 +16,7 @@ registers! {
     RESET_STATUS "GLGEN_RSTAT" = 0x0B_8188;
     /// Delays of resets; see [`ResetControl`].
     RESET_CONTROL "GLGEN_RSTCTL" = 0x0B_8180;
-    /// Which parts of the device have been loaded from flash; see [`FlashLoadDone`].
+    /// The parts of the device that have been loaded from flash; see [`FlashLoadDone`].
     FLASH_LOAD_DONE "GLNVM_ULD" = 0x0B_6008;
     /// Presence and size of the shadow RAM; see [`FlashGeneral`].
     FLASH_GENERAL "GLNVM_GENS" = 0x0B_6100;
@@ -46,7 +46,7 @@ registers! {
     WAKE_UP_ENABLE "PFPM_APM" = 0x0B_8080;
     /// Bit 1: magic packets pass the wake-up filter.
     WAKE_UP_FILTER "PFPM_WUFC" = 0x09_DC00;
-    /// What woke the device; bits are cleared by writing ones.
+    /// The cause that woke the device; writing ones clears bits.
     WAKE_UP_STATUS "PFPM_WUS" = 0x09_DB80;
     /// Input mask of the switch's lookups, low 32 bits: written right after a package is active.
     /// Entry 0 is the switch, as `ice` 6.12 was recorded to write it.
@@ -136,7 +136,7 @@ crate::words! {
         /// a memory error resets the device
         memory_error_reset: [8],
     }
-    /// What has been loaded from flash. Source: `GLNVM_ULD`.
+    /// The parts that have been loaded from flash. Source: `GLNVM_ULD`.
     pub struct FlashLoadDone: u32 {
         /// PCI reset
         pci: [0],

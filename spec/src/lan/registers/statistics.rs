@@ -16,16 +16,16 @@ registers! {
 /// A counter and how many bits it has before it wraps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// Where it is.
+    /// Its offset.
     pub registers: RegisterArray,
     /// 32 or 40.
     pub width_bits: u32,
-    /// What it counts, in the words of the field.
+    /// The counted quantity, in the words of the field.
     pub name: &'static str,
 }
 
 impl Counter {
-    /// What was counted between two readings of the counter, across at most one wrap.
+    /// The count between two readings of the counter, across at most one wrap.
     #[must_use]
     pub const fn difference(&self, earlier: u64, later: u64) -> u64 {
         later.wrapping_sub(earlier) & ((1 << self.width_bits) - 1)
@@ -130,6 +130,9 @@ pub const GRIDS: &[RegisterGrid] = &[
     PRIORITY_OFF_SENT,
 ];
 
+/// Flow director matches: the high eight bits of each counter.
+pub const FLOW_DIRECTOR_MATCHES_HIGH: RegisterArray =
+    RegisterArray::new("GLSTAT_FD_CNT0H", 0x3A_0004, 8, 4096);
 /// Flow director matches, 40 bits: the low half of each counter.
 pub const FLOW_DIRECTOR_MATCHES: RegisterArray =
     RegisterArray::new("GLSTAT_FD_CNT0L", 0x3A_0000, 8, 4096);
@@ -137,8 +140,8 @@ pub const FLOW_DIRECTOR_MATCHES: RegisterArray =
 /// All arrays of this module.
 pub const ARRAYS: &[RegisterArray] = &concat_arrays();
 
-const fn concat_arrays() -> [RegisterArray; PORT_ARRAYS.len() + VSI_ARRAYS.len() + 1] {
-    let mut all = [FLOW_DIRECTOR_MATCHES; PORT_ARRAYS.len() + VSI_ARRAYS.len() + 1];
+const fn concat_arrays() -> [RegisterArray; PORT_ARRAYS.len() + VSI_ARRAYS.len() + 2] {
+    let mut all = [FLOW_DIRECTOR_MATCHES; PORT_ARRAYS.len() + VSI_ARRAYS.len() + 2];
     let mut next = 0;
     while next < PORT_ARRAYS.len() {
         all[next] = PORT_ARRAYS[next];
@@ -149,5 +152,6 @@ const fn concat_arrays() -> [RegisterArray; PORT_ARRAYS.len() + VSI_ARRAYS.len()
         all[next + vsi] = VSI_ARRAYS[vsi];
         vsi += 1;
     }
+    all[next + vsi] = FLOW_DIRECTOR_MATCHES_HIGH;
     all
 }

@@ -155,7 +155,7 @@ impl TransmitContext {
         }
     }
 
-    /// Whether bits that no driver writes are set: the device's own queue state.
+    /// True if bits that no driver writes are set: the device's own queue state.
     #[must_use]
     pub const fn has_reserved_bits(bytes: &[u8; Self::SIZE]) -> bool {
         get(bytes, 171, 5) != 0

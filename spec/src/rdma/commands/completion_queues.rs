@@ -3,7 +3,7 @@
 use crate::rdma::layout::codes;
 
 codes! {
-    /// How a buffer's pages are listed (LPBLSIZE).
+    /// The form of a buffer's page list (LPBLSIZE).
     /// Source: irdma `ctrl.c`/`verbs.c`, IRDMA_CQPSQ_*_LPBLSIZE and `pbl_chunk_size` users.
     pub enum PageList: u8 {
         /// No list: one contiguous block.
@@ -39,7 +39,7 @@ commands! {
         cq_number: u32 = 3[18:0],
         /// Number of its completion event queue.
         ceq_number: u16 = 3[31:22],
-        /// How the ring's pages are listed.
+        /// The form of the ring's page list.
         pble_levels_code: PageList = 3[45:44],
         /// Raise an event instead of overwriting unread completions.
         check_overflow: bool = 3[46],
@@ -78,7 +78,7 @@ commands! {
         cq_number: u32 = 3[18:0],
         /// Take the new ring.
         resize: bool = 3[43],
-        /// How the ring's pages are listed.
+        /// The form of the ring's page list.
         pble_levels_code: PageList = 3[45:44],
         /// Raise an event instead of overwriting unread completions.
         check_overflow: bool = 3[46],
@@ -107,7 +107,7 @@ commands! {
         cq_number: u32 = 3[18:0],
         /// Number of its completion event queue.
         ceq_number: u16 = 3[31:22],
-        /// How the ring's pages are listed.
+        /// The form of the ring's page list.
         pble_levels_code: PageList = 3[45:44],
         /// The ring is given by page buffer list entries.
         ring_virtual: bool = 3[47],
@@ -136,7 +136,7 @@ commands! {
         vsi_number: u16 = 7[17:8],
         /// Number of the event queue.
         ceq_number: u16 = 3[9:0],
-        /// How the ring's pages are listed.
+        /// The form of the ring's page list.
         pble_levels_code: PageList = 3[45:44],
         /// Raise no interrupt when the throttling timer expires.
         itr_no_expire: bool = 3[46],
@@ -155,7 +155,7 @@ commands! {
         first_pble_index: u32 = 6[27:0],
         /// Number of the event queue.
         ceq_number: u16 = 3[9:0],
-        /// How the ring's pages are listed.
+        /// The form of the ring's page list.
         pble_levels_code: PageList = 3[45:44],
         /// The ring is given by page buffer list entries.
         ring_virtual: bool = 3[47],
@@ -172,7 +172,7 @@ commands! {
         ring_address: u64 = 4[63:0],
         /// Index of the first page buffer list entry, when `ring_virtual`.
         first_pble_index: u32 = 6[27:0],
-        /// How the ring's pages are listed.
+        /// The form of the ring's page list.
         pble_levels_code: PageList = 3[45:44],
         /// The ring is given by page buffer list entries.
         ring_virtual: bool = 3[47],
@@ -185,7 +185,7 @@ commands! {
         size_entries: u32 = 2[18:0],
         /// Index of the first page buffer list entry.
         first_pble_index: u32 = 6[27:0],
-        /// How the ring's pages are listed.
+        /// The form of the ring's page list.
         pble_levels_code: PageList = 3[45:44],
         /// The ring is given by page buffer list entries.
         ring_virtual: bool = 3[47],

@@ -95,7 +95,7 @@ commands! {
         type_1: bool = 3[42],
         /// A memory region; else a memory window.
         is_memory_region: bool = 3[43],
-        /// How the pages will be listed.
+        /// The form of the page list to come.
         pble_levels_code: PageList = 3[45:44],
         /// Size of the pages.
         page_size: PageSize = 3[47:46],
@@ -133,7 +133,7 @@ commands! {
         first_pble_index: u32 = 6[27:0],
         /// A memory region; always set here.
         is_memory_region: bool = 3[43],
-        /// How the pages are listed.
+        /// The form of the page list.
         pble_levels_code: PageList = 3[45:44],
         /// Size of the pages.
         page_size: PageSize = 3[47:46],

@@ -140,9 +140,9 @@ const HEADER_ONLY: [u64; 8] = [0, 0, 0, CommandHeader::DEFINED, 0, 0, 0, 0];
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the entry's opcode is {found:?}, not {expected:?}: decode it as the command that it is")]
 pub struct WrongOpcode {
-    /// What the caller asked for.
+    /// The requested opcode.
     pub expected: Opcode,
-    /// What the header says.
+    /// The opcode in the header.
     pub found: Opcode,
 }
 
@@ -151,11 +151,11 @@ pub struct WrongOpcode {
 #[error("no layout is known for opcode {0:?}")]
 pub struct UnknownCommand(pub Opcode);
 
-/// What all commands share.
+/// The fields that all commands share.
 pub trait ControlCommand: Copy + core::fmt::Debug {
     /// The operation.
     const OPCODE: Opcode;
-    /// Where each field lies.
+    /// The position of each field.
     const FIELDS: &'static [FieldLayout];
     /// The 64 bytes, header included. `polarity` is the valid bit's value at the ring's slot.
     fn encode(&self, polarity: bool) -> [u64; 8];

@@ -6,7 +6,7 @@
 use crate::rdma::layout::{codes, layout};
 
 codes! {
-    /// What an entry of the hash table matches (iWARP).
+    /// The key of an entry of the hash table (iWARP).
     /// Source: irdma `defs.h`/`type.h`, IRDMA_QHASH_TYPE_*.
     pub enum QuadHashType: u8 {
         /// Established TCP connection: all four values.
@@ -23,7 +23,7 @@ codes! {
         RoceV2Hardware = 6,
     }
 
-    /// What is done to an entry of the hash table.
+    /// The action on an entry of the hash table.
     /// Source: irdma `type.h`, IRDMA_QHASH_MANAGE_TYPE_*.
     pub enum QuadHashOperation: u8 {
         /// Remove it.
@@ -98,13 +98,13 @@ commands! {
         remote_ip: u128 = 4[63:0] | 5[63:0],
         /// Local IP address.
         local_ip: u128 = 6[63:0] | 7[63:0],
-        /// What the entry matches.
+        /// The key of the entry.
         entry_type: QuadHashType = 3[44:42],
         /// `vlan_id` is valid.
         vlan_valid: bool = 3[59],
         /// The addresses are IPv4.
         ipv4: bool = 3[60],
-        /// What is done.
+        /// The action.
         manage: QuadHashOperation = 3[62:61],
     }
 }

@@ -35,7 +35,7 @@ codes! {
         Error = 6,
     }
 
-    /// Which queue or direction an asynchronous event comes from.
+    /// The queue or direction that an asynchronous event comes from.
     /// Source: irdma `defs.h`/`hw.c`, IRDMA_AE_SOURCE_*.
     pub enum AeSource: u8 {
         /// No queue pair or completion queue.

@@ -3,7 +3,7 @@
 use crate::rdma::layout::codes;
 
 codes! {
-    /// What is done to a node of the work scheduler.
+    /// The action on a node of the work scheduler.
     /// Source: irdma `ws.h`/`type.h`, IRDMA_ADD_NODE and its neighbours.
     pub enum SchedulerOperation: u8 {
         /// Add it; for a leaf the handle of its queue set is returned.
@@ -14,7 +14,7 @@ codes! {
         Delete = 2,
     }
 
-    /// How a node of the work scheduler shares its parent's bandwidth.
+    /// The share that a node of the work scheduler has of its parent's bandwidth.
     /// Source: irdma `type.h`, IRDMA_PRIO_*.
     pub enum SchedulerPriority: u8 {
         /// Weighted round robin.
@@ -51,13 +51,13 @@ commands! {
         parent_id: u16 = 3[25:16],
         /// Number of the VM or VF.
         vm_vf_number: u16 = 3[51:42],
-        /// What is done.
+        /// The action.
         operation: SchedulerOperation = 3[53:52],
         /// Kind of VM or VF; 0 for a physical function.
         vm_vf_type: u8 = 3[55:54],
         /// Traffic class.
         traffic_class: u8 = 3[58:56],
-        /// How bandwidth is shared.
+        /// The share of the bandwidth.
         priority_type: SchedulerPriority = 3[60:59],
         /// The node is a leaf.
         leaf: bool = 3[61],

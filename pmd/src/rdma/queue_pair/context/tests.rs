@@ -20,6 +20,7 @@ fn attributes() -> Attributes {
         start_psn: 0x12_3456,
         retries: 7,
         receiver_not_ready_retries: 6,
+        retransmission_timeout: 5,
         outbound_reads: 32,
         inbound_reads: 32,
         hop_limit: 64,

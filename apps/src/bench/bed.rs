@@ -1,0 +1,122 @@
+//! The two functions of a test, and the model that they live in where that is in this process.
+
+use crate::cli::Bench;
+use crate::failure::Failure;
+use crate::open::{Cores, model_function, model_index, open, start_model};
+use anyhow::anyhow;
+use ringside_bus::function::Backend;
+use ringside_bus::{DeviceAddress, Function};
+use ringside_config::Config;
+use ringside_model::Threaded;
+use std::sync::Arc;
+
+/// See the module.
+pub(crate) struct Bed {
+    pub(crate) functions: [Arc<dyn Function>; 2],
+    pub(crate) model: Option<(Threaded, [u16; 2])>,
+}
+
+impl Bed {
+    pub(crate) fn find(
+        options: &Bench,
+        address: &DeviceAddress,
+        config: &Config,
+        cores: Cores,
+    ) -> Result<Self, Failure> {
+        let by_itself = |address: &DeviceAddress| !matches!(address, DeviceAddress::Model(_));
+        match &options.peer {
+            Some(peer) if by_itself(peer) && by_itself(address) => {
+                let functions = [
+                    open(address, config)?.function,
+                    open(peer, config)?.function,
+                ];
+                return Ok(Self {
+                    functions,
+                    model: None,
+                });
+            }
+            Some(_) => {
+                return Err(Failure::usage(anyhow!(
+                    "--peer goes with --device where both are PCI addresses or vfio-user:PATH; \
+                     otherwise the peer is the next function of the same model"
+                )));
+            }
+            None => {}
+        }
+        let index = model_index(address)?;
+        let model = start_model(config, cores)?;
+        let peer = (index + 1) % u16::try_from(config.model.functions).unwrap_or(1).max(1);
+        if peer == index {
+            return Err(Failure::usage(anyhow!(
+                "a test needs two functions: set model.functions to 2 or more in the configuration"
+            )));
+        }
+        let functions = [
+            model_function(&model, index)?,
+            model_function(&model, peer)?,
+        ];
+        Ok(Self {
+            functions,
+            model: Some((model, [index, peer])),
+        })
+    }
+
+    pub(crate) fn model_to_capture(&self) -> Result<&Threaded, Failure> {
+        let model = self.model.as_ref().map(|(model, _)| model);
+        model.ok_or_else(|| {
+            Failure::usage(anyhow!(
+                "--pcap captures the wire of the model in this process only"
+            ))
+        })
+    }
+
+    /// The breaches that the model saw; `None` if it is in another process, which reports them.
+    pub(crate) fn breaches(&self) -> Result<Option<Vec<String>>, Failure> {
+        let model = self.model.as_ref();
+        let found = model.map(|(model, functions)| breaches(model, functions));
+        found.transpose()
+    }
+
+    /// The one line that says what the figures are figures of.
+    pub(crate) fn driven(&self, cores: Cores, captured: bool) -> String {
+        let core =
+            |core: Option<usize>| core.map_or("any core".into(), |core| format!("core {core}"));
+        let capture = if captured {
+            "; every frame was captured, which slows it"
+        } else {
+            ""
+        };
+        if self.model.is_none() {
+            let device = match self.functions[0].backend() {
+                Backend::Vfio => "PCI functions of this machine, through the kernel's VFIO",
+                _ => "a device in another process, over vfio-user, not hardware",
+            };
+            return format!("Driven: {device} (driver on {}).", core(cores.driver));
+        }
+        format!(
+            "Driven: the software model of the E810 (driver on {}, model on {}), not hardware; its \
+             wire has no speed limit{capture}.",
+            core(cores.driver),
+            core(cores.model)
+        )
+    }
+}
+
+fn breaches(model: &Threaded, functions: &[u16]) -> Result<Vec<String>, Failure> {
+    let functions = functions.to_vec();
+    let told = model.with(move |world| {
+        let of = |&index: &u16| {
+            let breaches = world.breaches(usize::from(index)).into_iter();
+            breaches
+                .map(|breach| {
+                    format!(
+                        "model:{index}: {} ({} times), first: {}",
+                        breach.kind, breach.count, breach.first
+                    )
+                })
+                .collect::<Vec<_>>()
+        };
+        functions.iter().flat_map(of).collect()
+    });
+    told.ok_or_else(|| Failure::operation(anyhow!("the model's thread has ended")))
+}

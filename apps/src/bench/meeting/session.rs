@@ -1,0 +1,184 @@
+//! The session of two processes: connection, description of both devices, end.
+
+use super::agreement::Test;
+use super::end::{End, Link, Role, Watch};
+use crate::bench::plan::Plan;
+use crate::bench::run::{Run, judge};
+use crate::cli::{Idle, MEETING_PORT, Measure};
+use crate::failure::Failure;
+use crate::open::{Cores, open};
+use anyhow::anyhow;
+use ringside_bus::DeviceAddress;
+use ringside_bus::pinning::pin_to;
+use ringside_pmd::Device;
+use ringside_pmd::rdma::exchange::{Listener, MeetingError, Session, connect};
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// Brings the function up and finds the other process.
+pub(crate) fn meet(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(Device, Link), Failure> {
+    let limit = Duration::from_millis(run.config.deadlines.connect_ms);
+    let wait = |default: u64| Duration::from_secs(run.options.wait.unwrap_or(default));
+    if let Some(place) = &run.options.listen {
+        let wait = wait(60);
+        let places = resolve("--listen", place)?;
+        let place = places.first().copied();
+        let place = place.ok_or_else(|| Failure::usage(anyhow!("--listen names no address")))?;
+        // Before the bring-up: an address that is taken changes nothing at the device.
+        let listener = Listener::bind(place).map_err(Failure::usage)?;
+        let device = bring_up(run, address)?;
+        writeln!(run.out, "\nListening on {}", listener.address())?;
+        run.out.flush()?;
+        let session = listener.accept(wait)?;
+        return Ok((device, Link::new(session, Role::Server, limit, run.options)));
+    }
+    let wait = wait(5);
+    let peers = resolve(
+        "--connect",
+        run.options.connect.as_deref().unwrap_or_default(),
+    )?;
+    let device = bring_up(run, address)?;
+    let session = reach(&peers, wait)?;
+    Ok((device, Link::new(session, Role::Client, limit, run.options)))
+}
+
+/// The addresses that `HOST[:PORT]` names.
+fn resolve(flag: &str, place: &str) -> Result<Vec<SocketAddr>, Failure> {
+    let named = match place.parse::<std::net::IpAddr>() {
+        Ok(address) => Ok(vec![SocketAddr::new(address, MEETING_PORT)]),
+        Err(_) if place.rsplit_once(':').is_some() => {
+            place.to_socket_addrs().map(Iterator::collect)
+        }
+        Err(_) => (place, MEETING_PORT)
+            .to_socket_addrs()
+            .map(Iterator::collect),
+    };
+    let wrong = |reason: String| {
+        Failure::usage(anyhow!(
+            "{flag} {place}: {reason}; give HOST or HOST:PORT, such as 192.0.2.7:18515"
+        ))
+    };
+    let found: Vec<_> = named.map_err(|error| wrong(error.to_string()))?;
+    if found.is_empty() {
+        return Err(wrong("no address has this name".into()));
+    }
+    Ok(found)
+}
+
+/// Claims the function, pins this thread, and brings the function up.
+fn bring_up(run: &mut Run<'_>, address: &DeviceAddress) -> Result<Device, Failure> {
+    let cores = Cores::choose(&run.options.cores, run.config);
+    let function = open(address, run.config)?.function;
+    if let Some(core) = cores.driver {
+        pin_to(core).map_err(Failure::usage)?;
+    }
+    run.bring_up(&function)
+}
+
+/// The one line that says what the figures are figures of.
+pub(crate) fn driven(run: &Run<'_>, address: &DeviceAddress, link: &Link) -> String {
+    let cores = Cores::choose(&run.options.cores, run.config);
+    let core = cores
+        .driver
+        .map_or("any core".to_owned(), |core| format!("core {core}"));
+    let idle = match link.idle {
+        Idle::Spin => "spins",
+        Idle::Yield => "yields",
+    };
+    let what = match address {
+        DeviceAddress::VfioUser(_) => "a device in another process, not hardware",
+        _ => "a card",
+    };
+    format!(
+        "Driven: {address}, {what} (this driver on {core}, {idle} while idle), against what the process at {} drives.",
+        link.session.peer()
+    )
+}
+
+/// A test as the parts of the bench know it.
+pub(crate) fn plan_of(test: &Test) -> Plan {
+    Plan {
+        operation: test.task.operation(),
+        measure: test.measure.unwrap_or(Measure::Lat),
+        sizes: vec![test.size],
+        amount: test.amount,
+        queue_pairs: test.queue_pairs,
+        send_depth: test.send_depth,
+        receive_depth: test.receive_depth,
+        inline: test.inline,
+    }
+}
+
+/// The name of a test.
+pub(crate) fn title(test: &Test) -> String {
+    let measure = test
+        .measure
+        .map_or("verification", |measure| measure.title());
+    format!("{} {measure} {} B", test.task.title(), test.size)
+}
+
+/// Sleeps until the client has ended the measurement: the device does the work. Always false.
+pub(crate) fn sleep_until_ended(end: &mut End<'_>, link: &mut Link) -> Result<bool, Failure> {
+    let mut watch = Watch::new();
+    let at_most = Duration::from_millis(20);
+    while watch.look_with(end.side.device, link, at_most)?.is_none() {}
+    Ok(false)
+}
+
+/// Ends a session that failed: the peer learns why, and the failure says what the peer says.
+pub(crate) fn part(mut link: Link, failure: Failure) -> Failure {
+    if failure.text().contains(" gave up: ") {
+        return failure;
+    }
+    let failure = match link.session.glance(Duration::ZERO) {
+        Err(error @ (MeetingError::PeerFailed { .. } | MeetingError::Closed { .. }))
+            if !failure.text().contains(&error.to_string()) =>
+        {
+            failure.and(&error.to_string())
+        }
+        _ => failure,
+    };
+    link.session.fail(&failure.text());
+    failure
+}
+
+/// Connects to the first of the addresses that answers; tries again until `wait` has passed, as the
+/// other side may still be starting.
+fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, MeetingError> {
+    let end = Instant::now() + wait;
+    loop {
+        for (index, &peer) in peers.iter().enumerate() {
+            let left = end.saturating_duration_since(Instant::now());
+            let last = index + 1 == peers.len();
+            match connect(peer, left.max(Duration::from_millis(100))) {
+                Ok(session) => return Ok(session),
+                Err(error) if last && Instant::now() + Duration::from_millis(100) >= end => {
+                    return Err(match error {
+                        MeetingError::Connect {
+                            address, reason, ..
+                        } => MeetingError::Connect {
+                            address,
+                            limit: wait,
+                            reason,
+                        },
+                        other => other,
+                    });
+                }
+                Err(_) => {}
+            }
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Takes the device down and says what there is to say at the end. Nothing of it may be in use.
+pub(crate) fn finish(
+    run: &mut Run<'_>,
+    device: Device,
+    measured: Result<(), Failure>,
+) -> Result<(), Failure> {
+    let downs = run.take_down([device])?;
+    run.finish(measured)?;
+    judge(&[], &downs)
+}

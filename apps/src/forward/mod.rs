@@ -1,0 +1,314 @@
+//! `ringside forward`: packets through ports, in the modes and words of DPDK's testpmd.
+
+mod interactive;
+mod mode;
+mod packets;
+mod statistics;
+mod worker;
+
+use crate::cli::Mac;
+use crate::failure::Failure;
+use crate::open::{Cores, Opened, model_function, open, start_model};
+use anyhow::anyhow;
+use clap::Args;
+pub(crate) use mode::Mode;
+use ringside_bus::{DeviceAddress, Function};
+use ringside_config::Config;
+use ringside_lan::PoolSettings;
+use ringside_model::Threaded;
+use ringside_pmd::lan::{OpenPort, Port, PortSettings};
+use ringside_pmd::{BringUpOptions, Device};
+use statistics::{Report, Shared};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use worker::Worker;
+
+const HELP: &str = "\
+Ports are paired as testpmd pairs them: the first with the second, the third with the fourth; one port
+alone forwards to itself. Each queue has a thread of its own, which serves that queue of every port.
+
+Examples:
+  ringside forward --device model:0 --device model:1 --mode txonly,rxonly --duration 5
+  ringside forward --device 0000:3b:00.0 --device 0000:3b:00.1 --mode macswap --queues 4
+  ringside forward --mode icmp-echo --interactive";
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct Options {
+    /// A port; once for each [default: the configuration's device]
+    #[arg(long, value_name = "ADDRESS")]
+    device: Vec<DeviceAddress>,
+    /// What is done with packets: one mode for all ports, or one for each
+    #[arg(
+        long,
+        value_enum,
+        value_name = "MODE,...",
+        value_delimiter = ',',
+        default_value = "io"
+    )]
+    mode: Vec<Mode>,
+    /// Receive and transmit queues of each port, and threads
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    queues: u8,
+    /// Packets of a burst
+    #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=64))]
+    burst: u8,
+    /// Descriptors of a receive ring
+    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
+    rxd: u16,
+    /// Descriptors of a transmit ring
+    #[arg(long, value_name = "COUNT", default_value_t = 1024)]
+    txd: u16,
+    /// Largest payload of a frame, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    mtu: u16,
+    /// Bytes of a packet that txonly and flowgen send, without frame check sequence
+    #[arg(long, value_name = "BYTES", default_value_t = 60, value_parser = clap::value_parser!(u16).range(60..=9724))]
+    txpkts: u16,
+    /// Different flows that flowgen sends
+    #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    flows: u32,
+    /// Destination of what mac, txonly and flowgen send; once for each port [default: the paired port's own]
+    #[arg(long, value_name = "MAC")]
+    eth_peer: Vec<Mac>,
+    /// Take packets to the port's own address and to groups that it is in only
+    #[arg(long)]
+    no_promiscuous: bool,
+    /// Seconds to run [default: until interrupted]
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<u64>,
+    /// Seconds between reports; 0: only at the end
+    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    stats_period: u64,
+    /// Cores of the threads
+    #[arg(long, value_name = "CORE,...", value_delimiter = ',')]
+    cores: Vec<usize>,
+    /// Take commands from standard input; "help" lists them
+    #[arg(short, long)]
+    interactive: bool,
+    /// Reports as JSON, one object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// A port with its device. Order of fields is order of dropping.
+struct Brought {
+    open: OpenPort,
+    device: Device,
+    address: DeviceAddress,
+}
+
+pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
+    let addresses = match options.device.as_slice() {
+        [] => std::slice::from_ref(&config.device.address),
+        some => some,
+    };
+    if options.mode.len() > 1 && options.mode.len() != addresses.len() {
+        return Err(Failure::usage(anyhow!(
+            "{} modes for {} ports: name one, or one for each port",
+            options.mode.len(),
+            addresses.len()
+        )));
+    }
+    let (functions, model) = functions(addresses, config)?;
+    let mut ports = Vec::new();
+    for (function, address) in functions.into_iter().zip(addresses) {
+        ports.push(bring_up(function, address, options, config)?);
+    }
+    let result = forward(options, &mut ports);
+    for Brought {
+        open,
+        device,
+        address,
+    } in ports
+    {
+        drop(open);
+        let down = device.shutdown();
+        if let Some(failure) = down.failures.first() {
+            return Err(Failure::operation(anyhow!("{address}: {failure}")));
+        }
+    }
+    result?;
+    match model {
+        Some(model) => check_breaches(&model, addresses.len()),
+        None => Ok(()),
+    }
+}
+
+/// Functions, and the built-in model where some are its.
+type Functions = (Vec<Arc<dyn Function>>, Option<Threaded>);
+
+/// What the addresses name; functions of the built-in model are of one model.
+fn functions(addresses: &[DeviceAddress], config: &Config) -> Result<Functions, Failure> {
+    let mut model = None;
+    let mut functions = Vec::new();
+    for address in addresses {
+        let DeviceAddress::Model(index) = address else {
+            let Opened { function, .. } = open(address, config)?;
+            functions.push(function);
+            continue;
+        };
+        let running = match &model {
+            Some(running) => running,
+            None => model.insert(start_model(config, Cores::choose(&[], config))?),
+        };
+        functions.push(model_function(running, *index)?);
+    }
+    Ok((functions, model))
+}
+
+fn bring_up(
+    function: Arc<dyn Function>,
+    address: &DeviceAddress,
+    options: &Options,
+    config: &Config,
+) -> Result<Brought, Failure> {
+    let device = Device::bring_up(function, config, BringUpOptions::default())
+        .map_err(|error| Failure::claim(anyhow!("{error}")))?;
+    let queues = u32::from(options.queues);
+    let rings = queues * (u32::from(options.rxd) + u32::from(options.txd));
+    let settings = PortSettings {
+        receive_queues: options.queues.into(),
+        transmit_queues: options.queues.into(),
+        receive_descriptors: options.rxd,
+        transmit_descriptors: options.txd,
+        mtu: options.mtu,
+        promiscuous: !options.no_promiscuous,
+        pool: PoolSettings {
+            // Rings, bursts under way, and the cache of each thread.
+            buffers: rings + queues * 512 + 1024,
+            ..PoolSettings::default()
+        },
+        ..PortSettings::default()
+    };
+    let open = device
+        .open_port(&settings)
+        .map_err(|error| Failure::claim(anyhow!("{address}: {error}")))?;
+    Ok(Brought {
+        open,
+        device,
+        address: address.clone(),
+    })
+}
+
+fn check_breaches(model: &Threaded, functions: usize) -> Result<(), Failure> {
+    for index in 0..functions {
+        let breaches = model.with(move |world| world.breaches(index));
+        if let Some(breach) = breaches.unwrap_or_default().first() {
+            return Err(Failure::wrong(anyhow!("interface broken: {breach:?}")));
+        }
+    }
+    Ok(())
+}
+
+fn forward(options: &Options, ports: &mut [Brought]) -> Result<(), Failure> {
+    let names: Vec<String> = ports.iter().map(|port| port.address.to_string()).collect();
+    let modes = (0..ports.len())
+        .map(|port| *options.mode.get(port).unwrap_or(&options.mode[0]))
+        .collect();
+    let shared = Arc::new(Shared::new(&names, modes, options.queues.into()));
+    let workers = workers(options, ports, &shared);
+    let handles = start(workers, &options.cores);
+    let control: Vec<&Port> = ports.iter().map(|port| &port.open.port).collect();
+    let mut report = Report::new(Arc::clone(&shared), options.json);
+    let result = watch(options, &shared, &control, &mut report);
+    shared.stop.store(true, Ordering::Release);
+    let mut returned = Vec::new();
+    for handle in handles {
+        match handle.join() {
+            Ok(worker) => returned.push(worker),
+            Err(_) => return Err(Failure::wrong(anyhow!("a forwarding thread panicked"))),
+        }
+    }
+    report.last();
+    // Queues stop here, while their device is in service.
+    drop(returned);
+    result
+}
+
+/// One worker for each queue number: that queue of every port.
+fn workers(options: &Options, ports: &mut [Brought], shared: &Arc<Shared>) -> Vec<Worker> {
+    let macs: Vec<[u8; 6]> = ports.iter().map(|port| port.open.port.mac()).collect();
+    let mut workers: Vec<Worker> = (0..usize::from(options.queues))
+        .map(|number| Worker::new(number, Arc::clone(shared), options.burst.into()))
+        .collect();
+    for (index, port) in ports.iter_mut().enumerate() {
+        let pair = peer_of(index, macs.len());
+        let peer = options.eth_peer.get(index).map(|mac| mac.0);
+        let addresses = packets::Addresses {
+            own: macs[index],
+            peer: peer.unwrap_or(macs[pair]),
+        };
+        let generator = packets::Generator::new(addresses, options.txpkts.into(), options.flows);
+        let receive = std::mem::take(&mut port.open.receive);
+        let transmit = std::mem::take(&mut port.open.transmit);
+        for (worker, (receive, transmit)) in
+            workers.iter_mut().zip(receive.into_iter().zip(transmit))
+        {
+            worker.add_port(receive, transmit, generator.clone(), pair);
+        }
+    }
+    workers
+}
+
+/// The port that packets of port `index` leave by.
+const fn peer_of(index: usize, count: usize) -> usize {
+    let pair = index ^ 1;
+    if pair < count { pair } else { index }
+}
+
+type Handles = Vec<std::thread::JoinHandle<Worker>>;
+
+fn start(workers: Vec<Worker>, cores: &[usize]) -> Handles {
+    let handles = workers.into_iter().enumerate().map(|(number, mut worker)| {
+        let core = cores.get(number).copied();
+        std::thread::spawn(move || {
+            if let Some(core) = core
+                && let Err(error) = ringside_bus::pinning::pin_to(core)
+            {
+                eprintln!("ringside: thread {number} runs on any core: {error}");
+            }
+            worker.run();
+            worker
+        })
+    });
+    handles.collect()
+}
+
+/// Reports until the time is over, a signal comes, or the user says so.
+fn watch(
+    options: &Options,
+    shared: &Arc<Shared>,
+    ports: &[&Port],
+    report: &mut Report,
+) -> Result<(), Failure> {
+    let interrupted = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))?;
+    }
+    if options.interactive {
+        return interactive::run(shared, ports, report, &interrupted);
+    }
+    shared.forwarding.store(true, Ordering::Release);
+    let begin = Instant::now();
+    let end = options
+        .duration
+        .map(|seconds| begin + Duration::from_secs(seconds));
+    let period = Duration::from_secs(options.stats_period);
+    let mut next = begin + period;
+    loop {
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let now = Instant::now();
+        if end.is_some_and(|end| now >= end) {
+            return Ok(());
+        }
+        if !period.is_zero() && now >= next {
+            report.interval();
+            next += period;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

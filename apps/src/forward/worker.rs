@@ -1,0 +1,188 @@
+//! The loop of one thread: a queue of every port.
+
+use super::mode::Mode;
+use super::packets::{self, Generator};
+use super::statistics::Shared;
+use ringside_lan::{Burst, ReceiveQueue, TransmitQueue};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Rounds without a packet after which another thread may have the core: there may be fewer cores than
+/// threads.
+const IDLE_ROUNDS: u32 = 64;
+
+struct PortQueues {
+    receive: ReceiveQueue,
+    transmit: TransmitQueue,
+    generator: Generator,
+    /// port that its packets leave by
+    pair: usize,
+}
+
+/// See the module.
+pub(super) struct Worker {
+    number: usize,
+    shared: Arc<Shared>,
+    ports: Vec<PortQueues>,
+    burst: Burst,
+}
+
+impl Worker {
+    pub(super) fn new(number: usize, shared: Arc<Shared>, burst: usize) -> Self {
+        Self {
+            number,
+            shared,
+            ports: Vec::new(),
+            burst: Burst::with_limit(burst),
+        }
+    }
+
+    pub(super) fn add_port(
+        &mut self,
+        receive: ReceiveQueue,
+        transmit: TransmitQueue,
+        generator: Generator,
+        pair: usize,
+    ) {
+        self.ports.push(PortQueues {
+            receive,
+            transmit,
+            generator,
+            pair,
+        });
+    }
+
+    /// Forwards until told to stop.
+    pub(super) fn run(&mut self) {
+        let mut idle = 0;
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            if !self.shared.forwarding.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            let mut moved = 0;
+            for port in 0..self.ports.len() {
+                moved += self.round(port);
+            }
+            idle = if moved == 0 { idle + 1 } else { 0 };
+            if idle >= IDLE_ROUNDS {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// One burst of one port; returns how many packets moved.
+    fn round(&mut self, index: usize) -> usize {
+        let mode = self.shared.mode(index);
+        let Some(port) = self.ports.get_mut(index) else {
+            return 0;
+        };
+        let received = port.receive.receive(&mut self.burst);
+        let pair = port.pair;
+        let out = match mode {
+            Mode::Txonly | Mode::Flowgen => {
+                self.burst.clear();
+                index
+            }
+            Mode::IcmpEcho => index,
+            _ => pair,
+        };
+        self.treat(mode, index, out);
+        let offered = self.burst.len();
+        let bytes_before = self.sent_bytes(out);
+        let sent = match self.ports.get_mut(out) {
+            Some(out) => out.transmit.send(&mut self.burst),
+            None => 0,
+        };
+        self.burst.clear();
+        let sent_bytes = self.sent_bytes(out) - bytes_before;
+        self.publish(index, out, (sent as u64, sent_bytes));
+        if let Some(counters) = self.shared.counters(index, self.number) {
+            let generated = matches!(mode, Mode::Txonly | Mode::Flowgen);
+            let lost = match generated {
+                true => received,
+                false => received.saturating_sub(offered) + (offered - sent),
+            };
+            let dropped = if mode == Mode::Rxonly { 0 } else { lost as u64 };
+            add(&counters.dropped, dropped);
+        }
+        received + sent
+    }
+
+    fn sent_bytes(&self, port: usize) -> u64 {
+        let port = self.ports.get(port);
+        port.map_or(0, |port| port.transmit.counters().bytes)
+    }
+
+    /// Does to the burst what the mode says.
+    fn treat(&mut self, mode: Mode, index: usize, out: usize) {
+        let Some(addresses) = self.ports.get(out).map(|port| port.generator.addresses) else {
+            return;
+        };
+        match mode {
+            Mode::Io => {}
+            Mode::Rxonly => self.burst.clear(),
+            Mode::Macswap => self.burst.retain(packets::swap_addresses),
+            Mode::Mac => self
+                .burst
+                .retain(|packet| packets::set_addresses(packet, addresses)),
+            Mode::IcmpEcho => self
+                .burst
+                .retain(|packet| packets::answer(packet, addresses.own)),
+            Mode::Txonly | Mode::Flowgen => self.generate(mode, index),
+        }
+    }
+
+    fn generate(&mut self, mode: Mode, index: usize) {
+        let Some(port) = self.ports.get_mut(index) else {
+            return;
+        };
+        while self.burst.room() > 0 {
+            let pool = port.transmit.pool();
+            let packet = match mode {
+                Mode::Flowgen => port.generator.next_flow(pool),
+                _ => port.generator.same(pool),
+            };
+            let Some(packet) = packet else {
+                // All buffers are on their way: those that were sent come back.
+                port.transmit.reclaim();
+                break;
+            };
+            if self.burst.push(packet).is_err() {
+                break;
+            }
+        }
+    }
+
+    /// Lets the reporting thread see what the queues have counted.
+    fn publish(&self, index: usize, out: usize, (sent, sent_bytes): (u64, u64)) {
+        if let (Some(port), Some(counters)) = (
+            self.ports.get(index),
+            self.shared.counters(index, self.number),
+        ) {
+            let counted = port.receive.counters();
+            let malformed = counted.bad_length + counted.bad_profile + counted.chain_too_long;
+            let pairs = [
+                (&counters.received, counted.packets),
+                (&counters.received_bytes, counted.bytes),
+                (&counters.polls, counted.polls),
+                (&counters.empty_polls, counted.empty_polls),
+                (&counters.malformed, malformed),
+            ];
+            for (place, value) in pairs {
+                place.store(value, Ordering::Relaxed);
+            }
+        }
+        if let Some(counters) = self.shared.counters(out, self.number) {
+            add(&counters.sent, sent);
+            add(&counters.sent_bytes, sent_bytes);
+        }
+    }
+}
+
+/// Adds without a locked instruction: only this thread writes.
+fn add(counter: &std::sync::atomic::AtomicU64, value: u64) {
+    let before = counter.load(Ordering::Relaxed);
+    counter.store(before + value, Ordering::Relaxed);
+}

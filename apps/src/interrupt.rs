@@ -1,0 +1,54 @@
+//! SIGINT (Ctrl-C) and SIGTERM during a measurement.
+//!
+//! The first signal sets a flag: the measurement ends early, and what was measured is shown. Half a
+//! second later the signals end the process at once, as if nothing handled them. The half second is
+//! there because `timeout` and shells send a signal to the process and to its group, so that it
+//! comes twice.
+
+use crate::failure::Failure;
+use anyhow::Context;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Signals within this time count as one.
+const ONE_SIGNAL: Duration = Duration::from_millis(500);
+
+static SEEN: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Begins to catch both signals; a second call changes nothing.
+pub(crate) fn catch() -> Result<(), Failure> {
+    let seen = Arc::new(AtomicBool::new(false));
+    if SEEN.set(Arc::clone(&seen)).is_err() {
+        return Ok(());
+    }
+    install(seen).context("installing a handler of signals")?;
+    Ok(())
+}
+
+fn install(seen: Arc<AtomicBool>) -> std::io::Result<()> {
+    let ends = Arc::new(AtomicBool::new(false));
+    let (mut told, tell) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_default(signal, Arc::clone(&ends))?;
+        flag::register(signal, Arc::clone(&seen))?;
+        low_level::pipe::register(signal, tell.try_clone()?)?;
+    }
+    let arm = move || {
+        if told.read_exact(&mut [0]).is_ok() {
+            std::thread::sleep(ONE_SIGNAL);
+            ends.store(true, Ordering::Relaxed);
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".into());
+    thread.spawn(arm).map(drop)
+}
+
+/// Whether the measurement is to end. Cheap, but not for every message.
+pub(crate) fn seen() -> bool {
+    SEEN.get().is_some_and(|seen| seen.load(Ordering::Relaxed))
+}

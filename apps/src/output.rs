@@ -1,0 +1,84 @@
+//! Standard output, whose reader may go and whose device may be full; and spans of time as text.
+
+use std::io::{self, ErrorKind, Write};
+use std::time::Duration;
+
+/// Why standard output takes no more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    /// The reader of a pipe has closed it: it wants no more.
+    #[error("the reader of standard output has closed it")]
+    ReaderGone,
+    /// The device is full, or fails.
+    #[error("cannot write to standard output: {0}; free some room there, or redirect it elsewhere")]
+    Refused(io::Error),
+}
+
+/// Standard output. Its errors hold an [`OutputError`].
+pub(crate) const fn stdout() -> Stdout {
+    Stdout
+}
+
+/// See [`stdout`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        io::stdout().write(bytes).map_err(told)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stdout().flush().map_err(told)
+    }
+}
+
+fn told(error: io::Error) -> io::Error {
+    let kind = error.kind();
+    let told = match kind {
+        // Tried again by whoever writes.
+        ErrorKind::Interrupted => return error,
+        ErrorKind::BrokenPipe => OutputError::ReaderGone,
+        _ => OutputError::Refused(error),
+    };
+    io::Error::new(kind, told)
+}
+
+/// What an error says of standard output, if it is one of its errors.
+pub(crate) fn output_error<'e>(
+    error: &'e (dyn std::error::Error + 'static),
+) -> Option<&'e OutputError> {
+    let inner = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)?;
+    inner.downcast_ref::<OutputError>()
+}
+
+/// A span as a person reads it.
+pub(crate) fn span(duration: Duration) -> String {
+    let microseconds = duration.as_secs_f64() * 1e6;
+    if microseconds < 1000.0 {
+        format!("{microseconds:.1} us")
+    } else {
+        format!("{:.2} ms", microseconds / 1000.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_closed_pipe_is_a_reader_that_has_gone() {
+        let gone = told(io::Error::from(ErrorKind::BrokenPipe));
+        assert!(matches!(output_error(&gone), Some(OutputError::ReaderGone)));
+        let full = told(io::Error::from(ErrorKind::StorageFull));
+        assert!(matches!(output_error(&full), Some(OutputError::Refused(_))));
+        assert!(
+            full.to_string()
+                .starts_with("cannot write to standard output: ")
+        );
+        // A file or socket whose peer has gone is another matter.
+        assert!(output_error(&io::Error::from(ErrorKind::BrokenPipe)).is_none());
+    }
+}

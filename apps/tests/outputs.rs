@@ -1,0 +1,245 @@
+//! Where the output of the command goes: pipes whose reader has gone, devices that are full, files, and what
+//! is left after Ctrl-C.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Far beyond what anything takes here, on a busy machine too.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A line for every kind of command that prints.
+const COMMANDS: [&str; 13] = [
+    "doctor",
+    "doctor --json",
+    "bring-up",
+    "bring-up --trace --json",
+    "bring-up --fail-at list",
+    "bench write lat -n 5",
+    "bench write bw -n 5 -v --out_json --out_json_file -",
+    "sim --runs 1 --seed 42 --steps 5 --trace",
+    "info",
+    "info --json",
+    "devices",
+    "config schema",
+    "config sample",
+];
+
+fn command(line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
+    command
+        .args(line.split(' '))
+        .env_remove("RUST_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(line: &str, stdout: impl Into<Stdio>, stderr: impl Into<Stdio>) -> Output {
+    let child = command(line).stdout(stdout).stderr(stderr).spawn().unwrap();
+    ended(child, line)
+}
+
+fn ended(mut child: Child, line: &str) -> Output {
+    let end = Instant::now() + LIMIT;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("{line}: still running after {LIMIT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+/// The writing end of a pipe that nothing reads.
+fn closed() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+fn full() -> File {
+    OpenOptions::new().write(true).open("/dev/full").unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_closed_pipe_ends_every_command_quietly() {
+    for line in COMMANDS {
+        let output = run(line, closed(), Stdio::piped());
+        let said = text(&output.stderr);
+        assert!(!said.contains("panicked"), "{line}: {said}");
+        // What stands in a card's way is told by the exit code all the same.
+        if line.starts_with("doctor") && output.status.code() == Some(1) {
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(141), "{line}: {said}");
+        assert!(!said.contains("ringside: "), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_full_device_is_an_error_with_its_reason() {
+    for line in COMMANDS {
+        let output = run(line, full(), Stdio::piped());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{line}: {said}");
+        if line.starts_with("doctor") {
+            continue;
+        }
+        let told = "ringside: cannot write to standard output: No space left on device";
+        assert!(said.contains(told), "{line}: {said}");
+    }
+}
+
+#[test]
+fn a_closed_or_full_standard_error_changes_no_exit_code() {
+    for (line, code) in [("bench -s 9999999", 2), ("info --device model:7", 3)] {
+        for stderr in [closed(), full().into()] {
+            let output = run(line, Stdio::null(), stderr);
+            assert_eq!(output.status.code(), Some(code), "{line}");
+        }
+    }
+    // The log goes there too.
+    let mut logging = command("bring-up");
+    logging.env("RUST_LOG", "trace");
+    let child = logging.stdout(Stdio::null()).stderr(closed());
+    assert_eq!(
+        ended(child.spawn().unwrap(), "bring-up").status.code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn naming_the_file_of_the_report_asks_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.json");
+    let line = format!("bench write lat -n 5 --out_json_file {}", path.display());
+    let output = run(&line, Stdio::piped(), Stdio::piped());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let report: serde_json::Value = serde_json::from_reader(File::open(&path).unwrap()).unwrap();
+    assert_eq!(report["tables"][0]["rows"]["latency"][0]["iterations"], 5);
+    assert_eq!(report.get("ended_early"), None);
+    let quiet = run(
+        "bench read lat -n 5 --out_json_file -",
+        Stdio::piped(),
+        Stdio::piped(),
+    );
+    let report: serde_json::Value = serde_json::from_slice(&quiet.stdout).unwrap();
+    assert_eq!(report["tables"][0]["operation"], "read");
+}
+
+/// The line that a child prints and that begins with `start`.
+fn wait_for(reader: &mut impl BufRead, start: &str) -> String {
+    let mut seen = String::new();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap() == 0 {
+            panic!("no line begins with {start:?}:\n{seen}");
+        }
+        if line.starts_with(start) {
+            return line;
+        }
+        seen += &line;
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let words = ["-s", name, &child.id().to_string()];
+    assert!(Command::new("kill").args(words).status().unwrap().success());
+}
+
+#[test]
+fn ctrl_c_shows_what_was_measured_until_then() {
+    for (test, name) in [
+        ("write lat", "INT"),
+        ("read bw", "TERM"),
+        ("send bw", "INT"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        let line = format!(
+            "bench {test} -s 64 -D 60 --out_json_file {}",
+            path.display()
+        );
+        let mut command = command(&line);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = child.spawn().unwrap();
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        wait_for(&mut reader, " #bytes ");
+        std::thread::sleep(Duration::from_millis(1000));
+        signal(&child, name);
+        // As `timeout` does, which signals the process and its group.
+        signal(&child, name);
+        let row = wait_for(&mut reader, " 64 ");
+        let iterations: u64 = row.split_whitespace().nth(1).unwrap().parse().unwrap();
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).unwrap();
+        let output = ended(child, &line);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{test}: {rest}{said}");
+        assert!(said.contains("ringside: interrupted; "), "{test}: {said}");
+        assert!(rest.contains("; 0 kinds of breach"), "{test}: {rest}");
+        let report = std::fs::read_to_string(&path).unwrap();
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        let kind = if test.ends_with("lat") {
+            "latency"
+        } else {
+            "bandwidth"
+        };
+        let row = &report["tables"][0]["rows"][kind][0];
+        assert_eq!(row["iterations"], iterations, "{test}");
+        assert!(iterations > 0, "{test}");
+        assert!(report["ended_early"].is_string(), "{test}");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_the_process_at_once() {
+    let mut command = command("bench --chaos --chaos-kinds firmware-stall --chaos-rounds 1000");
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    wait_for(&mut reader, "   1 ");
+    // Enough signals to have one before the first is acted on and one long after it was noticed.
+    let end = Instant::now() + LIMIT;
+    while child.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < end);
+        signal(&child, "INT");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    use std::os::unix::process::ExitStatusExt;
+    let status = child.wait().unwrap();
+    assert!(
+        status.code() == Some(130) || status.signal() == Some(2),
+        "{status}"
+    );
+}
+
+#[test]
+fn the_first_figure_comes_within_twelve_lines_and_no_warning_twice() {
+    let output = run("bench write lat -n 5", Stdio::piped(), Stdio::null());
+    let shown = text(&output.stdout);
+    let lines: Vec<_> = shown.lines().collect();
+    let figure = lines.iter().position(|line| line.starts_with(" 8 "));
+    assert!(figure.is_some_and(|index| index < 12), "{shown}");
+    let mut warnings: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains("warning: "))
+        .collect();
+    warnings.sort();
+    let all = warnings.len();
+    warnings.dedup();
+    assert_eq!(warnings.len(), all, "{shown}");
+    assert!(!shown.contains("  admin-queue"), "{shown}");
+    let verbose = run("bench write lat -n 5 -v", Stdio::piped(), Stdio::null());
+    let shown = text(&verbose.stdout);
+    assert_eq!(shown.matches("  admin-queue ").count(), 2, "{shown}");
+}

@@ -1,0 +1,435 @@
+//! Rings and tables whose indexes are checked when they are made, so that an access needs no check.
+//!
+//! A ring has a power of two of places and an index is cut to that, or comes from a cursor that never
+//! leaves the ring. [`ZeroedRing`] proves that memory has the right size and is zero: a ring can be
+//! made of nothing else. Each unsafe block below names the construction that it relies on.
+#![allow(unsafe_code)] // reads and writes places without a bounds check
+
+use crate::memory::{Memory, Words};
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory that cannot be a ring: not a power of two of places, or too few or too many of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{words} words are no ring of a power of two of places within its limits")]
+pub struct NotARing {
+    /// Words given.
+    pub words: usize,
+}
+
+/// A power of two of places of `N` words each, all zero, which no device writes yet.
+///
+/// Rings start from this: a device that has not been told of the memory finds no valid bit in it.
+#[derive(Debug)]
+pub struct ZeroedRing<const N: usize>(Words);
+
+impl<const N: usize> ZeroedRing<N> {
+    /// Fills `words` with zeros. Fails if they are no power of two of places, or if the count of
+    /// places is not in `places`.
+    pub fn new(words: Words, places: RangeInclusive<usize>) -> Result<Self, NotARing> {
+        let count = words.count() / N;
+        let whole = words.count().is_multiple_of(N) && count.is_power_of_two();
+        if !whole || !places.contains(&count) {
+            let words = words.count();
+            return Err(NotARing { words });
+        }
+        words.fill(0);
+        Ok(Self(words))
+    }
+
+    /// Places of the ring.
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.0.count() / N
+    }
+}
+
+/// A ring in memory that the device sees too: a power of two of places of `N` words.
+#[derive(Debug)]
+pub struct Ring<const N: usize> {
+    first: NonNull<[AtomicU64; N]>,
+    /// Places, less one.
+    mask: usize,
+    _memory: Memory,
+}
+
+// SAFETY: the places are atomics in memory that `_memory` keeps mapped, and that is `Send + Sync`.
+unsafe impl<const N: usize> Send for Ring<N> {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Sync for Ring<N> {}
+
+impl<const N: usize> From<ZeroedRing<N>> for Ring<N> {
+    fn from(ring: ZeroedRing<N>) -> Self {
+        Self {
+            mask: ring.places() - 1,
+            first: ring.0.first().cast(),
+            _memory: ring.0.memory().clone(),
+        }
+    }
+}
+
+impl<const N: usize> Ring<N> {
+    /// The place at `index`, cut to the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn place(&self, index: usize) -> &[AtomicU64; N] {
+        // SAFETY: 1. in bounds: `ZeroedRing::new` counted `mask + 1` places, and nothing cut by
+        //            the mask is above it. 2. aligned: words are multiples of 8 of a page.
+        //         3. mapped: `_memory` owns the mapping. 4. shared: only atomics are handed out.
+        unsafe { self.first.add(index & self.mask).as_ref() }
+    }
+
+    /// The places from `index`, cut to the ring, to the end of the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn run(&self, index: usize) -> &[[AtomicU64; N]] {
+        let index = index & self.mask;
+        // SAFETY: `index` is at most `mask`, so that many places are left; else as in `place`.
+        unsafe { std::slice::from_raw_parts(self.first.add(index).as_ptr(), self.mask + 1 - index) }
+    }
+
+    /// Places of the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.mask + 1
+    }
+}
+
+/// One word that the device reads, found to be there when this is made.
+#[derive(Debug)]
+pub struct SharedWord {
+    word: NonNull<AtomicU64>,
+    _memory: Memory,
+}
+
+// SAFETY: an atomic in memory that `_memory` keeps mapped.
+unsafe impl Send for SharedWord {}
+// SAFETY: as above.
+unsafe impl Sync for SharedWord {}
+
+impl SharedWord {
+    /// The word at `index` of `words`; `None` if there is none.
+    #[must_use]
+    pub fn new(words: &Words, index: usize) -> Option<Self> {
+        let word = NonNull::from(words.as_slice().get(index)?);
+        Some(Self {
+            word,
+            _memory: words.memory().clone(),
+        })
+    }
+
+    /// Stores a value; everything written before is visible before it.
+    #[inline(always)]
+    pub fn store_release(&self, value: u64) {
+        // SAFETY: found inside mapped memory by `new`, which `_memory` keeps mapped.
+        unsafe { self.word.as_ref() }.store(value.to_le(), Ordering::Release);
+    }
+}
+
+/// A fixed table of values, a power of two of them.
+#[derive(Debug)]
+pub struct Table<T> {
+    values: Box<[T]>,
+    mask: usize,
+}
+
+/// Look-ups in a [`Table`]: a value that stays in registers.
+#[derive(Debug)]
+pub struct TableView<'a, T> {
+    first: NonNull<T>,
+    mask: usize,
+    table: PhantomData<&'a [T]>,
+}
+
+impl<T> Table<T> {
+    /// At least `count` values (and at least one), rounded up to a power of two.
+    #[must_use]
+    pub fn new(count: usize, value: impl FnMut(usize) -> T) -> Self {
+        let count = count.max(1).next_power_of_two();
+        Self {
+            values: (0..count).map(value).collect(),
+            mask: count - 1,
+        }
+    }
+
+    /// A view for look-ups.
+    #[inline(always)]
+    #[must_use]
+    pub fn view(&self) -> TableView<'_, T> {
+        TableView {
+            first: NonNull::from(&*self.values).cast(),
+            mask: self.mask,
+            table: PhantomData,
+        }
+    }
+
+    /// The value at `index`, to change; `None` beyond the table.
+    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.values.get_mut(index)
+    }
+
+    /// The value at `index`, cut to the table.
+    #[must_use]
+    pub fn at(&self, index: usize) -> &T {
+        self.view().at(index)
+    }
+
+    /// Values of the table.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.values.len()
+    }
+}
+
+impl<'a, T> TableView<'a, T> {
+    /// The value at `index`, cut to the table.
+    #[inline(always)]
+    #[must_use]
+    pub fn at(&self, index: usize) -> &'a T {
+        // SAFETY: `Table::new` made `mask + 1` values, a power of two, and a box keeps its length:
+        // nothing cut by the mask is beyond it. The table is borrowed for 'a.
+        unsafe { self.first.add(index & self.mask).as_ref() }
+    }
+}
+
+/// Records of `N` words that only this process uses, a power of two of them. Clones share them.
+#[derive(Debug)]
+pub struct Records<const N: usize> {
+    first: NonNull<[AtomicU64; N]>,
+    mask: usize,
+    owner: Arc<super::memory::HotPiece>,
+}
+
+impl<const N: usize> Clone for Records<N> {
+    fn clone(&self) -> Self {
+        Self {
+            first: self.first,
+            mask: self.mask,
+            owner: Arc::clone(&self.owner),
+        }
+    }
+}
+
+// SAFETY: the words are atomics that `owner` keeps, which is `Send + Sync`.
+unsafe impl<const N: usize> Send for Records<N> {}
+// SAFETY: as above.
+unsafe impl<const N: usize> Sync for Records<N> {}
+
+impl<const N: usize> Records<N> {
+    /// At least `count` records (and at least one), rounded up to a power of two, each word `value`.
+    ///
+    /// On huge pages where the system has them, beside the records of others.
+    #[must_use]
+    pub fn new(count: usize, value: u64) -> Self {
+        let count = count.max(1).next_power_of_two();
+        let owner = super::memory::HotPiece::new(count * N);
+        for word in owner.words() {
+            word.store(value, Ordering::Relaxed);
+        }
+        Self {
+            first: NonNull::from(owner.words()).cast(),
+            mask: count - 1,
+            owner: Arc::new(owner),
+        }
+    }
+
+    /// The record at `index`, cut to the table.
+    #[inline(always)]
+    #[must_use]
+    pub fn at(&self, index: usize) -> &[AtomicU64; N] {
+        // SAFETY: 1. in bounds: `new` took `(mask + 1) * N` words. 2. aligned: `HotPiece` aligns
+        //            to a cache line. 3. alive: `owner` keeps them. 4. shared: atomics.
+        unsafe { self.first.add(index & self.mask).as_ref() }
+    }
+
+    /// Records of the table.
+    #[inline(always)]
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.mask + 1
+    }
+
+    /// True if they lie on huge pages.
+    #[must_use]
+    pub fn on_huge_page(&self) -> bool {
+        self.owner.on_huge_page()
+    }
+}
+
+/// Words of a place of a work queue: one quantum.
+const PLACE_WORDS: usize = 4;
+/// Words of the record beside each place.
+const RECORD_WORDS: usize = 2;
+/// Bytes of a record.
+const RECORD_BYTES: u32 = RECORD_WORDS as u32 * 8;
+/// Bytes of a place for each byte of a record: two, which an address holds as it is.
+const PLACE_TO_RECORD: usize = PLACE_WORDS / RECORD_WORDS;
+/// Places of the largest ring: cursors have 32 bits.
+const MAXIMUM_PLACES: usize = 1 << 24;
+
+/// Places that software fills one after the other, each with a record beside it.
+///
+/// A cursor runs from the first place to a limit that the owner sets, at most the end of the ring:
+/// so a place that is taken lies inside without a look at the size. The record of a place is for
+/// the side that learns what the device has done with it.
+#[derive(Debug)]
+#[repr(C)] // what each post reads comes first
+pub struct PostRing {
+    places: NonNull<[AtomicU64; PLACE_WORDS]>,
+    records: NonNull<[AtomicU64; RECORD_WORDS]>,
+    /// The next place, in bytes of its record. Never above `limit`.
+    next: u32,
+    /// The first place that may not be taken, likewise. Never above the bytes of all records.
+    limit: u32,
+    owners: Box<(Ring<PLACE_WORDS>, Records<RECORD_WORDS>)>,
+}
+
+// SAFETY: the places and records are atomics that `owners` keeps, which are `Send + Sync`.
+unsafe impl Send for PostRing {}
+// SAFETY: as above; the cursor moves by `&mut self` only.
+unsafe impl Sync for PostRing {}
+
+impl PostRing {
+    /// A ring with a record for each place; `None` if the counts differ. Nothing can be taken until
+    /// [`PostRing::allow`].
+    #[must_use]
+    pub fn new(ring: ZeroedRing<PLACE_WORDS>, records: Records<RECORD_WORDS>) -> Option<Self> {
+        let ring = Ring::from(ring);
+        if ring.places() != records.count() || ring.places() > MAXIMUM_PLACES {
+            return None;
+        }
+        Some(Self {
+            places: ring.first,
+            records: records.first,
+            next: 0,
+            limit: 0,
+            owners: Box::new((ring, records)),
+        })
+    }
+
+    /// Places of the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.owners.0.places() as u32
+    }
+
+    /// The place that is taken next; the count of places at the end of a pass.
+    #[inline(always)]
+    #[must_use]
+    pub fn next(&self) -> u32 {
+        self.next / RECORD_BYTES
+    }
+
+    /// Goes on at `next`, and allows places up to `limit` to be taken; both are cut to the ring.
+    #[inline]
+    pub fn allow(&mut self, next: u32, limit: u32) {
+        let limit = limit.min(self.count());
+        self.limit = limit * RECORD_BYTES;
+        self.next = next.min(limit) * RECORD_BYTES;
+    }
+
+    /// True if so many places can be taken.
+    #[inline(always)]
+    #[must_use]
+    pub fn has(&self, count: u32) -> bool {
+        // Cursors are below 2^28 and so is what is added: nothing wraps.
+        count <= MAXIMUM_PLACES as u32 && self.next + count * RECORD_BYTES <= self.limit
+    }
+
+    /// Brings the next place and its record nearer to the core; a hint, which changes nothing.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let next = self.next as usize;
+            let place = self
+                .places
+                .as_ptr()
+                .wrapping_byte_add(next * PLACE_TO_RECORD);
+            let record = self.records.as_ptr().wrapping_byte_add(next);
+            // SAFETY: a prefetch reads nothing as far as the program can tell, at any address.
+            unsafe {
+                _mm_prefetch::<_MM_HINT_T0>(place.cast());
+                _mm_prefetch::<_MM_HINT_T0>(record.cast());
+            }
+        }
+    }
+
+    /// Takes `count` places from the cursor on; `None` if the limit is nearer.
+    #[inline(always)]
+    pub fn take(&mut self, count: u32) -> Option<Taken<'_>> {
+        if count == 0 || !self.has(count) {
+            return None;
+        }
+        let first = self.next as usize;
+        self.next += count * RECORD_BYTES;
+        // SAFETY: in bounds: `first` is a multiple of a record's bytes, as everything that is added
+        // to it, and with `count` records at most `limit`, which `allow` keeps at most the bytes of
+        // all records. `new` found a record for each place, and a place is two records long.
+        let (place, record) = unsafe {
+            (
+                self.places.byte_add(first * PLACE_TO_RECORD),
+                self.records.byte_add(first),
+            )
+        };
+        Some(Taken {
+            place,
+            record,
+            count,
+            ring: PhantomData,
+        })
+    }
+
+    /// The place at `index`, cut to the ring.
+    #[must_use]
+    pub fn place(&self, index: usize) -> &[AtomicU64; PLACE_WORDS] {
+        self.owners.0.place(index)
+    }
+}
+
+/// Places that were taken together: one element of a work queue.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    place: NonNull<[AtomicU64; PLACE_WORDS]>,
+    record: NonNull<[AtomicU64; RECORD_WORDS]>,
+    count: u32,
+    ring: PhantomData<&'a PostRing>,
+}
+
+impl<'a> Taken<'a> {
+    /// The first place.
+    #[inline(always)]
+    #[must_use]
+    pub fn first(&self) -> &'a [AtomicU64; PLACE_WORDS] {
+        // SAFETY: `PostRing::take` took at least one place here, and the ring lives for 'a.
+        unsafe { self.place.as_ref() }
+    }
+
+    /// The place `index` behind the first; `None` beyond those taken.
+    #[inline(always)]
+    #[must_use]
+    pub fn further(&self, index: usize) -> Option<&'a [AtomicU64; PLACE_WORDS]> {
+        if index >= self.count as usize {
+            return None;
+        }
+        // SAFETY: `PostRing::take` took `count` places from here on, and the ring lives for 'a.
+        Some(unsafe { self.place.add(index).as_ref() })
+    }
+
+    /// The record of the first place.
+    #[inline(always)]
+    #[must_use]
+    pub fn record(&self) -> &'a [AtomicU64; RECORD_WORDS] {
+        // SAFETY: `PostRing::take` took the record with the place, and the ring lives for 'a.
+        unsafe { self.record.as_ref() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

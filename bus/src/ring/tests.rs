@@ -1,0 +1,124 @@
+use super::*;
+use crate::memory::PageSize;
+
+fn words(count: usize) -> Words {
+    let memory = Memory::allocate((count * 8).max(8), PageSize::FourKiB, None).unwrap();
+    memory.words(0, count * 8).unwrap()
+}
+
+fn post_ring(places: usize) -> PostRing {
+    let ring = ZeroedRing::new(words(places * 4), 1..=1 << 16).unwrap();
+    PostRing::new(ring, Records::new(places, 7)).unwrap()
+}
+
+#[test]
+fn memory_becomes_a_ring_only_if_it_is_a_power_of_two_of_places_within_limits_and_is_zeroed() {
+    for (count, fits) in [
+        (0, false),
+        (1, false),
+        (2, true),
+        (3, false),
+        (8, true),
+        (16, false),
+    ] {
+        let made = ZeroedRing::<4>::new(words(count * 4), 2..=8);
+        assert_eq!(made.is_ok(), fits, "{count} places");
+    }
+    assert_eq!(
+        ZeroedRing::<4>::new(words(9), 1..=8).unwrap_err(),
+        NotARing { words: 9 }
+    );
+    let used = words(16);
+    used.fill(u64::MAX);
+    let ring = Ring::from(ZeroedRing::<4>::new(used, 1..=8).unwrap());
+    let all = ring.run(0).as_flattened();
+    assert!(all.iter().all(|word| word.load(Ordering::Relaxed) == 0));
+}
+
+#[test]
+fn any_index_finds_a_place_of_the_ring_and_a_run_ends_with_it() {
+    let ring = Ring::from(ZeroedRing::<4>::new(words(32), 1..=8).unwrap());
+    let first = &raw const ring.place(0)[0];
+    for index in [0, 1, 7, 8, 9, usize::MAX] {
+        let place = &raw const ring.place(index)[0];
+        assert_eq!(place as usize - first as usize, index % 8 * 32);
+        assert_eq!(ring.run(index).len(), 8 - index % 8);
+        assert_eq!(&raw const ring.run(index)[0][0], place);
+    }
+}
+
+#[test]
+fn tables_and_records_find_any_index_inside() {
+    let table = Table::new(5, |index| index);
+    assert_eq!(
+        (table.count(), *table.at(3), *table.at(usize::MAX)),
+        (8, 3, 7)
+    );
+    let one = Table::new(0, |index| index);
+    assert_eq!((one.count(), *one.at(12)), (1, 0));
+    let records = Records::<2>::new(3, 9);
+    assert_eq!(records.count(), 4);
+    let shared = records.clone();
+    records.at(6)[1].store(1, Ordering::Relaxed);
+    drop(records);
+    assert_eq!(shared.at(2)[1].load(Ordering::Relaxed), 1);
+    assert_eq!(shared.at(2)[0].load(Ordering::Relaxed), 9);
+}
+
+#[test]
+fn records_do_not_overlap_and_are_used_again_with_their_first_value() {
+    let all: Vec<_> = (1..200).map(|count| Records::<2>::new(count, 0)).collect();
+    for (number, records) in all.iter().enumerate() {
+        for index in 0..records.count() {
+            records.at(index)[0].store(number as u64, Ordering::Relaxed);
+        }
+    }
+    for (number, records) in all.iter().enumerate() {
+        let mine = (0..records.count()).map(|index| records.at(index)[0].load(Ordering::Relaxed));
+        assert!(mine.into_iter().all(|found| found == number as u64));
+    }
+    drop(all);
+    // More than a chunk holds has one of its own.
+    let large = Records::<2>::new(1 << 18, 5);
+    assert_eq!(large.at(usize::MAX)[1].load(Ordering::Relaxed), 5);
+}
+
+#[test]
+fn places_are_taken_in_order_up_to_the_limit_and_never_beyond_the_ring() {
+    let mut ring = post_ring(8);
+    assert!(ring.take(1).is_none(), "nothing is allowed at first");
+    ring.allow(0, 3);
+    assert!(ring.take(0).is_none(), "no element has no place");
+    assert!(ring.take(4).is_none());
+    let taken = ring.take(2).unwrap();
+    taken.first()[0].store(1, Ordering::Relaxed);
+    taken.further(1).unwrap()[0].store(2, Ordering::Relaxed);
+    assert!(taken.further(2).is_none());
+    assert_eq!(taken.record()[0].load(Ordering::Relaxed), 7);
+    assert_eq!(ring.next(), 2);
+    assert!(ring.take(2).is_none());
+    assert!(ring.take(1).is_some());
+    assert!(ring.take(u32::MAX).is_none());
+    ring.allow(u32::MAX, u32::MAX);
+    assert_eq!((ring.next(), ring.count()), (8, 8));
+    assert!(ring.take(1).is_none(), "the end of the ring");
+    ring.allow(7, u32::MAX);
+    assert!(ring.take(1).is_some());
+    let found = [0, 1].map(|index| ring.place(index)[0].load(Ordering::Relaxed));
+    assert_eq!(found, [1, 2]);
+}
+
+#[test]
+fn a_ring_needs_a_record_for_each_place() {
+    let ring = ZeroedRing::new(words(32), 1..=8).unwrap();
+    assert!(PostRing::new(ring, Records::new(4, 0)).is_none());
+}
+
+#[test]
+fn a_shared_word_outlives_the_view_and_is_little_endian() {
+    let view = words(8);
+    assert!(SharedWord::new(&view, 8).is_none());
+    let word = SharedWord::new(&view, 3).unwrap();
+    word.store_release(5);
+    assert_eq!(view.load(3), 5);
+}

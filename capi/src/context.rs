@@ -1,0 +1,571 @@
+//! Devices and contexts: listing, opening, querying.
+
+use crate::abi::{
+    ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
+    ibv_gid_entry, ibv_port_attr, verbs_context,
+};
+use crate::address::gid_of;
+use crate::channel::EventQueue;
+use crate::device::{self, Port, lock, put_text};
+use crate::errno;
+use crate::events::Reported;
+use crate::verbs_table;
+use ringside_pmd::rdma::PortState;
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Arc, Condvar, Mutex};
+
+/// Size of the oldest port attributes: what `ibv_query_port` without a length fills.
+const OLDEST_PORT_ATTRIBUTES: usize = 48;
+
+/// A context: the table before the public part, which programs find by its offset, and what the
+/// library keeps behind it.
+#[repr(C)]
+pub(crate) struct ContextObject {
+    pub(crate) table: verbs_context,
+    pub(crate) port: Arc<Port>,
+    pub(crate) events: EventQueue<Reported>,
+    /// events that were read and not acknowledged, by element
+    pub(crate) unacknowledged: Mutex<Vec<usize>>,
+    pub(crate) acknowledged: Condvar,
+}
+
+impl ContextObject {
+    /// The context behind a public pointer.
+    ///
+    /// # Safety
+    /// `context` came from [`ibv_open_device`] and is not closed while the result is used.
+    pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> &'a Self {
+        let offset = std::mem::offset_of!(verbs_context, context);
+        // SAFETY: the public part lies at that offset of an object that `ibv_open_device` made.
+        unsafe { &*context.byte_sub(offset).cast::<Self>() }
+    }
+
+    pub(crate) fn public(&self) -> *mut ibv_context {
+        (&raw const self.table.context).cast_mut()
+    }
+
+    /// Whether an event is this context's: of one of its objects, or of the device.
+    pub(crate) fn owns(&self, element: *mut c_void, _kind: c_int) -> bool {
+        // SAFETY: every object begins with a pointer to its context.
+        element.is_null() || unsafe { *element.cast::<*mut ibv_context>() } == self.public()
+    }
+
+    /// Takes back events of an object that were not read, and waits until those that were read are
+    /// acknowledged.
+    pub(crate) fn finish_events(&self, element: usize) {
+        self.events.withdraw(|event| event.element == element);
+        let mut open = lock(&self.unacknowledged);
+        while open.contains(&element) {
+            open = self
+                .acknowledged
+                .wait(open)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+        }
+    }
+}
+
+/// Lists the devices: one, or none where `RINGSIDE_DEVICE` names none.
+///
+/// # Safety
+/// `count` is null or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let port = match device::port() {
+        Ok(port) => port,
+        Err(error) => return errno::null(error),
+    };
+    let devices = port.map_or(0, |_| 1);
+    // SAFETY: room for one device and the end; zeroed.
+    let list = unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
+    if list.is_null() {
+        return errno::null(libc::ENOMEM);
+    }
+    // SAFETY: the list has two places; the caller promises `count`.
+    unsafe {
+        if let Some(port) = port {
+            *list = port.object();
+        }
+        if !count.is_null() {
+            *count = devices;
+        }
+    }
+    list
+}
+
+/// Frees a list; the devices stay.
+///
+/// # Safety
+/// `list` came from [`ibv_get_device_list`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// # Safety
+/// `device` came from a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+/// GUID of the device in the byte order of the wire.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
+    match device::port() {
+        Ok(Some(port)) => port.guid(),
+        _ => 0,
+    }
+}
+
+/// The kernel's index: there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+    -1
+}
+
+/// Opens a device. Contexts are independent; all use the one device of the process.
+///
+/// # Safety
+/// `device` came from a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    let port = match device::port() {
+        Ok(Some(port)) => Arc::clone(port),
+        Ok(None) => return errno::null(libc::ENODEV),
+        Err(error) => return errno::null(error),
+    };
+    let events = match EventQueue::new() {
+        Ok(events) => events,
+        Err(error) => return errno::null(error),
+    };
+    let context = Box::new(ContextObject {
+        table: verbs_table::table(device, events.descriptor()),
+        port: Arc::clone(&port),
+        events,
+        unacknowledged: Mutex::default(),
+        acknowledged: Condvar::new(),
+    });
+    let context = Box::leak(context);
+    let public = &raw mut context.table.context;
+    lock(&port.contexts).push(public as usize);
+    public
+}
+
+/// Closes a context. Its objects are destroyed before.
+///
+/// # Safety
+/// `context` came from [`ibv_open_device`] and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { ContextObject::of(context) };
+    lock(&object.port.contexts).retain(|other| *other != context as usize);
+    let offset = std::mem::offset_of!(verbs_context, context);
+    // SAFETY: `ibv_open_device` leaked this box, and the caller gives it up.
+    drop(unsafe { Box::from_raw(context.byte_sub(offset).cast::<ContextObject>()) });
+    0
+}
+
+/// # Safety
+/// `context` is open; `attributes` is a place for them.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_device(
+    context: *mut ibv_context,
+    attributes: *mut ibv_device_attr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let (context, attributes) = unsafe { (ContextObject::of(context), &mut *attributes) };
+    match fill_device(&context.port, attributes) {
+        Ok(()) => 0,
+        Err(error) => errno::of(&error),
+    }
+}
+
+fn count(number: u32) -> c_int {
+    c_int::try_from(number).unwrap_or(c_int::MAX)
+}
+
+fn fill_device(
+    port: &Port,
+    attributes: &mut ibv_device_attr,
+) -> Result<(), ringside_pmd::rdma::RdmaError> {
+    const PORT_ACTIVE_EVENT: u32 = 1 << 10;
+    const RC_RNR_NAK_GEN: u32 = 1 << 12;
+    const CURR_QP_STATE_MOD: u32 = 1 << 7;
+    let limits = port.device.rdma_limits()?;
+    let usage = port.device.object_usage()?;
+    let facts = port.device.facts();
+    let (vendor, part) = facts
+        .identity
+        .as_ref()
+        .map_or((0x8086, 0), |identity| (identity.vendor, identity.device));
+    // SAFETY: numbers and characters: all zero is a value.
+    *attributes = unsafe { std::mem::zeroed() };
+    if let Some(version) = &facts.firmware {
+        let (major, minor, patch) = version.firmware;
+        put_text(&mut attributes.fw_ver, &format!("{major}.{minor}.{patch}"));
+    }
+    attributes.node_guid = port.guid();
+    attributes.sys_image_guid = port.guid();
+    attributes.max_mr_size = limits.region_bytes;
+    attributes.page_size_cap = limits.page_sizes;
+    attributes.vendor_id = vendor.into();
+    attributes.vendor_part_id = part.into();
+    attributes.max_qp = count(limits.queue_pairs);
+    attributes.max_qp_wr = count(limits.requests);
+    attributes.device_cap_flags = PORT_ACTIVE_EVENT | RC_RNR_NAK_GEN | CURR_QP_STATE_MOD;
+    attributes.max_sge = count(limits.fragments);
+    attributes.max_sge_rd = count(limits.read_fragments);
+    attributes.max_cq = count(limits.completion_queues);
+    attributes.max_cqe = count(limits.completions);
+    attributes.max_mr = count(limits.memory_regions);
+    attributes.max_pd = count(limits.protection_domains);
+    attributes.max_qp_rd_atom = count(limits.inbound_reads);
+    attributes.max_qp_init_rd_atom = count(limits.outbound_reads);
+    attributes.max_res_rd_atom = count(limits.inbound_reads);
+    attributes.max_mcast_grp = count(usage.multicast_groups.limit);
+    attributes.max_mcast_qp_attach = count(usage.multicast_groups.limit);
+    attributes.max_total_mcast_qp_attach = count(usage.multicast_groups.limit);
+    attributes.max_ah = count(usage.address_handles.limit);
+    attributes.max_pkeys = 1;
+    attributes.phys_port_cnt = 1;
+    Ok(())
+}
+
+/// The slot behind `ibv_query_device_ex`: fills as much as the program has room for.
+///
+/// # Safety
+/// `attributes` is a place of `length` bytes.
+pub(crate) unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    _input: *const c_void,
+    attributes: *mut ibv_device_attr_ex,
+    length: usize,
+) -> c_int {
+    // SAFETY: numbers: all zero is a value.
+    let mut all: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+    // SAFETY: an open context, as the caller promises.
+    let port = unsafe { &ContextObject::of(context).port };
+    if let Err(error) = fill_device(port, &mut all.orig_attr) {
+        return errno::of(&error);
+    }
+    all.device_cap_flags_ex = all.orig_attr.device_cap_flags.into();
+    all.phys_port_cnt_ex = 1;
+    if length < size_of::<ibv_device_attr>() {
+        return libc::EINVAL;
+    }
+    let length = length.min(size_of::<ibv_device_attr_ex>());
+    // SAFETY: both are at least that long.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const all).cast(), attributes.cast::<u8>(), length)
+    };
+    0
+}
+
+/// Width and speed of a link as InfiniBand counts them. Their product is the rate.
+fn width_and_speed(megabits: Option<u32>) -> (u8, u8) {
+    const LANES_1: u8 = 1;
+    const LANES_4: u8 = 2;
+    const LANES_2: u8 = 16;
+    const SDR: u8 = 1;
+    const FDR10: u8 = 8;
+    const EDR: u8 = 32;
+    const HDR: u8 = 64;
+    match megabits {
+        Some(200_000) => (LANES_4, HDR),
+        Some(100_000) => (LANES_4, EDR),
+        Some(50_000) => (LANES_2, EDR),
+        Some(40_000) => (LANES_4, FDR10),
+        Some(25_000) => (LANES_1, EDR),
+        Some(10_000) => (LANES_1, FDR10),
+        _ => (LANES_1, SDR),
+    }
+}
+
+/// A path MTU as verbs codes it.
+pub(crate) fn mtu_code(bytes: u32) -> c_int {
+    c_int::try_from(bytes.max(256).ilog2().saturating_sub(7)).unwrap_or(1)
+}
+
+fn port_attributes(port: &Port) -> Result<ibv_port_attr, ringside_pmd::rdma::RdmaError> {
+    const ACTIVE: c_int = 4;
+    const DOWN: c_int = 1;
+    const LINK_UP: u8 = 5;
+    const DISABLED: u8 = 3;
+    const ETHERNET: u8 = 2;
+    const CONNECTION_MANAGEMENT: u32 = 1 << 16;
+    const IP_BASED_GIDS: u32 = 1 << 26;
+    let report = port.device.query_port()?;
+    let up = report.state == PortState::Active;
+    let (active_width, active_speed) = width_and_speed(report.megabits_per_second);
+    // SAFETY: numbers: all zero is a value.
+    let mut attributes: ibv_port_attr = unsafe { std::mem::zeroed() };
+    attributes.state = if up { ACTIVE } else { DOWN };
+    attributes.max_mtu = mtu_code(report.most_mtu);
+    attributes.active_mtu = mtu_code(report.active_mtu);
+    attributes.gid_tbl_len = c_int::try_from(port.gids.len()).unwrap_or(0);
+    attributes.port_cap_flags = CONNECTION_MANAGEMENT | IP_BASED_GIDS;
+    attributes.max_msg_sz = report.message_bytes;
+    attributes.pkey_tbl_len = 1;
+    attributes.max_vl_num = 1;
+    attributes.active_width = active_width;
+    attributes.active_speed = active_speed;
+    attributes.phys_state = if up { LINK_UP } else { DISABLED };
+    attributes.link_layer = ETHERNET;
+    Ok(attributes)
+}
+
+/// The slot behind `ibv_query_port`: fills as much as the program has room for.
+///
+/// # Safety
+/// `attributes` is a place of `length` bytes.
+pub(crate) unsafe extern "C" fn query_port(
+    context: *mut ibv_context,
+    port_number: u8,
+    attributes: *mut ibv_port_attr,
+    length: usize,
+) -> c_int {
+    if port_number != 1 {
+        return libc::EINVAL;
+    }
+    // SAFETY: an open context, as the caller promises.
+    let port = unsafe { &ContextObject::of(context).port };
+    let all = match port_attributes(port) {
+        Ok(all) => all,
+        Err(error) => return errno::of(&error),
+    };
+    let length = length.min(size_of::<ibv_port_attr>());
+    // SAFETY: both are at least that long.
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const all).cast(), attributes.cast::<u8>(), length)
+    };
+    0
+}
+
+/// For programs without the slot: fills the oldest form.
+///
+/// # Safety
+/// `attributes` is a place of 48 bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port_number: u8,
+    attributes: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        query_port(
+            context,
+            port_number,
+            attributes.cast(),
+            OLDEST_PORT_ATTRIBUTES,
+        )
+    }
+}
+
+/// # Safety
+/// `context` is open; `gid` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_gid(
+    context: *mut ibv_context,
+    port_number: u8,
+    index: c_int,
+    gid: *mut ibv_gid,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let port = unsafe { &ContextObject::of(context).port };
+    let found = usize::try_from(index)
+        .ok()
+        .and_then(|index| port.gid(index));
+    match found {
+        Some(address) if port_number == 1 => {
+            // SAFETY: the caller's promise.
+            unsafe { *gid = gid_of(address) };
+            0
+        }
+        _ => errno::minus_one(libc::EINVAL),
+    }
+}
+
+/// RoCE v2 in the counting of `ibv_gid_type`.
+const ROCE_V2: u32 = 2;
+
+/// # Safety
+/// `entry` is a place of `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ibv_query_gid_ex(
+    context: *mut ibv_context,
+    port_number: u32,
+    index: u32,
+    entry: *mut ibv_gid_entry,
+    flags: u32,
+    length: usize,
+) -> c_int {
+    if flags != 0 {
+        return libc::EOPNOTSUPP;
+    }
+    if port_number != 1 || length < size_of::<ibv_gid_entry>() {
+        return libc::EINVAL;
+    }
+    // SAFETY: an open context, as the caller promises.
+    let port = unsafe { &ContextObject::of(context).port };
+    let Some(address) = port.gid(index as usize) else {
+        return libc::EINVAL;
+    };
+    // SAFETY: long enough by the check.
+    unsafe { *entry = gid_entry(address, index) };
+    0
+}
+
+fn gid_entry(address: std::net::IpAddr, gid_index: u32) -> ibv_gid_entry {
+    ibv_gid_entry {
+        gid: gid_of(address),
+        gid_index,
+        port_num: 1,
+        gid_type: ROCE_V2,
+        ndev_ifindex: 0,
+    }
+}
+
+/// # Safety
+/// `entries` has room for `most` entries.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn _ibv_query_gid_table(
+    context: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    most: usize,
+    flags: u32,
+    length: usize,
+) -> isize {
+    if flags != 0 {
+        return -(libc::EOPNOTSUPP as isize);
+    }
+    // SAFETY: an open context, as the caller promises.
+    let gids = unsafe { &ContextObject::of(context).port.gids };
+    if most < gids.len() || length < size_of::<ibv_gid_entry>() {
+        return -(libc::EINVAL as isize);
+    }
+    for (index, address) in gids.iter().enumerate() {
+        // SAFETY: in the caller's table by the check above; entries are `length` bytes apart.
+        unsafe { *entries.byte_add(index * length) = gid_entry(*address, index as u32) };
+    }
+    gids.len() as isize
+}
+
+/// The type of a GID in the counting of the private call: 1 is RoCE v2.
+///
+/// # Safety
+/// `kind` is a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_gid_type(
+    context: *mut ibv_context,
+    port_number: u8,
+    index: u32,
+    kind: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let port = unsafe { &ContextObject::of(context).port };
+    if port_number != 1 || port.gid(index as usize).is_none() {
+        return errno::minus_one(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *kind = 1 };
+    0
+}
+
+/// # Safety
+/// `key` is a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_pkey(
+    _context: *mut ibv_context,
+    port_number: u8,
+    index: c_int,
+    key: *mut u16,
+) -> c_int {
+    if port_number != 1 || index != 0 {
+        return errno::minus_one(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *key = 0xFFFF };
+    0
+}
+
+/// Index of a partition key in the byte order of the wire.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_pkey_index(_: *mut ibv_context, port_number: u8, key: u16) -> c_int {
+    if port_number == 1 && key == 0xFFFF {
+        0
+    } else {
+        -1
+    }
+}
+
+/// Waits for an asynchronous event.
+///
+/// # Safety
+/// `context` is open; `event` is a place for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_async_event(
+    context: *mut ibv_context,
+    event: *mut ibv_async_event,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let context = unsafe { ContextObject::of(context) };
+    match context.events.take() {
+        Ok(taken) => {
+            if taken.element != 0 {
+                lock(&context.unacknowledged).push(taken.element);
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                (*event).element = match taken.element {
+                    0 => std::ptr::without_provenance_mut(1), // the port's number
+                    element => element as *mut c_void,
+                };
+                (*event).event_type = taken.kind;
+            }
+            0
+        }
+        Err(error) => errno::minus_one(error),
+    }
+}
+
+/// Acknowledges an asynchronous event.
+///
+/// # Safety
+/// `event` was filled by [`ibv_get_async_event`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
+    // SAFETY: the caller's promise.
+    let element = unsafe { (*event).element };
+    if (element as usize) <= 1 {
+        return;
+    }
+    // SAFETY: an object that waits for this acknowledgement before it goes; it begins with its
+    // context.
+    let context = unsafe { ContextObject::of(*element.cast::<*mut ibv_context>()) };
+    let mut open = lock(&context.unacknowledged);
+    if let Some(at) = open.iter().position(|other| *other == element as usize) {
+        open.swap_remove(at);
+    }
+    context.acknowledged.notify_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{mtu_code, width_and_speed};
+
+    #[test]
+    fn path_mtus_have_the_codes_of_verbs() {
+        let codes = [256, 512, 1024, 2048, 4096].map(mtu_code);
+        assert_eq!(codes, [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn an_unknown_speed_is_the_slowest() {
+        assert_eq!(width_and_speed(Some(100_000)), (2, 32));
+        assert_eq!(width_and_speed(None), (1, 1));
+    }
+}

@@ -1,0 +1,256 @@
+//! The device of this process: found by `RINGSIDE_DEVICE`, brought up once, kept until the end.
+//!
+//! The process does not shut it down: programs exit without destroying anything, from any thread.
+//! A card is reset by the kernel when its descriptor closes, a model by its server.
+
+use crate::abi::{ibv_cq, ibv_device, ibv_qp};
+use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
+use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
+use ringside_config::Config;
+use ringside_model::{Threaded, WorldSettings};
+use ringside_pmd::rdma::address::{MacAddress, link_local, multicast_mac, private_address};
+use ringside_pmd::{BringUpOptions, Device};
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Locks, whatever a thread that panicked left: every change under these locks is one assignment.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Bytes behind the public part of a device: vendor libraries compare the first word there with
+/// pointers of their own, and must find none.
+const PRIVATE_BYTES: usize = 64;
+
+/// What programs see of the device.
+#[repr(C)]
+pub(crate) struct DeviceObject {
+    pub(crate) public: ibv_device,
+    private: [u8; PRIVATE_BYTES],
+}
+
+/// Objects by number, for events.
+#[derive(Default)]
+pub(crate) struct Registry {
+    pub(crate) completion_queues: HashMap<u32, usize>,
+    pub(crate) queue_pairs: HashMap<u32, usize>,
+}
+
+impl Registry {
+    pub(crate) fn completion_queue(&self, number: u32) -> Option<*mut ibv_cq> {
+        let address = self.completion_queues.get(&number)?;
+        Some(*address as *mut ibv_cq)
+    }
+
+    pub(crate) fn queue_pair(&self, number: u32) -> Option<*mut ibv_qp> {
+        let address = self.queue_pairs.get(&number)?;
+        Some(*address as *mut ibv_qp)
+    }
+}
+
+/// The device in service.
+pub(crate) struct Port {
+    pub(crate) device: Device,
+    pub(crate) mac: MacAddress,
+    /// the GID table
+    pub(crate) gids: Vec<IpAddr>,
+    pub(crate) registry: Mutex<Registry>,
+    /// contexts that want asynchronous events, by address
+    pub(crate) contexts: Mutex<Vec<usize>>,
+    /// the model in this process, where there is one
+    _model: Option<Threaded>,
+    object: Box<DeviceObject>,
+}
+
+// SAFETY: everything in it is shared by design of its crates, but the C structure, whose pointers
+// are never followed and which nothing changes once it is made.
+unsafe impl Send for Port {}
+// SAFETY: as above.
+unsafe impl Sync for Port {}
+
+static PORT: OnceLock<Result<Option<Arc<Port>>, c_int>> = OnceLock::new();
+
+/// The device; none if no variable names one. An error is an errno value, and was explained on
+/// standard error.
+pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
+    let found = PORT.get_or_init(|| {
+        start_log();
+        let Some(name) = std::env::var_os("RINGSIDE_DEVICE") else {
+            return Ok(None);
+        };
+        Port::open(&name.to_string_lossy())
+            .map(Some)
+            .map_err(|failure| {
+                eprintln!("ringside: {}: {}", name.to_string_lossy(), failure.text);
+                failure.errno
+            })
+    });
+    match found {
+        Ok(port) => Ok(port.as_ref()),
+        Err(errno) => Err(*errno),
+    }
+}
+
+/// Why there is no device.
+struct Failure {
+    errno: c_int,
+    text: String,
+}
+
+impl Failure {
+    fn of(errno: c_int, error: impl std::fmt::Display) -> Self {
+        let text = error.to_string();
+        Self { errno, text }
+    }
+}
+
+fn start_log() {
+    use tracing_subscriber::EnvFilter;
+    if std::env::var_os("RUST_LOG").is_some() {
+        let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_default_env());
+        // The program may have a log of its own from Rust code: then that stays.
+        let _ = log.with_writer(std::io::stderr).try_init();
+    }
+}
+
+fn claim(
+    address: &DeviceAddress,
+    config: &Config,
+) -> Result<(Arc<dyn Function>, Option<Threaded>), Failure> {
+    let clock = Arc::new(TscClock::new());
+    match address {
+        DeviceAddress::VfioUser(path) => {
+            let function = VfioUserFunction::connect(path, clock, ClientLimits::default());
+            let function = function.map_err(|error| Failure::of(libc::ENODEV, error))?;
+            Ok((Arc::new(function), None))
+        }
+        DeviceAddress::Pci { .. } => {
+            let function = VfioFunction::claim(address, clock);
+            let function = function.map_err(|error| Failure::of(libc::EBUSY, error))?;
+            Ok((Arc::new(function), None))
+        }
+        DeviceAddress::Model(index) => {
+            let functions = u16::try_from(config.model.functions).unwrap_or(u16::MAX);
+            let model = Threaded::start(&WorldSettings::with_functions(functions), None);
+            let model = model.map_err(|error| Failure::of(libc::EIO, error))?;
+            let function = model.function(*index);
+            let missing =
+                || Failure::of(libc::ENODEV, format!("the model has no function {index}"));
+            Ok((function.ok_or_else(missing)?, Some(model)))
+        }
+    }
+}
+
+impl Port {
+    fn open(name: &str) -> Result<Arc<Self>, Failure> {
+        let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
+        let address: DeviceAddress = name.parse().map_err(|error| invalid(&error))?;
+        let config = match std::env::var_os("RINGSIDE_CONFIG") {
+            Some(path) => Config::load(path).map_err(|error| invalid(&error))?,
+            None => Config::default(),
+        };
+        let (function, model) = claim(&address, &config)?;
+        let options = BringUpOptions {
+            fail_at: None,
+            progress: None,
+            predictable: None,
+        };
+        let device = Device::bring_up(function, &config, options)
+            .map_err(|error| Failure::of(libc::EIO, error))?;
+        let no_rdma = |error: &dyn std::fmt::Display| Failure::of(libc::ENODEV, error);
+        let addresses = device.local_addresses().map_err(|error| no_rdma(&error))?;
+        let mut gids = addresses.to_vec();
+        // As on Linux: the link-local address comes first.
+        gids.sort_by_key(
+            |address| !matches!(address, IpAddr::V6(six) if six.is_unicast_link_local()),
+        );
+        let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
+        let port = Arc::new(Self {
+            device,
+            mac,
+            gids,
+            registry: Mutex::default(),
+            contexts: Mutex::default(),
+            _model: model,
+            object: Box::new(device_object()),
+        });
+        crate::events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
+        Ok(port)
+    }
+
+    /// What programs see of it.
+    pub(crate) fn object(&self) -> *mut ibv_device {
+        (&raw const self.object.public).cast_mut()
+    }
+
+    /// GUID of the node in the byte order of the wire: the MAC address, stretched.
+    pub(crate) fn guid(&self) -> u64 {
+        let [a, b, c, d, e, f] = self.mac;
+        u64::from_ne_bytes([a ^ 2, b, c, 0xFF, 0xFE, d, e, f])
+    }
+
+    /// An address of the GID table.
+    pub(crate) fn gid(&self, index: usize) -> Option<IpAddr> {
+        self.gids.get(index).copied()
+    }
+
+    /// The MAC address of a neighbour.
+    ///
+    /// There is no resolution yet: the device's own addresses are made from its MAC address, and
+    /// those of its neighbours are taken to be made in the same way, by a vendor with the same
+    /// first three octets. That holds between functions of one model.
+    pub(crate) fn neighbour(&self, address: IpAddr) -> Option<MacAddress> {
+        if let Some(group) = multicast_mac(address) {
+            return Some(group);
+        }
+        if self.gids.contains(&address) {
+            return Some(self.mac);
+        }
+        let [a, b, c, ..] = self.mac;
+        match address {
+            IpAddr::V4(four) => {
+                let [_, d, e, f] = four.octets();
+                let mac = [a, b, c, d, e, f];
+                (private_address(mac) == four).then_some(mac)
+            }
+            IpAddr::V6(six) => {
+                let octets = six.octets();
+                let [.., a, b, c, _, _, d, e, f] = octets;
+                let mac = [a ^ 2, b, c, d, e, f];
+                (link_local(mac) == six).then_some(mac)
+            }
+        }
+    }
+}
+
+/// Writes text and a final zero into a C array.
+pub(crate) fn put_text<const N: usize>(array: &mut [c_char; N], text: &str) {
+    let most = N.saturating_sub(1);
+    for (place, byte) in array.iter_mut().zip(text.bytes().take(most)) {
+        *place = byte as c_char;
+    }
+}
+
+fn device_object() -> DeviceObject {
+    const CHANNEL_ADAPTER: c_int = 1;
+    const TRANSPORT_IB: c_int = 0;
+    let mut public = ibv_device {
+        ops: [0; 2],
+        node_type: CHANNEL_ADAPTER,
+        transport_type: TRANSPORT_IB,
+        name: [0; 64],
+        dev_name: [0; 64],
+        dev_path: [0; 256],
+        ibdev_path: [0; 256],
+    };
+    put_text(&mut public.name, "ringside0");
+    put_text(&mut public.dev_name, "uverbs0");
+    put_text(&mut public.dev_path, "/sys/class/infiniband_verbs/uverbs0");
+    put_text(&mut public.ibdev_path, "/sys/class/infiniband/ringside0");
+    DeviceObject {
+        public,
+        private: [0; PRIVATE_BYTES],
+    }
+}

@@ -1,0 +1,123 @@
+//! The housekeeping thread: it sleeps on the device's interrupt, wakes completion channels and
+//! reports asynchronous events.
+
+use crate::abi::event;
+use crate::completion::CompletionObject;
+use crate::context::ContextObject;
+use crate::device::{Port, lock};
+use ringside_pmd::rdma::{Event, Interrupts};
+use ringside_spec::rdma::ae_codes::QueuePairEvent;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Longest sleep: an interrupt that was lost on the way delays events by so much at most.
+const SLEEP: Duration = Duration::from_millis(100);
+
+/// Starts the thread. It ends with the process.
+pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
+    let interrupts = port.device.interrupts().map_err(std::io::Error::other)?;
+    let port = Arc::downgrade(port);
+    // Signals are the program's: its own threads take them.
+    let before = block_signals();
+    let started = std::thread::Builder::new()
+        .name("ringside-events".to_owned())
+        .spawn(move || watch(&port, &interrupts));
+    restore_signals(&before);
+    started.map(drop)
+}
+
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: both sets are live values that the calls fill.
+    unsafe {
+        let mut all = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        before
+    }
+}
+
+fn restore_signals(before: &libc::sigset_t) {
+    // SAFETY: the set was filled by `block_signals`.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
+}
+
+fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
+    let (mut numbers, mut events) = (Vec::new(), Vec::new());
+    loop {
+        let waited = interrupts.wait(SLEEP);
+        let Some(port) = port.upgrade() else { return };
+        if let Err(error) = waited {
+            tracing::debug!(%error, "no interrupts");
+            std::thread::sleep(SLEEP);
+        }
+        numbers.clear();
+        if let Err(error) = port.device.poll_completion_events(&mut numbers) {
+            tracing::debug!(%error, "completion events");
+        }
+        let registry = lock(&port.registry);
+        for queue in numbers
+            .iter()
+            .filter_map(|number| registry.completion_queue(*number))
+        {
+            // SAFETY: it is registered, and leaves the registry before it is freed.
+            unsafe { CompletionObject::of(queue) }.notify();
+        }
+        drop(registry);
+        events.clear();
+        if let Err(error) = port.device.poll_events(&mut events) {
+            tracing::debug!(%error, "asynchronous events");
+        }
+        for event in &events {
+            report(&port, event);
+        }
+    }
+}
+
+const fn event_of(reason: QueuePairEvent) -> c_int {
+    match reason {
+        QueuePairEvent::Catastrophic => event::QP_FATAL,
+        QueuePairEvent::AccessError => event::QP_ACCESS_ERR,
+        QueuePairEvent::RequestError => event::QP_REQ_ERR,
+    }
+}
+
+/// An asynchronous event as programs read it: the object's address, or 0, and the type.
+#[derive(Clone, Copy)]
+pub(crate) struct Reported {
+    pub(crate) element: usize,
+    pub(crate) kind: c_int,
+}
+
+fn report(port: &Port, event: &Event) {
+    tracing::info!(?event, "reported by the device");
+    let registry = lock(&port.registry);
+    let (element, kind): (*mut c_void, c_int) = match event {
+        Event::QueuePairFailed {
+            queue_pair, reason, ..
+        } => match registry.queue_pair(*queue_pair) {
+            Some(object) => (object.cast(), event_of(*reason)),
+            None => return,
+        },
+        Event::CompletionQueueFailed {
+            completion_queue, ..
+        } => match registry.completion_queue(*completion_queue) {
+            Some(object) => (object.cast(), event::CQ_ERR),
+            None => return,
+        },
+        Event::DeviceFailed { .. } => (std::ptr::null_mut(), event::DEVICE_FATAL),
+        _ => return,
+    };
+    let reported = Reported {
+        element: element as usize,
+        kind,
+    };
+    for context in lock(&port.contexts).iter() {
+        // SAFETY: it is registered, and leaves the list before it is freed.
+        let context = unsafe { ContextObject::of(*context as *mut _) };
+        if context.owns(element, kind) {
+            context.events.push(reported);
+        }
+    }
+}

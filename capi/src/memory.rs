@@ -1,0 +1,236 @@
+//! Protection domains and memory regions.
+
+use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
+use crate::context::ContextObject;
+use crate::errno;
+use ringside_bus::function::DmaAccess;
+use ringside_pmd::rdma::{Access, Base, MemoryRegion, ProtectionDomain};
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A protection domain.
+#[repr(C)]
+pub(crate) struct DomainObject {
+    pub(crate) public: ibv_pd,
+    pub(crate) domain: ProtectionDomain,
+    /// objects in it
+    pub(crate) users: AtomicU32,
+}
+
+impl DomainObject {
+    /// # Safety
+    /// `domain` came from [`ibv_alloc_pd`] and is not freed while the result is used.
+    pub(crate) unsafe fn of<'a>(domain: *mut ibv_pd) -> &'a Self {
+        // SAFETY: the public part comes first.
+        unsafe { &*domain.cast() }
+    }
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    // SAFETY: the caller's promise.
+    let port = unsafe { &ContextObject::of(context).port };
+    match port.device.protection_domain() {
+        Ok(domain) => {
+            let made = Box::new(DomainObject {
+                public: ibv_pd {
+                    context,
+                    handle: domain.number(),
+                },
+                domain,
+                users: AtomicU32::new(0),
+            });
+            Box::into_raw(made).cast()
+        }
+        Err(error) => errno::null(errno::of(&error)),
+    }
+}
+
+/// # Safety
+/// `domain` came from [`ibv_alloc_pd`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { DomainObject::of(domain) }
+        .users
+        .load(Ordering::Relaxed)
+        > 0
+    {
+        return libc::EBUSY;
+    }
+    // SAFETY: nothing uses it any more.
+    drop(unsafe { Box::from_raw(domain.cast::<DomainObject>()) });
+    0
+}
+
+#[repr(C)]
+struct RegionObject {
+    public: ibv_mr,
+    region: Option<MemoryRegion>,
+}
+
+/// The rights that verbs names; `EINVAL` or `EOPNOTSUPP` for those that do not exist here.
+fn rights(flags: c_int) -> Result<Access, c_int> {
+    let flags = flags & !access::OPTIONAL;
+    if flags & access::ON_DEMAND != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let remote_change = flags & (access::REMOTE_WRITE | access::REMOTE_ATOMIC) != 0;
+    if flags & !access::KNOWN != 0 || (remote_change && flags & access::LOCAL_WRITE == 0) {
+        return Err(libc::EINVAL);
+    }
+    let named = [
+        (access::LOCAL_WRITE, Access::LOCAL_WRITE),
+        (access::REMOTE_WRITE, Access::REMOTE_WRITE),
+        (access::REMOTE_READ, Access::REMOTE_READ),
+        (access::MW_BIND, Access::BIND_WINDOW),
+    ];
+    let given = named.iter().filter(|(flag, _)| flags & flag != 0);
+    Ok(given.fold(Access::LOCAL_READ, |sum, (_, right)| sum | *right))
+}
+
+/// Registers the program's memory where it is.
+///
+/// # Safety
+/// `domain` is one of this library; the memory stays until the region is deregistered.
+unsafe fn register(
+    domain: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    named: u64,
+    flags: c_int,
+) -> Result<*mut ibv_mr, c_int> {
+    let given = rights(flags)?;
+    // SAFETY: the caller's promise.
+    let object = unsafe { DomainObject::of(domain) };
+    // SAFETY: a domain's context outlives it.
+    let context = unsafe { ContextObject::of(object.public.context) };
+    let pool = context.port.device.pool().ok_or(libc::ENODEV)?;
+    let access = match given.contains(Access::LOCAL_WRITE) {
+        true => DmaAccess::ReadWrite,
+        false => DmaAccess::Read,
+    };
+    // SAFETY: the caller of `ibv_reg_mr` promises that the memory stays until the region is
+    // deregistered; its content is the program's affair, as with any NIC.
+    let buffer = unsafe { pool.lend(address as usize, length, access) };
+    let buffer = buffer.map_err(|error| {
+        tracing::warn!(%error, length, "not registered");
+        match length {
+            0 => libc::EINVAL,
+            _ => libc::ENOMEM,
+        }
+    })?;
+    let base = Base::Named(named);
+    let region = object
+        .domain
+        .register_based(vec![buffer], given, base)
+        .map_err(|refused| errno::of(&refused.error))?;
+    object.users.fetch_add(1, Ordering::Relaxed);
+    let made = Box::new(RegionObject {
+        public: ibv_mr {
+            context: object.public.context,
+            pd: domain,
+            addr: address,
+            length,
+            handle: region.local_key() >> 8,
+            lkey: region.local_key(),
+            rkey: region.remote_key(),
+        },
+        region: Some(region),
+    });
+    Ok(Box::into_raw(made).cast())
+}
+
+/// # Safety
+/// See [`ibv_reg_mr_iova2`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr(
+    domain: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    flags: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    unsafe { ibv_reg_mr_iova2(domain, address, length, address as u64, flags as u32) }
+}
+
+/// # Safety
+/// See [`ibv_reg_mr_iova2`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_iova(
+    domain: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    named: u64,
+    flags: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    unsafe { ibv_reg_mr_iova2(domain, address, length, named, flags as u32) }
+}
+
+/// Registers memory; requests name its first byte as `named`.
+///
+/// # Safety
+/// `domain` is one of this library; the memory stays until the region is deregistered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_reg_mr_iova2(
+    domain: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    named: u64,
+    flags: u32,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    match unsafe { register(domain, address, length, named, flags as c_int) } {
+        Ok(region) => region,
+        Err(error) => errno::null(error),
+    }
+}
+
+/// # Safety
+/// `region` came from a registration.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { &mut *region.cast::<RegionObject>() };
+    if let Some(registered) = object.region.take()
+        && let Err(error) = registered.deregister()
+    {
+        tracing::warn!(%error, "not deregistered");
+        if let ringside_pmd::rdma::DeregisterError::InUse { region, .. } = error {
+            object.region = Some(*region);
+            return libc::EBUSY;
+        }
+    }
+    // SAFETY: a domain outlives its regions.
+    unsafe { DomainObject::of(object.public.pd) }
+        .users
+        .fetch_sub(1, Ordering::Relaxed);
+    // SAFETY: the region is gone and the caller gives the object up.
+    drop(unsafe { Box::from_raw(region.cast::<RegionObject>()) });
+    0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rights;
+    use crate::abi::access;
+    use ringside_pmd::rdma::Access;
+
+    #[test]
+    fn rights_are_those_of_verbs() {
+        assert_eq!(rights(0), Ok(Access::LOCAL_READ));
+        let all = access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_READ;
+        assert_eq!(rights(all), Ok(Access::REMOTE_WRITE | Access::REMOTE_READ));
+        assert_eq!(rights(access::REMOTE_WRITE), Err(libc::EINVAL));
+        assert_eq!(rights(access::ON_DEMAND), Err(libc::EOPNOTSUPP));
+        assert_eq!(rights(1 << 18), Err(libc::EINVAL));
+        assert_eq!(
+            rights(1 << 20),
+            Ok(Access::LOCAL_READ),
+            "optional bits are ignored"
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! Calls that this library refuses, and a few that need no device.
+
+use crate::abi::ibv_recv_wr;
+use crate::errno;
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// The library of a vendor registers here; it is not needed.
+static NOTHING: u8 = 0;
+
+/// Set by an environment variable of rdma-core's; read by vendor libraries.
+#[unsafe(no_mangle)]
+pub static verbs_allow_disassociate_destroy: u8 = NOTHING;
+
+/// A table entry that is refused: `EOPNOTSUPP`, also in `errno`.
+pub(crate) unsafe extern "C" fn refuse_call() -> *mut c_void {
+    errno::set(libc::EOPNOTSUPP);
+    std::ptr::without_provenance_mut(libc::EOPNOTSUPP as usize)
+}
+
+/// There are no shared receive queues behind this interface yet.
+pub(crate) unsafe extern "C" fn refuse_post_srq(
+    _: *mut c_void,
+    _: *mut ibv_recv_wr,
+    _: *mut *mut ibv_recv_wr,
+) -> c_int {
+    libc::EOPNOTSUPP
+}
+
+macro_rules! refuse {
+    ($result:ty, $value:expr; $($name:ident),* $(,)?) => {$(
+        /// Not supported here.
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name() -> $result {
+            errno::set(libc::EOPNOTSUPP);
+            $value
+        }
+    )*};
+}
+
+// Calls that return an object.
+refuse! { *mut c_void, std::ptr::null_mut();
+    ibv_create_srq, ibv_reg_dmabuf_mr, ibv_import_device, ibv_import_pd, ibv_import_mr,
+    ibv_import_dm, ibv_alloc_dmah, ibv_reg_mr_ex, ibv_alloc_buf, ibv_reg_buf_mr,
+    ibv_create_comp_cntr, ibv_create_ah_from_wc,
+}
+
+// Calls that return an errno value.
+refuse! { c_int, libc::EOPNOTSUPP;
+    ibv_modify_srq, ibv_query_srq, ibv_destroy_srq, ibv_query_ece, ibv_set_ece,
+    ibv_dealloc_dmah, ibv_query_port_speed, ibv_free_buf, ibv_destroy_comp_cntr,
+    ibv_set_comp_cntr, ibv_inc_comp_cntr, ibv_read_comp_cntr, ibv_set_err_comp_cntr,
+    ibv_inc_err_comp_cntr, ibv_read_err_comp_cntr, ibv_qp_attach_comp_cntr,
+    _ibv_query_comp_cntr_caps,
+}
+
+// Calls that return -1 with an errno value.
+refuse! { c_int, -1;
+    ibv_init_ah_from_wc, ibv_dm_export_dmabuf_fd, ibv_export_buf_dmabuf_fd,
+    ibv_resolve_eth_l2_from_gid, ibv_rereg_mr,
+}
+
+// Calls that return nothing.
+refuse! { (), ();
+    ibv_unimport_pd, ibv_unimport_mr, ibv_unimport_dm, ibv_copy_path_rec_from_kern,
+    ibv_copy_path_rec_to_kern, ibv_copy_qp_attr_from_kern, ibv_copy_ah_attr_from_kern,
+}
+
+/// The device's pages stay the parent's after a fork: nothing is to be done.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+/// Says so.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_is_fork_initialized() -> c_int {
+    const UNNEEDED: c_int = 2;
+    UNNEEDED
+}
+
+/// Nothing to do, as for [`ibv_fork_init`].
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_dontfork_range(_: *mut c_void, _: usize) -> c_int {
+    0
+}
+
+/// Nothing to do, as for [`ibv_fork_init`].
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_dofork_range(_: *mut c_void, _: usize) -> c_int {
+    0
+}
+
+/// Where programs look for files of the kernel.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// Reads a file without its last line end; -1 if there is none.
+///
+/// # Safety
+/// `directory` and `file` are texts, `into` has `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_read_sysfs_file(
+    directory: *const c_char,
+    file: *const c_char,
+    into: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
+    let path = format!("{}/{}", directory.to_string_lossy(), file.to_string_lossy());
+    let Ok(text) = std::fs::read(path) else {
+        return errno::minus_one(libc::ENOENT);
+    };
+    let text = text.strip_suffix(b"\n").unwrap_or(&text);
+    let length = text.len().min(size.saturating_sub(1));
+    if size == 0 {
+        return errno::minus_one(libc::EINVAL);
+    }
+    // SAFETY: `length` and the end fit into `size` bytes.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), into.cast(), length);
+        *into.add(length) = 0;
+    }
+    length as c_int
+}
+
+/// A vendor's library offers itself when it is loaded. It is never asked.
+#[unsafe(no_mangle)]
+pub extern "C" fn verbs_register_driver_34(_: *const c_void) {}
+
+/// The same, of release 65.
+#[unsafe(no_mangle)]
+pub extern "C" fn verbs_register_driver_65(_: *const c_void) {}
+
+/// The same, before release 1.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_register_driver(_: *const c_char, _: *const c_void) {}
+
+/// What the calls that only providers need answer (`capi/symbols/libibverbs.s`).
+#[unsafe(no_mangle)]
+pub extern "C" fn ringside_refuse_number() -> c_int {
+    errno::set(libc::EOPNOTSUPP);
+    libc::EOPNOTSUPP
+}
+
+/// The same, of those that return an object.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringside_refuse_pointer() -> *mut c_void {
+    errno::null(libc::EOPNOTSUPP)
+}

@@ -1,0 +1,175 @@
+//! The library as programs find it: symbols and their versions, and programs that run on it.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The folder with `libibverbs.so.1`, linked from the archive of this build.
+fn library() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let own = std::env::current_exe().expect("this test");
+        let deps = own.parent().expect("deps");
+        let archives = std::fs::read_dir(deps).expect("deps").flatten();
+        let newest = archives
+            .map(|entry| entry.path())
+            .filter(|path| {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                name.starts_with("libringside_capi") && name.ends_with(".a")
+            })
+            .max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok());
+        let archive = newest.expect("the archive of this build");
+        let folder = deps.join("c-libraries");
+        let link = Path::new(env!("CARGO_MANIFEST_DIR")).join("link");
+        let linked = Command::new(link).arg(archive).arg(&folder).output();
+        succeeded(&linked.expect("cc"));
+        folder
+    })
+}
+
+fn succeeded(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{errors}");
+    text
+}
+
+/// Notes that a tool is missing, which only a machine that is not CI's may lack.
+fn is_missing(tool: &str) {
+    let may_miss = std::env::var_os("CI").is_none();
+    assert!(may_miss, "{tool} is not installed: .ci/run --tools");
+    eprintln!("not run: {tool} is not installed");
+}
+
+/// Exit code of `timeout` if there is no such program.
+const NOT_FOUND: i32 = 127;
+
+/// Runs a program on the library and a model of its own.
+fn run(program: &str, arguments: &[&str]) -> Option<Output> {
+    let found = Command::new("timeout")
+        .args(["-k", "5", "60"])
+        .arg(program)
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", library())
+        .env("RINGSIDE_DEVICE", "model:0")
+        .output()
+        .expect("timeout");
+    (found.status.code() != Some(NOT_FOUND)).then_some(found)
+}
+
+/// Symbols of the library as `name@NODE`, with `@@` for the default version.
+fn exported() -> BTreeSet<String> {
+    let file = library().join("libibverbs.so.1");
+    let read = Command::new("readelf")
+        .args(["--dyn-syms", "-W"])
+        .arg(file)
+        .output();
+    let text = succeeded(&read.expect("readelf"));
+    let symbols = text.lines().filter(|line| !line.contains(" UND "));
+    let names = symbols.filter_map(|line| line.split_whitespace().nth(7));
+    names
+        .filter(|name| name.contains('@'))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn every_symbol_of_rdma_core_is_there_with_its_version_and_nothing_else() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../tests/vectors/verbs_abi.json"
+    );
+    let text = std::fs::read_to_string(path).expect("tests/vectors/verbs_abi.json");
+    let all: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    let exported = exported();
+    let mut wanted = BTreeSet::new();
+    for library in &all {
+        if library["kind"] != "exported_symbols" || library["input"]["library"] != "libibverbs.so.1"
+        {
+            continue;
+        }
+        for (node, symbols) in library["decoded"].as_object().expect("nodes") {
+            for symbol in symbols.as_array().expect("symbols") {
+                let name = symbol["symbol"].as_str().expect("name");
+                let both = [format!("{name}@@{node}"), format!("{name}@{node}")];
+                let found = both.iter().any(|one| exported.contains(one));
+                assert!(found, "{name} of {node} is missing");
+                wanted.insert(format!("{name}@{node}"));
+            }
+        }
+    }
+    assert!(wanted.len() > 280, "{}", wanted.len());
+    let named =
+        |symbol: &String| !symbol.starts_with("IBVERBS_") && !symbol.starts_with("RINGSIDE_");
+    for symbol in exported.iter().filter(|symbol| named(symbol)) {
+        assert!(
+            wanted.contains(&symbol.replace("@@", "@")),
+            "{symbol} is not rdma-core's"
+        );
+    }
+}
+
+#[test]
+fn a_program_built_against_the_headers_runs_on_memory_of_its_own() {
+    if !Path::new("/usr/include/infiniband/verbs.h").exists() {
+        is_missing("libibverbs-dev");
+        return;
+    }
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/loopback.c");
+    let program = library().join("loopback");
+    let mut compile = Command::new("cc");
+    compile.args(["-Wall", "-Wextra", "-Werror", "-O1", source, "-o"]);
+    succeeded(&compile.arg(&program).arg("-libverbs").output().expect("cc"));
+    let program = program.to_str().expect("a path");
+    let plain = run(program, &[]).expect("the program");
+    assert_eq!(succeeded(&plain), "ok\n");
+    let checked = run(
+        "valgrind",
+        // valgrind runs one thread at a time; without fair scheduling, a poll loop keeps the model from running.
+        &[
+            "-q",
+            "--fair-sched=try",
+            "--error-exitcode=9",
+            "--leak-check=no",
+            program,
+        ],
+    );
+    match checked {
+        Some(checked) => assert_eq!(succeeded(&checked), "ok\n"),
+        None => is_missing("valgrind"),
+    }
+}
+
+#[test]
+fn ibv_devinfo_lists_the_device_with_its_addresses() {
+    let Some(output) = run("ibv_devinfo", &["-v"]) else {
+        is_missing("ibverbs-utils");
+        return;
+    };
+    let text = succeeded(&output);
+    for line in [
+        "hca_id:\tringside0",
+        "PORT_ACTIVE (4)",
+        "RoCE v2",
+        "link_layer:\t\tEthernet",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+}
+
+#[test]
+fn without_a_device_the_list_is_empty() {
+    let output = Command::new("timeout")
+        .args(["-k", "5", "60", "ibv_devices"])
+        .env("LD_LIBRARY_PATH", library())
+        .env_remove("RINGSIDE_DEVICE")
+        .output();
+    let output = output.expect("timeout");
+    if output.status.code() == Some(NOT_FOUND) {
+        is_missing("ibverbs-utils");
+        return;
+    }
+    assert!(!succeeded(&output).contains("ringside0"));
+}

@@ -1,0 +1,126 @@
+//! Moments, deadlines, and the clock that a caller injects.
+//!
+//! Engines take the time as an argument ([`Instant`]); code that waits takes a [`Clock`]. Neither
+//! asks the operating system, so a test or a simulation decides when it is.
+#![forbid(unsafe_code)]
+
+use std::time::Duration;
+
+/// A moment, in nanoseconds since the clock's own start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    /// The moment `after` later; stops at the end of time rather than wrapping.
+    #[must_use]
+    pub fn plus(self, after: Duration) -> Self {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(after.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+
+    /// The time since `earlier`; zero if `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// The driver's clock, also used for its waits.
+pub trait Clock: Send + Sync {
+    /// Now.
+    fn now(&self) -> Instant;
+
+    /// Lets time pass while waiting for a device: at most `at_most`, possibly much less.
+    ///
+    /// In production this spins or yields; in simulation it advances the model and its clock. A
+    /// caller therefore always loops on its own condition and its own deadline.
+    fn pause(&self, at_most: Duration);
+}
+
+/// A moment after which waiting ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline {
+    /// When waiting started.
+    pub start: Instant,
+    /// When it ends.
+    pub end: Instant,
+}
+
+impl Deadline {
+    /// Waiting from now for at most `limit`.
+    #[must_use]
+    pub fn after(clock: &dyn Clock, limit: Duration) -> Self {
+        let start = clock.now();
+        Self {
+            start,
+            end: start.plus(limit),
+        }
+    }
+
+    /// True once the time is up.
+    #[must_use]
+    pub fn passed(&self, clock: &dyn Clock) -> bool {
+        clock.now() >= self.end
+    }
+
+    /// The permitted length of the whole wait.
+    #[must_use]
+    pub fn limit(&self) -> Duration {
+        self.end.since(self.start)
+    }
+}
+
+/// Waits until `ready` gives a value or `limit` has passed, asking every `step`.
+///
+/// The condition is asked once more after the deadline, so that a process that was not scheduled
+/// for a while does not blame the device.
+pub fn wait_for<T, E>(
+    clock: &dyn Clock,
+    limit: Duration,
+    step: Duration,
+    mut ready: impl FnMut() -> Result<Option<T>, E>,
+) -> Result<Option<T>, E> {
+    let deadline = Deadline::after(clock, limit);
+    loop {
+        let last = deadline.passed(clock);
+        if let Some(value) = ready()? {
+            return Ok(Some(value));
+        }
+        if last {
+            return Ok(None);
+        }
+        clock.pause(step);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    struct Stepping(AtomicU64);
+    impl Clock for Stepping {
+        fn now(&self) -> Instant {
+            Instant(self.0.load(Ordering::Relaxed))
+        }
+        fn pause(&self, at_most: Duration) {
+            self.0
+                .fetch_add(at_most.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_deadline_and_asks_once_more() {
+        let clock = Stepping(AtomicU64::new(0));
+        let mut asked = 0;
+        let step = Duration::from_millis(1);
+        let result: Result<Option<()>, ()> = wait_for(&clock, 10 * step, step, || {
+            asked += 1;
+            Ok(None)
+        });
+        assert_eq!(result, Ok(None));
+        assert_eq!((asked, clock.now()), (11, Instant(10_000_000)));
+    }
+}

@@ -1,0 +1,238 @@
+//! The end of a connection, asked for by either side.
+
+use super::active::transaction_of;
+use super::connection::{Path, Repeat, State};
+use super::{
+    ABOUT_OTHER, ABOUT_REPLY, ABOUT_REQUEST, ConnectionId, EventKind, Manager, Refused,
+    RequestError,
+};
+use crate::mad::{MAD_BYTES, Mad, Message};
+use crate::message::{DisconnectReply, DisconnectRequest, Rejection};
+use crate::reason::{Reason, ServiceStatus};
+use std::time::Duration;
+
+impl Manager {
+    /// Ends an established connection, or confirms that the peer ended it. Before that the program
+    /// moves its queue pair to the error state.
+    ///
+    /// Errors: [`RequestError`].
+    pub fn disconnect(&mut self, now: Duration, id: ConnectionId) -> Result<(), RequestError> {
+        let one = self.connections.get(&id.0).ok_or(RequestError::Gone)?;
+        match one.state {
+            State::Established { .. } => self.send_disconnect(now, id.0),
+            State::DisconnectReceived { transaction } => self.confirm(now, id.0, transaction),
+            _ => {
+                return Err(RequestError::State {
+                    state: one.state.name(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn send_disconnect(&mut self, now: Duration, id: u32) {
+        let Some(one) = self.connections.get(&id) else {
+            return;
+        };
+        let mad = Mad {
+            transaction_id: transaction_of(one.id),
+            attribute_modifier: 0,
+            message: Message::Disconnect(DisconnectRequest {
+                local_comm_id: one.id,
+                remote_comm_id: one.remote_id,
+                remote_qpn: one.parameters.queue_pair,
+                private_data: [0; 220],
+            }),
+        }
+        .encode();
+        let (path, repeat) = (one.path, Repeat::new(now, mad, one.patience));
+        self.set_state(id, State::DisconnectSent { repeat });
+        self.send(path, mad);
+    }
+
+    /// The peer has forgotten this connection: it is ended, if it was established.
+    pub(super) fn end_stale(&mut self, now: Duration, id: u32) {
+        let state = self.connections.get(&id).map(|one| &one.state);
+        if let Some(State::Established { .. }) = state {
+            self.send_disconnect(now, id);
+        }
+    }
+
+    /// Sends DREP and enters timewait.
+    fn confirm(&mut self, now: Duration, id: u32, transaction: u64) {
+        let Some(one) = self.connections.get(&id) else {
+            return;
+        };
+        let mad = disconnect_reply(transaction, one.id, one.remote_id);
+        let path = one.path;
+        self.time_wait(now, id, Some(mad));
+        self.send(path, mad);
+    }
+
+    /// Waits until packets of the connection are gone. From now on the peer may use its queue pair
+    /// and id for another connection.
+    pub(super) fn time_wait(&mut self, now: Duration, id: u32, answer: Option<[u8; MAD_BYTES]>) {
+        let Some(one) = self.connections.get(&id) else {
+            return;
+        };
+        let until = one.quiet_at(now);
+        self.forget_peer(id);
+        let answer = answer.map(Box::new);
+        self.set_state(id, State::TimeWait { until, answer });
+    }
+
+    pub(super) fn on_disconnect(
+        &mut self,
+        from: Path,
+        transaction: u64,
+        request: &DisconnectRequest,
+    ) {
+        let found = self.find(request.remote_comm_id, request.local_comm_id);
+        let Some(one) = found else {
+            let answer =
+                disconnect_reply(transaction, request.remote_comm_id, request.local_comm_id);
+            self.send(from, answer);
+            return;
+        };
+        if request.remote_qpn != one.queue_pair {
+            return;
+        }
+        let (id, path) = (one.id, one.path);
+        match &one.state {
+            State::ReplySent { .. } | State::Established { .. } | State::DisconnectSent { .. } => {
+                self.set_state(id, State::DisconnectReceived { transaction });
+                self.event(id, EventKind::Disconnected { by_peer: true });
+            }
+            State::TimeWait {
+                answer: Some(answer),
+                ..
+            } => {
+                let answer = **answer;
+                self.send(path, answer);
+            }
+            // The confirmation was lost and timewait is over. Linux stays silent while the program
+            // keeps the id, and its peer repeats DREQ for 74 s.
+            State::Idle => {
+                let answer = disconnect_reply(transaction, id, one.remote_id);
+                self.send(path, answer);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_disconnect_reply(&mut self, now: Duration, reply: &DisconnectReply) {
+        let Some(one) = self.find(reply.remote_comm_id, reply.local_comm_id) else {
+            return;
+        };
+        let id = one.id;
+        match one.state {
+            State::DisconnectSent { .. } => {
+                self.time_wait(now, id, None);
+                self.event(id, EventKind::Disconnected { by_peer: true });
+            }
+            State::DisconnectReceived { .. } => self.time_wait(now, id, None),
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_rejection(&mut self, now: Duration, rejection: &Rejection) {
+        let Some(id) = self.rejected(rejection) else {
+            return;
+        };
+        let Some(one) = self.connections.get(&id) else {
+            return;
+        };
+        let stale = rejection.reason == Reason::STALE_CONNECTION.0;
+        match one.state {
+            State::RequestSent { .. } | State::ReplySent { .. } if !stale => self.idle(id),
+            State::RequestReceived => self.idle(id),
+            State::RequestSent { .. }
+            | State::ReplySent { .. }
+            | State::ReplyReceived
+            | State::Established { .. }
+            | State::DisconnectSent { .. } => self.time_wait(now, id, None),
+            _ => return,
+        }
+        let length = usize::from(rejection.rejected_info_length).min(72);
+        let information = rejection.additional_info.iter().take(length);
+        self.event(
+            id,
+            EventKind::Rejected {
+                reason: Reason(rejection.reason),
+                additional_information: information.copied().collect(),
+                private_data: rejection.private_data.to_vec(),
+            },
+        );
+    }
+
+    /// The connection that a rejection means.
+    fn rejected(&self, rejection: &Rejection) -> Option<u32> {
+        if rejection.reason == Reason::TIMEOUT.0 {
+            let guid = u64::from_be_bytes(*rejection.additional_info.first_chunk()?);
+            return self.by_peer.get(&(guid, rejection.local_comm_id)).copied();
+        }
+        let remote = match rejection.message_rejected {
+            ABOUT_REQUEST => 0,
+            _ => rejection.local_comm_id,
+        };
+        let own = rejection.remote_comm_id;
+        self.find(own, remote).map(|one| one.id)
+    }
+
+    /// The program drops its connection, in whatever state: the peer is told, and the id is gone.
+    pub fn destroy(&mut self, now: Duration, id: ConnectionId) {
+        let id = id.0;
+        let Some(one) = self.connections.get(&id) else {
+            return;
+        };
+        let path = one.path;
+        let consumer = Refused::because(Reason::CONSUMER);
+        match one.state {
+            State::RequestSent { .. } => {
+                let refusal = Refused {
+                    reason: Reason::TIMEOUT,
+                    additional_information: self.identity.guid.to_be_bytes().to_vec(),
+                    private_data: Vec::new(),
+                };
+                self.reject_message(id, ABOUT_OTHER, &refusal);
+            }
+            State::RequestReceived => self.reject_message(id, ABOUT_REQUEST, &consumer),
+            State::ReplyReceived => self.reject_message(id, ABOUT_REPLY, &consumer),
+            State::ReplySent { .. } => self.reject_message(id, ABOUT_OTHER, &consumer),
+            State::Established { .. } => self.send_disconnect(now, id),
+            State::DisconnectReceived { transaction } => {
+                let answer = disconnect_reply(transaction, one.id, one.remote_id);
+                self.send(path, answer);
+            }
+            State::ServiceReceived => self.send_service_reply(
+                id,
+                &super::ServiceAnswer {
+                    status: ServiceStatus::REJECTED,
+                    queue_pair: 0,
+                    queue_key: 0,
+                    private_data: Vec::new(),
+                },
+                [0; 136],
+            ),
+            State::Idle
+            | State::DisconnectSent { .. }
+            | State::TimeWait { .. }
+            | State::ServiceSent { .. } => {}
+        }
+        self.remove(id);
+    }
+}
+
+/// DREP as a MAD.
+fn disconnect_reply(transaction_id: u64, local: u32, remote: u32) -> [u8; MAD_BYTES] {
+    Mad {
+        transaction_id,
+        attribute_modifier: 0,
+        message: Message::DisconnectReply(DisconnectReply {
+            local_comm_id: local,
+            remote_comm_id: remote,
+            private_data: [0; 224],
+        }),
+    }
+    .encode()
+}

@@ -1,0 +1,73 @@
+//! Writes to a peer's memory and reads it back, without the peer's help.
+//!
+//! Run: `cargo run --example one_sided`
+
+use ringside::prelude::*;
+use std::time::{Duration, Instant};
+
+type Error = Box<dyn std::error::Error>;
+
+fn wait(completions: &mut CompletionQueue, id: u64) -> Result<(), Error> {
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut batch = [Completion::EMPTY; 8];
+    while Instant::now() < end {
+        for done in completions.poll(&mut batch) {
+            if !done.is_success() {
+                return Err(format!("request {}: {}", done.id, done.status()).into());
+            }
+            if done.id == id {
+                return Ok(());
+            }
+        }
+    }
+    Err(format!("request {id} did not complete within 10 s").into())
+}
+
+fn main() -> Result<(), Error> {
+    let config = Config::default();
+    let left = ringside::open("model:0", &config)?;
+    let right = ringside::open("model:1", &config)?;
+
+    let domain = left.protection_domain()?;
+    let mut completions = left.completion_queue(64)?;
+    let local = domain.register(left.allocate(8192)?, Access::LOCAL_WRITE)?;
+
+    let peer_domain = right.protection_domain()?;
+    let peer_completions = right.completion_queue(64)?;
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+    let shared = peer_domain.register(right.allocate(8192)?, rights)?;
+
+    let queue_pair = domain.queue_pair(QueuePairConfig::reliable(&completions))?;
+    let peer = peer_domain.queue_pair(QueuePairConfig::reliable(&peer_completions))?;
+    let (here, there) = (queue_pair.endpoint(), peer.endpoint());
+    let mut queue_pair = queue_pair.connect(&there)?;
+    let _peer = peer.connect(&here)?;
+
+    let pattern: Vec<u8> = (0..4096_u32).map(|at| (at * 7 + 1) as u8).collect();
+    assert!(local.write(0, &pattern), "the region has 8192 bytes");
+    queue_pair.write(
+        1,
+        &[local.slice(0..4096)?],
+        shared.remote().at(0),
+        Flags::SIGNALLED,
+    )?;
+    queue_pair.ring();
+    wait(&mut completions, 1)?;
+
+    queue_pair.read(
+        2,
+        &[local.slice(4096..8192)?],
+        shared.remote().at(0),
+        Flags::SIGNALLED,
+    )?;
+    queue_pair.ring();
+    wait(&mut completions, 2)?;
+
+    let mut returned = vec![0; 4096];
+    assert!(local.read(4096, &mut returned), "the region has 8192 bytes");
+    if returned != pattern {
+        return Err("the bytes that came back differ from those that were written".into());
+    }
+    println!("4096 bytes written to the peer and read back; all equal");
+    Ok(())
+}

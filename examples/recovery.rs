@@ -1,0 +1,43 @@
+//! Brings a device back into service after a reset by another owner.
+//!
+//! Run: `cargo run --example recovery`
+
+use ringside::model::Fault;
+use ringside::model::function::ResetKind;
+use ringside::prelude::*;
+use std::time::{Duration, Instant};
+
+type Error = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Error> {
+    let mut device = ringside::open("model:0", &Config::default())?;
+    let before = device.protection_domain()?;
+
+    // On a card this is the work of another function, of an operator, or of an error.
+    let model = device.model().ok_or("this example resets the model")?;
+    model.with(|world| world.inject(0, Fault::Reset(ResetKind::Function)));
+
+    let end = Instant::now() + Duration::from_secs(10);
+    let mut events = Vec::new();
+    while device.failure().is_none() && Instant::now() < end {
+        let _ = device.poll_events(&mut events);
+    }
+    println!("events: {events:?}");
+    if device.protection_domain().is_ok() {
+        return Err("the reset was not noticed within 10 s".into());
+    }
+
+    let report = device.recover()?;
+    println!("recovered from {:?} in {:?}", report.cause, report.took);
+    // Objects from before the failure stay unusable; new ones work.
+    if before
+        .register(device.allocate(4096)?, Access::LOCAL_WRITE)
+        .is_ok()
+    {
+        return Err("a protection domain from before the failure was usable".into());
+    }
+    let domain = device.protection_domain()?;
+    domain.register(device.allocate(4096)?, Access::LOCAL_WRITE)?;
+    println!("a new region was registered");
+    Ok(())
+}

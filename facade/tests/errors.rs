@@ -1,0 +1,62 @@
+//! Errors cross threads, name the remedy, and stay short in `{:?}`.
+
+use ringside::prelude::*;
+use static_assertions::assert_impl_all;
+
+assert_impl_all!(OpenError: Send, Sync, std::error::Error);
+assert_impl_all!(ringside::driver::rdma::RdmaError: Send, Sync, std::error::Error);
+assert_impl_all!(ringside::driver::rdma::PostError: Send, Sync, std::error::Error);
+assert_impl_all!(ringside::driver::rdma::ConnectError: Send, Sync, std::error::Error);
+assert_impl_all!(ringside::driver::rdma::RegisterError: Send, Sync, std::error::Error);
+assert_impl_all!(ringside::driver::rdma::DeregisterError: Send, Sync, std::error::Error);
+assert_impl_all!(Device: Send, Sync);
+
+#[test]
+fn a_text_that_is_no_address_is_refused_with_the_three_forms() {
+    let refused = ringside::open("eth0", &Config::default())
+        .unwrap_err()
+        .to_string();
+    for form in ["eth0", "0000:3b:00.0", "vfio-user:", "model:N"] {
+        assert!(refused.contains(form), "{refused}");
+    }
+}
+
+#[test]
+fn a_function_beyond_the_model_is_refused_with_both_numbers() {
+    let refused = ringside::open("model:7", &Config::default())
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("model:7"), "{refused}");
+    assert!(refused.contains("2 functions"), "{refused}");
+    assert!(refused.contains("at least 8"), "{refused}");
+}
+
+#[test]
+fn a_socket_that_is_not_there_is_refused_with_its_path() {
+    let refused = ringside::open("vfio-user:/nowhere/e810.sock", &Config::default());
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("/nowhere/e810.sock"), "{refused}");
+}
+
+/// One test, because a function of this process's model has one owner at a time.
+#[test]
+fn functions_share_one_model_have_one_owner_and_open_again() {
+    for _ in 0..2 {
+        let left = ringside::open("model:0", &Config::default()).unwrap();
+        let right = ringside::open("model:1", &Config::default()).unwrap();
+        let (one, two) = (left.model().unwrap(), right.model().unwrap());
+        assert!(std::ptr::eq(one, two));
+        let refused = ringside::open("model:0", &Config::default())
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("model:0 is open already"), "{refused}");
+        assert!(left.shutdown().failures.is_empty());
+        assert!(right.shutdown().failures.is_empty());
+    }
+    let mut config = Config::default();
+    config.rdma.queue_pairs = u32::MAX;
+    let error = ringside::open("model:0", &config).unwrap_err();
+    let shown = format!("{error:?}");
+    assert!(shown.len() <= 2000, "{} characters: {shown}", shown.len());
+    assert!(ringside::open("model:0", &Config::default()).is_ok());
+}

@@ -1,0 +1,291 @@
+//! What the device is asked to do to a packet on its way out.
+
+use super::Packet;
+use ringside_spec::lan::transmit::{
+    DataCommand, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, inner_ip, layer_4,
+};
+
+const ETHERNET_BYTES: usize = 14;
+const TAG_BYTES: usize = 4;
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86DD;
+/// Most bytes of payload of a packet that the device cuts: 18 bits.
+const PAYLOAD_MAX: usize = (1 << 18) - 1;
+/// [`DataCommand`] from this bit on goes into [`Packet::command`]: header lengths and kinds.
+pub(crate) const COMMAND_SHIFT: u32 = 4;
+
+/// A protocol whose checksum the device computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer4 {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+    /// SCTP: CRC32c.
+    Sctp,
+}
+
+/// Offloads wanted for one packet; headers are found by [`Packet::offload`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TransmitRequest {
+    /// The device computes the IPv4 header's checksum.
+    pub ip_checksum: bool,
+    /// The device computes the TCP, UDP or SCTP checksum.
+    pub layer_4_checksum: bool,
+    /// The device cuts the TCP or UDP payload into segments of so many bytes, 64..=9668, and gives
+    /// each the headers of the packet.
+    pub segment_bytes: Option<u16>,
+}
+
+/// Why an offload is not possible for a packet. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OffloadError {
+    /// Other handles to the packet exist, and its checksum field has to be written.
+    #[error("the packet is shared: copy it before asking for checksums")]
+    Shared,
+    /// Headers are not in the first segment.
+    #[error("the headers do not lie in the packet's first segment of {0} bytes")]
+    HeadersSplit(usize),
+    /// Not IPv4 or IPv6.
+    #[error("EtherType {0:#06x} is neither IPv4 nor IPv6: no checksum is possible")]
+    NotIp(u16),
+    /// An IP header that contradicts itself.
+    #[error("the IP header is malformed")]
+    MalformedIp,
+    /// A fragment, whose layer 4 header is elsewhere.
+    #[error("the packet is a fragment: the device cannot compute its checksum")]
+    Fragment,
+    /// A protocol that the device does not know.
+    #[error("the device computes no checksum for IP protocol {0}")]
+    Protocol(u8),
+    /// Segments out of range.
+    #[error("segments of {0} bytes: the device cuts into 64 to 9668 bytes")]
+    SegmentBytes(u16),
+    /// Only TCP and UDP can be cut.
+    #[error("{0:?} cannot be cut into segments")]
+    NotSegmentable(Layer4),
+    /// A payload that does not need cutting, or is longer than the device can.
+    #[error("a payload of {0} bytes cannot be cut: the device takes 1 to 262143")]
+    Payload(usize),
+}
+
+/// Places of the headers of a packet.
+#[derive(Clone, Copy, Debug)]
+struct Headers {
+    layer_2_bytes: usize,
+    ip_bytes: usize,
+    is_v6: bool,
+    protocol: u8,
+    fragment: bool,
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    let pair = bytes.get(at..at + 2)?;
+    Some(u16::from_be_bytes([*pair.first()?, *pair.last()?]))
+}
+
+impl Headers {
+    fn find(bytes: &[u8]) -> Result<Self, OffloadError> {
+        let split = OffloadError::HeadersSplit(bytes.len());
+        let mut at = ETHERNET_BYTES - 2;
+        let mut kind = be16(bytes, at).ok_or(split)?;
+        for _ in 0..2 {
+            if matches!(kind, 0x8100 | 0x88A8 | 0x9100) {
+                at += TAG_BYTES;
+                kind = be16(bytes, at).ok_or(split)?;
+            }
+        }
+        let layer_2_bytes = at + 2;
+        let ip = bytes.get(layer_2_bytes..).ok_or(split)?;
+        let first = *ip.first().ok_or(split)?;
+        match kind {
+            IPV4 => {
+                let ip_bytes = usize::from(first & 0xF) * 4;
+                if first >> 4 != 4 || ip_bytes < 20 {
+                    return Err(OffloadError::MalformedIp);
+                }
+                let header = ip.get(..ip_bytes).ok_or(split)?;
+                Ok(Self {
+                    layer_2_bytes,
+                    ip_bytes,
+                    is_v6: false,
+                    protocol: *header.get(9).ok_or(split)?,
+                    fragment: be16(header, 6).ok_or(split)? & 0x3FFF != 0,
+                })
+            }
+            IPV6 => {
+                if first >> 4 != 6 {
+                    return Err(OffloadError::MalformedIp);
+                }
+                let header = ip.get(..40).ok_or(split)?;
+                let protocol = *header.get(6).ok_or(split)?;
+                Ok(Self {
+                    layer_2_bytes,
+                    ip_bytes: 40,
+                    is_v6: true,
+                    protocol,
+                    fragment: protocol == 44,
+                })
+            }
+            other => Err(OffloadError::NotIp(other)),
+        }
+    }
+
+    fn layer_4(&self) -> Result<Layer4, OffloadError> {
+        match self.protocol {
+            _ if self.fragment => Err(OffloadError::Fragment),
+            6 => Ok(Layer4::Tcp),
+            17 => Ok(Layer4::Udp),
+            132 => Ok(Layer4::Sctp),
+            other => Err(OffloadError::Protocol(other)),
+        }
+    }
+
+    /// Sum of the pseudo header, folded: the device adds the rest. `length`: 0 where it differs from
+    /// segment to segment.
+    fn pseudo_sum(&self, bytes: &[u8], length: u32) -> u16 {
+        let ip = bytes.get(self.layer_2_bytes..).unwrap_or_default();
+        let addresses = if self.is_v6 { 8..40 } else { 12..20 };
+        let addresses = ip.get(addresses).unwrap_or_default();
+        let pairs = addresses.chunks_exact(2);
+        let words = pairs.map(|pair| u32::from(be16(pair, 0).unwrap_or(0)));
+        let mut sum: u32 = words.sum::<u32>() + u32::from(self.protocol);
+        sum += (length >> 16) + (length & 0xFFFF);
+        while sum > 0xFFFF {
+            sum = (sum >> 16) + (sum & 0xFFFF);
+        }
+        sum as u16
+    }
+}
+
+/// Bytes of the layer 4 header; field of its checksum.
+fn layer_4_header(kind: Layer4, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    match kind {
+        Layer4::Tcp => {
+            let words = bytes.get(at + 12)? >> 4;
+            Some((usize::from(words) * 4, at + 16))
+        }
+        Layer4::Udp => Some((8, at + 6)),
+        Layer4::Sctp => Some((12, at + 8)),
+    }
+}
+
+const fn code(kind: Layer4) -> u64 {
+    match kind {
+        Layer4::Tcp => layer_4::TCP,
+        Layer4::Udp => layer_4::UDP,
+        Layer4::Sctp => layer_4::SCTP,
+    }
+}
+
+impl Packet {
+    /// Asks the device for checksums and segmentation, and prepares the headers for that: writes the
+    /// sum of the pseudo header, and zeroes what differs from segment to segment.
+    ///
+    /// Errors: [`OffloadError`], by name; nothing was changed.
+    pub fn offload(&mut self, wanted: TransmitRequest) -> Result<(), OffloadError> {
+        if wanted == TransmitRequest::default() {
+            self.command = 0;
+            self.segment_bytes = 0;
+            self.flags = self.flags.with_segmentation(false);
+            return Ok(());
+        }
+        if !self.is_sole() {
+            return Err(OffloadError::Shared);
+        }
+        let (total, first) = (self.length(), self.bytes());
+        let split = OffloadError::HeadersSplit(first.len());
+        let headers = Headers::find(first)?;
+        let at = headers.layer_2_bytes + headers.ip_bytes;
+        let cut = wanted.segment_bytes;
+        let kind = match wanted.layer_4_checksum || cut.is_some() {
+            true => Some(headers.layer_4()?),
+            false => None,
+        };
+        let found = kind.map(|kind| layer_4_header(kind, first, at).ok_or(split));
+        let (layer_4_bytes, field) = found.transpose()?.unwrap_or((0, 0));
+        let header_bytes = at + layer_4_bytes;
+        if header_bytes > first.len() || (kind == Some(Layer4::Tcp) && layer_4_bytes < 20) {
+            return Err(split);
+        }
+        if let (Some(cut), Some(kind)) = (cut, kind) {
+            check_cut(cut, kind, total - header_bytes)?;
+        }
+        // The payload ends where the IP header says: padding is no part of it.
+        let ip_length = match headers.is_v6 {
+            true => be16(first, headers.layer_2_bytes + 4).map(u32::from),
+            false => be16(first, headers.layer_2_bytes + 2)
+                .map(|all| u32::from(all).saturating_sub(headers.ip_bytes as u32)),
+        };
+        let length = if cut.is_some() {
+            0
+        } else {
+            ip_length.unwrap_or(0)
+        };
+        let sum = headers.pseudo_sum(first, length);
+        let ip_checksum = !headers.is_v6 && (wanted.ip_checksum || cut.is_some());
+        let Some(bytes) = self.bytes_mut() else {
+            return Err(OffloadError::Shared);
+        };
+        match kind {
+            Some(Layer4::Tcp | Layer4::Udp) => put(bytes, field, &sum.to_be_bytes()),
+            Some(Layer4::Sctp) => put(bytes, field, &[0; 4]),
+            None => {}
+        }
+        if ip_checksum {
+            put(bytes, headers.layer_2_bytes + 10, &[0; 2]);
+        }
+        if cut.is_some() {
+            let field = headers.layer_2_bytes + if headers.is_v6 { 4 } else { 2 };
+            put(bytes, field, &[0; 2]);
+        }
+        let inner = match (headers.is_v6, ip_checksum) {
+            (true, _) => inner_ip::V6,
+            (false, true) => inner_ip::V4_CHECKSUM,
+            (false, false) => inner_ip::V4,
+        };
+        let command = DataCommand::ZERO
+            .with_inner_ip(inner)
+            .with_layer_4(kind.map_or(layer_4::NONE, code))
+            .with_layer_2_length_2(headers.layer_2_bytes as u64 / 2)
+            .with_ip_length_4(headers.ip_bytes as u64 / 4)
+            .with_layer_4_length_4(layer_4_bytes as u64 / 4);
+        self.command = (command.0 >> COMMAND_SHIFT) as u32;
+        self.header_bytes = header_bytes as u16;
+        self.segment_bytes = cut.unwrap_or(0);
+        self.flags = self.flags.with_segmentation(cut.is_some());
+        Ok(())
+    }
+
+    /// Has the device insert a tag, or forward the one that it removed: `None` for none.
+    pub fn set_vlan(&mut self, tag: Option<u16>) {
+        self.flags = self.flags.with_vlan(tag.is_some());
+        self.vlan = tag.unwrap_or(0);
+    }
+
+    /// The same for the outer of two tags. The E810 inserts an outer tag in double VLAN mode, or
+    /// beside an inner one.
+    pub fn set_outer_vlan(&mut self, tag: Option<u16>) {
+        self.flags = self.flags.with_outer_vlan(tag.is_some());
+        self.outer_vlan = tag.unwrap_or(0);
+    }
+}
+
+fn check_cut(cut: u16, kind: Layer4, payload: usize) -> Result<(), OffloadError> {
+    if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&u64::from(cut)) {
+        return Err(OffloadError::SegmentBytes(cut));
+    }
+    if kind == Layer4::Sctp {
+        return Err(OffloadError::NotSegmentable(kind));
+    }
+    if !(1..=PAYLOAD_MAX).contains(&payload) {
+        return Err(OffloadError::Payload(payload));
+    }
+    Ok(())
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    if let Some(place) = bytes.get_mut(at..at + value.len()) {
+        place.copy_from_slice(value);
+    }
+}

@@ -1,0 +1,149 @@
+use super::*;
+use crate::testing::Bench;
+
+#[test]
+fn bytes_go_in_front_and_behind_and_come_off_again() {
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    let mut packet = pool.packet_with(b"payload").unwrap();
+    packet.prepend(b"header ").unwrap();
+    packet.append(b" end").unwrap();
+    assert_eq!(packet.bytes(), b"header payload end");
+    packet.remove_front(7).unwrap();
+    packet.truncate(7).unwrap();
+    assert_eq!(packet.to_vec(), b"payload");
+    assert_eq!(
+        packet.prepend(&[0; 136]),
+        None,
+        "128 bytes of headroom and 7 removed"
+    );
+    assert_eq!(packet.append(&[0; 2048]), None);
+    assert_eq!(packet.to_vec(), b"payload");
+}
+
+#[test]
+fn a_chain_reads_as_one_and_goes_back_whole() {
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    let bytes: Vec<u8> = (0..9728u32).map(|byte| byte as u8).collect();
+    let packet = pool.packet_with(&bytes).unwrap();
+    assert_eq!(packet.segment_count(), 5);
+    assert_eq!(packet.to_vec(), bytes);
+    let mut part = [0; 100];
+    assert!(packet.read(2000, &mut part), "across a border");
+    assert_eq!(part[..], bytes[2000..2100]);
+    assert!(!packet.read(9700, &mut part), "beyond the end");
+    let pieces: Vec<u8> = packet
+        .segments()
+        .flat_map(|segment| packet.segment_bytes(segment).to_vec())
+        .collect();
+    assert_eq!(pieces, bytes);
+    assert_eq!(pool.usage().in_use, 5);
+    drop(packet);
+    assert_eq!(pool.usage().in_use, 0);
+}
+
+#[test]
+fn a_shared_packet_is_read_only_until_one_handle_is_left() {
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    let mut one = pool.packet_with(&[7; 3000]).unwrap();
+    let mut two = one.share();
+    let three = two.share();
+    assert!(one.bytes_mut().is_none() && two.bytes_mut().is_none());
+    assert_eq!(one.append(b"x"), None);
+    assert_eq!(one.remove_front(1), None);
+    assert_eq!(two.bytes(), one.bytes());
+    drop(one);
+    assert!(two.bytes_mut().is_none());
+    drop(three);
+    assert!(two.bytes_mut().is_some());
+    assert_eq!(pool.usage().in_use, 2);
+    drop(two);
+    assert_eq!(pool.usage().in_use, 0);
+}
+
+#[test]
+fn handles_dropped_by_two_threads_give_the_packet_back_once() {
+    let bench = Bench::new();
+    let pool = bench.pool(256);
+    let barrier = std::sync::Barrier::new(2);
+    let (sender, receiver) = std::sync::mpsc::channel::<Packet>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for other in receiver {
+                barrier.wait();
+                drop(other);
+                barrier.wait();
+            }
+        });
+        for _ in 0..2000 {
+            let mut one = pool.packet_with(b"x").unwrap();
+            sender.send(one.share()).unwrap();
+            barrier.wait();
+            drop(one);
+            barrier.wait();
+            assert_eq!(pool.usage().in_use, 0);
+        }
+        drop(sender);
+    });
+}
+
+/// An Ethernet frame with IPv4 and the protocol's header, checksums zero.
+fn frame(protocol: u8, layer_4: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 12];
+    bytes.extend([0x08, 0x00]);
+    let total = (20 + layer_4.len()) as u16;
+    let [a, b] = total.to_be_bytes();
+    bytes.extend([0x45, 0, a, b, 0, 1, 0, 0, 64, protocol, 0xEE, 0xEE]);
+    bytes.extend([10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes.extend(layer_4);
+    bytes
+}
+
+#[test]
+fn offloads_that_are_not_possible_are_refused_by_name_and_change_nothing() {
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    let all = TransmitRequest {
+        ip_checksum: true,
+        layer_4_checksum: true,
+        segment_bytes: None,
+    };
+    let cut = |bytes| TransmitRequest {
+        segment_bytes: Some(bytes),
+        ..all
+    };
+    let mut arp = vec![0; 60];
+    arp[12..14].copy_from_slice(&[0x08, 0x06]);
+    let mut fragment = frame(17, &[0; 40]);
+    fragment[20] = 0x20;
+    let cases = [
+        (arp, all, OffloadError::NotIp(0x0806)),
+        (fragment, all, OffloadError::Fragment),
+        (frame(1, &[0; 40]), all, OffloadError::Protocol(1)),
+        (
+            frame(17, &[0; 40])[..30].to_vec(),
+            all,
+            OffloadError::HeadersSplit(30),
+        ),
+        (frame(17, &[0; 40]), cut(63), OffloadError::SegmentBytes(63)),
+        (frame(17, &[0; 8]), cut(100), OffloadError::Payload(0)),
+        (
+            frame(132, &[0; 40]),
+            cut(100),
+            OffloadError::NotSegmentable(Layer4::Sctp),
+        ),
+    ];
+    for (bytes, wanted, error) in cases {
+        let mut packet = pool.packet_with(&bytes).unwrap();
+        assert_eq!(packet.offload(wanted), Err(error));
+        assert_eq!(packet.to_vec(), bytes);
+        assert_eq!(packet.command, 0);
+    }
+    let mut packet = pool.packet_with(&frame(17, &[0; 40])).unwrap();
+    let other = packet.share();
+    assert_eq!(packet.offload(all), Err(OffloadError::Shared));
+    drop(other);
+    assert_eq!(packet.offload(all), Ok(()));
+}

@@ -1,0 +1,124 @@
+use super::*;
+use crate::testing::Bench;
+use std::collections::BTreeSet;
+
+#[test]
+fn every_buffer_is_handed_out_once_and_comes_back() {
+    let bench = Bench::new();
+    // Not a multiple of a magazine.
+    let pool = bench.pool(1000);
+    for _ in 0..3 {
+        let packets: Vec<_> = std::iter::from_fn(|| pool.packet()).collect();
+        assert_eq!(packets.len(), 1000);
+        let buffers: BTreeSet<u32> = packets.iter().map(|packet| packet.buffer).collect();
+        assert_eq!(buffers.len(), 1000);
+        assert_eq!(pool.usage().in_use, 1000);
+        drop(packets);
+        assert_eq!(pool.usage().in_use, 0);
+    }
+}
+
+/// Sizes out of range.
+#[test]
+fn sizes_out_of_range_are_refused_by_name() {
+    let bench = Bench::new();
+    let with = |buffers, buffer_bytes, headroom_bytes| PoolSettings {
+        buffers,
+        buffer_bytes,
+        headroom_bytes,
+    };
+    for wrong in [
+        with(0, 2048, 128),
+        with(64, 100, 128),
+        with(64, 16384, 128),
+        with(64, 2048, 100),
+    ] {
+        let error = PacketPool::new(&bench.dma, wrong).unwrap_err();
+        assert!(matches!(error, PoolError::Size { .. }), "{error}");
+    }
+}
+
+#[test]
+fn buffers_given_back_by_other_threads_are_found_again() {
+    let bench = Bench::new();
+    let pool = bench.pool(4096);
+    let (sender, receiver) = std::sync::mpsc::sync_channel::<Vec<Packet>>(4);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for packets in receiver {
+                drop(packets);
+            }
+        });
+        let mut sent = 0;
+        while sent < 40_000 {
+            let mut packets = Vec::new();
+            for _ in 0..57 {
+                packets.extend(pool.packet());
+            }
+            sent += packets.len();
+            if packets.is_empty() {
+                std::thread::yield_now();
+            }
+            sender.send(packets).unwrap();
+        }
+        drop(sender);
+    });
+    assert_eq!(pool.usage().in_use, 0);
+}
+
+/// Four threads take and give at random; each writes its mark into what it holds and finds it there.
+#[test]
+fn no_buffer_is_in_two_hands() {
+    use rand::{Rng, SeedableRng};
+    let bench = Bench::new();
+    let pool = bench.pool(600);
+    let shelf: crossbeam_queue::ArrayQueue<(u64, Packet)> = crossbeam_queue::ArrayQueue::new(128);
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (pool, shelf) = (&pool, &shelf);
+            scope.spawn(move || {
+                let mut random = rand::rngs::SmallRng::seed_from_u64(thread);
+                let mut held: Vec<(u64, Packet)> = Vec::new();
+                for step in 0..20_000u64 {
+                    match random.random_range(0..4) {
+                        0 | 1 => {
+                            let mark = thread << 32 | step;
+                            if let Some(mut packet) = pool.packet() {
+                                packet.append(&mark.to_le_bytes()).unwrap();
+                                held.push((mark, packet));
+                            }
+                        }
+                        2 if !held.is_empty() => {
+                            let index = random.random_range(0..held.len());
+                            let (mark, packet) = held.swap_remove(index);
+                            assert_eq!(packet.bytes(), mark.to_le_bytes());
+                        }
+                        // Hands one to another thread.
+                        _ => {
+                            if let Some(one) = held.pop() {
+                                let _ = shelf.push(one);
+                            }
+                            if let Some((mark, packet)) = shelf.pop() {
+                                assert_eq!(packet.bytes(), mark.to_le_bytes());
+                                held.push((mark, packet));
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    drop(shelf);
+    assert_eq!(pool.usage().in_use, 0);
+    let all: Vec<_> = std::iter::from_fn(|| pool.packet()).collect();
+    assert!(all.len() >= 600 - 4 * 128, "caches of ended threads");
+}
+
+#[test]
+fn a_packet_outlives_its_pool() {
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    let packet = pool.packet_with(b"still here").unwrap();
+    drop(pool);
+    assert_eq!(packet.bytes(), b"still here");
+}

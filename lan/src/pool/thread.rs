@@ -1,0 +1,93 @@
+//! Small numbers for threads, so that each finds its own cache without a lock.
+
+use std::cell::Cell;
+use std::sync::{Mutex, PoisonError};
+
+/// A thread that has no number: it has not asked yet.
+const UNKNOWN: u32 = u32::MAX;
+/// A thread that gets none: all are taken, or it is ending.
+const NONE: u32 = u32::MAX - 1;
+/// Numbers given at once at most.
+pub(super) const THREADS_MAX: u32 = 64;
+
+/// A bit for each number that is taken.
+static TAKEN: Mutex<u64> = Mutex::new(0);
+const _: () = assert!(THREADS_MAX == u64::BITS);
+
+/// Gives the number back when its thread ends.
+struct Guard(u32);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        NUMBER.set(NONE);
+        if self.0 < THREADS_MAX {
+            *taken() &= !(1 << self.0);
+        }
+    }
+}
+
+thread_local! {
+    static NUMBER: Cell<u32> = const { Cell::new(UNKNOWN) };
+    static GUARD: Guard = Guard(NUMBER.get());
+}
+
+fn taken() -> std::sync::MutexGuard<'static, u64> {
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The number of this thread, below [`THREADS_MAX`]; larger if it has none.
+///
+/// No two live threads have the same one. A thread that takes over the number of one that ended sees
+/// everything that the other wrote: the number goes through a lock.
+#[inline(always)]
+pub(super) fn number() -> u32 {
+    let number = NUMBER.get();
+    if number == UNKNOWN { take() } else { number }
+}
+
+#[cold]
+fn take() -> u32 {
+    let number = {
+        let mut taken = taken();
+        let free = taken.trailing_ones();
+        if free < THREADS_MAX {
+            *taken |= 1 << free;
+            free
+        } else {
+            NONE
+        }
+    };
+    NUMBER.set(number);
+    if number < THREADS_MAX && GUARD.try_with(|_| ()).is_err() {
+        // The thread is ending: nothing would give the number back later.
+        *taken() &= !(1 << number);
+        NUMBER.set(NONE);
+        return NONE;
+    }
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn live_threads_have_different_numbers_and_ended_ones_give_theirs_back() {
+        let barrier = std::sync::Barrier::new(8);
+        let numbers: Vec<u32> = std::thread::scope(|scope| {
+            let ask = || {
+                let number = number();
+                barrier.wait();
+                number
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().map(|one| one.join().unwrap()).collect()
+        });
+        let distinct: std::collections::BTreeSet<_> = numbers.iter().collect();
+        assert_eq!(distinct.len(), 8);
+        for _ in 0..THREADS_MAX * 2 {
+            let number = std::thread::spawn(number).join().unwrap();
+            assert!(number < THREADS_MAX);
+        }
+    }
+}

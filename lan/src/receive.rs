@@ -1,0 +1,469 @@
+//! Receive queues.
+
+use crate::burst::Burst;
+use crate::control::{QueueControl, QueueState, Remains, Service, StopError};
+use crate::packet::{Flags, Packet};
+use crate::pool::{NO_BUFFER, PacketPool};
+use crate::ring::{Ring, RingError};
+use ringside_bus::{DmaBuffer, Doorbell};
+use ringside_spec::lan::receive::{
+    BUFFERS_PER_PACKET_MAX, TAIL_MULTIPLE, WriteBack0, WriteBack1, WriteBack2, WriteBack3, profile,
+};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Words of a descriptor.
+const WORDS: usize = 4;
+/// Descriptors that are posted again at once, at least.
+const REFILL: u16 = 32;
+
+/// Sizes of a receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveSettings {
+    /// Descriptors of the ring: a multiple of 32, 64..=8160.
+    pub descriptors: u16,
+    /// Longest frame with its check sequence, up to 9728 bytes, and up to five buffers.
+    pub frame_bytes_max: u16,
+}
+
+impl Default for ReceiveSettings {
+    fn default() -> Self {
+        Self {
+            descriptors: 1024,
+            frame_bytes_max: 1522,
+        }
+    }
+}
+
+/// What a receive queue has counted since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct ReceiveCounters {
+    /// Packets delivered.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Calls of [`ReceiveQueue::receive`].
+    pub polls: u64,
+    /// Those that found nothing.
+    pub empty_polls: u64,
+    /// Calls that filled the burst: the queue is the bottleneck.
+    pub full_polls: u64,
+    /// Times that the pool had too few buffers to post.
+    pub no_buffers: u64,
+    /// Packets dropped: a length beyond the buffer, or none.
+    pub bad_length: u64,
+    /// Packets dropped: a descriptor of another profile than the queue's.
+    pub bad_profile: u64,
+    /// Packets dropped: more than five buffers without an end.
+    pub chain_too_long: u64,
+}
+
+/// A ring of buffers that the device fills. `Send`, not `Sync`: it belongs to one core.
+pub struct ReceiveQueue {
+    ring: Ring<WORDS>,
+    /// the buffer of each descriptor that is posted
+    slots: Box<[u32]>,
+    /// the descriptor that the device fills next
+    head: u16,
+    /// the descriptor that is posted next
+    fill: u16,
+    posted: u16,
+    buffer_bytes: u16,
+    headroom: u16,
+    state: QueueState,
+    /// the rest of a packet that was dropped is still coming
+    skipping: bool,
+    /// a packet whose last buffer has not come
+    partial: Option<Packet>,
+    pool: PacketPool,
+    tail: Doorbell,
+    service: Arc<Service>,
+    control: Arc<dyn QueueControl>,
+    counters: ReceiveCounters,
+    one_core: PhantomData<Cell<()>>,
+}
+
+impl ReceiveQueue {
+    /// A queue that is stopped, in `memory` of at least 32 bytes a descriptor.
+    ///
+    /// Errors: [`RingError`], sizes out of range.
+    pub fn new(
+        settings: ReceiveSettings,
+        memory: DmaBuffer,
+        pool: PacketPool,
+        tail: Doorbell,
+        service: Arc<Service>,
+        control: Arc<dyn QueueControl>,
+    ) -> Result<Self, RingError> {
+        let ring = Ring::new(memory, settings.descriptors)?;
+        let sizes = pool.settings();
+        let most = u32::from(sizes.buffer_bytes) * u32::from(BUFFERS_PER_PACKET_MAX);
+        if u32::from(settings.frame_bytes_max) > most {
+            return Err(RingError::Frame {
+                frame_bytes: settings.frame_bytes_max,
+                buffer_bytes: sizes.buffer_bytes,
+            });
+        }
+        Ok(Self {
+            slots: vec![NO_BUFFER; settings.descriptors.into()].into(),
+            ring,
+            head: 0,
+            fill: 0,
+            posted: 0,
+            buffer_bytes: sizes.buffer_bytes,
+            headroom: sizes.headroom_bytes,
+            state: QueueState::Stopped,
+            skipping: false,
+            partial: None,
+            pool,
+            tail,
+            service,
+            control,
+            counters: ReceiveCounters::default(),
+            one_core: PhantomData,
+        })
+    }
+
+    /// Posts buffers and has the device fill them.
+    ///
+    /// Control path. Errors: [`StopError`]; the queue is stopped, or lost if the device did not say.
+    pub fn start(&mut self) -> Result<(), StopError> {
+        if !self.service.in_service() {
+            return Err(StopError::OutOfService);
+        }
+        if self.state == QueueState::Running {
+            return Ok(());
+        }
+        self.ring.zero();
+        (self.head, self.fill, self.skipping) = (0, 0, false);
+        self.control.configure()?;
+        self.state = QueueState::Running;
+        self.refill(1);
+        self.control.enable()
+    }
+
+    /// Takes the ring from the device and gives its buffers back to the pool.
+    ///
+    /// Control path. Errors: [`StopError`]; the queue keeps its buffers, and this can be called again.
+    pub fn stop(&mut self) -> Result<(), StopError> {
+        if self.state == QueueState::Stopped {
+            return Ok(());
+        }
+        if !self.service.is_released() {
+            if !self.service.in_service() {
+                self.state = QueueState::Lost;
+                return Err(StopError::OutOfService);
+            }
+            if let Err(error) = self.control.disable() {
+                self.state = QueueState::Lost;
+                return Err(error);
+            }
+        }
+        self.partial = None;
+        let posted = self.take_posted();
+        self.pool.shared().give(&posted);
+        self.state = QueueState::Stopped;
+        Ok(())
+    }
+
+    /// The buffers that are posted.
+    fn take_posted(&mut self) -> Vec<u32> {
+        let mut posted = Vec::with_capacity(self.posted.into());
+        while self.posted > 0 {
+            posted.extend(self.slots.get(usize::from(self.head)));
+            self.head = self.ring.after(self.head);
+            self.posted -= 1;
+        }
+        posted
+    }
+
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> QueueState {
+        match self.state {
+            QueueState::Running if !self.service.in_service() => QueueState::Lost,
+            state => state,
+        }
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub const fn counters(&self) -> &ReceiveCounters {
+        &self.counters
+    }
+
+    /// The pool that its packets come from.
+    #[must_use]
+    pub const fn pool(&self) -> &PacketPool {
+        &self.pool
+    }
+
+    /// Buffers that the device has to fill.
+    #[must_use]
+    pub const fn posted(&self) -> u16 {
+        self.posted
+    }
+
+    /// Appends packets that have arrived to `burst`, as many as it has room for; returns how many.
+    ///
+    /// Data path: no lock, no allocation. A queue that is not running delivers nothing.
+    #[inline]
+    pub fn receive(&mut self, burst: &mut Burst) -> usize {
+        if self.state != QueueState::Running || !self.service.in_service() {
+            return 0;
+        }
+        let before = burst.len();
+        let room = burst.room();
+        let mut bytes = 0;
+        while burst.len() - before < room && self.posted > 0 {
+            let Some((descriptor, written)) = self.next_descriptor() else {
+                break;
+            };
+            // The only buffer of its packet, and nothing wrong with it: the common case.
+            if descriptor.is_plain(self.buffer_bytes) && !self.is_in_chain() {
+                let packet = self.packet(&descriptor, written);
+                bytes += u64::from(packet.total);
+                burst.packets.push(packet);
+            } else if let Some(packet) = self.assemble(&descriptor, written) {
+                bytes += u64::from(packet.total);
+                burst.packets.push(packet);
+            }
+        }
+        let received = burst.len() - before;
+        self.counters.polls += 1;
+        self.counters.empty_polls += u64::from(received == 0);
+        self.counters.full_polls += u64::from(received == room);
+        self.counters.packets += received as u64;
+        self.counters.bytes += bytes;
+        self.refill(REFILL);
+        received
+    }
+
+    /// The next descriptor if the device is done with it, and its buffer, which is the caller's.
+    #[inline(always)]
+    fn next_descriptor(&mut self) -> Option<(Written, u32)> {
+        let at = usize::from(self.head) * WORDS;
+        let words: &[_; WORDS] = self.ring.words().as_slice()[at..].first_chunk()?;
+        let status = WriteBack1(u64::from_le(words[1].load(Ordering::Acquire)));
+        if !status.done() {
+            return None;
+        }
+        let load = |word: usize| u64::from_le(words[word].load(Ordering::Relaxed));
+        let descriptor = Written {
+            first: WriteBack0(load(0)),
+            status,
+            tags: WriteBack2(load(2)),
+            flow: WriteBack3(load(3)),
+        };
+        let buffer = self.slots[usize::from(self.head)];
+        self.head = self.ring.after(self.head);
+        self.posted -= 1;
+        Some((descriptor, buffer))
+    }
+
+    #[inline(always)]
+    const fn is_in_chain(&self) -> bool {
+        self.partial.is_some() || self.skipping
+    }
+
+    /// A packet in one buffer, with all that the descriptor says.
+    #[inline(always)]
+    fn packet(&self, descriptor: &Written, buffer: u32) -> Packet {
+        let shared = self.pool.shared();
+        let mut packet = Packet::empty(self.pool.reference(), buffer, shared);
+        let length = descriptor.first.bytes() as u16;
+        packet.length = length;
+        packet.total = length.into();
+        descriptor.describe(&mut packet);
+        packet
+    }
+
+    /// One buffer of several, or something that must not be.
+    #[cold]
+    fn assemble(&mut self, descriptor: &Written, buffer: u32) -> Option<Packet> {
+        let piece = Packet::empty(self.pool.reference(), buffer, self.pool.shared());
+        let last = descriptor.status.end_of_packet();
+        if self.skipping {
+            self.skipping = !last;
+            return None;
+        }
+        let length = descriptor.first.bytes() as u16;
+        let empty_end = length == 0 && last && self.partial.is_some();
+        let wrong = if descriptor.first.profile() != u64::from(profile::NIC) {
+            Some(&mut self.counters.bad_profile)
+        } else if length > self.buffer_bytes || (length == 0 && !empty_end) {
+            Some(&mut self.counters.bad_length)
+        } else {
+            None
+        };
+        if let Some(counter) = wrong {
+            *counter += 1;
+            self.partial = None;
+            self.skipping = !last;
+            return None;
+        }
+        let mut piece = piece;
+        piece.length = length;
+        piece.total = length.into();
+        let mut whole = match self.partial.take() {
+            None => piece,
+            Some(whole) if empty_end => whole,
+            Some(mut whole) => {
+                if whole.segment_count() >= usize::from(BUFFERS_PER_PACKET_MAX)
+                    || whole.chain(piece).is_err()
+                {
+                    self.counters.chain_too_long += 1;
+                    self.skipping = !last;
+                    return None;
+                }
+                whole
+            }
+        };
+        if !last {
+            self.partial = Some(whole);
+            return None;
+        }
+        // All fields but the length are those of the last descriptor.
+        descriptor.describe(&mut whole);
+        Some(whole)
+    }
+
+    /// Posts buffers where at least `least` descriptors have none.
+    #[inline]
+    fn refill(&mut self, least: u16) {
+        // One group of descriptors stays unposted: a full ring differs from an empty one.
+        let capacity = self.ring.length - TAIL_MULTIPLE;
+        let missing = capacity - self.posted;
+        if missing < least {
+            return;
+        }
+        self.post(missing);
+    }
+
+    fn post(&mut self, missing: u16) {
+        let mut left = missing;
+        while left > 0 {
+            let count = left.min(self.ring.length - self.fill);
+            let first = usize::from(self.fill);
+            let slots = &mut self.slots[first..first + usize::from(count)];
+            let shared = self.pool.shared();
+            let got = shared.take(slots);
+            let words = self.ring.words().as_slice()[first * WORDS..].chunks_exact(WORDS);
+            for (buffer, descriptor) in slots[..got].iter().zip(words) {
+                let address = shared.iova(*buffer) + u64::from(self.headroom);
+                descriptor[0].store(address.to_le(), Ordering::Relaxed);
+                // The word that will say "done"; the other two are the device's leavings.
+                descriptor[1].store(0, Ordering::Relaxed);
+            }
+            self.posted += got as u16;
+            left -= got as u16;
+            self.fill += got as u16;
+            if self.fill == self.ring.length {
+                self.fill = 0;
+            }
+            if got < usize::from(count) {
+                self.counters.no_buffers += 1;
+                break;
+            }
+        }
+        if left < missing {
+            let tail = self.fill - self.fill % TAIL_MULTIPLE;
+            self.tail.ring(tail.into());
+        }
+    }
+}
+
+/// A descriptor as the device wrote it.
+#[derive(Clone, Copy)]
+struct Written {
+    first: WriteBack0,
+    status: WriteBack1,
+    tags: WriteBack2,
+    flow: WriteBack3,
+}
+
+impl Written {
+    /// One buffer, the layout of the queue, and a length that fits.
+    #[inline(always)]
+    fn is_plain(&self, buffer_bytes: u16) -> bool {
+        let length = self.first.bytes();
+        self.status.end_of_packet()
+            && self.first.profile() == u64::from(profile::NIC)
+            && length.wrapping_sub(1) < u64::from(buffer_bytes)
+    }
+
+    #[inline(always)]
+    fn describe(&self, packet: &mut Packet) {
+        let status = self.status;
+        packet.packet_type = self.first.packet_type() as u16;
+        packet.hash = status.hash() as u32;
+        packet.mark = self.flow.flow_id() as u32;
+        packet.time_stamp = self.flow.time_stamp() as u32;
+        let cast = self.first.cast();
+        let checked = status.checksums_checked();
+        let marked = packet.mark != u32::MAX && packet.mark != 0;
+        packet.flags = Flags::ZERO
+            .with_checksums_checked(checked)
+            .with_ip_checksum_wrong(checked && status.ip_checksum_error())
+            .with_layer_4_checksum_wrong(checked && status.layer_4_checksum_error())
+            .with_hash_valid(status.hash_valid())
+            .with_mark_valid(marked)
+            .with_time_stamp_valid(self.tags.time_stamp_valid())
+            .with_multicast(cast == 1)
+            .with_broadcast(cast == 2)
+            .with_loopback(status.loopback())
+            .with_receive_error(status.receive_error());
+        let (first, second) = (status.l2tag1_present(), self.tags.l2tag2_present());
+        if first || second {
+            self.describe_tags(packet, first, second);
+        }
+    }
+
+    /// One tag is in either place; of two, the outer one is in the first.
+    fn describe_tags(&self, packet: &mut Packet, first: bool, second: bool) {
+        let (outer, inner) = (status_tag(self.status), self.tags.l2tag2_second() as u16);
+        packet.vlan = if second { inner } else { outer };
+        packet.flags = packet.flags.with_vlan(true);
+        if first && second {
+            packet.outer_vlan = outer;
+            packet.flags = packet.flags.with_outer_vlan(true);
+        }
+    }
+}
+
+const fn status_tag(status: WriteBack1) -> u16 {
+    status.l2tag1() as u16
+}
+
+impl Drop for ReceiveQueue {
+    /// Stops the queue. What the device does not give up is kept until it was reset.
+    fn drop(&mut self) {
+        if self.stop().is_ok() {
+            return;
+        }
+        // Buffers of a packet that is not whole have been written already: they are ours.
+        self.partial = None;
+        let buffers = self.take_posted();
+        self.service.keep(Remains {
+            ring: self.ring.take_buffer(),
+            pool: self.pool.clone(),
+            buffers,
+        });
+    }
+}
+
+impl std::fmt::Debug for ReceiveQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReceiveQueue")
+            .field("descriptors", &self.ring.length)
+            .field("posted", &self.posted)
+            .field("state", &self.state())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Memory of a descriptor ring.
+
+use ringside_bus::{DmaBuffer, Words};
+use thiserror::Error;
+
+/// Why a ring is not possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RingError {
+    /// A length out of range.
+    #[error("a ring of {0} descriptors is not possible: choose a multiple of 32, 64 to 8160")]
+    Length(u16),
+    /// Memory that is too small or not aligned.
+    #[error("a ring of {descriptors} descriptors needs {needed} bytes at a multiple of 128")]
+    Memory {
+        /// Descriptors wanted.
+        descriptors: u16,
+        /// Bytes that they take.
+        needed: usize,
+    },
+    /// The pool's buffers do not fit the queue.
+    #[error("frames of {frame_bytes} bytes do not fit 5 buffers of {buffer_bytes} bytes")]
+    Frame {
+        /// Longest frame wanted.
+        frame_bytes: u16,
+        /// Bytes of a buffer.
+        buffer_bytes: u16,
+    },
+}
+
+/// The ring: `N` words to a descriptor.
+#[derive(Debug)]
+pub(crate) struct Ring<const N: usize> {
+    buffer: Option<DmaBuffer>,
+    words: Words,
+    pub(crate) length: u16,
+}
+
+impl<const N: usize> Ring<N> {
+    pub(crate) fn new(buffer: DmaBuffer, length: u16) -> Result<Self, RingError> {
+        if !(64..=8160).contains(&length) || !length.is_multiple_of(32) {
+            return Err(RingError::Length(length));
+        }
+        let count = usize::from(length) * N;
+        let memory = RingError::Memory {
+            descriptors: length,
+            needed: count * 8,
+        };
+        if !buffer.iova().0.is_multiple_of(128) {
+            return Err(memory);
+        }
+        let words = buffer.words().part(0..count).ok_or(memory)?;
+        Ok(Self {
+            buffer: Some(buffer),
+            words,
+            length,
+        })
+    }
+
+    /// The descriptors.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// The descriptor after `index`.
+    #[inline(always)]
+    pub(crate) const fn after(&self, index: u16) -> u16 {
+        let next = index + 1;
+        if next == self.length { 0 } else { next }
+    }
+
+    /// Takes its memory out, when the queue ends.
+    pub(crate) const fn take_buffer(&mut self) -> Option<DmaBuffer> {
+        self.buffer.take()
+    }
+
+    pub(crate) fn zero(&self) {
+        self.words.fill(0);
+    }
+}

@@ -1,0 +1,600 @@
+//! Transmit queues.
+
+use crate::burst::Burst;
+use crate::control::{QueueControl, QueueState, Remains, Service, StopError};
+use crate::packet::{COMMAND_SHIFT, Packet};
+use crate::pool::{Link, NO_BUFFER, PacketPool, Shared};
+use crate::ring::{Ring, RingError};
+use ringside_bus::{DmaBuffer, Doorbell};
+use ringside_spec::lan::receive::FRAME_BYTES_MAX;
+use ringside_spec::lan::transmit::{
+    BUFFER_BYTES_MAX, ContextCommand, DESCRIPTORS_PER_PACKET_MAX, DataCommand, FRAME_BYTES_MIN,
+    kind,
+};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Words of a descriptor.
+const WORDS: usize = 2;
+/// Descriptors after which the device is asked to report, at the next end of a packet.
+const REPORT_EVERY: u16 = 32;
+/// A slot whose buffer belongs to a packet with several handles: the rest is its first buffer.
+const SHARED: u32 = 1 << 31;
+/// Bytes of the frame check sequence.
+const CHECK_BYTES: u32 = 4;
+const TAG_BYTES: u32 = 4;
+
+/// Sizes of a transmit queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmitSettings {
+    /// Descriptors of the ring: a multiple of 32, 64..=8160.
+    pub descriptors: u16,
+}
+
+impl Default for TransmitSettings {
+    fn default() -> Self {
+        Self { descriptors: 1024 }
+    }
+}
+
+/// What a transmit queue has counted since it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct TransmitCounters {
+    /// Packets given to the device.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Calls that found no room for all packets.
+    pub ring_full: u64,
+    /// Packets of another pool, which were copied.
+    pub copied: u64,
+    /// Packets dropped: shorter than 17 bytes.
+    pub too_short: u64,
+    /// Packets dropped: longer than the device sends, or a segment longer than a descriptor takes.
+    pub too_long: u64,
+    /// Packets dropped: a frame from more than eight buffers.
+    pub too_many_segments: u64,
+    /// Packets dropped: of another pool, and this one had no buffers for a copy.
+    pub no_buffers: u64,
+}
+
+/// A ring of packets that the device sends. `Send`, not `Sync`: it belongs to one core.
+pub struct TransmitQueue {
+    ring: Ring<WORDS>,
+    /// the buffer of each descriptor, to be given back when the device is done
+    slots: Box<[u32]>,
+    /// descriptors that the device reports, oldest first; a ring of its own
+    reports: Box<[u16]>,
+    first_report: usize,
+    report_count: usize,
+    /// the descriptor that is filled next
+    next: u16,
+    /// the oldest descriptor that is not given back
+    clean: u16,
+    free: u16,
+    since_report: u16,
+    state: QueueState,
+    pool: PacketPool,
+    doorbell: Doorbell,
+    service: Arc<Service>,
+    control: Arc<dyn QueueControl>,
+    counters: TransmitCounters,
+    one_core: PhantomData<Cell<()>>,
+}
+
+/// Why a packet is not sent.
+#[derive(Clone, Copy)]
+enum Refused {
+    TooShort,
+    TooLong,
+    TooManySegments,
+    NoBuffers,
+}
+
+impl TransmitQueue {
+    /// A queue that is stopped, in `memory` of at least 16 bytes a descriptor. Packets of `pool` are
+    /// sent from where they are, others are copied into it.
+    ///
+    /// Errors: [`RingError`], sizes out of range.
+    pub fn new(
+        settings: TransmitSettings,
+        memory: DmaBuffer,
+        pool: PacketPool,
+        doorbell: Doorbell,
+        service: Arc<Service>,
+        control: Arc<dyn QueueControl>,
+    ) -> Result<Self, RingError> {
+        let ring = Ring::new(memory, settings.descriptors)?;
+        Ok(Self {
+            slots: vec![NO_BUFFER; settings.descriptors.into()].into(),
+            reports: vec![0; settings.descriptors.into()].into(),
+            ring,
+            first_report: 0,
+            report_count: 0,
+            next: 0,
+            clean: 0,
+            free: settings.descriptors - 1,
+            since_report: 0,
+            state: QueueState::Stopped,
+            pool,
+            doorbell,
+            service,
+            control,
+            counters: TransmitCounters::default(),
+            one_core: PhantomData,
+        })
+    }
+
+    /// Gives the ring to the device.
+    ///
+    /// Control path. Errors: [`StopError`].
+    pub fn start(&mut self) -> Result<(), StopError> {
+        if !self.service.in_service() {
+            return Err(StopError::OutOfService);
+        }
+        if self.state == QueueState::Running {
+            return Ok(());
+        }
+        self.ring.zero();
+        (self.next, self.clean, self.free) = (0, 0, self.ring.length - 1);
+        (self.first_report, self.report_count, self.since_report) = (0, 0, 0);
+        self.control.configure()?;
+        self.state = QueueState::Running;
+        self.control.enable()
+    }
+
+    /// Takes the ring from the device and gives the buffers of all packets in it back.
+    ///
+    /// Control path. Errors: [`StopError`]; the queue keeps them, and this can be called again.
+    pub fn stop(&mut self) -> Result<(), StopError> {
+        if self.state == QueueState::Stopped {
+            return Ok(());
+        }
+        if !self.service.is_released() {
+            if !self.service.in_service() {
+                self.state = QueueState::Lost;
+                return Err(StopError::OutOfService);
+            }
+            if let Err(error) = self.control.disable() {
+                self.state = QueueState::Lost;
+                return Err(error);
+            }
+        }
+        self.free_all();
+        self.state = QueueState::Stopped;
+        Ok(())
+    }
+
+    fn free_all(&mut self) {
+        if self.clean != self.next {
+            let last = match self.next {
+                0 => self.ring.length - 1,
+                next => next - 1,
+            };
+            self.free_through(last);
+        }
+        self.report_count = 0;
+    }
+
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> QueueState {
+        match self.state {
+            QueueState::Running if !self.service.in_service() => QueueState::Lost,
+            state => state,
+        }
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub const fn counters(&self) -> &TransmitCounters {
+        &self.counters
+    }
+
+    /// The pool that it sends from without a copy.
+    #[must_use]
+    pub const fn pool(&self) -> &PacketPool {
+        &self.pool
+    }
+
+    /// Descriptors that the device has not reported done.
+    #[must_use]
+    pub const fn outstanding(&self) -> u16 {
+        self.ring.length - 1 - self.free
+    }
+
+    /// Sends packets from the front of `burst`, as many as there is room for, and takes them out of
+    /// it; returns how many left it. Packets that the device cannot send are dropped and counted.
+    ///
+    /// Data path: no lock, no allocation. One doorbell. A queue that is not running takes nothing.
+    #[inline]
+    pub fn send(&mut self, burst: &mut Burst) -> usize {
+        if self.state != QueueState::Running || !self.service.in_service() {
+            return 0;
+        }
+        self.reclaim();
+        let first = self.next;
+        let mut taken = 0;
+        let mut end = None;
+        for packet in &mut burst.packets {
+            if usize::from(self.free) < packet.segment_count() + 1 {
+                self.counters.ring_full += 1;
+                break;
+            }
+            if let Err(refused) = self.place(packet, &mut end) {
+                self.count(refused);
+            }
+            taken += 1;
+        }
+        for packet in burst.packets.drain(..taken) {
+            // What was placed is the ring's now, and marked so; the rest is dropped.
+            if packet.buffer == NO_BUFFER {
+                std::mem::forget(packet);
+            }
+        }
+        if self.next != first {
+            self.report_last(end);
+            self.doorbell.ring(self.next.into());
+        }
+        taken
+    }
+
+    /// Asks for a report of the last packet, so that its buffers come back when the queue idles.
+    #[inline(always)]
+    fn report_last(&mut self, end: Option<(u16, DataCommand)>) {
+        if self.since_report > 0
+            && let Some((index, command)) = end
+        {
+            let word = command.with_report_status(true);
+            self.ring
+                .words()
+                .store(usize::from(index) * WORDS + 1, word.0);
+            self.push_report(index);
+        }
+    }
+
+    #[inline(always)]
+    fn push_report(&mut self, index: u16) {
+        let mut at = self.first_report + self.report_count;
+        if at >= self.reports.len() {
+            at -= self.reports.len();
+        }
+        self.reports[at] = index;
+        self.report_count += 1;
+        self.since_report = 0;
+    }
+
+    #[cold]
+    const fn count(&mut self, refused: Refused) {
+        match refused {
+            Refused::TooShort => self.counters.too_short += 1,
+            Refused::TooLong => self.counters.too_long += 1,
+            Refused::TooManySegments => self.counters.too_many_segments += 1,
+            Refused::NoBuffers => self.counters.no_buffers += 1,
+        }
+    }
+
+    /// Writes the descriptors of one packet, and marks its handle as empty.
+    #[inline(always)]
+    fn place(
+        &mut self,
+        packet: &mut Packet,
+        end: &mut Option<(u16, DataCommand)>,
+    ) -> Result<(), Refused> {
+        if packet.pool_reference() != self.pool.reference() {
+            self.copy(packet)?;
+        }
+        let flags = packet.flags;
+        let plain = packet.next == NO_BUFFER
+            && !flags.shared()
+            && !flags.segmentation()
+            && !flags.outer_vlan();
+        let length = packet.total;
+        let fits = length.wrapping_sub(FRAME_BYTES_MIN as u32)
+            <= u32::from(FRAME_BYTES_MAX) - FRAME_BYTES_MIN as u32 - CHECK_BYTES - TAG_BYTES;
+        if !plain || !fits {
+            return self.place_other(packet, end);
+        }
+        let mut command = DataCommand(u64::from(packet.command) << COMMAND_SHIFT)
+            .with_end_of_packet(true)
+            .with_buffer_bytes(length.into());
+        if flags.vlan() {
+            command = command
+                .with_insert_l2tag1(true)
+                .with_l2tag1(packet.vlan.into());
+        }
+        let address = self.pool.shared().iova(packet.buffer) + u64::from(packet.offset);
+        let index = self.write(address, command, packet.buffer);
+        self.finish(packet, index, command, end);
+        Ok(())
+    }
+
+    /// Puts one descriptor into the ring; returns its index.
+    #[inline(always)]
+    fn write(&mut self, low: u64, command: DataCommand, slot: u32) -> u16 {
+        let index = self.next;
+        let at = usize::from(index) * WORDS;
+        let words = &self.ring.words().as_slice()[at..at + WORDS];
+        words[0].store(low.to_le(), Ordering::Relaxed);
+        words[1].store(command.0.to_le(), Ordering::Relaxed);
+        self.slots[usize::from(index)] = slot;
+        self.next = self.ring.after(index);
+        self.free -= 1;
+        self.since_report += 1;
+        index
+    }
+
+    /// The last descriptor of a packet has been written.
+    #[inline(always)]
+    fn finish(
+        &mut self,
+        packet: &mut Packet,
+        index: u16,
+        command: DataCommand,
+        end: &mut Option<(u16, DataCommand)>,
+    ) {
+        self.counters.packets += 1;
+        self.counters.bytes += u64::from(packet.total);
+        packet.buffer = NO_BUFFER;
+        if self.since_report >= REPORT_EVERY {
+            let word = command.with_report_status(true);
+            self.ring
+                .words()
+                .store(usize::from(index) * WORDS + 1, word.0);
+            self.push_report(index);
+            *end = None;
+        } else {
+            *end = Some((index, command));
+        }
+    }
+
+    /// A packet of another pool: its bytes are copied into this queue's.
+    #[cold]
+    fn copy(&mut self, packet: &mut Packet) -> Result<(), Refused> {
+        let mut copy: Option<Packet> = None;
+        for segment in packet.segments() {
+            let piece = self.pool.packet_with(packet.segment_bytes(segment));
+            let piece = piece.ok_or(Refused::NoBuffers)?;
+            match &mut copy {
+                None => copy = Some(piece),
+                Some(whole) => whole.chain(piece).map_err(|_| Refused::TooManySegments)?,
+            }
+        }
+        let mut copy = copy.ok_or(Refused::TooShort)?;
+        copy.flags = packet.flags.with_shared(false);
+        copy.command = packet.command;
+        copy.vlan = packet.vlan;
+        copy.outer_vlan = packet.outer_vlan;
+        copy.segment_bytes = packet.segment_bytes;
+        copy.header_bytes = packet.header_bytes;
+        *packet = copy;
+        self.counters.copied += 1;
+        if usize::from(self.free) < packet.segment_count() + 1 {
+            return Err(Refused::NoBuffers);
+        }
+        Ok(())
+    }
+
+    /// Packets of several buffers or with several handles, with a context descriptor, or that cannot
+    /// be sent.
+    #[cold]
+    fn place_other(
+        &mut self,
+        packet: &mut Packet,
+        end: &mut Option<(u16, DataCommand)>,
+    ) -> Result<(), Refused> {
+        check(packet)?;
+        let flags = packet.flags;
+        if flags.segmentation() || flags.outer_vlan() {
+            let payload = packet.total - u32::from(packet.header_bytes);
+            let mut context = ContextCommand::ZERO.with_kind(kind::CONTEXT);
+            if flags.segmentation() {
+                context = context
+                    .with_segmentation(true)
+                    .with_payload_bytes(payload.into())
+                    .with_segment_bytes(packet.segment_bytes.into());
+            }
+            let low = if flags.outer_vlan() {
+                context = context.with_insert_l2tag2(true);
+                u64::from(packet.outer_vlan) << 32
+            } else {
+                0
+            };
+            self.write(low, DataCommand(context.0), NO_BUFFER);
+        }
+        let mut base = DataCommand(u64::from(packet.command) << COMMAND_SHIFT);
+        if flags.vlan() {
+            base = base
+                .with_insert_l2tag1(true)
+                .with_l2tag1(packet.vlan.into());
+        }
+        let count = packet.segment_count();
+        let mut last = None;
+        let mut next = packet.next;
+        let (mut buffer, mut offset, mut length) = (packet.buffer, packet.offset, packet.length);
+        for number in 1..=count {
+            let command = base
+                .with_buffer_bytes(length.into())
+                .with_end_of_packet(number == count);
+            let slot = match (flags.shared(), number == count) {
+                (false, _) => buffer,
+                (true, true) => SHARED | packet.buffer,
+                (true, false) => NO_BUFFER,
+            };
+            let address = self.pool.shared().iova(buffer) + u64::from(offset);
+            last = Some((self.write(address, command, slot), command));
+            let link = self.pool.shared().link(next);
+            (buffer, offset, length) = (next, link.offset, link.length);
+            next = link.next;
+        }
+        if flags.shared() && packet.next != NO_BUFFER {
+            // The last handle to go finds the chain by its first buffer.
+            let link = Link {
+                next: packet.next,
+                offset: packet.offset,
+                length: packet.length,
+            };
+            self.pool.shared().set_link(packet.buffer, link);
+        } else if flags.shared() {
+            let link = Link {
+                next: NO_BUFFER,
+                offset: packet.offset,
+                length: packet.length,
+            };
+            self.pool.shared().set_link(packet.buffer, link);
+        }
+        if let Some((index, command)) = last {
+            self.finish(packet, index, command, end);
+        }
+        Ok(())
+    }
+
+    /// Takes back what the device reports done: returns how many descriptors are free again.
+    ///
+    /// [`TransmitQueue::send`] does it too; a core that sends nothing calls this to get packets back.
+    #[inline]
+    pub fn reclaim(&mut self) -> usize {
+        if !self.service.in_service() {
+            return 0;
+        }
+        let before = self.free;
+        while self.report_count > 0 {
+            let index = self.reports[self.first_report];
+            let word = self
+                .ring
+                .words()
+                .load_acquire(usize::from(index) * WORDS + 1);
+            if DataCommand(word).kind() != kind::DONE {
+                break;
+            }
+            self.first_report += 1;
+            if self.first_report == self.reports.len() {
+                self.first_report = 0;
+            }
+            self.report_count -= 1;
+            self.free_through(index);
+        }
+        usize::from(self.free - before)
+    }
+
+    /// Gives back everything up to descriptor `last`.
+    fn free_through(&mut self, last: u16) {
+        if last < self.clean {
+            self.free_range(usize::from(self.clean), self.slots.len());
+            self.free_range(0, usize::from(last) + 1);
+        } else {
+            self.free_range(usize::from(self.clean), usize::from(last) + 1);
+        }
+        self.clean = self.ring.after(last);
+    }
+
+    #[inline]
+    fn free_range(&mut self, first: usize, end: usize) {
+        let shared = self.pool.shared();
+        let slots = &self.slots[first..end];
+        self.free += slots.len() as u16;
+        // All plain buffers, as nearly always: given back as they lie.
+        if slots.iter().all(|slot| *slot < SHARED) {
+            return shared.give(slots);
+        }
+        for slot in slots {
+            free_slot(shared, *slot);
+        }
+    }
+}
+
+#[cold]
+fn free_slot(shared: &Shared, slot: u32) {
+    match slot {
+        NO_BUFFER => {}
+        slot if slot & SHARED != 0 => {
+            let buffer = slot & !SHARED;
+            if shared.drop_share(buffer) {
+                shared.give_chain(buffer, shared.link(buffer).next);
+            }
+        }
+        slot => shared.give(&[slot]),
+    }
+}
+
+/// Limits of the device.
+fn check(packet: &Packet) -> Result<(), Refused> {
+    let flags = packet.flags;
+    let tags = u32::from(flags.vlan()) + u32::from(flags.outer_vlan());
+    let overhead = tags * TAG_BYTES + CHECK_BYTES;
+    if u64::from(packet.total) < FRAME_BYTES_MIN || packet.segments().any(|one| one.length == 0) {
+        return Err(Refused::TooShort);
+    }
+    let frame = if flags.segmentation() {
+        u32::from(packet.header_bytes) + u32::from(packet.segment_bytes)
+    } else {
+        packet.total
+    };
+    let longest = packet.segments().map(|one| u64::from(one.length)).max();
+    if frame + overhead > u32::from(FRAME_BYTES_MAX) || longest > Some(BUFFER_BYTES_MAX) {
+        return Err(Refused::TooLong);
+    }
+    if packet.segment_count() > usize::from(DESCRIPTORS_PER_PACKET_MAX)
+        && !(flags.segmentation() && segments_fit(packet))
+    {
+        return Err(Refused::TooManySegments);
+    }
+    Ok(())
+}
+
+/// Whether each frame that the device cuts is gathered from at most eight buffers, that of the headers
+/// counted with each: true if any seven buffers in a row hold more than a frame's payload.
+fn segments_fit(packet: &Packet) -> bool {
+    let window = usize::from(DESCRIPTORS_PER_PACKET_MAX) - 2;
+    let lengths: arrayvec::ArrayVec<u32, 256> = packet
+        .segments()
+        .take(256)
+        .map(|one| u32::from(one.length))
+        .collect();
+    let payload = lengths.get(1..).unwrap_or_default();
+    // Buffers inside a run of `window` that a frame may begin and end in the middle of.
+    payload
+        .windows(window - 1)
+        .all(|run| run.iter().sum::<u32>() >= u32::from(packet.segment_bytes))
+}
+
+impl Drop for TransmitQueue {
+    /// Stops the queue. What the device does not give up is kept until it was reset.
+    fn drop(&mut self) {
+        if self.stop().is_ok() {
+            return;
+        }
+        let mut buffers = Vec::new();
+        while self.clean != self.next {
+            let slot = self.slots[usize::from(self.clean)];
+            // The device only reads them: a packet with other handles is theirs.
+            if slot & SHARED == 0 {
+                buffers.push(slot);
+            } else {
+                free_slot(self.pool.shared(), slot);
+            }
+            self.clean = self.ring.after(self.clean);
+        }
+        self.service.keep(Remains {
+            ring: self.ring.take_buffer(),
+            pool: self.pool.clone(),
+            buffers,
+        });
+    }
+}
+
+impl std::fmt::Debug for TransmitQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TransmitQueue")
+            .field("descriptors", &self.ring.length)
+            .field("outstanding", &self.outstanding())
+            .field("state", &self.state())
+            .field("counters", &self.counters)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

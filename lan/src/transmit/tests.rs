@@ -1,0 +1,210 @@
+use super::*;
+use crate::testing::Bench;
+use ringside_bus::Words;
+
+struct Rig {
+    bench: Bench,
+    queue: TransmitQueue,
+    ring: Words,
+    pool: PacketPool,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let bench = Bench::new();
+        let (memory, ring) = bench.ring(64, 16);
+        let pool = bench.pool(1024);
+        let settings = TransmitSettings { descriptors: 64 };
+        let mut queue = TransmitQueue::new(
+            settings,
+            memory,
+            pool.clone(),
+            bench.doorbell(),
+            bench.service.clone(),
+            bench.control.clone(),
+        )
+        .unwrap();
+        queue.start().unwrap();
+        Self {
+            bench,
+            queue,
+            ring,
+            pool,
+        }
+    }
+
+    fn send(&mut self, packets: impl IntoIterator<Item = Packet>) -> (usize, Burst) {
+        let mut burst = Burst::with_limit(64);
+        for packet in packets {
+            burst.push(packet).unwrap();
+        }
+        let sent = self.queue.send(&mut burst);
+        (sent, burst)
+    }
+
+    fn packet(&self, bytes: usize) -> Packet {
+        self.pool.packet_with(&vec![1; bytes]).unwrap()
+    }
+
+    fn command(&self, index: usize) -> DataCommand {
+        DataCommand(self.ring.load(index * 2 + 1))
+    }
+
+    /// The device is done with everything up to the last report that was asked for.
+    fn complete(&self) {
+        for index in 0..64 {
+            if self.command(index).report_status() {
+                self.ring.store_release(index * 2 + 1, kind::DONE);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_packet_of_a_burst_is_reported_and_all_before_it_come_back() {
+    let mut rig = Rig::new();
+    let packets: Vec<_> = (0..5).map(|_| rig.packet(60)).collect();
+    assert_eq!(rig.send(packets).0, 5);
+    assert_eq!(rig.bench.rung(), 5);
+    let reported: Vec<bool> = (0..5).map(|at| rig.command(at).report_status()).collect();
+    assert_eq!(reported, [false, false, false, false, true]);
+    assert_eq!(rig.pool.usage().in_use, 5);
+    assert_eq!(rig.queue.reclaim(), 0, "not done yet");
+    rig.complete();
+    assert_eq!(rig.queue.reclaim(), 5);
+    assert_eq!(rig.pool.usage().in_use, 0);
+}
+
+#[test]
+fn a_full_ring_leaves_the_rest_with_the_caller() {
+    let mut rig = Rig::new();
+    let packets: Vec<_> = (0..64).map(|_| rig.packet(60)).collect();
+    let (sent, burst) = rig.send(packets);
+    assert_eq!(
+        (sent, burst.len()),
+        (62, 2),
+        "room for a context descriptor stays free"
+    );
+    assert_eq!(rig.queue.counters().ring_full, 1);
+    drop(burst);
+    rig.complete();
+    for _ in 0..10 {
+        let packets: Vec<_> = (0..40).map(|_| rig.packet(60)).collect();
+        assert_eq!(rig.send(packets).0, 40, "round the ring");
+        rig.complete();
+    }
+    rig.queue.reclaim();
+    assert_eq!(rig.pool.usage().in_use, 0);
+}
+
+#[test]
+fn packets_that_the_device_cannot_send_are_dropped_and_counted_by_cause() {
+    let mut rig = Rig::new();
+    let mut nine = rig.packet(30);
+    for _ in 0..8 {
+        let piece = rig.packet(30);
+        nine.chain(piece).unwrap();
+    }
+    let packets = [
+        rig.packet(16),
+        rig.packet(9725),
+        nine,
+        rig.packet(17),
+        rig.packet(9720),
+    ];
+    assert_eq!(rig.send(packets).0, 5);
+    let counters = rig.queue.counters();
+    assert_eq!(
+        (
+            counters.too_short,
+            counters.too_long,
+            counters.too_many_segments,
+            counters.packets
+        ),
+        (1, 1, 1, 2)
+    );
+    rig.complete();
+    rig.queue.reclaim();
+    assert_eq!(rig.pool.usage().in_use, 0);
+}
+
+#[test]
+fn a_shared_chain_goes_out_twice_and_back_once() {
+    let mut rig = Rig::new();
+    let mut packet = rig.packet(5000);
+    let (two, three) = (packet.share(), packet.share());
+    assert_eq!(rig.send([packet, two]).0, 2);
+    let first = [0, 2, 4].map(|at| rig.ring.load(at));
+    let second = [6, 8, 10].map(|at| rig.ring.load(at));
+    assert_eq!(first, second, "the same buffers");
+    rig.complete();
+    rig.queue.reclaim();
+    assert_eq!(rig.pool.usage().in_use, 3);
+    assert_eq!(three.to_vec(), vec![1; 5000]);
+    drop(three);
+    assert_eq!(rig.pool.usage().in_use, 0);
+}
+
+#[test]
+fn a_packet_of_another_pool_is_copied() {
+    let mut rig = Rig::new();
+    let other = rig.bench.pool(64);
+    let packet = other.packet_with(&[9; 3000]).unwrap();
+    assert_eq!(rig.send([packet]).0, 1);
+    assert_eq!(other.usage().in_use, 0);
+    assert_eq!(rig.pool.usage().in_use, 2);
+    assert_eq!(rig.queue.counters().copied, 1);
+}
+
+#[test]
+fn stop_gives_back_what_was_not_reported() {
+    let mut rig = Rig::new();
+    for _ in 0..3 {
+        let packets: Vec<_> = (0..7).map(|_| rig.packet(4000)).collect();
+        rig.send(packets);
+    }
+    assert_eq!(rig.pool.usage().in_use, 42);
+    rig.queue.stop().unwrap();
+    assert_eq!(rig.pool.usage().in_use, 0);
+}
+
+#[test]
+fn a_failed_device_keeps_what_it_was_given_until_the_reset() {
+    let rig = Rig::new();
+    let Rig {
+        bench,
+        mut queue,
+        pool,
+        ..
+    } = rig;
+    let mut burst = Burst::default();
+    burst.push(pool.packet_with(&[1; 60]).unwrap()).unwrap();
+    queue.send(&mut burst);
+    bench.service.fail();
+    assert!(queue.stop().is_err());
+    assert_eq!(queue.state(), QueueState::Lost);
+    drop(queue);
+    assert_eq!(pool.usage().in_use, 1);
+    bench.service.release();
+    assert_eq!(pool.usage().in_use, 0);
+}
+
+#[test]
+fn tags_and_segmentation_are_in_the_descriptors() {
+    let mut rig = Rig::new();
+    let mut tagged = rig.packet(60);
+    tagged.set_vlan(Some(0x6064));
+    let mut twice = rig.packet(60);
+    twice.set_vlan(Some(5));
+    twice.set_outer_vlan(Some(6));
+    rig.send([tagged, twice]);
+    assert!(rig.command(0).insert_l2tag1());
+    assert_eq!(rig.command(0).l2tag1(), 0x6064);
+    let context = ContextCommand(rig.ring.load(3));
+    assert_eq!(
+        (context.kind(), context.insert_l2tag2()),
+        (kind::CONTEXT, true)
+    );
+    assert_eq!(rig.ring.load(2), 6 << 32);
+    assert_eq!(rig.command(2).l2tag1(), 5);
+}

@@ -1,0 +1,207 @@
+//! The tables that turn packets into keys: packet type and VSI lead to a profile, the profile
+//! names words of the packet. They come with the package and change with its updates.
+//!
+//! The flow director and the hash have one block of tables each. Source: reference
+//! e810-lan-data, sections 4.1 and 4.2; ice `ice_flex_pipe.c`.
+
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::package::section::{self, block};
+use ringside_spec::lan::package::{
+    FieldVectorWord, PacketGroupSection, ProfileEntry, RedirectSection, VECTOR_WORDS,
+    VectorSection, VsiGroupSection,
+};
+use ringside_spec::lan::receive::packet_type;
+use std::collections::BTreeMap;
+use zerocopy::FromBytes;
+
+/// Profiles of a block.
+const PROFILES: u16 = 128;
+
+/// Rows of a profile match memory.
+const ROWS: u16 = 512;
+
+/// Protocol and offset of a word of a packet.
+pub(crate) type Word = (u8, u16);
+
+/// Groups of packet types in a device to which no package was downloaded.
+/// Source: section 42 of Intel's package 1.3.41.0.
+const DEFAULT_GROUPS: [(u16, u8); 12] = [
+    (packet_type::IPV4_FRAGMENT, 4),
+    (packet_type::IPV4, 5),
+    (packet_type::IPV4_UDP, 2),
+    (packet_type::IPV4_TCP, 1),
+    (packet_type::IPV4_SCTP, 3),
+    (packet_type::IPV4_ICMP, 5),
+    (packet_type::IPV6_FRAGMENT, 9),
+    (packet_type::IPV6, 10),
+    (packet_type::IPV6_UDP, 7),
+    (packet_type::IPV6_TCP, 6),
+    (packet_type::IPV6_SCTP, 8),
+    (packet_type::IPV6_ICMP, 10),
+];
+
+/// A row of the match memory: see [`ProfileEntry`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Row {
+    key: [u8; 5],
+    inverse: [u8; 5],
+    profile: u8,
+}
+
+impl Row {
+    fn fits(&self, value: [u8; 5]) -> bool {
+        let halves = self.key.iter().zip(&self.inverse).zip(value);
+        // A bit of the value that is clear needs the key's, one that is set the inverse's.
+        halves
+            .into_iter()
+            .all(|((key, inverse), value)| key & !value | inverse & value == 0xFF)
+    }
+}
+
+/// The tables of one block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Block {
+    groups: BTreeMap<u16, u8>,
+    vsis: BTreeMap<u16, u16>,
+    rows: BTreeMap<u16, Row>,
+    redirect: BTreeMap<u8, u8>,
+    vectors: BTreeMap<u16, [Word; VECTOR_WORDS]>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Profiles {
+    pub(crate) flow_director: Block,
+    pub(crate) hash: Block,
+}
+
+impl Block {
+    /// True once a driver or a package has said to which group a VSI belongs.
+    pub(crate) fn knows(&self, vsi: u16) -> bool {
+        self.vsis.contains_key(&vsi)
+    }
+
+    /// Profile of packets of a type in a VSI, and its words.
+    pub(crate) fn profile(
+        &self,
+        packet_type: u16,
+        vsi: u16,
+    ) -> Option<(u8, &[Word; VECTOR_WORDS])> {
+        let default = || DEFAULT_GROUPS.iter().find(|(kind, _)| *kind == packet_type);
+        let group = match self.groups.get(&packet_type) {
+            Some(group) => *group,
+            None if self.groups.is_empty() => default().map_or(0, |(_, group)| *group),
+            None => 0,
+        };
+        let [low, high] = self.vsis.get(&vsi).copied().unwrap_or(0).to_le_bytes();
+        // No flag is set: none of those that the model's parser knows stands in front of a row.
+        let value = [0, 0, group, low, high];
+        let row = self.rows.values().find(|row| row.fits(value))?;
+        let profile = *self.redirect.get(&row.profile).unwrap_or(&row.profile);
+        Some((profile, self.vectors.get(&profile.into())?))
+    }
+
+    /// A row was given back: it matches nothing from now on.
+    fn remove_row(&mut self, row: u16) {
+        self.rows.remove(&row);
+    }
+
+    /// Takes over one section; `table` counts from the first section of the block.
+    fn apply(&mut self, table: u32, bytes: &[u8]) -> Option<()> {
+        match table {
+            block::PACKET_GROUPS => {
+                let (head, rest) = PacketGroupSection::read_from_prefix(bytes).ok()?;
+                let groups = rest.get(..head.count.get().into())?;
+                let numbered = (head.first.get()..).zip(groups);
+                self.groups.extend(numbered.map(|(at, group)| (at, *group)));
+            }
+            block::VSI_GROUPS => {
+                let (head, rest) = VsiGroupSection::read_from_prefix(bytes).ok()?;
+                let groups = rest.get(..2 * usize::from(head.count.get()))?;
+                let (pairs, _) = groups.as_chunks::<2>();
+                let numbered = (head.first.get()..).zip(pairs);
+                self.vsis
+                    .extend(numbered.map(|(vsi, group)| (vsi, u16::from_le_bytes(*group))));
+            }
+            block::PROFILE_TCAM => self.apply_rows(bytes)?,
+            block::REDIRECT => {
+                let (head, rest) = RedirectSection::read_from_prefix(bytes).ok()?;
+                let profiles = rest.get(..head.count.get().into())?;
+                let numbered = (u8::try_from(head.first.get()).ok()?..=u8::MAX).zip(profiles);
+                self.redirect.extend(numbered.map(|(at, to)| (at, *to)));
+            }
+            block::FIELD_VECTORS => self.apply_vectors(bytes)?,
+            _ => {}
+        }
+        Some(())
+    }
+
+    fn apply_rows(&mut self, bytes: &[u8]) -> Option<()> {
+        let (count, mut rest) = bytes.split_first_chunk::<2>()?;
+        for _ in 0..u16::from_le_bytes(*count) {
+            let (entry, after) = ProfileEntry::read_from_prefix(rest).ok()?;
+            rest = after;
+            if entry.row.get() >= ROWS {
+                return None;
+            }
+            let row = Row {
+                key: entry.key,
+                inverse: entry.inverse,
+                profile: entry.profile,
+            };
+            self.rows.insert(entry.row.get(), row);
+        }
+        Some(())
+    }
+
+    fn apply_vectors(&mut self, bytes: &[u8]) -> Option<()> {
+        let (head, mut rest) = VectorSection::read_from_prefix(bytes).ok()?;
+        for index in 0..head.count.get() {
+            let mut words = [(0, 0); VECTOR_WORDS];
+            for word in &mut words {
+                let (read, after) = FieldVectorWord::read_from_prefix(rest).ok()?;
+                rest = after;
+                *word = (read.protocol, read.offset.get());
+            }
+            let profile = head.first.get().checked_add(index)?;
+            if profile >= PROFILES {
+                return None;
+            }
+            self.vectors.insert(profile, words);
+        }
+        Some(())
+    }
+}
+
+impl Profiles {
+    /// Takes over a section of a package or of an update, if it is one of these tables.
+    ///
+    /// Errors: it is shorter than it says, or names what there is not.
+    pub(crate) fn apply(&mut self, kind: u32, bytes: &[u8]) -> Result<(), ReturnCode> {
+        let tables = block::PACKET_GROUPS..=block::FIELD_VECTORS;
+        let blocks = [
+            (section::FLOW_DIRECTOR, &mut self.flow_director),
+            (section::HASH, &mut self.hash),
+        ];
+        for (first, block) in blocks {
+            let table = kind.wrapping_sub(first);
+            if tables.contains(&table) {
+                return block.apply(table, bytes).ok_or(ReturnCode::BadBuffer);
+            }
+        }
+        Ok(())
+    }
+
+    /// A row of the flow director's match memory was given back.
+    pub(super) fn free_filter_row(&mut self, row: u16) {
+        self.flow_director.remove_row(row);
+    }
+
+    /// A row of the hash's match memory was given back.
+    pub(super) fn free_hash_row(&mut self, row: u16) {
+        self.hash.remove_row(row);
+    }
+}
+
+#[cfg(test)]
+mod tests;

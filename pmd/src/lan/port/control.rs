@@ -1,0 +1,237 @@
+//! Starting and stopping of queues.
+
+use super::shared::PortShared;
+use ringside_lan::{QueueControl, QueueKind, ReceiveSettings, StopError, TransmitSettings};
+use ringside_spec::lan::receive::{ReceiveContext, profile};
+use ringside_spec::lan::registers::interrupts::{
+    CauseControl, RECEIVE_QUEUE_CAUSE, THROTTLE_NONE, THROTTLE_RECEIVE, TRANSMIT_QUEUE_CAUSE,
+    VECTOR_CONTROL, VectorControl,
+};
+use ringside_spec::lan::registers::queues::{
+    DescriptorProfile, RECEIVE_QUEUE_CONTEXT, RECEIVE_QUEUE_CONTROL, RECEIVE_QUEUE_PROFILE,
+    ReceiveQueueControl,
+};
+use ringside_spec::lan::transmit::{TransmitContext, owner};
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks at a register.
+const STEP: Duration = Duration::from_micros(20);
+/// Free descriptors, in 64, below which the device reports a shortage. Source: DPDK ice
+/// `ice_program_hw_rx_queue`.
+const LOW_THRESHOLD_64: u8 = 2;
+
+/// One receive queue.
+pub(super) struct ReceiveControl {
+    pub(super) port: Arc<PortShared>,
+    pub(super) number: u16,
+    pub(super) ring: u64,
+    pub(super) settings: ReceiveSettings,
+    pub(super) buffer_bytes: u16,
+}
+
+/// One transmit queue.
+pub(super) struct TransmitControl {
+    pub(super) port: Arc<PortShared>,
+    pub(super) number: u16,
+    pub(super) ring: u64,
+    pub(super) settings: TransmitSettings,
+}
+
+fn not_confirmed(kind: QueueKind, number: u16, reason: impl Display) -> StopError {
+    StopError::NotConfirmed {
+        kind,
+        number,
+        reason: reason.to_string(),
+    }
+}
+
+impl QueueControl for ReceiveControl {
+    /// Context and profile, by registers. Source: ice `ice_base.c`, `ice_setup_rx_ctx`.
+    fn configure(&self) -> Result<(), StopError> {
+        let context = ReceiveContext {
+            base_in_128_bytes: self.ring >> 7,
+            ring_length: self.settings.descriptors,
+            data_buffer_in_128_bytes: (self.buffer_bytes / 128) as u8,
+            descriptors_of_32_bytes: true,
+            strip_crc: true,
+            tag_in_l2tag1: true,
+            frame_bytes_max: self.settings.frame_bytes_max,
+            hint_descriptor_read: true,
+            hint_descriptor_write: true,
+            hint_data: true,
+            hint_header: true,
+            low_threshold_64: LOW_THRESHOLD_64,
+            prefetch: true,
+            ..ReceiveContext::zeroed()
+        };
+        let registers = &self.port.registers;
+        let layout = DescriptorProfile::ZERO
+            .with_profile(profile::NIC.into())
+            .with_priority(profile::LINUX_PRIORITY);
+        let queue = u32::from(self.number);
+        let mut writes = vec![(RECEIVE_QUEUE_PROFILE.at(queue), layout.0)];
+        for (row, dword) in (0..).zip(context.dwords()) {
+            writes.push((RECEIVE_QUEUE_CONTEXT.at(row, queue), dword));
+        }
+        writes.extend(self.port.cause(RECEIVE_QUEUE_CAUSE.at(queue)));
+        for (offset, value) in writes {
+            registers
+                .write(offset, value)
+                .map_err(|error| not_confirmed(QueueKind::Receive, self.number, error))?;
+        }
+        Ok(())
+    }
+
+    fn enable(&self) -> Result<(), StopError> {
+        let mut configured = self.port.configured();
+        configured.running.insert((QueueKind::Receive, self.number));
+        drop(configured);
+        self.port.set_receive(self.number, true)
+    }
+
+    fn disable(&self) -> Result<(), StopError> {
+        self.port.disable_receive(self.number)
+    }
+}
+
+impl QueueControl for TransmitControl {
+    fn configure(&self) -> Result<(), StopError> {
+        Ok(())
+    }
+
+    /// The context goes to the firmware, which begins at descriptor 0.
+    fn enable(&self) -> Result<(), StopError> {
+        let context = TransmitContext {
+            base_in_128_bytes: self.ring >> 7,
+            port: self.port.port,
+            function: self.port.function,
+            owner: owner::PHYSICAL_FUNCTION,
+            vsi: self.port.vsi,
+            time_stamp_enable: true,
+            ring_length: self.settings.descriptors,
+            segmentation_enable: true,
+            segmentation_queue: self.number,
+            legacy_interrupt: true,
+            ..TransmitContext::zeroed()
+        };
+        let failed = |error: &dyn Display| not_confirmed(QueueKind::Transmit, self.number, error);
+        let admin = self.port.admin().map_err(|error| failed(&error))?;
+        let cause = self.port.cause(TRANSMIT_QUEUE_CAUSE.at(self.number.into()));
+        if let Some((offset, value)) = cause {
+            let written = self.port.registers.write(offset, value);
+            written.map_err(|error| failed(&error))?;
+        }
+        // Whatever the answer: the device may know the queue from here on.
+        let running = (QueueKind::Transmit, self.number);
+        self.port.configured().running.insert(running);
+        let added = admin.add_transmit_queue(self.port.group, self.number, &context);
+        if let Err(error) = &added
+            && error.code().is_some()
+        {
+            self.port.configured().running.remove(&running);
+        }
+        added.map(|_| ()).map_err(|error| failed(&error))
+    }
+
+    fn disable(&self) -> Result<(), StopError> {
+        self.port.disable_transmit(self.number)
+    }
+}
+
+impl PortShared {
+    /// The register that binds a queue's cause to the vector, and its value. The vector never fires;
+    /// bound to it, the device writes descriptors back when its interval ends, not only when a cache
+    /// line is full.
+    fn cause(&self, offset: u64) -> Option<(u64, u32)> {
+        let vector = self.vector?;
+        let cause = CauseControl::ZERO
+            .with_vector(vector.into())
+            .with_throttle_index(THROTTLE_RECEIVE)
+            .with_enable(true);
+        Some((offset, cause.0))
+    }
+
+    pub(super) fn open_vector(&self) -> Result<(), super::PortError> {
+        let Some(vector) = self.vector else {
+            return Ok(());
+        };
+        let control = VectorControl::ZERO
+            .with_throttle_index(THROTTLE_NONE)
+            .with_write_back_on_interval(true);
+        let register = VECTOR_CONTROL.at(vector.into());
+        Ok(self.registers.write(register, control.0)?)
+    }
+
+    pub(super) fn close_vector(&self) {
+        let Some(vector) = self.vector else {
+            return;
+        };
+        let written = self.registers.write(VECTOR_CONTROL.at(vector.into()), 0);
+        if let Err(error) = written {
+            tracing::warn!(%error, vector, "a vector stays as it is");
+        }
+    }
+
+    /// Has a receive queue enabled or disabled, and waits until the device says so.
+    fn set_receive(&self, number: u16, enabled: bool) -> Result<(), StopError> {
+        let failed = |error: &dyn Display| not_confirmed(QueueKind::Receive, number, error);
+        let register = RECEIVE_QUEUE_CONTROL.at(number.into());
+        let control = ReceiveQueueControl::ZERO.with_enable_request(enabled);
+        let written = self.registers.write(register, control.0);
+        written.map_err(|error| failed(&error))?;
+        let polled = self
+            .registers
+            .poll(register, self.quiesce, STEP, |value| {
+                ReceiveQueueControl(value).enable_status() == enabled
+            })
+            .map_err(|error| failed(&error))?;
+        if polled.ready {
+            return Ok(());
+        }
+        let waited = self.quiesce.as_millis();
+        let text = format!("QRX_CTRL still reads {:#x} after {waited} ms", polled.value);
+        Err(failed(&text))
+    }
+
+    pub(super) fn disable_receive(&self, number: u16) -> Result<(), StopError> {
+        if !self.service.in_service() {
+            return Err(StopError::OutOfService);
+        }
+        let key = (QueueKind::Receive, number);
+        if !self.configured().running.contains(&key) {
+            return Ok(());
+        }
+        self.set_receive(number, false)?;
+        self.unbind(RECEIVE_QUEUE_CAUSE.at(number.into()));
+        self.configured().running.remove(&key);
+        Ok(())
+    }
+
+    pub(super) fn disable_transmit(&self, number: u16) -> Result<(), StopError> {
+        if !self.service.in_service() {
+            return Err(StopError::OutOfService);
+        }
+        let key = (QueueKind::Transmit, number);
+        if !self.configured().running.contains(&key) {
+            return Ok(());
+        }
+        let failed = |error: &dyn Display| not_confirmed(QueueKind::Transmit, number, error);
+        let admin = self.admin().map_err(|error| failed(&error))?;
+        admin
+            .remove_transmit_queue(self.group, number)
+            .map_err(|error| failed(&error))?;
+        self.unbind(TRANSMIT_QUEUE_CAUSE.at(number.into()));
+        self.configured().running.remove(&key);
+        Ok(())
+    }
+
+    fn unbind(&self, offset: u64) {
+        if self.vector.is_some()
+            && let Err(error) = self.registers.write(offset, 0)
+        {
+            tracing::warn!(%error, "a queue's cause stays bound");
+        }
+    }
+}

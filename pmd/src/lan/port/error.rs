@@ -1,0 +1,64 @@
+//! Why a port did not do what it was asked.
+
+use crate::admin::AdminError;
+use crate::bring_up::StageError;
+use ringside_bus::{FunctionError, MemoryError};
+use ringside_lan::{PoolError, RingError, StopError};
+
+/// Why a port did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PortError {
+    /// The firmware did not do what it was asked.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
+    /// The function did not do what it was asked.
+    #[error(transparent)]
+    Function(#[from] FunctionError),
+    /// The device was not brought up as far.
+    #[error(transparent)]
+    Stage(#[from] Box<StageError>),
+    /// No memory for rings.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// No pool.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// A ring that is not possible.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// A queue did not start or stop.
+    #[error(transparent)]
+    Queue(#[from] StopError),
+    /// The port is open.
+    #[error("the port is open already: a function has one; drop its port and queues first")]
+    AlreadyOpen,
+    /// The device failed or was shut down.
+    #[error("the device is out of service: recover it, then open the port again")]
+    OutOfService,
+    /// Numbers that the device does not have.
+    #[error("{wanted} {what} are not possible: this function has {limit}")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many were asked for.
+        wanted: usize,
+        /// The number of them.
+        limit: usize,
+    },
+    /// A value out of range.
+    #[error("{what} {value}: {remedy}")]
+    Invalid {
+        /// Which.
+        what: &'static str,
+        /// Its value.
+        value: String,
+        /// What is possible.
+        remedy: &'static str,
+    },
+}
+
+impl From<StageError> for PortError {
+    fn from(error: StageError) -> Self {
+        Self::Stage(Box::new(error))
+    }
+}

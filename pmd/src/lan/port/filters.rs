@@ -1,0 +1,186 @@
+//! Which packets the port takes: addresses, VLANs, all of them.
+
+use super::shared::PortShared;
+use super::{Port, PortError};
+use ringside_spec::lan::admin::vsi::{
+    InnerVlanFlags, SwitchFlags, SwitchFlags2, VsiProperties, VsiSections, vlan_receive,
+    vlan_transmit,
+};
+use std::collections::btree_map::Entry;
+
+/// Highest VLAN id.
+const VLAN_MAX: u16 = 4094;
+
+/// Tags of received packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum VlanStripping {
+    /// They stay in the packet.
+    #[default]
+    Off,
+    /// The outermost goes from the packet into [`Packet::vlan`](ringside_lan::Packet::vlan).
+    On,
+}
+
+impl Port {
+    /// Delivers all unicast packets of the wire, and all to groups, or only those that other rules
+    /// let in.
+    pub fn set_promiscuous(&self, wanted: bool) -> Result<(), PortError> {
+        self.shared.set_all(false, wanted)?;
+        self.shared.set_all(true, wanted)
+    }
+
+    /// Delivers all packets to groups, or only those that other rules let in.
+    pub fn set_all_multicast(&self, wanted: bool) -> Result<(), PortError> {
+        self.shared.set_all(true, wanted)
+    }
+
+    /// Lets packets to one more address in; the function's own and broadcast are in anyway.
+    pub fn add_address(&self, mac: [u8; 6]) -> Result<(), PortError> {
+        let admin = self.shared.admin()?;
+        let mut configured = self.shared.configured();
+        if mac == self.shared.mac || mac == [0xFF; 6] || configured.addresses.contains_key(&mac) {
+            return Ok(());
+        }
+        let rule = admin.add_mac_rule(self.shared.vsi, mac)?;
+        configured.addresses.insert(mac, rule);
+        Ok(())
+    }
+
+    /// Takes that back; false if the address was not added.
+    pub fn remove_address(&self, mac: [u8; 6]) -> Result<bool, PortError> {
+        let admin = self.shared.admin()?;
+        let mut configured = self.shared.configured();
+        let Some(rule) = configured.addresses.get(&mac).copied() else {
+            return Ok(false);
+        };
+        admin.remove_rule(rule)?;
+        configured.addresses.remove(&mac);
+        Ok(true)
+    }
+
+    /// Lets packets of a VLAN in. The first one shuts out all VLANs that were not added; packets
+    /// without a tag (VLAN 0) stay in.
+    pub fn add_vlan(&self, vlan: u16) -> Result<(), PortError> {
+        if vlan > VLAN_MAX {
+            return Err(PortError::Invalid {
+                what: "VLAN",
+                value: vlan.to_string(),
+                remedy: "choose 0 to 4094",
+            });
+        }
+        let admin = self.shared.admin()?;
+        let mut configured = self.shared.configured();
+        let list = match configured.prune_list {
+            Some(list) => list,
+            None => {
+                let list = admin.add_prune_list(self.shared.vsi)?;
+                configured.prune_list = Some(list);
+                list
+            }
+        };
+        for vlan in [0, vlan] {
+            if let Entry::Vacant(place) = configured.vlans.entry(vlan) {
+                place.insert(admin.add_vlan_rule(self.shared.vsi, list, vlan)?);
+            }
+        }
+        Ok(admin.update_vsi(self.shared.vsi, &pruning(true))?)
+    }
+
+    /// Takes that back; false if the VLAN was not added. The last one lets all VLANs in again.
+    pub fn remove_vlan(&self, vlan: u16) -> Result<bool, PortError> {
+        let admin = self.shared.admin()?;
+        let mut configured = self.shared.configured();
+        let Some(rule) = configured.vlans.get(&vlan).copied().filter(|_| vlan != 0) else {
+            return Ok(false);
+        };
+        if configured.vlans.len() == 2 {
+            admin.update_vsi(self.shared.vsi, &pruning(false))?;
+        }
+        admin.remove_rule(rule)?;
+        configured.vlans.remove(&vlan);
+        Ok(true)
+    }
+
+    /// Has the device remove the tags of received packets, or leave them.
+    pub fn strip_vlan(&self, wanted: VlanStripping) -> Result<(), PortError> {
+        let receive = match wanted {
+            VlanStripping::On => vlan_receive::STRIP_BOTH,
+            VlanStripping::Off => vlan_receive::NOTHING,
+        };
+        let properties = VsiProperties {
+            valid_sections: VsiSections::ZERO.with_vlan(true).0.into(),
+            inner_vlan_flags: InnerVlanFlags::ZERO
+                .with_transmit_mode(vlan_transmit::ALL)
+                .with_receive_mode(receive)
+                .0,
+            ..VsiProperties::zeroed()
+        };
+        let admin = self.shared.admin()?;
+        Ok(admin.update_vsi(self.shared.vsi, &properties)?)
+    }
+}
+
+/// The switch section, as bring-up wrote it, with pruning by VLAN or without.
+fn pruning(enabled: bool) -> VsiProperties {
+    VsiProperties {
+        valid_sections: VsiSections::ZERO.with_switch(true).0.into(),
+        switch_flags: SwitchFlags::ZERO
+            .with_allow_loopback(true)
+            .with_source_prune(true)
+            .0,
+        switch_flags_2: SwitchFlags2::ZERO
+            .with_lan_enable(true)
+            .with_receive_vlan_prune(enabled)
+            .0,
+        ..VsiProperties::zeroed()
+    }
+}
+
+impl PortShared {
+    fn set_all(&self, groups: bool, wanted: bool) -> Result<(), PortError> {
+        let admin = self.admin()?;
+        let mut configured = self.configured();
+        match (configured.promiscuous.get(&groups).copied(), wanted) {
+            (None, true) => {
+                let rule = admin.add_promiscuous_rule(self.port, self.vsi, groups)?;
+                configured.promiscuous.insert(groups, rule);
+            }
+            (Some(rule), false) => {
+                admin.remove_rule(rule)?;
+                configured.promiscuous.remove(&groups);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Removes all rules of the port.
+    pub(super) fn remove_filters(&self) {
+        let Ok(admin) = self.admin() else {
+            return;
+        };
+        let mut configured = self.configured();
+        let mut rules: Vec<u16> = configured.promiscuous.values().copied().collect();
+        rules.extend(configured.addresses.values());
+        rules.extend(configured.vlans.values());
+        let had_vlans = !configured.vlans.is_empty();
+        configured.promiscuous.clear();
+        configured.addresses.clear();
+        configured.vlans.clear();
+        let list = configured.prune_list.take();
+        drop(configured);
+        if had_vlans && let Err(error) = admin.update_vsi(self.vsi, &pruning(false)) {
+            tracing::warn!(%error, "the VSI goes on pruning VLANs");
+        }
+        for rule in rules {
+            if let Err(error) = admin.remove_rule(rule) {
+                tracing::warn!(%error, rule, "a switch rule stays until the next reset");
+            }
+        }
+        if let Some(list) = list
+            && let Err(error) = admin.free_prune_list(list)
+        {
+            tracing::warn!(%error, list, "a VSI list stays until the next reset");
+        }
+    }
+}

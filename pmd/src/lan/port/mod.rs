@@ -1,0 +1,213 @@
+//! The port: queues of packets on a device that was brought up, beside RDMA.
+//!
+//! [`Device::open_port`](crate::Device::open_port) makes N receive and M transmit queues on the
+//! function's own VSI and hands them out; each may go to another core. The [`Port`] itself is the
+//! control path: filters, spreading, link, statistics. When the device fails, the queues do nothing
+//! more; once it was reset, stopping or dropping them gives every packet back.
+
+mod control;
+mod error;
+mod filters;
+mod shared;
+mod spread;
+mod statistics;
+
+pub use error::PortError;
+pub use filters::VlanStripping;
+pub(crate) use shared::PortRegistry;
+pub use spread::{DEFAULT_KEY, Spreading};
+pub use statistics::PortStatistic;
+
+use crate::Device;
+use crate::admin::commands::LinkState;
+use ringside_lan::{
+    PacketPool, PoolSettings, QueueState, ReceiveQueue, ReceiveSettings, TransmitQueue,
+    TransmitSettings,
+};
+use ringside_spec::lan::receive::FRAME_BYTES_MAX;
+use shared::PortShared;
+use std::sync::Arc;
+
+/// Bytes around the payload that an MTU counts: Ethernet header, two tags, frame check sequence.
+const FRAME_OVERHEAD: u16 = 14 + 2 * 4 + 4;
+/// Largest MTU.
+pub const MTU_MAX: u16 = FRAME_BYTES_MAX - FRAME_OVERHEAD;
+/// Smallest MTU: that of IPv4.
+pub const MTU_MIN: u16 = 68;
+/// Queues of one direction at most: what one group of the scheduler takes.
+pub const QUEUES_MAX: usize = 64;
+
+/// What a port is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortSettings {
+    /// Receive queues, 1..=[`QUEUES_MAX`].
+    pub receive_queues: usize,
+    /// Transmit queues, 1..=[`QUEUES_MAX`].
+    pub transmit_queues: usize,
+    /// Descriptors of a receive ring: a multiple of 32, 64..=8160.
+    pub receive_descriptors: u16,
+    /// The same of a transmit ring.
+    pub transmit_descriptors: u16,
+    /// Largest payload of a frame, [`MTU_MIN`]..=[`MTU_MAX`].
+    pub mtu: u16,
+    /// The pool of all queues.
+    pub pool: PoolSettings,
+    /// Tags of received packets.
+    pub vlan_stripping: VlanStripping,
+    /// All packets of the wire are delivered.
+    pub promiscuous: bool,
+    /// The key of the hash that spreads packets over receive queues.
+    pub hash_key: [u8; 52],
+}
+
+impl Default for PortSettings {
+    /// One queue of each kind with 1024 descriptors, MTU 1500, tags left where they are.
+    fn default() -> Self {
+        Self {
+            receive_queues: 1,
+            transmit_queues: 1,
+            receive_descriptors: 1024,
+            transmit_descriptors: 1024,
+            mtu: 1500,
+            pool: PoolSettings::default(),
+            vlan_stripping: VlanStripping::Off,
+            promiscuous: false,
+            hash_key: DEFAULT_KEY,
+        }
+    }
+}
+
+/// A port with its queues, all in service.
+#[derive(Debug)]
+pub struct OpenPort {
+    /// The control path.
+    pub port: Port,
+    /// Receive queues, by number.
+    pub receive: Vec<ReceiveQueue>,
+    /// Transmit queues, by number.
+    pub transmit: Vec<TransmitQueue>,
+    /// The pool of all of them.
+    pub pool: PacketPool,
+}
+
+/// Control of a port. Dropping it and all its queues takes back what it configured.
+pub struct Port {
+    shared: Arc<PortShared>,
+}
+
+impl Device {
+    /// Opens the function's port; all queues are in service when this returns.
+    ///
+    /// Control path. Errors: [`PortError`]; what was configured has been taken back.
+    pub fn open_port(&self, settings: &PortSettings) -> Result<OpenPort, PortError> {
+        check(settings)?;
+        if self.failure().is_some() {
+            return Err(PortError::OutOfService);
+        }
+        let shared = PortShared::open(self.context(), settings)?;
+        let port = Port { shared };
+        let pool = PacketPool::new(&port.shared.pool, settings.pool)?;
+        let (mut receive, mut transmit) = (Vec::new(), Vec::new());
+        for number in 0..settings.transmit_queues as u16 {
+            let sizes = TransmitSettings {
+                descriptors: settings.transmit_descriptors,
+            };
+            let mut queue = port.shared.transmit_queue(number, sizes, pool.clone())?;
+            queue.start()?;
+            transmit.push(queue);
+        }
+        for number in 0..settings.receive_queues as u16 {
+            let sizes = ReceiveSettings {
+                descriptors: settings.receive_descriptors,
+                frame_bytes_max: settings.mtu + FRAME_OVERHEAD,
+            };
+            let mut queue = port.shared.receive_queue(number, sizes, pool.clone())?;
+            queue.start()?;
+            receive.push(queue);
+        }
+        port.spread(&Spreading {
+            key: settings.hash_key,
+            table: spread::even_table(settings.receive_queues),
+        })?;
+        // Last: nothing is delivered before every queue can take it.
+        port.shared.map_queues(settings.receive_queues)?;
+        port.strip_vlan(settings.vlan_stripping)?;
+        port.set_promiscuous(settings.promiscuous)?;
+        Ok(OpenPort {
+            port,
+            receive,
+            transmit,
+            pool,
+        })
+    }
+}
+
+fn check(settings: &PortSettings) -> Result<(), PortError> {
+    let counts = [
+        ("receive queues", settings.receive_queues),
+        ("transmit queues", settings.transmit_queues),
+    ];
+    for (what, wanted) in counts {
+        if !(1..=QUEUES_MAX).contains(&wanted) {
+            return Err(PortError::TooMany {
+                what,
+                wanted,
+                limit: QUEUES_MAX,
+            });
+        }
+    }
+    if !(MTU_MIN..=MTU_MAX).contains(&settings.mtu) {
+        return Err(PortError::Invalid {
+            what: "MTU",
+            value: settings.mtu.to_string(),
+            remedy: "choose 68 to 9702 bytes",
+        });
+    }
+    Ok(())
+}
+
+impl Port {
+    /// The function's own MAC address.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.shared.mac
+    }
+
+    /// Number of the VSI that its queues belong to.
+    #[must_use]
+    pub fn vsi(&self) -> u16 {
+        self.shared.vsi
+    }
+
+    /// The state of the link, asked from the firmware. Control path.
+    pub fn link(&self) -> Result<LinkState, PortError> {
+        let keep = ringside_spec::lan::admin::link::link_events::KEEP;
+        let admin = self.shared.admin()?;
+        Ok(admin.link_status(self.shared.port, keep)?)
+    }
+
+    /// Whether the port's queues are in service.
+    #[must_use]
+    pub fn state(&self) -> QueueState {
+        match self.shared.service.in_service() {
+            true => QueueState::Running,
+            false if self.shared.service.is_released() => QueueState::Stopped,
+            false => QueueState::Lost,
+        }
+    }
+
+    /// Buffers that dropped queues left to a device that has not let go of them.
+    #[must_use]
+    pub fn kept_buffers(&self) -> usize {
+        self.shared.service.kept_buffers()
+    }
+}
+
+impl std::fmt::Debug for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Port")
+            .field("vsi", &self.shared.vsi)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}

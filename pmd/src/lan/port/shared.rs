@@ -1,0 +1,339 @@
+//! What a port and its queues share: the way to the device, and what has to be taken back.
+
+use super::control::{ReceiveControl, TransmitControl};
+use super::{PortError, PortSettings, QUEUES_MAX};
+use crate::Registers;
+use crate::admin::AdminQueue;
+use crate::bring_up::Context;
+use ringside_bus::{DmaPool, Doorbell};
+use ringside_lan::{
+    PacketPool, QueueKind, ReceiveQueue, ReceiveSettings, Service, TransmitQueue, TransmitSettings,
+};
+use ringside_spec::lan::admin::vsi::{ClassMapping, QUEUES_CONTIGUOUS, VsiProperties, VsiSections};
+use ringside_spec::lan::receive;
+use ringside_spec::lan::registers::queues::{RECEIVE_QUEUE_TAIL, TRANSMIT_QUEUE_DOORBELL};
+use ringside_spec::lan::transmit;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// The register that a queue's doorbell is.
+const BAR: u8 = 0;
+
+/// The port that a device has open, if any, and what earlier ones left.
+#[derive(Debug, Default)]
+pub(crate) struct PortRegistry(Mutex<Ports>);
+
+#[derive(Debug, Default)]
+struct Ports {
+    open: Weak<PortShared>,
+    /// of this port and of earlier ones, whose queues may have left buffers to the device
+    services: Vec<Arc<Service>>,
+}
+
+impl PortRegistry {
+    fn ports(&self) -> MutexGuard<'_, Ports> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn open(&self) -> Option<Arc<PortShared>> {
+        self.ports().open.upgrade()
+    }
+
+    /// The device failed: its queues do nothing more.
+    pub(crate) fn fail(&self) {
+        if let Some(port) = self.open() {
+            port.cut_off();
+        }
+    }
+
+    /// The function was reset, and that was confirmed: every packet goes back.
+    pub(crate) fn release(&self) {
+        if let Some(port) = self.open() {
+            port.cut_off();
+        }
+        let services = std::mem::take(&mut self.ports().services);
+        for service in services {
+            service.release();
+        }
+    }
+
+    /// The device is being shut down: the port's queues are stopped, its rules removed.
+    pub(crate) fn shut_down(&self) {
+        if let Some(port) = self.open() {
+            port.shut_down();
+        }
+    }
+}
+
+/// What has to be taken back, as far as it was done.
+#[derive(Debug, Default)]
+pub(super) struct Configured {
+    /// nodes of the scheduler with their parents, in the order in which they were added
+    pub(super) nodes: Vec<(u32, u32)>,
+    /// queues that the device uses
+    pub(super) running: BTreeSet<(QueueKind, u16)>,
+    /// rules for all frames to single stations, and to groups
+    pub(super) promiscuous: BTreeMap<bool, u16>,
+    /// rules for further addresses
+    pub(super) addresses: BTreeMap<[u8; 6], u16>,
+    /// rules for VLANs
+    pub(super) vlans: BTreeMap<u16, u16>,
+    /// list of VSIs that those rules name
+    pub(super) prune_list: Option<u16>,
+    doorbells: Vec<Doorbell>,
+    closed: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct PortShared {
+    pub(super) registers: Registers,
+    admin: Arc<AdminQueue>,
+    pub(super) pool: Arc<DmaPool>,
+    pub(super) service: Arc<Service>,
+    pub(super) function: u8,
+    pub(super) port: u8,
+    pub(super) vsi: u16,
+    pub(super) mac: [u8; 6],
+    /// node that transmit queues go under
+    pub(super) group: u32,
+    pub(super) table_entries: usize,
+    /// vector that has the device write descriptors back in time
+    pub(super) vector: Option<u16>,
+    pub(super) quiesce: Duration,
+    configured: Mutex<Configured>,
+    pub(super) statistics: Mutex<super::statistics::Counted>,
+}
+
+impl PortShared {
+    pub(super) fn open(context: &Context, settings: &PortSettings) -> Result<Arc<Self>, PortError> {
+        let facts = &context.facts;
+        let capabilities = facts.capabilities()?;
+        let limits = [
+            (
+                "receive queues",
+                settings.receive_queues,
+                &capabilities.receive_queues,
+            ),
+            (
+                "transmit queues",
+                settings.transmit_queues,
+                &capabilities.transmit_queues,
+            ),
+        ];
+        for (what, wanted, range) in limits {
+            let limit = QUEUES_MAX.min(range.count as usize);
+            if wanted > limit {
+                return Err(PortError::TooMany {
+                    what,
+                    wanted,
+                    limit,
+                });
+            }
+        }
+        let mut ports = context.ports.ports();
+        let in_service = |port: &Arc<Self>| port.service.in_service();
+        if ports.open.upgrade().as_ref().is_some_and(in_service) {
+            return Err(PortError::AlreadyOpen);
+        }
+        let admin = context.admin()?;
+        let mut configured = Configured::default();
+        let group = match add_group(context, &admin, &mut configured) {
+            Ok(group) => group,
+            Err(error) => {
+                delete_nodes(&admin, &mut configured);
+                return Err(error);
+            }
+        };
+        let shared = Arc::new(Self {
+            registers: context.registers().clone(),
+            pool: Arc::clone(context.pool()?),
+            service: Service::new(),
+            function: facts.function_number()?,
+            port: facts.switch()?.port,
+            vsi: facts.vsi()?,
+            mac: facts.mac()?,
+            group,
+            table_entries: capabilities.hash_table_entries as usize,
+            vector: (capabilities.vectors.count > 2).then_some(2),
+            quiesce: Duration::from_millis(context.config().deadlines.quiesce_ms),
+            configured: Mutex::new(configured),
+            statistics: Mutex::default(),
+            admin,
+        });
+        shared.start_statistics()?;
+        shared.open_vector()?;
+        ports.open = Arc::downgrade(&shared);
+        ports
+            .services
+            .retain(|service| Arc::strong_count(service) > 1 || service.kept_buffers() > 0);
+        ports.services.push(Arc::clone(&shared.service));
+        Ok(shared)
+    }
+
+    pub(super) fn configured(&self) -> MutexGuard<'_, Configured> {
+        self.configured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The way to the firmware, while the device is in service.
+    pub(super) fn admin(&self) -> Result<&AdminQueue, PortError> {
+        if self.service.in_service() {
+            Ok(&self.admin)
+        } else {
+            Err(PortError::OutOfService)
+        }
+    }
+
+    fn doorbell(&self, offset: u64) -> Result<Doorbell, PortError> {
+        let function = Arc::clone(self.registers.function());
+        let doorbell = function.doorbell(BAR, offset)?;
+        self.configured().doorbells.push(doorbell.clone());
+        Ok(doorbell)
+    }
+
+    pub(super) fn receive_queue(
+        self: &Arc<Self>,
+        number: u16,
+        settings: ReceiveSettings,
+        packets: PacketPool,
+    ) -> Result<ReceiveQueue, PortError> {
+        let bytes = usize::from(settings.descriptors) * receive::DESCRIPTOR_BYTES;
+        let memory = self.pool.allocate(bytes, 4096)?;
+        let control = ReceiveControl {
+            port: Arc::clone(self),
+            number,
+            ring: memory.iova().0,
+            settings,
+            buffer_bytes: packets.settings().buffer_bytes,
+        };
+        let tail = self.doorbell(RECEIVE_QUEUE_TAIL.at(number.into()))?;
+        let service = Arc::clone(&self.service);
+        let queue = ReceiveQueue::new(settings, memory, packets, tail, service, Arc::new(control));
+        Ok(queue?)
+    }
+
+    pub(super) fn transmit_queue(
+        self: &Arc<Self>,
+        number: u16,
+        settings: TransmitSettings,
+        packets: PacketPool,
+    ) -> Result<TransmitQueue, PortError> {
+        let bytes = usize::from(settings.descriptors) * transmit::DESCRIPTOR_BYTES;
+        let memory = self.pool.allocate(bytes, 4096)?;
+        let control = TransmitControl {
+            port: Arc::clone(self),
+            number,
+            ring: memory.iova().0,
+            settings,
+        };
+        let bell = self.doorbell(TRANSMIT_QUEUE_DOORBELL.at(number.into()))?;
+        let service = Arc::clone(&self.service);
+        let queue = TransmitQueue::new(settings, memory, packets, bell, service, Arc::new(control));
+        Ok(queue?)
+    }
+
+    /// Tells the VSI which receive queues it has: `count` from the first on.
+    pub(super) fn map_queues(&self, count: usize) -> Result<(), PortError> {
+        let mut properties = VsiProperties {
+            valid_sections: VsiSections::ZERO.with_receive_queue_map(true).0.into(),
+            mapping_flags: QUEUES_CONTIGUOUS.into(),
+            ..VsiProperties::zeroed()
+        };
+        let [first, number, ..] = &mut properties.queue_mapping;
+        *first = 0.into();
+        *number = (count as u16).into();
+        let [class, ..] = &mut properties.class_mapping;
+        let log2 = count.next_power_of_two().trailing_zeros() as u16;
+        *class = ClassMapping::ZERO.with_count_log2(log2).0.into();
+        Ok(self.admin()?.update_vsi(self.vsi, &properties)?)
+    }
+
+    /// Queues do nothing more; the device does not hear them.
+    fn cut_off(&self) {
+        self.service.fail();
+        for doorbell in &self.configured().doorbells {
+            if let Err(error) = doorbell.retire() {
+                tracing::error!(%error, "a doorbell of a packet queue stays in service");
+            }
+        }
+    }
+
+    /// Takes everything back that was configured; once.
+    fn shut_down(&self) {
+        {
+            let mut configured = self.configured();
+            if std::mem::replace(&mut configured.closed, true) {
+                return;
+            }
+        }
+        if !self.service.in_service() {
+            return;
+        }
+        self.remove_filters();
+        let running: Vec<_> = self.configured().running.iter().copied().collect();
+        let mut quiet = true;
+        for (kind, number) in running {
+            let stopped = match kind {
+                QueueKind::Receive => self.disable_receive(number),
+                QueueKind::Transmit => self.disable_transmit(number),
+            };
+            if let Err(error) = stopped {
+                tracing::error!(%error, "a packet queue did not stop");
+                quiet = false;
+            }
+        }
+        if let Err(error) = self.map_queues(1) {
+            tracing::warn!(%error, "the VSI keeps its packet queues");
+        }
+        self.close_vector();
+        self.cut_off();
+        if quiet {
+            self.service.release();
+            delete_nodes(&self.admin, &mut self.configured());
+        }
+    }
+}
+
+impl Drop for PortShared {
+    /// The port and all its queues are gone.
+    fn drop(&mut self) {
+        self.shut_down();
+    }
+}
+
+/// Layers from a queue group to the end of the tree, the queues included.
+const LAYERS_BELOW: u8 = 2;
+
+/// Adds a group for transmit queues: beside that of the RDMA queue sets if there is one, else with a
+/// branch of its own.
+fn add_group(
+    context: &Context,
+    admin: &AdminQueue,
+    configured: &mut Configured,
+) -> Result<u32, PortError> {
+    let mut add = |parent| -> Result<u32, PortError> {
+        let node = admin.add_node(parent)?;
+        configured.nodes.push((parent, node));
+        Ok(node)
+    };
+    if let Ok(group) = context.facts.rdma_group_node() {
+        return add(admin.query_node(group)?.parent.get());
+    }
+    let tree = context.facts.scheduler()?;
+    let mut node = tree.class_node;
+    for _ in tree.entry_layer..=tree.limits.layers - LAYERS_BELOW {
+        node = add(node)?;
+    }
+    Ok(node)
+}
+
+fn delete_nodes(admin: &AdminQueue, configured: &mut Configured) {
+    while let Some((parent, node)) = configured.nodes.pop() {
+        if let Err(error) = admin.delete_node(parent, node) {
+            tracing::warn!(%error, node, "a scheduler node stays until the next reset");
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Spreading of received packets over queues.
+
+use super::{Port, PortError};
+use ringside_spec::lan::admin::rss::table;
+
+/// The key that a port has if none is chosen: that of Microsoft's verification suite, continued with
+/// its own beginning. Known to everybody, so a peer can choose packets for one queue; choose a random
+/// key where that matters.
+pub const DEFAULT_KEY: [u8; 52] = [
+    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
+    0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
+    0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa, 0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2,
+    0x41, 0x67, 0x25, 0x3d,
+];
+
+/// Key and table of the hash that chooses a packet's queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spreading {
+    /// Key of the Toeplitz hash.
+    pub key: [u8; 52],
+    /// Queues, repeated to the size of the device's table: the hash modulo that size chooses.
+    pub table: Vec<u8>,
+}
+
+/// Each queue in turn.
+pub(super) fn even_table(queues: usize) -> Vec<u8> {
+    (0..queues).map(|queue| queue as u8).collect()
+}
+
+impl Port {
+    /// Entries of the device's table: 128, 512 or 2048.
+    #[must_use]
+    pub fn hash_table_entries(&self) -> usize {
+        let known = [128, table::GLOBAL_ENTRIES, table::FUNCTION_ENTRIES];
+        let has = self.shared.table_entries;
+        known
+            .into_iter()
+            .filter(|size| *size <= has)
+            .max()
+            .unwrap_or(128)
+    }
+
+    /// Sets key and table.
+    ///
+    /// Control path. Errors: an empty table, or what the firmware says.
+    pub fn spread(&self, spreading: &Spreading) -> Result<(), PortError> {
+        if spreading.table.is_empty() {
+            return Err(PortError::Invalid {
+                what: "hash table",
+                value: "without entries".to_owned(),
+                remedy: "name at least one queue",
+            });
+        }
+        let admin = self.shared.admin()?;
+        let entries = spreading.table.iter().copied().cycle();
+        let table: Vec<u8> = entries.take(self.hash_table_entries()).collect();
+        admin.set_hash_key(self.shared.vsi, &spreading.key)?;
+        admin.set_hash_table(self.shared.vsi, &table)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! What port and VSI have counted.
+
+use super::shared::PortShared;
+use super::{Port, PortError};
+use ringside_spec::lan::registers::statistics::{self as counters, Counter};
+use serde::Serialize;
+use std::sync::PoisonError;
+
+/// A counter and its value since the port was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PortStatistic {
+    /// Its name under `ethtool -S`: those of the port end in `.nic`.
+    pub name: &'static str,
+    /// What was counted.
+    pub value: u64,
+}
+
+/// Counters of the VSI with the names that ice gives them. Source: ice `ice_ethtool.c`,
+/// `ice_gstrings_vsi_stats`.
+const OF_VSI: [(Counter, &str); 10] = [
+    (counters::VSI_RECEIVE_BYTES, "rx_bytes"),
+    (counters::VSI_TRANSMIT_BYTES, "tx_bytes"),
+    (counters::VSI_RECEIVE_UNICAST, "rx_unicast"),
+    (counters::VSI_TRANSMIT_UNICAST, "tx_unicast"),
+    (counters::VSI_RECEIVE_MULTICAST, "rx_multicast"),
+    (counters::VSI_TRANSMIT_MULTICAST, "tx_multicast"),
+    (counters::VSI_RECEIVE_BROADCAST, "rx_broadcast"),
+    (counters::VSI_TRANSMIT_BROADCAST, "tx_broadcast"),
+    (counters::VSI_RECEIVE_DROPPED, "rx_dropped"),
+    (counters::VSI_TRANSMIT_ERRORS, "tx_errors"),
+];
+
+/// Totals: hardware counters start anywhere and wrap.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    last: Vec<u64>,
+    total: Vec<u64>,
+}
+
+fn all() -> impl Iterator<Item = (Counter, &'static str, bool)> {
+    let vsi = OF_VSI.iter().map(|(counter, name)| (*counter, *name, true));
+    let port = crate::rdma::PORT_COUNTERS.iter();
+    vsi.chain(port.map(|(counter, name)| (*counter, *name, false)))
+}
+
+impl PortShared {
+    fn read_counters(&self) -> Result<Vec<u64>, PortError> {
+        all()
+            .map(|(counter, _, of_vsi)| {
+                let index = if of_vsi {
+                    self.vsi.into()
+                } else {
+                    self.port.into()
+                };
+                let at = counter.registers.at(index);
+                Ok(match counter.width_bits {
+                    32 => self.registers.read_quietly(at)?.into(),
+                    _ => self.registers.function().read64(0, at)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Begins to count.
+    pub(super) fn start_statistics(&self) -> Result<(), PortError> {
+        let last = self.read_counters()?;
+        let mut counted = self
+            .statistics
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        counted.total = vec![0; last.len()];
+        counted.last = last;
+        Ok(())
+    }
+}
+
+impl Port {
+    /// All counters of VSI and port. Control path: a register read for each.
+    ///
+    /// 32-bit counters wrap: a port at full rate wants this called every few minutes.
+    pub fn statistics(&self) -> Result<Vec<PortStatistic>, PortError> {
+        let now = self.shared.read_counters()?;
+        let mut guard = self
+            .shared
+            .statistics
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let counted = &mut *guard;
+        let totals = counted.total.iter_mut().zip(&mut counted.last);
+        let mut list = Vec::with_capacity(now.len());
+        for (((counter, name, _), value), (total, last)) in all().zip(now).zip(totals) {
+            *total = total.wrapping_add(counter.difference(*last, value));
+            *last = value;
+            list.push(PortStatistic {
+                name,
+                value: *total,
+            });
+        }
+        Ok(list)
+    }
+}

@@ -1,0 +1,216 @@
+//! Tables of the objects that the device has, or may have.
+
+use super::RdmaError;
+use super::address::{ArpTable, MacAddress};
+use super::lifecycle::Object;
+use super::numbers::{Numbers, Rested};
+use super::records::{
+    AddressHandleRecord, CompletionQueueRecord, MulticastRecord, QueuePairRecord, RegionRecord,
+};
+use ringside_bus::DmaBuffer;
+use ringside_hmc::PageList;
+use std::collections::BTreeMap;
+
+/// Something that an object uses besides its number and its memory. It is given back once the
+/// device has let go of the object.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// Page buffer list entries.
+    Pages(PageList),
+    /// A use of an entry in the table of MAC addresses.
+    Address(MacAddress),
+    /// Uses of completion queues, by number.
+    Reports([u32; 2]),
+    /// A use of the switch's rule for a multicast MAC address.
+    GroupRule(MacAddress),
+}
+
+/// What is known of an object. A number without an entry is unknown here: its memory is not free
+/// for that reason.
+#[derive(Debug)]
+pub(super) enum Entry<O> {
+    /// The device has it.
+    Present { object: O, held: Vec<Held> },
+    /// The device confirmed that it is gone; its owner has not asked yet.
+    Gone,
+    /// The device did not confirm that it is gone, or was not asked. Number, memory and what it
+    /// held are not used again before a reset.
+    Unconfirmed { reason: RdmaError, held: Vec<Held> },
+}
+
+/// All objects of a kind, by number.
+#[derive(Debug)]
+pub(crate) struct Table<O> {
+    pub(super) numbers: Numbers,
+    pub(super) entries: BTreeMap<u32, Entry<O>>,
+}
+
+impl<O: Object> Table<O> {
+    pub(crate) fn new(numbers: Numbers) -> Self {
+        Self {
+            numbers,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    fn none() -> Self {
+        Self::new(Numbers::new(O::NAME, "", 0..0, 0))
+    }
+
+    /// Gives a number back whose object is gone.
+    pub(crate) fn give(&mut self, number: u32) {
+        self.numbers.give(number);
+    }
+
+    /// Its numbers.
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    /// The object, if the device has it.
+    pub(crate) fn get(&self, number: u32) -> Option<&O> {
+        match self.entries.get(&number) {
+            Some(Entry::Present { object, .. }) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut O> {
+        match self.entries.get_mut(&number) {
+            Some(Entry::Present { object, .. }) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// The object, or the error that says that it is gone.
+    pub(crate) fn must(&self, number: u32) -> Result<&O, RdmaError> {
+        let what = O::NAME;
+        self.get(number).ok_or(RdmaError::Gone { what, number })
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn must_mut(&mut self, number: u32) -> Result<&mut O, RdmaError> {
+        let what = O::NAME;
+        let found = self.get_mut(number);
+        found.ok_or(RdmaError::Gone { what, number })
+    }
+
+    /// All that the device has.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &O)> {
+        self.entries
+            .iter()
+            .filter_map(|(number, entry)| match entry {
+                Entry::Present { object, .. } => Some((*number, object)),
+                _ => None,
+            })
+    }
+
+    /// Numbers of all that the device has and `wanted` likes.
+    pub(crate) fn numbers_of(&self, wanted: impl Fn(&O) -> bool) -> Vec<u32> {
+        self.iter()
+            .filter(|(_, object)| wanted(object))
+            .map(|(number, _)| number)
+            .collect()
+    }
+
+    /// The page buffer list that an object holds.
+    pub(crate) fn pages(&self, number: u32) -> Option<&PageList> {
+        let Some(Entry::Present { held, .. }) = self.entries.get(&number) else {
+            return None;
+        };
+        held.iter().find_map(|one| match one {
+            Held::Pages(list) => Some(list),
+            _ => None,
+        })
+    }
+
+    /// Lets an object hold something more.
+    pub(crate) fn hold(&mut self, number: u32, more: Held) {
+        if let Some(Entry::Present { held, .. }) = self.entries.get_mut(&number) {
+            held.push(more);
+        }
+    }
+
+    /// Gives all objects up: the device has them, and is not asked. Returns their memory.
+    pub(super) fn give_up(&mut self, reason: &RdmaError) -> Vec<DmaBuffer> {
+        let mut memory = Vec::new();
+        for entry in self.entries.values_mut() {
+            if matches!(entry, Entry::Present { .. })
+                && let Entry::Present { mut object, held } = std::mem::replace(entry, Entry::Gone)
+            {
+                object.retire();
+                memory.extend(object.into_memory());
+                let reason = reason.clone();
+                *entry = Entry::Unconfirmed { reason, held };
+            }
+        }
+        memory
+    }
+
+    /// Forgets all: the device was reset.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+    }
+}
+
+/// All objects, with what their numbers come from.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    pub(crate) queue_pairs: Table<QueuePairRecord>,
+    pub(crate) completion_queues: Table<CompletionQueueRecord>,
+    pub(crate) regions: Table<RegionRecord>,
+    pub(crate) address_handles: Table<AddressHandleRecord>,
+    pub(crate) multicast_groups: Table<MulticastRecord>,
+    pub(crate) protection_domains: Numbers,
+    pub(crate) arp: ArpTable,
+    /// bits of a steering tag's index that name the region
+    pub(crate) region_index_bits: u32,
+    /// queue pairs that a completion queue must be ready for
+    pub(crate) queue_pair_slots: u32,
+}
+
+impl Objects {
+    /// Those of a device whose host memory cache has no size yet: none.
+    pub(crate) fn none() -> Self {
+        Self {
+            queue_pairs: Table::none(),
+            completion_queues: Table::none(),
+            regions: Table::none(),
+            address_handles: Table::none(),
+            multicast_groups: Table::none(),
+            protection_domains: Numbers::new("protection domains", "", 0..0, 0),
+            arp: ArpTable::new(0),
+            region_index_bits: 0,
+            queue_pair_slots: 0,
+        }
+    }
+
+    /// Whether the host memory cache has been sized.
+    pub(crate) fn are_sized(&self) -> bool {
+        self.queue_pair_slots > 0
+    }
+
+    /// Numbers that are to rest in the next life of the device.
+    pub(crate) fn rested(&self) -> RestedNumbers {
+        RestedNumbers {
+            queue_pairs: self.queue_pairs.numbers.rested(),
+            completion_queues: self.completion_queues.numbers.rested(),
+            regions: self.regions.numbers.rested(),
+            address_handles: self.address_handles.numbers.rested(),
+            multicast_groups: self.multicast_groups.numbers.rested(),
+            protection_domains: self.protection_domains.rested(),
+        }
+    }
+}
+
+/// Numbers that rest when a device is brought up again: peers know those objects.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RestedNumbers {
+    pub(crate) queue_pairs: Rested,
+    pub(crate) completion_queues: Rested,
+    pub(crate) regions: Rested,
+    pub(crate) address_handles: Rested,
+    pub(crate) multicast_groups: Rested,
+    pub(crate) protection_domains: Rested,
+}

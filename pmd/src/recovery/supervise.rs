@@ -1,0 +1,97 @@
+//! The loop that an application wants: events in, recovery done.
+
+use super::{FailureCause, RecoverError, RecoveryReport};
+use crate::Device;
+use crate::rdma::{Event, RdmaError};
+use ringside_bus::clock::Instant;
+use std::time::Duration;
+
+/// Settings of the supervision of a device. Default: a probe each second, and a recovery attempt
+/// second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Supervision {
+    /// The interval at which firmware and RDMA engine are probed.
+    pub probe_every: Duration,
+    /// The wait after a failed recovery.
+    pub retry_after: Duration,
+    next_probe: Option<Instant>,
+    next_try: Option<Instant>,
+}
+
+impl Default for Supervision {
+    fn default() -> Self {
+        Self::new(Duration::from_secs(1), Duration::from_secs(1))
+    }
+}
+
+impl Supervision {
+    /// Probes and retries at these intervals.
+    #[must_use]
+    pub const fn new(probe_every: Duration, retry_after: Duration) -> Self {
+        Self {
+            probe_every,
+            retry_after,
+            next_probe: None,
+            next_try: None,
+        }
+    }
+}
+
+/// The result of a call of [`Device::supervise`].
+#[derive(Debug)]
+pub enum Supervised {
+    /// The device is in service.
+    InService,
+    /// It failed, and is in service again: make its objects anew.
+    Recovered(Box<RecoveryReport>),
+    /// It failed and recovery did not succeed; it is tried again after a while.
+    Failing(Box<RecoverError>),
+    /// It is out of service, and the time for another try has not come.
+    Waiting(FailureCause),
+}
+
+impl Device {
+    /// Takes events, looks after the device, and recovers it if it failed. To be called from time
+    /// to time by one thread, in place of [`Device::poll_events`].
+    ///
+    /// Control path: as long as a recovery takes. Errors: those of [`Device::poll_events`] other
+    /// than that the device failed.
+    pub fn supervise(
+        &mut self,
+        supervision: &mut Supervision,
+        events: &mut Vec<Event>,
+    ) -> Result<Supervised, RdmaError> {
+        let now = self.context().clock().now();
+        if self.failure().is_none() {
+            if supervision.next_probe.is_none_or(|next| now >= next) {
+                supervision.next_probe = Some(now.plus(supervision.probe_every));
+                self.probe();
+            }
+            match self.poll_events(events) {
+                Ok(_) | Err(RdmaError::DeviceFailed { .. }) => {}
+                // Safe mode has no events.
+                Err(RdmaError::Unavailable { .. }) => self.down = self.check(),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(cause) = self.failure() else {
+            return Ok(Supervised::InService);
+        };
+        // The event may not have been taken yet.
+        let _ = self.poll_events(events);
+        if supervision.next_try.is_some_and(|next| now < next) {
+            return Ok(Supervised::Waiting(cause));
+        }
+        match self.recover() {
+            Ok(report) => {
+                supervision.next_try = None;
+                Ok(Supervised::Recovered(Box::new(report)))
+            }
+            Err(error) => {
+                supervision.next_try =
+                    Some(self.context().clock().now().plus(supervision.retry_after));
+                Ok(Supervised::Failing(error))
+            }
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The handling of returned packets by a requester.
+
+use ringside_clock::Instant;
+
+use super::{LARGEST_SPAN, Phase, Recovery, Requester};
+use crate::config::{RETRY_FOREVER, receiver_not_ready_wait};
+use crate::fault::{RequesterFault, RequesterFaultReason};
+use crate::packet::{Extension, NegativeCode, Opcode, Syndrome, TransportHeaders};
+use crate::partition_keys_match;
+use crate::work::MessageBytes;
+
+/// The meaning of a response packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseOutcome {
+    /// Requests were answered; completions may be there to take.
+    Acknowledged,
+    /// Something was lost, or the receiver is not ready: packets will come again.
+    Repeating,
+    /// Copy the packet's payload to these bytes of the read's local memory, then take completions.
+    Place(MessageBytes),
+    /// Nothing changed.
+    Ignored(IgnoredResponse),
+    /// The requester has stopped. Completions of the requests before are still there to take.
+    Fault(RequesterFault),
+}
+
+/// Why a response changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IgnoredResponse {
+    /// the requester has stopped
+    Stopped,
+    /// of another partition
+    PartitionKey,
+    /// answered before, or never asked
+    OutOfWindow,
+    /// no answer that a reliable connection knows, or one to a request that takes another
+    Unexpected,
+    /// after a missing request or read response, which was sent or asked for again already
+    AfterGap,
+    /// an RNR NAK although nothing was sent since the one before: a copy of it
+    NotReadyAgain,
+}
+
+/// The obstacle met on the way forward.
+#[derive(PartialEq, Eq)]
+enum Advance {
+    Done,
+    ReadResponseMissing,
+}
+
+impl Requester {
+    /// Takes one response packet whose payload has `payload_bytes`.
+    #[inline]
+    pub fn on_response(
+        &mut self,
+        now: Instant,
+        headers: &TransportHeaders,
+        payload_bytes: u32,
+    ) -> ResponseOutcome {
+        let outcome = self.take_response(now, headers, payload_bytes);
+        if matches!(outcome, ResponseOutcome::Ignored(_)) {
+            self.statistics.responses_ignored += 1;
+        }
+        outcome
+    }
+
+    #[inline]
+    fn take_response(
+        &mut self,
+        now: Instant,
+        headers: &TransportHeaders,
+        payload_bytes: u32,
+    ) -> ResponseOutcome {
+        if self.is_stopped() {
+            return ResponseOutcome::Ignored(IgnoredResponse::Stopped);
+        }
+        if !partition_keys_match(headers.partition_key, self.settings.template.partition_key) {
+            return ResponseOutcome::Ignored(IgnoredResponse::PartitionKey);
+        }
+        let position = match headers.psn.position_near(self.unanswered) {
+            Some(position) if (self.unanswered..self.sent_end).contains(&position) => position,
+            _ => return ResponseOutcome::Ignored(IgnoredResponse::OutOfWindow),
+        };
+        match (headers.opcode, headers.extension) {
+            (Opcode::ACKNOWLEDGE, Extension::Acknowledge(answer)) => match answer.syndrome {
+                Syndrome::Acknowledge { .. } => self.on_acknowledge(now, position),
+                Syndrome::ReceiverNotReady { timer } => self.on_not_ready(now, position, timer),
+                Syndrome::Negative(code) => self.on_negative(now, position, code),
+                Syndrome::Reserved(_) => ResponseOutcome::Ignored(IgnoredResponse::Unexpected),
+            },
+            (Opcode::READ_RESPONSE_FIRST, Extension::Acknowledge(_))
+            | (Opcode::READ_RESPONSE_MIDDLE, Extension::None) => {
+                self.on_read_response(now, position, payload_bytes, false)
+            }
+            (
+                Opcode::READ_RESPONSE_LAST | Opcode::READ_RESPONSE_ONLY,
+                Extension::Acknowledge(_),
+            ) => self.on_read_response(now, position, payload_bytes, true),
+            _ => ResponseOutcome::Ignored(IgnoredResponse::Unexpected),
+        }
+    }
+
+    #[inline]
+    fn on_acknowledge(&mut self, now: Instant, position: u64) -> ResponseOutcome {
+        match self.advance(now, position + 1) {
+            Advance::Done => ResponseOutcome::Acknowledged,
+            Advance::ReadResponseMissing => self.on_missing_read_response(),
+        }
+    }
+
+    /// Everything before `position` arrived; what is there did not.
+    fn on_negative(&mut self, now: Instant, position: u64, code: NegativeCode) -> ResponseOutcome {
+        let reason = match code {
+            NegativeCode::SEQUENCE_ERROR => {
+                self.statistics.sequence_errors += 1;
+                self.advance(now, position);
+                return self.on_missing_request();
+            }
+            NegativeCode::INVALID_REQUEST => RequesterFaultReason::RemoteInvalidRequest,
+            NegativeCode::REMOTE_ACCESS => RequesterFaultReason::RemoteAccess,
+            _ => RequesterFaultReason::RemoteOperation,
+        };
+        // A refusal that passes over a read tells that the read's response was lost, as any answer
+        // does; the refusal is not the read's.
+        // Source: InfiniBand Architecture Specification volume 1, 9.9.2.1; Linux's soft-RoCE,
+        // `rxe_comp.c`, takes it so as well.
+        if self.advance(now, position) == Advance::ReadResponseMissing {
+            return self.on_missing_read_response();
+        }
+        ResponseOutcome::Fault(self.fault(reason))
+    }
+
+    fn on_not_ready(&mut self, now: Instant, position: u64, timer: u8) -> ResponseOutcome {
+        let before = self.unanswered;
+        if self.advance(now, position) == Advance::ReadResponseMissing {
+            return self.on_missing_read_response();
+        }
+        if matches!(self.phase, Phase::NotReady { .. }) && self.unanswered == before {
+            return ResponseOutcome::Ignored(IgnoredResponse::NotReadyAgain);
+        }
+        self.statistics.receiver_not_ready += 1;
+        let limit = self.settings.not_ready_retry_limit;
+        if limit < RETRY_FOREVER && self.not_ready_retries >= limit {
+            let reason = RequesterFaultReason::NotReadyRetriesExhausted;
+            return ResponseOutcome::Fault(self.fault(reason));
+        }
+        self.not_ready_retries = self.not_ready_retries.saturating_add(1);
+        self.retries = 0;
+        self.go_back();
+        let until = now.plus(receiver_not_ready_wait(timer));
+        self.phase = Phase::NotReady { until };
+        ResponseOutcome::Repeating
+    }
+
+    fn on_read_response(
+        &mut self,
+        now: Instant,
+        position: u64,
+        payload_bytes: u32,
+        ends: bool,
+    ) -> ResponseOutcome {
+        if position > self.unanswered && !self.is_read_at(position) {
+            return ResponseOutcome::Ignored(IgnoredResponse::Unexpected);
+        }
+        if position > self.unanswered
+            && (self.advance(now, position) == Advance::ReadResponseMissing)
+        {
+            return self.on_missing_read_response();
+        }
+        let slot = *self.slot(self.done);
+        if self.done == self.tail || !slot.is_read() || position != self.unanswered {
+            return ResponseOutcome::Ignored(IgnoredResponse::Unexpected);
+        }
+        let offset_bytes = (position - slot.first) as u32 * self.settings.mtu.bytes();
+        let expected = (slot.request.length_bytes - offset_bytes).min(self.settings.mtu.bytes());
+        let is_last = position + 1 == slot.end();
+        if ends != is_last {
+            return ResponseOutcome::Fault(self.fault(RequesterFaultReason::ResponseOpcode));
+        }
+        if payload_bytes != expected {
+            let reason = RequesterFaultReason::ResponseLength {
+                expected,
+                found: payload_bytes,
+            };
+            return ResponseOutcome::Fault(self.fault(reason));
+        }
+        if is_last {
+            self.done = self.done.wrapping_add(1);
+            self.reads_open -= 1;
+            // zero if the read was about to be sent again
+            self.reads_sent = self.reads_sent.saturating_sub(1);
+        }
+        self.unanswered = position + 1;
+        self.progressed(now);
+        if expected == 0 {
+            return ResponseOutcome::Acknowledged;
+        }
+        let token = slot.request.token;
+        ResponseOutcome::Place(MessageBytes {
+            token,
+            offset_bytes,
+            length_bytes: expected,
+        })
+    }
+
+    /// True if the request at `position` is a read: a read response for another one
+    /// acknowledges nothing before it.
+    fn is_read_at(&self, position: u64) -> bool {
+        let mut index = self.done;
+        while index != self.tail {
+            let slot = self.slot(index);
+            if position < slot.end() {
+                return slot.is_read();
+            }
+            index = index.wrapping_add(1);
+        }
+        false
+    }
+
+    /// Marks everything before `end` as answered, up to a read whose response is missing.
+    #[inline]
+    fn advance(&mut self, now: Instant, end: u64) -> Advance {
+        debug_assert!(
+            end - self.unanswered <= LARGEST_SPAN,
+            "answers outside the window"
+        );
+        let before = self.unanswered;
+        let mut result = Advance::Done;
+        while self.done != self.tail && self.unanswered < end {
+            let slot = *self.slot(self.done);
+            if slot.is_read() {
+                result = Advance::ReadResponseMissing;
+                break;
+            }
+            self.unanswered = slot.end().min(end);
+            if slot.end() > end {
+                break;
+            }
+            self.done = self.done.wrapping_add(1);
+        }
+        if self.unanswered != before {
+            self.progressed(now);
+        }
+        result
+    }
+
+    /// Answers came: counts start again, and the cursor does not stay behind them.
+    #[inline]
+    fn progressed(&mut self, now: Instant) {
+        self.retries = 0;
+        self.not_ready_retries = 0;
+        self.recovery = Recovery::Untried;
+        if self.next < self.unanswered {
+            self.cursor = self.done;
+            self.next = self.unanswered;
+            self.reads_sent = 0;
+        }
+        self.skip_local_work();
+        if self.unanswered < self.next {
+            self.await_answer(now);
+        } else if matches!(self.phase, Phase::Unanswered { .. }) {
+            self.phase = Phase::Open;
+        }
+    }
+
+    /// Asks again for a read response that others have overtaken. Not after a time-out: what comes
+    /// late of the answers to the packets before it tells of no other loss.
+    fn on_missing_read_response(&mut self) -> ResponseOutcome {
+        if self.recovery != Recovery::Untried {
+            return ResponseOutcome::Ignored(IgnoredResponse::AfterGap);
+        }
+        self.statistics.missing_read_responses += 1;
+        self.recovery = Recovery::Told;
+        self.repeat()
+    }
+
+    /// Sends again what the peer says is missing, once: a NAK that comes twice, or after a missing
+    /// read response, tells of the same loss. One that follows a time-out takes no second retry.
+    fn on_missing_request(&mut self) -> ResponseOutcome {
+        match std::mem::replace(&mut self.recovery, Recovery::Told) {
+            Recovery::Untried => self.repeat(),
+            Recovery::TimedOut => {
+                self.go_back();
+                ResponseOutcome::Repeating
+            }
+            Recovery::Told => ResponseOutcome::Ignored(IgnoredResponse::AfterGap),
+        }
+    }
+
+    fn repeat(&mut self) -> ResponseOutcome {
+        match self.try_again() {
+            Ok(()) => ResponseOutcome::Repeating,
+            Err(fault) => ResponseOutcome::Fault(fault),
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! Every state of a requester with every answer, time and call.
+//!
+//! The expected results are those of the InfiniBand Architecture Specification volume 1, not of the
+//! code: 9.7.3 and 9.7.5.1.2 (an answer acknowledges everything before it), 9.7.5.1.3 and 9.7.5.1.4
+//! (answers to nothing, and those that come again, are dropped), 9.7.5.2.1 to 9.7.5.2.8 (NAKs, RNR NAKs
+//! and their retries), 9.7.6.1 (time), 9.9.2.1 (an acknowledgement that passes over a read means that
+//! its response was lost), 9.9.2.3 (responses of the wrong kind or length end the queue pair). A NAK
+//! code that a reliable connection does not have counts as "remote operation". A pair that is missing
+//! does not compile.
+
+use super::tests::{Bench, MTU, START, TIMEOUT, config};
+use super::*;
+use crate::packet::{Acknowledgement, NegativeCode, Syndrome};
+use strum::VariantArray;
+
+/// The current transaction of the connection; numbers count packets from the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
+enum State {
+    /// nothing was posted
+    Idle,
+    /// a write of three packets, two of them sent: the window is full
+    Sending,
+    /// two writes of one packet each
+    Sent,
+    /// a read of two packets was asked for
+    ReadSent,
+    /// the first of them is here
+    ReadPartly,
+    /// two writes; the receiver was not ready at the first
+    NotReady,
+    /// two writes, to be sent again from the first
+    Repeating,
+    /// two writes, sent as often as they may be
+    LastTry,
+    /// two writes, given up
+    Stopped,
+}
+
+/// The effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
+enum Happening {
+    AckFirst,
+    AckSecond,
+    AckUnsent,
+    AckOld,
+    AckOtherPartition,
+    SequenceErrorAtFirst,
+    SequenceErrorAtSecond,
+    InvalidAtFirst,
+    AccessAtFirst,
+    OperationAtFirst,
+    UnknownNakAtFirst,
+    NotReadyAtFirst,
+    ReservedSyndrome,
+    ReadFirstAtFirst,
+    ReadOnlyAtFirst,
+    ReadLastAtSecond,
+    ReadLastShortAtSecond,
+    AtomicAcknowledge,
+    Request,
+    TimeIsUp,
+    TimeIsNotUp,
+    Post,
+    NextPacket,
+}
+
+/// The expected result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expected {
+    /// Nothing, and the state is what it was.
+    Nothing,
+    /// Progress; so many work requests complete.
+    Completes(u32),
+    /// Progress by so many completions, and packets go out again.
+    Repeats(u32),
+    /// Bytes are placed, and so many complete.
+    Places(u32),
+    /// The end, for this reason.
+    Ends(RequesterFaultReason),
+    /// A work request is taken.
+    Takes,
+    /// This packet leaves.
+    Sends(u32),
+    /// Never expected: it says that nothing changed, and something did.
+    Contradicts,
+}
+
+const INVALID: Expected = Expected::Ends(RequesterFaultReason::RemoteInvalidRequest);
+const ACCESS: Expected = Expected::Ends(RequesterFaultReason::RemoteAccess);
+const OPERATION: Expected = Expected::Ends(RequesterFaultReason::RemoteOperation);
+const TRIED_ENOUGH: Expected = Expected::Ends(RequesterFaultReason::RetriesExhausted);
+const WRONG_KIND: Expected = Expected::Ends(RequesterFaultReason::ResponseOpcode);
+const WRONG_LENGTH: Expected = Expected::Ends(RequesterFaultReason::ResponseLength {
+    expected: MTU,
+    found: MTU - 4,
+});
+
+fn expected(state: State, happening: Happening) -> Expected {
+    use Expected as E;
+    use Happening as H;
+    use State as S;
+    match (state, happening) {
+        // answers to nothing
+        (
+            S::Idle,
+            H::AckFirst
+            | H::AckSecond
+            | H::SequenceErrorAtFirst
+            | H::SequenceErrorAtSecond
+            | H::InvalidAtFirst
+            | H::AccessAtFirst
+            | H::OperationAtFirst
+            | H::UnknownNakAtFirst
+            | H::NotReadyAtFirst
+            | H::ReadFirstAtFirst
+            | H::ReadOnlyAtFirst
+            | H::ReadLastAtSecond
+            | H::ReadLastShortAtSecond
+            | H::TimeIsUp
+            | H::NextPacket,
+        ) => E::Nothing,
+        (
+            S::Stopped,
+            H::AckFirst
+            | H::AckSecond
+            | H::SequenceErrorAtFirst
+            | H::SequenceErrorAtSecond
+            | H::InvalidAtFirst
+            | H::AccessAtFirst
+            | H::OperationAtFirst
+            | H::UnknownNakAtFirst
+            | H::NotReadyAtFirst
+            | H::ReadFirstAtFirst
+            | H::ReadOnlyAtFirst
+            | H::ReadLastAtSecond
+            | H::ReadLastShortAtSecond
+            | H::TimeIsUp
+            | H::NextPacket
+            | H::Post,
+        ) => E::Nothing,
+        (
+            S::Idle
+            | S::Sending
+            | S::Sent
+            | S::ReadSent
+            | S::ReadPartly
+            | S::NotReady
+            | S::Repeating
+            | S::LastTry
+            | S::Stopped,
+            H::AckUnsent
+            | H::AckOld
+            | H::AckOtherPartition
+            | H::ReservedSyndrome
+            | H::AtomicAcknowledge
+            | H::Request
+            | H::TimeIsNotUp,
+        ) => E::Nothing,
+
+        // acknowledgements of writes
+        (S::Sending, H::AckFirst | H::AckSecond) => E::Completes(0),
+        (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::AckFirst) => E::Completes(1),
+        (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::AckSecond) => E::Completes(2),
+        // of a read: its response was lost
+        (S::ReadSent, H::AckFirst | H::AckSecond) => E::Repeats(0),
+        // the first number has been answered
+        (
+            S::ReadPartly,
+            H::AckFirst
+            | H::SequenceErrorAtFirst
+            | H::InvalidAtFirst
+            | H::AccessAtFirst
+            | H::OperationAtFirst
+            | H::UnknownNakAtFirst
+            | H::NotReadyAtFirst
+            | H::ReadFirstAtFirst
+            | H::ReadOnlyAtFirst,
+        ) => E::Nothing,
+        (S::ReadPartly, H::AckSecond | H::SequenceErrorAtSecond) => E::Repeats(0),
+
+        // refusals
+        (S::Sending | S::Sent | S::ReadSent | S::NotReady, H::SequenceErrorAtFirst) => {
+            E::Repeats(0)
+        }
+        // it goes back for this very loss already
+        (S::Repeating, H::SequenceErrorAtFirst) => E::Nothing,
+        // the retry that the time-out took is the one for this loss
+        (S::LastTry, H::SequenceErrorAtFirst) => E::Repeats(0),
+        // what came before it arrived: that is progress, and the tries count anew
+        (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::SequenceErrorAtSecond) => {
+            E::Repeats(1)
+        }
+        (S::Sending | S::ReadSent, H::SequenceErrorAtSecond) => E::Repeats(0),
+        (
+            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating | S::LastTry,
+            H::InvalidAtFirst,
+        ) => INVALID,
+        (
+            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating | S::LastTry,
+            H::AccessAtFirst,
+        ) => ACCESS,
+        (
+            S::Sending | S::Sent | S::ReadSent | S::NotReady | S::Repeating | S::LastTry,
+            H::OperationAtFirst | H::UnknownNakAtFirst,
+        ) => OPERATION,
+        // its retries have a count of their own
+        (S::Sending | S::Sent | S::ReadSent | S::Repeating | S::LastTry, H::NotReadyAtFirst) => {
+            E::Repeats(0)
+        }
+        // nothing was sent since the first of them: it is a copy
+        (S::NotReady, H::NotReadyAtFirst) => E::Nothing,
+
+        // read responses where no read waits for them
+        (
+            S::Sending | S::Sent | S::NotReady | S::Repeating | S::LastTry,
+            H::ReadFirstAtFirst
+            | H::ReadOnlyAtFirst
+            | H::ReadLastAtSecond
+            | H::ReadLastShortAtSecond,
+        ) => E::Nothing,
+        // and where one does
+        (S::ReadSent, H::ReadFirstAtFirst) => E::Places(0),
+        (S::ReadSent, H::ReadOnlyAtFirst) => WRONG_KIND,
+        (S::ReadSent, H::ReadLastAtSecond | H::ReadLastShortAtSecond) => E::Repeats(0),
+        (S::ReadPartly, H::ReadLastAtSecond) => E::Places(1),
+        (S::ReadPartly, H::ReadLastShortAtSecond) => WRONG_LENGTH,
+
+        // time
+        (S::Sending | S::Sent | S::ReadSent | S::ReadPartly, H::TimeIsUp) => E::Repeats(0),
+        (S::LastTry, H::TimeIsUp) => TRIED_ENOUGH,
+        // nothing was sent again yet, so there is nothing to wait for
+        (S::NotReady | S::Repeating, H::TimeIsUp) => E::Nothing,
+
+        // calls
+        (
+            S::Idle
+            | S::Sending
+            | S::Sent
+            | S::ReadSent
+            | S::ReadPartly
+            | S::NotReady
+            | S::Repeating
+            | S::LastTry,
+            H::Post,
+        ) => E::Takes,
+        (
+            S::Sending | S::Sent | S::ReadSent | S::ReadPartly | S::NotReady | S::LastTry,
+            H::NextPacket,
+        ) => E::Nothing,
+        (S::Repeating, H::NextPacket) => E::Sends(0),
+    }
+}
+
+const WRITE: Operation = Operation::Write {
+    address: 64,
+    key: 1,
+};
+const READ: Operation = Operation::Read {
+    address: 64,
+    key: 1,
+};
+
+fn acknowledge(bench: &mut Bench, position: u32, syndrome: Syndrome) -> ResponseOutcome {
+    respond(bench, position, Opcode::ACKNOWLEDGE, Some(syndrome), 0)
+}
+
+fn respond(
+    bench: &mut Bench,
+    position: u32,
+    opcode: Opcode,
+    syndrome: Option<Syndrome>,
+    payload_bytes: u32,
+) -> ResponseOutcome {
+    let extension = match syndrome {
+        Some(syndrome) => Extension::Acknowledge(Acknowledgement {
+            syndrome,
+            message_sequence_number: 0,
+        }),
+        None => Extension::None,
+    };
+    let headers = TransportHeaders {
+        opcode,
+        extension,
+        psn: Psn::new(START).plus(position),
+        ..bench.requester.settings.template
+    };
+    let now = bench.now;
+    bench.requester.on_response(now, &headers, payload_bytes)
+}
+
+const POSITIVE: Syndrome = Syndrome::Acknowledge { credits: 31 };
+
+fn bench_in(state: State) -> Bench {
+    let mut config = config();
+    config.window_packets = 2;
+    config.retry_limit = if state == State::LastTry { 1 } else { 3 };
+    let mut bench = Bench::new(&config);
+    match state {
+        State::Idle => return bench,
+        State::Sending => bench.post(0, WRITE, 3 * MTU),
+        State::ReadSent | State::ReadPartly => bench.post(0, READ, 2 * MTU),
+        State::Sent | State::NotReady | State::Repeating | State::LastTry | State::Stopped => {
+            bench.post_writes(2);
+        }
+    }
+    bench.sent();
+    let first = Opcode::READ_RESPONSE_FIRST;
+    match state {
+        State::Idle | State::Sending | State::Sent | State::ReadSent => {}
+        State::ReadPartly => drop(respond(&mut bench, 0, first, Some(POSITIVE), MTU)),
+        State::NotReady => {
+            acknowledge(&mut bench, 0, Syndrome::ReceiverNotReady { timer: 12 });
+        }
+        State::Repeating => {
+            let missing = Syndrome::Negative(NegativeCode::SEQUENCE_ERROR);
+            acknowledge(&mut bench, 0, missing);
+        }
+        State::LastTry => {
+            bench.now = bench.now.plus(TIMEOUT);
+            assert_eq!(bench.requester.on_time(bench.now), Ok(()));
+            bench.sent();
+        }
+        State::Stopped => bench.requester.stop(),
+    }
+    bench
+}
+
+/// The outside view of a requester.
+fn seen(requester: &Requester) -> impl PartialEq + std::fmt::Debug + use<> {
+    (
+        requester.sequence_numbers(),
+        requester.room(),
+        requester.oldest(),
+        requester.open_reads(),
+        requester.deadline(),
+        requester.is_stopped(),
+    )
+}
+
+fn found(bench: &mut Bench, happening: Happening) -> Expected {
+    use Happening as H;
+    let before = seen(&bench.requester);
+    let nak = |code| Syndrome::Negative(NegativeCode(code));
+    let read = |bench: &mut Bench, position, opcode, bytes| {
+        respond(bench, position, opcode, Some(POSITIVE), bytes)
+    };
+    let outcome = match happening {
+        H::AckFirst => acknowledge(bench, 0, POSITIVE),
+        H::AckSecond => acknowledge(bench, 1, POSITIVE),
+        H::AckUnsent => acknowledge(bench, 5, POSITIVE),
+        H::AckOld => acknowledge(bench, Psn::MODULUS - 1, POSITIVE),
+        H::AckOtherPartition => {
+            let ours =
+                std::mem::replace(&mut bench.requester.settings.template.partition_key, 0x8001);
+            let headers = TransportHeaders {
+                opcode: Opcode::ACKNOWLEDGE,
+                extension: Extension::Acknowledge(Acknowledgement {
+                    syndrome: POSITIVE,
+                    message_sequence_number: 0,
+                }),
+                psn: Psn::new(START),
+                ..bench.requester.settings.template
+            };
+            bench.requester.settings.template.partition_key = ours;
+            bench.requester.on_response(bench.now, &headers, 0)
+        }
+        H::SequenceErrorAtFirst => acknowledge(bench, 0, nak(0)),
+        H::SequenceErrorAtSecond => acknowledge(bench, 1, nak(0)),
+        H::InvalidAtFirst => acknowledge(bench, 0, nak(1)),
+        H::AccessAtFirst => acknowledge(bench, 0, nak(2)),
+        H::OperationAtFirst => acknowledge(bench, 0, nak(3)),
+        H::UnknownNakAtFirst => acknowledge(bench, 0, nak(9)),
+        H::NotReadyAtFirst => acknowledge(bench, 0, Syndrome::ReceiverNotReady { timer: 12 }),
+        H::ReservedSyndrome => acknowledge(bench, 0, Syndrome::Reserved(0xE0)),
+        H::ReadFirstAtFirst => read(bench, 0, Opcode::READ_RESPONSE_FIRST, MTU),
+        H::ReadOnlyAtFirst => read(bench, 0, Opcode::READ_RESPONSE_ONLY, MTU),
+        H::ReadLastAtSecond => read(bench, 1, Opcode::READ_RESPONSE_LAST, MTU),
+        H::ReadLastShortAtSecond => read(bench, 1, Opcode::READ_RESPONSE_LAST, MTU - 4),
+        H::AtomicAcknowledge => read(bench, 0, Opcode::ATOMIC_ACKNOWLEDGE, 0),
+        H::Request => respond(bench, 0, Opcode::SEND_ONLY, None, 8),
+        H::TimeIsUp | H::TimeIsNotUp => return on_time(bench, happening),
+        H::Post => {
+            let work = WorkRequest {
+                token: 7,
+                operation: WRITE,
+                length_bytes: 8,
+                solicited: false,
+            };
+            return match bench.requester.post(work) {
+                Ok(()) => Expected::Takes,
+                Err(_) => Expected::Nothing,
+            };
+        }
+        H::NextPacket => {
+            return match bench.requester.next_packet(bench.now) {
+                Some(packet) => {
+                    Expected::Sends(packet.headers.psn.distance_from(Psn::new(START)) as u32)
+                }
+                None => Expected::Nothing,
+            };
+        }
+    };
+    let unchanged = seen(&bench.requester) == before;
+    let completed = std::iter::from_fn(|| bench.requester.next_completion()).count() as u32;
+    match outcome {
+        ResponseOutcome::Ignored(_) => {
+            if unchanged && completed == 0 {
+                Expected::Nothing
+            } else {
+                Expected::Contradicts
+            }
+        }
+        ResponseOutcome::Acknowledged => Expected::Completes(completed),
+        ResponseOutcome::Repeating => Expected::Repeats(completed),
+        ResponseOutcome::Place(_) => Expected::Places(completed),
+        ResponseOutcome::Fault(fault) => {
+            assert_eq!(completed, 0);
+            Expected::Ends(fault.reason)
+        }
+    }
+}
+
+fn on_time(bench: &mut Bench, happening: Happening) -> Expected {
+    let before = bench.requester.statistics().timeouts;
+    if happening == Happening::TimeIsUp
+        && let Some(deadline) = bench.requester.deadline()
+    {
+        bench.now = deadline;
+    }
+    match bench.requester.on_time(bench.now) {
+        Ok(()) if bench.requester.statistics().timeouts == before => Expected::Nothing,
+        Ok(()) => Expected::Repeats(0),
+        Err(fault) => Expected::Ends(fault.reason),
+    }
+}
+
+#[test]
+fn every_happening_in_every_state_ends_as_the_specification_says() {
+    let mut wrong = Vec::new();
+    for &state in State::VARIANTS {
+        for &happening in Happening::VARIANTS {
+            let mut bench = bench_in(state);
+            let wanted = expected(state, happening);
+            let outcome = found(&mut bench, happening);
+            if outcome != wanted {
+                wrong.push(format!(
+                    "{state:?}, {happening:?}: {outcome:?}, not {wanted:?}"
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,141 @@
+//! Reads that were asked for and whose responses are still to be sent, in order of PSN.
+
+use super::RemoteBytes;
+use crate::config::PathMtu;
+use crate::packet::Psn;
+
+/// A read whose response is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read<G> {
+    /// number of the next response packet
+    pub(super) next: Psn,
+    /// number of the first; the response starts there
+    pub(super) first: Psn,
+    /// the next byte
+    pub(super) address: u64,
+    /// bytes still to send
+    pub(super) remaining_bytes: u32,
+    /// packets still to send, at least 1
+    pub(super) remaining_packets: u32,
+    /// none for an empty read
+    pub(super) grant: Option<G>,
+    pub(super) message_sequence_number: u32,
+}
+
+/// One packet of a response.
+pub(super) struct Part<G> {
+    pub(super) psn: Psn,
+    pub(super) is_first: bool,
+    pub(super) is_last: bool,
+    pub(super) bytes: Option<RemoteBytes<G>>,
+    pub(super) message_sequence_number: u32,
+}
+
+/// A ring of reads, sorted by the PSN of their next packet.
+#[derive(Debug)]
+pub(super) struct ReadQueue<G> {
+    ring: Box<[Option<Read<G>>]>,
+    head: usize,
+    length: usize,
+    limit: usize,
+}
+
+impl<G: Copy> ReadQueue<G> {
+    pub(super) fn new(limit: usize) -> Self {
+        let capacity = limit.max(1).next_power_of_two();
+        Self {
+            ring: vec![None; capacity].into_boxed_slice(),
+            head: 0,
+            length: 0,
+            limit,
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.length >= self.limit
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.length = 0;
+    }
+
+    fn index(&self, place: usize) -> usize {
+        (self.head + place) & (self.ring.len() - 1)
+    }
+
+    fn get(&self, place: usize) -> Option<&Read<G>> {
+        self.ring.get(self.index(place)).and_then(Option::as_ref)
+    }
+
+    /// Adds a read after all others. The caller has asked [`ReadQueue::is_full`].
+    pub(super) fn push(&mut self, read: Read<G>) {
+        self.insert(self.length, read);
+    }
+
+    /// True if the response packet `psn` is still going to be sent.
+    pub(super) fn covers(&self, psn: Psn) -> bool {
+        (0..self.length)
+            .filter_map(|place| self.get(place))
+            .any(|read| {
+                let after = psn.distance_from(read.next);
+                after >= 0 && i64::from(after) < i64::from(read.remaining_packets)
+            })
+    }
+
+    /// Adds a read before those whose next packet comes later than its own.
+    pub(super) fn push_in_order(&mut self, read: Read<G>) {
+        let place = (0..self.length)
+            .find(|place| {
+                self.get(*place)
+                    .is_some_and(|other| other.next.distance_from(read.next) > 0)
+            })
+            .unwrap_or(self.length);
+        self.insert(place, read);
+    }
+
+    fn insert(&mut self, place: usize, read: Read<G>) {
+        assert!(self.length < self.ring.len(), "the caller checks for room");
+        for moved in (place..self.length).rev() {
+            let (from, to) = (self.index(moved), self.index(moved + 1));
+            self.ring[to] = self.ring[from];
+        }
+        let index = self.index(place);
+        self.ring[index] = Some(read);
+        self.length += 1;
+    }
+
+    /// Takes the next packet of the oldest response.
+    pub(super) fn next_part(&mut self, mtu: PathMtu) -> Option<Part<G>> {
+        if self.length == 0 {
+            return None;
+        }
+        let index = self.index(0);
+        let read = self.ring.get_mut(index)?.as_mut()?;
+        let length_bytes = read.remaining_bytes.min(mtu.bytes());
+        let part = Part {
+            psn: read.next,
+            is_first: read.next == read.first,
+            is_last: read.remaining_packets == 1,
+            bytes: read.grant.map(|grant| RemoteBytes {
+                grant,
+                address: read.address,
+                length_bytes,
+            }),
+            message_sequence_number: read.message_sequence_number,
+        };
+        read.next = read.next.plus(1);
+        read.address = read.address.wrapping_add(u64::from(length_bytes));
+        read.remaining_bytes -= length_bytes;
+        read.remaining_packets -= 1;
+        if read.remaining_packets == 0 {
+            self.head = self.index(1);
+            self.length -= 1;
+        }
+        Some(part)
+    }
+}

@@ -1,0 +1,859 @@
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+use super::*;
+use crate::RETRY_FOREVER;
+use crate::packet::{AtomicRequest, QpNumber, RemoteBuffer};
+
+pub(super) const START: u32 = 100;
+pub(super) const MTU: u32 = 1024;
+
+/// Grants everything but one key, and has as many receive requests as it is told.
+pub(super) struct Host {
+    pub(super) receives: u32,
+    pub(super) capacity_bytes: u32,
+    grants: u32,
+    malformed: bool,
+}
+
+pub(super) const FORBIDDEN: u32 = 0xBAD;
+
+impl ResponderHost for Host {
+    type Grant = u32;
+
+    fn grant(&mut self, key: u32, _: u64, _: u32, _: RemoteRight) -> Result<u32, AccessFault> {
+        self.grants += 1;
+        if key == FORBIDDEN {
+            Err(AccessFault::Rights)
+        } else {
+            Ok(key)
+        }
+    }
+
+    fn take_receive(&mut self) -> Receive {
+        if self.malformed {
+            return Receive::Malformed { code: 0x020C };
+        }
+        match self.receives.checked_sub(1) {
+            Some(left) => {
+                self.receives = left;
+                Receive::Ready {
+                    token: left,
+                    capacity_bytes: self.capacity_bytes,
+                }
+            }
+            None => Receive::Empty,
+        }
+    }
+
+    fn invalidate(&mut self, key: u32) -> Result<(), AccessFault> {
+        if key == FORBIDDEN {
+            Err(AccessFault::BadProtectionDomain)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+pub(super) struct Bench {
+    pub(super) responder: Responder<u32>,
+    pub(super) host: Host,
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        let mut config =
+            ResponderConfig::new(QpNumber::new(7), PathMtu::Bytes1024, Psn::new(START));
+        config.inbound_reads = 2;
+        Self {
+            responder: Responder::new(&config),
+            host: Host {
+                receives: 10,
+                capacity_bytes: 4096,
+                grants: 0,
+                malformed: false,
+            },
+        }
+    }
+
+    pub(super) fn take(
+        &mut self,
+        headers: TransportHeaders,
+        payload_bytes: u32,
+    ) -> RequestOutcome<u32> {
+        self.responder
+            .on_request(&headers, payload_bytes, &mut self.host)
+    }
+
+    /// The answers that are due: PSN, opcode and syndrome.
+    pub(super) fn answers(&mut self) -> Vec<(u32, Opcode, Option<Syndrome>)> {
+        std::iter::from_fn(|| self.responder.next_packet())
+            .map(|packet| {
+                let syndrome = match packet.headers.extension {
+                    Extension::Acknowledge(answer) => Some(answer.syndrome),
+                    _ => None,
+                };
+                (packet.headers.psn.value(), packet.headers.opcode, syndrome)
+            })
+            .collect()
+    }
+}
+
+pub(super) fn headers(psn: u32, opcode: Opcode, extension: Extension) -> TransportHeaders {
+    TransportHeaders {
+        opcode,
+        solicited: false,
+        migrated: true,
+        partition_key: 0xFFFF,
+        forward_congestion: false,
+        backward_congestion: false,
+        destination_qp: QpNumber::new(1),
+        acknowledge_request: true,
+        psn: Psn::new(psn),
+        extension,
+    }
+}
+
+pub(super) fn write(psn: u32, opcode: Opcode, length_bytes: u32) -> TransportHeaders {
+    let extension = match opcode.extension_kind() {
+        crate::packet::ExtensionKind::Remote => Extension::Remote(RemoteBuffer {
+            address: 0x1000,
+            key: 5,
+            length_bytes,
+        }),
+        crate::packet::ExtensionKind::RemoteImmediate => Extension::RemoteImmediate(
+            RemoteBuffer {
+                address: 0x1000,
+                key: 5,
+                length_bytes,
+            },
+            9,
+        ),
+        crate::packet::ExtensionKind::Immediate => Extension::Immediate(9),
+        _ => Extension::None,
+    };
+    headers(psn, opcode, extension)
+}
+
+fn read(psn: u32, length_bytes: u32) -> TransportHeaders {
+    write(psn, Opcode::READ_REQUEST, length_bytes)
+}
+
+const ACKNOWLEDGED: Option<Syndrome> = Some(Syndrome::Acknowledge { credits: 31 });
+
+fn negative(code: NegativeCode) -> Option<Syndrome> {
+    Some(Syndrome::Negative(code))
+}
+
+#[test]
+fn responder_sends_one_nak_per_gap() {
+    let mut bench = Bench::new();
+    for psn in START + 1..START + 20 {
+        assert_eq!(
+            bench.take(write(psn, Opcode::WRITE_ONLY, 8), 8),
+            RequestOutcome::Gap
+        );
+        let expected = if psn == START + 1 {
+            vec![(
+                START,
+                Opcode::ACKNOWLEDGE,
+                negative(NegativeCode::SEQUENCE_ERROR),
+            )]
+        } else {
+            vec![]
+        };
+        assert_eq!(bench.answers(), expected, "psn {psn}");
+    }
+    let filled = bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    assert!(matches!(filled, RequestOutcome::Accepted { .. }));
+    assert_eq!(
+        bench.answers(),
+        [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
+    );
+    bench.take(write(START + 5, Opcode::WRITE_ONLY, 8), 8);
+    let next_gap = (
+        START + 1,
+        Opcode::ACKNOWLEDGE,
+        negative(NegativeCode::SEQUENCE_ERROR),
+    );
+    assert_eq!(bench.answers(), [next_gap]);
+    assert_eq!(bench.responder.statistics().gaps, 2);
+}
+
+#[test]
+fn a_nak_that_has_not_left_is_void_once_the_gap_is_filled() {
+    let mut bench = Bench::new();
+    bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
+    let mut unasked = write(START, Opcode::WRITE_ONLY, 8);
+    unasked.acknowledge_request = false;
+    bench.take(unasked, 8);
+    assert_eq!(
+        bench.answers(),
+        [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
+    );
+}
+
+#[test]
+fn a_read_that_fills_the_gap_voids_the_nak_too() {
+    let mut bench = Bench::new();
+    bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
+    bench.take(read(START, 8), 0);
+    let response = (START, Opcode::READ_RESPONSE_ONLY, ACKNOWLEDGED);
+    assert_eq!(bench.answers(), [response]);
+}
+
+#[test]
+fn acknowledgements_of_a_burst_are_one() {
+    let mut bench = Bench::new();
+    for psn in START..START + 32 {
+        bench.take(write(psn, Opcode::WRITE_ONLY, 8), 8);
+    }
+    let packet = bench.responder.next_packet().expect("an acknowledgement");
+    let Extension::Acknowledge(answer) = packet.headers.extension else {
+        panic!("no AETH")
+    };
+    assert_eq!(packet.headers.psn.value(), START + 31);
+    assert_eq!(answer.message_sequence_number, 32);
+    assert_eq!(bench.answers(), []);
+}
+
+#[test]
+fn packets_that_ask_for_no_acknowledgement_get_none() {
+    let mut bench = Bench::new();
+    let mut first = write(START, Opcode::WRITE_FIRST, 3 * MTU);
+    first.acknowledge_request = false;
+    bench.take(first, MTU);
+    assert_eq!(bench.answers(), []);
+}
+
+#[test]
+fn a_write_lands_piece_by_piece_after_one_check() {
+    let mut bench = Bench::new();
+    let pieces = [
+        (Opcode::WRITE_FIRST, MTU),
+        (Opcode::WRITE_MIDDLE, MTU),
+        (Opcode::WRITE_LAST_WITH_IMMEDIATE, 17),
+    ];
+    let total = 2 * MTU + 17;
+    for (index, (opcode, length_bytes)) in pieces.into_iter().enumerate() {
+        let index = index as u32;
+        let outcome = bench.take(write(START + index, opcode, total), length_bytes);
+        let address = 0x1000 + u64::from(index * MTU);
+        let received = (index == 2).then_some(Received {
+            token: 9,
+            length_bytes: total,
+            opcode,
+            immediate: Some(9),
+            invalidated: None,
+            solicited: false,
+        });
+        let placement = Some(Placement::Remote {
+            grant: 5,
+            address,
+            length_bytes,
+        });
+        assert_eq!(
+            outcome,
+            RequestOutcome::Accepted {
+                placement,
+                received
+            }
+        );
+    }
+    assert_eq!(bench.host.grants, 1);
+}
+
+#[test]
+fn a_duplicate_is_acknowledged_again_and_not_carried_out_again() {
+    let mut bench = Bench::new();
+    for psn in START..START + 3 {
+        bench.take(write(psn, Opcode::SEND_ONLY, 8), 8);
+    }
+    bench.answers();
+    let (receives, grants) = (bench.host.receives, bench.host.grants);
+    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    assert_eq!(outcome, RequestOutcome::Duplicate);
+    assert_eq!(
+        bench.answers(),
+        [(START + 2, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
+    );
+    assert_eq!((bench.host.receives, bench.host.grants), (receives, grants));
+}
+
+#[test]
+fn packets_from_before_the_connection_are_dropped() {
+    let mut bench = Bench::new();
+    let stale = bench.take(write(START - 1, Opcode::WRITE_ONLY, 8), 8);
+    assert_eq!(stale, RequestOutcome::Dropped(DropReason::OutOfWindow));
+    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    let stale = bench.take(write(START - 1, Opcode::WRITE_ONLY, 8), 8);
+    assert_eq!(stale, RequestOutcome::Dropped(DropReason::OutOfWindow));
+    assert_eq!(
+        bench.answers(),
+        [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
+    );
+}
+
+#[test]
+fn reads_are_answered_in_order_before_the_acknowledgement_of_what_follows() {
+    let mut bench = Bench::new();
+    bench.take(read(START, 2 * MTU + 1), 0);
+    bench.take(read(START + 3, 0), 0);
+    bench.take(write(START + 4, Opcode::WRITE_ONLY, 8), 8);
+    let expected = [
+        (START, Opcode::READ_RESPONSE_FIRST, ACKNOWLEDGED),
+        (START + 1, Opcode::READ_RESPONSE_MIDDLE, None),
+        (START + 2, Opcode::READ_RESPONSE_LAST, ACKNOWLEDGED),
+        (START + 3, Opcode::READ_RESPONSE_ONLY, ACKNOWLEDGED),
+        (START + 4, Opcode::ACKNOWLEDGE, ACKNOWLEDGED),
+    ];
+    assert_eq!(bench.answers(), expected);
+}
+
+#[test]
+fn a_read_is_answered_again_from_its_middle() {
+    let mut bench = Bench::new();
+    bench.take(read(START, 4 * MTU), 0);
+    assert_eq!(bench.answers().len(), 4);
+    let mut again = read(START + 2, 2 * MTU);
+    again.extension = Extension::Remote(RemoteBuffer {
+        address: 0x1000 + 2048,
+        key: 5,
+        length_bytes: 2 * MTU,
+    });
+    assert_eq!(bench.take(again, 0), RequestOutcome::Duplicate);
+    let first = bench.responder.next_packet().expect("the response");
+    assert_eq!(first.headers.opcode, Opcode::READ_RESPONSE_FIRST);
+    let bytes = RemoteBytes {
+        grant: 5,
+        address: 0x1000 + 2048,
+        length_bytes: MTU,
+    };
+    assert_eq!(first.payload, Some(bytes));
+    assert_eq!(
+        bench.answers(),
+        [(START + 3, Opcode::READ_RESPONSE_LAST, ACKNOWLEDGED)]
+    );
+    assert_eq!(bench.responder.expected_psn(), Psn::new(START + 4));
+}
+
+#[test]
+fn a_duplicate_read_whose_response_is_still_to_come_changes_nothing() {
+    let mut bench = Bench::new();
+    bench.take(read(START, 2 * MTU), 0);
+    assert_eq!(
+        bench.take(read(START, 2 * MTU), 0),
+        RequestOutcome::Duplicate
+    );
+    assert_eq!(bench.answers().len(), 2);
+}
+
+#[test]
+fn a_duplicate_read_is_answered_before_later_reads_that_wait() {
+    let mut bench = Bench::new();
+    bench.take(read(START, MTU), 0);
+    bench.answers();
+    bench.take(read(START + 1, MTU), 0);
+    bench.take(read(START, MTU), 0);
+    let psns: Vec<u32> = bench.answers().iter().map(|answer| answer.0).collect();
+    assert_eq!(psns, [START, START + 1]);
+}
+
+#[test]
+fn a_duplicate_read_is_checked_again_and_may_not_reach_further_than_the_first() {
+    let mut bench = Bench::new();
+    bench.take(read(START, MTU), 0);
+    bench.answers();
+    let longer = bench.take(read(START, 2 * MTU), 0);
+    assert_eq!(longer, RequestOutcome::Dropped(DropReason::OutOfWindow));
+    let mut foreign = read(START, MTU);
+    foreign.extension = Extension::Remote(RemoteBuffer {
+        address: 0,
+        key: FORBIDDEN,
+        length_bytes: MTU,
+    });
+    let refused = bench.take(foreign, 0);
+    assert_eq!(refused, RequestOutcome::Dropped(DropReason::DuplicateRead));
+    assert_eq!(bench.answers(), []);
+    assert!(!bench.responder.is_stopped());
+}
+
+#[test]
+fn a_send_without_receive_request_is_asked_to_wait_once_and_is_taken_later() {
+    let mut bench = Bench::new();
+    bench.host.receives = 0;
+    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    assert_eq!(outcome, RequestOutcome::NotReady);
+    bench.take(write(START + 1, Opcode::SEND_ONLY, 8), 8);
+    let not_ready = Some(Syndrome::ReceiverNotReady { timer: 12 });
+    assert_eq!(bench.answers(), [(START, Opcode::ACKNOWLEDGE, not_ready)]);
+    bench.host.receives = 1;
+    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    assert!(matches!(
+        outcome,
+        RequestOutcome::Accepted {
+            received: Some(_),
+            ..
+        }
+    ));
+    assert_eq!(
+        bench.answers(),
+        [(START, Opcode::ACKNOWLEDGE, ACKNOWLEDGED)]
+    );
+}
+
+#[test]
+fn a_write_with_immediate_waits_for_its_receive_request_at_the_last_packet() {
+    let mut bench = Bench::new();
+    bench.host.receives = 0;
+    bench.take(write(START, Opcode::WRITE_FIRST, MTU + 1), MTU);
+    let last = write(START + 1, Opcode::WRITE_LAST_WITH_IMMEDIATE, 0);
+    assert_eq!(bench.take(last, 1), RequestOutcome::NotReady);
+    bench.host.receives = 1;
+    let outcome = bench.take(last, 1);
+    assert!(matches!(
+        outcome,
+        RequestOutcome::Accepted {
+            received: Some(_),
+            ..
+        }
+    ));
+}
+
+#[test]
+fn messages_of_no_bytes_are_messages() {
+    let mut bench = Bench::new();
+    let opcodes = [
+        Opcode::SEND_ONLY,
+        Opcode::WRITE_ONLY,
+        Opcode::WRITE_ONLY_WITH_IMMEDIATE,
+    ];
+    for (index, opcode) in opcodes.into_iter().enumerate() {
+        let outcome = bench.take(write(START + index as u32, opcode, 0), 0);
+        let RequestOutcome::Accepted {
+            placement: None,
+            received,
+        } = outcome
+        else {
+            panic!("{outcome:?}");
+        };
+        assert_eq!(received.is_some(), opcode != Opcode::WRITE_ONLY);
+    }
+    assert_eq!(bench.host.grants, 0, "an empty message needs no key");
+}
+
+/// The faults that stop it, with the answer to the peer and the report.
+#[test]
+fn every_malformed_request_is_refused_with_its_nak_and_fault() {
+    use NegativeCode as N;
+    use ResponderFault as F;
+    let forbidden = |opcode| {
+        let extension = Extension::Remote(RemoteBuffer {
+            address: 0,
+            key: FORBIDDEN,
+            length_bytes: 8,
+        });
+        headers(START, opcode, extension)
+    };
+    let atomic = Extension::Atomic(AtomicRequest {
+        address: 0,
+        key: 5,
+        swap_or_add: 0,
+        compare: 0,
+    });
+    let invalidate = headers(
+        START,
+        Opcode::SEND_ONLY_WITH_INVALIDATE,
+        Extension::Invalidate(FORBIDDEN),
+    );
+    let first = |opcode, total| write(START, opcode, total);
+    let huge = first(Opcode::WRITE_FIRST, u32::MAX);
+    let table = [
+        (
+            first(Opcode::WRITE_MIDDLE, 0),
+            MTU,
+            N::INVALID_REQUEST,
+            F::BadOpcode,
+        ),
+        (
+            first(Opcode::WRITE_LAST, 0),
+            1,
+            N::INVALID_REQUEST,
+            F::BadOpcode,
+        ),
+        (
+            first(Opcode::SEND_MIDDLE, 0),
+            MTU,
+            N::INVALID_REQUEST,
+            F::BadOpcode,
+        ),
+        (
+            first(Opcode::SEND_LAST, 0),
+            1,
+            N::INVALID_REQUEST,
+            F::BadOpcode,
+        ),
+        (
+            first(Opcode::SEND_FIRST, 0),
+            MTU - 1,
+            N::INVALID_REQUEST,
+            F::BadLength { found: MTU - 1 },
+        ),
+        (
+            first(Opcode::SEND_ONLY, 0),
+            MTU + 1,
+            N::INVALID_REQUEST,
+            F::BadLength { found: MTU + 1 },
+        ),
+        (
+            first(Opcode::WRITE_ONLY, 9),
+            8,
+            N::INVALID_REQUEST,
+            F::BadWriteLength,
+        ),
+        (
+            first(Opcode::WRITE_FIRST, MTU),
+            MTU,
+            N::INVALID_REQUEST,
+            F::BadWriteLength,
+        ),
+        (huge, MTU, N::INVALID_REQUEST, F::BadWriteLength),
+        (
+            forbidden(Opcode::WRITE_ONLY),
+            8,
+            N::REMOTE_ACCESS,
+            F::RemoteAccess(AccessFault::Rights),
+        ),
+        (
+            forbidden(Opcode::READ_REQUEST),
+            0,
+            N::REMOTE_ACCESS,
+            F::RemoteAccess(AccessFault::Rights),
+        ),
+        (read(START, 8), 1, N::INVALID_REQUEST, F::BadReadRequest),
+        (
+            read(START, u32::MAX),
+            0,
+            N::INVALID_REQUEST,
+            F::BadReadRequest,
+        ),
+        (
+            headers(START, Opcode::FETCH_ADD, atomic),
+            0,
+            N::INVALID_REQUEST,
+            F::BadOpcode,
+        ),
+        (
+            invalidate,
+            8,
+            N::REMOTE_ACCESS,
+            F::Invalidate(AccessFault::BadProtectionDomain),
+        ),
+    ];
+    for (request, payload_bytes, code, expected) in table {
+        let mut bench = Bench::new();
+        let outcome = bench.take(request, payload_bytes);
+        let RequestOutcome::Fault(fault) = outcome else {
+            panic!("{request:?}: {outcome:?}")
+        };
+        assert_eq!(fault, expected, "{request:?}");
+        let nak = (START, Opcode::ACKNOWLEDGE, negative(code));
+        assert_eq!(bench.answers(), [nak], "{request:?}");
+        let after = bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+        assert_eq!(after, RequestOutcome::Dropped(DropReason::Stopped));
+    }
+}
+
+#[test]
+fn a_message_that_outgrows_its_receive_request_is_refused() {
+    let mut bench = Bench::new();
+    bench.host.capacity_bytes = MTU + 5;
+    bench.take(write(START, Opcode::SEND_FIRST, 0), MTU);
+    let outcome = bench.take(write(START + 1, Opcode::SEND_LAST, 0), 6);
+    let fault = ResponderFault::MessageTooLong {
+        capacity_bytes: MTU + 5,
+    };
+    assert_eq!(outcome, RequestOutcome::Fault(fault));
+    assert_eq!(
+        bench.responder.open_receive(),
+        Some(9),
+        "a flush starts there"
+    );
+    let nak = (
+        START + 1,
+        Opcode::ACKNOWLEDGE,
+        negative(NegativeCode::INVALID_REQUEST),
+    );
+    assert_eq!(bench.answers(), [nak]);
+}
+
+#[test]
+fn a_malformed_receive_request_stops_it() {
+    let mut bench = Bench::new();
+    bench.host.malformed = true;
+    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    let RequestOutcome::Fault(fault) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(fault, ResponderFault::BadReceiveRequest { code: 0x020C });
+}
+
+#[test]
+fn more_reads_than_allowed_are_refused_after_the_others_were_answered() {
+    let mut bench = Bench::new();
+    bench.take(read(START, 1), 0);
+    bench.take(read(START + 1, 1), 0);
+    let outcome = bench.take(read(START + 2, 1), 0);
+    assert_eq!(outcome, RequestOutcome::Fault(ResponderFault::TooManyReads));
+    let answers = bench.answers();
+    assert_eq!(answers.len(), 3);
+    let nak = (
+        START + 2,
+        Opcode::ACKNOWLEDGE,
+        negative(NegativeCode::INVALID_REQUEST),
+    );
+    assert_eq!(answers[2], nak);
+}
+
+fn placement(outcome: &RequestOutcome<u32>) -> Placement<u32> {
+    match *outcome {
+        RequestOutcome::Accepted {
+            placement: Some(placement),
+            ..
+        } => placement,
+        _ => panic!("{outcome:?}"),
+    }
+}
+
+/// A driver reads the event and fails the queue pair before the NAK has left: the peer would wait
+/// for it until its retries are used up.
+#[test]
+fn a_refusal_outlives_the_end_of_its_responder() {
+    let forbidden = RemoteBuffer {
+        address: 0,
+        key: FORBIDDEN,
+        length_bytes: 8,
+    };
+    let refused = |at| headers(at, Opcode::READ_REQUEST, Extension::Remote(forbidden));
+    let nak = |at| {
+        (
+            at,
+            Opcode::ACKNOWLEDGE,
+            negative(NegativeCode::REMOTE_ACCESS),
+        )
+    };
+    let mut bench = Bench::new();
+    bench.take(refused(START), 0);
+    bench.responder.stop();
+    assert_eq!(bench.answers(), [nak(START)]);
+    assert!(!bench.responder.has_packet(), "it leaves once");
+    // the read before it is answered first
+    let mut bench = Bench::new();
+    bench.take(read(START, 1), 0);
+    bench.take(refused(START + 1), 0);
+    bench.responder.stop();
+    assert_eq!(bench.responder.take_refusal(), None, "a response is ahead");
+    let answers = bench.answers();
+    assert_eq!(answers.len(), 2);
+    assert_eq!(answers[1], nak(START + 1));
+    // any other answer ends with it
+    let mut bench = Bench::new();
+    bench.take(read(START, 1), 0);
+    bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8);
+    bench.responder.stop();
+    assert_eq!(bench.answers(), []);
+    // and where it is destroyed, the refusal is taken out
+    let mut bench = Bench::new();
+    bench.take(refused(START), 0);
+    let last = bench.responder.take_refusal().expect("a refusal");
+    assert_eq!(last.headers.psn, Psn::new(START));
+    assert_eq!(bench.responder.take_refusal(), None);
+}
+
+#[test]
+fn a_placement_that_fails_is_refused_in_the_packets_name() {
+    let mut bench = Bench::new();
+    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    let place = placement(&bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8));
+    let access = AccessFault::InvalidKey;
+    let fault = bench.responder.refuse_placement(&place, access);
+    assert_eq!(fault, ResponderFault::RemoteAccess(access));
+    let nak = (
+        START + 1,
+        Opcode::ACKNOWLEDGE,
+        negative(NegativeCode::REMOTE_ACCESS),
+    );
+    assert_eq!(bench.answers(), [nak]);
+    let mut bench = Bench::new();
+    let place = placement(&bench.take(write(START, Opcode::SEND_ONLY, 8), 8));
+    let access = AccessFault::Bounds;
+    let fault = bench.responder.refuse_placement(&place, access);
+    assert_eq!(fault, ResponderFault::ReceiveAccess(access));
+    let nak = (
+        START,
+        Opcode::ACKNOWLEDGE,
+        negative(NegativeCode::REMOTE_OPERATION),
+    );
+    assert_eq!(bench.answers(), [nak]);
+}
+
+#[test]
+fn a_response_that_cannot_be_read_is_refused_in_its_place() {
+    let mut bench = Bench::new();
+    bench.take(read(START, 3 * MTU), 0);
+    bench.responder.next_packet().expect("the first response");
+    let second = bench.responder.next_packet().expect("the second response");
+    bench
+        .responder
+        .refuse_response(&second, AccessFault::InvalidKey);
+    let nak = (
+        START + 1,
+        Opcode::ACKNOWLEDGE,
+        negative(NegativeCode::REMOTE_ACCESS),
+    );
+    assert_eq!(bench.answers(), [nak]);
+}
+
+#[test]
+fn partition_keys_must_match_and_one_side_be_full_member() {
+    let table = [
+        (0xFFFF, 0xFFFF, true),
+        (0x7FFF, 0xFFFF, true),
+        (0x7FFF, 0x7FFF, false),
+    ];
+    for (theirs, ours, taken) in table.into_iter().chain([(0x8001, 0x8002, false)]) {
+        let mut config =
+            ResponderConfig::new(QpNumber::new(7), PathMtu::Bytes1024, Psn::new(START));
+        config.partition_key = ours;
+        let mut bench = Bench {
+            responder: Responder::new(&config),
+            ..Bench::new()
+        };
+        let mut request = write(START, Opcode::WRITE_ONLY, 8);
+        request.partition_key = theirs;
+        let outcome = bench.take(request, 8);
+        assert_eq!(
+            matches!(outcome, RequestOutcome::Accepted { .. }),
+            taken,
+            "{theirs:#x}"
+        );
+        let dropped = outcome == RequestOutcome::Dropped(DropReason::PartitionKey);
+        assert_eq!(dropped, !taken);
+    }
+}
+
+#[test]
+fn responses_and_datagrams_are_no_requests() {
+    let opcodes = [
+        Opcode::ACKNOWLEDGE,
+        Opcode::DATAGRAM,
+        Opcode::READ_RESPONSE_ONLY,
+        Opcode(0xEE),
+    ];
+    for (opcode, psn) in opcodes
+        .into_iter()
+        .flat_map(|opcode| [(opcode, 0), (opcode, 1)])
+    {
+        let mut bench = Bench::new();
+        let outcome = bench.take(headers(START + psn, opcode, Extension::None), 0);
+        assert_eq!(
+            outcome,
+            RequestOutcome::Dropped(DropReason::NotARequest),
+            "{opcode:?}"
+        );
+        assert_eq!(bench.answers(), []);
+    }
+}
+
+/// Every state x every kind of request packet, in order: what is taken and what is refused.
+#[test]
+fn only_packets_that_continue_the_open_message_are_taken() {
+    let states: [(&str, Option<TransportHeaders>); 3] = [
+        ("none", None),
+        ("send", Some(write(START, Opcode::SEND_FIRST, 0))),
+        ("write", Some(write(START, Opcode::WRITE_FIRST, 2 * MTU))),
+    ];
+    // opcode, payload, taken in which states
+    let events = [
+        (Opcode::SEND_FIRST, MTU, ["none", ""]),
+        (Opcode::SEND_MIDDLE, MTU, ["send", ""]),
+        (Opcode::SEND_LAST, MTU, ["send", ""]),
+        (Opcode::SEND_LAST_WITH_IMMEDIATE, MTU, ["send", ""]),
+        (Opcode::SEND_ONLY, MTU, ["none", ""]),
+        (Opcode::SEND_ONLY_WITH_IMMEDIATE, MTU, ["none", ""]),
+        (Opcode::WRITE_FIRST, MTU, ["none", ""]),
+        (Opcode::WRITE_MIDDLE, MTU, ["", ""]), // the write's second packet is its last
+        (Opcode::WRITE_LAST, MTU, ["write", ""]),
+        (Opcode::WRITE_LAST_WITH_IMMEDIATE, MTU, ["write", ""]),
+        (Opcode::WRITE_ONLY, MTU, ["none", ""]),
+        (Opcode::WRITE_ONLY_WITH_IMMEDIATE, MTU, ["none", ""]),
+        (Opcode::READ_REQUEST, 0, ["none", ""]),
+    ];
+    for (state, opening) in states {
+        for (opcode, payload_bytes, taken_in) in events {
+            let mut bench = Bench::new();
+            let mut psn = START;
+            if let Some(opening) = opening {
+                let outcome = bench.take(opening, MTU);
+                assert!(
+                    matches!(outcome, RequestOutcome::Accepted { .. }),
+                    "{state}"
+                );
+                psn += 1;
+            }
+            let total = if opcode == Opcode::WRITE_FIRST {
+                2 * MTU
+            } else {
+                MTU
+            };
+            let outcome = bench.take(write(psn, opcode, total), payload_bytes);
+            if taken_in.contains(&state) {
+                assert!(
+                    matches!(outcome, RequestOutcome::Accepted { .. }),
+                    "{state} {opcode:?}"
+                );
+            } else {
+                assert!(
+                    matches!(outcome, RequestOutcome::Fault(_)),
+                    "{state} {opcode:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn random_packets_never_panic_and_answers_stay_bounded() {
+    const { assert!(RETRY_FOREVER == 7) };
+    for seed in 0..300 {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let mut bench = Bench::new();
+        for _ in 0..300 {
+            let opcode = Opcode::KNOWN[rng.random_range(0..Opcode::KNOWN.len())];
+            let near = bench.responder.expected_psn().value();
+            let psn = match rng.random_range(0..4) {
+                0 => near.wrapping_add(rng.random_range(0..8)),
+                1 => near.wrapping_sub(rng.random_range(0..8)),
+                2 => near,
+                _ => rng.random(),
+            };
+            let length_bytes = match rng.random_range(0..3) {
+                0 => MTU,
+                1 => rng.random_range(0..3000),
+                _ => rng.random(),
+            };
+            let payload = if rng.random() {
+                MTU
+            } else {
+                rng.random_range(0..70_000)
+            };
+            bench.host.receives = rng.random_range(0..3);
+            bench.take(write(psn, opcode, length_bytes), payload);
+            if rng.random() {
+                for _ in 0..4 {
+                    bench.responder.next_packet();
+                }
+            }
+        }
+    }
+}

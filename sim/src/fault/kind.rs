@@ -1,0 +1,193 @@
+//! Kinds of faults that a run may have. Each is declared once: its name, what it does, of a thousand
+//! seeds how many have it, and the words of the events that are of it.
+
+use super::event::{FaultEvent, FrameFault};
+use crate::random::Random;
+
+/// Where a kind draws from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Draws {
+    /// For each frame.
+    Frames,
+    /// For a run.
+    Runs,
+    /// For a run, from a source of its own: a seed keeps what it had before this kind came.
+    RunsLater,
+}
+
+/// What is declared of a kind.
+struct Declared {
+    kind: FaultKind,
+    name: &'static str,
+    effect: &'static str,
+    /// Of a thousand seeds, how many have it when the seed decides.
+    likelihood: usize,
+    draws: Draws,
+    /// First words of the events that are of this kind: names of the model's faults, but for frames
+    /// and the clock.
+    words: &'static [&'static str],
+}
+
+macro_rules! kinds {
+    ($($kind:ident $name:literal $effect:literal, $likelihood:literal $draws:ident,
+        [$($word:literal),*];)*) => {
+        /// A kind of fault.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum FaultKind {
+            $(#[doc = concat!("In short: ", $effect, ".")] $kind,)*
+        }
+
+        const KINDS: &[Declared] = &[$(Declared {
+            kind: FaultKind::$kind,
+            name: $name,
+            effect: $effect,
+            likelihood: $likelihood,
+            draws: Draws::$draws,
+            words: &[$($word),*],
+        }),*];
+    };
+}
+
+kinds! {
+    Drop "drop" "frames are lost", 350 Frames, ["drop"];
+    Duplicate "duplicate" "frames arrive twice", 350 Frames, ["duplicate"];
+    Reorder "reorder" "frames are overtaken by others", 350 Frames, ["reorder"];
+    Delay "delay" "frames come up to 200 us later", 350 Frames, ["delay"];
+    Corrupt "corrupt" "a bit of a frame changes", 350 Frames, ["corrupt"];
+    Mark "mark" "frames are marked \"congestion experienced\"", 350 Frames, ["mark"];
+    LinkDown "link-down" "the link of a function is down for some steps", 60 Runs, ["link-down"];
+    ClockJump "clock-jump" "the clock jumps ahead by up to 10 s", 40 Runs, ["clock-jump"];
+    Reset "reset" "another owner resets a function, or the device of which it is", 15 Runs,
+        ["function-reset", "core-reset", "global-reset", "firmware-reset"];
+    HmcError "hmc-error" "the host memory cache reports an error", 15 Runs, ["hmc-error"];
+    CriticalError "critical-error" "the RDMA engine reports a critical error", 15 Runs,
+        ["critical-error"];
+    EngineStall "engine-stall" "the RDMA engine stops", 15 Runs, ["protocol-engine-stall"];
+    FirmwareStall "firmware-stall" "the firmware stops", 15 Runs, ["firmware-stall"];
+    FunctionDead "function-dead" "a function reads as all ones", 15 Runs, ["function-dead"];
+    CommandFails "command-fails" "a command of the control queue is refused for some steps",
+        15 Runs, ["control-fails"];
+    CommandSilent "command-silent" "a command of the control queue is never answered", 15 Runs,
+        ["control-silent"];
+    CommandDelayed "command-delayed" "a command of the control queue is answered late", 60 Runs,
+        ["control-delayed"];
+    CommandGarbled "command-garbled" "answers of the control queue make no sense", 15 Runs,
+        ["control-garbled"];
+    MemoryShort "memory-short" "no more memory can be mapped for some steps", 15 Runs,
+        ["memory-at-most"];
+    DmaRefused "dma-refused" "the host refuses accesses of a function to its memory", 15 RunsLater,
+        ["dma-refused", "dma-reads-refused", "dma-writes-refused"];
+    InterruptsLost "interrupts-lost" "interrupts do not arrive for some steps", 60 RunsLater,
+        ["interrupts-lost"];
+    AdminFails "admin-fails" "a command of the admin queue is refused for some steps", 15 RunsLater,
+        ["admin-fails"];
+    AdminSilent "admin-silent" "a command of the admin queue is never answered", 15 RunsLater,
+        ["admin-silent"];
+    AdminDelayed "admin-delayed" "a command of the admin queue is answered late", 60 RunsLater,
+        ["admin-delayed"];
+    AdminGarbled "admin-garbled" "answers of the admin queue make no sense", 15 RunsLater,
+        ["admin-garbled"];
+}
+
+impl FaultKind {
+    /// Every kind.
+    pub fn all() -> impl Iterator<Item = Self> {
+        KINDS.iter().map(|declared| declared.kind)
+    }
+
+    const fn declared(self) -> &'static Declared {
+        // The list is in the order of the enumeration: one macro makes both.
+        &KINDS[self as usize]
+    }
+
+    /// As it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.declared().name
+    }
+
+    /// Its purpose, in one line.
+    #[must_use]
+    pub const fn describe(self) -> &'static str {
+        self.declared().effect
+    }
+
+    /// True if its number is a rate of frames, of a million; else it counts events of a run.
+    #[must_use]
+    pub const fn is_rate(self) -> bool {
+        matches!(self.declared().draws, Draws::Frames)
+    }
+
+    /// Of a thousand seeds, how many have it, when the seed decides.
+    pub(super) const fn likelihood(self) -> usize {
+        self.declared().likelihood
+    }
+
+    /// Whether it draws from a source of its own.
+    pub(super) const fn is_later(self) -> bool {
+        matches!(self.declared().draws, Draws::RunsLater)
+    }
+
+    /// The kind that an event is of.
+    #[must_use]
+    pub fn of(event: &FaultEvent) -> Option<Self> {
+        let text = event.to_string();
+        let word = text.split([':', '@', '/']).next()?;
+        let mut declared = KINDS.iter();
+        let found = declared.find(|declared| declared.words.contains(&word));
+        found.map(|declared| declared.kind)
+    }
+
+    pub(super) fn default_amount(self, random: &mut Random) -> u32 {
+        if self.is_rate() {
+            // From one in a thousand to one in ten, small ones as often as large ones.
+            let tenths = random.below(3) as u32;
+            1_000 * 10_u32.pow(tenths.min(1)) * (1 + random.below(10) as u32)
+        } else {
+            1
+        }
+    }
+
+    pub(super) fn draw(self, random: &mut Random) -> Option<FrameFault> {
+        Some(match self {
+            Self::Drop => FrameFault::Drop,
+            Self::Duplicate => FrameFault::Duplicate,
+            Self::Reorder => FrameFault::Reorder(random.within(1, 6) as u32),
+            Self::Delay => FrameFault::Delay(random.within(1, 200) as u32),
+            Self::Corrupt => FrameFault::Corrupt(random.below(1 << 16) as u32),
+            Self::Mark => FrameFault::Mark,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringside_model::faults::FAULTS;
+
+    #[test]
+    fn words_of_a_kind_are_those_of_one_fault_of_the_model() {
+        let names: Vec<&str> = FAULTS
+            .iter()
+            .filter_map(|(usage, _)| usage.split(' ').next())
+            .collect();
+        for declared in KINDS {
+            assert_eq!(declared.kind.name(), declared.name);
+            for word in declared.words {
+                assert!(names.contains(word) || *word == "clock-jump", "{word}");
+                let claims = KINDS.iter().filter(|other| other.words.contains(word));
+                assert_eq!(claims.count(), 1, "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_is_documented() {
+        let document = include_str!("../../../docs/simulation.md");
+        for kind in FaultKind::all() {
+            let name = format!("`{}`", kind.name());
+            assert!(document.contains(&name), "{name}");
+        }
+    }
+}

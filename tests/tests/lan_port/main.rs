@@ -1,0 +1,7 @@
+//! Packet queues: the driver's ports on two functions of the embedded model, in virtual time.
+
+mod filters;
+mod frames;
+mod offloads;
+mod recovery;
+mod rig;

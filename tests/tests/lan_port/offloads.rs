@@ -1,0 +1,193 @@
+//! Checksums, segmentation, tags, spreading.
+
+use crate::rig::{Flow, Rig, checksum, ip_frame, plain_frame, settings};
+use ringside_lan::{Toeplitz, TransmitRequest};
+use ringside_pmd::lan::port::DEFAULT_KEY;
+use ringside_pmd::lan::{PortSettings, VlanStripping};
+
+const FLOWS: [Flow; 4] = [
+    Flow {
+        v6: false,
+        protocol: 17,
+        ports: (4000, 9),
+    },
+    Flow {
+        v6: true,
+        protocol: 17,
+        ports: (4001, 9),
+    },
+    Flow {
+        v6: false,
+        protocol: 6,
+        ports: (4002, 80),
+    },
+    Flow {
+        v6: true,
+        protocol: 6,
+        ports: (4003, 80),
+    },
+];
+
+fn field(flow: Flow) -> usize {
+    14 + if flow.v6 { 40 } else { 20 } + if flow.protocol == 6 { 16 } else { 6 }
+}
+
+#[test]
+fn checksums_computed_by_the_device_are_those_of_software() {
+    let mut rig = Rig::new();
+    let (to, from) = (rig.b.mac(), rig.a.mac());
+    for flow in FLOWS {
+        for bytes in [0, 1, 100, 1401, 5000] {
+            let payload: Vec<u8> = (0..bytes).map(|byte| byte as u8).collect();
+            let right = ip_frame(to, from, flow, &payload);
+            let mut wrong = right.clone();
+            wrong[field(flow)] ^= 0xFF;
+            if !flow.v6 {
+                wrong[24] ^= 0xFF;
+            }
+            let mut packet = rig.a.packet(&wrong);
+            let request = TransmitRequest {
+                ip_checksum: true,
+                layer_4_checksum: true,
+                segment_bytes: None,
+            };
+            packet.offload(request).expect("possible");
+            rig.a.send([packet]);
+            let found = rig.wait_b(1);
+            let packet = &found[0].1;
+            assert_eq!(packet.to_vec()[..right.len()], right, "{bytes} bytes");
+            let flags = packet.flags();
+            assert!(flags.checksums_checked());
+            assert!(!flags.ip_checksum_wrong() && !flags.layer_4_checksum_wrong());
+        }
+    }
+    rig.finish();
+}
+
+#[test]
+fn wrong_checksums_are_reported_on_receipt() {
+    let mut rig = Rig::new();
+    let (to, from) = (rig.b.mac(), rig.a.mac());
+    for flow in FLOWS {
+        let mut layer_4 = ip_frame(to, from, flow, &[1; 100]);
+        layer_4[field(flow)] ^= 1;
+        let mut ip = ip_frame(to, from, flow, &[1; 100]);
+        ip[24] ^= 1;
+        let packets = [rig.a.packet(&layer_4), rig.a.packet(&ip)];
+        rig.a.send(packets);
+        let found = rig.wait_b(2);
+        let flags = [found[0].1.flags(), found[1].1.flags()];
+        assert!(flags[0].layer_4_checksum_wrong() && !flags[0].ip_checksum_wrong());
+        assert_eq!(flags[1].ip_checksum_wrong(), !flow.v6, "IPv6 has none");
+    }
+    rig.finish();
+}
+
+#[test]
+fn segmentation_cuts_a_large_packet_into_frames_with_headers_and_checksums() {
+    let mut rig = Rig::new();
+    let (to, from) = (rig.b.mac(), rig.a.mac());
+    for flow in FLOWS.into_iter().filter(|flow| flow.protocol == 6) {
+        let payload: Vec<u8> = (0..13_000u32).map(|byte| (byte / 7) as u8).collect();
+        let frame = ip_frame(to, from, flow, &payload);
+        let mut packet = rig.a.packet(&frame);
+        let request = TransmitRequest {
+            segment_bytes: Some(1448),
+            ..TransmitRequest::default()
+        };
+        packet.offload(request).expect("possible");
+        rig.a.send([packet]);
+        let found = rig.wait_b(9);
+        assert_eq!(found.len(), 9, "13000 bytes in 1448");
+        let headers = 14 + if flow.v6 { 40 } else { 20 } + 20;
+        let mut together: Vec<u8> = Vec::new();
+        for (_, packet) in &found {
+            let flags = packet.flags();
+            assert!(flags.checksums_checked());
+            assert!(!flags.ip_checksum_wrong() && !flags.layer_4_checksum_wrong());
+            let bytes = packet.to_vec();
+            let sequence =
+                u32::from_be_bytes(bytes[headers - 16..headers - 12].try_into().unwrap());
+            assert_eq!(sequence as usize, 0x1000 + together.len());
+            together.extend(&bytes[headers..]);
+        }
+        assert_eq!(together, payload);
+    }
+    rig.finish();
+}
+
+#[test]
+fn tags_are_inserted_and_stripped_or_left() {
+    for stripping in [VlanStripping::On, VlanStripping::Off] {
+        let receiver = PortSettings {
+            vlan_stripping: stripping,
+            ..settings()
+        };
+        let mut rig = Rig::with(&settings(), &receiver);
+        let frame = plain_frame(rig.b.mac(), rig.a.mac(), 300, 4);
+        let mut packet = rig.a.packet(&frame);
+        packet.set_vlan(Some(0x6064));
+        rig.a.send([packet]);
+        let found = rig.wait_b(1);
+        let mut tagged = frame.clone();
+        tagged.splice(12..12, [0x81, 0x00, 0x60, 0x64]);
+        let expected = match stripping {
+            VlanStripping::On => (Some(0x6064), frame),
+            VlanStripping::Off => (None, tagged),
+        };
+        assert_eq!((found[0].1.vlan(), found[0].1.to_vec()), expected);
+        drop(found);
+        rig.finish();
+    }
+}
+
+/// The hash that software computes names the queue, and is the one in the descriptor.
+#[test]
+fn software_predicts_the_hash_and_the_queue() {
+    for queues in [4, 3] {
+        let receiver = PortSettings {
+            receive_queues: queues,
+            ..settings()
+        };
+        let mut rig = Rig::with(&settings(), &receiver);
+        let (to, from) = (rig.b.mac(), rig.a.mac());
+        let entries = rig.b.open.port.hash_table_entries();
+        let toeplitz = Toeplitz::new(DEFAULT_KEY);
+        let mut seen = std::collections::BTreeSet::new();
+        for port in 0..40 {
+            for flow in FLOWS {
+                let flow = Flow {
+                    ports: (1000 + port, flow.ports.1),
+                    ..flow
+                };
+                let packet = rig.a.packet(&ip_frame(to, from, flow, b"x"));
+                rig.a.send([packet]);
+                let found = rig.wait_b(1);
+                let addresses = if flow.v6 {
+                    ["fd00::1", "fd00::2"]
+                } else {
+                    ["10.0.0.1", "10.0.0.2"]
+                };
+                let hash = toeplitz.hash(&ringside_lan::Flow {
+                    source: addresses[0].parse().unwrap(),
+                    destination: addresses[1].parse().unwrap(),
+                    ports: Some(flow.ports),
+                });
+                assert_eq!(found[0].1.hash(), Some(hash));
+                assert_eq!(found[0].0, hash as usize % entries % queues);
+                seen.insert(found[0].0);
+            }
+        }
+        assert_eq!(seen.len(), queues, "every queue gets something");
+        rig.finish();
+    }
+}
+
+#[test]
+fn the_rig_computes_checksums_as_published() {
+    // RFC 1071, section 3.
+    assert_eq!(
+        checksum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]),
+        !0xddf2
+    );
+}
