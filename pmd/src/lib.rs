@@ -9,6 +9,8 @@ pub mod bring_up;
 pub mod control;
 pub mod ddp;
 mod device;
+mod failure;
+mod health;
 pub mod lan;
 pub mod rdma;
 pub mod recovery;

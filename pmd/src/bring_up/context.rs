@@ -1,11 +1,12 @@
 //! The state that the stages share.
 
-use super::undo::{Undo, Unwound};
-use super::{Facts, StageError, UndoFailure};
+use super::facts::{Facts, Missing, require};
+use super::{StageError, Undo};
 use crate::Registers;
 use crate::admin::AdminQueue;
-use crate::bring_up::stages::rdma_state::RdmaState;
-use crate::recovery::{Baseline, Carried};
+use crate::health::Baseline;
+use crate::rdma::carried::Carried;
+use crate::rdma::engine::Engine;
 use crate::trace::{Exchange, Recorder};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -30,8 +31,8 @@ pub struct Context {
     admin: Option<Arc<AdminQueue>>,
     /// The facts that the stages found out.
     pub facts: Facts,
-    /// The products of the RDMA stages.
-    pub rdma: RdmaState,
+    /// the RDMA engine, from the stage `rdma-control-queue` on
+    pub(crate) engine: Option<Arc<Engine>>,
     /// the port with packet queues, if one is open
     pub(crate) ports: Arc<crate::lan::port::PortRegistry>,
     undos: Vec<(UndoToken, Undo)>,
@@ -59,7 +60,7 @@ impl Context {
             pool: None,
             admin: None,
             facts: Facts::default(),
-            rdma: RdmaState::default(),
+            engine: None,
             ports: Arc::default(),
             undos: Vec::new(),
             next_token: 0,
@@ -104,11 +105,14 @@ impl Context {
     }
 
     /// DMA memory, from the stage `config-space` on.
-    pub fn pool(&self) -> Result<&Arc<DmaPool>, StageError> {
-        self.pool.as_ref().ok_or(StageError::OutOfOrder {
-            missing: "DMA memory",
-            stage: "config-space",
-        })
+    pub fn pool(&self) -> Result<&Arc<DmaPool>, Missing> {
+        require(self.pool.as_ref(), "DMA memory", "config-space")
+    }
+
+    /// The RDMA engine, from the stage `rdma-control-queue` on.
+    pub(crate) fn engine(&self) -> Result<Arc<Engine>, Missing> {
+        let engine = self.engine.clone();
+        require(engine, "the control queue pair", "rdma-control-queue")
     }
 
     pub(crate) fn set_pool(&mut self, pool: Option<Arc<DmaPool>>) {
@@ -116,11 +120,8 @@ impl Context {
     }
 
     /// The admin queue, from the stage `admin-queue` on.
-    pub fn admin(&self) -> Result<Arc<AdminQueue>, StageError> {
-        self.admin.clone().ok_or(StageError::OutOfOrder {
-            missing: "the admin queue",
-            stage: "admin-queue",
-        })
+    pub fn admin(&self) -> Result<Arc<AdminQueue>, Missing> {
+        require(self.admin.clone(), "the admin queue", "admin-queue")
     }
 
     pub(crate) fn set_admin(&mut self, admin: Option<Arc<AdminQueue>>) {
@@ -210,6 +211,11 @@ impl Context {
         self.baseline
     }
 
+    /// The resets that the device had seen, from the stage `pf-reset` on.
+    pub(crate) fn require_baseline(&self) -> Result<Baseline, Missing> {
+        require(self.baseline, "what a reset has left", "pf-reset")
+    }
+
     pub(crate) fn set_baseline(&mut self, baseline: Baseline) {
         self.baseline = Some(baseline);
     }
@@ -246,7 +252,7 @@ impl Context {
             .partition(|(_, undo)| undo.outlives_a_reset());
         self.undos = stays;
         self.facts = Facts::default();
-        self.rdma = RdmaState::default();
+        self.engine = None;
         self.admin = None;
         self.baseline = None;
         self.warnings.clear();
@@ -287,32 +293,20 @@ impl Context {
         self.silent
     }
 
+    pub(crate) fn leaked_bytes(&self) -> usize {
+        self.leaked_bytes
+    }
+
+    /// The latest undo, unless only the oldest `keep` are left. It is recorded no more.
+    pub(crate) fn take_last_undo(&mut self, keep: usize) -> Option<Undo> {
+        let more = self.undos.len() > keep;
+        more.then(|| self.undos.pop())
+            .flatten()
+            .map(|(_, undo)| undo)
+    }
+
     pub(crate) fn leaked(&mut self, bytes: usize) {
         self.leaked_bytes += bytes;
-    }
-
-    /// Performs all recorded undos, latest first. One that fails is reported and the rest go on.
-    pub(crate) fn unwind(&mut self) -> Unwound {
-        self.unwind_to(0)
-    }
-
-    /// The same, but for the oldest `keep`.
-    pub(crate) fn unwind_to(&mut self, keep: usize) -> Unwound {
-        self.recorder().switch(true);
-        let mut unwound = Unwound::default();
-        while self.undos.len() > keep
-            && let Some((_, undo)) = self.undos.pop()
-        {
-            match undo.perform(self) {
-                Ok(()) => unwound.undone.push(undo),
-                Err(error) => {
-                    tracing::error!(device = %self.function.address(), %undo, %error, "undo failed");
-                    unwound.failures.push(UndoFailure { undo, error });
-                }
-            }
-        }
-        unwound.leaked_bytes = self.leaked_bytes;
-        unwound
     }
 }
 

@@ -1,9 +1,9 @@
 //! Why a bring-up failed, and what became of the device.
 
-use super::Undo;
+use super::{Missing, Undo};
 use crate::admin::AdminError;
-use crate::rdma::RdmaStageError;
-use crate::recovery::FailureCause;
+use crate::failure::FailureCause;
+use crate::rdma::{RdmaError, RdmaStageError};
 use crate::trace::Trace;
 use ringside_bus::config_space::ConfigSpaceError;
 use ringside_bus::{DeviceAddress, FunctionError, MemoryError};
@@ -55,13 +55,8 @@ pub enum StageError {
         cause: FailureCause,
     },
     /// A stage that came before has not left what this one needs: a bug of this driver.
-    #[error("{missing} is missing: stage {stage} has to run first; this is a bug of the driver")]
-    OutOfOrder {
-        /// The missing part.
-        missing: &'static str,
-        /// The stage that provides it.
-        stage: &'static str,
-    },
+    #[error(transparent)]
+    OutOfOrder(#[from] Missing),
     /// A stage was named that does not exist.
     #[error("there is no stage '{name}'; stages are: {}", names.join(", "))]
     NoSuchStage {
@@ -73,6 +68,12 @@ pub enum StageError {
     /// The stage was asked to fail.
     #[error("the stage was asked to fail (--fail-at); nothing is wrong with the device")]
     Injected,
+}
+
+impl From<RdmaError> for StageError {
+    fn from(error: RdmaError) -> Self {
+        Self::Rdma(error.into())
+    }
 }
 
 /// An undo that failed.

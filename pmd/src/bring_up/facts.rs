@@ -1,12 +1,14 @@
 //! The facts that the stages found out about the device.
 
-use super::StageError;
 use crate::admin::commands::{
     Capabilities, FirmwareVersion, LinkState, SchedulerLimits, SwitchPort,
 };
-use crate::bring_up::stages::rdma_state::RdmaFacts;
 use crate::ddp::PackageFacts;
+use ringside_hmc::Layout;
+use ringside_spec::rdma::features::Features;
+use ringside_spec::rdma::fpm::ObjectType;
 use serde::Serialize;
+use std::net::IpAddr;
 
 /// The identity of the device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,6 +59,19 @@ pub struct SchedulerTree {
     pub rdma_group_node: Option<u32>,
 }
 
+/// The facts found by the RDMA stages.
+#[derive(Clone, Debug, Default)]
+pub struct RdmaFacts {
+    /// The numbers of objects that were requested and granted, and their places.
+    pub layout: Option<Layout>,
+    /// Versions that the engine reports.
+    pub features: Option<Features>,
+    /// Handle of the queue set that all queue pairs send through.
+    pub queue_set_handle: Option<u16>,
+    /// IP addresses that queue pairs may send from.
+    pub addresses: Vec<IpAddr>,
+}
+
 /// The known facts about the device; a field is `None` until its stage has run.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
@@ -86,63 +101,83 @@ pub struct Facts {
     pub rdma: RdmaFacts,
 }
 
-fn require<'a, T>(
-    fact: &'a Option<T>,
-    missing: &'static str,
+impl RdmaFacts {
+    /// The number of objects of a kind that the device granted; 0 before the stage `rdma-sizing`.
+    pub(super) fn granted(&self, object: ObjectType) -> u32 {
+        let layout = self.layout.as_ref();
+        layout.map_or(0, |layout| layout.count(object))
+    }
+}
+
+/// A part that an earlier stage should have left and did not: a bug of this driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} is missing: stage {stage} has to run first; this is a bug of the driver")]
+pub struct Missing {
+    /// The part.
+    pub what: &'static str,
+    /// The stage that provides it.
+    pub stage: &'static str,
+}
+
+/// `part`, or the stage that should have left it.
+pub(super) fn require<T>(
+    part: Option<T>,
+    what: &'static str,
     stage: &'static str,
-) -> Result<&'a T, StageError> {
-    fact.as_ref()
-        .ok_or(StageError::OutOfOrder { missing, stage })
+) -> Result<T, Missing> {
+    part.ok_or(Missing { what, stage })
 }
 
 impl Facts {
     /// The identity of the device.
-    pub fn identity(&self) -> Result<&Identity, StageError> {
-        require(&self.identity, "the identity", "claim")
+    pub fn identity(&self) -> Result<&Identity, Missing> {
+        require(self.identity.as_ref(), "the identity", "claim")
     }
 
     /// Its abilities.
-    pub fn capabilities(&self) -> Result<&Capabilities, StageError> {
-        require(&self.capabilities, "the capabilities", "capabilities")
+    pub fn capabilities(&self) -> Result<&Capabilities, Missing> {
+        require(
+            self.capabilities.as_ref(),
+            "the capabilities",
+            "capabilities",
+        )
     }
 
     /// Its own MAC address.
-    pub fn mac(&self) -> Result<[u8; 6], StageError> {
-        require(&self.mac, "the MAC address", "mac-address").copied()
+    pub fn mac(&self) -> Result<[u8; 6], Missing> {
+        require(self.mac, "the MAC address", "mac-address")
     }
 
     /// Its port and switch.
-    pub fn switch(&self) -> Result<SwitchPort, StageError> {
-        require(&self.switch, "the port", "switch-config").copied()
+    pub fn switch(&self) -> Result<SwitchPort, Missing> {
+        require(self.switch, "the port", "switch-config")
     }
 
     /// Its place in the scheduler's tree.
-    pub fn scheduler(&self) -> Result<&SchedulerTree, StageError> {
-        require(&self.scheduler, "the scheduler's tree", "scheduler")
+    pub fn scheduler(&self) -> Result<&SchedulerTree, Missing> {
+        require(self.scheduler.as_ref(), "the scheduler's tree", "scheduler")
     }
 
     /// Number of its VSI.
-    pub fn vsi(&self) -> Result<u16, StageError> {
-        require(&self.vsi, "the VSI", "vsi").copied()
+    pub fn vsi(&self) -> Result<u16, Missing> {
+        require(self.vsi, "the VSI", "vsi")
     }
 
     /// Number of the physical function.
-    pub fn function_number(&self) -> Result<u8, StageError> {
+    pub fn function_number(&self) -> Result<u8, Missing> {
         require(
-            &self.identity()?.function,
+            self.identity()?.function,
             "the function's number",
             "config-space",
         )
-        .copied()
     }
 
     /// The node that RDMA queue sets go under.
-    pub fn rdma_group_node(&self) -> Result<u32, StageError> {
+    pub fn rdma_group_node(&self) -> Result<u32, Missing> {
         require(
-            &self.scheduler()?.rdma_group_node,
+            self.scheduler()?.rdma_group_node,
             "the RDMA queue group",
             "rdma-nodes",
         )
-        .copied()
     }
 }

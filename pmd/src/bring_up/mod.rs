@@ -7,13 +7,16 @@
 mod context;
 mod error;
 mod facts;
-pub mod stages;
+pub(crate) mod reset;
+mod stages;
 mod undo;
+mod unwind;
 
 pub use context::{Context, UndoToken};
 pub use error::{BringUpError, StageError, UndoFailure};
-pub use facts::{Bus, Facts, Identity, SchedulerTree};
-pub use undo::{Undo, Unwound};
+pub use facts::{Bus, Facts, Identity, Missing, RdmaFacts, SchedulerTree};
+pub use undo::{RdmaUndo, Undo};
+pub use unwind::Unwound;
 
 use crate::trace::{StageOutcome, StageReport, Trace};
 use ringside_bus::Function;

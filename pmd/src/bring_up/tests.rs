@@ -80,6 +80,34 @@ fn every_stage_has_a_name_of_its_own_in_kebab_case() {
     }
 }
 
+/// A file, its module, its stage and `--fail-at` use one name, and each file names its source.
+#[test]
+fn every_stage_has_a_file_of_its_name_with_its_source() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/bring_up/stages");
+    let mut files: Vec<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "mod.rs")
+        .collect();
+    files.sort();
+    let name = |file: &str| file.trim_end_matches(".rs").replace('_', "-");
+    let mut names = stage_names();
+    names.sort_unstable();
+    assert_eq!(
+        files.iter().map(|file| name(file)).collect::<Vec<_>>(),
+        names
+    );
+    for file in files {
+        let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
+        let first = format!("//! `{}`: ", name(&file));
+        assert!(
+            text.starts_with(&first),
+            "{file} does not begin with {first}"
+        );
+        assert!(text.contains("Source: "), "{file} names no source");
+    }
+}
+
 #[test]
 fn a_record_is_bounded_and_counts_what_it_dropped() {
     let recorder = Recorder::new();

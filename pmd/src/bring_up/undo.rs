@@ -1,14 +1,8 @@
 //! Undo as data: what takes each effect back.
 
-use super::stages::rdma_state::{RdmaState, RdmaUndo};
-use super::{Context, StageError, UndoFailure};
-use crate::admin::AdminQueue;
-use crate::lan;
-use ringside_bus::config_space::{COMMAND, Command};
-use ringside_spec::lan::admin::link::{PhyConfig, link_events};
+use crate::rdma::address::MacAddress;
+use ringside_spec::lan::admin::link::PhyConfig;
 use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
 
 /// Takes one effect back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,17 +148,6 @@ fn mac_text(mac: &[u8; 6]) -> String {
     parts.join(":")
 }
 
-/// The result of an unwinding.
-#[derive(Clone, Debug, Default)]
-pub struct Unwound {
-    /// The undos performed, in that order.
-    pub undone: Vec<Undo>,
-    /// The undos that failed.
-    pub failures: Vec<UndoFailure>,
-    /// Memory given up because the device may still write to it, bytes.
-    pub leaked_bytes: usize,
-}
-
 impl Undo {
     /// True if a reset of the function does not do it: memory and configuration space.
     pub(crate) fn outlives_a_reset(&self) -> bool {
@@ -208,133 +191,56 @@ impl Undo {
             _ => false,
         }
     }
+}
 
-    /// Takes the effect back. It may never have come: that is no error.
-    pub(crate) fn perform(&self, context: &mut Context) -> Result<(), StageError> {
+/// Takes back one effect of an RDMA stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RdmaUndo {
+    /// Destroys the control queue pair.
+    DestroyControlQueue,
+    /// Takes the memory behind the host memory cache away from the device.
+    ClearSegments,
+    /// Destroys the control completion queue.
+    DestroyControlCompletions,
+    /// Destroys completion event queue 0.
+    DestroyCompletionEvents,
+    /// Destroys the asynchronous event queue.
+    DestroyAsynchronousEvents,
+    /// Deletes a node of the work scheduler.
+    DeleteSchedulerNode {
+        /// Its number.
+        node: u16,
+        /// Its parent's number.
+        parent: u16,
+        /// VSI that it is for.
+        vsi: u16,
+        /// True if it is a leaf.
+        leaf: bool,
+    },
+    /// Deletes the entry of a local MAC address.
+    DeleteAddress {
+        /// The address.
+        mac: MacAddress,
+    },
+    /// Destroys all queue pairs, completion queues and memory regions that are left.
+    DestroyObjects,
+}
+
+impl fmt::Display for RdmaUndo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::RestoreCommand { found } => restore_command(context, *found),
-            Self::CloseDmaPool => close_pool(context),
-            Self::DisableBusMastering => disable_bus_mastering(context),
-            Self::RestoreRegister { offset, found } => {
-                Ok(context.registers().write(*offset, *found)?)
+            Self::DestroyControlQueue => f.write_str("destroy the control queue pair"),
+            Self::ClearSegments => f.write_str("clear the segments of the host memory cache"),
+            Self::DestroyControlCompletions => f.write_str("destroy the control completion queue"),
+            Self::DestroyCompletionEvents => f.write_str("destroy the completion event queue"),
+            Self::DestroyAsynchronousEvents => f.write_str("destroy the asynchronous event queue"),
+            Self::DeleteSchedulerNode { node, .. } => {
+                write!(f, "delete work scheduler node {node}")
             }
-            Self::ResetFunction => reset_function(context),
-            Self::ShutDownAdminQueue => match context.admin() {
-                Ok(admin) => Ok(admin.shut_down()?),
-                Err(_) => Ok(()),
-            },
-            Self::Rdma(undo) => undo.perform(context),
-            other => other.perform_by_firmware(&*admin(context)?),
+            Self::DeleteAddress { .. } => f.write_str("delete the local address"),
+            Self::DestroyObjects => {
+                f.write_str("destroy queue pairs, completion queues and memory regions")
+            }
         }
     }
-
-    /// Those that are commands to the firmware. What is not known to exist has no number to be
-    /// named by; clearing the function's configuration, recorded before, covers it.
-    fn perform_by_firmware(&self, admin: &AdminQueue) -> Result<(), StageError> {
-        match self {
-            Self::ClearFunctionConfig => admin.clear_function_config(),
-            Self::ReleaseResource { resource } => admin.release_resource(*resource),
-            Self::RestoreFrameSize { found } => admin.set_mac_config(*found),
-            Self::FreeVsi { number } => match number {
-                Some(number) => admin.free_vsi(*number),
-                None => Ok(()),
-            },
-            Self::RemoveMacRule { rule, .. } => match rule {
-                Some(rule) => admin.remove_rule(*rule),
-                None => Ok(()),
-            },
-            Self::DisableRdmaFilters { vsi } => {
-                admin.update_vsi(*vsi, &lan::vsi::rdma_filters(false))
-            }
-            Self::DeleteNode { parent, node } => match node {
-                Some(node) => admin.delete_node(*parent, *node),
-                None => Ok(()),
-            },
-            Self::RemoveRdmaQueueSet { parent, queue_set } => {
-                admin.remove_rdma_queue_set(*parent, *queue_set)
-            }
-            Self::MaskLinkEvents { port } => {
-                admin.set_link_event_mask(*port, lan::link::ALL_MASKED)
-            }
-            Self::DisableLinkEvents { port } => {
-                admin.link_status(*port, link_events::DISABLE).map(|_| ())
-            }
-            Self::RestorePhyConfig { port, found } => admin.set_phy_config(*port, found),
-            Self::RestoreCommand { .. }
-            | Self::CloseDmaPool
-            | Self::DisableBusMastering
-            | Self::RestoreRegister { .. }
-            | Self::ResetFunction
-            | Self::ShutDownAdminQueue
-            | Self::Rdma(_) => Ok(()),
-        }?;
-        Ok(())
-    }
-}
-
-/// The admin queue, started again if the firmware had stopped answering.
-fn admin(context: &Context) -> Result<Arc<AdminQueue>, StageError> {
-    let admin = context.admin()?;
-    admin.revive()?;
-    Ok(admin)
-}
-
-/// Resets by register; by the bus if that does not end.
-fn reset_function(context: &Context) -> Result<(), StageError> {
-    let registers = context.registers();
-    let limit = Duration::from_millis(context.config().device.reset_deadline_ms);
-    match lan::reset::trigger_and_wait(registers, limit) {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            tracing::warn!(%error, "function reset by register failed; resetting by the bus");
-            context.function().reset().map_err(|_| error)
-        }
-    }
-}
-
-fn restore_command(context: &Context, found: u16) -> Result<(), StageError> {
-    let now = context.read_config16(COMMAND)?;
-    Ok(context.write_config16(COMMAND, now, found)?)
-}
-
-fn disable_bus_mastering(context: &mut Context) -> Result<(), StageError> {
-    let now = context.read_config16(COMMAND)?;
-    let off = Command(now).with_bus_master(false).0;
-    context.write_config16(COMMAND, now, off)?;
-    let after = Command(context.read_config16(COMMAND)?);
-    if after.bus_master() {
-        return Err(StageError::Unusable {
-            what: "bus mastering is still on after it was taken away".to_owned(),
-            remedy: "reset or unplug the device; the memory it was given is not reused".to_owned(),
-        });
-    }
-    context.set_silent(true);
-    Ok(())
-}
-
-fn close_pool(context: &mut Context) -> Result<(), StageError> {
-    let Ok(pool) = context.pool().cloned() else {
-        return Ok(());
-    };
-    if !context.silent() {
-        let bytes = pool.usage().mapped_bytes;
-        context.leaked(bytes);
-        return Err(StageError::Unusable {
-            what: format!(
-                "the device could not be silenced, so its {bytes} bytes of DMA memory stay mapped"
-            ),
-            remedy: "end this process to free them".to_owned(),
-        });
-    }
-    // The device is silent: what held its memory can go.
-    context.ports.release();
-    if let Some(engine) = &context.rdma.engine {
-        engine.release();
-    }
-    context.set_admin(None);
-    context.rdma = RdmaState::default();
-    let result = pool.close();
-    context.leaked(pool.usage().leaked_bytes);
-    context.set_pool(None);
-    Ok(result?)
 }

@@ -1,10 +1,11 @@
-//! The LAN half: reset, virtual station interface, link, reports of the firmware, packet queues.
+//! The LAN half: virtual station interface, link, reports of the firmware, packet queues.
 
+mod counters;
 mod events;
 pub mod link;
 pub mod port;
-pub mod reset;
 pub mod vsi;
 
+pub(crate) use counters::PORT_COUNTERS;
 pub use events::FirmwareEvent;
 pub use port::{OpenPort, Port, PortError, PortSettings, PortStatistic, VlanStripping};

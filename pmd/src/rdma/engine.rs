@@ -6,6 +6,8 @@
 
 use super::RdmaError;
 use super::address::{ArpChange, MacAddress};
+use super::carried::Carried;
+use super::containment::End;
 use super::events::Event;
 use super::faults::PeerBook;
 use super::host_memory::HostMemory;
@@ -22,8 +24,8 @@ use super::statistics::Accumulated;
 use crate::Registers;
 use crate::admin::AdminQueue;
 use crate::control::{ControlError, ControlQueue};
+use crate::health::Baseline;
 use crate::lan::port::PortRegistry;
-use crate::recovery::{Baseline, Carried, End};
 use rand::Rng;
 use rand::rngs::StdRng;
 use ringside_bus::{DmaBuffer, DmaPool, Doorbell, Instant};

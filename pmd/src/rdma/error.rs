@@ -2,7 +2,7 @@
 
 use crate::admin::AdminError;
 use crate::control::ControlError;
-use crate::recovery::FailureCause;
+use crate::failure::FailureCause;
 use ringside_bus::{FunctionError, MemoryError};
 use ringside_cq::{HandleError, QueueError};
 use ringside_hmc::{BackingError, CommitError, LimitsError, PbleError, SizingError};

@@ -4,7 +4,7 @@ use super::RdmaError;
 use super::address::MacAddress;
 use super::engine::{AsynchronousEvents, Engine, EngineState};
 use super::records::QueuePairRecord;
-use crate::recovery::FailureCause;
+use crate::failure::FailureCause;
 use ringside_spec::rdma::ae_codes::{AeCode, FlushCode, QueuePairEvent};
 use ringside_spec::rdma::commands::AeSource;
 use ringside_spec::rdma::control_completion::FlushResult;

@@ -60,7 +60,7 @@ fn system(operation: &'static str, error: rustix::io::Errno) -> RdmaError {
 }
 
 impl Interrupts {
-    pub(super) fn connect(engine: Arc<Engine>) -> Result<Self, RdmaError> {
+    pub(crate) fn connect(engine: Arc<Engine>) -> Result<Self, RdmaError> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| system("making an event descriptor", error))?;
         let vector = {

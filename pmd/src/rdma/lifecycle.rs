@@ -15,7 +15,7 @@ use super::address::MacAddress;
 use super::engine::EngineState;
 use super::objects::{Entry, Held, Objects, Table};
 use crate::control::{Completed, ControlError};
-use crate::recovery::FailureCause;
+use crate::failure::FailureCause;
 use ringside_bus::DmaBuffer;
 use ringside_spec::rdma::commands::ControlCommand;
 use ringside_spec::rdma::fpm::ObjectType;

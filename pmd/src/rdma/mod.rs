@@ -22,15 +22,17 @@
 
 pub mod address;
 mod address_handle;
+pub(crate) mod carried;
 mod completion_queue;
 pub mod connection;
-mod device;
+mod containment;
 pub(crate) mod engine;
 mod error;
 mod events;
 pub mod exchange;
 mod fast_region;
 mod faults;
+mod health;
 pub(crate) mod host_memory;
 mod interrupt;
 pub(crate) mod lifecycle;
@@ -47,17 +49,16 @@ mod queue_pair;
 pub(crate) mod records;
 mod shared_receives;
 mod statistics;
+mod usage;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use completion_queue::{
     COMPLETIONS_MAX, CompletionQueue, CompletionTarget, Notify, ResizeError,
 };
 pub use connection::{Endpoint, ExchangeError, Greeting};
-pub use device::{MapError, ObjectUsage, Usage};
 pub use error::{RdmaError, RdmaStageError};
 pub use events::Event;
 pub use fast_region::{FastRegion, FastRegionError, LoadError};
-pub(crate) use faults::PeerBook;
 pub use faults::PeerFaults;
 pub use interrupt::Interrupts;
 pub use limits::RdmaLimits;
@@ -79,5 +80,5 @@ pub use ringside_cq::{Anomalies, Completion, Datagram, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
 pub use ringside_spec::verbs::Route;
 pub use shared_receives::{SharedReceiveConfig, SharedReceiveQueue};
-pub(crate) use statistics::PORT as PORT_COUNTERS;
 pub use statistics::Statistic;
+pub use usage::{MapError, ObjectUsage, Usage};

@@ -49,7 +49,7 @@ pub struct CompletionQueueReport {
 }
 
 impl Engine {
-    pub(super) fn query_port(&self) -> Result<PortReport, RdmaError> {
+    pub(crate) fn query_port(&self) -> Result<PortReport, RdmaError> {
         // One that failed is no bus master, and its firmware answers nothing.
         drop(self.open_state()?);
         let link = self.admin.link_status(self.facts.port, link_events::KEEP)?;

@@ -28,60 +28,24 @@
 //! # }
 //! ```
 
-mod cause;
-mod contain;
-mod health;
 mod report;
 mod reset;
 mod supervise;
 
-pub use cause::FailureCause;
-pub(crate) use contain::{End, OwedFlush};
-pub(crate) use health::{Baseline, look};
+pub use crate::failure::FailureCause;
 pub use report::{RecoverError, RecoveryReport, RecoveryStage};
 pub use supervise::{Supervised, Supervision};
 
 use crate::Device;
 use crate::bring_up::{self, BringUpOptions};
-use crate::rdma::engine::Engine;
-use crate::rdma::objects::RestedNumbers;
-use crate::rdma::{Event, PeerBook, RdmaError};
-use rand::SeedableRng;
-use rand::rngs::StdRng;
+use crate::health;
+use crate::rdma::RdmaError;
+use crate::rdma::carried::carry;
 use ringside_bus::Clock;
 use ringside_bus::clock::Instant;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// The state that passes from one period of service to the next: no old object is taken for a new
-/// the new one.
-#[derive(Debug)]
-pub(crate) struct Carried {
-    pub(crate) random: StdRng,
-    pub(crate) generation: u32,
-    pub(crate) peers: PeerBook,
-    /// not taken yet
-    pub(crate) events: Vec<Event>,
-    /// completion queues that have not been told
-    pub(crate) owed: Vec<OwedFlush>,
-    /// not used again at once
-    pub(crate) rested: RestedNumbers,
-}
-
-impl Default for Carried {
-    /// Keys, sequence numbers and queue pair numbers must not be guessed by peers.
-    fn default() -> Self {
-        Self {
-            random: StdRng::from_os_rng(),
-            generation: 0,
-            peers: PeerBook::default(),
-            events: Vec::new(),
-            owed: Vec::new(),
-            rested: RestedNumbers::default(),
-        }
-    }
-}
 
 /// Tells any thread whether the device failed, by one load. Cheap to clone. It is about one life:
 /// after a recovery, ask for another.
@@ -130,7 +94,7 @@ impl Device {
     /// Why the device has to be recovered; nothing while it is in service. Asks nobody.
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {
-        let engine = self.context().rdma.engine.as_ref();
+        let engine = self.context().engine.as_ref();
         engine
             .and_then(|engine| engine.state().end.cause)
             .or(self.down)
@@ -145,7 +109,7 @@ impl Device {
             return Some(cause);
         }
         let context = self.context();
-        match &context.rdma.engine {
+        match &context.engine {
             Some(engine) => {
                 let mut state = engine.state();
                 engine.look_after(&mut state, true);
@@ -169,7 +133,7 @@ impl Device {
                 // What is wrong with the answer shows in the queue's state.
                 let _ = admin.get_version();
             }
-            if let Some(engine) = &self.context().rdma.engine
+            if let Some(engine) = &self.context().engine
                 && let Ok(mut state) = engine.open_state()
             {
                 let _ = state
@@ -258,7 +222,7 @@ impl Device {
             return;
         }
         context.ports.release();
-        if let Some(engine) = context.rdma.engine.take() {
+        if let Some(engine) = context.engine.take() {
             engine.release();
         }
         context.forget_what_a_reset_takes();
@@ -270,7 +234,7 @@ impl Device {
     /// Ends the life in service if it has not ended: nothing is outstanding afterwards.
     fn contain(&mut self) -> FailureCause {
         let cause = self.failure().unwrap_or(FailureCause::Requested);
-        if let Some(engine) = &self.context().rdma.engine {
+        if let Some(engine) = &self.context().engine {
             let mut state = engine.state();
             engine.fail(&mut state, cause);
         }
@@ -283,7 +247,7 @@ impl Device {
     /// pairs there were, and the bytes that had been kept from reuse.
     fn release(&mut self) -> (usize, usize) {
         let context = self.context_mut();
-        let engine = context.rdma.engine.take();
+        let engine = context.engine.take();
         let (mut queue_pairs, mut reclaimed) = (0, 0);
         if let Some(engine) = engine {
             reclaimed = engine.release();
@@ -308,23 +272,5 @@ impl Device {
             }
         }
         (queue_pairs, reclaimed)
-    }
-}
-
-/// The facts of this period of service that the next one needs.
-fn carry(engine: &Engine) -> Carried {
-    let mut state = engine.state();
-    // A bring-up that failed before it had numbers passes on what it got.
-    let rested = match state.objects.are_sized() {
-        true => state.objects.rested(),
-        false => std::mem::take(&mut state.rested),
-    };
-    Carried {
-        rested,
-        random: state.random.clone(),
-        generation: state.generation,
-        peers: std::mem::take(&mut state.peers),
-        events: std::mem::take(&mut state.pending_events),
-        owed: std::mem::take(&mut state.end.owed),
     }
 }

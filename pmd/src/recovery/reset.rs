@@ -1,7 +1,7 @@
 //! The reset that makes sure that a failed device has forgotten everything.
 
+use crate::bring_up::reset;
 use crate::bring_up::{Context, StageError};
-use crate::lan::reset;
 use ringside_bus::FunctionError;
 use ringside_bus::config_space::{COMMAND, Command};
 use ringside_spec::lan::registers::reset::{

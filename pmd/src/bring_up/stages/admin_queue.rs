@@ -1,4 +1,6 @@
 //! `admin-queue`: both rings, and a firmware that speaks our version.
+//!
+//! Source: ice `ice_controlq.c`, `ice_init_all_ctrlq`.
 
 use crate::admin::{AdminError, AdminQueue, pause};
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};

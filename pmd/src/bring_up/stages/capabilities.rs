@@ -1,4 +1,6 @@
 //! `capabilities`: what device and function can do.
+//!
+//! Source: ice `ice_common.c`, `ice_get_caps` and `ice_recalc_port_limited_caps`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
 

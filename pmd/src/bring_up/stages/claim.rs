@@ -1,4 +1,6 @@
 //! `claim`: whether this is a device that the driver knows, with registers it can reach.
+//!
+//! Source: ice `ice_main.c`, `ice_pci_tbl` and `ice_probe`.
 
 use crate::bring_up::{Context, Identity, Needs, Stage, StageError};
 use ringside_bus::config_space::ConfigSpace;

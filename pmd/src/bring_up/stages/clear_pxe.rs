@@ -1,4 +1,6 @@
 //! `clear-pxe`: the device leaves its boot mode.
+//!
+//! Source: ice `ice_common.c`, `ice_clear_pxe_mode`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
 

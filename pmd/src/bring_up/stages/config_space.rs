@@ -1,4 +1,6 @@
 //! `config-space`: link and vectors, memory for the device, and its right to reach it.
+//!
+//! Source: ice `ice_main.c`, `ice_probe`.
 
 use crate::bring_up::{Bus, Context, Needs, Stage, StageError, Undo};
 use ringside_bus::DmaPool;

@@ -1,14 +1,28 @@
 //! `ddp-package`: the package of the packet pipeline is active, or the device is in safe mode.
+//!
+//! Source: ice `ice_ddp.c`, `ice_init_pkg`.
 
+use crate::admin::commands::{GlobalLock, InstalledPackage};
+use crate::admin::{AdminError, AdminQueue};
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
-use crate::ddp::{self, PackageState};
+use crate::ddp::{
+    FileError, Package, PackageError, PackageFacts, PackageState, candidates, find, read,
+};
+use ringside_spec::lan::admin::generic::{lock_timeout_ms, resource};
+use ringside_spec::lan::package::SUPPORTED_VERSION;
 use ringside_spec::lan::registers::reset::{PRE_EXTRACTION_MASK_0, PRE_EXTRACTION_MASK_1};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const STAGE: Stage = Stage {
     name: "ddp-package",
     needs: Needs::Device,
     run,
 };
+
+/// Between two requests for a lock that another function holds.
+const LOCK_STEP: Duration = Duration::from_millis(10);
 
 /// Input words of the switch block, 48 bits in two registers.
 /// Source: ice `ice_ddp.c`, `ice_init_pkg_regs` (`ICE_SW_BLK_INP_MASK_L`, `_H`).
@@ -18,7 +32,7 @@ const INPUT_MASKS: [(u64, u32); 2] = [
 ];
 
 fn run(context: &mut Context) -> Result<(), StageError> {
-    let package = ddp::load(context)?;
+    let package = load(context)?;
     match &package.state {
         PackageState::SafeMode(reason) => {
             let text = format!("safe mode, one queue and no RDMA: {reason}");
@@ -46,6 +60,172 @@ fn set_input_masks(context: &mut Context) -> Result<(), StageError> {
         }
         let _ = context.record(Undo::RestoreRegister { offset, found });
         context.registers().write(offset, wanted)?;
+    }
+    Ok(())
+}
+
+/// Sees to it that a package is active, downloading one if need be.
+///
+/// No package, or one that does not fit, is safe mode and no error; errors are those of the
+/// device.
+fn load(context: &mut Context) -> Result<PackageFacts, StageError> {
+    let admin = context.admin()?;
+    let before = admin.installed_packages()?;
+    let (file, package) = find_package(context);
+    let active = |list: &[InstalledPackage]| list.iter().find(|one| one.active).cloned();
+    let package = match package {
+        Ok(package) => package,
+        Err(reason) => {
+            let active = active(&before);
+            let state = judge(active.as_ref(), &reason, PackageState::AlreadyLoaded);
+            return Ok(PackageFacts {
+                state,
+                active,
+                file,
+            });
+        }
+    };
+    if let Some(reason) = misfit(&package, &before) {
+        return Ok(PackageFacts {
+            state: PackageState::SafeMode(reason),
+            active: active(&before),
+            file,
+        });
+    }
+    let outcome = download_locked(context, &admin, &package)?;
+    let active = active(&admin.installed_packages()?);
+    let state = match outcome {
+        Ok(state) => judge(
+            active.as_ref(),
+            "the device reports no active package",
+            state,
+        ),
+        Err(reason) => PackageState::SafeMode(reason),
+    };
+    Ok(PackageFacts {
+        state,
+        active,
+        file,
+    })
+}
+
+/// The package file, or in words why there is none.
+fn find_package(context: &Context) -> (Option<PathBuf>, Result<Package, String>) {
+    let section = &context.config().ddp;
+    let serial_number = context
+        .facts
+        .identity
+        .as_ref()
+        .and_then(|identity| identity.serial_number);
+    let paths = candidates(section, serial_number);
+    let Some(path) = find(&paths) else {
+        let folders: Vec<_> = section
+            .search
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        let reason = format!(
+            "no package file {} in {}; install the firmware package that holds it (Debian: firmware-intel-misc or firmware-misc-nonfree), or set ddp.search",
+            section.file.display(),
+            folders.join(", ")
+        );
+        context.recorder().note(reason.clone());
+        return (None, Err(reason));
+    };
+    context
+        .recorder()
+        .note(format!("package file {}", path.display()));
+    let parsed = read(path)
+        .map_err(|error: FileError| error.to_string())
+        .and_then(|bytes| {
+            Package::parse(bytes)
+                .map_err(|error: PackageError| format!("{}: {error}", path.display()))
+        });
+    (Some(path.clone()), parsed)
+}
+
+/// Why the package does not fit the one in flash, if so: the format's major version has to be the
+/// same and the minor not newer.
+fn misfit(package: &Package, installed: &[InstalledPackage]) -> Option<String> {
+    let flash = installed.iter().find(|one| one.in_flash)?;
+    let [major, minor, ..] = package.segment_format;
+    let [flash_major, flash_minor, ..] = flash.version;
+    let fits = major == flash_major && minor <= flash_minor;
+    (!fits).then(|| {
+        format!(
+            "the package's format {major}.{minor} does not fit the device's flash ({flash_major}.{flash_minor}); update the device's firmware, or install an older package"
+        )
+    })
+}
+
+/// `state` if the active package is of a version that this driver knows, else safe mode.
+fn judge(active: Option<&InstalledPackage>, reason: &str, state: PackageState) -> PackageState {
+    match active {
+        Some(active) if (active.version[0], active.version[1]) == SUPPORTED_VERSION => state,
+        Some(active) => PackageState::SafeMode(format!(
+            "the active package '{}' has version {}.{}, this driver takes {}.{}; reset the whole device and load another",
+            active.name,
+            active.version[0],
+            active.version[1],
+            SUPPORTED_VERSION.0,
+            SUPPORTED_VERSION.1
+        )),
+        None => PackageState::SafeMode(reason.to_owned()),
+    }
+}
+
+/// Takes the global configuration lock and downloads; the inner error is a refusal of the package.
+fn download_locked(
+    context: &mut Context,
+    admin: &Arc<AdminQueue>,
+    package: &Package,
+) -> Result<Result<PackageState, String>, StageError> {
+    let limit = Duration::from_millis(context.config().deadlines.resource_lock_ms);
+    let held = context.record(Undo::ReleaseResource {
+        resource: resource::GLOBAL_CONFIG,
+    });
+    let lock = context.wait(limit, LOCK_STEP, || {
+        let timeout = lock_timeout_ms::GLOBAL_CONFIG;
+        Ok(
+            match admin.request_global_lock(resource::GLOBAL_CONFIG, timeout)? {
+                GlobalLock::InProgress => None,
+                other => Some(other),
+            },
+        )
+    })?;
+    match lock {
+        Some(GlobalLock::Granted) => {}
+        Some(_) => {
+            context.discharge(held);
+            return Ok(Ok(PackageState::AlreadyLoaded));
+        }
+        None => {
+            context.discharge(held);
+            return Err(StageError::Unusable {
+                what: format!(
+                    "another function has held the global configuration lock for {} ms",
+                    limit.as_millis()
+                ),
+                remedy: "see which driver holds it, or raise deadlines.resource_lock_ms".to_owned(),
+            });
+        }
+    }
+    let result = download(admin, package);
+    admin.release_resource(resource::GLOBAL_CONFIG)?;
+    context.discharge(held);
+    match result {
+        Ok(()) => Ok(Ok(PackageState::Downloaded)),
+        Err(AdminError::Refused { opcode, code }) => {
+            Ok(Err(AdminError::Refused { opcode, code }.to_string()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn download(admin: &AdminQueue, package: &Package) -> Result<(), AdminError> {
+    let count = package.downloads().len();
+    for (index, buffer) in package.downloads().enumerate() {
+        admin.download_buffer(buffer, index + 1 == count)?;
     }
     Ok(())
 }

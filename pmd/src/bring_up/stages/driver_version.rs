@@ -1,4 +1,6 @@
 //! `driver-version`: the firmware learns who drives it.
+//!
+//! Source: ice `ice_main.c`, `ice_send_version`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
 

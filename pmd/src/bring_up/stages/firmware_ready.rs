@@ -1,7 +1,9 @@
 //! `firmware-ready`: everything that the LAN half needs has been loaded from flash.
+//!
+//! Source: ice `ice_common.c`, `ice_check_reset`; `ice_nvm.c`, `ice_init_nvm`.
 
+use crate::bring_up::reset::wait_for_device;
 use crate::bring_up::{Context, Needs, Stage, StageError};
-use crate::lan::reset::wait_for_device;
 use ringside_spec::lan::registers::reset::{
     FIRMWARE_STATUS, FLASH_ACCESS, FLASH_GENERAL, FLASH_LOAD_DONE, FLASH_LOAD_DONE_LAN,
     FirmwareStatus, FlashAccess, FlashGeneral,

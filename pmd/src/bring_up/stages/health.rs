@@ -1,7 +1,9 @@
 //! `health`: nothing that takes the device out of service happened while it was brought up.
+//!
+//! Source: ice `ice_main.c`, `ice_misc_intr`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
-use crate::recovery;
+use crate::health;
 
 pub(super) const STAGE: Stage = Stage {
     name: "health",
@@ -11,14 +13,9 @@ pub(super) const STAGE: Stage = Stage {
 
 /// A report from that time would otherwise end the service at the first look.
 fn run(context: &mut Context) -> Result<(), StageError> {
-    let Some(baseline) = context.baseline() else {
-        return Err(StageError::OutOfOrder {
-            missing: "what a reset has left",
-            stage: "pf-reset",
-        });
-    };
-    let control_queue = context.rdma.engine.is_some();
-    match recovery::look(context.registers(), baseline, control_queue) {
+    let baseline = context.require_baseline()?;
+    let control_queue = context.engine.is_some();
+    match health::look(context.registers(), baseline, control_queue) {
         Some(cause) => Err(StageError::FailedMeanwhile { cause }),
         None => Ok(()),
     }

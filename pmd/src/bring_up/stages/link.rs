@@ -1,4 +1,6 @@
 //! `link`: the PHY configured as wanted, link events on, the link up if it comes up in time.
+//!
+//! Source: ice `ice_main.c`, `ice_init_link_events` and `ice_configure_phy`.
 
 use crate::admin::AdminError;
 use crate::admin::commands::LinkState;

@@ -1,4 +1,6 @@
 //! `mac-address`: the function's own address.
+//!
+//! Source: ice `ice_common.c`, `ice_aq_manage_mac_read`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
 

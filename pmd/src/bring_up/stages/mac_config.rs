@@ -1,4 +1,6 @@
 //! `mac-config`: the largest frame of the port.
+//!
+//! Source: ice `ice_common.c`, `ice_aq_set_mac_cfg`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 use ringside_spec::lan::admin::link::{FRAME_BYTES_MAX, link_events};

@@ -1,4 +1,6 @@
 //! `mac-filters`: frames to our own address and to everybody are delivered.
+//!
+//! Source: ice `ice_fltr.c`, `ice_fltr_add_mac_and_broadcast`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 

@@ -1,29 +1,32 @@
-//! The stages, one file each, in the order in which they run.
+//! The stages, one file each. A file, its module, the trace and `--fail-at` use one name.
 
 mod admin_queue;
 mod capabilities;
 mod claim;
-mod clear_function_config;
+mod clear_pf_config;
 mod clear_pxe;
 mod config_space;
 mod ddp_package;
 mod driver_version;
 mod firmware_ready;
-mod function_reset;
 mod health;
 mod link;
 mod mac_address;
 mod mac_config;
 mod mac_filters;
-mod port_parameters;
+mod pf_reset;
+mod port_params;
 mod protocol_engine;
-mod queue_group;
 mod rdma_addresses;
-mod rdma_control_queue;
-mod rdma_host_memory;
-mod rdma_queues;
-mod rdma_scheduler;
-pub mod rdma_state;
+pub(super) mod rdma_asynchronous_events;
+pub(super) mod rdma_completion_events;
+pub(super) mod rdma_control_completions;
+pub(super) mod rdma_control_queue;
+mod rdma_features;
+mod rdma_nodes;
+pub(super) mod rdma_scheduler;
+pub(super) mod rdma_segments;
+mod rdma_sizing;
 mod reset_mark;
 mod scheduler;
 mod switch_config;
@@ -32,14 +35,14 @@ mod vsi_rdma_filter;
 
 use super::Stage;
 
-/// The stages of the LAN half, in order.
-const LAN: &[Stage] = &[
+/// The stages, in order.
+const STAGES: &[Stage] = &[
     claim::STAGE,
     config_space::STAGE,
-    function_reset::STAGE,
+    pf_reset::STAGE,
     firmware_ready::STAGE,
     admin_queue::STAGE,
-    clear_function_config::STAGE,
+    clear_pf_config::STAGE,
     driver_version::STAGE,
     capabilities::STAGE,
     clear_pxe::STAGE,
@@ -49,17 +52,26 @@ const LAN: &[Stage] = &[
     mac_config::STAGE,
     ddp_package::STAGE,
     protocol_engine::STAGE,
-    port_parameters::STAGE,
+    port_params::STAGE,
     vsi::STAGE,
     mac_filters::STAGE,
     link::STAGE,
     reset_mark::STAGE,
     vsi_rdma_filter::STAGE,
-    queue_group::STAGE,
+    rdma_nodes::STAGE,
+    rdma_control_queue::STAGE,
+    rdma_sizing::STAGE,
+    rdma_segments::STAGE,
+    rdma_control_completions::STAGE,
+    rdma_features::STAGE,
+    rdma_completion_events::STAGE,
+    rdma_asynchronous_events::STAGE,
+    rdma_scheduler::STAGE,
+    rdma_addresses::STAGE,
+    health::STAGE,
 ];
 
 /// Every stage, in order.
 pub(super) fn all() -> impl Iterator<Item = &'static Stage> + Clone {
-    let last = std::iter::once(&health::STAGE);
-    LAN.iter().chain(rdma_state::STAGES).chain(last)
+    STAGES.iter()
 }

@@ -1,4 +1,6 @@
 //! `protocol-engine`: the RDMA engine has been loaded and its processors run.
+//!
+//! Source: irdma `ctrl.c`, `irdma_sc_dev_init` and `irdma_wait_pe_ready`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
 use ringside_spec::lan::registers::reset::{FLASH_LOAD_DONE, FLASH_LOAD_DONE_RDMA, FlashLoadDone};

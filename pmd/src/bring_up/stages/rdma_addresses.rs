@@ -1,8 +1,9 @@
 //! `rdma-addresses`: the device's table of MAC addresses gets the function's own. From here on
 //! verbs are served.
+//!
+//! Source: irdma `hw.c`, `irdma_manage_arp_cache`.
 
-use super::rdma_state::RdmaUndo;
-use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::bring_up::{Context, Needs, RdmaUndo, Stage, StageError, Undo};
 
 pub(super) const STAGE: Stage = Stage {
     name: "rdma-addresses",
@@ -11,7 +12,7 @@ pub(super) const STAGE: Stage = Stage {
 };
 
 fn run(context: &mut Context) -> Result<(), StageError> {
-    let engine = context.rdma.engine()?;
+    let engine = context.engine()?;
     let mac = engine.facts.mac;
     let _ = context.record(Undo::Rdma(RdmaUndo::DeleteAddress { mac }));
     engine.state().take_address(mac)?;

@@ -1,7 +1,8 @@
 //! `rdma-control-queue`: the control queue pair, through which the RDMA engine takes commands.
+//!
+//! Source: irdma `hw.c`, `irdma_create_cqp`.
 
-use super::rdma_state::RdmaUndo;
-use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::bring_up::{Context, Needs, RdmaUndo, Stage, StageError, Undo};
 use crate::control::{ControlQueue, ControlQueueSettings};
 use crate::rdma::RdmaStageError;
 use crate::rdma::address::{link_local, private_address};
@@ -45,7 +46,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     };
     let carried = context.take_carried();
     let engine = Arc::new(Engine::new(parts, control, carried));
-    context.rdma.engine = Some(Arc::clone(&engine));
+    context.engine = Some(Arc::clone(&engine));
     let _ = context.record(Undo::Rdma(RdmaUndo::DestroyControlQueue));
     let created = engine.state().control.create();
     Ok(created.map_err(RdmaStageError::from)?)
@@ -66,7 +67,7 @@ fn facts(context: &Context) -> Result<EngineFacts, StageError> {
     })
 }
 
-pub(super) fn destroy(engine: &Engine) -> Result<(), RdmaStageError> {
+pub(in crate::bring_up) fn destroy(engine: &Engine) -> Result<(), RdmaStageError> {
     let mut state = engine.state();
     state.closed = true;
     Ok(state.control.destroy()?)

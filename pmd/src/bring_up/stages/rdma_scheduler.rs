@@ -4,8 +4,7 @@
 //! the firmware puts that into the port's own scheduler, and the node is enabled.
 //! Source: irdma `ws.c`, `irdma_ws_add`; ice `ice_sched.c`, `ice_ena_vsi_rdma_qset`.
 
-use super::rdma_state::RdmaUndo;
-use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::bring_up::{Context, Needs, RdmaUndo, Stage, StageError, Undo};
 use crate::control::ControlError;
 use crate::rdma::RdmaStageError;
 use crate::rdma::engine::Engine;
@@ -41,7 +40,7 @@ fn node(node_id: u16, parent_id: u16, vsi_number: u16, leaf: bool) -> WorkSchedu
 }
 
 fn run(context: &mut Context) -> Result<(), StageError> {
-    let engine = context.rdma.engine()?;
+    let engine = context.engine()?;
     let admin = context.admin()?;
     let group = context.facts.rdma_group_node()?;
     let vsi = engine.facts.vsi_number;
@@ -89,7 +88,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     Ok(())
 }
 
-pub(super) fn delete(
+pub(in crate::bring_up) fn delete(
     engine: &Engine,
     number: u16,
     parent: u16,

@@ -1,4 +1,7 @@
 //! `reset-mark`: without RDMA, something by which a reset of the function by somebody else shows.
+//!
+//! Source: none: Linux learns of such a reset from its own interrupt; the register is that of ice
+//! `ice_hw_autogen.h`, `PF_MBX_ATQLEN`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
 
@@ -16,12 +19,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
             .note("the control queue pair will show a reset of the function");
         return Ok(());
     }
-    let Some(mut baseline) = context.baseline() else {
-        return Err(StageError::OutOfOrder {
-            missing: "what a reset has left",
-            stage: "pf-reset",
-        });
-    };
+    let mut baseline = context.require_baseline()?;
     if !baseline.mark(context.registers())? {
         context.warn("a reset of the function by somebody else will not be noticed: the device does not keep the mark for it");
     }

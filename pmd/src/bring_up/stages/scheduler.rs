@@ -1,4 +1,6 @@
 //! `scheduler`: limits of the transmit scheduler, its default tree, room for our own nodes.
+//!
+//! Source: ice `ice_sched.c`, `ice_sched_init_port`.
 
 use crate::admin::AdminQueue;
 use crate::bring_up::{Context, Needs, SchedulerTree, Stage, StageError};

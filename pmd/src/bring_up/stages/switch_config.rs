@@ -1,4 +1,6 @@
 //! `switch-config`: the port and the switch of the function.
+//!
+//! Source: ice `ice_switch.c`, `ice_get_initial_sw_cfg`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
 

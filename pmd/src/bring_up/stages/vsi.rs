@@ -1,4 +1,6 @@
 //! `vsi`: the function's virtual station interface.
+//!
+//! Source: ice `ice_lib.c`, `ice_vsi_init`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 use crate::lan::vsi::default_properties;

@@ -1,4 +1,6 @@
 //! `vsi-rdma-filter`: RDMA packets of the VSI go to the RDMA engine.
+//!
+//! Source: ice `ice_idc.c`, `ice_rdma_update_vsi_filter`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 use crate::lan::vsi::rdma_filters;

@@ -1,7 +1,6 @@
 //! Why a port did not do what it was asked.
 
 use crate::admin::AdminError;
-use crate::bring_up::StageError;
 use ringside_bus::{FunctionError, MemoryError};
 use ringside_lan::{PoolError, RingError, StopError};
 
@@ -14,9 +13,14 @@ pub enum PortError {
     /// The function did not do what it was asked.
     #[error(transparent)]
     Function(#[from] FunctionError),
-    /// The device was not brought up as far.
-    #[error(transparent)]
-    Stage(#[from] Box<StageError>),
+    /// The device was not brought up as far: a bug of this driver.
+    #[error("{what} is missing: stage {stage} has to run first; this is a bug of the driver")]
+    NotBroughtUp {
+        /// The missing part.
+        what: &'static str,
+        /// The stage that provides it.
+        stage: &'static str,
+    },
     /// No memory for rings.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -55,10 +59,4 @@ pub enum PortError {
         /// What is possible.
         remedy: &'static str,
     },
-}
-
-impl From<StageError> for PortError {
-    fn from(error: StageError) -> Self {
-        Self::Stage(Box::new(error))
-    }
 }

@@ -14,11 +14,10 @@ mod statistics;
 
 pub use error::PortError;
 pub use filters::VlanStripping;
-pub(crate) use shared::PortRegistry;
+pub(crate) use shared::{GroupPlace, PortParts, PortRegistry};
 pub use spread::{DEFAULT_KEY, Spreading};
 pub use statistics::PortStatistic;
 
-use crate::Device;
 use crate::admin::commands::LinkState;
 use ringside_lan::{
     PacketPool, PoolSettings, QueueState, ReceiveQueue, ReceiveSettings, TransmitQueue,
@@ -95,16 +94,12 @@ pub struct Port {
     shared: Arc<PortShared>,
 }
 
-impl Device {
+impl OpenPort {
     /// Opens the function's port; all queues are in service when this returns.
     ///
     /// Control path. Errors: [`PortError`]; what was configured has been taken back.
-    pub fn open_port(&self, settings: &PortSettings) -> Result<OpenPort, PortError> {
-        check(settings)?;
-        if self.failure().is_some() {
-            return Err(PortError::OutOfService);
-        }
-        let shared = PortShared::open(self.context(), settings)?;
+    pub(crate) fn open(parts: PortParts, settings: &PortSettings) -> Result<Self, PortError> {
+        let shared = PortShared::open(parts, settings)?;
         let port = Port { shared };
         let pool = PacketPool::new(&port.shared.pool, settings.pool)?;
         let (mut receive, mut transmit) = (Vec::new(), Vec::new());
@@ -133,7 +128,7 @@ impl Device {
         port.shared.map_queues(settings.receive_queues)?;
         port.strip_vlan(settings.vlan_stripping)?;
         port.set_promiscuous(settings.promiscuous)?;
-        Ok(OpenPort {
+        Ok(Self {
             port,
             receive,
             transmit,
@@ -142,7 +137,8 @@ impl Device {
     }
 }
 
-fn check(settings: &PortSettings) -> Result<(), PortError> {
+/// Refuses settings that no device takes.
+pub(crate) fn check(settings: &PortSettings) -> Result<(), PortError> {
     let counts = [
         ("receive queues", settings.receive_queues),
         ("transmit queues", settings.transmit_queues),

@@ -4,7 +4,7 @@ use super::control::{ReceiveControl, TransmitControl};
 use super::{PortError, PortSettings, QUEUES_MAX};
 use crate::Registers;
 use crate::admin::AdminQueue;
-use crate::bring_up::Context;
+use crate::admin::commands::Capabilities;
 use ringside_bus::{DmaPool, Doorbell};
 use ringside_lan::{
     PacketPool, QueueKind, ReceiveQueue, ReceiveSettings, Service, TransmitQueue, TransmitSettings,
@@ -19,6 +19,43 @@ use std::time::Duration;
 
 /// The register that a queue's doorbell is.
 const BAR: u8 = 0;
+
+/// The parts of a device that a port stands on, all known from its bring-up.
+pub(crate) struct PortParts {
+    pub(crate) registers: Registers,
+    pub(crate) admin: Arc<AdminQueue>,
+    pub(crate) pool: Arc<DmaPool>,
+    pub(crate) registry: Arc<PortRegistry>,
+    pub(crate) capabilities: Capabilities,
+    /// number of the function
+    pub(crate) function: u8,
+    /// number of the logical port
+    pub(crate) port: u8,
+    pub(crate) vsi: u16,
+    pub(crate) mac: [u8; 6],
+    pub(crate) place: GroupPlace,
+    /// the time in which a queue has to stop
+    pub(crate) quiesce: Duration,
+}
+
+/// The place of the transmit queues' group in the scheduler's tree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum GroupPlace {
+    /// Beside the group of the RDMA queue sets.
+    Beside {
+        /// that group
+        group: u32,
+    },
+    /// At the end of a branch of its own.
+    Below {
+        /// node of the traffic class, which the branch begins under
+        class_node: u32,
+        /// layer of the branch's first node
+        entry_layer: u8,
+        /// layers of the tree
+        layers: u8,
+    },
+}
 
 /// The port that a device has open, if any, and what earlier ones left.
 #[derive(Debug, Default)]
@@ -107,9 +144,8 @@ pub(crate) struct PortShared {
 }
 
 impl PortShared {
-    pub(super) fn open(context: &Context, settings: &PortSettings) -> Result<Arc<Self>, PortError> {
-        let facts = &context.facts;
-        let capabilities = facts.capabilities()?;
+    pub(super) fn open(parts: PortParts, settings: &PortSettings) -> Result<Arc<Self>, PortError> {
+        let capabilities = &parts.capabilities;
         let limits = [
             (
                 "receive queues",
@@ -132,14 +168,14 @@ impl PortShared {
                 });
             }
         }
-        let mut ports = context.ports.ports();
+        let mut ports = parts.registry.ports();
         let in_service = |port: &Arc<Self>| port.service.in_service();
         if ports.open.upgrade().as_ref().is_some_and(in_service) {
             return Err(PortError::AlreadyOpen);
         }
-        let admin = context.admin()?;
+        let admin = parts.admin;
         let mut configured = Configured::default();
-        let group = match add_group(context, &admin, &mut configured) {
+        let group = match add_group(parts.place, &admin, &mut configured) {
             Ok(group) => group,
             Err(error) => {
                 delete_nodes(&admin, &mut configured);
@@ -147,17 +183,17 @@ impl PortShared {
             }
         };
         let shared = Arc::new(Self {
-            registers: context.registers().clone(),
-            pool: Arc::clone(context.pool()?),
+            registers: parts.registers,
+            pool: parts.pool,
             service: Service::new(),
-            function: facts.function_number()?,
-            port: facts.switch()?.port,
-            vsi: facts.vsi()?,
-            mac: facts.mac()?,
+            function: parts.function,
+            port: parts.port,
+            vsi: parts.vsi,
+            mac: parts.mac,
             group,
             table_entries: capabilities.hash_table_entries as usize,
             vector: (capabilities.vectors.count > 2).then_some(2),
-            quiesce: Duration::from_millis(context.config().deadlines.quiesce_ms),
+            quiesce: parts.quiesce,
             configured: Mutex::new(configured),
             statistics: Mutex::default(),
             admin,
@@ -307,10 +343,9 @@ impl Drop for PortShared {
 /// Layers from a queue group to the end of the tree, the queues included.
 const LAYERS_BELOW: u8 = 2;
 
-/// Adds a group for transmit queues: beside that of the RDMA queue sets if there is one, else with a
-/// branch of its own.
+/// Adds a group for transmit queues at `place`.
 fn add_group(
-    context: &Context,
+    place: GroupPlace,
     admin: &AdminQueue,
     configured: &mut Configured,
 ) -> Result<u32, PortError> {
@@ -319,15 +354,20 @@ fn add_group(
         configured.nodes.push((parent, node));
         Ok(node)
     };
-    if let Ok(group) = context.facts.rdma_group_node() {
-        return add(admin.query_node(group)?.parent.get());
+    match place {
+        GroupPlace::Beside { group } => add(admin.query_node(group)?.parent.get()),
+        GroupPlace::Below {
+            class_node,
+            entry_layer,
+            layers,
+        } => {
+            let mut node = class_node;
+            for _ in entry_layer..=layers - LAYERS_BELOW {
+                node = add(node)?;
+            }
+            Ok(node)
+        }
     }
-    let tree = context.facts.scheduler()?;
-    let mut node = tree.class_node;
-    for _ in tree.entry_layer..=tree.limits.layers - LAYERS_BELOW {
-        node = add(node)?;
-    }
-    Ok(node)
 }
 
 fn delete_nodes(admin: &AdminQueue, configured: &mut Configured) {

@@ -39,7 +39,7 @@ pub(super) struct Counted {
 
 fn all() -> impl Iterator<Item = (Counter, &'static str, bool)> {
     let vsi = OF_VSI.iter().map(|(counter, name)| (*counter, *name, true));
-    let port = crate::rdma::PORT_COUNTERS.iter();
+    let port = crate::lan::PORT_COUNTERS.iter();
     vsi.chain(port.map(|(counter, name)| (*counter, *name, false)))
 }
 

@@ -1,8 +1,8 @@
-//! `rdma-sizing` and `rdma-segments`: the host memory cache, sized for the numbers that are
-//! configured and backed where the device may look on its own account.
+//! `rdma-sizing`: the host memory cache, sized for the configured numbers of objects.
+//!
+//! Source: irdma `hw.c`, `irdma_hmc_setup`; `ctrl.c`, `irdma_cfg_fpm_val`.
 
-use super::rdma_state::RdmaUndo;
-use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
+use crate::bring_up::{Context, Needs, Stage, StageError};
 use crate::rdma::RdmaStageError;
 use crate::rdma::address::ArpTable;
 use crate::rdma::engine::Engine;
@@ -21,23 +21,17 @@ use ringside_spec::rdma::limits::{
 };
 use std::sync::Arc;
 
-pub(super) const SIZING: Stage = Stage {
+pub(super) const STAGE: Stage = Stage {
     name: "rdma-sizing",
     needs: Needs::Rdma,
-    run: size,
-};
-
-pub(super) const SEGMENTS: Stage = Stage {
-    name: "rdma-segments",
-    needs: Needs::Rdma,
-    run: back,
+    run,
 };
 
 /// Protection domains at once: the driver's own choice; the device takes 2^18.
 const PROTECTION_DOMAINS: u32 = 16_384;
 
-fn size(context: &mut Context) -> Result<(), StageError> {
-    let engine = context.rdma.engine()?;
+fn run(context: &mut Context) -> Result<(), StageError> {
+    let engine = context.engine()?;
     let layout = ask(&engine, context.config())?;
     for (object, asked, granted) in layout.lowered() {
         context.warn(format!(
@@ -175,35 +169,5 @@ fn objects(layout: &Layout, section: &RdmaSection, rested: &RestedNumbers) -> Ob
         arp: ArpTable::new(layout.count(ObjectType::Arp)),
         region_index_bits: layout.steering_tag_index_bits(),
         queue_pair_slots: queue_pairs,
-    }
-}
-
-fn back(context: &mut Context) -> Result<(), StageError> {
-    let engine = context.rdma.engine()?;
-    let _ = context.record(Undo::Rdma(RdmaUndo::ClearSegments));
-    let mut guard = engine.state();
-    let state = &mut *guard;
-    let Some(memory) = &mut state.memory else {
-        return Err(StageError::OutOfOrder {
-            missing: "the sizes of the host memory cache",
-            stage: "rdma-sizing",
-        });
-    };
-    let brought = memory.bring_static(&mut state.control);
-    Ok(brought.map_err(RdmaStageError::from)?)
-}
-
-pub(super) fn clear(engine: &Engine) -> Result<(), RdmaStageError> {
-    let mut guard = engine.state();
-    let state = &mut *guard;
-    let Some(mut memory) = state.memory.take() else {
-        return Ok(());
-    };
-    match memory.clear(&mut state.control) {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            memory.abandon();
-            Err(error.into())
-        }
     }
 }

@@ -1,8 +1,12 @@
 //! A device in service.
 
+mod firmware;
+mod port;
+mod verbs;
+
 use crate::Registers;
 use crate::bring_up::{self, BringUpError, BringUpOptions, Context, Facts, Undo, UndoFailure};
-use crate::recovery::FailureCause;
+use crate::failure::FailureCause;
 use crate::trace::Trace;
 use ringside_bus::{DmaPool, Function};
 use ringside_config::Config;

@@ -1,7 +1,7 @@
 //! Reset of the physical function.
 
+use super::StageError;
 use crate::Registers;
-use crate::bring_up::StageError;
 use ringside_spec::lan::registers::reset::{
     FUNCTION_CONTROL, FunctionControl, RESET_CONTROL, RESET_STATUS, ResetControl, ResetStatus,
 };

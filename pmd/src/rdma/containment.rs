@@ -7,10 +7,10 @@
 //! lock is on their way. Memory stays as it is until a reset of the function was confirmed
 //! ([`Engine::release`]).
 
-use super::FailureCause;
-use crate::rdma::Event;
-use crate::rdma::engine::{Engine, EngineState};
-use crate::rdma::records::{CompletionQueueRecord, QueuePairCondition, QueuePairRecord};
+use super::engine::{Engine, EngineState};
+use super::events::Event;
+use super::records::{CompletionQueueRecord, QueuePairCondition, QueuePairRecord};
+use crate::failure::FailureCause;
 use ringside_bus::Function;
 use ringside_bus::config_space::{COMMAND, Command};
 use ringside_cq::{CompletionContext, CompletionQueueHandle};

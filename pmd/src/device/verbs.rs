@@ -1,57 +1,16 @@
 //! The verbs of a device: where protection domains, memory and completion queues come from.
 
-use super::engine::Engine;
-use super::{
-    CompletionQueue, Event, Interrupts, PortReport, ProtectionDomain, Quarantined, Quotas,
-    RdmaError, RdmaLimits, Statistic,
+use super::Device;
+use crate::rdma::engine::Engine;
+use crate::rdma::{
+    CompletionQueue, Event, Interrupts, MapError, ObjectUsage, PortReport, ProtectionDomain,
+    Quarantined, Quotas, RdmaError, RdmaLimits, Statistic, Usage,
 };
-use crate::Device;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use ringside_bus::{DmaBuffer, Memory, PageSize};
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// Memory of the application that the device was not given.
-#[derive(Debug, thiserror::Error)]
-#[error("{error}")]
-pub struct MapError {
-    /// Why.
-    #[source]
-    pub error: RdmaError,
-    /// The memory.
-    pub memory: Memory,
-}
-
-/// A number in use, and its limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Usage {
-    /// In use.
-    pub used: u32,
-    /// May be in use at once.
-    pub limit: u32,
-}
-
-/// Objects in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct ObjectUsage {
-    /// Queue pairs.
-    pub queue_pairs: Usage,
-    /// Completion queues.
-    pub completion_queues: Usage,
-    /// Memory regions.
-    pub memory_regions: Usage,
-    /// Address handles.
-    pub address_handles: Usage,
-    /// Multicast groups.
-    pub multicast_groups: Usage,
-    /// Protection domains.
-    pub protection_domains: Usage,
-    /// Page buffer list entries.
-    pub page_list_entries: Usage,
-    /// Bytes of memory behind the host memory cache.
-    pub host_memory_cache_bytes: u64,
-}
 
 impl Device {
     pub(crate) fn engine(&self) -> Result<&Arc<Engine>, RdmaError> {
@@ -59,7 +18,7 @@ impl Device {
         if let Some(cause) = self.down {
             return Err(RdmaError::DeviceFailed { cause });
         }
-        context.rdma.engine.as_ref().ok_or_else(|| {
+        context.engine.as_ref().ok_or_else(|| {
             let reason = context.facts.rdma_unavailable.clone();
             RdmaError::Unavailable {
                 reason: reason.unwrap_or_else(|| "its bring-up had no RDMA stages".to_owned()),
@@ -183,7 +142,7 @@ impl Device {
     /// Objects in use.
     pub fn object_usage(&self) -> Result<ObjectUsage, RdmaError> {
         let state = self.engine()?.open_state()?;
-        let of = |numbers: &super::numbers::Numbers| Usage {
+        let of = |numbers: &crate::rdma::numbers::Numbers| Usage {
             used: numbers.used(),
             limit: numbers.quota(),
         };

@@ -1,4 +1,6 @@
 //! `rdma-nodes`: the scheduler's nodes from the traffic class down to a group for RDMA queue sets.
+//!
+//! Source: ice `ice_sched.c`, `ice_cfg_vsi_rdma`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 

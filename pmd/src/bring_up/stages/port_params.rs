@@ -1,4 +1,6 @@
 //! `port-params`: the port in its plain mode.
+//!
+//! Source: ice `ice_common.c`, `ice_aq_set_port_params`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
 

@@ -1,8 +1,7 @@
-//! Looking whether a device still is in service.
+//! The registers that say whether a device is in service.
 
-use super::FailureCause;
 use crate::Registers;
-use crate::rdma::engine::{Engine, EngineState};
+use crate::failure::FailureCause;
 use ringside_bus::FunctionError;
 use ringside_spec::lan::registers::control_queues::{MAILBOX_SEND, RingLength};
 use ringside_spec::lan::registers::interrupts::{OTHER_CAUSES, OtherCauses};
@@ -11,10 +10,6 @@ use ringside_spec::rdma::registers::{
     CQP_STATUS, CRITICAL_ERROR, CRITICAL_ERROR_Q1_RESOURCE, CqpStatus, HMC_ERROR_DATA,
     HMC_ERROR_INFO, HmcErrorInfo,
 };
-use std::time::Duration;
-
-/// The interval at which registers are read, however often events are polled.
-const PERIOD: Duration = Duration::from_millis(5);
 
 /// The resets that a device has seen when its life in service begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,40 +103,4 @@ fn try_look(
         false => baseline.marked && registers.read_quietly(MAILBOX_SEND.length)? != MARK,
     };
     Ok(gone.then_some(FailureCause::FunctionReset))
-}
-
-impl Engine {
-    /// Ends this life if the device shows that it failed: memory is looked at each time, registers
-    /// now and then, or now if `at_once`.
-    pub(crate) fn look_after(&self, state: &mut EngineState, at_once: bool) {
-        state.flush_owed();
-        if state.closed || state.end.cause.is_some() {
-            return;
-        }
-        let cause = if state.control.is_stuck() {
-            Some(FailureCause::ControlQueueSilent)
-        } else if self.admin.has_stopped() {
-            Some(FailureCause::FirmwareSilent)
-        } else {
-            self.look_at_registers(state, at_once)
-        };
-        if let Some(cause) = cause {
-            // A silent queue may be the sign of something else, which the registers name.
-            let named = state
-                .baseline
-                .and_then(|from| look(&self.registers, from, true));
-            self.fail(state, named.unwrap_or(cause));
-        }
-    }
-
-    fn look_at_registers(&self, state: &mut EngineState, at_once: bool) -> Option<FailureCause> {
-        let baseline = state.baseline?;
-        let now = self.registers.clock().now();
-        let due = state.next_look.is_none_or(|next| now >= next);
-        if !due && !at_once {
-            return None;
-        }
-        state.next_look = Some(now.plus(PERIOD));
-        look(&self.registers, baseline, true)
-    }
 }

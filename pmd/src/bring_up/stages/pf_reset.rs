@@ -1,8 +1,10 @@
 //! `pf-reset`: the function from a known beginning.
+//!
+//! Source: ice `ice_common.c`, `ice_pf_reset`.
 
+use crate::bring_up::reset;
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
-use crate::lan::reset;
-use crate::recovery::Baseline;
+use crate::health::Baseline;
 use std::time::Duration;
 
 pub(super) const STAGE: Stage = Stage {

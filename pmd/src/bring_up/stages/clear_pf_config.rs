@@ -1,4 +1,6 @@
 //! `clear-pf-config`: what a driver before us left behind is gone.
+//!
+//! Source: ice `ice_common.c`, `ice_clear_pf_cfg`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 

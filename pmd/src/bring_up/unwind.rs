@@ -1,0 +1,226 @@
+//! Performs undos.
+
+use super::stages::{
+    rdma_asynchronous_events, rdma_completion_events, rdma_control_completions, rdma_control_queue,
+    rdma_scheduler, rdma_segments,
+};
+use super::undo::{RdmaUndo, Undo};
+use super::{Context, StageError, UndoFailure, reset};
+use crate::admin::AdminQueue;
+use crate::lan;
+use crate::rdma::RdmaStageError;
+use crate::rdma::engine::Engine;
+use crate::trace::Exchange;
+use ringside_bus::config_space::{COMMAND, Command};
+use ringside_spec::lan::admin::link::link_events;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The result of an unwinding.
+#[derive(Clone, Debug, Default)]
+pub struct Unwound {
+    /// The undos performed, in that order.
+    pub undone: Vec<Undo>,
+    /// The undos that failed.
+    pub failures: Vec<UndoFailure>,
+    /// Memory given up because the device may still write to it, bytes.
+    pub leaked_bytes: usize,
+}
+
+impl Context {
+    /// Performs all recorded undos, latest first. One that fails is reported and the rest go on.
+    pub(crate) fn unwind(&mut self) -> Unwound {
+        self.unwind_to(0)
+    }
+
+    /// The same, but for the oldest `keep`.
+    pub(crate) fn unwind_to(&mut self, keep: usize) -> Unwound {
+        self.recorder().switch(true);
+        let mut unwound = Unwound::default();
+        while let Some(undo) = self.take_last_undo(keep) {
+            match perform(&undo, self) {
+                Ok(()) => unwound.undone.push(undo),
+                Err(error) => {
+                    tracing::error!(device = %self.function().address(), %undo, %error, "undo failed");
+                    unwound.failures.push(UndoFailure { undo, error });
+                }
+            }
+        }
+        unwound.leaked_bytes = self.leaked_bytes();
+        unwound
+    }
+}
+
+/// Takes the effect back. It may never have come: that is no error.
+///
+/// An object whose number the firmware has not given cannot be named. Clearing the function's
+/// configuration, recorded before, covers it.
+fn perform(undo: &Undo, context: &mut Context) -> Result<(), StageError> {
+    let admin = || running_admin(context);
+    match undo {
+        Undo::RestoreCommand { found } => restore_command(context, *found)?,
+        Undo::CloseDmaPool => close_pool(context)?,
+        Undo::DisableBusMastering => disable_bus_mastering(context)?,
+        Undo::RestoreRegister { offset, found } => context.registers().write(*offset, *found)?,
+        Undo::ResetFunction => reset_function(context)?,
+        Undo::ShutDownAdminQueue => {
+            if let Ok(admin) = context.admin() {
+                admin.shut_down()?;
+            }
+        }
+        Undo::ClearFunctionConfig => admin()?.clear_function_config()?,
+        Undo::ReleaseResource { resource } => admin()?.release_resource(*resource)?,
+        Undo::RestoreFrameSize { found } => admin()?.set_mac_config(*found)?,
+        Undo::FreeVsi { number } => {
+            let admin = admin()?;
+            number.map_or(Ok(()), |number| admin.free_vsi(number))?;
+        }
+        Undo::RemoveMacRule { rule, .. } => {
+            let admin = admin()?;
+            rule.map_or(Ok(()), |rule| admin.remove_rule(rule))?;
+        }
+        Undo::DisableRdmaFilters { vsi } => {
+            admin()?.update_vsi(*vsi, &lan::vsi::rdma_filters(false))?;
+        }
+        Undo::DeleteNode { parent, node } => {
+            let admin = admin()?;
+            node.map_or(Ok(()), |node| admin.delete_node(*parent, node))?;
+        }
+        Undo::RemoveRdmaQueueSet { parent, queue_set } => {
+            admin()?.remove_rdma_queue_set(*parent, *queue_set)?;
+        }
+        Undo::MaskLinkEvents { port } => {
+            admin()?.set_link_event_mask(*port, lan::link::ALL_MASKED)?;
+        }
+        Undo::DisableLinkEvents { port } => {
+            admin()?.link_status(*port, link_events::DISABLE)?;
+        }
+        Undo::RestorePhyConfig { port, found } => admin()?.set_phy_config(*port, found)?,
+        Undo::Rdma(undo) => perform_rdma(undo, context)?,
+    }
+    Ok(())
+}
+
+/// The admin queue, started again if the firmware had stopped answering.
+fn running_admin(context: &Context) -> Result<Arc<AdminQueue>, StageError> {
+    let admin = context.admin()?;
+    admin.revive()?;
+    Ok(admin)
+}
+
+/// Resets by register; by the bus if that does not end.
+fn reset_function(context: &Context) -> Result<(), StageError> {
+    let registers = context.registers();
+    let limit = Duration::from_millis(context.config().device.reset_deadline_ms);
+    match reset::trigger_and_wait(registers, limit) {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, "function reset by register failed; resetting by the bus");
+            context.function().reset().map_err(|_| error)
+        }
+    }
+}
+
+fn restore_command(context: &Context, found: u16) -> Result<(), StageError> {
+    let now = context.read_config16(COMMAND)?;
+    Ok(context.write_config16(COMMAND, now, found)?)
+}
+
+fn disable_bus_mastering(context: &mut Context) -> Result<(), StageError> {
+    let now = context.read_config16(COMMAND)?;
+    let off = Command(now).with_bus_master(false).0;
+    context.write_config16(COMMAND, now, off)?;
+    let after = Command(context.read_config16(COMMAND)?);
+    if after.bus_master() {
+        return Err(StageError::Unusable {
+            what: "bus mastering is still on after it was taken away".to_owned(),
+            remedy: "reset or unplug the device; the memory it was given is not reused".to_owned(),
+        });
+    }
+    context.set_silent(true);
+    Ok(())
+}
+
+fn close_pool(context: &mut Context) -> Result<(), StageError> {
+    let Ok(pool) = context.pool().cloned() else {
+        return Ok(());
+    };
+    if !context.silent() {
+        let bytes = pool.usage().mapped_bytes;
+        context.leaked(bytes);
+        return Err(StageError::Unusable {
+            what: format!(
+                "the device could not be silenced, so its {bytes} bytes of DMA memory stay mapped"
+            ),
+            remedy: "end this process to free them".to_owned(),
+        });
+    }
+    // The device is silent: what held its memory can go.
+    context.ports.release();
+    if let Some(engine) = &context.engine {
+        engine.release();
+    }
+    context.set_admin(None);
+    context.engine = None;
+    let result = pool.close();
+    context.leaked(pool.usage().leaked_bytes);
+    context.set_pool(None);
+    Ok(result?)
+}
+
+/// Takes the effect back. It may never have come: that is no error.
+///
+/// Resources that the engine refuses to take back, or does not answer for, are left to the
+/// reset of the
+/// function, which is recorded before all of this; that is a warning and no failure, unless
+/// there is no such reset.
+fn perform_rdma(undo: &RdmaUndo, context: &mut Context) -> Result<(), StageError> {
+    let Some(engine) = context.engine.clone() else {
+        return Ok(());
+    };
+    let stuck = engine.state().control.is_stuck();
+    let result = if stuck && *undo == RdmaUndo::DestroyObjects {
+        engine.abandon_objects();
+        Ok(())
+    } else if stuck && *undo != RdmaUndo::DestroyControlQueue {
+        Ok(())
+    } else {
+        perform_by(undo, &engine)
+    };
+    let reset_follows = context.undos().any(|undo| *undo == Undo::ResetFunction);
+    match result {
+        Ok(()) if stuck => {
+            let text = format!("left to the reset of the function: {undo}");
+            context.recorder().record(|| Exchange::Note { text });
+        }
+        Ok(()) => {}
+        Err(error) if reset_follows => {
+            context.warn(format!(
+                "left to the reset of the function: {undo}: {error}"
+            ));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+fn perform_by(undo: &RdmaUndo, engine: &Engine) -> Result<(), RdmaStageError> {
+    match undo {
+        RdmaUndo::DestroyControlQueue => rdma_control_queue::destroy(engine),
+        RdmaUndo::ClearSegments => rdma_segments::clear(engine),
+        RdmaUndo::DestroyControlCompletions => rdma_control_completions::destroy(engine),
+        RdmaUndo::DestroyCompletionEvents => rdma_completion_events::destroy(engine),
+        RdmaUndo::DestroyAsynchronousEvents => rdma_asynchronous_events::destroy(engine),
+        RdmaUndo::DeleteSchedulerNode {
+            node,
+            parent,
+            vsi,
+            leaf,
+        } => rdma_scheduler::delete(engine, *node, *parent, *vsi, *leaf),
+        RdmaUndo::DeleteAddress { mac } => engine
+            .state()
+            .give_address(*mac)
+            .map_err(RdmaStageError::from),
+        RdmaUndo::DestroyObjects => engine.destroy_objects().map_err(RdmaStageError::from),
+    }
+}

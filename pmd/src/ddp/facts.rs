@@ -1,0 +1,28 @@
+//! The package that a device runs.
+
+use crate::admin::commands::InstalledPackage;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// The origin of the device's package.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PackageState {
+    /// This driver downloaded it. It stays until a core reset.
+    Downloaded,
+    /// It was active before.
+    AlreadyLoaded,
+    /// None is usable, and why: one queue, no RDMA.
+    SafeMode(String),
+}
+
+/// The package of the device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PackageFacts {
+    /// Its origin.
+    pub state: PackageState,
+    /// The one that is active.
+    pub active: Option<InstalledPackage>,
+    /// The file that was found.
+    pub file: Option<PathBuf>,
+}

@@ -1,0 +1,56 @@
+//! Opens the packet queues of a device in service.
+
+use super::Device;
+use crate::bring_up::{Facts, Missing};
+use crate::lan::port::{self, GroupPlace, OpenPort, PortError, PortParts, PortSettings};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Device {
+    /// Opens the function's port; all queues are in service when this returns.
+    ///
+    /// Control path. Errors: [`PortError`]; what was configured has been taken back.
+    pub fn open_port(&self, settings: &PortSettings) -> Result<OpenPort, PortError> {
+        port::check(settings)?;
+        if self.failure().is_some() {
+            return Err(PortError::OutOfService);
+        }
+        OpenPort::open(self.port_parts()?, settings)
+    }
+
+    fn port_parts(&self) -> Result<PortParts, Missing> {
+        let context = self.context();
+        let facts = &context.facts;
+        Ok(PortParts {
+            registers: context.registers().clone(),
+            admin: context.admin()?,
+            pool: Arc::clone(context.pool()?),
+            registry: Arc::clone(&context.ports),
+            capabilities: facts.capabilities()?.clone(),
+            function: facts.function_number()?,
+            port: facts.switch()?.port,
+            vsi: facts.vsi()?,
+            mac: facts.mac()?,
+            place: place(facts)?,
+            quiesce: Duration::from_millis(context.config().deadlines.quiesce_ms),
+        })
+    }
+}
+
+fn place(facts: &Facts) -> Result<GroupPlace, Missing> {
+    if let Ok(group) = facts.rdma_group_node() {
+        return Ok(GroupPlace::Beside { group });
+    }
+    let tree = facts.scheduler()?;
+    Ok(GroupPlace::Below {
+        class_node: tree.class_node,
+        entry_layer: tree.entry_layer,
+        layers: tree.limits.layers,
+    })
+}
+
+impl From<Missing> for PortError {
+    fn from(Missing { what, stage }: Missing) -> Self {
+        Self::NotBroughtUp { what, stage }
+    }
+}

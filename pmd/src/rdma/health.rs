@@ -1,0 +1,45 @@
+//! Checks whether the device of an engine is in service, and ends its service if not.
+
+use super::engine::{Engine, EngineState};
+use crate::failure::FailureCause;
+use crate::health::look;
+use std::time::Duration;
+
+/// The interval at which registers are read, however often events are polled.
+const PERIOD: Duration = Duration::from_millis(5);
+
+impl Engine {
+    /// Ends this life if the device shows that it failed: memory is looked at each time, registers
+    /// now and then, or now if `at_once`.
+    pub(crate) fn look_after(&self, state: &mut EngineState, at_once: bool) {
+        state.flush_owed();
+        if state.closed || state.end.cause.is_some() {
+            return;
+        }
+        let cause = if state.control.is_stuck() {
+            Some(FailureCause::ControlQueueSilent)
+        } else if self.admin.has_stopped() {
+            Some(FailureCause::FirmwareSilent)
+        } else {
+            self.look_at_registers(state, at_once)
+        };
+        if let Some(cause) = cause {
+            // A silent queue may be the sign of something else, which the registers name.
+            let named = state
+                .baseline
+                .and_then(|from| look(&self.registers, from, true));
+            self.fail(state, named.unwrap_or(cause));
+        }
+    }
+
+    fn look_at_registers(&self, state: &mut EngineState, at_once: bool) -> Option<FailureCause> {
+        let baseline = state.baseline?;
+        let now = self.registers.clock().now();
+        let due = state.next_look.is_none_or(|next| now >= next);
+        if !due && !at_once {
+            return None;
+        }
+        state.next_look = Some(now.plus(PERIOD));
+        look(&self.registers, baseline, true)
+    }
+}
