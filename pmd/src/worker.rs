@@ -24,12 +24,14 @@ mod error;
 mod flags;
 mod inbox;
 mod policy;
+mod request;
 mod round;
 mod sync;
 
 pub use error::{AskError, SendError, StopError, WorkerError};
-pub use inbox::{Handle, Request};
+pub use inbox::Handle;
 pub use policy::{NoInterrupt, Policy, Sleeper};
+pub use request::Request;
 
 use inbox::Shared;
 use ringside_bus::pinning::pin_to;

@@ -3,8 +3,8 @@
 //! A command is complete when the head has passed it; no flag says so. The return code says how it
 //! went, and the descriptor's length how much of the buffer is meant.
 
+use super::AdminError;
 use super::ring::{RING_ENTRIES, Ring, silence};
-use super::{AdminError, commands};
 use crate::Registers;
 use crate::trace::{CommandQueue, Exchange};
 use ringside_bus::clock::wait_for;
@@ -106,6 +106,19 @@ pub struct AdminQueue {
     pool: Arc<DmaPool>,
     deadline: Duration,
     state: Mutex<State>,
+}
+
+/// True for commands that are sent again when the firmware answers "busy".
+/// Source: ice `ice_common.c`, `ice_should_retry_sq_send_cmd`.
+fn retried_when_busy(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::GetLinkTopology
+            | Opcode::LldpStop
+            | Opcode::LldpStart
+            | Opcode::LldpFilterControl
+            | Opcode::ModuleEeprom
+    )
 }
 
 impl AdminQueue {
@@ -236,7 +249,7 @@ impl AdminQueue {
         let result = loop {
             let result = self.exchange_once(opcode, parameters, data);
             let busy = matches!(&result, Ok(answer) if answer.code == ReturnCode::Busy);
-            if !busy || !commands::retried_when_busy(opcode) || attempts == BUSY_ATTEMPTS {
+            if !busy || !retried_when_busy(opcode) || attempts == BUSY_ATTEMPTS {
                 break result;
             }
             attempts += 1;

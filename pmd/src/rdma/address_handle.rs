@@ -2,7 +2,8 @@
 
 use super::address::{MacAddress, as_number, multicast_mac};
 use super::engine::EngineState;
-use super::lifecycle::{By, Making, Object};
+use super::lifecycle::{By, Making};
+use super::objects::Object;
 use super::objects::{Objects, Table};
 use super::protection_domain::{Kind, Share};
 use super::records::AddressHandleRecord;
@@ -93,7 +94,7 @@ impl ProtectionDomain {
     /// Errors: [`RdmaError::AddressFamily`], [`RdmaError::Capacity`], [`RdmaError::OutOfRange`],
     /// [`RdmaError::InvalidAddressHandle`] and others; nothing is left over.
     pub fn address_handle(&self, destination: &Destination) -> Result<AddressHandle, RdmaError> {
-        super::queue_pair::within("the flow label", destination.flow_label, 0, (1 << 20) - 1)?;
+        super::numbers::within("the flow label", destination.flow_label, 0, (1 << 20) - 1)?;
         let facts = &self.engine().facts;
         let source = match destination.local_address {
             Some(address) => address,

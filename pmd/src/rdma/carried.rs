@@ -1,8 +1,7 @@
 //! The state that one period of service leaves to the next.
 
-use super::containment::OwedFlush;
-use super::engine::Engine;
-use super::events::Event;
+use super::end::OwedFlush;
+use super::event::Event;
 use super::faults::PeerBook;
 use super::objects::RestedNumbers;
 use rand::SeedableRng;
@@ -34,23 +33,5 @@ impl Default for Carried {
             owed: Vec::new(),
             rested: RestedNumbers::default(),
         }
-    }
-}
-
-/// The facts of this period of service that the next one needs.
-pub(crate) fn carry(engine: &Engine) -> Carried {
-    let mut state = engine.state();
-    // A bring-up that failed before it had numbers passes on what it got.
-    let rested = match state.objects.are_sized() {
-        true => state.objects.rested(),
-        false => std::mem::take(&mut state.rested),
-    };
-    Carried {
-        rested,
-        random: state.random.clone(),
-        generation: state.generation,
-        peers: std::mem::take(&mut state.peers),
-        events: std::mem::take(&mut state.pending_events),
-        owed: std::mem::take(&mut state.end.owed),
     }
 }

@@ -2,7 +2,8 @@
 
 use super::RdmaError;
 use super::engine::{Engine, EngineState};
-use super::lifecycle::{By, Making, Object};
+use super::lifecycle::{By, Making};
+use super::objects::Object;
 use super::objects::{Objects, Table};
 use super::records::{CompletionQueueRecord, Reports};
 use ringside_bus::DmaBuffer;

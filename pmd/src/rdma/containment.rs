@@ -7,54 +7,16 @@
 //! lock is on their way. Memory stays as it is until a reset of the function was confirmed
 //! ([`Engine::release`]).
 
+use super::carried::Carried;
+use super::end::OwedFlush;
 use super::engine::{Engine, EngineState};
-use super::events::Event;
+use super::event::Event;
 use super::records::{CompletionQueueRecord, QueuePairCondition, QueuePairRecord};
 use crate::failure::FailureCause;
 use ringside_bus::Function;
 use ringside_bus::config_space::{COMMAND, Command};
 use ringside_cq::{CompletionContext, CompletionQueueHandle};
 use ringside_spec::verbs::QueueSide;
-
-/// A flush that a completion queue had no room for in its inbox.
-#[derive(Debug)]
-pub(crate) struct OwedFlush {
-    handle: CompletionQueueHandle,
-    context: CompletionContext,
-    side: QueueSide,
-}
-
-impl OwedFlush {
-    fn new(handle: &CompletionQueueHandle, context: CompletionContext, side: QueueSide) -> Self {
-        Self {
-            handle: handle.clone(),
-            context,
-            side,
-        }
-    }
-}
-
-/// The end of an engine's period of service.
-#[derive(Debug, Default)]
-pub(crate) struct End {
-    /// Why; nothing while it is in service.
-    pub(crate) cause: Option<FailureCause>,
-    /// A reset was confirmed: memory of its objects is nobody else's.
-    pub(crate) released: bool,
-    /// Queue pairs that there were.
-    pub(crate) queue_pairs: usize,
-    /// flushes for when the device is silent
-    pub(crate) waiting: Vec<OwedFlush>,
-    /// flushes that found no room, of earlier lives too
-    pub(crate) owed: Vec<OwedFlush>,
-}
-
-impl End {
-    /// True if the device may still use memory of objects of this period of service.
-    pub(crate) const fn holds_memory(&self) -> bool {
-        self.cause.is_some() && !self.released
-    }
-}
 
 /// The result of the attempt to switch bus mastering off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,5 +167,23 @@ impl EngineState {
         self.end
             .owed
             .retain(|owed| owed.handle.flush(owed.context, owed.side).is_err());
+    }
+}
+
+/// The facts of this period of service that the next one needs.
+pub(crate) fn carry(engine: &Engine) -> Carried {
+    let mut state = engine.state();
+    // A bring-up that failed before it had numbers passes on what it got.
+    let rested = match state.objects.are_sized() {
+        true => state.objects.rested(),
+        false => std::mem::take(&mut state.rested),
+    };
+    Carried {
+        rested,
+        random: state.random.clone(),
+        generation: state.generation,
+        peers: std::mem::take(&mut state.peers),
+        events: std::mem::take(&mut state.pending_events),
+        owed: std::mem::take(&mut state.end.owed),
     }
 }

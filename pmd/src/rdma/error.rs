@@ -187,7 +187,7 @@ pub enum RdmaError {
     },
     /// A fast region that is not where it should be in its life.
     #[error(transparent)]
-    FastRegion(#[from] super::FastRegionError),
+    FastRegion(#[from] FastRegionError),
     /// An address that is no multicast group's.
     #[error("{address} is no multicast address; choose one of 224.0.0.0/4 or ff00::/8")]
     NotMulticast {
@@ -259,4 +259,28 @@ pub enum RdmaError {
     /// The completion queue does not take more queue pairs at the moment.
     #[error(transparent)]
     Handle(#[from] HandleError),
+}
+
+/// A step in the life of a fast region that can't be taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FastRegionError {
+    /// No memory was loaded.
+    #[error("the region has no memory: load some first")]
+    Empty,
+    /// It is registered already.
+    #[error("the region is registered: invalidate it, and take its memory back, first")]
+    Registered,
+    /// It is not registered.
+    #[error("the region is not registered")]
+    NotRegistered,
+    /// It belongs to another protection domain than the queue pair.
+    #[error(
+        "the region is of protection domain {region}, the queue pair of {queue_pair}; they must be one, of one device"
+    )]
+    ForeignDomain {
+        /// The region's.
+        region: u32,
+        /// The queue pair's.
+        queue_pair: u32,
+    },
 }

@@ -4,8 +4,10 @@
 //! Its memory belongs to it from [`FastRegion::load`] on, and comes back only when the device has
 //! said that the key is good for nothing: by the completion of an invalidation, or by a command.
 
-use super::lifecycle::{By, Destroyed, Making, Object};
+use super::error::FastRegionError;
+use super::lifecycle::{By, Destroyed, Making};
 use super::memory_region::Pages;
+use super::objects::Object;
 use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
 use super::{Completion, Operation, ProtectionDomain, RdmaError, RemoteRegion, SliceError};
@@ -50,30 +52,6 @@ pub(super) struct Registration {
     pub(super) first_entry: u32,
 }
 
-/// A step in the life of a fast region that can't be taken now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FastRegionError {
-    /// No memory was loaded.
-    #[error("the region has no memory: load some first")]
-    Empty,
-    /// It is registered already.
-    #[error("the region is registered: invalidate it, and take its memory back, first")]
-    Registered,
-    /// It is not registered.
-    #[error("the region is not registered")]
-    NotRegistered,
-    /// It belongs to another protection domain than the queue pair.
-    #[error(
-        "the region is of protection domain {region}, the queue pair of {queue_pair}; they must be one, of one device"
-    )]
-    ForeignDomain {
-        /// The region's.
-        region: u32,
-        /// The queue pair's.
-        queue_pair: u32,
-    },
-}
-
 /// Memory that was not loaded.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
@@ -89,7 +67,7 @@ impl ProtectionDomain {
     /// Makes a region for fast registration of up to so many pages of 4 KiB, 1..=512. It counts
     /// against `rdma.memory_regions` and `rdma.pbles`.
     pub fn fast_region(&self, pages: u32) -> Result<FastRegion, RdmaError> {
-        super::queue_pair::within("the pages of a fast region", pages, 1, 512)?;
+        super::numbers::within("the pages of a fast region", pages, 1, 512)?;
         let share = self.take_share(Kind::MemoryRegions, 1)?;
         let mut state = self.engine().open_state()?;
         let mut making = Making::<RegionRecord>::begin(&mut state)?;
@@ -159,7 +137,7 @@ impl FastRegion {
         let plan = Pages::of(buffers)?;
         let mut pages = plan.small_pages(buffers);
         let given = pages.len() as u32;
-        super::queue_pair::within("the pages of the memory", given, 1, self.pages_most)?;
+        super::numbers::within("the pages of the memory", given, 1, self.pages_most)?;
         let Some(last) = pages.last().copied() else {
             return Err(RdmaError::FastRegion(FastRegionError::Empty));
         };

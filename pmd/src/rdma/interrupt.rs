@@ -6,8 +6,8 @@
 //! the caller looks at the event queues, so an event either is seen then or fires it again.
 
 use super::RdmaError;
+use super::connected::ConnectedInterrupt;
 use super::engine::{Engine, EngineState};
-use ringside_bus::Function;
 use ringside_spec::lan::registers::interrupts::{
     COMPLETION_EVENT_QUEUE_CONTROL, CauseControl, THROTTLE_NONE, VECTOR_CONTROL, VectorControl,
 };
@@ -19,30 +19,6 @@ use std::time::Duration;
 
 /// The vector that is used where there are several: the first is for other causes.
 const VECTOR: u16 = 1;
-
-/// A vector that is connected.
-#[derive(Debug)]
-pub(crate) struct ConnectedInterrupt {
-    vector: u16,
-    /// the owner's descriptor, to wake who waits for it
-    event: OwnedFd,
-}
-
-impl ConnectedInterrupt {
-    /// Wakes who waits, as the device would.
-    pub(crate) fn wake(&self) {
-        if let Err(error) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
-            tracing::debug!(%error, "nobody is woken");
-        }
-    }
-
-    /// Disconnects the vector; the device was reset and knows nothing of it.
-    pub(crate) fn disconnect(&self, function: &dyn Function) {
-        if let Err(error) = function.set_interrupts(self.vector, &[None]) {
-            tracing::warn!(%error, vector = self.vector, "an interrupt stays connected");
-        }
-    }
-}
 
 /// The device's interrupt, connected. Dropping it disconnects.
 #[derive(Debug)]

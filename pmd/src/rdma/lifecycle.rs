@@ -13,39 +13,11 @@
 use super::RdmaError;
 use super::address::MacAddress;
 use super::engine::EngineState;
-use super::objects::{Entry, Held, Objects, Table};
+use super::objects::{Entry, Held, Object};
 use crate::control::{Completed, ControlError};
 use crate::failure::FailureCause;
-use ringside_bus::DmaBuffer;
 use ringside_spec::rdma::commands::ControlCommand;
-use ringside_spec::rdma::fpm::ObjectType;
 use std::marker::PhantomData;
-
-/// A kind of object that the device has.
-pub(crate) trait Object: Sized {
-    /// Its name in errors, logs and the quarantine.
-    const NAME: &'static str;
-    /// Its context's place in the host memory cache.
-    const CONTEXT: ObjectType;
-    /// The command that destroys it.
-    type Destroy: ControlCommand;
-
-    /// All objects of this kind.
-    fn table(objects: &mut Objects) -> &mut Table<Self>;
-
-    /// The command that destroys this one.
-    fn destruction(&self, number: u32) -> Self::Destroy;
-
-    /// Takes it out of use on this side. Returns false if its number must not be used again.
-    fn retire(&mut self) -> bool {
-        true
-    }
-
-    /// The memory that the device uses for it and that the engine owns.
-    fn into_memory(self) -> Vec<DmaBuffer> {
-        Vec::new()
-    }
-}
 
 /// An object that was not made.
 #[derive(Debug)]

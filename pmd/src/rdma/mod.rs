@@ -20,21 +20,27 @@
 //! # }
 //! ```
 
+mod accumulated;
 pub mod address;
 mod address_handle;
 pub(crate) mod carried;
 mod completion_queue;
+mod connected;
 pub mod connection;
-mod containment;
+pub(crate) mod containment;
+mod end;
 pub(crate) mod engine;
 mod error;
+mod event;
 mod events;
 pub mod exchange;
 mod fast_region;
 mod faults;
+mod group_rules;
 mod health;
 pub(crate) mod host_memory;
 mod interrupt;
+mod kept;
 pub(crate) mod lifecycle;
 mod limits;
 mod memory_region;
@@ -48,6 +54,7 @@ mod query;
 mod queue_pair;
 pub(crate) mod records;
 mod shared_receives;
+mod shutdown;
 mod statistics;
 mod usage;
 
@@ -56,11 +63,12 @@ pub use completion_queue::{
     COMPLETIONS_MAX, CompletionQueue, CompletionTarget, Notify, ResizeError,
 };
 pub use connection::{Endpoint, ExchangeError, Greeting};
-pub use error::{RdmaError, RdmaStageError};
-pub use events::Event;
-pub use fast_region::{FastRegion, FastRegionError, LoadError};
+pub use error::{FastRegionError, RdmaError, RdmaStageError};
+pub use event::Event;
+pub use fast_region::{FastRegion, LoadError};
 pub use faults::PeerFaults;
 pub use interrupt::Interrupts;
+pub use kept::Quarantined;
 pub use limits::RdmaLimits;
 pub use memory_region::{
     Access, Base, DeregisterError, MemoryRegion, RegisterError, RemoteAddress, RemoteRegion,
@@ -68,7 +76,6 @@ pub use memory_region::{
 };
 pub use memory_window::{BindError, MemoryWindow, WindowKind};
 pub use protection_domain::{ProtectionDomain, Quotas};
-pub use quarantine::Quarantined;
 pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{
     ConnectError, Connected, DatagramInitialised, DatagramReady, DrainError, Drained, Initialised,

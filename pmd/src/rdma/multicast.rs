@@ -5,20 +5,18 @@
 //! Source: irdma `verbs.c`, irdma_attach_mcast; `uda.c`, irdma_create_mg_ctx.
 
 use super::RdmaError;
-use super::address::{MacAddress, as_number, multicast_mac};
+use super::address::{as_number, multicast_mac};
 use super::engine::{Engine, EngineState};
-use super::lifecycle::{By, Making, Object};
+use super::lifecycle::{By, Making};
+use super::objects::Object;
 use super::objects::{Held, Objects, Table};
 use super::records::{GroupKey, MulticastRecord};
-use crate::admin::AdminQueue;
 use ringside_bus::DmaBuffer;
 use ringside_spec::rdma::commands::{
     CreateMulticastGroup, DestroyMulticastGroup, MULTICAST_GROUP_MEMBERS, ModifyMulticastGroup,
     MulticastMember,
 };
 use ringside_spec::rdma::fpm::ObjectType;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Alignment of a list of members: its own size.
 const LIST_BYTES: usize = MULTICAST_GROUP_MEMBERS * 8;
@@ -87,65 +85,6 @@ impl Object for MulticastRecord {
 
     fn into_memory(self) -> Vec<DmaBuffer> {
         vec![self.list]
-    }
-}
-
-/// Rules of the switch that let the MAC addresses of groups in.
-pub(crate) struct GroupRules {
-    admin: Arc<AdminQueue>,
-    vsi_number: u16,
-    /// number of the rule, and how many groups use it
-    rules: BTreeMap<MacAddress, (u16, u32)>,
-}
-
-impl GroupRules {
-    pub(crate) fn new(admin: Arc<AdminQueue>, vsi_number: u16) -> Self {
-        Self {
-            admin,
-            vsi_number,
-            rules: BTreeMap::new(),
-        }
-    }
-
-    /// One group of this MAC address more.
-    fn take(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
-        if let Some((_, users)) = self.rules.get_mut(&mac) {
-            *users += 1;
-            return Ok(());
-        }
-        let rule = self.admin.add_mac_rule(self.vsi_number, mac)?;
-        self.rules.insert(mac, (rule, 1));
-        Ok(())
-    }
-
-    /// One less; the rule goes with the last.
-    pub(crate) fn give(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
-        let Some((rule, users)) = self.rules.get_mut(&mac) else {
-            return Ok(());
-        };
-        *users = users.saturating_sub(1);
-        if *users > 0 {
-            return Ok(());
-        }
-        let rule = *rule;
-        self.rules.remove(&mac);
-        self.admin.remove_rule(rule)?;
-        Ok(())
-    }
-
-    /// Removes all that are left.
-    pub(crate) fn remove_all(&mut self) -> Result<(), RdmaError> {
-        let mut result = Ok(());
-        for (rule, _) in std::mem::take(&mut self.rules).into_values() {
-            let removed = self.admin.remove_rule(rule);
-            result = result.and(removed.map_err(RdmaError::from));
-        }
-        result
-    }
-
-    /// Forgets all: the device was reset.
-    pub(crate) fn forget(&mut self) {
-        self.rules.clear();
     }
 }
 

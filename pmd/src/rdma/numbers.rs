@@ -118,3 +118,21 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests;
+
+/// Refuses a number outside `least..=most`.
+pub(crate) fn within(
+    what: &'static str,
+    given: u32,
+    least: u32,
+    most: u32,
+) -> Result<(), RdmaError> {
+    if (least..=most).contains(&given) {
+        return Ok(());
+    }
+    Err(RdmaError::OutOfRange {
+        what,
+        given: given.into(),
+        least: least.into(),
+        most: most.into(),
+    })
+}

@@ -2,14 +2,41 @@
 
 use super::RdmaError;
 use super::address::{ArpTable, MacAddress};
-use super::lifecycle::Object;
 use super::numbers::{Numbers, Rested};
 use super::records::{
     AddressHandleRecord, CompletionQueueRecord, MulticastRecord, QueuePairRecord, RegionRecord,
 };
 use ringside_bus::DmaBuffer;
 use ringside_hmc::PageList;
+use ringside_spec::rdma::commands::ControlCommand;
+use ringside_spec::rdma::fpm::ObjectType;
 use std::collections::BTreeMap;
+
+/// A kind of object that the device has.
+pub(crate) trait Object: Sized {
+    /// Its name in errors, logs and the quarantine.
+    const NAME: &'static str;
+    /// Its context's place in the host memory cache.
+    const CONTEXT: ObjectType;
+    /// The command that destroys it.
+    type Destroy: ControlCommand;
+
+    /// All objects of this kind.
+    fn table(objects: &mut Objects) -> &mut Table<Self>;
+
+    /// The command that destroys this one.
+    fn destruction(&self, number: u32) -> Self::Destroy;
+
+    /// Takes it out of use on this side. Returns false if its number must not be used again.
+    fn retire(&mut self) -> bool {
+        true
+    }
+
+    /// The memory that the device uses for it and that the engine owns.
+    fn into_memory(self) -> Vec<DmaBuffer> {
+        Vec::new()
+    }
+}
 
 /// Something that an object uses besides its number and its memory. It is given back once the
 /// device has let go of the object.

@@ -2,29 +2,8 @@
 
 use super::RdmaError;
 use super::engine::EngineState;
+use super::kept::{Kept, Quarantined};
 use ringside_bus::DmaBuffer;
-use serde::Serialize;
-
-/// An object that was destroyed here, and perhaps not in the device. Its memory is not used again
-/// until the device was reset.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Quarantined {
-    /// Its kind.
-    pub what: &'static str,
-    /// Its number.
-    pub number: u32,
-    /// Bytes of memory kept.
-    pub bytes: usize,
-    /// Why.
-    pub reason: String,
-}
-
-/// The same with the memory.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    entry: Quarantined,
-    buffers: Vec<DmaBuffer>,
-}
 
 impl EngineState {
     /// Sets memory apart that the device may still write to: it is not used before a reset.

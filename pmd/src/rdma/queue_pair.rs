@@ -18,7 +18,6 @@ mod returned;
 mod steps;
 
 pub use config::QueuePairConfig;
-pub(crate) use config::within;
 pub use datagram::{DatagramInitialised, DatagramReady, ReadyError, To};
 pub use drain::{DrainError, Drained};
 pub use post::PostError;

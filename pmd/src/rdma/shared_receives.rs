@@ -50,7 +50,7 @@ impl ProtectionDomain {
         &self,
         config: &SharedReceiveConfig,
     ) -> Result<SharedReceiveQueue, RdmaError> {
-        use super::queue_pair::within;
+        use super::numbers::within;
         within("the receives of a shared queue", config.receives, 1, 65_536)?;
         within("fragments of a receive", config.fragments, 1, 13)?;
         within("the window of a queue pair", config.window, 1, 16_384)?;

@@ -1,9 +1,9 @@
 //! The counters of the RDMA engine and the port.
 
 use super::RdmaError;
+use super::accumulated::Accumulated;
 use super::engine::{Engine, EngineState};
 use crate::lan::PORT_COUNTERS;
-use ringside_bus::DmaBuffer;
 use ringside_spec::rdma::commands::GatherStatistics;
 use ringside_spec::rdma::limits::STATISTICS_BUFFER_BYTES;
 use ringside_spec::rdma::statistics::{BUFFER_WORDS, COUNTERS};
@@ -17,23 +17,6 @@ pub struct Statistic {
     pub name: &'static str,
     /// The counts; of the RDMA engine since its reset, of the port since bring-up.
     pub value: u64,
-}
-
-/// The counts up to the last look: hardware counters wrap.
-#[derive(Debug)]
-pub(crate) struct Accumulated {
-    buffer: DmaBuffer,
-    engine_last: [u64; COUNTERS.len()],
-    engine: [u64; COUNTERS.len()],
-    port_last: [u64; PORT_COUNTERS.len()],
-    port: [u64; PORT_COUNTERS.len()],
-}
-
-impl Accumulated {
-    /// The memory that the device writes counters to.
-    pub(crate) fn into_buffer(self) -> DmaBuffer {
-        self.buffer
-    }
 }
 
 impl Engine {

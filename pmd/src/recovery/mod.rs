@@ -40,7 +40,7 @@ use crate::Device;
 use crate::bring_up::{self, BringUpOptions};
 use crate::health;
 use crate::rdma::RdmaError;
-use crate::rdma::carried::carry;
+use crate::rdma::containment::carry;
 use ringside_bus::Clock;
 use ringside_bus::clock::Instant;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The state that a worker shares with its users: the inbox, the flags, the counters, the end.
 
 use super::flags::{Before, Flags};
-use super::{AskError, SendError, Statistics, WorkerError};
+use super::{AskError, Request, SendError, Statistics, WorkerError};
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fmt;
@@ -16,9 +16,6 @@ const WAITING: u8 = 0;
 const BEGUN: u8 = 1;
 /// The requester has given up; the request does not run.
 const WITHDRAWN: u8 = 2;
-
-/// A request, as it waits in the inbox. It can be sent again as it is.
-pub type Request<S> = Box<dyn FnOnce(&mut S) + Send>;
 
 /// Alone on its cache lines (two: processors fetch them in pairs), so that the worker's stores and
 /// the senders' don't disturb each other.

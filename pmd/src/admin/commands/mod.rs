@@ -21,19 +21,6 @@ use super::AdminError;
 use ringside_spec::lan::admin::Opcode;
 use zerocopy::FromBytes;
 
-/// True for commands that are sent again when the firmware answers "busy".
-/// Source: ice `ice_common.c`, `ice_should_retry_sq_send_cmd`.
-pub(super) fn retried_when_busy(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::GetLinkTopology
-            | Opcode::LldpStop
-            | Opcode::LldpStart
-            | Opcode::LldpFilterControl
-            | Opcode::ModuleEeprom
-    )
-}
-
 /// Reads a structure at `offset` of an answer's data.
 fn read_at<T: FromBytes>(opcode: Opcode, data: &[u8], offset: usize) -> Result<T, AdminError> {
     data.get(offset..)

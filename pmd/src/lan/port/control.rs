@@ -1,7 +1,11 @@
 //! Starting and stopping of queues.
 
+use super::PortError;
 use super::shared::PortShared;
-use ringside_lan::{QueueControl, QueueKind, ReceiveSettings, StopError, TransmitSettings};
+use ringside_lan::{
+    PacketPool, QueueControl, QueueKind, ReceiveQueue, ReceiveSettings, StopError, TransmitQueue,
+    TransmitSettings,
+};
 use ringside_spec::lan::receive::{ReceiveContext, profile};
 use ringside_spec::lan::registers::interrupts::{
     CauseControl, RECEIVE_QUEUE_CAUSE, THROTTLE_NONE, THROTTLE_RECEIVE, TRANSMIT_QUEUE_CAUSE,
@@ -9,7 +13,7 @@ use ringside_spec::lan::registers::interrupts::{
 };
 use ringside_spec::lan::registers::queues::{
     DescriptorProfile, RECEIVE_QUEUE_CONTEXT, RECEIVE_QUEUE_CONTROL, RECEIVE_QUEUE_PROFILE,
-    ReceiveQueueControl,
+    RECEIVE_QUEUE_TAIL, ReceiveQueueControl, TRANSMIT_QUEUE_DOORBELL,
 };
 use ringside_spec::lan::transmit::{TransmitContext, owner};
 use std::fmt::Display;
@@ -233,5 +237,50 @@ impl PortShared {
         {
             tracing::warn!(%error, "a queue's cause stays bound");
         }
+    }
+}
+
+impl PortShared {
+    pub(super) fn receive_queue(
+        self: &Arc<Self>,
+        number: u16,
+        settings: ReceiveSettings,
+        packets: PacketPool,
+    ) -> Result<ReceiveQueue, PortError> {
+        let bytes =
+            usize::from(settings.descriptors) * ringside_spec::lan::receive::DESCRIPTOR_BYTES;
+        let memory = self.pool.allocate(bytes, 4096)?;
+        let control = ReceiveControl {
+            port: Arc::clone(self),
+            number,
+            ring: memory.iova().0,
+            settings,
+            buffer_bytes: packets.settings().buffer_bytes,
+        };
+        let tail = self.doorbell(RECEIVE_QUEUE_TAIL.at(number.into()))?;
+        let service = Arc::clone(&self.service);
+        let queue = ReceiveQueue::new(settings, memory, packets, tail, service, Arc::new(control));
+        Ok(queue?)
+    }
+
+    pub(super) fn transmit_queue(
+        self: &Arc<Self>,
+        number: u16,
+        settings: TransmitSettings,
+        packets: PacketPool,
+    ) -> Result<TransmitQueue, PortError> {
+        let bytes =
+            usize::from(settings.descriptors) * ringside_spec::lan::transmit::DESCRIPTOR_BYTES;
+        let memory = self.pool.allocate(bytes, 4096)?;
+        let control = TransmitControl {
+            port: Arc::clone(self),
+            number,
+            ring: memory.iova().0,
+            settings,
+        };
+        let bell = self.doorbell(TRANSMIT_QUEUE_DOORBELL.at(number.into()))?;
+        let service = Arc::clone(&self.service);
+        let queue = TransmitQueue::new(settings, memory, packets, bell, service, Arc::new(control));
+        Ok(queue?)
     }
 }

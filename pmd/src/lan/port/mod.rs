@@ -6,6 +6,7 @@
 //! more; once it was reset, stopping or dropping them gives every packet back.
 
 mod control;
+mod counted;
 mod error;
 mod filters;
 mod shared;

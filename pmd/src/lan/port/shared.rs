@@ -1,18 +1,13 @@
 //! What a port and its queues share: the way to the device, and what has to be taken back.
 
-use super::control::{ReceiveControl, TransmitControl};
+use super::counted::Counted;
 use super::{PortError, PortSettings, QUEUES_MAX};
 use crate::Registers;
 use crate::admin::AdminQueue;
 use crate::admin::commands::Capabilities;
 use ringside_bus::{DmaPool, Doorbell};
-use ringside_lan::{
-    PacketPool, QueueKind, ReceiveQueue, ReceiveSettings, Service, TransmitQueue, TransmitSettings,
-};
+use ringside_lan::{QueueKind, Service};
 use ringside_spec::lan::admin::vsi::{ClassMapping, QUEUES_CONTIGUOUS, VsiProperties, VsiSections};
-use ringside_spec::lan::receive;
-use ringside_spec::lan::registers::queues::{RECEIVE_QUEUE_TAIL, TRANSMIT_QUEUE_DOORBELL};
-use ringside_spec::lan::transmit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -140,7 +135,7 @@ pub(crate) struct PortShared {
     pub(super) vector: Option<u16>,
     pub(super) quiesce: Duration,
     configured: Mutex<Configured>,
-    pub(super) statistics: Mutex<super::statistics::Counted>,
+    pub(super) statistics: Mutex<Counted>,
 }
 
 impl PortShared {
@@ -223,52 +218,11 @@ impl PortShared {
         }
     }
 
-    fn doorbell(&self, offset: u64) -> Result<Doorbell, PortError> {
+    pub(super) fn doorbell(&self, offset: u64) -> Result<Doorbell, PortError> {
         let function = Arc::clone(self.registers.function());
         let doorbell = function.doorbell(BAR, offset)?;
         self.configured().doorbells.push(doorbell.clone());
         Ok(doorbell)
-    }
-
-    pub(super) fn receive_queue(
-        self: &Arc<Self>,
-        number: u16,
-        settings: ReceiveSettings,
-        packets: PacketPool,
-    ) -> Result<ReceiveQueue, PortError> {
-        let bytes = usize::from(settings.descriptors) * receive::DESCRIPTOR_BYTES;
-        let memory = self.pool.allocate(bytes, 4096)?;
-        let control = ReceiveControl {
-            port: Arc::clone(self),
-            number,
-            ring: memory.iova().0,
-            settings,
-            buffer_bytes: packets.settings().buffer_bytes,
-        };
-        let tail = self.doorbell(RECEIVE_QUEUE_TAIL.at(number.into()))?;
-        let service = Arc::clone(&self.service);
-        let queue = ReceiveQueue::new(settings, memory, packets, tail, service, Arc::new(control));
-        Ok(queue?)
-    }
-
-    pub(super) fn transmit_queue(
-        self: &Arc<Self>,
-        number: u16,
-        settings: TransmitSettings,
-        packets: PacketPool,
-    ) -> Result<TransmitQueue, PortError> {
-        let bytes = usize::from(settings.descriptors) * transmit::DESCRIPTOR_BYTES;
-        let memory = self.pool.allocate(bytes, 4096)?;
-        let control = TransmitControl {
-            port: Arc::clone(self),
-            number,
-            ring: memory.iova().0,
-            settings,
-        };
-        let bell = self.doorbell(TRANSMIT_QUEUE_DOORBELL.at(number.into()))?;
-        let service = Arc::clone(&self.service);
-        let queue = TransmitQueue::new(settings, memory, packets, bell, service, Arc::new(control));
-        Ok(queue?)
     }
 
     /// Tells the VSI which receive queues it has: `count` from the first on.

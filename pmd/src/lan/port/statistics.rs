@@ -30,13 +30,6 @@ const OF_VSI: [(Counter, &str); 10] = [
     (counters::VSI_TRANSMIT_ERRORS, "tx_errors"),
 ];
 
-/// Totals: hardware counters start anywhere and wrap.
-#[derive(Debug, Default)]
-pub(super) struct Counted {
-    last: Vec<u64>,
-    total: Vec<u64>,
-}
-
 fn all() -> impl Iterator<Item = (Counter, &'static str, bool)> {
     let vsi = OF_VSI.iter().map(|(counter, name)| (*counter, *name, true));
     let port = crate::lan::PORT_COUNTERS.iter();

@@ -2,7 +2,8 @@
 
 use super::{Access, DeregisterError, MemoryRegion, Pages, ReregisterError};
 use crate::rdma::engine::EngineState;
-use crate::rdma::lifecycle::{By, Destroyed, NotMade, Object};
+use crate::rdma::lifecycle::{By, Destroyed, NotMade};
+use crate::rdma::objects::Object;
 use crate::rdma::protection_domain::Kind;
 use crate::rdma::records::RegionRecord;
 use crate::rdma::{ProtectionDomain, RdmaError};

@@ -2,7 +2,8 @@
 
 use crate::rdma::RdmaError;
 use crate::rdma::engine::EngineState;
-use crate::rdma::lifecycle::{Making, Object};
+use crate::rdma::lifecycle::Making;
+use crate::rdma::objects::Object;
 use crate::rdma::objects::{Held, Objects, Table};
 use crate::rdma::records::RegionRecord;
 use ringside_hmc::PageList;

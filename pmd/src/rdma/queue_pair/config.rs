@@ -1,5 +1,6 @@
 //! The requested attributes of a queue pair.
 
+use crate::rdma::numbers::within;
 use crate::rdma::{CompletionQueue, CompletionTarget, RdmaError};
 use ringside_spec::rdma::qp_context::RTO_MIN;
 use std::net::IpAddr;
@@ -25,24 +26,6 @@ pub struct QueuePairConfig {
     pub(crate) hop_limit: u8,
     pub(crate) traffic_class: u8,
     pub(crate) flow_label: u32,
-}
-
-/// Least and most of a number.
-pub(crate) fn within(
-    what: &'static str,
-    given: u32,
-    least: u32,
-    most: u32,
-) -> Result<(), RdmaError> {
-    if (least..=most).contains(&given) {
-        return Ok(());
-    }
-    Err(RdmaError::OutOfRange {
-        what,
-        given: given.into(),
-        least: least.into(),
-        most: most.into(),
-    })
 }
 
 impl QueuePairConfig {

@@ -6,7 +6,8 @@ use crate::control::ControlError;
 use crate::rdma::connection::Endpoint;
 use crate::rdma::engine::{Engine, EngineState};
 use crate::rdma::faults::FaultCounters;
-use crate::rdma::lifecycle::{By, Destroyed, Making, Object};
+use crate::rdma::lifecycle::{By, Destroyed, Making};
+use crate::rdma::objects::Object;
 use crate::rdma::objects::{Held, Objects, Table};
 use crate::rdma::protection_domain::Kind;
 use crate::rdma::records::{

@@ -3,8 +3,9 @@
 //! Programs that agree on numbers by themselves choose them at each step, where
 //! [`QueuePair::connect`] takes those of the configuration.
 
-use super::{ConnectError, Connected, Initialised, QueuePair, within};
+use super::{ConnectError, Connected, Initialised, QueuePair};
 use crate::rdma::connection::{Endpoint, check_mtu};
+use crate::rdma::numbers::within;
 use crate::rdma::{Destination, RdmaError};
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -1,0 +1,28 @@
+//! A vector that is connected to a descriptor.
+
+use ringside_bus::Function;
+use std::os::fd::OwnedFd;
+
+/// A vector that is connected.
+#[derive(Debug)]
+pub(crate) struct ConnectedInterrupt {
+    pub(super) vector: u16,
+    /// the owner's descriptor, to wake who waits for it
+    pub(super) event: OwnedFd,
+}
+
+impl ConnectedInterrupt {
+    /// Wakes who waits, as the device would.
+    pub(crate) fn wake(&self) {
+        if let Err(error) = rustix::io::write(&self.event, &1u64.to_ne_bytes()) {
+            tracing::debug!(%error, "the waiting thread was not woken");
+        }
+    }
+
+    /// Disconnects the vector; the device was reset and knows nothing of it.
+    pub(crate) fn disconnect(&self, function: &dyn Function) {
+        if let Err(error) = function.set_interrupts(self.vector, &[None]) {
+            tracing::warn!(%error, vector = self.vector, "an interrupt stays connected");
+        }
+    }
+}

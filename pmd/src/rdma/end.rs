@@ -1,0 +1,49 @@
+//! The end of a period of service.
+
+use crate::failure::FailureCause;
+use ringside_cq::{CompletionContext, CompletionQueueHandle};
+use ringside_spec::verbs::QueueSide;
+
+/// A flush that a completion queue had no room for in its inbox.
+#[derive(Debug)]
+pub(crate) struct OwedFlush {
+    pub(super) handle: CompletionQueueHandle,
+    pub(super) context: CompletionContext,
+    pub(super) side: QueueSide,
+}
+
+impl OwedFlush {
+    pub(super) fn new(
+        handle: &CompletionQueueHandle,
+        context: CompletionContext,
+        side: QueueSide,
+    ) -> Self {
+        Self {
+            handle: handle.clone(),
+            context,
+            side,
+        }
+    }
+}
+
+/// The end of an engine's period of service.
+#[derive(Debug, Default)]
+pub(crate) struct End {
+    /// Why; nothing while it is in service.
+    pub(crate) cause: Option<FailureCause>,
+    /// A reset was confirmed: memory of its objects is nobody else's.
+    pub(crate) released: bool,
+    /// Queue pairs that there were.
+    pub(crate) queue_pairs: usize,
+    /// flushes for when the device is silent
+    pub(crate) waiting: Vec<OwedFlush>,
+    /// flushes that found no room, of earlier lives too
+    pub(crate) owed: Vec<OwedFlush>,
+}
+
+impl End {
+    /// True if the device may still use memory of objects of this period of service.
+    pub(crate) const fn holds_memory(&self) -> bool {
+        self.cause.is_some() && !self.released
+    }
+}

@@ -1,0 +1,66 @@
+//! Rules of the switch for multicast groups.
+
+use super::RdmaError;
+use super::address::MacAddress;
+use crate::admin::AdminQueue;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Rules of the switch that let the MAC addresses of groups in.
+pub(crate) struct GroupRules {
+    admin: Arc<AdminQueue>,
+    vsi_number: u16,
+    /// number of the rule, and how many groups use it
+    rules: BTreeMap<MacAddress, (u16, u32)>,
+}
+
+impl GroupRules {
+    pub(crate) fn new(admin: Arc<AdminQueue>, vsi_number: u16) -> Self {
+        Self {
+            admin,
+            vsi_number,
+            rules: BTreeMap::new(),
+        }
+    }
+
+    /// One group of this MAC address more.
+    pub(super) fn take(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
+        if let Some((_, users)) = self.rules.get_mut(&mac) {
+            *users += 1;
+            return Ok(());
+        }
+        let rule = self.admin.add_mac_rule(self.vsi_number, mac)?;
+        self.rules.insert(mac, (rule, 1));
+        Ok(())
+    }
+
+    /// One less; the rule goes with the last.
+    pub(crate) fn give(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
+        let Some((rule, users)) = self.rules.get_mut(&mac) else {
+            return Ok(());
+        };
+        *users = users.saturating_sub(1);
+        if *users > 0 {
+            return Ok(());
+        }
+        let rule = *rule;
+        self.rules.remove(&mac);
+        self.admin.remove_rule(rule)?;
+        Ok(())
+    }
+
+    /// Removes all that are left.
+    pub(crate) fn remove_all(&mut self) -> Result<(), RdmaError> {
+        let mut result = Ok(());
+        for (rule, _) in std::mem::take(&mut self.rules).into_values() {
+            let removed = self.admin.remove_rule(rule);
+            result = result.and(removed.map_err(RdmaError::from));
+        }
+        result
+    }
+
+    /// Forgets all: the device was reset.
+    pub(crate) fn forget(&mut self) {
+        self.rules.clear();
+    }
+}

@@ -1,0 +1,25 @@
+//! Memory of objects that the device may still use.
+
+use ringside_bus::DmaBuffer;
+use serde::Serialize;
+
+/// An object that was destroyed here, and perhaps not in the device. Its memory is not used again
+/// until the device was reset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Quarantined {
+    /// Its kind.
+    pub what: &'static str,
+    /// Its number.
+    pub number: u32,
+    /// Bytes of memory kept.
+    pub bytes: usize,
+    /// Why.
+    pub reason: String,
+}
+
+/// The same with the memory.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(super) entry: Quarantined,
+    pub(super) buffers: Vec<DmaBuffer>,
+}

@@ -1,0 +1,76 @@
+//! The end of all objects of an engine.
+
+use super::RdmaError;
+use super::engine::{Engine, EngineState};
+use super::lifecycle::By;
+use super::objects::Object;
+use super::records::{
+    AddressHandleRecord, CompletionQueueRecord, MulticastRecord, QueuePairRecord, RegionRecord,
+};
+use crate::control::ControlError;
+use ringside_spec::rdma::commands::ControlCommand;
+
+impl Engine {
+    /// Begins the shutdown: nothing new is made, and all objects that are left are destroyed. Their
+    /// owners' handles stay harmless.
+    pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.closed = true;
+        let mut result = self.disconnect_interrupt(state);
+        for number in state.objects.queue_pairs.numbers_of(|_| true) {
+            result = result.and(state.destroy_queue_pair(number, By::Shutdown));
+        }
+        result = result.and(state.destroy_all::<AddressHandleRecord>(|_| true));
+        result = result.and(state.destroy_all::<CompletionQueueRecord>(|_| true));
+        result = result.and(state.group_rules.remove_all());
+        if let Some(counted) = state.statistics.take() {
+            state.kept.push(counted.into_buffer());
+        }
+        // Windows first: a region with windows on it is not let go.
+        result = result.and(state.destroy_all::<RegionRecord>(|region| region.is_window));
+        result = result.and(state.destroy_all::<RegionRecord>(|region| !region.is_window));
+        self.retire_doorbells();
+        result
+    }
+
+    /// The same when the engine does not answer: the handles are cut off, and all memory stays out
+    /// of use until the reset of the function.
+    pub(crate) fn abandon_objects(&self) {
+        let mut guard = self.state();
+        let state = &mut *guard;
+        state.closed = true;
+        self.retire_doorbells();
+        if let Some(counted) = state.statistics.take() {
+            state.kept.push(counted.into_buffer());
+        }
+        let quiet = self.disconnect_interrupt(state);
+        if let Err(error) = quiet.and(state.group_rules.remove_all()) {
+            tracing::error!(%error, "objects given up");
+        }
+        state.abandon::<QueuePairRecord>();
+        state.abandon::<CompletionQueueRecord>();
+        state.abandon::<RegionRecord>();
+        state.abandon::<AddressHandleRecord>();
+        state.abandon::<MulticastRecord>();
+    }
+}
+
+impl EngineState {
+    /// Destroys all objects of a kind that `wanted` likes, for a shutdown.
+    fn destroy_all<O: Object>(&mut self, wanted: impl Fn(&O) -> bool) -> Result<(), RdmaError> {
+        let mut result = Ok(());
+        for number in O::table(&mut self.objects).numbers_of(wanted) {
+            result = result.and(self.destroy_with_memory::<O>(number, By::Shutdown));
+        }
+        result
+    }
+
+    /// Gives all objects of a kind up without asking the device.
+    fn abandon<O: Object>(&mut self) {
+        let opcode = <O::Destroy as ControlCommand>::OPCODE;
+        let reason = ControlError::Stuck { opcode }.into();
+        let memory = O::table(&mut self.objects).give_up(&reason);
+        self.kept.extend(memory);
+    }
+}
