@@ -5,9 +5,9 @@ use crate::failure::Failure;
 use crate::open::{Opened, open};
 use crate::output::{span, stdout};
 use ringside_config::Config;
-use ringside_pmd::bring_up::stage_names;
+use ringside_pmd::bring_up::{Undo, UndoFailure, stage_names};
 use ringside_pmd::trace::{StageOutcome, StageReport, Trace};
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_pmd::{BringUpError, BringUpOptions, Device};
 use serde::Serialize;
 use std::io::{self, Write};
 
@@ -30,14 +30,7 @@ pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    if let Some(stage) = &options.fail_at
-        && !stage_names().contains(&stage.as_str())
-    {
-        let names = stage_names().join(", ");
-        return Err(Failure::usage(anyhow::anyhow!(
-            "there is no stage '{stage}'; stages are: {names}"
-        )));
-    }
+    check_stage(options)?;
     let address = options.device.as_ref().unwrap_or(&config.device.address);
     let Opened { function, model } = open(address, config)?;
     let show_exchanges = options.trace;
@@ -58,44 +51,19 @@ pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
             predictable: None,
         },
     );
-    let (brought_up, error, trace, undone, undo_failures, leaked_bytes) = match result {
-        Ok(device) => {
-            let trace = device.trace().clone();
-            let down = device.shutdown();
-            (
-                true,
-                None,
-                trace,
-                down.undone,
-                down.failures,
-                down.leaked_bytes,
-            )
-        }
-        Err(error) => {
-            let text = error.to_string();
-            let error = *error;
-            (
-                false,
-                Some(text),
-                error.trace,
-                error.undone,
-                error.undo_failures,
-                error.leaked_bytes,
-            )
-        }
-    };
+    let end = End::of(result);
     // A model in another process counts, and says so itself.
     let breaches = model
         .and_then(|(model, index)| model.with(move |world| world.breaches(index)))
         .unwrap_or_default();
     let outcome = Outcome {
         device: address.to_string(),
-        brought_up,
-        error,
-        trace: &trace,
-        undone: undone.iter().map(ToString::to_string).collect(),
-        undo_failures: undo_failures.iter().map(ToString::to_string).collect(),
-        leaked_bytes,
+        brought_up: end.error.is_none(),
+        error: end.error,
+        trace: &end.trace,
+        undone: end.undone.iter().map(ToString::to_string).collect(),
+        undo_failures: end.undo_failures.iter().map(ToString::to_string).collect(),
+        leaked_bytes: end.leaked_bytes,
         interface_breaches: breaches
             .iter()
             .map(|breach| format!("{breach:?}"))
@@ -106,6 +74,54 @@ pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
         .and_then(|()| show(&outcome, options));
     judge(outcome)?;
     shown
+}
+
+/// Refuses a stage for `--fail-at` that does not exist.
+fn check_stage(options: &BringUp) -> Result<(), Failure> {
+    let Some(stage) = &options.fail_at else {
+        return Ok(());
+    };
+    if stage_names().contains(&stage.as_str()) {
+        return Ok(());
+    }
+    let names = stage_names().join(", ");
+    Err(Failure::usage(anyhow::anyhow!(
+        "there is no stage '{stage}'; stages are: {names}"
+    )))
+}
+
+/// The result of a bring-up that was taken down again.
+struct End {
+    error: Option<String>,
+    trace: Trace,
+    undone: Vec<Undo>,
+    undo_failures: Vec<UndoFailure>,
+    leaked_bytes: usize,
+}
+
+impl End {
+    fn of(result: Result<Device, Box<BringUpError>>) -> Self {
+        match result {
+            Ok(device) => {
+                let trace = device.trace().clone();
+                let down = device.shutdown();
+                Self {
+                    error: None,
+                    trace,
+                    undone: down.undone,
+                    undo_failures: down.failures,
+                    leaked_bytes: down.leaked_bytes,
+                }
+            }
+            Err(error) => Self {
+                error: Some(error.to_string()),
+                trace: error.trace,
+                undone: error.undone,
+                undo_failures: error.undo_failures,
+                leaked_bytes: error.leaked_bytes,
+            },
+        }
+    }
 }
 
 fn show(outcome: &Outcome<'_>, options: &BringUp) -> Result<(), Failure> {

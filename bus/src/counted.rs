@@ -98,7 +98,7 @@ impl Around for CountedFunction {
     fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
         // Asked for and dropped: an offset that is none is refused as it would be.
         Arc::clone(&self.inner).doorbell(bar, offset)?;
-        Ok(Doorbell::message(self, bar, offset))
+        Ok(crate::function::message_doorbell(self, bar, offset))
     }
 }
 

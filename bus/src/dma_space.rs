@@ -5,14 +5,11 @@
 //! stray access.
 
 use crate::Iova;
-use crate::function::DmaAccess;
-use crate::memory::{Memory, Words};
+use crate::memory::{DmaAccess, Memory, Words};
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
-mod refusal;
-
-pub use refusal::{Direction, DmaFault, Refusal, RefusedAccess};
+pub use crate::refusal::{Direction, DmaFault, Refusal, RefusedAccess};
 
 /// Refused accesses that are kept until somebody takes them; there may be more.
 const REFUSED_MAX: usize = 64;

@@ -1,9 +1,8 @@
 //! Doorbells: one 32-bit store that tells the device to look.
 #![allow(unsafe_code)] // stores to a device page through a raw pointer
 
-use crate::function::Function;
+use crate::mapping::RegisterMapping;
 use crate::memory::Memory;
-use crate::vfio::mapping::RegisterMapping;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -19,7 +18,7 @@ const PAGE: u64 = 4096;
 /// message. Cheap to clone. `Send` and `Sync`: hardware takes doorbells from any core.
 ///
 /// Each doorbell that is asked for has a mapping of its own, which its clones share, so that it can be
-/// taken out of service under whoever rings it: [`Doorbell::retire`].
+/// taken out of service while another thread rings it: [`Doorbell::retire`].
 #[derive(Clone)]
 pub struct Doorbell(Kind);
 
@@ -34,9 +33,7 @@ enum Kind {
 }
 
 struct Message {
-    function: Arc<dyn Function>,
-    bar: u8,
-    offset: u64,
+    write: Box<dyn Fn(u32) + Send + Sync>,
     retired: AtomicBool,
 }
 
@@ -46,7 +43,7 @@ impl Message {
     #[inline(never)]
     fn ring(&self, value: u32) {
         if !self.retired.load(Ordering::Acquire) {
-            let _ = self.function.write32(self.bar, self.offset, value);
+            (self.write)(value);
         }
     }
 }
@@ -85,20 +82,19 @@ impl Doorbell {
         Ok(Self(Kind::Mapped { word, mapping }))
     }
 
-    /// A doorbell whose every ring is a register write through `function`.
+    /// A doorbell whose every ring is a call of `write`. See
+    /// [`message_doorbell`](crate::function::message_doorbell).
     #[must_use]
-    pub fn message(function: Arc<dyn Function>, bar: u8, offset: u64) -> Self {
+    pub fn message(write: impl Fn(u32) + Send + Sync + 'static) -> Self {
         Self(Kind::Message(Arc::new(Message {
-            function,
-            bar,
-            offset,
+            write: Box::new(write),
             retired: AtomicBool::new(false),
         })))
     }
 
-    /// Takes the doorbell and all its clones out of service for good: whoever rings it from now on
-    /// reaches nobody, and pays nothing for that. Where it is mapped, ordinary memory takes the place
-    /// of the device's page; a ring at that moment goes to the one or to the other.
+    /// Takes the doorbell and all its clones out of service for good: later rings are
+    /// ignored, at no cost. Where it is mapped, ordinary memory takes the place of the device's page;
+    /// a ring at that moment goes to the one or to the other.
     ///
     /// # Errors
     /// The kernel refuses to map a page of memory.
@@ -115,7 +111,7 @@ impl Doorbell {
     /// Rings. Everything written to memory before is visible to the device before the ring is.
     ///
     /// A message that cannot be sent is dropped: a device that is gone is noticed by the deadline
-    /// of whoever waits for its answer.
+    /// of the thread that waits for its answer.
     #[inline(always)]
     pub fn ring(&self, value: u32) {
         match &self.0 {

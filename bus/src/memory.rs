@@ -19,6 +19,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// The device's rights to a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DmaAccess {
+    /// The device only reads.
+    Read,
+    /// The device reads and writes.
+    ReadWrite,
+}
+
 /// The page size that backs a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PageSize {
@@ -107,7 +116,7 @@ pub enum MemoryError {
     },
     /// The memory exists but the device could not be given it.
     #[error(transparent)]
-    Function(#[from] crate::FunctionError),
+    Function(#[from] crate::error::FunctionError),
 }
 
 struct Mapping {

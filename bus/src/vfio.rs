@@ -19,8 +19,7 @@ mod function;
 mod interrupts;
 mod ioctl;
 mod iommu;
-pub(crate) mod mapping;
-mod memlock;
+pub(crate) mod memlock;
 mod owner;
 mod regions;
 

@@ -1,6 +1,11 @@
 //! Fields of messages: big-endian, at a byte and a bit, bit 0 being the most significant.
 
-use crate::mad::DATA_BYTES;
+/// Length of a MAD.
+pub const MAD_BYTES: usize = 256;
+/// Length of the header of a MAD.
+pub const HEADER_BYTES: usize = 24;
+/// Length of what follows the header.
+pub const DATA_BYTES: usize = MAD_BYTES - HEADER_BYTES;
 
 /// The part of a MAD behind its header.
 pub(crate) type Data = [u8; DATA_BYTES];

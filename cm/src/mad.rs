@@ -3,17 +3,11 @@
 //! Source: InfiniBand Architecture Specification volume 1, section 13.4.2 (header) and 12.6
 //! (attributes).
 
+pub use crate::layout::{DATA_BYTES, HEADER_BYTES, MAD_BYTES};
 use crate::message::{
     AlternatePathResponse, ConnectionReply, ConnectionRequest, DisconnectReply, DisconnectRequest,
     LoadAlternatePath, MessageReceipt, ReadyToUse, Rejection, ServiceReply, ServiceRequest,
 };
-
-/// Length of a MAD.
-pub const MAD_BYTES: usize = 256;
-/// Length of the header of a MAD.
-pub const HEADER_BYTES: usize = 24;
-/// Length of what follows the header.
-pub const DATA_BYTES: usize = MAD_BYTES - HEADER_BYTES;
 
 /// Version of the header.
 const BASE_VERSION: u8 = 1;

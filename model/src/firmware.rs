@@ -401,33 +401,7 @@ impl Firmware {
             _ if !complete => Err(ReturnCode::Invalid),
             _ => self.execute(opcode, &mut command, context),
         };
-        let (answer, length) = match &outcome {
-            Ok(answer) => {
-                let parameters = NoParameters {
-                    reserved: answer.parameters,
-                };
-                let length = answer.length.min(command.buffer.len());
-                (
-                    command
-                        .descriptor
-                        .answered(ReturnCode::Ok, &parameters, length as u16),
-                    length,
-                )
-            }
-            Err(code) => {
-                let parameters = NoParameters {
-                    reserved: command.descriptor.parameters,
-                };
-                (
-                    command.descriptor.answered(
-                        *code,
-                        &parameters,
-                        command.descriptor.data_length.get(),
-                    ),
-                    0,
-                )
-            }
-        };
+        let (answer, length) = answered(&command, &outcome);
         let answer = match on_command {
             Some(OnCommand::Garble) => Descriptor {
                 opcode: (!code).into(),
@@ -478,3 +452,20 @@ impl Firmware {
 
 #[cfg(test)]
 pub(crate) mod tests;
+
+/// The descriptor that answers a command, and the bytes of data that go with it.
+fn answered(command: &Command, outcome: &Result<Answer, ReturnCode>) -> (Descriptor, usize) {
+    let reserved = match outcome {
+        Ok(answer) => answer.parameters,
+        Err(_) => command.descriptor.parameters,
+    };
+    let parameters = NoParameters { reserved };
+    let (code, told, length) = match outcome {
+        Ok(answer) => {
+            let length = answer.length.min(command.buffer.len());
+            (ReturnCode::Ok, length as u16, length)
+        }
+        Err(code) => (*code, command.descriptor.data_length.get(), 0),
+    };
+    (command.descriptor.answered(code, &parameters, told), length)
+}

@@ -15,8 +15,6 @@
 mod response;
 
 #[cfg(test)]
-mod table;
-#[cfg(test)]
 mod tests;
 
 use ringside_clock::Instant;

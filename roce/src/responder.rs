@@ -8,8 +8,6 @@ mod reads;
 mod request;
 
 #[cfg(test)]
-mod table;
-#[cfg(test)]
 mod tests;
 
 use super::config::{PathMtu, ResponderConfig};

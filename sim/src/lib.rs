@@ -22,7 +22,8 @@ mod shrink;
 mod wire;
 
 pub use fault::{FaultEvent, FaultKind, FaultMix};
-pub use oracle::{Finding, Rule, Seen};
+pub use oracle::Seen;
+pub use rule::{Finding, Rule};
 pub use run::{Counts, Outcome, run};
 pub use scenario::{Faults, Scenario, Step, StepKind};
 pub use seam::{Interference, Untouched};

@@ -2,13 +2,10 @@
 
 mod datagrams;
 mod ledger;
-mod rule;
 mod status;
 
 pub use ledger::Seen;
-pub use rule::{Finding, Rule};
 
 pub(crate) use datagrams::{DatagramEnd, Flight};
 pub(crate) use ledger::{End, Ledger, Link, Message, Receive, Request};
-pub(crate) use rule::Problem;
 pub(crate) use status::{Harm, Moment};

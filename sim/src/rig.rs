@@ -1,7 +1,7 @@
 //! Two devices on one wire, with everything that steps work on.
 
 use crate::memory::{Arena, Purpose, arena_bytes};
-use crate::oracle::{Problem, Rule};
+use crate::rule::{Problem, Rule};
 use crate::random::Random;
 use ringside_bus::{DmaBuffer, Function};
 use ringside_config::{Config, HugePages};

@@ -13,7 +13,8 @@ mod transfers;
 mod wrong;
 
 use crate::fault::FaultEvent;
-use crate::oracle::{Finding, Ledger, Problem, Rule, Seen};
+use crate::oracle::{Ledger, Seen};
+use crate::rule::{Finding, Problem, Rule};
 use crate::random::{Digest, Random};
 use crate::rig::{self, Held, Side};
 use crate::scenario::{Scenario, Step, StepKind};

@@ -1,7 +1,7 @@
 //! The shortest run that still shows a finding: fewer faults, then fewer steps.
 //! Method: A. Zeller, R. Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
 
-use crate::oracle::{Finding, Rule};
+use crate::rule::{Finding, Rule};
 use crate::run::{Outcome, run};
 use crate::scenario::{Faults, Scenario, Step};
 use crate::seam::Interference;

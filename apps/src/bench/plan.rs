@@ -88,6 +88,12 @@ pub(crate) fn plans(options: &Bench) -> Result<Vec<Plan>, FlagError> {
 }
 
 pub(crate) fn check(options: &Bench) -> Result<(), FlagError> {
+    check_numbers(options)?;
+    check_combinations(options)
+}
+
+/// Refuses a number outside its range.
+fn check_numbers(options: &Bench) -> Result<(), FlagError> {
     if let Some(size) = options.size {
         within("-s", size, 0, LARGEST_MESSAGE, "bytes")?;
     }
@@ -139,6 +145,11 @@ pub(crate) fn check(options: &Bench) -> Result<(), FlagError> {
             options.mtu()
         )));
     }
+    Ok(())
+}
+
+/// Refuses flags that do not go together.
+fn check_combinations(options: &Bench) -> Result<(), FlagError> {
     if options.cores.len() > 2 {
         return Err(FlagError(format!(
             "--cores: {} cores are named, at most two are used: the driver's, then the model's",

@@ -116,28 +116,29 @@ fn command(
             }
         }
         ["show", "port", "info", number] => {
-            let port = find(ports, number)?;
-            let link = port.link().map_err(|error| error.to_string())?;
-            let mac: Vec<String> = port
-                .mac()
-                .iter()
-                .map(|byte| format!("{byte:02x}"))
-                .collect();
-            println!(
-                "port {number}: address {}, VSI {}",
-                mac.join(":"),
-                port.vsi()
-            );
-            match link.megabits_per_second {
-                Some(speed) if link.up => println!("link up, {speed} Mb/s"),
-                _ if link.up => println!("link up"),
-                _ => println!("link down"),
-            }
+            show_info(number, find(ports, number)?)?;
         }
         ["clear", "port", "stats", "all"] => report.clear(),
         _ => return Err(format!("no command '{line}'; \"help\" lists them")),
     }
     Ok(Next::Go)
+}
+
+/// Prints address, VSI and link of a port.
+fn show_info(number: &str, port: &Port) -> Result<(), String> {
+    let link = port.link().map_err(|error| error.to_string())?;
+    let mac = port.mac().map(|byte| format!("{byte:02x}"));
+    println!(
+        "port {number}: address {}, VSI {}",
+        mac.join(":"),
+        port.vsi()
+    );
+    match link.megabits_per_second {
+        Some(speed) if link.up => println!("link up, {speed} Mb/s"),
+        _ if link.up => println!("link up"),
+        _ => println!("link down"),
+    }
+    Ok(())
 }
 
 fn modes() -> String {

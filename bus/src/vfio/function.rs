@@ -117,7 +117,7 @@ impl VfioFunction {
         let Ok(length) = usize::try_from(length) else {
             return;
         };
-        match super::mapping::RegisterMapping::map(self.fd(), offset, length) {
+        match crate::mapping::RegisterMapping::map(self.fd(), offset, length) {
             Ok(mapping) => {
                 if let Some(region) = self.regions.get_mut(index as usize) {
                     region.mapped.push((area, Arc::new(mapping)));
@@ -255,7 +255,7 @@ impl VfioFunction {
         &self,
         region: &'r Region,
         offset: u64,
-    ) -> Option<(&'r Arc<super::mapping::RegisterMapping>, usize)> {
+    ) -> Option<(&'r Arc<crate::mapping::RegisterMapping>, usize)> {
         let on = self.memory_space.load(Ordering::Acquire);
         on.then(|| region.place(offset))?
     }
@@ -406,7 +406,7 @@ impl Function for VfioFunction {
         let mapped = self.place(region, offset);
         let made = mapped
             .and_then(|_| Doorbell::in_page_of(self.fd(), region.offset.checked_add(offset)?).ok());
-        Ok(made.unwrap_or_else(|| Doorbell::message(self, bar, offset)))
+        Ok(made.unwrap_or_else(|| crate::function::message_doorbell(self, bar, offset)))
     }
 
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {

@@ -1,7 +1,7 @@
 //! Regions of the device: where they are in its descriptor, and which parts can be mapped.
 
 use super::ioctl::{self, Request};
-use super::mapping::RegisterMapping;
+use crate::mapping::RegisterMapping;
 use crate::vfio_user::message::{REGION_CONFIG, REGION_ROM, RegionInfo};
 use rustix::io::Errno;
 use std::ops::Range;

@@ -260,7 +260,7 @@ impl Function for VfioUserFunction {
         let mapped = self
             .region(region)
             .and_then(|region| region.doorbell(offset));
-        Ok(mapped.unwrap_or_else(|| Doorbell::message(self, bar, offset)))
+        Ok(mapped.unwrap_or_else(|| crate::function::message_doorbell(self, bar, offset)))
     }
 
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {

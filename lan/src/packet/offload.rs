@@ -141,6 +141,16 @@ impl Headers {
         }
     }
 
+    /// Bytes behind the IP header, as that says: padding is no part of them.
+    fn ip_payload_bytes(&self, bytes: &[u8]) -> u32 {
+        let length = match self.is_v6 {
+            true => be16(bytes, self.layer_2_bytes + 4).map(u32::from),
+            false => be16(bytes, self.layer_2_bytes + 2)
+                .map(|all| u32::from(all).saturating_sub(self.ip_bytes as u32)),
+        };
+        length.unwrap_or(0)
+    }
+
     /// Sum of the pseudo header, folded: the device adds the rest. `length`: 0 where it differs from
     /// segment to segment.
     fn pseudo_sum(&self, bytes: &[u8], length: u32) -> u16 {
@@ -211,16 +221,9 @@ impl Packet {
         if let (Some(cut), Some(kind)) = (cut, kind) {
             check_cut(cut, kind, total - header_bytes)?;
         }
-        // The payload ends where the IP header says: padding is no part of it.
-        let ip_length = match headers.is_v6 {
-            true => be16(first, headers.layer_2_bytes + 4).map(u32::from),
-            false => be16(first, headers.layer_2_bytes + 2)
-                .map(|all| u32::from(all).saturating_sub(headers.ip_bytes as u32)),
-        };
-        let length = if cut.is_some() {
-            0
-        } else {
-            ip_length.unwrap_or(0)
+        let length = match cut {
+            Some(_) => 0,
+            None => headers.ip_payload_bytes(first),
         };
         let sum = headers.pseudo_sum(first, length);
         let ip_checksum = !headers.is_v6 && (wanted.ip_checksum || cut.is_some());

@@ -157,7 +157,7 @@ impl<C: Carrier + 'static> Function for EmbeddedFunction<C> {
             }
             _ => None,
         };
-        Ok(mapped.unwrap_or_else(|| Doorbell::message(self, bar, offset)))
+        Ok(mapped.unwrap_or_else(|| ringside_bus::function::message_doorbell(self, bar, offset)))
     }
 
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {

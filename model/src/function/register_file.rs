@@ -29,7 +29,13 @@ pub(super) struct RegisterFile {
 
 /// Registers that a reset leaves at something else than zero: offset and value.
 pub(super) fn reset_values(pci_function: u8) -> Vec<(u64, u32)> {
-    let function = u32::from(pci_function);
+    let mut values = device_values(pci_function.into());
+    values.extend(resource_values());
+    values
+}
+
+/// Identity, flash, clocks, port.
+fn device_values(function: u32) -> Vec<(u64, u32)> {
     vec![
         (reset_registers::FLASH_GENERAL, flash_general()),
         (
@@ -59,6 +65,12 @@ pub(super) fn reset_values(pci_function: u8) -> Vec<(u64, u32)> {
             reset_registers::DCB_STATUS,
             reset_registers::DcbStatus::ZERO.with_exchange(7).0,
         ),
+    ]
+}
+
+/// The resources that the function was given: filters, vectors, queues, doorbells.
+fn resource_values() -> Vec<(u64, u32)> {
+    vec![
         (
             filters::FLOW_DIRECTOR_SIZE,
             filters::FlowDirectorSize::ZERO

@@ -1,3 +1,5 @@
+mod table;
+
 use std::time::Duration;
 
 use rand::rngs::SmallRng;

@@ -1,3 +1,5 @@
+mod table;
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 

@@ -1,7 +1,7 @@
 //! Datagrams: each arrives whole or not at all, and not more often than it was sent.
 
 use super::ledger::{Ledger, Owner, Receive, Request, Seen};
-use super::rule::{Problem, Rule};
+use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{Datagram, Operation, Status};
 use std::collections::VecDeque;
 

@@ -3,7 +3,7 @@
 mod remaining;
 
 use super::datagrams::{DatagramEnd, Flight};
-use super::rule::{Problem, Rule};
+use crate::rule::{Problem, Rule};
 use super::status::{Moment, Weather, objection};
 use crate::memory::{Claim, Memory};
 use ringside_pmd::rdma::{Datagram, Operation, Status};

@@ -1,7 +1,8 @@
 //! Connections are made, drained, failed, destroyed.
 
 use super::Run;
-use crate::oracle::{End, Link, Problem, Rule};
+use crate::oracle::{End, Link};
+use crate::rule::{Problem, Rule};
 use crate::rig::{Handle, Held, LINKS, QUEUES, RECEIVES, SENDS};
 use ringside_pmd::rdma::{QueuePair, QueuePairConfig, SharedReceiveConfig};
 

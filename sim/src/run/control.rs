@@ -2,7 +2,7 @@
 
 use super::Run;
 use super::poll::BATCH;
-use crate::oracle::{Problem, Rule};
+use crate::rule::{Problem, Rule};
 use crate::rig::{Handle, QUEUES};
 use ringside_pmd::rdma::{
     Access, Completion, Destination, Notify, QueuePairConfig, QueuePairStage, RdmaError, WindowKind,

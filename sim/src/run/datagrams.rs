@@ -2,7 +2,8 @@
 
 use super::Run;
 use crate::memory::Purpose;
-use crate::oracle::{DatagramEnd, Flight, Moment, Problem, Receive, Request, Rule};
+use crate::oracle::{DatagramEnd, Flight, Moment, Receive, Request};
+use crate::rule::{Problem, Rule};
 use crate::rig::{RECEIVES, SENDS, Side};
 use ringside_pmd::rdma::{Datagram, Destination, Flags, Operation, QueuePairConfig, To};
 use std::collections::VecDeque;

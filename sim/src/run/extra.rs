@@ -3,7 +3,7 @@
 
 use super::Run;
 use super::poll::BATCH;
-use crate::oracle::{Problem, Rule};
+use crate::rule::{Problem, Rule};
 use crate::random::Random;
 use ringside_model::Fault;
 use ringside_pmd::rdma::{

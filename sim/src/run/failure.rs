@@ -3,7 +3,8 @@
 
 use super::Run;
 use crate::fault::FaultEvent;
-use crate::oracle::{Harm, Problem, Rule};
+use crate::oracle::{Harm};
+use crate::rule::{Problem, Rule};
 use ringside_bus::DmaSpace;
 use ringside_model::Fault;
 use ringside_model::faults::ANY_ADMIN_COMMAND;

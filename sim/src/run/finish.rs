@@ -2,7 +2,7 @@
 //! left.
 
 use super::Run;
-use crate::oracle::{Problem, Rule};
+use crate::rule::{Problem, Rule};
 use crate::rig::{Side, usage};
 use ringside_model::Stepped;
 use ringside_model::left_over::left_over;

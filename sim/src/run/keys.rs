@@ -5,7 +5,8 @@
 use super::Run;
 use super::transfers::{Place, Plan};
 use crate::memory::{Claim, Purpose};
-use crate::oracle::{Message, Problem, Rule, Seen};
+use crate::oracle::{Message, Seen};
+use crate::rule::{Problem, Rule};
 use ringside_bus::DmaBuffer;
 use ringside_pmd::rdma::{
     Access, Completion, Flags, MemoryRegion, Operation, RemoteAddress, RemoteRegion, Status,

@@ -1,7 +1,8 @@
 //! Time passes, and what came is taken and judged.
 
 use super::Run;
-use crate::oracle::{Problem, Rule, Seen};
+use crate::oracle::{Seen};
+use crate::rule::{Problem, Rule};
 use crate::rig::Handle;
 use ringside_pmd::rdma::{Completion, Event};
 use std::time::Duration;

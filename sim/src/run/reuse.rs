@@ -3,7 +3,7 @@
 
 use super::Run;
 use super::transfers::{Place, Plan};
-use crate::oracle::{Problem, Rule};
+use crate::rule::{Problem, Rule};
 use crate::rig::Handle;
 use ringside_bus::DmaBuffer;
 use ringside_model::Fault;

@@ -2,7 +2,8 @@
 
 use super::Run;
 use crate::memory::{Claim, Purpose};
-use crate::oracle::{Message, Problem, Receive, Request, Rule};
+use crate::oracle::{Message, Receive, Request};
+use crate::rule::{Problem, Rule};
 use crate::rig::{Handle, SENDS};
 use ringside_pmd::rdma::{Connected, Flags, Operation, PostError, QueuePair, Status};
 

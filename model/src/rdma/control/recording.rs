@@ -46,30 +46,14 @@ fn ring(is_virtual: bool, levels: PageList, first: u32, bytes: u64) -> Option<Po
 /// What a command points to, if that is read or written when it is carried out.
 fn pointer(command: &Command) -> Option<Pointer> {
     use Pointer::Memory;
+    let context = |address| Memory("queue pair context", address, QP_CONTEXT_BYTES);
+    let limits = |address| Memory("function private memory", address, FPM_BUFFER_BYTES);
     Some(match command {
-        Command::CreateQueuePair(it) => Memory(
-            "queue pair context",
-            it.host_context_address,
-            QP_CONTEXT_BYTES,
-        ),
-        Command::ModifyQueuePair(it) => Memory(
-            "queue pair context",
-            it.host_context_address,
-            QP_CONTEXT_BYTES,
-        ),
-        Command::UploadContext(it) => {
-            Memory("queue pair context", it.buffer_address, QP_CONTEXT_BYTES)
-        }
-        Command::QueryFpm(it) => Memory(
-            "function private memory",
-            it.buffer_address,
-            FPM_BUFFER_BYTES,
-        ),
-        Command::CommitFpm(it) => Memory(
-            "function private memory",
-            it.buffer_address,
-            FPM_BUFFER_BYTES,
-        ),
+        Command::CreateQueuePair(it) => context(it.host_context_address),
+        Command::ModifyQueuePair(it) => context(it.host_context_address),
+        Command::UploadContext(it) => context(it.buffer_address),
+        Command::QueryFpm(it) => limits(it.buffer_address),
+        Command::CommitFpm(it) => limits(it.buffer_address),
         Command::QueryFeatures(it) => Memory(
             "features",
             it.buffer_address,

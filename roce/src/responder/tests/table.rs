@@ -8,8 +8,8 @@
 //! (in the error state everything is dropped silently). Atomic operations, which the E810 does not
 //! have, are requests that make no sense: 9.7.4.1.4. A pair that is missing does not compile.
 
-use super::tests::{Bench, FORBIDDEN, MTU, START, headers, write};
-use super::*;
+use super::{Bench, FORBIDDEN, MTU, START, headers, write};
+use crate::responder::*;
 use crate::packet::{AtomicRequest, RemoteBuffer};
 use strum::VariantArray;
 

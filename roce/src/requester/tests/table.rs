@@ -8,8 +8,8 @@
 //! code that a reliable connection does not have counts as "remote operation". A pair that is missing
 //! does not compile.
 
-use super::tests::{Bench, MTU, START, TIMEOUT, config};
-use super::*;
+use super::{Bench, MTU, START, TIMEOUT, config};
+use crate::requester::*;
 use crate::packet::{Acknowledgement, NegativeCode, Syndrome};
 use strum::VariantArray;
 

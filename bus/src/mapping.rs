@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 /// The mapping keeps the device open. It is valid as long as it exists: the kernel answers accesses
 /// while the device is being reset, and all ones come from one that has gone. The one thing that
 /// must not happen is an access while the function's memory space is switched off in its command
-/// register (the kernel would end the process with a bus error); [`super::VfioFunction`] sees to it.
+/// register (the kernel would end the process with a bus error); [`crate::VfioFunction`] sees to it.
 pub(crate) struct RegisterMapping {
     base: NonNull<u8>,
     length: usize,
