@@ -13,6 +13,7 @@ mod fixture;
 mod forward;
 mod info;
 mod interrupt;
+mod mac;
 mod model;
 mod open;
 mod output;

@@ -1,7 +1,7 @@
 //! GIDs and address handles.
 
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_gid, ibv_pd};
-use crate::context::ContextObject;
+use crate::context_object::ContextObject;
 use crate::device::Port;
 use crate::errno;
 use crate::memory::DomainObject;

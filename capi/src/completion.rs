@@ -2,7 +2,7 @@
 
 use crate::abi::{completed, ibv_comp_channel, ibv_context, ibv_cq, ibv_wc, status, wc_flags};
 use crate::channel::EventQueue;
-use crate::context::ContextObject;
+use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
 use ringside_pmd::rdma::{

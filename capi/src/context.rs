@@ -1,172 +1,19 @@
-//! Devices and contexts: listing, opening, querying.
+//! Queries of a device and its ports; events of a context.
 
 use crate::abi::{
     ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
     ibv_gid_entry, ibv_port_attr, verbs_context,
 };
 use crate::address::gid_of;
-use crate::channel::EventQueue;
-use crate::device::{self, Port, lock, put_text};
+use crate::context_object::{ContextObject, Reported};
+use crate::device::{Port, lock, put_text};
 use crate::errno;
-use crate::events::Reported;
-use crate::verbs_table;
 use ringside_pmd::rdma::PortState;
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Condvar, Mutex};
 
 /// Size of the oldest port attributes: what `ibv_query_port` without a length fills.
 const OLDEST_PORT_ATTRIBUTES: usize = 48;
-
-/// A context: the table before the public part, which programs find by its offset, and what the
-/// library keeps behind it.
-#[repr(C)]
-pub(crate) struct ContextObject {
-    pub(crate) table: verbs_context,
-    pub(crate) port: Arc<Port>,
-    pub(crate) events: EventQueue<Reported>,
-    /// events that were read and not acknowledged, by element
-    pub(crate) unacknowledged: Mutex<Vec<usize>>,
-    pub(crate) acknowledged: Condvar,
-}
-
-impl ContextObject {
-    /// The context behind a public pointer.
-    ///
-    /// # Safety
-    /// `context` came from [`ibv_open_device`] and is not closed while the result is used.
-    pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> &'a Self {
-        let offset = std::mem::offset_of!(verbs_context, context);
-        // SAFETY: the public part lies at that offset of an object that `ibv_open_device` made.
-        unsafe { &*context.byte_sub(offset).cast::<Self>() }
-    }
-
-    pub(crate) fn public(&self) -> *mut ibv_context {
-        (&raw const self.table.context).cast_mut()
-    }
-
-    /// Whether an event is this context's: of one of its objects, or of the device.
-    pub(crate) fn owns(&self, element: *mut c_void, _kind: c_int) -> bool {
-        // SAFETY: every object begins with a pointer to its context.
-        element.is_null() || unsafe { *element.cast::<*mut ibv_context>() } == self.public()
-    }
-
-    /// Takes back events of an object that were not read, and waits until those that were read are
-    /// acknowledged.
-    pub(crate) fn finish_events(&self, element: usize) {
-        self.events.withdraw(|event| event.element == element);
-        let mut open = lock(&self.unacknowledged);
-        while open.contains(&element) {
-            open = self
-                .acknowledged
-                .wait(open)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-        }
-    }
-}
-
-/// Lists the devices: one, or none where `RINGSIDE_DEVICE` names none.
-///
-/// # Safety
-/// `count` is null or a place for a number.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    let port = match device::port() {
-        Ok(port) => port,
-        Err(error) => return errno::null(error),
-    };
-    let devices = port.map_or(0, |_| 1);
-    // SAFETY: room for one device and the end; zeroed.
-    let list = unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
-    if list.is_null() {
-        return errno::null(libc::ENOMEM);
-    }
-    // SAFETY: the list has two places; the caller promises `count`.
-    unsafe {
-        if let Some(port) = port {
-            *list = port.object();
-        }
-        if !count.is_null() {
-            *count = devices;
-        }
-    }
-    list
-}
-
-/// Frees a list; the devices stay.
-///
-/// # Safety
-/// `list` came from [`ibv_get_device_list`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: the caller's promise.
-    unsafe { libc::free(list.cast()) };
-}
-
-/// # Safety
-/// `device` came from a list.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    // SAFETY: the caller's promise.
-    unsafe { (&raw const (*device).name).cast() }
-}
-
-/// GUID of the device in the byte order of the wire.
-#[unsafe(no_mangle)]
-pub extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
-    match device::port() {
-        Ok(Some(port)) => port.guid(),
-        _ => 0,
-    }
-}
-
-/// The kernel's index: there is none.
-#[unsafe(no_mangle)]
-pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
-    -1
-}
-
-/// Opens a device. Contexts are independent; all use the one device of the process.
-///
-/// # Safety
-/// `device` came from a list.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
-    let port = match device::port() {
-        Ok(Some(port)) => Arc::clone(port),
-        Ok(None) => return errno::null(libc::ENODEV),
-        Err(error) => return errno::null(error),
-    };
-    let events = match EventQueue::new() {
-        Ok(events) => events,
-        Err(error) => return errno::null(error),
-    };
-    let context = Box::new(ContextObject {
-        table: verbs_table::table(device, events.descriptor()),
-        port: Arc::clone(&port),
-        events,
-        unacknowledged: Mutex::default(),
-        acknowledged: Condvar::new(),
-    });
-    let context = Box::leak(context);
-    let public = &raw mut context.table.context;
-    lock(&port.contexts).push(public as usize);
-    public
-}
-
-/// Closes a context. Its objects are destroyed before.
-///
-/// # Safety
-/// `context` came from [`ibv_open_device`] and is used no more.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: the caller's promise.
-    let object = unsafe { ContextObject::of(context) };
-    lock(&object.port.contexts).retain(|other| *other != context as usize);
-    let offset = std::mem::offset_of!(verbs_context, context);
-    // SAFETY: `ibv_open_device` leaked this box, and the caller gives it up.
-    drop(unsafe { Box::from_raw(context.byte_sub(offset).cast::<ContextObject>()) });
-    0
-}
 
 /// # Safety
 /// `context` is open; `attributes` is a place for them.

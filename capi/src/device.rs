@@ -13,7 +13,7 @@ use ringside_pmd::{BringUpOptions, Device};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Locks, whatever a thread that panicked left: every change under these locks is one assignment.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -70,43 +70,20 @@ unsafe impl Send for Port {}
 // SAFETY: as above.
 unsafe impl Sync for Port {}
 
-static PORT: OnceLock<Result<Option<Arc<Port>>, c_int>> = OnceLock::new();
-
-/// The device; none if no variable names one. An error is an errno value, and was explained on
-/// standard error.
-pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
-    let found = PORT.get_or_init(|| {
-        start_log();
-        let Some(name) = std::env::var_os("RINGSIDE_DEVICE") else {
-            return Ok(None);
-        };
-        Port::open(&name.to_string_lossy())
-            .map(Some)
-            .map_err(|failure| {
-                eprintln!("ringside: {}: {}", name.to_string_lossy(), failure.text);
-                failure.errno
-            })
-    });
-    match found {
-        Ok(port) => Ok(port.as_ref()),
-        Err(errno) => Err(*errno),
-    }
-}
-
 /// Why there is no device.
-struct Failure {
-    errno: c_int,
-    text: String,
+pub(crate) struct Failure {
+    pub(crate) errno: c_int,
+    pub(crate) text: String,
 }
 
 impl Failure {
-    fn of(errno: c_int, error: impl std::fmt::Display) -> Self {
+    pub(crate) fn of(errno: c_int, error: impl std::fmt::Display) -> Self {
         let text = error.to_string();
         Self { errno, text }
     }
 }
 
-fn start_log() {
+pub(crate) fn start_log() {
     use tracing_subscriber::EnvFilter;
     if std::env::var_os("RUST_LOG").is_some() {
         let log = tracing_subscriber::fmt().with_env_filter(EnvFilter::from_default_env());
@@ -144,7 +121,8 @@ fn claim(
 }
 
 impl Port {
-    fn open(name: &str) -> Result<Arc<Self>, Failure> {
+    /// Claims and brings up the device that `name` names.
+    pub(crate) fn open(name: &str) -> Result<Arc<Self>, Failure> {
         let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
         let address: DeviceAddress = name.parse().map_err(|error| invalid(&error))?;
         let config = match std::env::var_os("RINGSIDE_CONFIG") {
@@ -167,7 +145,7 @@ impl Port {
             |address| !matches!(address, IpAddr::V6(six) if six.is_unicast_link_local()),
         );
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
-        let port = Arc::new(Self {
+        Ok(Arc::new(Self {
             device,
             mac,
             gids,
@@ -175,9 +153,7 @@ impl Port {
             contexts: Mutex::default(),
             _model: model,
             object: Box::new(device_object()),
-        });
-        crate::events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
-        Ok(port)
+        }))
     }
 
     /// What programs see of it.

@@ -3,7 +3,7 @@
 
 use crate::abi::event;
 use crate::completion::CompletionObject;
-use crate::context::ContextObject;
+use crate::context_object::{ContextObject, Reported};
 use crate::device::{Port, lock};
 use ringside_pmd::rdma::{Event, Interrupts};
 use ringside_spec::rdma::ae_codes::QueuePairEvent;
@@ -81,13 +81,6 @@ const fn event_of(reason: QueuePairEvent) -> c_int {
         QueuePairEvent::AccessError => event::QP_ACCESS_ERR,
         QueuePairEvent::RequestError => event::QP_REQ_ERR,
     }
-}
-
-/// An asynchronous event as programs read it: the object's address, or 0, and the type.
-#[derive(Clone, Copy)]
-pub(crate) struct Reported {
-    pub(crate) element: usize,
-    pub(crate) kind: c_int,
 }
 
 fn report(port: &Port, event: &Event) {

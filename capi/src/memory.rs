@@ -1,7 +1,7 @@
 //! Protection domains and memory regions.
 
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
-use crate::context::ContextObject;
+use crate::context_object::ContextObject;
 use crate::errno;
 use ringside_bus::function::DmaAccess;
 use ringside_pmd::rdma::{Access, Base, MemoryRegion, ProtectionDomain};

@@ -7,7 +7,7 @@ use crate::abi::{
 use crate::abi::{ibv_context, ibv_gid};
 use crate::address::{address_of, destination};
 use crate::completion::CompletionObject;
-use crate::context::ContextObject;
+use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
 use crate::memory::DomainObject;

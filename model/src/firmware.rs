@@ -27,7 +27,7 @@ use crate::function::{Context, FunctionSettings, ReceiveFilter, ResetKind};
 use crate::lan::switching::Tables;
 use crate::record::Tap;
 use access_control::AccessControl;
-use command::{Command, needs_data};
+use command::{Answer, Command, needs_data};
 use generic::{Locks, SharedWords};
 use link::Link;
 use logging::FirmwareLogging;
@@ -450,9 +450,6 @@ impl Firmware {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod tests;
-
 /// The descriptor that answers a command, and the bytes of data that go with it.
 fn answered(command: &Command, outcome: &Result<Answer, ReturnCode>) -> (Descriptor, usize) {
     let reserved = match outcome {
@@ -469,3 +466,6 @@ fn answered(command: &Command, outcome: &Result<Answer, ReturnCode>) -> (Descrip
     };
     (command.descriptor.answered(code, &parameters, told), length)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -17,6 +17,7 @@ pub mod seam;
 mod memory;
 mod random;
 mod rig;
+mod rule;
 mod run;
 mod shrink;
 mod wire;

@@ -4,8 +4,8 @@
 //! to a slot has it alone until the request has ended; whoever reads from one shares it with other
 //! readers. So each byte has one right value at all times, or two while it is being written.
 
-use crate::rule::{Problem, Rule};
 use crate::random::Random;
+use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{Fragment, MemoryRegion, RemoteAddress};
 use std::ops::Range;
 

@@ -1,11 +1,16 @@
 //! The rules. They know the requests and the answers, and nothing of driver and model.
 
 mod datagrams;
+mod flight;
 mod ledger;
+mod requests;
 mod status;
+mod weather;
 
-pub use ledger::Seen;
+pub use crate::rule::{Finding, Rule};
+pub use requests::Seen;
 
-pub(crate) use datagrams::{DatagramEnd, Flight};
-pub(crate) use ledger::{End, Ledger, Link, Message, Receive, Request};
-pub(crate) use status::{Harm, Moment};
+pub(crate) use flight::{DatagramEnd, Flight};
+pub(crate) use ledger::Ledger;
+pub(crate) use requests::{End, Link, Message, Receive, Request};
+pub(crate) use weather::{Harm, Moment};

@@ -1,8 +1,8 @@
 //! Two devices on one wire, with everything that steps work on.
 
 use crate::memory::{Arena, Purpose, arena_bytes};
-use crate::rule::{Problem, Rule};
 use crate::random::Random;
+use crate::rule::{Problem, Rule};
 use ringside_bus::{DmaBuffer, Function};
 use ringside_config::{Config, HugePages};
 use ringside_model::{FunctionSnapshot, Stepped, WorldSettings};

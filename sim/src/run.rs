@@ -14,9 +14,9 @@ mod wrong;
 
 use crate::fault::FaultEvent;
 use crate::oracle::{Ledger, Seen};
-use crate::rule::{Finding, Problem, Rule};
 use crate::random::{Digest, Random};
 use crate::rig::{self, Held, Side};
+use crate::rule::{Finding, Problem, Rule};
 use crate::scenario::{Scenario, Step, StepKind};
 use crate::seam::Interference;
 use crate::wire::{self, Wire};

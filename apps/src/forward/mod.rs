@@ -6,8 +6,8 @@ mod packets;
 mod statistics;
 mod worker;
 
-use crate::cli::Mac;
 use crate::failure::Failure;
+use crate::mac::Mac;
 use crate::open::{Cores, Opened, model_function, open, start_model};
 use anyhow::anyhow;
 use clap::Args;

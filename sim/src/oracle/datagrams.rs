@@ -1,34 +1,11 @@
 //! Datagrams: each arrives whole or not at all, and not more often than it was sent.
 
-use super::ledger::{Ledger, Owner, Receive, Request, Seen};
+use super::flight::Flight;
+use super::ledger::Ledger;
+use super::requests::{Owner, Receive, Request, Seen};
 use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{Datagram, Operation, Status};
 use std::collections::VecDeque;
-
-/// A datagram queue pair.
-#[derive(Debug)]
-pub(crate) struct DatagramEnd {
-    pub(crate) number: u32,
-    pub(crate) sends: VecDeque<Request>,
-    pub(crate) receives: VecDeque<Receive>,
-}
-
-/// A datagram that was sent.
-#[derive(Clone, Debug)]
-pub(crate) struct Flight {
-    pub(crate) id: u64,
-    /// Side and queue pair that sent it.
-    pub(crate) from: (usize, u32),
-    /// The sides that may get it.
-    pub(crate) to: [bool; 2],
-    pub(crate) to_group: bool,
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) immediate: Option<u32>,
-    /// The number of times that each side got it.
-    pub(crate) arrived: [u32; 2],
-    /// Nothing can have stopped it.
-    pub(crate) certain: bool,
-}
 
 /// Copies of a frame that a wire may make.
 const COPIES_MOST: u64 = 1;
@@ -151,10 +128,26 @@ impl Ledger {
             .memory
             .look(receive.claim, Datagram::PAYLOAD_OFFSET + length);
         let payload = bytes.split_off(Datagram::PAYLOAD_OFFSET.min(bytes.len()));
+        self.count_arrival(side, seen.immediate, datagram.source_queue_pair, &payload)
+            .map_err(|(rule, why)| Problem::new(rule, text(why)))?;
+        // The route before the payload is the device's to write.
+        self.memory
+            .adopt(receive.claim, Datagram::PAYLOAD_OFFSET + length);
+        Ok(())
+    }
+
+    /// Counts a datagram that arrived; an error if none like it was sent, or not so often.
+    fn count_arrival(
+        &mut self,
+        side: usize,
+        immediate: Option<u32>,
+        source: u32,
+        payload: &[u8],
+    ) -> Result<(), (Rule, &'static str)> {
         let same = |flight: &Flight| {
             flight.bytes == payload
-                && flight.immediate == seen.immediate
-                && flight.from.1 == datagram.source_queue_pair
+                && flight.immediate == immediate
+                && flight.from.1 == source
                 && flight.to.get(side) == Some(&true)
         };
         let alike = || self.flights.iter().filter(|flight| same(flight));
@@ -168,23 +161,14 @@ impl Ledger {
         let place = place.or_else(|| self.flights.iter().position(same));
         let flight = place.and_then(|place| self.flights.get_mut(place));
         let Some(flight) = flight else {
-            return Err(Problem::new(
-                Rule::BytesIntact,
-                text("no such datagram was sent here"),
-            ));
+            return Err((Rule::BytesIntact, "no such datagram was sent here"));
         };
         if let Some(arrived) = flight.arrived.get_mut(side) {
             *arrived += 1;
             if came + 1 > sent + copies {
-                return Err(Problem::new(
-                    Rule::CompletesOnce,
-                    text("it has come before"),
-                ));
+                return Err((Rule::CompletesOnce, "it has come before"));
             }
         }
-        // The route before the payload is the device's to write.
-        self.memory
-            .adopt(receive.claim, Datagram::PAYLOAD_OFFSET + length);
         Ok(())
     }
 

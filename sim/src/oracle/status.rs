@@ -1,7 +1,7 @@
 //! The statuses that a request may end with.
 
-use super::ledger::{Link, Request};
-use ringside_bus::Instant;
+use super::requests::{Link, Request};
+use super::weather::Weather;
 use ringside_pmd::rdma::Status;
 use std::time::Duration;
 
@@ -9,80 +9,6 @@ use std::time::Duration;
 /// waited as long; only one of the retries can come sooner, because an answer told of a gap.
 /// Source: `docs/hardware.md`, the least retransmission timeout.
 const RETRANSMISSION: Duration = Duration::from_nanos(4096 << 14);
-
-/// What a fault may do to the data path of the device that it is of, until that is recovered. A
-/// fault of commands alone does nothing to it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Harm {
-    /// It may stop, or forget what it was doing.
-    pub(crate) stops: bool,
-    /// It may not reach its memory.
-    pub(crate) lacks_memory: bool,
-    /// The driver has given it up.
-    pub(crate) given_up: bool,
-}
-
-impl Harm {
-    pub(crate) const fn is_any(self) -> bool {
-        self.stops || self.lacks_memory || self.given_up
-    }
-}
-
-/// A moment of a run, to ask what went wrong since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moment {
-    pub(crate) at: Instant,
-    losses: u64,
-    outages: u64,
-}
-
-/// The faults of the whole run so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Weather {
-    pub(crate) now: Instant,
-    /// Frames that were lost, damaged or held back.
-    pub(crate) losses: u64,
-    /// Frames that arrived twice.
-    pub(crate) copies: u64,
-    /// Times at which a link went down or the clock jumped: nobody counts the frames that are lost.
-    pub(crate) outages: u64,
-    /// Whose link is down.
-    pub(crate) link_down: [bool; 2],
-    /// A function is in trouble.
-    pub(crate) trouble: [bool; 2],
-    /// What that does to its data path.
-    pub(crate) harm: [Harm; 2],
-}
-
-impl Weather {
-    /// True if the device of a side is in trouble.
-    pub(crate) fn is_troubled_at(&self, side: usize) -> bool {
-        self.trouble.get(side) == Some(&true)
-    }
-
-    /// What is wrong with the data path of a side.
-    pub(crate) fn harm_at(&self, side: usize) -> Harm {
-        self.harm.get(side).copied().unwrap_or_default()
-    }
-
-    /// Now.
-    pub(crate) const fn moment(&self) -> Moment {
-        Moment {
-            at: self.now,
-            losses: self.losses,
-            outages: self.outages,
-        }
-    }
-
-    /// Frames that were lost since; any number if a link was down or the clock jumped since.
-    pub(crate) fn lost_since(&self, before: Moment) -> u64 {
-        if self.outages > before.outages || self.link_down.contains(&true) {
-            u64::MAX
-        } else {
-            self.losses.saturating_sub(before.losses)
-        }
-    }
-}
 
 /// The fault in a status of a request of end `end`; nothing if the status is permitted.
 pub(super) fn objection(

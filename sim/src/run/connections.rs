@@ -2,8 +2,8 @@
 
 use super::Run;
 use crate::oracle::{End, Link};
-use crate::rule::{Problem, Rule};
 use crate::rig::{Handle, Held, LINKS, QUEUES, RECEIVES, SENDS};
+use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{QueuePair, QueuePairConfig, SharedReceiveConfig};
 
 /// Receives that a shared queue holds.

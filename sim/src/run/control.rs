@@ -2,8 +2,8 @@
 
 use super::Run;
 use super::poll::BATCH;
-use crate::rule::{Problem, Rule};
 use crate::rig::{Handle, QUEUES};
+use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{
     Access, Completion, Destination, Notify, QueuePairConfig, QueuePairStage, RdmaError, WindowKind,
 };

@@ -1,10 +1,11 @@
 //! Datagrams, to the other side and to a group.
 
 use super::Run;
+use crate::memory::Claim;
 use crate::memory::Purpose;
 use crate::oracle::{DatagramEnd, Flight, Moment, Receive, Request};
-use crate::rule::{Problem, Rule};
 use crate::rig::{RECEIVES, SENDS, Side};
+use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{Datagram, Destination, Flags, Operation, QueuePairConfig, To};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -109,28 +110,15 @@ impl Run<'_> {
                 self.put_datagram_receive(receiver)?;
             }
         }
-        let sends = self.ledger.datagrams.get(side).and_then(Option::as_ref);
-        let outstanding = sends.map_or(SENDS, |end| end.sends.len());
+        let outstanding = self.outstanding_datagrams(side);
         if outstanding >= SENDS {
             return Ok(());
         }
-        let to = if to_group {
-            let hears = |side: &Side| side.in_group || side.perhaps_in_group;
-            [0, 1].map(|member| self.sides.get(member).is_some_and(hears))
-        } else {
-            [side == 1, side == 0]
-        };
+        let to = self.recipients(side, to_group);
         let is_inline = self.random.chance(400);
         let length = self.length(if is_inline { 48 } else { LONGEST });
         let immediate = self.random.chance(300).then(|| self.random.next() as u32);
-        let mut flags = if self.random.chance(700) {
-            Flags::SIGNALLED
-        } else {
-            Flags::NONE
-        };
-        if outstanding + 2 >= SENDS {
-            flags = flags | Flags::SIGNALLED;
-        }
+        let flags = self.datagram_flags(outstanding);
         let (claims, bytes) = if is_inline {
             (Vec::new(), self.random.bytes(length))
         } else {
@@ -156,13 +144,14 @@ impl Run<'_> {
         let (Some(queue_pair), Some(handle)) = (&mut place.datagrams, handle) else {
             return self.give_back(claims);
         };
+        let number = if to_group {
+            To::MULTICAST_QUEUE_PAIR
+        } else {
+            number
+        };
         let to_whom = To {
             handle,
-            queue_pair: if to_group {
-                To::MULTICAST_QUEUE_PAIR
-            } else {
-                number
-            },
+            queue_pair: number,
             queue_key: KEY,
         };
         let result = match &pieces {
@@ -172,14 +161,7 @@ impl Run<'_> {
         queue_pair.ring();
         let from = (side, queue_pair.number());
         if let Err(error) = result {
-            self.give_back(claims)?;
-            if self.is_troubled_at(side) {
-                return Ok(());
-            }
-            return Err(Problem::new(
-                Rule::CallRight,
-                format!("a datagram of side {side}: {error}"),
-            ));
+            return self.refused_datagram(side, claims, &error.to_string());
         }
         self.note(|| format!("side {side}: datagram {id} of {length} bytes to {to:?}"));
         self.counts.posted += 1;
@@ -205,6 +187,48 @@ impl Run<'_> {
         };
         self.ledger.posted_datagram(side, request, flight, crowded);
         Ok(())
+    }
+
+    /// A datagram was refused, which only a device in trouble may do.
+    fn refused_datagram(
+        &mut self,
+        side: usize,
+        claims: Vec<Claim>,
+        error: &str,
+    ) -> Result<(), Problem> {
+        self.give_back(claims)?;
+        if self.is_troubled_at(side) {
+            return Ok(());
+        }
+        let what = format!("a datagram of side {side}: {error}");
+        Err(Problem::new(Rule::CallRight, what))
+    }
+
+    /// Sends of the datagram queue pair that have not completed; all that it holds if there is none.
+    fn outstanding_datagrams(&self, side: usize) -> usize {
+        let end = self.ledger.datagrams.get(side).and_then(Option::as_ref);
+        end.map_or(SENDS, |end| end.sends.len())
+    }
+
+    /// Signalled most of the time, and always before the queue is full of requests that are not.
+    fn datagram_flags(&mut self, outstanding: usize) -> Flags {
+        let chosen = match self.random.chance(700) {
+            true => Flags::SIGNALLED,
+            false => Flags::NONE,
+        };
+        match outstanding + 2 >= SENDS {
+            true => chosen | Flags::SIGNALLED,
+            false => chosen,
+        }
+    }
+
+    /// The sides that may receive a datagram of `side`.
+    fn recipients(&self, side: usize, to_group: bool) -> [bool; 2] {
+        if !to_group {
+            return [side == 1, side == 0];
+        }
+        let joined = |side: &Side| side.in_group || side.perhaps_in_group;
+        [0, 1].map(|member| self.sides.get(member).is_some_and(joined))
     }
 
     /// The sides that have no receive for one more datagram, besides those that may still come.

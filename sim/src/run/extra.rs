@@ -3,8 +3,8 @@
 
 use super::Run;
 use super::poll::BATCH;
-use crate::rule::{Problem, Rule};
 use crate::random::Random;
+use crate::rule::{Problem, Rule};
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
     Completion, CompletionQueue, Connected, Event, Flags, Notify, QueuePair, QueuePairConfig,

@@ -3,7 +3,7 @@
 
 use super::Run;
 use crate::fault::FaultEvent;
-use crate::oracle::{Harm};
+use crate::oracle::Harm;
 use crate::rule::{Problem, Rule};
 use ringside_bus::DmaSpace;
 use ringside_model::Fault;

@@ -2,8 +2,8 @@
 //! left.
 
 use super::Run;
-use crate::rule::{Problem, Rule};
 use crate::rig::{Side, usage};
+use crate::rule::{Problem, Rule};
 use ringside_model::Stepped;
 use ringside_model::left_over::left_over;
 use ringside_pmd::Device;

@@ -1,9 +1,9 @@
 //! Time passes, and what came is taken and judged.
 
 use super::Run;
-use crate::oracle::{Seen};
-use crate::rule::{Problem, Rule};
+use crate::oracle::Seen;
 use crate::rig::Handle;
+use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{Completion, Event};
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 
 use super::Run;
 use super::transfers::{Place, Plan};
-use crate::rule::{Problem, Rule};
 use crate::rig::Handle;
+use crate::rule::{Problem, Rule};
 use ringside_bus::DmaBuffer;
 use ringside_model::Fault;
 use ringside_pmd::rdma::{Access, Flags, MemoryRegion, Operation, RemoteAddress, Status};

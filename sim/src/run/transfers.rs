@@ -3,8 +3,8 @@
 use super::Run;
 use crate::memory::{Claim, Purpose};
 use crate::oracle::{Message, Receive, Request};
-use crate::rule::{Problem, Rule};
 use crate::rig::{Handle, SENDS};
+use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{Connected, Flags, Operation, PostError, QueuePair, Status};
 
 /// Regions that a request may gather from.

@@ -3,7 +3,7 @@
 use super::Run;
 use super::transfers::{Place, Plan};
 use crate::memory::Purpose;
-use crate::oracle::{Message};
+use crate::oracle::Message;
 use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{
     Access, Base, Flags, Fragment, Operation, PostError, QueuePairConfig, RdmaError, RemoteAddress,

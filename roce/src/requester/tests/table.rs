@@ -9,8 +9,8 @@
 //! does not compile.
 
 use super::{Bench, MTU, START, TIMEOUT, config};
-use crate::requester::*;
 use crate::packet::{Acknowledgement, NegativeCode, Syndrome};
+use crate::requester::*;
 use strum::VariantArray;
 
 /// The current transaction of the connection; numbers count packets from the first.

@@ -9,8 +9,8 @@
 //! have, are requests that make no sense: 9.7.4.1.4. A pair that is missing does not compile.
 
 use super::{Bench, FORBIDDEN, MTU, START, headers, write};
-use crate::responder::*;
 use crate::packet::{AtomicRequest, RemoteBuffer};
+use crate::responder::*;
 use strum::VariantArray;
 
 /// The current transaction of the connection.

@@ -2,7 +2,7 @@
 
 use super::Ledger;
 use crate::memory::Claim;
-use crate::oracle::Problem;
+use crate::rule::Problem;
 
 impl Ledger {
     /// The outstanding requests of a side, of connections, datagrams and the pool; nothing if all

@@ -1,7 +1,8 @@
 //! The excuses for a failure.
 
 use super::*;
-use crate::oracle::End;
+use crate::oracle::{End, Harm, Moment};
+use ringside_bus::Instant;
 use ringside_pmd::rdma::Operation;
 
 /// Long enough for every retry.

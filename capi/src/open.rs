@@ -1,0 +1,138 @@
+//! Devices and contexts: listing and opening.
+
+use crate::abi::{ibv_context, ibv_device, verbs_context};
+use crate::channel::EventQueue;
+use crate::context_object::ContextObject;
+use crate::device::{Failure, Port, lock, start_log};
+use crate::{errno, events, verbs_table};
+use std::ffi::{c_char, c_int};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+
+static PORT: OnceLock<Result<Option<Arc<Port>>, c_int>> = OnceLock::new();
+
+/// The device; none if no variable names one. An error is an errno value, and was explained on
+/// standard error.
+fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
+    let found = PORT.get_or_init(|| {
+        start_log();
+        let Some(name) = std::env::var_os("RINGSIDE_DEVICE") else {
+            return Ok(None);
+        };
+        let opened = Port::open(&name.to_string_lossy()).and_then(|port| {
+            events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
+            Ok(port)
+        });
+        opened.map(Some).map_err(|failure| {
+            eprintln!("ringside: {}: {}", name.to_string_lossy(), failure.text);
+            failure.errno
+        })
+    });
+    match found {
+        Ok(port) => Ok(port.as_ref()),
+        Err(errno) => Err(*errno),
+    }
+}
+
+/// Lists the devices: one, or none where `RINGSIDE_DEVICE` names none.
+///
+/// # Safety
+/// `count` is null or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let port = match port() {
+        Ok(port) => port,
+        Err(error) => return errno::null(error),
+    };
+    let devices = port.map_or(0, |_| 1);
+    // SAFETY: room for one device and the end; zeroed.
+    let list = unsafe { libc::calloc(2, size_of::<*mut ibv_device>()) }.cast::<*mut ibv_device>();
+    if list.is_null() {
+        return errno::null(libc::ENOMEM);
+    }
+    // SAFETY: the list has two places; the caller promises `count`.
+    unsafe {
+        if let Some(port) = port {
+            *list = port.object();
+        }
+        if !count.is_null() {
+            *count = devices;
+        }
+    }
+    list
+}
+
+/// Frees a list; the devices stay.
+///
+/// # Safety
+/// `list` came from [`ibv_get_device_list`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::free(list.cast()) };
+}
+
+/// # Safety
+/// `device` came from a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { (&raw const (*device).name).cast() }
+}
+
+/// GUID of the device in the byte order of the wire.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
+    match port() {
+        Ok(Some(port)) => port.guid(),
+        _ => 0,
+    }
+}
+
+/// The kernel's index: there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
+    -1
+}
+
+/// Opens a device. Contexts are independent; all use the one device of the process.
+///
+/// # Safety
+/// `device` came from a list.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    let port = match port() {
+        Ok(Some(port)) => Arc::clone(port),
+        Ok(None) => return errno::null(libc::ENODEV),
+        Err(error) => return errno::null(error),
+    };
+    let events = match EventQueue::new() {
+        Ok(events) => events,
+        Err(error) => return errno::null(error),
+    };
+    let context = Box::new(ContextObject {
+        table: verbs_table::table(device, events.descriptor()),
+        port: Arc::clone(&port),
+        events,
+        unacknowledged: Mutex::default(),
+        acknowledged: Condvar::new(),
+    });
+    let context = Box::leak(context);
+    let public = &raw mut context.table.context;
+    lock(&port.contexts).push(public as usize);
+    public
+}
+
+/// Closes a context. Its objects are destroyed before.
+///
+/// # Safety
+/// `context` came from [`ibv_open_device`] and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { ContextObject::of(context) };
+    lock(&object.port.contexts).retain(|other| *other != context as usize);
+    let offset = std::mem::offset_of!(verbs_context, context);
+    // SAFETY: `ibv_open_device` leaked this box, and the caller gives it up.
+    drop(unsafe { Box::from_raw(context.byte_sub(offset).cast::<ContextObject>()) });
+    0
+}
