@@ -1,16 +1,15 @@
 //! Queries of a device and its ports; events of a context.
 
 use crate::abi::{
-    ibv_async_event, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
-    ibv_gid_entry, ibv_port_attr, verbs_context,
+    ibv_async_event, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
+    ibv_port_attr,
 };
 use crate::address::gid_of;
-use crate::context_object::{ContextObject, Reported};
+use crate::context_object::ContextObject;
 use crate::device::{Port, lock, put_text};
 use crate::errno;
 use ringside_pmd::rdma::PortState;
-use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Arc, Condvar, Mutex};
+use std::ffi::{c_int, c_void};
 
 /// Size of the oldest port attributes: what `ibv_query_port` without a length fills.
 const OLDEST_PORT_ATTRIBUTES: usize = 48;

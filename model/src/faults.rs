@@ -4,7 +4,7 @@ mod words;
 
 pub use words::{FAULTS, FaultWordsError};
 
-use crate::function::ResetKind;
+use crate::reset_kind::ResetKind;
 use ringside_bus::Refusal;
 use std::time::Duration;
 

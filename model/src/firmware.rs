@@ -9,7 +9,6 @@ mod link;
 mod logging;
 mod nvm;
 mod package;
-mod profiles;
 mod queues;
 mod recording;
 mod rings;
@@ -19,13 +18,13 @@ mod scheduler;
 mod switch;
 mod vsi;
 
-pub(crate) use profiles::{Block, Profiles, Word};
 pub use rules::Rule;
 
+use crate::chip::{Context, FunctionSettings, Profiles, ReceiveFilter};
 use crate::faults::{Fault, OnCommand};
-use crate::function::{Context, FunctionSettings, ReceiveFilter, ResetKind};
 use crate::lan::switching::Tables;
 use crate::record::Tap;
+use crate::reset_kind::ResetKind;
 use access_control::AccessControl;
 use command::{Answer, Command, needs_data};
 use generic::{Locks, SharedWords};

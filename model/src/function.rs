@@ -1,10 +1,7 @@
 //! One E810 function: configuration space, registers, firmware, RDMA engine, interrupts.
 
-pub mod context;
-
 mod config_space;
 mod errors;
-mod filter;
 mod interrupts;
 mod lan;
 mod profiles;
@@ -13,23 +10,21 @@ mod registers;
 mod snapshot;
 mod statistics;
 
+pub use crate::chip::{Causes, Context, FunctionSettings, QueueCause};
+pub use crate::reset_kind::ResetKind;
 pub use config_space::{CONFIG_BYTES, REGISTER_BAR_BYTES};
-pub use context::{Causes, Context, QueueCause};
-pub use register_file::ResetKind;
 pub use snapshot::FunctionSnapshot;
 
-pub(crate) use filter::{ReceiveFilter, Verdict};
-pub(crate) use statistics::Traffic;
-
+use crate::chip::{ReceiveFilter, Verdict};
 use crate::device::{Reply, Request};
 use crate::faults::Fault;
 use crate::firmware::Firmware;
+use crate::frame::{Frame, Payload};
 use crate::lan::LanEngine;
 use crate::packet::MacAddress;
 use crate::rdma::RdmaEngine;
 use crate::record::{Event, Recorder, ResetSeen, Tap};
 use crate::strict::{Breach, Ledger};
-use crate::wire::{Frame, Payload};
 use config_space::{ConfigEffect, ConfigSpace};
 use interrupts::Interrupts;
 use register_file::RegisterFile;
@@ -48,31 +43,6 @@ const DEVICE_RESET_TAKES: Duration = Duration::from_millis(1);
 
 /// Frames that a port without link throws away at once.
 const DISCARD_BURST: usize = 32;
-
-/// What makes one function different from another.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FunctionSettings {
-    /// PCI function number, 0..=7; also the PF number and the HMC function id.
-    pub pci_function: u8,
-    /// Its MAC address.
-    pub mac: [u8; 6],
-    /// Device serial number.
-    pub serial_number: u64,
-}
-
-impl FunctionSettings {
-    /// Function number 0 of card number `index`.
-    #[must_use]
-    pub fn numbered(index: u16) -> Self {
-        // From 1: an address that ends in zeros reads like a network's.
-        let [high, low] = index.wrapping_add(1).to_be_bytes();
-        Self {
-            pci_function: 0,
-            mac: [0x02, 0xE8, 0x10, 0x00, high, low],
-            serial_number: 0x00E8_1000_0000_0000 | u64::from(index),
-        }
-    }
-}
 
 /// Where the resets of a function stand.
 #[derive(Debug, Default)]

@@ -23,10 +23,10 @@ pub(crate) mod words;
 pub(crate) use counters::LanCounters;
 pub(crate) use rss::Spreading;
 
-use crate::function::{Context, QueueCause};
+use crate::chip::{Context, QueueCause};
+use crate::frame::EthernetFrame;
 use crate::packet::MacAddress;
 use crate::strict::Ledger;
-use crate::wire::EthernetFrame;
 pub(crate) use flow_director::GUARANTEED as FILTERS_GUARANTEED;
 
 use flow_director::FlowDirector;

@@ -16,9 +16,12 @@ pub mod vfio_user;
 pub mod wire;
 pub mod world;
 
+mod chip;
 mod choice;
 mod firmware;
+mod frame;
 mod lan;
+mod reset_kind;
 
 pub use embedded::{Stepped, Threaded};
 pub use faults::Fault;

@@ -12,6 +12,7 @@ mod fault_codes;
 mod hmc;
 mod objects;
 mod queues;
+mod regions;
 mod registers;
 mod ring;
 mod schedule;
@@ -20,10 +21,10 @@ mod translation;
 
 pub use snapshot::RdmaSnapshot;
 
-use crate::function::{Context, FunctionSettings};
+use crate::chip::{Context, FunctionSettings};
+use crate::frame::Frame;
 use crate::packet::{Network, OpcodeClass, Packet};
 use crate::record::Tap;
-use crate::wire::Frame;
 use control::ControlQueue;
 use control::SchedulerNode;
 use objects::Objects;

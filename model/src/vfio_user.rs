@@ -10,10 +10,12 @@
 
 mod answer;
 mod connection;
+mod counters;
 mod mappings;
 mod port;
+mod refusal;
 
-pub use port::PortCounters;
+pub use counters::PortCounters;
 
 use crate::attachment::{Attachment, Readiness};
 use crate::ports::SocketPathError;

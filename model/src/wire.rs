@@ -7,21 +7,20 @@
 //! The switch does no input or output: whoever owns a port outside moves its frames
 //! ([`Switch::inject_frame`], [`Switch::outgoing`]).
 
-mod ethernet;
 mod fate;
-mod frame;
 mod impairment;
 mod message;
 mod outside;
 mod table;
 
-pub use ethernet::EthernetFrame;
-pub use fate::{FrameFate, Script};
-pub use frame::{
-    Frame, INLINE_BYTES_MAX, PIECES_MAX, Payload, PayloadError, Pieces, SerialiseError,
+pub use crate::frame::{
+    EthernetFrame, Frame, INLINE_BYTES_MAX, PIECES_MAX, Payload, PayloadError, Pieces,
+    SerialiseError,
 };
+pub use fate::{FrameFate, Script};
 
 use crate::faults::Fault;
+use crate::frame::is_group;
 use crate::function::FunctionModel;
 use crate::packet::MacAddress;
 use impairment::{Fate, Impairment};
@@ -565,34 +564,6 @@ impl Switch {
             self.counters.no_room += 1;
         }
     }
-}
-
-/// Stations that an address stands for. Promiscuous rules of the switch tell the three apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cast {
-    /// One.
-    Unicast,
-    /// A group.
-    Multicast,
-    /// All.
-    Broadcast,
-}
-
-impl Cast {
-    /// That of an address.
-    pub(crate) const fn of(address: MacAddress) -> Self {
-        match address {
-            MacAddress([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]) => Self::Broadcast,
-            address if is_group(address) => Self::Multicast,
-            _ => Self::Unicast,
-        }
-    }
-}
-
-/// True for broadcast and multicast addresses.
-#[inline]
-pub(crate) const fn is_group(address: MacAddress) -> bool {
-    address.0[0] & 1 != 0
 }
 
 #[cfg(test)]

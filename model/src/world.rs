@@ -3,9 +3,10 @@
 //! Nothing here has a thread, a clock or a socket. A transport hands in requests and says what time
 //! it is; everything else follows from that, so a run can be repeated exactly.
 
+use crate::chip::FunctionSettings;
 use crate::device::{Reply, Request};
 use crate::faults::Fault;
-use crate::function::{FunctionModel, FunctionSettings, FunctionSnapshot};
+use crate::function::{FunctionModel, FunctionSnapshot};
 use crate::record::Recorder;
 use crate::strict::Breach;
 use crate::wire::Switch;

@@ -1,7 +1,7 @@
 //! Faults as people write them: a name and its numbers, such as `admin-fails 0x601 5`.
 
 use super::Fault;
-use crate::function::ResetKind;
+use crate::reset_kind::ResetKind;
 use ringside_bus::{Direction, Iova, Refusal};
 use ringside_spec::rdma::registers::HmcErrorInfo;
 use std::fmt;

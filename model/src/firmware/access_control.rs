@@ -4,7 +4,7 @@
 //! DPDK then gives the rule to its next engine, the switch or the flow director.
 
 use super::command::{Command, Outcome};
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_spec::lan::admin::access_control::{
     ACTION_MEMORIES, AccessEntry, AccessKey, AccessObject, AccessTable, AllocateAccessTable,
     FIRST_TABLE, KEY_BYTES, NO_MEMORY, SCENARIOS, SLICE_ENTRIES, SLICES,

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Outcome};
 use super::{Firmware, generic, nvm, switch};
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
 use ringside_spec::lan::admin::switch::Resource;
 use ringside_spec::lan::admin::{Opcode, ReturnCode};

@@ -3,11 +3,11 @@
 use super::rss::Rss;
 use super::rules::{Rule, Rules};
 use super::vsi::Vsis;
+use crate::frame::Cast;
 use crate::lan::Spreading;
 use crate::lan::switching::{Forward, Match, Tables, TagReceived, VlanMembers, Vsi};
 use crate::lan::words::ByType;
 use crate::packet::MacAddress;
-use crate::wire::Cast;
 use ringside_spec::lan::admin::switch::{RuleType, SingleAction, action, recipe};
 use ringside_spec::lan::admin::vsi::{
     ClassMapping, FlowDirectorOptions, FlowDirectorReport, InnerVlanFlags, QUEUES_CONTIGUOUS,

@@ -1,7 +1,7 @@
 //! Versions, locks, capabilities, MAC addresses.
 
 use super::command::{Answer, Command, Outcome};
-use crate::function::{Context, FunctionSettings};
+use crate::chip::{Context, FunctionSettings};
 use ringside_bus::Instant;
 use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::ReturnCode;

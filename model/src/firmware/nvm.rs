@@ -1,7 +1,7 @@
 //! Flash and shadow RAM: an image that never changes, the same for all functions.
 
 use super::command::{Command, Outcome};
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::nvm::{
     CHECKSUM_CORRECT, FLAT, NvmChecksum, NvmCommand, NvmFlags, SECTOR_BYTES, shadow_ram,

@@ -1,9 +1,9 @@
 //! The package (DDP): loaded already, or taken buffer by buffer.
 
 use super::command::{Command, Outcome};
-use super::profiles::Profiles;
+use crate::chip::Context;
+use crate::chip::Profiles;
 use crate::faults::Fault;
-use crate::function::Context;
 use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::package::{

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Outcome};
 use super::scheduler::Scheduler;
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::queues::{
     AddRdmaQueueSets, AddTransmitQueues, DisableGroup, DisableTransmitQueues, DisabledQueue,

@@ -2,7 +2,7 @@
 
 use super::Firmware;
 use super::command::Command;
-use crate::function::Context;
+use crate::chip::Context;
 use crate::record::{AdminCommand, AdminEvent, Event};
 use ringside_spec::lan::admin::Descriptor;
 

@@ -1,7 +1,8 @@
 //! The rings of the control queues: their registers, and moving descriptors.
 
 use super::command::Command;
-use crate::function::{Context, ResetKind};
+use crate::chip::Context;
+use crate::reset_kind::ResetKind;
 use ringside_bus::{DmaFault, Iova};
 use ringside_spec::lan::admin::{
     BUFFER_SIZE, DESCRIPTOR_SIZE, Descriptor, DescriptorFlags, LARGE_BUFFER_BYTES,

@@ -2,9 +2,9 @@
 
 use super::command::{Command, Outcome};
 use super::vsi::Vsis;
-use crate::function::{Context, ReceiveFilter};
+use crate::chip::{Context, ReceiveFilter};
+use crate::frame::Cast;
 use crate::packet::MacAddress;
-use crate::wire::Cast;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::switch::{
     LOOKUP_HEADER_BYTES, LookupRule, RuleHeader, RuleType, SingleAction, SwitchRules, VsiListRule,

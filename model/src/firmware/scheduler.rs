@@ -1,7 +1,7 @@
 //! The transmit scheduler's tree, and the commands that change it.
 
 use super::command::{Answer, Command, Outcome};
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::scheduler::{

@@ -1,7 +1,7 @@
 //! The switch's elements, allocated resources, VLAN mode.
 
 use super::command::{Command, Outcome};
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::switch::{
     AllocateResource, ElementFunction, ElementNumber, GetSwitchConfig, GetVlanMode, PortSwitch,

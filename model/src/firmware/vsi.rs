@@ -2,7 +2,7 @@
 
 use super::command::{Command, Outcome};
 use super::switch::SWITCH_ID;
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::vsi::{
     self, KEEP_ALLOCATED, RDMA_FILTERS_ENABLED, VsiAnswer, VsiCommand, VsiNumber, VsiProperties,

@@ -1,8 +1,9 @@
 //! Errors of the RDMA engine that happen once: what its registers then say, and the cause raised.
 
-use super::{FunctionModel, ResetKind};
+use super::FunctionModel;
 use crate::device::{Reply, Request};
 use crate::faults::Fault;
+use crate::reset_kind::ResetKind;
 use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::rdma::registers::{
     CRITICAL_ERROR, HMC_ERROR_DATA, HMC_ERROR_INFO, HmcErrorInfo, OtherCauses,

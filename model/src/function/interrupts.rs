@@ -4,8 +4,8 @@
 //! it is enabled, and then masks itself; if it is not, the event waits in its pending bit. Source:
 //! reference of `GLINT_DYN_CTL`, `PFINT_OICR` and neighbours in [`interrupts`].
 
-use super::context::{Causes, QueueCause};
 use super::register_file::RegisterFile;
+use crate::chip::{Causes, QueueCause};
 use crate::choice::Choice;
 use ringside_spec::lan::identity::MSIX_VECTORS_MAX;
 use ringside_spec::lan::registers::interrupts::{

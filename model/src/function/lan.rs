@@ -1,8 +1,8 @@
 //! The LAN engine's place in the function: registers of its queues, and frames as bytes.
 
 use super::{Context, FunctionModel, lend};
+use crate::frame::{EthernetFrame, Frame};
 use crate::lan::FILTERS_GUARANTEED;
-use crate::wire::{EthernetFrame, Frame};
 use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::lan::receive::ReceiveContext;
 use ringside_spec::lan::registers::filters::{

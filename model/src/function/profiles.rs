@@ -1,7 +1,7 @@
 //! Profiles of the LAN engine: the firmware's tables with the masks and pairs of the registers.
 
 use super::register_file::RegisterFile;
-use crate::firmware::{Block, Profiles, Word};
+use crate::chip::{Block, Profiles, Word};
 use crate::lan::switching::{Tables, Vsi};
 use crate::lan::words::{ByType, FilterProfile, FilterWord, HashProfile, HashWord, is_used};
 use ringside_spec::lan::package::{UNUSED_WORD, VECTOR_WORDS};

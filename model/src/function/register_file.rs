@@ -1,24 +1,11 @@
 //! The registers that only hold a value, and what resets leave in them.
 
+use crate::reset_kind::ResetKind;
 use ringside_spec::lan::registers::{self, filters, interrupts, queues, reset as reset_registers};
 use ringside_spec::rdma::registers as rdma_registers;
 use std::collections::BTreeMap;
 
 const PAGE_REGISTERS: usize = 1024;
-
-/// How strong a reset is; each clears what the weaker ones clear.
-/// Source: DPDK `ice_hw_autogen.h`, "Reset Source" of each register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ResetKind {
-    /// Of the physical function.
-    Function,
-    /// Of the LAN engine.
-    Core,
-    /// Of MAC and PHY as well.
-    Global,
-    /// Of the firmware as well; a function-level reset of PCI clears the same registers.
-    Firmware,
-}
 
 /// A sparse array of 32-bit registers.
 #[derive(Clone)]

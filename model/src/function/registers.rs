@@ -1,12 +1,13 @@
 //! Registers with meaning: resets, interrupts, control queues, counters, and who else owns some.
 
 use super::profiles::is_of_profiles;
-use super::register_file::{ResetKind, is_cleared_by_ones, is_known, is_read_only};
+use super::register_file::{is_cleared_by_ones, is_known, is_read_only};
 use super::statistics::Statistics;
 use super::{Context, FunctionModel, bar_bytes, lend};
 use crate::device::Reply;
 use crate::faults::Fault;
 use crate::record::{Event, RegisterWrite};
+use crate::reset_kind::ResetKind;
 use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::lan::identity;
 use ringside_spec::lan::registers::control_queues::RINGS;

@@ -1,69 +1,16 @@
 //! Counters of the port and of the function's VSI.
 
+use crate::chip::Traffic;
 use crate::lan::LanCounters;
-use crate::packet::MacAddress;
-use crate::wire::is_group;
+
 use ringside_spec::lan::registers::statistics as registers;
 use ringside_spec::lan::registers::statistics::Counter;
-
-/// Longest frame of each size class but the last, bytes with frame check sequence.
-const SIZE_CLASSES: [usize; 6] = [64, 127, 255, 511, 1023, 1522];
 
 /// Bytes of the frame check sequence, which only some counters count.
 const CHECK_BYTES: u64 = 4;
 
 /// Bits [39:32] of a wide counter, which its second register holds.
 const HIGH_BITS: u64 = 0xFF;
-
-/// What went one way.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Traffic {
-    bytes: u64,
-    unicast: u64,
-    multicast: u64,
-    broadcast: u64,
-    by_size: [u64; 7],
-}
-
-impl Traffic {
-    /// Counts a frame of `length` bytes, frame check sequence included.
-    #[inline]
-    pub(crate) fn count(&mut self, destination: MacAddress, length: usize) {
-        self.bytes += length as u64;
-        if !is_group(destination) {
-            self.unicast += 1;
-        } else if destination == MacAddress([0xFF; 6]) {
-            self.broadcast += 1;
-        } else {
-            self.multicast += 1;
-        }
-        let class = SIZE_CLASSES
-            .iter()
-            .filter(|longest| length > **longest)
-            .count();
-        if let Some(counter) = self.by_size.get_mut(class) {
-            *counter += 1;
-        }
-    }
-
-    fn frames(&self) -> u64 {
-        self.unicast + self.multicast + self.broadcast
-    }
-
-    fn plus(&self, other: &Self) -> Self {
-        let mut by_size = self.by_size;
-        for (class, more) in by_size.iter_mut().zip(other.by_size) {
-            *class += more;
-        }
-        Self {
-            bytes: self.bytes + other.bytes,
-            unicast: self.unicast + other.unicast,
-            multicast: self.multicast + other.multicast,
-            broadcast: self.broadcast + other.broadcast,
-            by_size,
-        }
-    }
-}
 
 /// All counters of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

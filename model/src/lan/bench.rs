@@ -4,7 +4,7 @@
 use super::headers::{Parsed, parse};
 use super::switching::{Forward, Match, Tables, TagReceived, VlanMembers, Vsi};
 use super::{LanEngine, Spreading, hash};
-use crate::function::{Causes, Context};
+use crate::chip::{Causes, Context};
 use crate::packet::MacAddress;
 use crate::strict::{Breach, Ledger};
 use ringside_bus::{DmaSpace, Instant};

@@ -1,6 +1,6 @@
 //! What the LAN engine counts.
 
-use crate::function::Traffic;
+use crate::chip::Traffic;
 use std::collections::BTreeMap;
 
 /// Counters of one VSI.

@@ -5,7 +5,7 @@
 
 use super::headers::{self, Parsed};
 use super::switching::{Tables, Vsi};
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_spec::lan::receive::FilterStatus;
 use ringside_spec::lan::transmit::{FilterAction, FilterIdentity, filter_report};
 use std::collections::BTreeMap;

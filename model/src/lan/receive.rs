@@ -2,9 +2,9 @@
 
 use super::headers::{Parsed, TAG_AT, TAG_BYTES};
 use super::switching::TagReceived;
-use crate::function::Context;
+use crate::chip::Context;
+use crate::frame::Cast;
 use crate::packet::MacAddress;
-use crate::wire::Cast;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::receive::{
     BUFFERS_PER_PACKET_MAX, DESCRIPTOR_BYTES, FilterStatus, FlexDescriptor, HeaderLength, Mirror,

@@ -5,8 +5,8 @@
 
 use super::rss::Spreading;
 use super::words::{ByType, FilterProfile, HashProfile};
+use crate::frame::{Cast, is_group};
 use crate::packet::MacAddress;
-use crate::wire::{Cast, is_group};
 
 /// VLAN id of frames without tag.
 pub(super) const UNTAGGED: u16 = 0;

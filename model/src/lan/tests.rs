@@ -3,7 +3,7 @@
 mod rig;
 
 use super::*;
-use crate::function::Traffic;
+use crate::chip::Traffic;
 use rig::{FUNCTION_MAC, Rig, data, frame_to};
 use ringside_spec::lan::receive::{FlexDescriptor, PacketType, Status0, packet_type};
 use ringside_spec::lan::transmit::{

@@ -4,7 +4,7 @@ use super::flow_director::Programming;
 use super::headers::TAG_BYTES;
 use super::offload::{Ip, Layer4, Offload, Segmentation, Tunnel};
 use super::switching::Destination;
-use crate::function::Context;
+use crate::chip::Context;
 use crate::strict::Ledger;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::transmit::{

@@ -2,7 +2,7 @@
 
 use super::bytes::be16;
 use super::headers::Parsed;
-use crate::firmware::{Block, Word};
+use crate::chip::{Block, Word};
 use ringside_spec::lan::package::{UNUSED_WORD, VECTOR_WORDS};
 use ringside_spec::lan::receive::packet_type;
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Reaching host memory, and writing down what a driver did wrong about it.
 
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_bus::DmaFault;
 
 /// The value, or nothing and a breach in the ledger.

@@ -1,7 +1,7 @@
 //! Statistics that GATHER_STATS copies to memory.
 
+use crate::frame::Frame;
 use crate::packet::Network;
-use crate::wire::Frame;
 use ringside_spec::rdma::statistics::{BUFFER_WORDS, Counter};
 
 /// What the engine counts. Each field is the hardware counter that its comment names.

@@ -4,17 +4,17 @@ pub(super) mod completion_queue;
 pub(super) mod event_queues;
 pub(super) mod multicast;
 pub(super) mod queue_pair;
-pub(super) mod regions;
 pub(super) mod work_queue;
 
 use super::counters::Counters;
 use super::hmc::Hmc;
 use super::translation::Tables;
-use crate::function::Context;
-use crate::wire::Frame;
+use crate::chip::Context;
+use crate::frame::Frame;
+use crate::rdma::regions::RegionTable;
 use completion_queue::{CompletionQueue, LateAcknowledgements, Written};
 use event_queues::{Event, EventQueue};
-use regions::RegionTable;
+
 use ringside_bus::DmaSpace;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AeSource, CreateAddressHandle};

@@ -12,10 +12,13 @@ use super::hmc::HmcFault;
 use super::objects::event_queues::{Event, report};
 use super::objects::queue_pair::{QueuePair, Work};
 use super::objects::{Element, Objects};
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_spec::rdma::ae_codes::AeCode;
-use ringside_spec::rdma::commands::AeSource;
+use ringside_spec::rdma::commands::{AccessRights, AeSource};
 use ringside_spec::verbs::{CompletionElement, QueueSide};
+
+/// The right that a peer needs for a read.
+const REMOTE_READ: AccessRights = AccessRights::ZERO.with_remote_read(true);
 
 /// A queue pair at work, with everything that it may touch.
 pub(super) struct AtWork<'a, 'c> {

@@ -1,7 +1,7 @@
 //! The engine's registers, and its doorbells in both places.
 
 use super::RdmaEngine;
-use crate::function::Context;
+use crate::chip::Context;
 use ringside_bus::Memory;
 use ringside_bus::Words;
 use ringside_spec::rdma::registers::{

@@ -3,8 +3,8 @@
 use super::objects::queue_pair::QueuePair;
 use super::queues::AtWork;
 use super::{RdmaEngine, Stall};
-use crate::function::Context;
-use crate::wire::Frame;
+use crate::chip::Context;
+use crate::frame::Frame;
 use ringside_bus::Instant;
 use ringside_spec::rdma::registers::CompletionQueueNumber;
 use std::collections::VecDeque;

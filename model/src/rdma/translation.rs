@@ -1,9 +1,9 @@
 //! From a steering tag and an address to pieces of the host's memory.
 
 use super::hmc::{Hmc, HmcFault};
-use super::objects::regions::{Region, RegionTable, TagFault};
+use crate::frame::Pieces;
+use crate::rdma::regions::{Region, RegionTable, TagFault};
 use crate::roce::AccessFault;
-use crate::wire::Pieces;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::rdma::commands::{AccessRights, PageList, SteeringTag};
 use ringside_spec::rdma::segments::PBLES_PER_LEAF;

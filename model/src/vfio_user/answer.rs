@@ -1,6 +1,7 @@
 //! What each message asks, and the answer.
 
 use super::mappings::Mappings;
+use super::refusal::{ENOTSUP, EPROTO, Refusal};
 use crate::device::{Reply, Request};
 use crate::world::World;
 use ringside_bus::memory::is_event_descriptor;
@@ -8,23 +9,11 @@ use ringside_bus::vfio_user::message::{
     self, Area, DeviceFlags, DeviceInfo, DmaMap, DmaUnmap, InterruptFlags, InterruptInfo,
     RegionAccess, RegionFlags, RegionInfo, SetInterrupts, Version,
 };
-use ringside_bus::vfio_user::stream::Fault;
-use ringside_bus::vfio_user::{Capabilities, Command, DecodeError, Message};
+use ringside_bus::vfio_user::{Capabilities, Command, Message};
 use ringside_bus::{Iova, Memory};
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, OwnedFd};
-
-// Error numbers. Source: `asm-generic/errno-base.h`, `asm-generic/errno.h`.
-pub(super) const EPERM: u32 = 1;
-pub(super) const ENOENT: u32 = 2;
-pub(super) const E2BIG: u32 = 7;
-pub(super) const ENOMEM: u32 = 12;
-pub(super) const EEXIST: u32 = 17;
-pub(super) const EINVAL: u32 = 22;
-pub(super) const ENOSPC: u32 = 28;
-pub(super) const EPROTO: u32 = 71;
-pub(super) const ENOTSUP: u32 = 95;
 
 /// Where capabilities begin in configuration space; a reset can be asked for only behind that.
 const CAPABILITIES_AT: u64 = 0x40;
@@ -43,43 +32,6 @@ impl Answer {
             payload,
             descriptor: None,
         }
-    }
-}
-
-/// Why a message was refused.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    /// Never zero: some clients take that for success.
-    pub(super) errno: u32,
-    pub(super) reason: String,
-}
-
-impl Refusal {
-    pub(super) fn new(errno: u32, reason: impl Into<String>) -> Self {
-        Self {
-            errno,
-            reason: reason.into(),
-        }
-    }
-
-    pub(super) fn invalid(reason: impl Into<String>) -> Self {
-        Self::new(EINVAL, reason)
-    }
-}
-
-impl From<DecodeError> for Refusal {
-    fn from(error: DecodeError) -> Self {
-        Self::invalid(error.to_string())
-    }
-}
-
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
-        let errno = match fault {
-            Fault::TooLong(_) => E2BIG,
-            Fault::TooShort(_) | Fault::TooManyDescriptors => EINVAL,
-        };
-        Self::new(errno, fault.to_string())
     }
 }
 

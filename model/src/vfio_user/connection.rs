@@ -1,7 +1,8 @@
 //! One client: its messages in, their answers out.
 
-use super::answer::{Answer, Refusal, Session};
-use super::port::PortCounters;
+use super::answer::{Answer, Session};
+use super::counters::PortCounters;
+use super::refusal::Refusal;
 use crate::attachment::Readiness;
 use crate::world::World;
 use ringside_bus::vfio_user::message::{DmaTransfer, Header, KIND_COMMAND, KIND_REPLY};

@@ -3,7 +3,7 @@
 //! A file is mapped once, whole, however many parts of it the client maps: a client with an IOMMU
 //! of its own maps and unmaps single pages all the time.
 
-use super::answer::{EEXIST, EINVAL, ENOENT, ENOMEM, ENOSPC, ENOTSUP, EPERM, Refusal};
+use super::refusal::{EEXIST, EINVAL, ENOENT, ENOMEM, ENOSPC, ENOTSUP, EPERM, Refusal};
 use ringside_bus::function::DmaAccess;
 use ringside_bus::vfio_user::Capabilities;
 use ringside_bus::vfio_user::message::{DmaMap, DmaUnmap};

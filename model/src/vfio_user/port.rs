@@ -1,6 +1,7 @@
 //! The socket of one function, and whoever is connected to it.
 
 use super::connection::{Connection, Outcome};
+use super::counters::PortCounters;
 use super::{ServerError, ServerSettings};
 use crate::attachment::Readiness;
 use crate::device::Request;
@@ -27,19 +28,6 @@ const TURNED_AWAY_FOR: Duration = Duration::from_secs(1);
 
 /// Device or resource busy.
 const EBUSY: u32 = 16;
-
-/// What a socket has seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PortCounters {
-    /// Clients that connected.
-    pub clients: u64,
-    /// Clients that were told that the function is taken.
-    pub turned_away: u64,
-    /// Messages.
-    pub messages: u64,
-    /// Messages that were refused, with a reply or without.
-    pub refused: u64,
-}
 
 /// See the module.
 pub(super) struct Port {

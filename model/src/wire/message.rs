@@ -1,6 +1,6 @@
 //! What a frame made of bytes is to the stations that get it.
 
-use super::Frame;
+use crate::frame::Frame;
 use crate::packet::{self, MacAddress};
 
 /// Bytes of the addresses and the type in front of every frame.

@@ -24,7 +24,7 @@ impl MacTable {
     pub(super) fn learn(&mut self, address: MacAddress, port: usize) {
         if let Some((_, known)) = self.entries.iter_mut().find(|(known, _)| *known == address) {
             *known = port;
-        } else if !super::is_group(address) {
+        } else if !crate::frame::is_group(address) {
             self.add(address, port);
         }
     }

@@ -1,9 +1,9 @@
 //! The switch between functions that let everything, something or nothing in.
 
-use super::frame::tests::packet;
 use super::*;
+use crate::chip::FunctionSettings;
 use crate::firmware::tests::client::Client;
-use crate::function::FunctionSettings;
+use crate::frame::tests::packet;
 use std::sync::mpsc;
 
 const STRANGER: usize = usize::MAX;

@@ -5,7 +5,6 @@ use super::ledger::Ledger;
 use super::requests::{Owner, Receive, Request, Seen};
 use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{Datagram, Operation, Status};
-use std::collections::VecDeque;
 
 /// Copies of a frame that a wire may make.
 const COPIES_MOST: u64 = 1;

@@ -5,11 +5,11 @@ mod remaining;
 use super::flight::{DatagramEnd, Flight};
 use super::requests::{End, Link, Message, Owner, Receive, Request, Seen};
 use super::status::objection;
-use super::weather::{Moment, Weather};
+use super::weather::Weather;
 use crate::memory::{Claim, Memory};
 use crate::rule::{Problem, Rule};
-use ringside_pmd::rdma::{Datagram, Operation, Status};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use ringside_pmd::rdma::Status;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Receives that a queue pair may have taken from a shared queue and that nobody polled.
 const FED_MOST: u64 = 32;

@@ -24,8 +24,8 @@ impl Harm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) at: Instant,
-    losses: u64,
-    outages: u64,
+    pub(super) losses: u64,
+    pub(super) outages: u64,
 }
 
 /// The faults of the whole run so far.

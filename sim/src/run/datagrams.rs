@@ -105,11 +105,7 @@ impl Run<'_> {
 
     pub(super) fn datagram(&mut self, to_group: bool) -> Result<(), Problem> {
         let side = self.random.below(2);
-        for receiver in 0..2 {
-            for _ in 0..self.random.below(4) {
-                self.put_datagram_receive(receiver)?;
-            }
-        }
+        self.put_datagram_receives()?;
         let outstanding = self.outstanding_datagrams(side);
         if outstanding >= SENDS {
             return Ok(());
@@ -119,35 +115,22 @@ impl Run<'_> {
         let length = self.length(if is_inline { 48 } else { LONGEST });
         let immediate = self.random.chance(300).then(|| self.random.next() as u32);
         let flags = self.datagram_flags(outstanding);
-        let (claims, bytes) = if is_inline {
-            (Vec::new(), self.random.bytes(length))
-        } else {
-            match self.source(side, length)? {
-                Some((claim, bytes)) => (vec![claim], bytes),
-                None => return Ok(()),
-            }
+        let Some((claims, bytes)) = self.payload(side, is_inline, length)? else {
+            return Ok(());
         };
-        let claim = claims.first().copied();
-        let pieces = claim.map(|claim| self.ledger.memory.fragments(claim, length, 2));
+        let memory = &self.ledger.memory;
+        let pieces = claims
+            .first()
+            .map(|claim| memory.fragments(*claim, length, 2));
         let id = self.take_id();
-        let other = self.ledger.datagrams.get(1 - side).and_then(Option::as_ref);
-        let number = other.map_or(0, |end| end.number);
+        let number = self.datagram_number(1 - side, to_group);
         let crowded = self.crowded(to);
-        let known = !(to_group && self.sides.iter().any(|side| side.perhaps_in_group));
-        let certain = self.quiet_wire && crowded == [false; 2] && known;
+        let certain = self.is_certain(to_group, crowded);
         let place = self.side(side);
-        let handle = if to_group {
-            &place.to_group
-        } else {
-            &place.to_peer
-        };
+        let handles = (&place.to_group, &place.to_peer);
+        let handle = if to_group { handles.0 } else { handles.1 };
         let (Some(queue_pair), Some(handle)) = (&mut place.datagrams, handle) else {
             return self.give_back(claims);
-        };
-        let number = if to_group {
-            To::MULTICAST_QUEUE_PAIR
-        } else {
-            number
         };
         let to_whom = To {
             handle,
@@ -189,6 +172,16 @@ impl Run<'_> {
         Ok(())
     }
 
+    /// Posts up to three receives on each side.
+    fn put_datagram_receives(&mut self) -> Result<(), Problem> {
+        for receiver in 0..2 {
+            for _ in 0..self.random.below(4) {
+                self.put_datagram_receive(receiver)?;
+            }
+        }
+        Ok(())
+    }
+
     /// A datagram was refused, which only a device in trouble may do.
     fn refused_datagram(
         &mut self,
@@ -202,6 +195,35 @@ impl Run<'_> {
         }
         let what = format!("a datagram of side {side}: {error}");
         Err(Problem::new(Rule::CallRight, what))
+    }
+
+    /// The bytes of a datagram, and the memory that they lie in; nothing if there is no room.
+    fn payload(
+        &mut self,
+        side: usize,
+        is_inline: bool,
+        length: usize,
+    ) -> Result<Option<(Vec<Claim>, Vec<u8>)>, Problem> {
+        if is_inline {
+            return Ok(Some((Vec::new(), self.random.bytes(length))));
+        }
+        let source = self.source(side, length)?;
+        Ok(source.map(|(claim, bytes)| (vec![claim], bytes)))
+    }
+
+    /// True if nothing can stop a datagram: a quiet wire, room, and members that are known.
+    fn is_certain(&self, to_group: bool, crowded: [bool; 2]) -> bool {
+        let known = !(to_group && self.sides.iter().any(|side| side.perhaps_in_group));
+        self.quiet_wire && crowded == [false; 2] && known
+    }
+
+    /// The queue pair that a datagram to this side, or to the group, names.
+    fn datagram_number(&self, side: usize, to_group: bool) -> u32 {
+        if to_group {
+            return To::MULTICAST_QUEUE_PAIR;
+        }
+        let end = self.ledger.datagrams.get(side).and_then(Option::as_ref);
+        end.map_or(0, |end| end.number)
     }
 
     /// Sends of the datagram queue pair that have not completed; all that it holds if there is none.

@@ -1,7 +1,7 @@
 //! One engine with one VSI, one transmit and one receive queue, and the memory of its driver.
 
-use crate::firmware::Profiles;
-use crate::function::{Causes, Context, QueueCause};
+use crate::chip::Profiles;
+use crate::chip::{Causes, Context, QueueCause};
 use crate::lan::switching::{Forward, Match, Tables, Vsi};
 use crate::lan::words::{ByType, FilterProfile, FilterWord};
 use crate::lan::{LanCounters, LanEngine};

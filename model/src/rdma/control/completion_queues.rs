@@ -4,7 +4,7 @@ use super::{
     CONTROL_COMPLETION_QUEUE, CommandFailure, DONE, Executed, NO_SUCH_OBJECT, REFUSED,
     cache_failure,
 };
-use crate::function::Context;
+use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::aligned;
 use crate::rdma::objects::completion_queue::{CompletionQueue, CompletionQueueSettings};

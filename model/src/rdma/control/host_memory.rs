@@ -1,12 +1,12 @@
 //! Commands about the host memory cache.
 
 use super::{DONE, Executed, REFUSED};
-use crate::function::Context;
+use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::{aligned, reached};
 use crate::rdma::hmc::{capacity, lay_out};
 use crate::rdma::objects::completion_queue::LateAcknowledgements;
-use crate::rdma::objects::regions::RegionTable;
+use crate::rdma::regions::RegionTable;
 use ringside_bus::Iova;
 use ringside_spec::rdma::commands::{CommitFpm, QueryFpm, StaticHmcPagesAllocated, UpdateSegments};
 use ringside_spec::rdma::fpm::{self, BUFFER_WORDS, ObjectType};

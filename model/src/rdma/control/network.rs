@@ -1,7 +1,7 @@
 //! Commands about addresses.
 
 use super::{CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED};
-use crate::function::Context;
+use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::{aligned, reached};
 use crate::rdma::objects::multicast::MulticastGroup;

@@ -1,7 +1,7 @@
 //! Commands about queue pairs.
 
 use super::{CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED, cache_failure};
-use crate::function::Context;
+use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::{aligned, reached};
 use crate::rdma::objects::queue_pair::{CONTEXT_WORDS, ContextFault, QueuePair};

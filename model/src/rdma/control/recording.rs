@@ -1,6 +1,6 @@
 //! What a recording keeps of a command: the memory that it points to.
 
-use crate::function::Context;
+use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::record::{Buffer, ControlCommand, ControlQueueCreated, Event};
 use ringside_bus::Iova;

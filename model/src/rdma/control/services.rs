@@ -1,7 +1,7 @@
 //! Features, statistics, the work scheduler.
 
 use super::{CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED};
-use crate::function::Context;
+use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::reached;
 use ringside_bus::Iova;

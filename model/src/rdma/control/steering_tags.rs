@@ -1,9 +1,9 @@
 //! Commands about steering tags.
 
 use super::{CommandFailure, DONE, Executed, NO_SUCH_OBJECT, Outcome, REFUSED, cache_failure};
-use crate::function::Context;
+use crate::chip::Context;
 use crate::rdma::RdmaEngine;
-use crate::rdma::objects::regions::{PageListAt, Region};
+use crate::rdma::regions::{PageListAt, Region};
 use ringside_spec::rdma::commands::{
     AllocateStag, DeallocateStag, PageList, PageSize, QueryStag, RegisterMemoryRegion, SteeringTag,
 };

@@ -1,6 +1,6 @@
 //! Completion queues: writing elements, telling of them, noticing overflow.
 
-use crate::function::Context;
+use crate::chip::Context;
 use crate::rdma::hmc::Hmc;
 use crate::rdma::objects::event_queues::report;
 use crate::rdma::ring::{Place, Ring};

@@ -1,6 +1,6 @@
 //! Completion event queues and the asynchronous event queue.
 
-use crate::function::Context;
+use crate::chip::Context;
 use crate::rdma::access::unreached;
 use crate::rdma::hmc::{Hmc, HmcFault};
 use crate::rdma::ring::Ring;

@@ -3,8 +3,8 @@
 //! The rate of a queue pair does not follow: the model's wire has no queue that could grow.
 
 use super::AtWork;
+use crate::frame::{Frame, Payload};
 use crate::packet::{Extension, Opcode, Packet, Psn, QpNumber, TransportHeaders};
-use crate::wire::{Frame, Payload};
 use std::time::Duration;
 
 /// A queue pair tells its peer at most so often.

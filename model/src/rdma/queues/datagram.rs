@@ -7,6 +7,7 @@ use super::AtWork;
 use super::receive::Unplaced;
 use super::send::LOCAL_WRITE;
 use super::transmit::{GatherFault, parts};
+use crate::frame::{Frame, INLINE_BYTES_MAX, Payload, Pieces, is_group};
 use crate::packet::{
     Datagram, Extension, Ipv4, Ipv6, MacAddress, Network, Opcode, Packet, Path, QpNumber,
     TransportHeaders, UdpChecksum, global_route_header,
@@ -14,7 +15,6 @@ use crate::packet::{
 use crate::rdma::objects::Element;
 use crate::rdma::objects::queue_pair::Work;
 use crate::roce::{MessageBytes, Operation, Receive, WorkRequest, partition_keys_match};
-use crate::wire::{Frame, INLINE_BYTES_MAX, Payload, Pieces, is_group};
 use ringside_bus::DmaSpace;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AeSource, CreateAddressHandle, QueuePairType};

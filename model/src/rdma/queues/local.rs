@@ -1,7 +1,7 @@
 //! Work that stays inside: invalidating tags, fast registration, binding windows.
 
 use super::AtWork;
-use crate::rdma::objects::regions::{PageListAt, Region, TagFault};
+use crate::rdma::regions::{PageListAt, Region, TagFault};
 use crate::roce::AccessFault;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource, PageList, PageSize, SteeringTag};

@@ -3,16 +3,16 @@
 use super::AtWork;
 use super::send::LOCAL_WRITE;
 use super::transmit::{GatherFault, parts};
+use crate::frame::{Frame, PayloadError, Pieces};
 use crate::packet::{Opcode, OpcodeClass};
 use crate::rdma::fault_codes;
 use crate::rdma::objects::Element;
-use crate::rdma::objects::regions::TagFault;
+use crate::rdma::regions::TagFault;
 use crate::rdma::translation::Access;
 use crate::roce::{
     AccessFault, MessageBytes, Placement, Receive, Received, RemoteRight, RequestOutcome,
     RequesterFault, ResponderFault, ResponderHost, ResponseOutcome,
 };
-use crate::wire::{Frame, PayloadError, Pieces};
 use ringside_bus::DmaSpace;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
@@ -20,7 +20,6 @@ use ringside_spec::verbs::{
     CompletionElement, CompletionExtension, Fragment, QueueSide, ReceiveElement, SendElement,
 };
 
-pub(super) const REMOTE_READ: AccessRights = AccessRights::ZERO.with_remote_read(true);
 const REMOTE_WRITE: AccessRights = AccessRights::ZERO.with_remote_write(true);
 
 /// Values that six bits can have: what a completion keeps of a packet's opcode.
@@ -340,7 +339,7 @@ impl ResponderHost for AtWork<'_, '_> {
         right: RemoteRight,
     ) -> Result<u32, AccessFault> {
         let (rights, allowed) = match right {
-            RemoteRight::Read => (REMOTE_READ, self.qp.context.read_ok),
+            RemoteRight::Read => (super::REMOTE_READ, self.qp.context.read_ok),
             RemoteRight::Write => (REMOTE_WRITE, self.qp.context.write_and_read_response_ok),
         };
         if right == RemoteRight::Read {

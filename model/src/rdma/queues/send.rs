@@ -3,7 +3,7 @@
 use super::AtWork;
 use crate::rdma::fault_codes;
 use crate::rdma::objects::queue_pair::{SendFault, Work};
-use crate::rdma::objects::regions::TagFault;
+use crate::rdma::regions::TagFault;
 use crate::rdma::translation::Access;
 use crate::roce::{Operation, PostError, WorkRequest};
 use ringside_spec::rdma::ae_codes::AeCode;

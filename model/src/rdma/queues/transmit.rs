@@ -2,14 +2,14 @@
 
 use super::AtWork;
 use super::send::LOCAL_READ;
+use crate::frame::{Frame, INLINE_BYTES_MAX, Payload, Pieces};
 use crate::packet::{Packet, TransportHeaders};
 use crate::rdma::fault_codes;
 use crate::rdma::hmc::HmcFault;
-use crate::rdma::objects::regions::TagFault;
 use crate::rdma::objects::work_queue::ElementWords;
+use crate::rdma::regions::TagFault;
 use crate::rdma::translation::Access;
 use crate::roce::{AccessFault, MessageBytes, RemoteBytes, Requester, Responder};
-use crate::wire::{Frame, INLINE_BYTES_MAX, Payload, Pieces};
 use ringside_bus::DmaFault;
 use ringside_bus::function::DmaAccess;
 use ringside_spec::rdma::ae_codes::AeCode;
@@ -155,7 +155,7 @@ impl AtWork<'_, '_> {
     }
 
     fn gather_remote(&mut self, bytes: &RemoteBytes<u32>) -> Result<Payload, GatherFault> {
-        let access = self.remote_access(super::receive::REMOTE_READ);
+        let access = self.remote_access(super::REMOTE_READ);
         let part = Fragment {
             address: bytes.address,
             length_bytes: bytes.length_bytes,

@@ -1,8 +1,8 @@
 //! Marked packets, notifications, and what the statistics say of traffic.
 
 use super::rig::{BASE, Cq, Qp, Rig};
+use crate::frame::{Frame, Payload};
 use crate::packet::{Network, OpcodeClass};
-use crate::wire::{Frame, Payload};
 use ringside_spec::rdma::commands::*;
 use ringside_spec::rdma::qp_context::RoceQueuePairContext;
 use ringside_spec::rdma::statistics::{BUFFER_WORDS, Counter};

@@ -1,7 +1,7 @@
 //! Datagrams, address handles and multicast groups.
 
 use super::rig::{BASE, Cq, DOMAIN, QUANTA, Qp, Rig};
-use crate::function::FunctionSettings;
+use crate::chip::FunctionSettings;
 use crate::packet::{Extension, MacAddress, Network, UdpChecksum};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::*;
@@ -282,7 +282,7 @@ fn an_ipv6_datagram_with_a_tag_keeps_both() {
     let mut frame = frame.expect("the datagram");
     let checksum = frame.packet.path.udp_checksum;
     assert_eq!(checksum, UdpChecksum::Absent, "as soft-RoCE sends it");
-    if let crate::wire::Payload::Memory { source, .. } = &mut frame.payload {
+    if let crate::frame::Payload::Memory { source, .. } = &mut frame.payload {
         *source = 0;
     }
     scene.rig.deliver(1, &frame);

@@ -384,7 +384,7 @@ fn a_refusal_reaches_the_peer_although_its_queue_pair_ends_first() {
             .rig
             .with(0, |engine, context| engine.next_frame(context));
         let mut request = request.expect("the write");
-        if let crate::wire::Payload::Memory { source, .. } = &mut request.payload {
+        if let crate::frame::Payload::Memory { source, .. } = &mut request.payload {
             *source = 0;
         }
         scene.rig.deliver(1, &request);

@@ -1,7 +1,7 @@
 //! A driver of a few hundred lines, for two engines on one wire.
 
+use crate::chip::{Causes, Context, FunctionSettings};
 use crate::faults::Fault;
-use crate::function::{Causes, Context, FunctionSettings};
 use crate::rdma::RdmaEngine;
 use crate::strict::Ledger;
 use ringside_bus::function::DmaAccess;
@@ -675,7 +675,7 @@ impl Rig {
                     break;
                 };
                 worked = true;
-                if let crate::wire::Payload::Memory { source, .. } = &mut frame.payload {
+                if let crate::frame::Payload::Memory { source, .. } = &mut frame.payload {
                     *source = side;
                 }
                 self.deliver(1 - side, &frame);
@@ -684,7 +684,7 @@ impl Rig {
         worked
     }
 
-    pub(super) fn deliver(&mut self, side: usize, frame: &crate::wire::Frame) {
+    pub(super) fn deliver(&mut self, side: usize, frame: &crate::frame::Frame) {
         let Side {
             engine,
             ledger,

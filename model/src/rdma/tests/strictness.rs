@@ -189,7 +189,7 @@ fn frames_of_any_headers_and_lengths_do_not_make_the_engine_panic() {
         )
         .unwrap();
         qp_path.number = 3;
-        let frame = crate::wire::Frame {
+        let frame = crate::frame::Frame {
             packet: Packet {
                 path: qp_path.path([2; 6]),
                 transport: TransportHeaders {
@@ -205,7 +205,7 @@ fn frames_of_any_headers_and_lengths_do_not_make_the_engine_panic() {
                     extension,
                 },
             },
-            payload: crate::wire::Payload::Bytes(vec![1; random() as usize % 1100]),
+            payload: crate::frame::Payload::Bytes(vec![1; random() as usize % 1100]),
         };
         rig.deliver(side, &frame);
         if round % 7 == 0 {

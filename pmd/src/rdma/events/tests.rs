@@ -1,4 +1,5 @@
 use super::*;
+use ringside_spec::rdma::commands::AeSource;
 
 /// The meaning of each code from a send queue, in the order of the reference; all that
 /// are not here fail the queue pair.

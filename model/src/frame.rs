@@ -1,6 +1,11 @@
 //! A frame on its way through the process: parsed headers, and a payload that may still lie in the
 //! sender's memory.
 
+mod ethernet;
+
+pub use ethernet::EthernetFrame;
+pub(crate) use ethernet::{Cast, is_group};
+
 use crate::packet::{self, EmitError, Network, Packet, ParseError};
 use ringside_bus::{Direction, DmaFault, DmaSpace, Iova};
 

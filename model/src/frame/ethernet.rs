@@ -28,3 +28,31 @@ impl EthernetFrame {
         Some(MacAddress(*address))
     }
 }
+
+/// Stations that an address stands for. Promiscuous rules of the switch tell the three apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cast {
+    /// One.
+    Unicast,
+    /// A group.
+    Multicast,
+    /// All.
+    Broadcast,
+}
+
+impl Cast {
+    /// That of an address.
+    pub(crate) const fn of(address: MacAddress) -> Self {
+        match address {
+            MacAddress([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]) => Self::Broadcast,
+            address if is_group(address) => Self::Multicast,
+            _ => Self::Unicast,
+        }
+    }
+}
+
+/// True for broadcast and multicast addresses.
+#[inline]
+pub(crate) const fn is_group(address: MacAddress) -> bool {
+    address.0[0] & 1 != 0
+}

@@ -1,7 +1,7 @@
 //! Which frames from the wire get in: what the switch rules and VSIs of the function come to.
 
+use crate::frame::{Cast, is_group};
 use crate::packet::MacAddress;
-use crate::wire::{Cast, is_group};
 
 /// What happens to a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -193,12 +193,12 @@ impl Profiles {
     }
 
     /// A row of the flow director's match memory was given back.
-    pub(super) fn free_filter_row(&mut self, row: u16) {
+    pub(crate) fn free_filter_row(&mut self, row: u16) {
         self.flow_director.remove_row(row);
     }
 
     /// A row of the hash's match memory was given back.
-    pub(super) fn free_hash_row(&mut self, row: u16) {
+    pub(crate) fn free_hash_row(&mut self, row: u16) {
         self.hash.remove_row(row);
     }
 }

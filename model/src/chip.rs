@@ -1,0 +1,13 @@
+//! The state that the parts of a function share, and what they are lent of one another.
+
+mod context;
+mod filter;
+mod profiles;
+mod settings;
+mod traffic;
+
+pub use context::{Causes, Context, QueueCause};
+pub(crate) use filter::{ReceiveFilter, Verdict};
+pub(crate) use profiles::{Block, Profiles, Word};
+pub use settings::FunctionSettings;
+pub(crate) use traffic::Traffic;
