@@ -1,6 +1,6 @@
 //! `ringside bind` and `unbind`: a function between the kernel's driver and vfio-pci.
 //!
-//! What would be done is a list of [`plan::Step`]s, made from facts alone; `--dry-run` prints it as
+//! The plan is a list of [`plan::Step`]s, made from facts alone; `--dry-run` prints it as
 //! commands that a person could type, and without it the same list is carried out.
 
 mod plan;
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 pub(crate) use usage::{system_addresses, usage};
 
-/// Where the drivers that functions had before are noted; gone after a restart, as bindings are.
+/// The file with the previous drivers of functions; lost at a restart, as bindings are.
 const RECORDS: &str = "run/ringside/bind";
 
-/// How long a driver may take to let go of a function or to take it.
+/// The time that a driver may take to release or to claim a function.
 const DRIVER_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) fn bind(options: &Bind) -> Result<(), Failure> {

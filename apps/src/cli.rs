@@ -60,7 +60,7 @@ pub(crate) enum Command {
     Port(crate::port::Options),
 }
 
-/// What is measured.
+/// The operation of a test.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     /// RDMA write
@@ -83,7 +83,7 @@ impl Operation {
     }
 }
 
-/// How it is measured.
+/// The measure of a test.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Measure {
     /// Latency: one message in flight (write and send: half a round trip; read: the whole)
@@ -285,13 +285,13 @@ impl Bench {
         5 << (self.timeout.unwrap_or(14).clamp(14, 18) - 14)
     }
 
-    /// Where the report goes as JSON, if it is wanted.
+    /// The file for the report as JSON.
     pub(crate) fn json_path(&self) -> Option<&Path> {
         let usual = self.out_json.then_some(Path::new("ringside-bench.json"));
         self.out_json_file.as_deref().or(usual)
     }
 
-    /// What a chaos run raises.
+    /// The faults of a chaos run.
     pub(crate) fn chaos_kinds(&self) -> Vec<Kind> {
         match self.chaos_kinds.as_slice() {
             [] => Kind::ALL.to_vec(),
@@ -299,7 +299,7 @@ impl Bench {
         }
     }
 
-    /// Whether the peer is another process.
+    /// True if the peer is another process.
     pub(crate) fn meets(&self) -> bool {
         self.listen.is_some() || self.connect.is_some()
     }

@@ -115,7 +115,7 @@ fn card(
     }
 }
 
-/// What keeps a function from being claimed, the first thing to mend first.
+/// The obstacles to a claim, in the order in which to remove them.
 fn obstacle(sysfs: &Sysfs, function: &PciFunction) -> Option<String> {
     let address = &function.address;
     let Some(group) = function.group else {

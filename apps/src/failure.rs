@@ -1,4 +1,4 @@
-//! What a command ends with.
+//! The result of a command, and its exit code.
 
 use crate::output::{OutputError, output_error};
 use std::io::Write;
@@ -7,7 +7,8 @@ use std::process::ExitCode;
 /// Exit code after SIGINT or SIGTERM, as shells have it for the former.
 const INTERRUPTED: u8 = 130;
 
-/// Exit code once nothing reads standard output: as shells have it for a program that SIGPIPE ended.
+/// Exit code once nothing reads standard output: as shells have it for a program that SIGPIPE
+/// ended.
 const READER_GONE: u8 = 141;
 
 /// A failure and the exit code that tells its kind.
@@ -58,7 +59,7 @@ impl Failure {
         }
     }
 
-    /// Whether the command line, the configuration or the flags of a peer are to be changed.
+    /// True if the command line, the configuration or the flags of a peer have to change.
     pub(crate) fn is_usage(&self) -> bool {
         self.code == 2
     }
@@ -68,7 +69,7 @@ impl Failure {
         self.error.chain().find_map(|cause| cause.downcast_ref())
     }
 
-    /// Whether standard output takes no more.
+    /// True if standard output is closed.
     pub(crate) fn is_output(&self) -> bool {
         self.error
             .chain()

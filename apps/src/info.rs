@@ -37,7 +37,7 @@ struct Facts {
     warnings: Vec<String>,
 }
 
-/// What the device and this configuration allow; names as `ibv_devinfo -v` has them.
+/// The limits of the device with this configuration, named as by `ibv_devinfo -v`.
 #[derive(Serialize)]
 struct Limits {
     max_mr_size: u64,

@@ -48,7 +48,7 @@ fn install(seen: Arc<AtomicBool>) -> std::io::Result<()> {
     thread.spawn(arm).map(drop)
 }
 
-/// Whether the measurement is to end. Cheap, but not for every message.
+/// True if the measurement has to end. Cheap, but not for every message.
 pub(crate) fn seen() -> bool {
     SEEN.get().is_some_and(|seen| seen.load(Ordering::Relaxed))
 }

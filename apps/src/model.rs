@@ -156,7 +156,7 @@ impl FromStr for DatagramEnds {
     }
 }
 
-/// How many frames are lost.
+/// The share of frames that is lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LostFrames(pub(crate) Fault);
 
@@ -169,7 +169,7 @@ impl FromStr for LostFrames {
     }
 }
 
-/// Whose a fault is.
+/// The side that a fault belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The switch between all.
@@ -192,7 +192,7 @@ impl FromStr for Place {
 }
 
 impl Place {
-    /// Whether a fault can be there at all.
+    /// True if a fault exists there.
     pub(crate) fn check(self, fault: Fault, functions: usize) -> Result<(), String> {
         match self {
             Self::Wire if !fault.is_of_the_wire() => Err(format!(
@@ -209,7 +209,7 @@ impl Place {
         }
     }
 
-    /// What the model wants for the number of a function; any will do for the wire.
+    /// The number of a function for the model; the wire ignores it.
     pub(crate) const fn index(self) -> usize {
         match self {
             Self::Wire => 0,

@@ -65,7 +65,7 @@ pub(crate) fn model_function(model: &Threaded, index: u16) -> Result<Arc<dyn Fun
     })
 }
 
-/// What an address names, and the model that it lives in where that is in this process.
+/// The function that an address names, and its model if that runs in this process.
 pub(crate) struct Opened {
     pub(crate) function: Arc<dyn Function>,
     pub(crate) model: Option<(Threaded, usize)>,

@@ -44,7 +44,7 @@ fn told(error: io::Error) -> io::Error {
     io::Error::new(kind, told)
 }
 
-/// What an error says of standard output, if it is one of its errors.
+/// The failure of standard output in an error, if it is one.
 pub(crate) fn output_error<'e>(
     error: &'e (dyn std::error::Error + 'static),
 ) -> Option<&'e OutputError> {

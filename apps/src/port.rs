@@ -44,7 +44,7 @@ struct Shown {
     statistics: Vec<PortStatistic>,
 }
 
-/// What the driver offers, in the words of `ethtool -k`.
+/// The features of the driver, named as by `ethtool -k`.
 const OFFLOADS: &[&str] = &[
     "rx-checksumming",
     "tx-checksum-ipv4",

@@ -76,7 +76,7 @@ const FINDINGS_MOST: usize = 10;
 /// Runs that the search for a shorter one may take.
 const SHRINK_RUNS: usize = 300;
 
-/// What the command line says besides the seed.
+/// The options besides the seed.
 struct Wanted {
     faults: Faults,
     keep: Option<Vec<u32>>,

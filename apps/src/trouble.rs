@@ -1,4 +1,4 @@
-//! What a chaos run raises.
+//! The faults of a chaos run.
 
 use clap::ValueEnum;
 use ringside_bus::Refusal;
@@ -6,7 +6,7 @@ use ringside_model::Fault;
 use ringside_model::function::ResetKind;
 use serde::Serialize;
 
-/// What goes wrong.
+/// The kind of fault.
 #[derive(ValueEnum, Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// What the model does for it.
+    /// The model's fault for it.
     pub(crate) const fn fault(self) -> Fault {
         match self {
             Self::FunctionReset => Fault::Reset(ResetKind::Function),

@@ -96,7 +96,7 @@ impl Bench {
         }
     }
 
-    fn hear(&mut self, source: &mut Source) {
+    fn respond(&mut self, source: &mut Source) {
         let [what, distance, flags, size] = source.array();
         let (next, unanswered) = self.requester.sequence_numbers();
         let psn = match flags & 3 {
@@ -230,7 +230,7 @@ pub fn requester(bytes: &[u8]) {
                 bench.requester.stop();
                 bench.stopped = true;
             }
-            _ => bench.hear(&mut source),
+            _ => bench.respond(&mut source),
         }
         bench.complete();
     }

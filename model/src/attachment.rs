@@ -1,11 +1,11 @@
-//! What else a server's thread looks after beside the sockets of its functions: wires that lead
+//! Attachments that a server's thread runs beside the sockets of its functions: wires that lead
 //! outside, a control socket.
 
 use crate::world::World;
 use ringside_bus::Instant;
 use std::os::fd::BorrowedFd;
 
-/// What a descriptor is waited for.
+/// The condition that a descriptor is polled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// Something to read.

@@ -1,5 +1,5 @@
-//! What a transport asks of the model: the same requests from another thread, another process, or
-//! the caller's own thread.
+//! The requests of a transport to the model: the same requests from another thread, another
+//! process, or the caller's own thread.
 
 use ringside_bus::function::{BarInfo, DmaAccess};
 use ringside_bus::{Iova, Memory};
@@ -13,7 +13,7 @@ pub enum Request {
     ConfigRead {
         /// First byte.
         offset: u16,
-        /// How many.
+        /// The number of bytes.
         length: u16,
     },
     /// Write configuration space.
@@ -50,13 +50,13 @@ pub enum Request {
     },
     /// Give the function memory.
     MapDma {
-        /// Where it will find it.
+        /// The first address.
         iova: Iova,
         /// The memory.
         memory: Memory,
         /// Which bytes of it.
         range: Range<usize>,
-        /// What it may do.
+        /// The rights of the device.
         access: DmaAccess,
     },
     /// Take memory back.
@@ -66,7 +66,7 @@ pub enum Request {
         /// Bytes.
         length: u64,
     },
-    /// How many interrupt vectors.
+    /// The number of interrupt vectors.
     InterruptVectors,
     /// Connect vectors to event descriptors.
     SetInterrupts {
@@ -80,7 +80,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// What is asked for, in a few words.
+    /// A short name of the request.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {

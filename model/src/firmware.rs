@@ -413,7 +413,7 @@ impl Firmware {
         self.rings
             .complete(Which::AdminSend, &answer, written, context);
         if on_command == Some(OnCommand::Garble) || self.rings.has_failed(Which::AdminSend) {
-            self.rules.left_unheard();
+            self.rules.answer_lost();
         }
         self.end_record(begun, Some(&answer), written, context);
         true

@@ -25,11 +25,11 @@ const OVERHEAD_IPV6: usize = OVERHEAD_IPV4 + 20;
 pub struct Frame {
     /// Its headers.
     pub packet: Packet,
-    /// What they carry.
+    /// The payload.
     pub payload: Payload,
 }
 
-/// Where the payload is.
+/// The place of the payload.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant)] // a box would be an allocation for every packet
 pub enum Payload {
@@ -37,7 +37,7 @@ pub enum Payload {
     Inline {
         /// The bytes, `length` of them.
         bytes: [u8; INLINE_BYTES_MAX],
-        /// How many count, at most [`INLINE_BYTES_MAX`].
+        /// The number of valid bytes, at most [`INLINE_BYTES_MAX`].
         length: u8,
     },
     /// In the memory of function `source`, which the wire fills in; it stays there until the frame

@@ -35,16 +35,16 @@ use ringside_spec::lan::registers::interrupts::OtherCauses;
 use statistics::Statistics;
 use std::time::Duration;
 
-/// How long a reset of the function takes.
+/// The duration of a reset of the function.
 const FUNCTION_RESET_TAKES: Duration = Duration::from_micros(100);
 
-/// How long a core or stronger reset takes.
+/// The duration of a core or stronger reset.
 const DEVICE_RESET_TAKES: Duration = Duration::from_millis(1);
 
 /// Frames that a port without link throws away at once.
 const DISCARD_BURST: usize = 32;
 
-/// Where the resets of a function stand.
+/// The state of the resets of a function.
 #[derive(Debug, Default)]
 struct Resets {
     /// A reset of the function ends then.
@@ -454,7 +454,7 @@ impl FunctionModel {
         self.ledger.breaches()
     }
 
-    /// How often a vector fired.
+    /// The number of times that a vector fired.
     #[must_use]
     pub fn interrupts_fired(&self, vector: u16) -> u64 {
         self.interrupts.fired(vector)

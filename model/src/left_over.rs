@@ -1,4 +1,4 @@
-//! What a driver has left behind: a function as it is, compared with how it was found.
+//! The state that a driver has left behind: a function compared with its state before.
 
 use crate::firmware::FirmwareSnapshot;
 use crate::function::FunctionSnapshot;

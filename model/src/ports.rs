@@ -28,11 +28,11 @@ const BURST: usize = 32;
 /// Reads that fail one after the other until a wire is given up: its interface has been removed.
 const FAILURES_MAX: u32 = 16;
 
-/// What came of reading a wire.
+/// The result of a read from a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// A frame of that many bytes is at the start of the buffer; if that is all of the buffer, it may
-    /// have been longer.
+    /// A frame of that many bytes is at the start of the buffer; if that is all of the buffer, it
+    /// may have been longer.
     Frame(usize),
     /// Nothing is there.
     Nothing,
@@ -40,7 +40,7 @@ pub enum Received {
     Failed,
 }
 
-/// What came of writing a frame to a wire.
+/// The result of a write of a frame to a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// It is on its way.
@@ -61,11 +61,11 @@ pub trait Wire: Send {
     fn receive(&mut self, buffer: &mut [u8]) -> Received;
     /// Writes one frame, if it can be done at once.
     fn send(&mut self, frame: &[u8]) -> Sent;
-    /// What becomes readable when a frame comes.
+    /// The descriptor that becomes readable when a frame arrives.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
-/// What a wire has carried, and what it lost.
+/// Counts of the frames that a wire carried and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCounters {
     /// Frames that came in.

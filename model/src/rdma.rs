@@ -31,7 +31,7 @@ use objects::Objects;
 use objects::event_queues::Event;
 use objects::multicast::MulticastGroup;
 use objects::queue_pair::QueuePair;
-use queues::AtWork;
+use queues::ActiveQueuePair;
 use registers::{DoorbellPage, Registers};
 use ringside_bus::{DmaSpace, Memory};
 use ringside_spec::rdma::ae_codes::AeCode;
@@ -43,7 +43,7 @@ use std::collections::BTreeMap;
 /// Source: InfiniBand Architecture Specification volume 1, 10.5.2.
 const MULTICAST_QP: u32 = 0xFF_FFFF;
 
-/// Whether the engine stands still.
+/// The reason for which the engine is stopped, if it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stall {
     No,
@@ -148,7 +148,7 @@ impl RdmaEngine {
     }
 
     /// The next step reports this event.
-    pub(crate) fn foretell(&mut self, code: u16, source: u8, queue_number: u32) {
+    pub(crate) fn inject_event(&mut self, code: u16, source: u8, queue_number: u32) {
         self.foretold.push(Event {
             code: AeCode::from_code(code),
             source: AeSource::from_code(source),
@@ -193,7 +193,8 @@ impl RdmaEngine {
         self.receive_enabled && packet.transport.opcode.class() != OpcodeClass::Unknown
     }
 
-    /// Takes a frame from the wire. Its payload may lie in another function's memory, hence `spaces`.
+    /// Takes a frame from the wire. Its payload may lie in another function's memory, hence
+    /// `spaces`.
     pub fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace], context: &mut Context<'_>) {
         if self.stall == Stall::Yes || !context.memory.is_bus_master() {
             return;
@@ -237,19 +238,19 @@ impl RdmaEngine {
         let Some(qp) = found.and_then(Option::as_deref_mut) else {
             return false;
         };
-        let mut at_work = AtWork {
+        let mut active = ActiveQueuePair {
             qp,
             objects: &mut self.objects,
             context,
         };
-        let taken = at_work.receive(frame, spaces);
+        let taken = active.receive(frame, spaces);
         if taken {
             self.wake(number);
         }
         taken
     }
 
-    /// Hands a datagram to every queue pair of the groups that hear it; false if none took it.
+    /// Delivers a datagram to every queue pair of its group; false if none took it.
     #[cold]
     fn receive_group(
         &mut self,
@@ -270,7 +271,8 @@ impl RdmaEngine {
         taken
     }
 
-    /// Lets the function hear its own datagrams to groups, where their senders asked for that.
+    /// Delivers datagrams of this function to its own members of the group, where the sender asked
+    /// for it.
     #[cold]
     fn loop_back(&mut self, context: &mut Context<'_>) {
         while let Some(frame) = self.objects.looped_back.pop_front() {

@@ -23,11 +23,11 @@ pub struct Entry {
     pub function: usize,
     /// Time of the model, nanoseconds since its beginning.
     pub time_ns: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What can happen.
+/// The kinds of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A command of the admin queue was carried out or refused.
@@ -53,7 +53,7 @@ pub struct AdminCommand {
     pub sent: Vec<u8>,
     /// The descriptor as the firmware wrote it back; `None` if it never answered.
     pub after: Option<[u8; DESCRIPTOR_SIZE]>,
-    /// What the firmware wrote to the buffer.
+    /// The bytes that the firmware wrote to the buffer.
     pub answered: Vec<u8>,
 }
 
@@ -69,7 +69,7 @@ pub struct AdminEvent {
 /// Creation of the control queue pair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlQueueCreated {
-    /// Where the context lies.
+    /// The address of the context.
     pub address: u64,
     /// The context; empty if it cannot be read.
     pub context: Vec<u8>,
@@ -93,7 +93,7 @@ pub struct ControlCommand {
 /// Memory that a command points to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// What it is: "queue pair context", "page list".
+    /// Its kind: "queue pair context", "page list".
     pub name: String,
     /// I/O virtual address; of a page list the index of its first entry.
     pub address: u64,
@@ -120,7 +120,7 @@ pub struct ResetSeen {
     pub kind: String,
 }
 
-/// Where the entries go. Cloning shares it.
+/// The list of entries. A clone shares it.
 #[derive(Clone)]
 pub struct Recorder(Arc<Mutex<Inside>>);
 
@@ -188,7 +188,7 @@ impl Recorder {
         }
     }
 
-    /// How many entries there were, whether kept or not.
+    /// The number of entries, those that were not kept included.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.inside().next

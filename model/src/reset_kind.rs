@@ -1,6 +1,6 @@
 //! The kinds of reset.
 
-/// How strong a reset is; each clears what the weaker ones clear.
+/// The strength of a reset; each clears what the weaker ones clear.
 /// Source: DPDK `ice_hw_autogen.h`, "Reset Source" of each register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ResetKind {

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 pub struct Breach {
     /// A short name, such as `reserved bit set in CREATE_CQ`.
     pub kind: &'static str,
-    /// How often.
+    /// The number of times.
     pub count: u64,
-    /// What was seen the first time.
+    /// The details of the first time.
     pub first: String,
 }
 
@@ -45,7 +45,7 @@ impl Ledger {
         self.excused = on;
     }
 
-    /// How many breaches of all kinds.
+    /// The number of breaches of all kinds.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.breaches.values().map(|(count, _)| count).sum()

@@ -1,8 +1,9 @@
 //! The model as a vfio-user server: each function on a socket of its own, all on one switch.
 //!
-//! One thread does everything: it steps the world and looks at the sockets in between, never waiting
-//! for any of them, so a client that stalls holds up nobody. A client that goes away, however it
-//! goes, has its function reset and its memory unmapped; the next one finds the function as new.
+//! One thread does everything: it steps the world and looks at the sockets in between, never
+//! waiting for any of them, so a client that stalls holds up nobody. A client that goes away,
+//! however it goes, has its function reset and its memory unmapped; the next one finds the function
+//! as new.
 //!
 //! Clients are not trusted. Memory that they hand over must be sealed against shrinking, since a
 //! client that cut its file would kill the server ([`ServerSettings::accept_shrinkable_memory`]
@@ -28,10 +29,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often sockets are looked at while the world is busy and no message came lately.
+/// The interval at which sockets are polled while the world is busy and no message came lately.
 const SOCKETS_EVERY: Duration = Duration::from_micros(20);
 
-/// How often while messages are coming.
+/// The same while messages arrive.
 const SOCKETS_EVERY_ACTIVE: Duration = Duration::from_micros(2);
 
 /// For how long after a message more are expected.
@@ -45,25 +46,25 @@ const LONGEST_NAP: Duration = Duration::from_micros(500);
 /// The sleep of a server without clients.
 const ALONE_NAP: Duration = Duration::from_millis(20);
 
-/// How long naps stay short after the last work.
+/// The time for which naps stay short after the last work.
 const SHORT_NAPS_FOR: Duration = Duration::from_millis(50);
 
-/// What is served, and how.
+/// Settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
     /// The world; function `n` is served on socket `n`.
     pub world: WorldSettings,
-    /// Where; one path for each function.
+    /// The paths of the sockets, one for each function.
     pub sockets: Vec<PathBuf>,
     /// Offer the doorbell page to be mapped. Otherwise every doorbell is a message.
     pub doorbell_page: bool,
     /// Accept memory that its owner can cut while it is mapped: for trusted clients only.
     pub accept_shrinkable_memory: bool,
     /// Make accesses outside of what a client has mapped once more through the client (DMA_READ,
-    /// DMA_WRITE), whose IOMMU then refuses and reports them as those of a card; at most 256 for each
-    /// client. The answers change nothing.
+    /// DMA_WRITE), whose IOMMU then refuses and reports them as those of a card; at most 256 for
+    /// each client. The answers change nothing.
     pub refused_through_client: bool,
-    /// How long the server spins without work before it naps.
+    /// The time for which the server spins without work before it naps.
     pub spin: Duration,
 }
 
@@ -292,7 +293,7 @@ impl Server {
         self.world
     }
 
-    /// What the socket of function `index` has seen.
+    /// The counts of the socket of function `index`.
     #[must_use]
     pub fn counters(&self, index: usize) -> Option<PortCounters> {
         self.ports.get(index).map(Port::counters)

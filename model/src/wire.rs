@@ -1,4 +1,5 @@
-//! The wire: a learning switch whose first ports are functions; further ports lead out of the world.
+//! The wire: a learning switch whose first ports are functions; further ports lead out of the
+//! world.
 //!
 //! A RoCEv2 packet of a function travels as parsed headers and a payload that stays in the sender's
 //! memory; it becomes bytes only for a capture tap, a port that leads outside, a fault that changes
@@ -43,7 +44,7 @@ pub const FRAME_BYTES_MAX: usize = 9724;
 /// Sees every frame that a port sends: time, port, bytes without frame check sequence.
 pub type Tap = Box<dyn FnMut(Instant, usize, &[u8]) + Send>;
 
-/// What the switch did.
+/// Counts of the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchCounters {
     /// Frames that were given to a port, once for each port.
@@ -135,7 +136,7 @@ impl Switch {
         self.find_special();
     }
 
-    /// What it did so far.
+    /// The counts so far.
     #[must_use]
     pub const fn counters(&self) -> SwitchCounters {
         self.counters
@@ -147,8 +148,8 @@ impl Switch {
         self.find_special();
     }
 
-    /// Lets `script` say what happens to each frame, in place of all faults of the wire; `None` ends
-    /// that. It is asked for each frame that a port sends, once.
+    /// Lets `script` say what happens to each frame, in place of all faults of the wire; `None`
+    /// ends that. It is asked for each frame that a port sends, once.
     pub fn set_script(&mut self, script: Option<Script>) {
         self.impairment.script(script);
         self.find_special();
@@ -181,7 +182,7 @@ impl Switch {
     /// A frame from outside, as if `port` had sent it.
     ///
     /// # Errors
-    /// What is wrong with its length, or that too many wait.
+    /// The reason: its length, or too many waiting frames.
     pub fn inject_frame(&mut self, port: usize, frame: &[u8]) -> Result<(), InjectError> {
         let bytes = frame.len();
         match bytes {
@@ -195,7 +196,7 @@ impl Switch {
         }
     }
 
-    /// How many frames from outside would be taken now.
+    /// The number of frames from outside that would be taken now.
     #[must_use]
     pub fn room_inside(&self) -> usize {
         INJECTED_MAX.saturating_sub(self.injected.len())

@@ -12,7 +12,7 @@ use crate::strict::Breach;
 use crate::wire::Switch;
 use ringside_bus::{DmaSpace, Instant, Memory, RefusedAccess};
 
-/// What the world is made of.
+/// Settings of a world.
 #[derive(Clone, Debug, Default)]
 pub struct WorldSettings {
     /// One entry for each function; their ports are joined by a learning switch.
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// How many functions there are.
+    /// The number of functions.
     #[must_use]
     pub fn function_count(&self) -> usize {
         self.functions.len()
@@ -174,14 +174,14 @@ impl World {
         self.refuse_accesses(index);
     }
 
-    /// What function `index` can reach, to look at.
+    /// The memory that function `index` can reach.
     #[must_use]
     pub fn space(&self, index: usize) -> Option<&DmaSpace> {
         self.spaces.get(index)
     }
 
-    /// Reads and writes of function `index` that its address space refused, since the last call; see
-    /// [`DmaSpace::take_refused`].
+    /// Reads and writes of function `index` that its address space refused, since the last call;
+    /// see [`DmaSpace::take_refused`].
     #[must_use]
     pub fn take_refused(&self, index: usize) -> Vec<RefusedAccess> {
         let space = self.spaces.get(index);

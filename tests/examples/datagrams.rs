@@ -1,20 +1,19 @@
 //! datagrams listen|connect ADDRESS:PORT DEVICE: datagrams to and from a peer, each answered and compared.
 //!
-//! The other side is the scene `datagrams` of `tests/guest/verbs_peer`, or this program. They meet over TCP
-//! (`docs/exchange.md`: greeting, steps R, P, T and D), then each asks in turn: a datagram of every
-//! length, with and without immediate data, which the other answers to where it came from. Exit
-//! status 0: every byte, source and immediate was as it has to be.
+//! The other side is the scene `datagrams` of `tests/guest/verbs_peer`, or this program. They meet
+//! over TCP (`docs/exchange.md`: greeting, steps R, P, T and D), then each asks in turn: a datagram
+//! of every length, with and without immediate data, which the other answers to where it came from.
+//! Exit status 0: every byte, source and immediate was as it has to be.
 
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
 use ringside_config::Config;
-use ringside_pmd::rdma::exchange::{Listener, Session, Step, connect};
 use ringside_pmd::rdma::{
     Access, AddressHandle, Completion, CompletionQueue, Datagram, DatagramReady, Destination,
-    Endpoint, Flags, Greeting, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, Route,
-    To,
+    Endpoint, Flags, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, Route, To,
 };
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_rendezvous::{Greeting, Listener, Session, Step, connect};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,9 +28,14 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
+/// Real time.
+fn clock() -> Arc<TscClock> {
+    Arc::new(TscClock::new())
+}
+
 fn bring_up(text: &str) -> Result<Device> {
     let address: DeviceAddress = text.parse()?;
-    let clock = Arc::new(TscClock::new());
+    let clock = clock();
     let function: Arc<dyn Function> = match &address {
         DeviceAddress::VfioUser(path) => Arc::new(VfioUserFunction::connect(
             path,
@@ -149,7 +153,7 @@ impl Station {
         }
         let place = self.region.slice(arrival)?;
         self.queue_pair.receive(round.number as u64, &[place])?;
-        session.keep_step(Step::Prepared, LIMIT)?;
+        session.synchronise(Step::Prepared, LIMIT)?;
         if asks {
             self.send(round, handle, self.peer.queue_pair)?;
             let (first, second) = (self.completion()?, self.completion()?);
@@ -166,7 +170,7 @@ impl Station {
             self.send(round, &answer, datagram.source_queue_pair)?;
             self.completion()?;
         }
-        session.keep_step(Step::Transferred, LIMIT)?;
+        session.synchronise(Step::Transferred, LIMIT)?;
         Ok(())
     }
 }
@@ -203,7 +207,7 @@ fn run(device: &Device, mut session: Session, side: usize) -> Result<()> {
         regions: Vec::new(),
     };
     let peer = session.greet(&ours, LIMIT)?.endpoint;
-    session.keep_step(Step::Connected, LIMIT)?;
+    session.synchronise(Step::Connected, LIMIT)?;
     let mut station = Station {
         domain,
         completions,
@@ -214,7 +218,7 @@ fn run(device: &Device, mut session: Session, side: usize) -> Result<()> {
     };
     match all_rounds(&mut station, &mut session) {
         Ok(rounds) => {
-            session.keep_step(Step::Done, LIMIT)?;
+            session.synchronise(Step::Done, LIMIT)?;
             println!("verified: {rounds} datagrams, each answered");
             Ok(())
         }
@@ -232,9 +236,9 @@ fn main() -> Result<()> {
     };
     let device = bring_up(address)?;
     let (session, side) = match how.as_str() {
-        "connect" => (connect(place.parse()?, LIMIT)?, 0),
+        "connect" => (connect(place.parse()?, LIMIT, clock())?, 0),
         _ => {
-            let listener = Listener::bind(place.parse()?)?;
+            let listener = Listener::bind(place.parse()?, clock())?;
             println!("listening on {}", listener.address());
             (listener.accept(LIMIT)?, 1)
         }

@@ -27,7 +27,7 @@ impl Counters {
         }
     }
 
-    /// What a test took since [`Counters::restart`], in `messages`.
+    /// The accesses since [`Counters::restart`], for `messages` messages.
     pub(crate) fn take(&self, test: String, messages: u64) -> RegisterAccesses {
         let [sender, receiver] = self.0.each_ref().map(|function| function.take());
         RegisterAccesses {

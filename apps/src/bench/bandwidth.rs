@@ -75,7 +75,7 @@ pub(crate) fn measure(
     Ok(run.row(verified_messages))
 }
 
-/// Where a queue pair's messages come from and go to.
+/// Source and destination of a queue pair's messages.
 pub(crate) struct Place {
     /// its part of the own regions
     pub(crate) slot: Range<usize>,
@@ -224,7 +224,7 @@ impl Run {
         (stop || posted >= self.limit) && self.done >= posted
     }
 
-    /// What was measured.
+    /// The measurement.
     pub(crate) fn row(&self, verified_messages: u64) -> BandwidthRow {
         let seconds = self.nanoseconds as f64 / 1e9;
         let average = self.done as f64 * self.size as f64 / seconds;

@@ -15,7 +15,7 @@ use ringside_pmd::rdma::{Flags, Fragment};
 /// Messages before the first that counts.
 pub(crate) const WARM_UP: u64 = 1_000;
 
-/// How often the clock is compared with the time allowed.
+/// Messages between two comparisons of the clock with the time allowed.
 pub(crate) const CHECK_EVERY: u64 = 256;
 
 /// Rounds before the first that counts.

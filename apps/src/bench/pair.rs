@@ -18,7 +18,7 @@ use std::time::Duration;
 /// Completions taken by one poll.
 const BATCH: usize = 64;
 
-/// How long nothing may happen before a test is given up.
+/// The longest time without progress in a test.
 pub(crate) const STALL: Duration = Duration::from_secs(5);
 
 /// One end of a test.
@@ -44,7 +44,7 @@ pub(crate) struct Pair<'d> {
     pub(crate) clock: TscClock,
 }
 
-/// What a test with this plan needs at most at once.
+/// The most that a test with this plan needs at once.
 pub(crate) fn stride(plan: &Plan) -> usize {
     let largest = plan
         .sizes
@@ -66,7 +66,8 @@ pub(crate) struct Half<'d> {
     queue_pairs: Vec<QueuePair>,
 }
 
-/// Registers memory and makes queues as a plan needs them; `shape` changes how a queue pair is made.
+/// Registers memory and makes queues as a plan needs them; `shape` changes how a queue pair is
+/// made.
 pub(crate) fn half<'d>(
     device: &'d Device,
     plan: &Plan,
@@ -101,12 +102,12 @@ pub(crate) fn half<'d>(
 }
 
 impl<'d> Half<'d> {
-    /// What the peer must know of each queue pair.
+    /// The facts that the peer needs about each queue pair.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint> {
         self.queue_pairs.iter().map(QueuePair::endpoint).collect()
     }
 
-    /// What the peer may use.
+    /// The memory that the peer may use.
     pub(crate) fn target(&self) -> RemoteRegion {
         self.target.remote()
     }
@@ -151,7 +152,7 @@ impl<'d> Pair<'d> {
         })
     }
 
-    /// Where queue pair `index`'s slot begins in a region.
+    /// Offset of the slot of queue pair `index` in a region.
     pub(crate) fn slot(&self, index: usize) -> usize {
         index * self.stride
     }

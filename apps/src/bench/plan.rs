@@ -15,10 +15,10 @@ pub(crate) const LARGEST_INLINE: u32 = 101;
 /// Deepest queue a test may ask for.
 pub(crate) const DEEPEST_QUEUE: u32 = 2048;
 
-/// How long a test lasts when nothing is said.
+/// The default duration of a test.
 const DEFAULT_TIME: Duration = Duration::from_millis(1000);
 
-/// How much is measured at each size.
+/// The number of messages, or the time, measured at each size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Amount {
     /// A number of messages.

@@ -1,9 +1,9 @@
-//! What is going on, on standard error: a line that is rewritten on a terminal, plain lines else.
+//! Progress on standard error: a line that is rewritten on a terminal, plain lines else.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// How often a terminal's line is rewritten.
+/// The interval at which a terminal's line is rewritten.
 const REWRITE: Duration = Duration::from_millis(200);
 
 /// Progress of one test.

@@ -1,4 +1,4 @@
-//! What a benchmark found, and how it is shown: perftest's columns, JSON, HdrHistogram files.
+//! The result of a benchmark, shown as perftest's columns, JSON, HdrHistogram files.
 
 use super::plan::Plan;
 use crate::cli::{Measure, Operation};
@@ -97,7 +97,7 @@ impl Report {
         }
     }
 
-    /// Whether nothing was measured or compared.
+    /// True if nothing was measured or compared.
     pub(crate) fn is_empty(&self) -> bool {
         self.verified.is_empty() && self.tables.iter().all(|table| table.rows.is_empty())
     }

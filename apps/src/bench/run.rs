@@ -1,4 +1,4 @@
-//! What every bench has in common: where it prints, bringing functions up, and the report at the end.
+//! The common part of every bench: its output, the bring-up of functions, the report at the end.
 
 use super::accesses::Counters;
 use super::report::{self, Report, StageTime};
@@ -101,8 +101,8 @@ impl<'a> Run<'a> {
         Ok(downs)
     }
 
-    /// What was compared and counted, files and JSON; then how the measurement ended. After a
-    /// failure or a signal the files hold what was measured until then.
+    /// Prints comparisons and counts, writes files and JSON, then returns the end of the
+    /// measurement. After a failure or a signal the files hold what was measured until then.
     pub(crate) fn finish(&mut self, measured: Result<(), Failure>) -> Result<(), Failure> {
         let measured = match measured {
             Ok(()) if interrupt::seen() => Err(Failure::interrupted()),
@@ -243,7 +243,7 @@ pub(crate) fn write_json(
     Ok(())
 }
 
-/// What the model saw, and how the devices were left.
+/// The breaches that the model counted, and the state in which the devices were left.
 pub(crate) fn judge(breaches: &[String], downs: &[ShutdownReport]) -> Result<(), Failure> {
     if !breaches.is_empty() {
         return Err(Failure::wrong(anyhow!(

@@ -97,7 +97,7 @@ pub(crate) fn put(region: &MemoryRegion, at: usize, bytes: &[u8]) -> Result<(), 
     copied(region.write(at, bytes), bytes.len() as u64)
 }
 
-/// What is cleared can only have come through the device afterwards.
+/// Clears memory, so that its later content can only come from the device.
 pub(crate) fn clear(region: &MemoryRegion, at: usize, length: usize) -> Result<(), Failure> {
     let [buffer] = region.buffers() else {
         return Err(Failure::operation(anyhow!(

@@ -1,4 +1,4 @@
-//! What binding and unbinding come to, from facts alone.
+//! Plans of binding and unbinding, made from facts alone.
 
 use super::usage::Usage;
 use ringside_bus::sysfs::PciFunction;
@@ -28,21 +28,21 @@ impl fmt::Display for Step {
     }
 }
 
-/// What a function had before.
+/// The previous driver of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     pub(super) driver: Option<String>,
     pub(super) driver_override: Option<String>,
 }
 
-/// What was asked for.
+/// The request.
 pub(super) struct Wanted<'a> {
     pub(super) driver: &'a str,
     pub(super) driver_loaded: bool,
     pub(super) force: bool,
 }
 
-/// What would be done, and what to know about it.
+/// The steps, and remarks about them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) steps: Vec<Step>,

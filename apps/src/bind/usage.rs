@@ -1,4 +1,4 @@
-//! Whether somebody would miss a function if it went.
+//! Checks whether a function is in use.
 
 use ringside_bus::sysfs::{PciFunction, Sysfs};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
-/// What its interfaces are used for; empty if nobody would miss it.
+/// The uses of its interfaces; empty if there are none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage(Vec<String>);
 
@@ -41,7 +41,7 @@ pub(crate) fn system_addresses() -> Addresses {
     found
 }
 
-/// How a function's interfaces are used: addresses, routes, a bond or bridge above them, virtual
+/// The uses of a function's interfaces: addresses, routes, a bond or bridge above them, virtual
 /// functions beneath. An interface that is merely up, with the address that it gave itself, is not
 /// in use.
 pub(crate) fn usage(sysfs: &Sysfs, function: &PciFunction, addresses: &Addresses) -> Usage {

@@ -5,7 +5,7 @@ use ringside_bus::vfio::Memlock;
 use ringside_config::{Config, HugePages};
 use serde::Serialize;
 
-/// What a finding means for somebody who wants to drive a card.
+/// The weight of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Weight {
@@ -23,7 +23,7 @@ pub(super) struct Finding {
     pub(super) check: &'static str,
     pub(super) weight: Weight,
     pub(super) what: String,
-    /// What mends it, one command or instruction a line.
+    /// The remedy, one command or instruction a line.
     pub(super) remedy: Vec<String>,
 }
 
@@ -55,7 +55,7 @@ const LOCKED_BYTES_GOOD: u64 = 64 << 20;
 /// 2 MiB pages that hold as much.
 const HUGE_PAGES_MIN: u64 = LOCKED_BYTES_GOOD >> 21;
 
-/// What one port of 100 Gb/s wants of its slot, in gigabits per second.
+/// The bandwidth that one port of 100 Gb/s needs from its slot, in gigabits per second.
 const PORT_GBITS: f64 = 100.0;
 
 /// Everything, in the order in which it is to be mended.
@@ -267,7 +267,7 @@ fn link(card: &Card) -> Option<Finding> {
     Some(fine(check, text))
 }
 
-/// What a link carries after line coding: 8b/10b up to 5 GT/s, 128b/130b above.
+/// The bandwidth of a link after line coding: 8b/10b up to 5 GT/s, 128b/130b above.
 fn gigabits(link: &Link) -> f64 {
     let speed = link.speed.split_whitespace().next().unwrap_or("");
     let transfers: f64 = speed.parse().unwrap_or(0.0);

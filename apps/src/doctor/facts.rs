@@ -1,4 +1,4 @@
-//! What the kernel shows of this machine, as far as it matters here.
+//! Facts about this machine, read from the kernel.
 
 use ringside_bus::pinning::allowed_cores;
 use ringside_bus::sysfs::{Holder, PciFunction, Sysfs};
@@ -37,7 +37,7 @@ pub(super) struct Facts {
     pub(super) clock_source: Option<String>,
     /// Cores and their governors, where the kernel has any.
     pub(super) governors: Vec<(usize, String)>,
-    /// Where the package for the pipeline was found.
+    /// The path of the package for the pipeline.
     pub(super) package: Option<PathBuf>,
 }
 

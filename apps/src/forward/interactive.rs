@@ -23,7 +23,7 @@ show port info PORT       address, link
 clear port stats all      begin to count anew
 quit                      end";
 
-/// What a line asks for.
+/// The result of a line.
 enum Next {
     Go,
     Quit,

@@ -139,7 +139,7 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
 /// Functions, and the built-in model where some are its.
 type Functions = (Vec<Arc<dyn Function>>, Option<Threaded>);
 
-/// What the addresses name; functions of the built-in model are of one model.
+/// Opens the functions that the addresses name. Functions of the built-in model are of one model.
 fn functions(addresses: &[DeviceAddress], config: &Config) -> Result<Functions, Failure> {
     let mut model = None;
     let mut functions = Vec::new();

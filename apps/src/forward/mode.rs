@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// What is done with received packets, or sent without them.
+/// The forwarding mode: the use of received packets, or packets made without any.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mode {

@@ -1,4 +1,4 @@
-//! What is done to packets, and packets out of nothing. Bytes are a peer's: nothing is taken for granted.
+//! Changes and makes packets. The bytes come from a peer and are not trusted.
 
 use ringside_lan::{Packet, PacketPool};
 
@@ -112,7 +112,8 @@ fn reply_to(frame: &mut [u8], destination: &[u8], own: [u8; 6]) -> bool {
     true
 }
 
-/// Makes packets of UDP between 198.18.0.0 and 198.19.0.0, the addresses for benchmarks of RFC 2544.
+/// Makes packets of UDP between 198.18.0.0 and 198.19.0.0, the addresses for benchmarks of RFC
+/// 2544.
 #[derive(Clone, Debug)]
 pub(crate) struct Generator {
     pub(crate) addresses: Addresses,

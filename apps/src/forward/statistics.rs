@@ -1,4 +1,4 @@
-//! What was forwarded: shared by the threads, reported as a table or as JSON.
+//! Counts of forwarded packets: shared by the threads, reported as a table or as JSON.
 
 use super::mode::Mode;
 use serde::Serialize;
@@ -22,7 +22,7 @@ pub(super) struct Counters {
     pub(super) malformed: AtomicU64,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,

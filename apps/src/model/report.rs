@@ -1,4 +1,4 @@
-//! What a server of the model has counted: for people, and as JSON.
+//! The counts of a server of the model: as text and as JSON.
 
 use ringside_model::left_over::{LeftOver, left_over};
 use ringside_model::ports::{Capture, WireCounters, WireReport};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Things that are shown of one kind before "and so many more".
 const SHOWN_MAX: usize = 8;
 
-/// Where a report comes from besides the world.
+/// The sources of a report besides the world.
 #[derive(Clone)]
 pub(super) struct Sources {
     pub(super) sockets: Vec<PathBuf>,
@@ -68,7 +68,7 @@ impl Report {
         }
     }
 
-    /// How often drivers broke the interface.
+    /// Breaches of the interface by drivers.
     pub(super) fn breaches(&self) -> u64 {
         let all = self
             .functions

@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a server may take, which answers between two steps of its world.
+/// The time that a server may take: it answers between two steps of its world.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Longest answer, in bytes.

@@ -1,4 +1,4 @@
-//! What is said of a simulation.
+//! The report of a simulation.
 
 use super::{Sim, steps_text};
 use ringside_sim::fault::FrameFault;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What has come of all runs so far.
+/// The results of all runs so far.
 pub(super) struct Summary {
     pub(super) runs: u64,
     first_seed: u64,
@@ -75,12 +75,12 @@ fn kind(event: &FaultEvent) -> String {
 pub(super) struct Found {
     seed: u64,
     pub(super) rule: &'static str,
-    /// What the rule says.
+    /// The text of the rule.
     meaning: &'static str,
     what: String,
     step: Option<u32>,
     time_ns: u64,
-    /// What was left after it was made short.
+    /// The shortened scenario.
     shortest: Option<Short>,
     /// The command that shows it.
     replay: String,

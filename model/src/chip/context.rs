@@ -1,4 +1,4 @@
-//! What a part of a function may touch while it works.
+//! The rest of a function, as it is lent to one of its parts.
 
 use crate::faults::Fault;
 use crate::strict::Ledger;
@@ -11,7 +11,7 @@ pub struct Context<'a> {
     pub now: Instant,
     /// Host memory that this function reaches.
     pub memory: &'a DmaSpace,
-    /// Where breaches are written down.
+    /// The list of breaches.
     pub ledger: &'a mut Ledger,
     /// Faults in force.
     pub faults: &'a [Fault],
@@ -20,9 +20,10 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A part gives something up because of this. Where the host refused the access, that is none of
-    /// the driver's doing: the function says PCI_EXCEPTION, and this is true.
-    /// Source: ice `ice_main.c`, `ice_misc_intr`: such an exception leads to a reset of the function.
+    /// A part gives something up because of this. Where the host refused the access, that is none
+    /// of the driver's doing: the function says PCI_EXCEPTION, and this is true.
+    /// Source: ice `ice_main.c`, `ice_misc_intr`: such an exception leads to a reset of the
+    /// function.
     #[cold]
     pub(crate) fn refused(&mut self, fault: DmaFault) -> bool {
         let refused = matches!(fault, DmaFault::Refused { .. });

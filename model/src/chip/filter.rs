@@ -3,7 +3,7 @@
 use crate::frame::{Cast, is_group};
 use crate::packet::MacAddress;
 
-/// What happens to a frame.
+/// The decision about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// No rule wants it.
@@ -74,7 +74,7 @@ impl ReceiveFilter {
         !is_group(address) && self.rule(address).is_some()
     }
 
-    /// What happens to a frame to `destination`.
+    /// The decision about a frame to `destination`.
     #[inline]
     pub(crate) fn judge(&self, destination: MacAddress) -> Verdict {
         let named = self.rule(destination);

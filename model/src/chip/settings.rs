@@ -1,6 +1,6 @@
 //! The identity of a function.
 
-/// What makes one function different from another.
+/// The settings in which functions differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionSettings {
     /// PCI function number, 0..=7; also the PF number and the HMC function id.

@@ -6,7 +6,7 @@ use crate::packet::MacAddress;
 /// Longest frame of each size class but the last, bytes with frame check sequence.
 const SIZE_CLASSES: [usize; 6] = [64, 127, 255, 511, 1023, 1522];
 
-/// What went one way.
+/// Frames and bytes in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
     pub(crate) bytes: u64,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// How requests reach the world and answers come back.
+/// The path of requests to the world, and of answers back.
 pub(super) trait Carrier: Send + Sync {
     fn ask(&self, function: usize, request: Request) -> Result<Reply, CarrierError>;
     /// The doorbell page that the world polls, where it does.
@@ -20,7 +20,7 @@ pub(super) enum CarrierError {
     TimedOut(u64),
 }
 
-/// Where the doorbell page lies in BAR 0, and its size.
+/// Place of the doorbell page in BAR 0, and its size.
 pub(super) const DOORBELL_PAGE: u64 = ringside_spec::rdma::registers::DOORBELL_PAGE;
 pub(super) const DOORBELL_PAGE_BYTES: u64 = ringside_spec::rdma::registers::DOORBELL_PAGE_BYTES;
 

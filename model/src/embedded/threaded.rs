@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long a request may wait for the model's thread.
+/// The deadline of a request to the model's thread.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Requests that may be under way at once.

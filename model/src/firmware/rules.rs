@@ -38,19 +38,19 @@ pub(super) struct Rules {
     rules: BTreeMap<u16, Rule>,
     lists: BTreeMap<u16, BTreeSet<u16>>,
     /// an answer of the firmware was lost or garbled: the driver cannot know which rules there are
-    unheard: bool,
+    answer_is_lost: bool,
 }
 
 impl Rules {
     pub(super) fn clear(&mut self) {
         self.rules.clear();
         self.lists.clear();
-        self.unheard = false;
+        self.answer_is_lost = false;
     }
 
-    /// The driver has not heard what became of a command.
-    pub(super) const fn left_unheard(&mut self) {
-        self.unheard = true;
+    /// The driver does not know the outcome of a command.
+    pub(super) const fn answer_lost(&mut self) {
+        self.answer_is_lost = true;
     }
 
     /// All lookup rules.
@@ -138,7 +138,7 @@ impl Rules {
                 RuleType::LookupReceive | RuleType::LookupTransmit => {
                     let rule: LookupRule = command.item(at)?;
                     if rules.rules.remove(&rule.index.get()).is_none() {
-                        if rules.unheard {
+                        if rules.answer_is_lost {
                             return Err(ReturnCode::NoEntry);
                         }
                         context

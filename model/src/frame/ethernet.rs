@@ -11,7 +11,7 @@ pub struct EthernetFrame {
 }
 
 impl EthernetFrame {
-    /// Where it goes; `None` if it is too short to say.
+    /// Its destination; `None` if it is too short.
     #[inline]
     #[must_use]
     pub fn destination(&self) -> Option<MacAddress> {
@@ -19,7 +19,7 @@ impl EthernetFrame {
         Some(MacAddress(*address))
     }
 
-    /// Who sent it; `None` if it is too short to say.
+    /// Its source; `None` if it is too short.
     #[inline]
     #[must_use]
     pub fn source(&self) -> Option<MacAddress> {

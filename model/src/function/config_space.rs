@@ -74,7 +74,7 @@ ringside_spec::words! {
     }
 }
 
-/// What a write to configuration space asks for beyond its bytes.
+/// The effect of a write to configuration space beyond its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConfigEffect {
     /// Nothing.

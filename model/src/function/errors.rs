@@ -51,7 +51,7 @@ impl FunctionModel {
                 source,
                 queue_number,
             } => {
-                self.rdma.foretell(code, source, queue_number);
+                self.rdma.inject_event(code, source, queue_number);
                 return true;
             }
             _ => return false,
@@ -60,7 +60,7 @@ impl FunctionModel {
         true
     }
 
-    /// What a fault that stays changes when it begins.
+    /// The immediate effect of a lasting fault.
     #[cold]
     pub(super) fn fault_began(&mut self, fault: Fault) {
         match fault {
@@ -107,7 +107,7 @@ impl FunctionModel {
         self.faults.retain(|fault| *fault != Fault::FirmwareStall);
     }
 
-    /// What a bus answers for a function that is gone; else the request. Memory and vectors are
+    /// The bus's answer for a function that is gone; else the request. Memory and vectors are
     /// the host's: they are not asked of the function.
     #[inline]
     pub(super) fn answer_of_the_dead(&self, request: Request) -> Result<Reply, Request> {

@@ -15,7 +15,7 @@ use ringside_spec::rdma::registers::AEQ_CAUSE_CONTROL;
 use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 
-/// What one vector is connected to, and how often it fired.
+/// The connection of one vector, and the number of times that it fired.
 #[derive(Default)]
 struct Vector {
     event: Option<OwnedFd>,
@@ -65,7 +65,7 @@ impl Interrupts {
             .collect()
     }
 
-    /// How often a vector fired.
+    /// The number of times that a vector fired.
     pub(super) fn fired(&self, vector: u16) -> u64 {
         self.vectors
             .get(usize::from(vector))

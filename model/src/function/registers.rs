@@ -20,7 +20,7 @@ use std::ops::Range;
 /// Registers of the protocol engine.
 const PROTOCOL_ENGINE: Range<u64> = 0x50_0000..0x55_0000;
 
-/// What a function in reset, or without memory space, reads as.
+/// The value that a function in reset, or without memory space, reads as.
 const ALL_ONES: u32 = u32::MAX;
 
 fn is_doorbell(offset: u64) -> bool {

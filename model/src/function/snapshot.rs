@@ -20,8 +20,8 @@ pub struct FunctionSnapshot {
     pub vectors: Vec<u16>,
     /// Memory that the function was given: first address and bytes.
     pub mappings: Vec<(Iova, u64)>,
-    /// What the firmware holds.
+    /// The state of the firmware.
     pub firmware: FirmwareSnapshot,
-    /// What the RDMA engine holds.
+    /// The state of the RDMA engine.
     pub rdma: RdmaSnapshot,
 }

@@ -18,7 +18,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub struct CaptureError {
     /// The file.
     pub path: String,
-    /// What was tried.
+    /// The operation.
     pub operation: &'static str,
     /// The system's words.
     pub error: String,
@@ -31,8 +31,8 @@ struct State {
     failure: Option<CaptureError>,
 }
 
-/// See the module. After a write that failed, the rest is not captured, and [`Capture::finish`] says
-/// so.
+/// See the module. After a write that failed, the rest is not captured, and [`Capture::finish`]
+/// says so.
 #[derive(Debug)]
 pub struct Capture {
     path: PathBuf,
@@ -71,7 +71,7 @@ impl Capture {
         })
     }
 
-    /// What shows it the frames, for [`crate::wire::Switch::set_tap`].
+    /// The tap that gives it the frames, for [`crate::wire::Switch::set_tap`].
     #[must_use]
     pub fn tap(&self) -> Tap {
         let (path, state) = (self.path.clone(), Arc::clone(&self.state));
@@ -107,8 +107,8 @@ impl Capture {
         }
     }
 
-    /// Writes out the rest and closes the file; gives how many frames there are. What comes later is not
-    /// captured.
+    /// Writes out the rest and closes the file; gives how many frames there are. What comes later
+    /// is not captured.
     ///
     /// # Errors
     /// The capture is not whole.

@@ -28,7 +28,7 @@ pub enum SocketPathError {
     System {
         /// The path.
         path: String,
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
         /// The system's words.
         error: String,
@@ -78,7 +78,7 @@ impl SocketFile {
         Ok((socket, file))
     }
 
-    /// Where it is.
+    /// Its path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -40,7 +40,7 @@ pub(super) const NO_SUCH_OBJECT: CommandFailure = CommandFailure::Other {
     minor: 0x8004,
 };
 
-/// What a command gives.
+/// The result of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Handle, index, page.
@@ -49,7 +49,7 @@ pub(super) struct Outcome {
     pub(super) minor: u16,
 }
 
-/// What became of a command.
+/// The outcome of a command.
 pub(super) type Executed = Result<Outcome, CommandFailure>;
 
 /// Done, nothing to say.

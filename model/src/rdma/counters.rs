@@ -4,7 +4,7 @@ use crate::frame::Frame;
 use crate::packet::Network;
 use ringside_spec::rdma::statistics::{BUFFER_WORDS, Counter};
 
-/// What the engine counts. Each field is the hardware counter that its comment names.
+/// The counters of the engine. Each field is the hardware counter that its comment names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counters {
     /// IP4RXOCTS

@@ -1,4 +1,5 @@
-//! The host memory cache: segments that the host backs, and the objects that the device keeps there.
+//! The host memory cache: segments that the host backs, and the objects that the device keeps
+//! there.
 //!
 //! The model really keeps its queue pair contexts, completion queue contexts and memory region
 //! entries in the host's memory, in a format of its own, so that memory that a driver forgot to
@@ -124,7 +125,7 @@ impl Hmc {
         self.generation += 1;
     }
 
-    /// How many of an object were granted; 0 before a commit.
+    /// The granted number of an object; 0 before a commit.
     #[inline]
     pub(super) fn count(&self, object: ObjectType) -> u32 {
         self.grant.as_ref().map_or(0, |grant| grant.0[object].count)
@@ -141,7 +142,7 @@ impl Hmc {
         (bytes > 0).then_some(grant.base() / SEGMENT_BYTES..=last / SEGMENT_BYTES)
     }
 
-    /// Where object `index` lies in function private memory.
+    /// The place of object `index` in function private memory.
     #[inline]
     fn place(&self, object: ObjectType, index: u64) -> Result<u64, HmcFault> {
         let grant = self.grant.as_ref().ok_or(HmcFault::NotCommitted)?.0[object];
@@ -194,7 +195,7 @@ impl Hmc {
         }
     }
 
-    /// Where object `index` lies in the host's memory. Objects never cross a page.
+    /// The place of object `index` in the host's memory. Objects never cross a page.
     pub(super) fn locate(
         &mut self,
         object: ObjectType,

@@ -32,7 +32,7 @@ pub(super) struct Objects {
     /// Destination MAC addresses by index.
     pub(super) arp: Vec<Option<[u8; 6]>>,
     pub(super) address_handles: BTreeMap<u32, CreateAddressHandle>,
-    /// Datagrams to groups that the function itself shall hear.
+    /// Datagrams to groups that return to this function.
     pub(super) looped_back: VecDeque<Frame>,
     /// Frames that leave ahead of those of any queue pair: congestion notifications, and the
     /// refusals of queue pairs that were destroyed.
@@ -40,7 +40,7 @@ pub(super) struct Objects {
     pub(super) counters: Counters,
 }
 
-/// What a queue pair completes with.
+/// A completion of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element {
     /// The element's words, valid bit clear.

@@ -21,13 +21,13 @@ use ringside_spec::verbs::{CompletionElement, QueueSide};
 const REMOTE_READ: AccessRights = AccessRights::ZERO.with_remote_read(true);
 
 /// A queue pair at work, with everything that it may touch.
-pub(super) struct AtWork<'a, 'c> {
+pub(super) struct ActiveQueuePair<'a, 'c> {
     pub(super) qp: &'a mut QueuePair,
     pub(super) objects: &'a mut Objects,
     pub(super) context: &'a mut Context<'c>,
 }
 
-impl AtWork<'_, '_> {
+impl ActiveQueuePair<'_, '_> {
     /// Finds the queue pair's memory; stops it for good if that is gone.
     #[inline]
     pub(super) fn resolve(&mut self) -> bool {

@@ -51,7 +51,7 @@ const SIGNATURE: u64 = 0x3A6E;
 /// Entries of a leaf of a page list with two levels.
 const LEAF_ENTRIES: u64 = 512;
 
-/// What a steering tag stands for.
+/// The object behind a steering tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) struct Region {
     pub(in crate::rdma) tag: SteeringTag,
@@ -64,7 +64,7 @@ pub(in crate::rdma) struct Region {
     pub(in crate::rdma) type_1: bool,
     pub(in crate::rdma) virtual_address: u64,
     pub(in crate::rdma) length_bytes: u64,
-    /// What it was allocated for: the most that a fast registration may ask for.
+    /// The purpose of its allocation: the most that a fast registration may ask for.
     pub(in crate::rdma) capacity_bytes: u64,
     pub(in crate::rdma) protection_domain: u32,
     pub(in crate::rdma) rights: AccessRights,

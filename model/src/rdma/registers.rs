@@ -9,7 +9,7 @@ use ringside_spec::rdma::registers::{
     PageDescriptorInvalidate, SendDoorbell,
 };
 
-/// What the engine's registers hold.
+/// The registers of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Registers {
     pub(super) doorbell: CqpDoorbell,
@@ -36,7 +36,7 @@ pub(super) struct DoorbellPage {
     arm: u32,
 }
 
-/// What the polled page shows anew.
+/// The changes of the polled page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rung {
     pub(super) send: Option<u32>,

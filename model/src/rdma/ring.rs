@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 const PAGE_BYTES: usize = 4096;
 const PAGE_WORDS: usize = PAGE_BYTES / 8;
 
-/// Where a ring lies.
+/// The place of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// One block.

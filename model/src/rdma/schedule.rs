@@ -1,7 +1,7 @@
 //! Which queue pair works next.
 
 use super::objects::queue_pair::QueuePair;
-use super::queues::AtWork;
+use super::queues::ActiveQueuePair;
 use super::{RdmaEngine, Stall};
 use crate::chip::Context;
 use crate::frame::Frame;
@@ -22,7 +22,7 @@ const RECENT: usize = 32;
 /// Further queue pairs that are looked at in a step, one after the other.
 const OTHERS: usize = 2;
 
-/// Who has something to do, and when somebody will.
+/// The queue pairs with work, and the time of the next work.
 pub(super) struct Schedule {
     ready: VecDeque<u32>,
     recent: VecDeque<u32>,
@@ -116,13 +116,13 @@ impl RdmaEngine {
         let Some(qp) = found.and_then(Option::as_deref_mut) else {
             return false;
         };
-        let mut at_work = AtWork {
+        let mut active = ActiveQueuePair {
             qp,
             objects: &mut self.objects,
             context,
         };
-        let worked = at_work.fetch();
-        at_work.drain_completions();
+        let worked = active.fetch();
+        active.drain_completions();
         worked
     }
 
@@ -166,12 +166,12 @@ impl RdmaEngine {
         if qp.listed || !qp.sends() || qp.fault.is_some() {
             return;
         }
-        let mut at_work = AtWork {
+        let mut active = ActiveQueuePair {
             qp,
             objects: &mut self.objects,
             context,
         };
-        if at_work.resolve() && at_work.qp.send.peek().is_some() {
+        if active.resolve() && active.qp.send.peek().is_some() {
             self.wake(number);
         }
     }
@@ -191,13 +191,13 @@ impl RdmaEngine {
                 self.schedule.ready.pop_front();
                 continue;
             };
-            let mut at_work = AtWork {
+            let mut active = ActiveQueuePair {
                 qp,
                 objects: &mut self.objects,
                 context,
             };
-            let frame = at_work.next_frame();
-            let (deadline, more) = (at_work.qp.deadline(), at_work.qp.more);
+            let frame = active.next_frame();
+            let (deadline, more) = (active.qp.deadline(), active.qp.more);
             if frame.is_some() {
                 // One packet of each in turn.
                 self.schedule.ready.rotate_left(1);
@@ -262,15 +262,15 @@ impl RdmaEngine {
                     .deadline()
                     .is_some_and(|deadline| deadline <= context.now)
                 {
-                    let mut at_work = AtWork {
+                    let mut active = ActiveQueuePair {
                         qp,
                         objects: &mut self.objects,
                         context,
                     };
-                    at_work.on_time();
+                    active.on_time();
                     worked = true;
                     // Told again only once it has had its turn.
-                    return at_work.qp.deadline().filter(|&at| at > at_work.context.now);
+                    return active.qp.deadline().filter(|&at| at > active.context.now);
                 }
                 qp.deadline()
             });

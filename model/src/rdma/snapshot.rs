@@ -1,4 +1,4 @@
-//! What a driver can leave behind in the RDMA engine.
+//! The state that a driver can leave in the RDMA engine.
 
 use super::RdmaEngine;
 

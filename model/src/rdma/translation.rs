@@ -8,7 +8,7 @@ use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::rdma::commands::{AccessRights, PageList, SteeringTag};
 use ringside_spec::rdma::segments::PBLES_PER_LEAF;
 
-/// Who asks, and for what.
+/// A request for access.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access {
     pub(super) rights: AccessRights,
@@ -27,7 +27,7 @@ pub(super) enum Granted {
     Listed(Region),
 }
 
-/// Where the tables are.
+/// The tables of a translation.
 pub(super) struct Tables<'a> {
     pub(super) regions: &'a mut RegionTable,
     pub(super) hmc: &'a mut Hmc,

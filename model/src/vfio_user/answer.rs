@@ -1,4 +1,4 @@
-//! What each message asks, and the answer.
+//! Answers the messages of a client.
 
 use super::mappings::Mappings;
 use super::refusal::{ENOTSUP, EPROTO, Refusal};
@@ -15,7 +15,7 @@ use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Where capabilities begin in configuration space; a reset can be asked for only behind that.
+/// The first capability in configuration space; a reset can be requested only behind it.
 const CAPABILITIES_AT: u64 = 0x40;
 
 /// An answer that is not a refusal.
@@ -35,7 +35,7 @@ impl Answer {
     }
 }
 
-/// What one client has set up.
+/// The state of one client.
 pub(super) struct Session {
     negotiated: bool,
     doorbell_page: Option<Memory>,
@@ -349,7 +349,7 @@ fn interrupt_info(body: &[u8], world: &mut World, index: usize) -> Result<Answer
     Ok(Answer::payload(info.encode()))
 }
 
-/// How many interrupts an index has: only MSI-X has any.
+/// The number of interrupts of an index: only MSI-X has any.
 fn vectors(interrupt: u32, world: &mut World, index: usize) -> Result<u32, Refusal> {
     if interrupt >= message::INTERRUPTS {
         return Err(Refusal::invalid(format!(

@@ -11,7 +11,7 @@ use ringside_bus::{Memory, MemoryError, RefusedAccess};
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// What came of looking for a message.
+/// The result of a read of a message.
 pub(super) enum Outcome {
     /// There was one.
     Answered,

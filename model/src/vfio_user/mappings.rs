@@ -25,7 +25,7 @@ struct Entry {
     source: Source,
 }
 
-/// What a mapping is of.
+/// The memory of a mapping.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     /// Memory without a descriptor, which the device cannot reach.
@@ -36,7 +36,7 @@ enum Source {
     AddressSpace,
 }
 
-/// What a mapping asks of the world.
+/// The request of a mapping to the world.
 pub(super) struct Reachable {
     pub(super) memory: Memory,
     pub(super) range: Range<usize>,

@@ -17,13 +17,13 @@ use std::time::Duration;
 /// Messages of one client before the others have their turn.
 const BURST: usize = 32;
 
-/// How often a port that has a client looks for another.
+/// The interval at which a port that has a client looks for another.
 const ACCEPT_EVERY: Duration = Duration::from_millis(1);
 
 /// Clients that are told that the function is taken, at once; more wait.
 const TURNED_AWAY_MAX: usize = 4;
 
-/// How long a client that is turned away may take to say something.
+/// The time in which a client that is turned away has to send its first message.
 const TURNED_AWAY_FOR: Duration = Duration::from_secs(1);
 
 /// Device or resource busy.

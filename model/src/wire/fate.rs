@@ -1,9 +1,9 @@
-//! What happens to a frame on the wire, as whoever scripts it says.
+//! The fate of a frame on a scripted wire.
 
 use crate::packet::{INVARIANT_CRC_LENGTH, invariant_crc};
 use std::time::Duration;
 
-/// What a scripted wire does to one frame. Default: nothing.
+/// The action of a scripted wire on one frame. Default: none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FrameFate {
     /// It never arrives.

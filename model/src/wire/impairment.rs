@@ -1,4 +1,4 @@
-//! What a bad wire does to frames: chosen by seed, so that a run can be repeated.
+//! Faults of a wire, chosen by seed so that a run can be repeated.
 
 use super::fate::{FrameFate, Script};
 use super::message::HEADER_BYTES;
@@ -11,14 +11,14 @@ use std::time::Duration;
 /// Frames that may be under way for longer than others; more are not held.
 const HELD_MAX: usize = 4096;
 
-/// How long an overtaken frame waits on a wire that has fallen silent.
+/// The longest wait of an overtaken frame on a silent wire.
 const OVERTAKEN_FOR: Duration = Duration::from_micros(100);
 
 fn strikes(choice: &mut Option<Choice>) -> bool {
     choice.as_mut().is_some_and(Choice::strikes)
 }
 
-/// What happens to one frame.
+/// The fate of one frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fate {
     pub(super) lost: bool,
@@ -180,7 +180,7 @@ impl Impairment {
             || !self.held.is_empty()
     }
 
-    /// What happens to the next frame. Each kind draws for each frame that is not lost, so that one
+    /// The fate of the next frame. Each kind draws for each frame that is not lost, so that one
     /// kind's choice does not depend on another's.
     pub(super) fn judge(&mut self) -> Fate {
         if let Some(scripted) = &mut self.scripted {

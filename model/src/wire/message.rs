@@ -1,4 +1,4 @@
-//! What a frame made of bytes is to the stations that get it.
+//! The kinds of frames that stations receive as bytes.
 
 use crate::frame::Frame;
 use crate::packet::{self, MacAddress};
@@ -21,7 +21,7 @@ pub(super) enum Message<'a> {
     Damaged(&'a [u8]),
 }
 
-/// What bytes are, as [`Message`] says it.
+/// The kind of the bytes.
 pub(super) enum Kind {
     Roce(Box<Frame>),
     Plain,

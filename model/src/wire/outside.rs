@@ -15,8 +15,9 @@ const WAITING_MAX: usize = 1024;
 /// several functions send before they are held back, and for frames of other ports.
 const HOLD_FROM: usize = WAITING_MAX / 2;
 
-/// How long a port holds others back while its far end takes nothing: longer than a busy machine keeps
-/// a process waiting. A far end that hangs costs this time once, and holds nothing up afterwards.
+/// The time for which a port holds others back while its far end takes nothing: longer than a busy
+/// machine keeps a process waiting. A far end that hangs costs this time once, and holds nothing up
+/// afterwards.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Frames that wait at a port to be taken out of the world.
@@ -44,7 +45,7 @@ impl OutsidePort {
         room
     }
 
-    /// Whether `function` has to wait until the far end has taken some frames.
+    /// True if `function` has to wait until the far end has taken some frames.
     pub(super) fn holds(&mut self, function: usize, now: Instant) -> bool {
         if self.waiting.len() < HOLD_FROM || self.filled_by & bit(function) == 0 {
             return false;

@@ -54,7 +54,7 @@ pub(crate) fn silence(function: &dyn Function) -> Silence {
 }
 
 impl Engine {
-    /// Ends this life: nothing more is posted or made, and users hear of it once. Nothing to do if
+    /// Ends this life: nothing more is posted or made, and users are told once. Nothing to do if
     /// it has ended already.
     pub(crate) fn fail(&self, state: &mut EngineState, cause: FailureCause) {
         if state.closed || state.end.cause.is_some() {
@@ -90,8 +90,8 @@ impl Engine {
         }
     }
 
-    /// Nothing that is rung from now on reaches the device, by a thread that has slept since it posted
-    /// neither: the next life has doorbells of its own.
+    /// Nothing that is rung from now on reaches the device, by a thread that has slept since it
+    /// posted neither: the next life has doorbells of its own.
     pub(crate) fn retire_doorbells(&self) {
         for doorbell in [&self.send_doorbell, &self.arm_doorbell] {
             if let Err(error) = doorbell.retire() {
@@ -136,8 +136,8 @@ impl EngineState {
         self.flush_owed();
     }
 
-    /// Has a completion queue complete what is outstanding on one side of a queue pair; later, if it
-    /// has no room for that now.
+    /// Has a completion queue complete what is outstanding on one side of a queue pair; later, if
+    /// it has no room for that now.
     pub(crate) fn flush_side(
         &mut self,
         handle: &CompletionQueueHandle,

@@ -33,7 +33,6 @@ pub(crate) mod engine;
 mod error;
 mod event;
 mod events;
-pub mod exchange;
 mod fast_region;
 mod faults;
 mod group_rules;
@@ -62,7 +61,7 @@ pub use address_handle::{AddressHandle, Destination};
 pub use completion_queue::{
     COMPLETIONS_MAX, CompletionQueue, CompletionTarget, Notify, ResizeError,
 };
-pub use connection::{Endpoint, ExchangeError, Greeting};
+pub use connection::Endpoint;
 pub use error::{FastRegionError, RdmaError, RdmaStageError};
 pub use event::Event;
 pub use fast_region::{FastRegion, LoadError};

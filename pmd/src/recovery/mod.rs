@@ -1,11 +1,11 @@
 //! Recovery without restart: a device that failed is brought up again in the same process, on the
 //! same [`Function`](ringside_bus::Function).
 //!
-//! A failure is noticed by [`Device::poll_events`] (or [`Device::check`], [`Device::probe`]): a reset
-//! that somebody else caused, an error of the host memory cache, a critical error, a firmware or
-//! control queue that does not answer within its deadline, a function that reads all ones. At once
-//! the device loses bus mastering, everything outstanding completes as flushed exactly once, and
-//! [`Event::DeviceFailed`] comes once, with the cause. Then
+//! A failure is noticed by [`Device::poll_events`] (or [`Device::check`], [`Device::probe`]): a
+//! reset that somebody else caused, an error of the host memory cache, a critical error, a firmware
+//! or control queue that does not answer within its deadline, a function that reads all ones. At
+//! once the device loses bus mastering, everything outstanding completes as flushed exactly once,
+//! and [`Event::DeviceFailed`] comes once, with the cause. Then
 //! [`Device::recover`] resets the function, gives back what was kept from reuse until then, and
 //! brings the device up. Objects of the earlier life refuse everything with an error that says so;
 //! destroying them ends at once. [`Device::supervise`] does all of that in one call:
@@ -226,7 +226,7 @@ impl Device {
             engine.release();
         }
         context.forget_what_a_reset_takes();
-        if let Err(error) = context.speak_again() {
+        if let Err(error) = context.resume_admin() {
             tracing::error!(%cause, %error, "the firmware does not answer after the reset");
         }
     }

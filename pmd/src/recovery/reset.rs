@@ -42,7 +42,7 @@ impl Context {
     }
 
     /// Starts the admin queue again after a reset, for what is left to say to the firmware.
-    pub(crate) fn speak_again(&mut self) -> Result<(), StageError> {
+    pub(crate) fn resume_admin(&mut self) -> Result<(), StageError> {
         let Ok(admin) = self.admin() else {
             return Ok(());
         };

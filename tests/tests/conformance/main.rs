@@ -1,12 +1,9 @@
-//! Linux's drivers as witnesses: what they asked of the model, recorded, against the layouts that driver
-//! and model share, and against what our driver asks.
+//! Linux's drivers as witnesses: what they asked of the model, recorded, against the layouts that
+//! driver and model share, and against what our driver asks.
 
 mod differences;
 mod layouts;
 mod ours;
-#[path = "../rdma_end_to_end/pair.rs"]
-#[allow(dead_code)]
-mod pair;
 
 use ringside_model::record::Entry;
 use ringside_model::record::text::read;

@@ -1,9 +1,9 @@
 //! Our driver on the same model: bring-up, a connection with traffic, datagrams, shutdown.
 
-use crate::pair::{Bed, End, Pair, config};
 use ringside_model::record::{Entry, Recorder};
 use ringside_model::{Stepped, WorldSettings};
 use ringside_pmd::rdma::{Destination, Flags, QueuePairConfig, To};
+use ringside_testkit::{Bed, End, Pair, config};
 
 /// More than one run has.
 const ENTRIES_MAX: usize = 100_000;

@@ -3,15 +3,11 @@
 
 mod outside;
 
-#[path = "../rdma_end_to_end/pair.rs"]
-#[allow(dead_code)] // shared with the tests of the verbs, which use more of it
-mod pair;
-
-use pair::{Bed, End, Pair, config};
 use ringside_bus::Instant;
 use ringside_model::packet::pcap::PcapWriter;
 use ringside_model::{Fault, Stepped, WorldSettings};
 use ringside_pmd::rdma::{Flags, Status};
+use ringside_testkit::{Bed, End, Pair, config};
 use std::io::Write;
 use std::process::Command;
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,6 @@
-//! Wires that lead out of the model: two servers joined by datagrams, and the host's own stack over a
-//! TAP interface.
+//! Wires that lead out of the model: two servers joined by datagrams, and the host's own stack over
+//! a TAP interface.
 
-use super::pair::config;
 use ringside_bus::TscClock;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_model::ports::{DatagramWire, Ports, TapWire, WireCounters, WireReport};
@@ -13,6 +12,7 @@ use ringside_pmd::rdma::{
     QueuePairConfig, Status,
 };
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::config;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};

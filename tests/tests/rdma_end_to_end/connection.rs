@@ -1,10 +1,10 @@
 //! The life of devices and connections around the data path.
 
-use crate::pair::{End, Pair, bring_up, config};
 use ringside_model::Stepped;
 use ringside_model::WorldSettings;
 use ringside_pmd::rdma::{Flags, PostError, RdmaError, Status};
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::{End, Pair, bring_up, config};
 
 #[test]
 fn a_device_that_comes_up_and_goes_down_is_as_it_was_found() {

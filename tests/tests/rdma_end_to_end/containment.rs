@@ -4,13 +4,13 @@
 //! Over VFIO the IOMMU refuses; the lines that begin with `refused:` are what its log has to name
 //! (`tests/guest`, scenario `vfio-contained`).
 
-use crate::pair::{Bed, End, Pair, config};
 use crate::withholding::Withholding;
 use ringside_bus::Iova;
 use ringside_bus::function::DmaAccess;
 use ringside_pmd::rdma::{
     Access, Completion, Connected, Event, Flags, MemoryRegion, QueuePair, Status,
 };
+use ringside_testkit::{Bed, End, Pair, config};
 
 /// Larger than any block that is there already, so that it gets one of its own.
 const BYTES: usize = 8 << 20;

@@ -1,9 +1,9 @@
 //! Errors of users and of peers: a clear message, nothing lost, and the process goes on.
 
-use crate::pair::{Pair, config};
 use ringside_pmd::rdma::{
     Access, Completion, Event, Flags, PostError, QueuePairConfig, RdmaError, RemoteAddress, Status,
 };
+use ringside_testkit::{Pair, config};
 
 /// Lets the world go on, with events polled on both ends, until `a` has so many completions.
 fn wait_with_events(pair: &mut Pair, count: usize) -> (Vec<Completion>, Vec<Event>, Vec<Event>) {

@@ -1,10 +1,10 @@
 //! The RDMA engine refuses a command, or never answers one: in bring-up, and in service.
 
-use crate::pair::{Pair, bring_up, config};
 use ringside_model::{Fault, Stepped, WorldSettings};
 use ringside_pmd::rdma::{Access, DeregisterError, Flags, RdmaError, Status};
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::rdma::commands::Opcode;
+use ringside_testkit::{Pair, bring_up, config};
 
 /// Every command of a bring-up.
 const BRING_UP: [Opcode; 10] = [
@@ -158,7 +158,7 @@ fn memory_that_the_device_does_not_let_go_of_is_kept_and_that_is_said() {
     assert!(error.to_string().contains("was not sent"), "{error}");
     // The shutdown still leaves the device as found: the reset takes what commands cannot.
     let Pair { world, a, b } = pair;
-    let crate::pair::End {
+    let ringside_testkit::End {
         device,
         domain,
         completions,

@@ -1,9 +1,9 @@
 //! The link goes while data is under way, the wire is congested, the engine stands still: what each
 //! leads to.
 
-use crate::pair::{Pair, bring_up, config};
 use ringside_model::{Fault, Stepped, WorldSettings};
 use ringside_pmd::rdma::{Completion, Event, Flags, Status};
+use ringside_testkit::{Pair, bring_up, config};
 use std::time::Duration;
 
 const LENGTH: usize = 1 << 20;

@@ -10,7 +10,6 @@ mod errors;
 mod faults;
 mod link;
 mod matrix;
-mod pair;
 mod regions;
 mod register_writes;
 mod threads;

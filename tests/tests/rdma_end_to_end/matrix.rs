@@ -1,11 +1,11 @@
 //! Data of every operation, over all path MTUs, many sizes, numbers of queue pairs and fragments,
 //! on a wire that loses frames.
 
-use crate::pair::Pair;
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 use ringside_model::Fault;
 use ringside_pmd::rdma::{Connected, Flags, Fragment, MemoryRegion, QueuePair, Status};
+use ringside_testkit::Pair;
 
 const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
 
@@ -215,7 +215,7 @@ fn eight_mebibytes_arrive_in_one_message() {
 
 #[test]
 fn sixty_four_queue_pairs_at_once_keep_their_messages_apart() {
-    let mut config = crate::pair::config();
+    let mut config = ringside_testkit::config();
     config.rdma.queue_pairs = 64;
     let mut pair = Pair::with(&config);
     let (from, to) = (pair.a.region(64 * 4096), pair.b.region(64 * 4096));
@@ -305,7 +305,7 @@ fn eight_mebibytes_in_thirteen_fragments_arrive_by_every_operation_though_frames
 #[test]
 fn sixty_four_queue_pairs_write_send_and_read_though_frames_are_lost() {
     const SLOT: usize = 4096;
-    let mut config = crate::pair::config();
+    let mut config = ringside_testkit::config();
     config.rdma.queue_pairs = 64;
     let mut pair = Pair::with(&config);
     let mut work = Work::new(&pair, 64 * SLOT, 64);

@@ -1,9 +1,9 @@
 //! Memory regions: made of one buffer or many, taken away, and all of them in use.
 
-use crate::pair::{Pair, config};
 use ringside_model::{Stepped, WorldSettings};
 use ringside_pmd::rdma::{Access, Flags, RdmaError, Status};
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::{Pair, config};
 
 #[test]
 fn a_peer_cannot_foretell_the_address_of_a_region_unless_the_seed_is_given() {

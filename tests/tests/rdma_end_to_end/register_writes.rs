@@ -1,11 +1,11 @@
 //! The cost of the data path on the bus: register accesses, counted where the driver makes them.
 
-use crate::pair::{Bed, End, Pair, config};
 use ringside_bus::{Accesses, CountedFunction};
 use ringside_pmd::rdma::{Completion, Flags, Notify};
 use ringside_spec::rdma::registers::{
     CQ_ACKNOWLEDGE, DOORBELL_PAGE, DOORBELL_PAGE_ARM, DOORBELL_PAGE_SEND,
 };
+use ringside_testkit::{Bed, End, Pair, config};
 use std::sync::Arc;
 
 const BURST: u64 = 32;

@@ -1,17 +1,17 @@
 //! The model on its own thread, and each end of a connection on one too.
 
-use crate::pair::config;
 use ringside_bus::{Around, Function, FunctionError};
 use ringside_model::{Threaded, WorldSettings};
 use ringside_pmd::rdma::{
     Access, BindError, Completion, CompletionQueue, ConnectError, Connected, DeregisterError,
-    Destination, DrainError, Endpoint, ExchangeError, Flags, LoadError, MemoryRegion, PostError,
-    ProtectionDomain, QueuePair, QueuePairConfig, RdmaError, ReadyError, RegisterError,
-    RemoteRegion, ReregisterError, ResizeError, Status, To,
+    Destination, DrainError, Endpoint, Flags, LoadError, MemoryRegion, PostError, ProtectionDomain,
+    QueuePair, QueuePairConfig, RdmaError, ReadyError, RegisterError, RemoteRegion,
+    ReregisterError, ResizeError, Status, To,
 };
 use ringside_pmd::recovery::RecoverError;
 use ringside_pmd::{BringUpError, BringUpOptions, Device};
 use ringside_spec::lan::registers::statistics::PORT_TRANSMIT_BYTES;
+use ringside_testkit::config;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -212,7 +212,7 @@ fn errors_can_be_passed_to_any_thread() {
     is_error::<DeregisterError>();
     is_error::<ReregisterError>();
     is_error::<LoadError>();
-    is_error::<ExchangeError>();
+    is_error::<ringside_rendezvous::GreetingError>();
 }
 
 #[test]

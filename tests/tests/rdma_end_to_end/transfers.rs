@@ -1,7 +1,7 @@
 //! Every operation between two devices, with the data looked at.
 
-use crate::pair::Pair;
 use ringside_pmd::rdma::{Flags, Operation, Status};
+use ringside_testkit::Pair;
 
 fn pattern(length: usize, seed: u8) -> Vec<u8> {
     (0..length)
@@ -224,7 +224,7 @@ fn both_directions_at_once_over_ipv6_with_a_vlan_tag_and_a_small_mtu() {
     let mut pair = Pair::new();
     let (left, right) = (pair.a.region(20_000), pair.b.region(20_000));
     let addresses = [&pair.a, &pair.b].map(|end| end.device.local_addresses().unwrap()[1]);
-    let config = |end: &crate::pair::End, address| {
+    let config = |end: &ringside_testkit::End, address| {
         end.config()
             .local_address(address)
             .path_mtu(256)

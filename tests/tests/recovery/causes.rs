@@ -1,12 +1,12 @@
 //! Each cause of a failure, idle and under traffic.
 
-use crate::pair::{End, Pair};
 use crate::traffic::{Side, connect, exchange};
 use ringside_bus::Refusal;
 use ringside_model::Fault;
 use ringside_model::function::ResetKind;
 use ringside_pmd::rdma::{Access, Event, PostError, RdmaError};
 use ringside_pmd::recovery::{FailureCause, RecoverError, RecoveryReport};
+use ringside_testkit::{End, Pair};
 use std::time::Duration;
 
 /// A fault, the cause that the driver is to name, and whether it only shows to who asks.

@@ -2,11 +2,11 @@
 //! back with a reset.
 
 use crate::causes::renew;
-use crate::pair::{Pair, config};
 use crate::traffic::exchange;
 use ringside_model::Fault;
 use ringside_model::faults::ANY_CONTROL_COMMAND;
 use ringside_pmd::rdma::{Destination, QueuePairConfig, WindowKind};
+use ringside_testkit::{Pair, config};
 use std::net::IpAddr;
 use std::time::Duration;
 

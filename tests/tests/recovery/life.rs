@@ -1,7 +1,6 @@
 //! Lives of a device: what one leaves to the next, and what the last leaves behind.
 
 use crate::causes::renew;
-use crate::pair::{Bed, End, Pair, bring_up, config};
 use crate::traffic::{connect, exchange};
 use ringside_bus::CountedFunction;
 use ringside_model::function::ResetKind;
@@ -9,6 +8,7 @@ use ringside_model::{Fault, Stepped, WorldSettings};
 use ringside_pmd::rdma::{Completion, Connected, Event, Flags, QueuePair, RdmaError};
 use ringside_pmd::recovery::{FailureCause, RecoverError, Supervised, Supervision};
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_SEND};
+use ringside_testkit::{Bed, End, Pair, bring_up, config};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -265,7 +265,7 @@ fn tending_recovers_by_itself_and_tells_once() {
 fn a_clock_that_jumps_fails_nothing_that_answers() {
     let mut pair = Pair::new();
     for seconds in [1, 3600] {
-        if let crate::pair::Bed::Stepped(world) = &pair.world {
+        if let ringside_testkit::Bed::Stepped(world) = &pair.world {
             world.jump(Duration::from_secs(seconds));
         }
         assert_eq!(pair.a.device.probe(), None);

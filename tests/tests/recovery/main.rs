@@ -4,10 +4,6 @@
 mod causes;
 mod destroy;
 mod life;
-// What the tests of verbs use in whole is used here in part.
-#[allow(dead_code)]
-#[path = "../rdma_end_to_end/pair.rs"]
-mod pair;
 mod refused;
 mod shared;
 mod traffic;

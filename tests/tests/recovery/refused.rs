@@ -1,14 +1,14 @@
-//! Accesses to memory that the host refuses, one by one: what needed the memory fails, is told of as
-//! what it is, and completes what it owes; everything else goes on.
+//! Accesses to memory that the host refuses, one by one: what needed the memory fails, is told of
+//! as what it is, and completes what it owes; everything else goes on.
 
 use crate::causes::renew;
-use crate::pair::Pair;
 use crate::traffic::{connect, exchange};
 use ringside_bus::{Direction, Iova, Refusal};
 use ringside_model::{Fault, World};
 use ringside_pmd::rdma::{Completion, CompletionQueue, Event, Flags, Status};
 use ringside_pmd::recovery::FailureCause;
 use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_testkit::Pair;
 use std::collections::BTreeSet;
 
 /// From now on `a` is refused this.

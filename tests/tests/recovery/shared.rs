@@ -1,9 +1,9 @@
 //! A shared receive queue of a device that fails.
 
-use crate::pair::Pair;
 use ringside_model::Fault;
 use ringside_model::function::ResetKind;
 use ringside_pmd::rdma::{Completion, Flags, PostError, SharedReceiveConfig, Status};
+use ringside_testkit::Pair;
 use std::collections::BTreeSet;
 
 #[test]

@@ -1,9 +1,9 @@
 //! Traffic both ways between two ends, with a ledger of what was posted and what completed.
 
-use crate::pair::{End, Pair};
 use ringside_pmd::rdma::{
     Completion, Connected, Flags, MemoryRegion, PostError, QueuePair, RemoteRegion,
 };
+use ringside_testkit::{End, Pair};
 use std::collections::BTreeMap;
 
 /// Bytes that each message carries.

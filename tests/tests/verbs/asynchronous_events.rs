@@ -1,10 +1,9 @@
-//! Every asynchronous event that has a name, in every state of what it is about: what the driver says,
-//! what it does, and that nothing is told or completed twice. The model reports events of which nothing
-//! else is true, so the driver alone decides.
+//! Every asynchronous event that has a name, in every state of what it is about: what the driver
+//! says, what it does, and that nothing is told or completed twice. The model reports events of
+//! which nothing else is true, so the driver alone decides.
 //!
 //! The meaning of an event follows irdma (`hw.c`, `irdma_set_flush_fields`, `irdma_process_aeq`).
 
-use crate::pair::{Bed, End, Pair, config};
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
     Completion, CompletionQueue, Connected, Drained, Event, Initialised, MemoryRegion, QueuePair,
@@ -13,6 +12,7 @@ use ringside_pmd::rdma::{
 use ringside_pmd::recovery::FailureCause;
 use ringside_spec::rdma::ae_codes::{AeCode, QueuePairEvent};
 use ringside_spec::rdma::commands::AeSource;
+use ringside_testkit::{Bed, End, Pair, config};
 
 /// The meaning of an event about a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

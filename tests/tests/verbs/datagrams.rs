@@ -1,10 +1,10 @@
 //! Datagram queue pairs, address handles, multicast groups.
 
-use crate::pair::{End, Pair};
 use ringside_pmd::rdma::{
     AddressHandle, DatagramReady, Destination, Flags, PostError, QueuePair, QueuePairConfig,
     RdmaError, To,
 };
+use ringside_testkit::{End, Pair};
 use std::net::IpAddr;
 
 pub(crate) const KEY: u32 = 0x1234_5678;
@@ -62,7 +62,7 @@ fn what_a_datagram_cannot_be_is_refused_when_it_is_posted() {
 
 #[test]
 fn handles_come_back_and_their_quota_is_said() {
-    let mut config = crate::pair::config();
+    let mut config = ringside_testkit::config();
     config.rdma.address_handles = 3;
     let pair = Pair::with(&config);
     let before = pair.a.device.object_usage().unwrap();

@@ -1,8 +1,8 @@
 //! Datagrams that travel: from one function to the other and back, and to groups.
 
 use crate::datagrams::{KEY, handle_to, ready};
-use crate::pair::Pair;
 use ringside_pmd::rdma::{Completion, Datagram, Destination, Flags, Route, Status, To};
+use ringside_testkit::Pair;
 
 /// The 40 bytes before the payload, and the payload.
 fn received(region: &ringside_pmd::rdma::MemoryRegion, done: &Completion) -> (Route, Vec<u8>) {

@@ -1,11 +1,11 @@
 //! The operations that open and close memory to peers: invalidation, windows, fast registration,
 //! regions, registration anew.
 
-use crate::pair::Pair;
 use ringside_pmd::rdma::{
     Access, Base, BindError, Connected, DeregisterError, FastRegionError, Flags, MemoryRegion,
     Operation, PostError, QueuePair, RdmaError, RemoteAddress, RemoteRegion, Status, WindowKind,
 };
+use ringside_testkit::Pair;
 
 /// A write of eight bytes from `a` to `remote`; how it ended.
 fn write(

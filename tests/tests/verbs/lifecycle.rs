@@ -1,6 +1,5 @@
 //! Objects whose making or destruction the device does not confirm, and objects of other devices.
 
-use crate::pair::{Bed, End, Pair, config};
 use ringside_bus::{Around, Function, FunctionError};
 use ringside_model::{Fault, Threaded, WorldSettings};
 use ringside_pmd::rdma::{
@@ -10,6 +9,7 @@ use ringside_pmd::rdma::{
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::lan::registers::reset::FUNCTION_CONTROL;
 use ringside_spec::rdma::commands::Opcode;
+use ringside_testkit::{Bed, End, Pair, config};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

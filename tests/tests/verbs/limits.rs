@@ -1,11 +1,11 @@
 //! Quotas, and what is destroyed while the device does not answer.
 
-use crate::pair::{End, Pair};
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
     Access, DeregisterError, Destination, Event, Flags, Quotas, RdmaError, WindowKind,
 };
 use ringside_spec::rdma::commands::Opcode;
+use ringside_testkit::{End, Pair};
 use std::time::Duration;
 
 #[test]

@@ -7,9 +7,6 @@ mod datagrams_arrive;
 mod keys;
 mod lifecycle;
 mod limits;
-#[path = "../rdma_end_to_end/pair.rs"]
-#[allow(dead_code)]
-mod pair;
 mod planted;
 mod policies;
 mod queries;

@@ -1,12 +1,12 @@
 //! What small bugs change that nothing else shows. Each test fails with one of the patches in
 //! `tests/planted`, which `tests/planted/run` applies.
 
-use crate::pair::{Pair, config};
 use ringside_model::Fault;
 use ringside_pmd::rdma::{Access, Event, Flags, QueuePairStage, Status, WindowKind};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::AeSource;
 use ringside_spec::rdma::fpm::ObjectType;
+use ringside_testkit::{Pair, config};
 
 /// The device of `a` reports an event that is about nothing, `count` times.
 fn raise(pair: &Pair, count: usize) {

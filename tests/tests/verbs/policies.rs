@@ -1,12 +1,12 @@
 //! Workers that wait: on a model that runs on its own thread, in real time.
 
-use crate::pair::config;
 use ringside_config::{Polling, WorkerSection};
 use ringside_model::{Threaded, WorldSettings};
 use ringside_pmd::rdma::{Completion, Flags};
 use ringside_pmd::worker::{Policy, Worker};
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::lan::registers::interrupts::VECTOR_CONTROL;
+use ringside_testkit::config;
 use ringside_tests::receiver::{End, OnInterrupt, Receiver};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

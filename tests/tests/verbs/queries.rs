@@ -1,7 +1,7 @@
 //! The reports of objects, ports and counters; queue pairs that stop sending for a while.
 
-use crate::pair::Pair;
 use ringside_pmd::rdma::{Flags, PortState, QueuePairStage, Status};
+use ringside_testkit::Pair;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 

@@ -1,10 +1,10 @@
 //! Completion queues that are armed, shared, resized and overrun; events polled and by interrupt.
 
-use crate::pair::Pair;
 use ringside_pmd::rdma::{
     Completion, CompletionQueue, Connected, Event, Flags, MemoryRegion, Notify, QueuePair,
     QueuePairConfig, RdmaError, Status,
 };
+use ringside_testkit::Pair;
 use std::time::Duration;
 
 /// Long enough for a descriptor that is readable already.

@@ -1,10 +1,10 @@
 //! Receives that many queue pairs share.
 
-use crate::pair::Pair;
 use ringside_pmd::rdma::{
     Completion, Connected, Flags, MemoryRegion, PostError, QueuePair, RdmaError,
     SharedReceiveConfig, SharedReceiveQueue, Status,
 };
+use ringside_testkit::Pair;
 use std::collections::BTreeSet;
 
 const SLOT: usize = 64;

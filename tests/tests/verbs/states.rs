@@ -1,16 +1,17 @@
 //! Every state of the driver's queue pair with every call, and with what its peer does.
 //!
-//! The expected results are those of the InfiniBand Architecture Specification volume 1, 10.3.1: INIT
-//! takes receives, and drops what arrives; RTS sends and receives; SQD receives, and sends nothing;
-//! ERR drops what arrives; every state may go to ERR, and SQD is between RTS and RTS. Where verbs would
-//! refuse at run time, or take a request only to flush it, this interface either has no such call
-//! (states are types) or refuses with the reason. A pair that is missing does not compile.
+//! The expected results are those of the InfiniBand Architecture Specification volume 1, 10.3.1:
+//! INIT takes receives, and drops what arrives; RTS sends and receives; SQD receives, and sends
+//! nothing; ERR drops what arrives; every state may go to ERR, and SQD is between RTS and RTS.
+//! Where verbs would refuse at run time, or take a request only to flush it, this interface either
+//! has no such call (states are types) or refuses with the reason. A pair that is missing does not
+//! compile.
 
-use crate::pair::Pair;
 use ringside_pmd::rdma::{
     Connected, Drained, Event, Flags, Initialised, MemoryRegion, PostError, QueuePair,
     QueuePairStage, RdmaError, Status,
 };
+use ringside_testkit::Pair;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {

@@ -1,7 +1,7 @@
 //! Memory that the application brings.
 
-use crate::pair::Pair;
 use ringside_pmd::rdma::{Access, Completion, Flags, Memory, RdmaError, Status};
+use ringside_testkit::Pair;
 
 /// Bytes of a region that begins and ends anywhere.
 const LENGTH: usize = 10_001;

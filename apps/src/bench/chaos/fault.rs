@@ -1,4 +1,4 @@
-//! What is raised, and how: in the model of this process, through a server's control socket, or by
+//! Raises faults: in the model of this process, through a server's control socket, or by
 //! the reader of what is printed.
 
 use crate::bench::bed::Bed;
@@ -10,13 +10,13 @@ use ringside_model::Threaded;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// How faults are raised.
+/// The way in which faults are raised.
 pub(crate) enum Raiser<'b> {
     /// In the model of this process: its function.
     Model(&'b Threaded, usize),
     /// Through the control socket of a server: its function.
     Control(PathBuf, usize),
-    /// Whoever reads the output raises it.
+    /// The reader of the output raises it.
     Prompt(usize),
 }
 

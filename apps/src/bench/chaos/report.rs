@@ -1,4 +1,4 @@
-//! What a chaos run found.
+//! The report of a chaos run.
 
 use crate::output::span;
 use crate::trouble::Kind;

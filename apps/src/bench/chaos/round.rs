@@ -13,16 +13,16 @@ use ringside_pmd::recovery::{FailureCause, RecoveryReport};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How long a fault may go unnoticed: somebody may have to type it.
+/// The time in which a fault has to be noticed: a person may have to type it.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
-/// How often firmware and engine are asked for a sign of life.
+/// The interval at which firmware and engine are probed.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
 
-/// How often events are polled.
+/// The interval at which events are polled.
 const EVENTS_EVERY: Duration = Duration::from_micros(100);
 
-/// How long the link is down.
+/// The time for which the link is down.
 const FLAP: Duration = Duration::from_millis(20);
 
 /// An event to come.

@@ -18,10 +18,10 @@ const QUEUE_PAIRS: usize = 4;
 /// Requests in flight on each.
 const DEPTH: u64 = 16;
 
-/// How long a message may take that is verified.
+/// The deadline of a verified message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a device has at its end of the traffic.
+/// The objects of one end of the traffic.
 pub(crate) struct Side {
     // Order of fields is order of dropping.
     queue_pairs: Vec<QueuePair<Connected>>,
@@ -32,7 +32,7 @@ pub(crate) struct Side {
     book: Book,
 }
 
-/// What was posted, by number, and whether it completed.
+/// Posted requests by number, with a mark for the completed ones.
 #[derive(Default)]
 struct Book {
     completed: Vec<bool>,
@@ -157,8 +157,8 @@ impl Side {
         self.book.flushed
     }
 
-    /// Keeps every queue pair busy: a write, a read and a receive with a send each. Says whether the
-    /// device takes requests still.
+    /// Keeps every queue pair busy: a write, a read and a receive with a send each. Says whether
+    /// the device takes requests still.
     pub(crate) fn post(&mut self, remote: &RemoteRegion) -> Result<bool, Failure> {
         let most = DEPTH * QUEUE_PAIRS as u64;
         for (index, queue_pair) in self.queue_pairs.iter_mut().enumerate() {

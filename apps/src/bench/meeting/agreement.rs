@@ -1,10 +1,10 @@
-//! What two processes agree on before a test. The bytes are described in `docs/exchange.md`.
+//! The agreement of two processes before a test. `docs/exchange.md` specifies the bytes.
 
 use crate::bench::plan::{
     Amount, DEEPEST_QUEUE, LARGEST_INLINE, LARGEST_MESSAGE, MOST_QUEUE_PAIRS,
 };
 use crate::cli::{Bench, Measure, Operation};
-use ringside_pmd::rdma::exchange::{REASON_MAX, printable};
+use ringside_rendezvous::{REASON_MAX, printable};
 use std::time::Duration;
 
 /// First bytes of a test.
@@ -18,7 +18,7 @@ pub(crate) const TEST_BYTES: usize = 64;
 /// Bytes of an answer before its text.
 pub(crate) const ANSWER_BYTES: usize = 16;
 
-/// What passes between the two.
+/// The operation of a test between two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     /// RDMA write
@@ -65,7 +65,7 @@ impl Task {
         matches!(self, Self::WriteImmediate | Self::SendImmediate)
     }
 
-    /// Whether messages take receives of the peer.
+    /// True if messages use receives of the peer.
     pub(crate) const fn takes_receives(self) -> bool {
         matches!(
             self,
@@ -110,7 +110,7 @@ pub(crate) struct Test {
     pub(crate) inline: u32,
 }
 
-/// What a client asks for.
+/// The test that a client requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// A test.
@@ -119,7 +119,7 @@ pub(crate) enum Request {
     End,
 }
 
-/// What the peer says is not what it should be.
+/// The peer's message is malformed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum AgreementError {
     #[error(
@@ -263,7 +263,7 @@ pub(crate) fn encode_answer(refused: Option<&str>) -> Vec<u8> {
     bytes
 }
 
-/// What the flags of the listening side insist on and the client's test is not: both values.
+/// A difference between the flags of the listening side and the client's test: both values.
 pub(crate) fn disagreement(options: &Bench, test: &Test) -> Option<String> {
     let operation = options.operation.map(|operation| operation.title());
     let measure = options.measure.map(Measure::title);

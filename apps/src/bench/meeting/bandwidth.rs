@@ -10,8 +10,8 @@ use crate::bench::report::BandwidthRow;
 use crate::cli::Operation;
 use crate::failure::Failure;
 use anyhow::anyhow;
-use ringside_pmd::rdma::exchange::Step;
 use ringside_pmd::rdma::{Flags, PostError};
+use ringside_rendezvous::Step;
 
 /// Measures, as the client.
 pub(crate) fn measure(
@@ -61,7 +61,7 @@ pub(crate) fn drive(
     Ok(())
 }
 
-/// How many receives the server has posted, so that no message meets an empty queue.
+/// The number of receives that the server has posted, so that no message finds an empty queue.
 fn learn_counts(end: &End<'_>, run: &mut Run) -> Result<(), Failure> {
     let Some(counts) = &end.counts else {
         return Ok(());
@@ -117,7 +117,7 @@ pub(crate) fn serve(
     Ok(run.flows.iter().map(Flow::received).sum())
 }
 
-/// What the client was told of the receives posted.
+/// The number of posted receives that the client has been told.
 struct Counts {
     told: Vec<u64>,
     /// receives that are worth telling of

@@ -14,7 +14,7 @@ use crate::interrupt;
 use anyhow::anyhow;
 use ringside_bus::DeviceAddress;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::exchange::Step;
+use ringside_rendezvous::Step;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -55,12 +55,12 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
 
 /// Asks for a test, or the end; an error says why the peer refuses.
 fn ask(link: &mut Link, request: Request) -> Result<(), Failure> {
-    link.session.tell(&request.encode(), link.limit)?;
+    link.session.send(&request.encode(), link.limit)?;
     let mut head = [0; ANSWER_BYTES];
-    link.session.hear(&mut head, link.limit)?;
+    link.session.receive(&mut head, link.limit)?;
     let (agreed, length) = decode_answer(&head)?;
     let mut reason = vec![0; length];
-    link.session.hear(&mut reason, link.limit)?;
+    link.session.receive(&mut reason, link.limit)?;
     if agreed {
         return Ok(());
     }

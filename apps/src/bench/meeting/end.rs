@@ -12,19 +12,17 @@ use ringside_bus::TscClock;
 use ringside_bus::clock::ticks;
 use ringside_bus::pinning::allowed_cores;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::exchange::{MeetingError, Session, Step};
-use ringside_pmd::rdma::{
-    Access, Greeting, MemoryRegion, QueuePairConfig, RemoteAddress, RemoteRegion,
-};
+use ringside_pmd::rdma::{Access, MemoryRegion, QueuePairConfig, RemoteAddress, RemoteRegion};
+use ringside_rendezvous::{Greeting, Session, SessionError, Step};
 use std::time::{Duration, Instant};
 
-/// How long a step of the peer is waited for: it may compare half a gibibyte before it.
+/// The deadline of a step of the peer: it may compare half a gibibyte before it.
 const STEP_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long nothing may be heard or seen of the peer during a measurement.
+/// The longest silence of the peer during a measurement.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// How often a side that measures says that it is still there.
+/// The interval at which a measuring side tells the peer that it is still there.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// Reads under way on a queue pair; each side lets its peer have as many.
@@ -85,17 +83,17 @@ impl Link {
         }
     }
 
-    pub(crate) fn step(&mut self, step: Step) -> Result<(), MeetingError> {
-        self.session.keep_step(step, STEP_LIMIT)
+    pub(crate) fn step(&mut self, step: Step) -> Result<(), SessionError> {
+        self.session.synchronise(step, STEP_LIMIT)
     }
 
     /// Says that this side is still there, if it has not for a second.
-    pub(crate) fn beat(&mut self) -> Result<(), MeetingError> {
+    pub(crate) fn beat(&mut self) -> Result<(), SessionError> {
         if !self.beats || self.last_beat.elapsed() < BEAT {
             return Ok(());
         }
         self.last_beat = Instant::now();
-        self.session.beat()
+        self.session.keep_alive()
     }
 }
 
@@ -110,7 +108,7 @@ pub(crate) struct End<'d> {
     stride: usize,
 }
 
-/// Whether the server tells the client how many receives it has posted.
+/// True if the server tells the client the number of posted receives.
 fn counts_receives(test: &Test) -> bool {
     test.task.operation() == Operation::Send && test.measure == Some(Measure::Bw)
 }
@@ -167,12 +165,12 @@ impl<'d> End<'d> {
         }
     }
 
-    /// Where queue pair `index`'s slot begins in the own regions.
+    /// Offset of the slot of queue pair `index` in the own regions.
     pub(crate) fn slot(&self, index: usize) -> usize {
         index * self.stride
     }
 
-    /// Where the messages of each queue pair come from and go to.
+    /// Source and destination of the messages of each queue pair.
     pub(crate) fn places(&self) -> Vec<Place> {
         let place = |(index, target): (usize, &RemoteRegion)| Place {
             slot: self.slot(index)..self.slot(index) + self.stride,
@@ -181,13 +179,13 @@ impl<'d> End<'d> {
         self.targets.iter().enumerate().map(place).collect()
     }
 
-    /// Where queue pair `index`'s messages go at the peer.
+    /// Destination of the messages of queue pair `index` at the peer.
     pub(crate) fn remote(&self, index: usize) -> Result<RemoteAddress, Failure> {
         let target = self.targets.get(index).map(|target| target.at(0));
         target.ok_or_else(|| Failure::operation(anyhow!("the peer has no queue pair {index}")))
     }
 
-    /// Where the peer learns of queue pair `index`'s receives.
+    /// The place where the peer reads the number of receives of queue pair `index`.
     pub(super) fn remote_count(&self, index: usize) -> Option<RemoteAddress> {
         self.remote_counts.get(index).map(|count| count.at(0))
     }
@@ -263,7 +261,7 @@ impl Watch {
         // A failed queue pair completes its requests only once its event has been taken.
         let mut events = Vec::new();
         device.poll_events(&mut events).context("events")?;
-        let heard = link.session.glance(at_most)?;
+        let heard = link.session.peek(at_most)?;
         if heard == Some(b'.') {
             self.since = None;
             return Ok(None);

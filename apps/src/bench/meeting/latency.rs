@@ -14,8 +14,8 @@ use crate::interrupt;
 use anyhow::anyhow;
 use hdrhistogram::Histogram;
 use ringside_bus::clock::ticks;
-use ringside_pmd::rdma::exchange::Step;
 use ringside_pmd::rdma::{Connected, Flags, Fragment, QueuePair, RemoteAddress};
+use ringside_rendezvous::Step;
 
 /// Times messages, as the client. Write and send: half a round trip; read: the whole.
 pub(crate) fn measure(

@@ -1,5 +1,5 @@
 //! A bench between two processes: each drives one function, and they agree over TCP on what to do.
-//! What they say is described in `docs/exchange.md`.
+//! `docs/exchange.md` specifies their messages.
 
 pub(super) mod agreement;
 pub(super) mod bandwidth;

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use anyhow::anyhow;
 use ringside_bus::DeviceAddress;
 use ringside_pmd::Device;
-use ringside_pmd::rdma::exchange::Step;
+use ringside_rendezvous::Step;
 use std::io::Write;
 
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
@@ -34,20 +34,20 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
 /// One test; false if the client has ended the session.
 fn serve(run: &mut Run<'_>, device: &Device, link: &mut Link) -> Result<bool, Failure> {
     let mut bytes = [0; TEST_BYTES];
-    link.session.hear(&mut bytes, link.limit)?;
+    link.session.receive(&mut bytes, link.limit)?;
     let test = match Request::decode(&bytes)? {
         Request::Test(test) => test,
         Request::End => {
-            link.session.tell(&encode_answer(None), link.limit)?;
+            link.session.send(&encode_answer(None), link.limit)?;
             return Ok(false);
         }
     };
     if let Some(reason) = disagreement(run.options, &test) {
         link.session
-            .tell(&encode_answer(Some(&reason)), link.limit)?;
+            .send(&encode_answer(Some(&reason)), link.limit)?;
         return Err(Failure::usage(anyhow!("{reason}")));
     }
-    link.session.tell(&encode_answer(None), link.limit)?;
+    link.session.send(&encode_answer(None), link.limit)?;
     let (verified, messages) = follow(device, link, &test)?;
     let moved = messages.map_or(String::new(), |messages| {
         format!(", {messages} answered or received")

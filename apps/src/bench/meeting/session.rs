@@ -8,12 +8,13 @@ use crate::cli::{Idle, MEETING_PORT, Measure};
 use crate::failure::Failure;
 use crate::open::{Cores, open};
 use anyhow::anyhow;
-use ringside_bus::DeviceAddress;
 use ringside_bus::pinning::pin_to;
+use ringside_bus::{Clock, DeviceAddress, TscClock};
 use ringside_pmd::Device;
-use ringside_pmd::rdma::exchange::{Listener, MeetingError, Session, connect};
+use ringside_rendezvous::{Listener, Session, SessionError, connect};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Brings the function up and finds the other process.
@@ -26,7 +27,7 @@ pub(crate) fn meet(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(Device
         let place = places.first().copied();
         let place = place.ok_or_else(|| Failure::usage(anyhow!("--listen names no address")))?;
         // Before the bring-up: an address that is taken changes nothing at the device.
-        let listener = Listener::bind(place).map_err(Failure::usage)?;
+        let listener = Listener::bind(place, clock()).map_err(Failure::usage)?;
         let device = bring_up(run, address)?;
         writeln!(run.out, "\nListening on {}", listener.address())?;
         run.out.flush()?;
@@ -41,6 +42,11 @@ pub(crate) fn meet(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(Device
     let device = bring_up(run, address)?;
     let session = reach(&peers, wait)?;
     Ok((device, Link::new(session, Role::Client, limit, run.options)))
+}
+
+/// The clock of a session: real time.
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(TscClock::new())
 }
 
 /// The addresses that `HOST[:PORT]` names.
@@ -131,8 +137,8 @@ pub(crate) fn part(mut link: Link, failure: Failure) -> Failure {
     if failure.text().contains(" gave up: ") {
         return failure;
     }
-    let failure = match link.session.glance(Duration::ZERO) {
-        Err(error @ (MeetingError::PeerFailed { .. } | MeetingError::Closed { .. }))
+    let failure = match link.session.peek(Duration::ZERO) {
+        Err(error @ (SessionError::PeerFailed { .. } | SessionError::Closed { .. }))
             if !failure.text().contains(&error.to_string()) =>
         {
             failure.and(&error.to_string())
@@ -145,19 +151,19 @@ pub(crate) fn part(mut link: Link, failure: Failure) -> Failure {
 
 /// Connects to the first of the addresses that answers; tries again until `wait` has passed, as the
 /// other side may still be starting.
-fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, MeetingError> {
+fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, SessionError> {
     let end = Instant::now() + wait;
     loop {
         for (index, &peer) in peers.iter().enumerate() {
             let left = end.saturating_duration_since(Instant::now());
             let last = index + 1 == peers.len();
-            match connect(peer, left.max(Duration::from_millis(100))) {
+            match connect(peer, left.max(Duration::from_millis(100)), clock()) {
                 Ok(session) => return Ok(session),
                 Err(error) if last && Instant::now() + Duration::from_millis(100) >= end => {
                     return Err(match error {
-                        MeetingError::Connect {
+                        SessionError::Connect {
                             address, reason, ..
-                        } => MeetingError::Connect {
+                        } => SessionError::Connect {
                             address,
                             limit: wait,
                             reason,

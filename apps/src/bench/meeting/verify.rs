@@ -5,8 +5,8 @@ use super::end::{End, Link, Role, Watch};
 use crate::bench::verify::{clear, copied, fill, put};
 use crate::failure::Failure;
 use anyhow::anyhow;
-use ringside_pmd::rdma::exchange::Step;
 use ringside_pmd::rdma::{Completion, Flags, Operation};
+use ringside_rendezvous::Step;
 
 /// Carries out the rounds that the test asks for; returns how many messages were compared here.
 pub(crate) fn verify(end: &mut End<'_>, link: &mut Link, test: &Test) -> Result<u64, Failure> {
@@ -33,7 +33,7 @@ pub(crate) fn verify(end: &mut End<'_>, link: &mut Link, test: &Test) -> Result<
     Ok(u64::from(test.rounds) * u64::from(test.queue_pairs))
 }
 
-/// Where a pattern begins: different for each message of a test and each side.
+/// The seed of a pattern: different for each message of a test and each side.
 fn seed(test: &Test, round: u32, role: Role, index: u32) -> u64 {
     test.size << 40 | u64::from(round) << 32 | u64::from(immediate(0, role, index))
 }
@@ -156,7 +156,7 @@ fn post(
     Ok(())
 }
 
-/// What is wrong with a receive completion, if anything.
+/// The error of a receive completion, if there is one.
 fn wrong_receive(test: &Test, completion: &Completion, announced: u32) -> Option<String> {
     let operation = match test.task {
         Task::WriteImmediate => Operation::ReceiveWriteImmediate,

@@ -1,4 +1,4 @@
-//! What perftest's programs do once they are connected, from either side.
+//! The measurements of perftest's programs, from either side.
 
 use super::Wanted;
 use super::mismatch::{Arrived, check_repeated, check_report, mismatch, other_length};
@@ -52,7 +52,7 @@ impl Test<'_, '_> {
         Ok(())
     }
 
-    /// How perftest keeps step.
+    /// Synchronises as perftest does.
     fn step(&self, link: &mut Link) -> Result<(), Failure> {
         let told = talk::hand_shake(link, &self.keys.ours)?;
         check_repeated(&told, &self.keys.theirs, self.wanted)

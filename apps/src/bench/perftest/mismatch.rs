@@ -1,9 +1,9 @@
 //! Detects a peer that runs another test.
 //!
-//! perftest's exchange does not name the test, so different flags on the two sides show only in what
-//! happens. Three things are compared with what this side awaits: the records that the peer repeats,
-//! what the device counted of its requests, and the peer's report. Every other failure is told with
-//! the flags that may lead to it.
+//! perftest's exchange does not name the test, so different flags on the two sides show only in
+//! what happens. Three things are compared with what this side awaits: the records that the peer
+//! repeats, what the device counted of its requests, and the peer's report. Every other failure is
+//! told with the flags that may lead to it.
 
 use super::Wanted;
 use super::records::{BandwidthReport, Keys};
@@ -13,8 +13,8 @@ use crate::cli::{Measure, Operation};
 use crate::failure::Failure;
 use anyhow::{Context, anyhow};
 use ringside_pmd::Device;
-use ringside_pmd::rdma::exchange::MeetingError;
 use ringside_pmd::rdma::{Event, Status};
+use ringside_rendezvous::SessionError;
 
 /// Flags of perftest with which its peer does something else, or speaks otherwise.
 const NOT_THERE: &str = "-b, -D, -R, -c with another transport than RC, --write_with_imm";
@@ -85,7 +85,7 @@ impl Arrived {
         })
     }
 
-    /// What has come since.
+    /// The messages since then.
     pub(super) fn since(&self, device: &Device) -> Result<Self, Failure> {
         let now = Self::at(device)?;
         Ok(Self {
@@ -226,14 +226,14 @@ pub(super) fn explained(failure: Failure, role: Role, wanted: &Wanted) -> Failur
         };
         return failure.and(&format!("{why}; {}", remedy(wanted)));
     }
-    let why = match failure.cause::<MeetingError>() {
-        Some(MeetingError::Nobody { .. }) => {
+    let why = match failure.cause::<SessionError>() {
+        Some(SessionError::Nobody { .. }) => {
             "a peer with -R connects by the connection manager and not here: leave -R out".into()
         }
-        Some(MeetingError::Connect { .. }) => {
+        Some(SessionError::Connect { .. }) => {
             "a peer with -R does not listen on TCP: leave -R out".into()
         }
-        Some(MeetingError::Silent { .. } | MeetingError::Incomplete { .. }) => format!(
+        Some(SessionError::Silent { .. } | SessionError::Incomplete { .. }) => format!(
             "the peer waits for something that this {} does not do{}; {}",
             match role {
                 Role::Client => "client",

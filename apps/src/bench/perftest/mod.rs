@@ -1,4 +1,5 @@
-//! A bench against perftest's own programs: `ib_write_bw` and its kin, unmodified, as the other side.
+//! A bench against perftest's own programs: `ib_write_bw` and its kin, unmodified, as the other
+//! side.
 //!
 //! Their exchange has no agreement on what is measured: both sides are given the same operation,
 //! size and number of messages. They compare no data. Source: perftest 25.01.0 (Debian 13),
@@ -28,7 +29,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 use talk::{Common, Step};
 
-/// What is measured, with perftest's defaults.
+/// The tests, with perftest's defaults.
 pub(super) struct Wanted {
     pub(super) operation: Operation,
     pub(super) measure: Measure,
@@ -39,7 +40,8 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Source: perftest `perftest_parameters.h`, DEF_SIZE_BW, DEF_SIZE_LAT, DEF_ITERS, DEF_ITERS_WB.
+    /// Source: perftest `perftest_parameters.h`, DEF_SIZE_BW, DEF_SIZE_LAT, DEF_ITERS,
+    /// DEF_ITERS_WB.
     fn of(options: &Bench) -> Result<Self, FlagError> {
         let (Some(operation), Some(measure)) = (options.operation, options.measure) else {
             return Err(FlagError(
@@ -82,7 +84,7 @@ impl Wanted {
         self.sizes.iter().copied().max().unwrap_or(LARGEST_MESSAGE)
     }
 
-    /// Whether keys are exchanged once more before the others.
+    /// True if keys are exchanged once more before the others.
     fn greets_twice(&self) -> bool {
         self.measure == Measure::Lat && self.operation != Operation::Send
     }

@@ -1,4 +1,4 @@
-//! What perftest's programs say to each other over TCP, as bytes. No input or output here.
+//! The messages of perftest's programs over TCP, as bytes. Does no input or output.
 //!
 //! Source: perftest 25.01.0 (Debian 13), `perftest_communication.c`, `exchange_versions`,
 //! `check_sys_data`, `check_mtu`, `ethernet_write_keys`, `xchg_bw_reports`.
@@ -44,7 +44,7 @@ fn nonsense(what: &'static str, found: impl std::fmt::Display) -> RecordError {
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0);
     let bytes = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or(bytes);
-    ringside_pmd::rdma::exchange::printable(&String::from_utf8_lossy(bytes))
+    ringside_rendezvous::printable(&String::from_utf8_lossy(bytes))
 }
 
 /// This side's version.
@@ -103,8 +103,8 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Numbers in hexadecimal between colons: LID, reads, queue pair, sequence number, key, address,
-    /// the sixteen bytes of the GID, number of a shared receive queue; then a zero byte.
+    /// Numbers in hexadecimal between colons: LID, reads, queue pair, sequence number, key,
+    /// address, the sixteen bytes of the GID, number of a shared receive queue; then a zero byte.
     pub(crate) fn encode(&self) -> [u8; KEYS_BYTES] {
         let mut text = format!(
             "{:04x}:{:04x}:{:06x}:{:06x}:{:08x}:{:016x}:",
@@ -185,7 +185,7 @@ pub(crate) fn mac_of_link_local(address: Ipv6Addr) -> Option<[u8; 6]> {
     Some([a ^ 0x02, b, c, d, e, f])
 }
 
-/// What a bandwidth test found (`struct bw_report_data`): each number goes by itself.
+/// The result of a bandwidth test (`struct bw_report_data`): each number is sent alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct BandwidthReport {
     pub(crate) bytes: u64,

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// A program that is setting up answers within so many times `deadlines.connect_ms`.
 const PATIENCE: u32 = 3;
 
-/// How long the other side may measure: it says nothing meanwhile.
+/// The time that the other side may measure without a message.
 const MEASUREMENT_LIMIT: Duration = Duration::from_secs(600);
 
 /// This side's length of the buffer in which small messages go round: a page.
@@ -24,7 +24,7 @@ const CYCLE_BYTES: u32 = 4096;
 /// This side's cache line, bytes.
 const CACHE_LINE_BYTES: u32 = 64;
 
-/// What both sides have agreed on before keys are exchanged.
+/// The agreement of both sides before keys are exchanged.
 #[derive(Clone, Debug)]
 pub(crate) struct Common {
     /// the peer's version
@@ -40,11 +40,11 @@ fn exchange<const N: usize>(link: &mut Link, ours: &[u8; N]) -> Result<[u8; N], 
     let mut theirs = [0; N];
     let limit = link.limit * PATIENCE;
     if link.role == Role::Client {
-        link.session.tell(ours, limit)?;
-        link.session.hear(&mut theirs, limit)?;
+        link.session.send(ours, limit)?;
+        link.session.receive(&mut theirs, limit)?;
     } else {
-        link.session.hear(&mut theirs, limit)?;
-        link.session.tell(ours, limit)?;
+        link.session.receive(&mut theirs, limit)?;
+        link.session.send(ours, limit)?;
     }
     Ok(theirs)
 }
@@ -62,7 +62,7 @@ pub(crate) fn agree(link: &mut Link, mtu: u32) -> Result<Common, Failure> {
     })
 }
 
-/// What both sides say to keep step: the record of their first queue pair.
+/// The message by which both sides synchronise: the record of their first queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     pub(crate) ours: Keys,
@@ -77,16 +77,16 @@ pub(crate) fn hand_shake(link: &mut Link, ours: &Keys) -> Result<Keys, Failure> 
 /// The first half of a server's handshake: what the client says.
 pub(crate) fn hear_keys(link: &mut Link) -> Result<Keys, Failure> {
     let mut theirs = [0; KEYS_BYTES];
-    link.session.hear(&mut theirs, link.limit * PATIENCE)?;
+    link.session.receive(&mut theirs, link.limit * PATIENCE)?;
     Ok(Keys::decode(&theirs)?)
 }
 
 /// The second half.
 pub(crate) fn tell_keys(link: &mut Link, ours: &Keys) -> Result<(), Failure> {
-    Ok(link.session.tell(&ours.encode(), link.limit * PATIENCE)?)
+    Ok(link.session.send(&ours.encode(), link.limit * PATIENCE)?)
 }
 
-/// What was measured, number by number.
+/// The measurement, number by number.
 pub(crate) fn exchange_reports(
     link: &mut Link,
     ours: &BandwidthReport,
@@ -110,7 +110,7 @@ pub(super) fn sleep_until_spoken_to(
 ) -> Result<(), Failure> {
     let end = Instant::now() + MEASUREMENT_LIMIT;
     let mut events = Vec::new();
-    while link.session.glance(Duration::from_millis(20))?.is_none() {
+    while link.session.peek(Duration::from_millis(20))?.is_none() {
         device.poll_events(&mut events).context("events")?;
         check_events(&events, wanted)?;
         if Instant::now() >= end {

@@ -24,6 +24,9 @@ use ringside_spec::rdma::limits::{
 /// A ring as commands describe it.
 struct Described {
     what: &'static str,
+    /// entries that it is to have, and the most that it may have
+    entries: u32,
+    most: u32,
     address: u64,
     first_entry: u32,
     list: PageList,
@@ -31,8 +34,15 @@ struct Described {
 }
 
 impl Described {
-    /// Where it lies, alignment checked.
+    /// Its place; size, page list and alignment are checked.
     fn place(&self, context: &mut Context<'_>) -> Result<Place, CommandFailure> {
+        if !(1..=self.most).contains(&self.entries) {
+            let (what, entries) = (self.what, self.entries);
+            context.ledger.breach("a ring of impossible size", || {
+                format!("{what}: {entries} entries")
+            });
+            return Err(REFUSED);
+        }
         let wanted = if self.listed {
             PageList::OneLevel
         } else {
@@ -57,21 +67,6 @@ impl Described {
 }
 
 impl RdmaEngine {
-    fn check_size(
-        context: &mut Context<'_>,
-        what: &'static str,
-        size: u32,
-        most: u32,
-    ) -> Result<(), CommandFailure> {
-        if (1..=most).contains(&size) {
-            return Ok(());
-        }
-        context.ledger.breach("a ring of impossible size", || {
-            format!("{what}: {size} entries")
-        });
-        Err(REFUSED)
-    }
-
     pub(super) fn create_completion_queue(
         &mut self,
         command: &CreateCompletionQueue,
@@ -105,14 +100,10 @@ impl RdmaEngine {
                 || format!("completion queue {number}"),
             );
         }
-        Self::check_size(
-            context,
-            "completion queue",
-            command.size_entries,
-            MAX_CQ_ENTRIES_ENCODED,
-        )?;
         let place = Described {
             what: "completion queue",
+            entries: command.size_entries,
+            most: MAX_CQ_ENTRIES_ENCODED,
             address: command.ring_address,
             first_entry: command.first_pble_index,
             list: command.pble_levels_code,
@@ -194,14 +185,10 @@ impl RdmaEngine {
         if !command.resize {
             return DONE;
         }
-        Self::check_size(
-            context,
-            "completion queue",
-            command.size_entries,
-            MAX_CQ_ENTRIES_ENCODED,
-        )?;
         let place = Described {
             what: "completion queue",
+            entries: command.size_entries,
+            most: MAX_CQ_ENTRIES_ENCODED,
             address: command.ring_address,
             first_entry: command.first_pble_index,
             list: command.pble_levels_code,
@@ -259,14 +246,10 @@ impl RdmaEngine {
         context: &mut Context<'_>,
     ) -> Executed {
         let number = command.ceq_number;
-        Self::check_size(
-            context,
-            "completion event queue",
-            command.size_entries,
-            MAX_CEQ_ENTRIES,
-        )?;
         let place = Described {
             what: "completion event queue",
+            entries: command.size_entries,
+            most: MAX_CEQ_ENTRIES,
             address: command.ring_address,
             first_entry: command.first_pble_index,
             list: command.pble_levels_code,
@@ -348,14 +331,10 @@ impl RdmaEngine {
         command: &CreateAsynchronousEventQueue,
         context: &mut Context<'_>,
     ) -> Executed {
-        Self::check_size(
-            context,
-            "asynchronous event queue",
-            command.size_entries,
-            MAX_AEQ_ENTRIES,
-        )?;
         let place = Described {
             what: "asynchronous event queue",
+            entries: command.size_entries,
+            most: MAX_AEQ_ENTRIES,
             address: command.ring_address,
             first_entry: command.first_pble_index,
             list: command.pble_levels_code,

@@ -5,7 +5,7 @@ use crate::chip::Context;
 use crate::rdma::RdmaEngine;
 use crate::rdma::access::{aligned, reached};
 use crate::rdma::objects::queue_pair::{CONTEXT_WORDS, ContextFault, QueuePair};
-use crate::rdma::queues::AtWork;
+use crate::rdma::queues::ActiveQueuePair;
 use ringside_bus::Iova;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{
@@ -227,7 +227,7 @@ impl RdmaEngine {
         DONE
     }
 
-    /// What a new state starts or ends.
+    /// Performs the effects of a new state.
     fn enter(&mut self, number: u32, next: QueuePairState, context: &mut Context<'_>) {
         let found = self.queue_pairs.get_mut(number as usize);
         let Some(qp) = found.and_then(Option::as_deref_mut) else {
@@ -244,12 +244,12 @@ impl RdmaEngine {
         }
         if next == QueuePairState::Closing && before != next {
             qp.quiesce = true;
-            let mut at_work = AtWork {
+            let mut active = ActiveQueuePair {
                 qp,
                 objects: &mut self.objects,
                 context,
             };
-            at_work.drain_completions();
+            active.drain_completions();
         }
         self.wake(number);
     }
@@ -264,12 +264,12 @@ impl RdmaEngine {
         let Some(mut qp) = slot.and_then(Option::take) else {
             return Err(Self::no_queue_pair(context, number));
         };
-        let mut at_work = AtWork {
+        let mut active = ActiveQueuePair {
             qp: &mut qp,
             objects: &mut self.objects,
             context,
         };
-        at_work.refuse_at_the_end();
+        active.refuse_at_the_end();
         self.use_completion_queues(qp.send_cq, qp.receive_cq, false);
         if qp.has_bound {
             self.unbind_all(number, context);
@@ -289,14 +289,14 @@ impl RdmaEngine {
             return Err(Self::no_queue_pair(context, number));
         };
         let state = qp.state;
-        let mut at_work = AtWork {
+        let mut active = ActiveQueuePair {
             qp,
             objects: &mut self.objects,
             context,
         };
         if command.generate_ae {
             let code = AeCode::from_code(command.ae_code % EVENT_CODES);
-            at_work.raise(code, command.ae_source, 0);
+            active.raise(code, command.ae_source, 0);
         }
         if !command.flush_sq && !command.flush_rq {
             return DONE;
@@ -309,7 +309,7 @@ impl RdmaEngine {
                 || format!("queue pair {number} is in {state:?}"),
             );
         }
-        let result = at_work.flush(command);
+        let result = active.flush(command);
         Ok(Outcome {
             value: 0,
             minor: result.minor_code(),
@@ -328,12 +328,12 @@ impl RdmaEngine {
         };
         qp.suspended = true;
         qp.quiesce = true;
-        let mut at_work = AtWork {
+        let mut active = ActiveQueuePair {
             qp,
             objects: &mut self.objects,
             context,
         };
-        at_work.drain_completions();
+        active.drain_completions();
         DONE
     }
 

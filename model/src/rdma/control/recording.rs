@@ -1,4 +1,4 @@
-//! What a recording keeps of a command: the memory that it points to.
+//! The part of a recording that a command points to.
 
 use crate::chip::Context;
 use crate::rdma::RdmaEngine;
@@ -43,7 +43,7 @@ fn ring(is_virtual: bool, levels: PageList, first: u32, bytes: u64) -> Option<Po
     page_list(levels, first, bytes, RING_PAGE_BYTES).filter(|_| is_virtual)
 }
 
-/// What a command points to, if that is read or written when it is carried out.
+/// The memory that a command points to, if executing it reads or writes it.
 fn pointer(command: &Command) -> Option<Pointer> {
     use Pointer::Memory;
     let context = |address| Memory("queue pair context", address, QP_CONTEXT_BYTES);
@@ -136,7 +136,7 @@ impl RdmaEngine {
         tap.note(context.now, Event::ControlQueue(made));
     }
 
-    /// What is known before the command is carried out; `None` if nobody records.
+    /// The record before the command is executed; `None` without a recorder.
     pub(super) fn begin_record(
         &self,
         index: u32,

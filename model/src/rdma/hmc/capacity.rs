@@ -1,4 +1,4 @@
-//! What the modelled card can have of each object.
+//! The capacity of the modelled card for each object.
 //!
 //! Numbers of our own choice (nobody outside Intel knows the card's); the shape satisfies every
 //! rule by which Linux picks its counts. Source of the rules: irdma `ctrl.c`, `irdma_cfg_fpm_val`.

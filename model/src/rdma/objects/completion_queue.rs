@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 const ELEMENT_WORDS: usize = COMPLETION_BYTES / 8;
 const HEADER: usize = ELEMENT_WORDS - 1;
 
-/// What software waits for.
+/// The event that software waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum Armed {
     No,
@@ -23,12 +23,12 @@ pub(in crate::rdma) enum Armed {
     Any,
 }
 
-/// What writing an element led to.
+/// The result of writing an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum Written {
     /// It is there.
     Quietly,
-    /// It is there, and software wants to hear of it.
+    /// It is there, and software wants to be told.
     Tell,
     /// There was no room: the queue has overflown.
     Overflow,
@@ -38,7 +38,7 @@ pub(in crate::rdma) enum Written {
     Refused,
 }
 
-/// How a completion queue is made.
+/// The settings of a completion queue.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rdma) struct CompletionQueueSettings {
     pub(in crate::rdma) number: u32,
@@ -262,7 +262,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether an event may be written now; else it waits for the acknowledgement.
+    /// True if an event may be written now; else it waits for the acknowledgement.
     pub(in crate::rdma) fn may_tell(&mut self) -> bool {
         if self.settings.one_event_at_a_time && self.event_outstanding {
             self.event_waiting = true;

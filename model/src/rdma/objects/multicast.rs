@@ -1,4 +1,4 @@
-//! Multicast groups: which queue pairs hear what is sent to a group's address.
+//! Multicast groups: the queue pairs that receive what is sent to a group's address.
 
 use crate::packet::{Network, Path};
 use ringside_spec::rdma::commands::{
@@ -25,7 +25,7 @@ pub(in crate::rdma) struct MulticastGroup {
 
 impl MulticastGroup {
     /// The group of a command and its list of members. Members of other functions are left aside:
-    /// they hear the frame through their own.
+    /// they receive the frame through their own.
     pub(in crate::rdma) fn new(
         command: &CreateMulticastGroup,
         list: &[u64; MULTICAST_GROUP_MEMBERS],

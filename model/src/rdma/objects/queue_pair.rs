@@ -27,15 +27,15 @@ pub(in crate::rdma) const CONTEXT_WORDS: usize = 32;
 /// Added to a context kept in the host memory cache, so that lost memory is noticed.
 const SIGNATURE: u64 = 0x0051_5043_7E57_0000;
 
-/// How long a requester waits for an answer. The unit is not documented: what drivers write is taken
-/// for 67 ms (4.096 us x 2^14, perftest's default), other values in proportion.
+/// The time that a requester waits for an answer. The unit is not documented: what drivers write is
+/// taken for 67 ms (4.096 us x 2^14, perftest's default), other values in proportion.
 const fn retransmit_after(rto_min: u8) -> Duration {
     let usual_ns = 4096 * 16_384;
     let steps = if rto_min == 0 { RTO_MIN } else { rto_min } as u64;
     Duration::from_nanos(usual_ns * steps / RTO_MIN as u64)
 }
 
-/// What the device remembers of an element that it has taken from a send queue.
+/// The state of an element that the device has taken from a send queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::rdma) struct Work {
     /// First quantum.
@@ -98,7 +98,7 @@ pub(in crate::rdma) struct QueuePair {
     pub(in crate::rdma) timed: bool,
     /// The last look at the ring ended at a limit, not at its end.
     pub(in crate::rdma) more: bool,
-    /// What the shadow area says of the send queue's tail.
+    /// The send queue's tail in the shadow area.
     pub(in crate::rdma) told_tail: u32,
     stamp: (u64, u64),
 }
@@ -265,7 +265,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// How many more elements of the send queue may be taken.
+    /// The number of further elements of the send queue that may be taken.
     #[inline]
     pub(in crate::rdma) fn room(&self) -> usize {
         match &self.requester {

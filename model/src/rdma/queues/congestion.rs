@@ -2,16 +2,17 @@
 //!
 //! The rate of a queue pair does not follow: the model's wire has no queue that could grow.
 
-use super::AtWork;
+use super::ActiveQueuePair;
 use crate::frame::{Frame, Payload};
 use crate::packet::{Extension, Opcode, Packet, Psn, QpNumber, TransportHeaders};
 use std::time::Duration;
 
 /// A queue pair tells its peer at most so often.
-/// Source: the 50 us of N in "Congestion Control for Large-Scale RDMA Deployments" (DCQCN), section 3.
+/// Source: the 50 us of N in "Congestion Control for Large-Scale RDMA Deployments" (DCQCN), section
+/// 3.
 const NOTIFICATION_INTERVAL: Duration = Duration::from_micros(50);
 
-impl AtWork<'_, '_> {
+impl ActiveQueuePair<'_, '_> {
     /// Sends the peer a congestion notification packet, unless it was told just now.
     /// Source: InfiniBand Architecture Specification, annex A17.9.3.
     #[cold]

@@ -3,7 +3,7 @@
 //! A datagram is complete once it has left. Its bytes are therefore taken along, never left in the
 //! sender's memory, which software may use again at once.
 
-use super::AtWork;
+use super::ActiveQueuePair;
 use super::receive::Unplaced;
 use super::send::LOCAL_WRITE;
 use super::transmit::{GatherFault, parts};
@@ -95,7 +95,7 @@ fn path(handle: &CreateAddressHandle, destination: [u8; 6], source_port: u16) ->
     }
 }
 
-impl AtWork<'_, '_> {
+impl ActiveQueuePair<'_, '_> {
     /// Takes a request of a datagram queue pair; it leaves when the wire takes it.
     #[cold]
     pub(super) fn post_datagram(&mut self, request: WorkRequest) -> Result<(), AeCode> {

@@ -1,6 +1,6 @@
 //! Flushing: one failed completion for each queue that has work pending.
 
-use super::AtWork;
+use super::ActiveQueuePair;
 use crate::rdma::objects::Element;
 use crate::roce::{Requester, Responder};
 use ringside_spec::rdma::ae_codes::{FLUSH_MAJOR_CODE, FlushCode};
@@ -8,7 +8,7 @@ use ringside_spec::rdma::commands::FlushWorkQueues;
 use ringside_spec::rdma::control_completion::FlushResult;
 use ringside_spec::verbs::{CompletionElement, QueueSide, SendHeader, SendOpcode};
 
-impl AtWork<'_, '_> {
+impl ActiveQueuePair<'_, '_> {
     /// Flushes the queues that the command names and says which had work.
     pub(in crate::rdma) fn flush(&mut self, command: &FlushWorkQueues) -> FlushResult {
         if !self.resolve() {

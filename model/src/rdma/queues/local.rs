@@ -1,6 +1,6 @@
 //! Work that stays inside: invalidating tags, fast registration, binding windows.
 
-use super::AtWork;
+use super::ActiveQueuePair;
 use crate::rdma::regions::{PageListAt, Region, TagFault};
 use crate::roce::AccessFault;
 use ringside_spec::rdma::ae_codes::AeCode;
@@ -10,7 +10,7 @@ use ringside_spec::rdma::limits::MAX_REGION_BYTES;
 use ringside_spec::verbs::send::{BindTags, FastRegisterLength, FastRegisterPage};
 use ringside_spec::verbs::{SendElement, SendOpcode};
 
-impl AtWork<'_, '_> {
+impl ActiveQueuePair<'_, '_> {
     /// Carries out an element without packets.
     pub(super) fn carry_out(
         &mut self,

@@ -1,6 +1,6 @@
 //! Packets from the wire.
 
-use super::AtWork;
+use super::ActiveQueuePair;
 use super::send::LOCAL_WRITE;
 use super::transmit::{GatherFault, parts};
 use crate::frame::{Frame, PayloadError, Pieces};
@@ -35,7 +35,7 @@ pub(super) enum Unplaced {
     Source,
 }
 
-impl AtWork<'_, '_> {
+impl ActiveQueuePair<'_, '_> {
     /// Takes a packet for this queue pair. False if it is none of its business.
     #[inline]
     pub(in crate::rdma) fn receive(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
@@ -327,7 +327,7 @@ impl AtWork<'_, '_> {
     }
 }
 
-impl ResponderHost for AtWork<'_, '_> {
+impl ResponderHost for ActiveQueuePair<'_, '_> {
     type Grant = u32;
 
     #[inline]
@@ -370,7 +370,7 @@ impl ResponderHost for AtWork<'_, '_> {
     }
 }
 
-impl AtWork<'_, '_> {
+impl ActiveQueuePair<'_, '_> {
     /// Reads the next element of the receive queue, which stays there.
     pub(super) fn look_at_receive(&mut self) -> Receive {
         let (index, polarity) = (self.qp.receive.next(), self.qp.receive.polarity());

@@ -1,6 +1,6 @@
 //! Taking elements from a send queue.
 
-use super::AtWork;
+use super::ActiveQueuePair;
 use crate::rdma::fault_codes;
 use crate::rdma::objects::queue_pair::{SendFault, Work};
 use crate::rdma::regions::TagFault;
@@ -30,7 +30,7 @@ impl From<AeCode> for NotTaken {
     }
 }
 
-impl AtWork<'_, '_> {
+impl ActiveQueuePair<'_, '_> {
     /// Takes what software has posted, as far as it can be taken now. True if anything was.
     pub(in crate::rdma) fn fetch(&mut self) -> bool {
         self.qp.more = false;

@@ -1,6 +1,6 @@
 //! Packets for the wire.
 
-use super::AtWork;
+use super::ActiveQueuePair;
 use super::send::LOCAL_READ;
 use crate::frame::{Frame, INLINE_BYTES_MAX, Payload, Pieces};
 use crate::packet::{Packet, TransportHeaders};
@@ -38,7 +38,7 @@ impl From<HmcFault> for GatherFault {
     }
 }
 
-impl AtWork<'_, '_> {
+impl ActiveQueuePair<'_, '_> {
     /// The next packet of this queue pair: answers first, then requests.
     #[inline]
     pub(in crate::rdma) fn next_frame(&mut self) -> Option<Frame> {

@@ -241,7 +241,7 @@ impl PortShared {
         Ok(self.admin()?.update_vsi(self.vsi, &properties)?)
     }
 
-    /// Queues do nothing more; the device does not hear them.
+    /// Takes the queues out of service and retires their doorbells.
     fn cut_off(&self) {
         self.service.fail();
         for doorbell in &self.configured().doorbells {

@@ -1,10 +1,6 @@
-//! Two devices and a connection between them: in one stepped world, or wherever else they are.
+//! Two devices and a connection between them.
 
-// Other test programs take this file by its path.
-#[path = "bed.rs"]
-mod bed;
-
-pub(crate) use bed::Bed;
+use crate::Bed;
 use ringside_bus::Function;
 use ringside_config::Config;
 use ringside_model::Stepped;
@@ -19,7 +15,8 @@ use std::time::Duration;
 /// Rounds that a test waits for completions: each lets at most a tenth of a millisecond pass.
 const ROUNDS: usize = 200_000;
 
-pub(crate) fn config() -> Config {
+/// The configuration of tests: in process it takes any page size.
+pub fn config() -> Config {
     let mut config = Config::default();
     // In process any page will do, and a machine that runs tests may have no others.
     if Bed::is_in_process() {
@@ -28,11 +25,13 @@ pub(crate) fn config() -> Config {
     config
 }
 
-pub(crate) fn bring_up(world: &Stepped, index: u16, config: &Config) -> Device {
+/// Brings up a function of a stepped world; panics with the last stage if that fails.
+pub fn bring_up(world: &Stepped, index: u16, config: &Config) -> Device {
     bring_up_function(world.function(index).expect("a function"), index, config)
 }
 
-fn bring_up_function(function: Arc<dyn Function>, index: u16, config: &Config) -> Device {
+/// Brings up a function; panics with the last stage if that fails.
+pub fn bring_up_function(function: Arc<dyn Function>, index: u16, config: &Config) -> Device {
     Device::bring_up(function, config, BringUpOptions::default()).unwrap_or_else(|error| {
         panic!(
             "function {index}: {error}\n{:#?}",
@@ -42,19 +41,23 @@ fn bring_up_function(function: Arc<dyn Function>, index: u16, config: &Config) -
 }
 
 /// One end: a device with everything that a connection needs.
-pub(crate) struct End {
-    pub(crate) device: Device,
-    pub(crate) domain: ProtectionDomain,
-    pub(crate) completions: CompletionQueue,
+pub struct End {
+    /// The device.
+    pub device: Device,
+    /// Its protection domain.
+    pub domain: ProtectionDomain,
+    /// Its completion queue, of 256 entries.
+    pub completions: CompletionQueue,
 }
 
 impl End {
-    pub(crate) fn new(bed: &Bed, index: u16, config: &Config) -> Self {
+    /// Brings up function `index` of `bed`.
+    pub fn new(bed: &Bed, index: u16, config: &Config) -> Self {
         Self::on(bed.function(index), index, config)
     }
 
-    /// The same on a function that somebody stands in front of.
-    pub(crate) fn on(function: Arc<dyn Function>, index: u16, config: &Config) -> Self {
+    /// Brings up `function`, such as one that a test intercepts.
+    pub fn on(function: Arc<dyn Function>, index: u16, config: &Config) -> Self {
         let device = bring_up_function(function, index, config);
         let domain = device.protection_domain().expect("a protection domain");
         let completions = device.completion_queue(256).expect("a completion queue");
@@ -65,20 +68,24 @@ impl End {
         }
     }
 
-    pub(crate) fn region(&self, length: usize) -> MemoryRegion {
+    /// A region of new memory with all rights.
+    pub fn region(&self, length: usize) -> MemoryRegion {
         let buffer = self.device.allocate(length).expect("memory");
         self.domain.register(buffer, Access::ALL).expect("a region")
     }
 
-    pub(crate) fn config(&self) -> QueuePairConfig {
+    /// The configuration of a reliable queue pair on its completion queue.
+    pub fn config(&self) -> QueuePairConfig {
         QueuePairConfig::reliable(&self.completions)
     }
 
-    pub(crate) fn queue_pair(&self, config: QueuePairConfig) -> QueuePair {
+    /// A queue pair that is not connected.
+    pub fn queue_pair(&self, config: QueuePairConfig) -> QueuePair {
         self.domain.queue_pair(config).expect("a queue pair")
     }
 
-    pub(crate) fn events(&self) -> Vec<Event> {
+    /// The events since the last call.
+    pub fn events(&self) -> Vec<Event> {
         let mut events = Vec::new();
         self.device.poll_events(&mut events).expect("events");
         events
@@ -86,18 +93,29 @@ impl End {
 }
 
 /// Two ends on one bed.
-pub(crate) struct Pair {
-    pub(crate) world: Bed,
-    pub(crate) a: End,
-    pub(crate) b: End,
+pub struct Pair {
+    /// The source of both functions.
+    pub world: Bed,
+    /// The first end.
+    pub a: End,
+    /// The second end.
+    pub b: End,
+}
+
+impl Default for Pair {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Pair {
-    pub(crate) fn new() -> Self {
+    /// Brings both ends up with the configuration of tests.
+    pub fn new() -> Self {
         Self::with(&config())
     }
 
-    pub(crate) fn with(config: &Config) -> Self {
+    /// Brings both ends up with `config`.
+    pub fn with(config: &Config) -> Self {
         let world = Bed::open();
         let a = End::new(&world, 0, config);
         let b = End::new(&world, 1, config);
@@ -105,7 +123,7 @@ impl Pair {
     }
 
     /// A connection between both ends.
-    pub(crate) fn connect(
+    pub fn connect(
         &self,
         change: impl Fn(QueuePairConfig) -> QueuePairConfig,
     ) -> (QueuePair<Connected>, QueuePair<Connected>) {
@@ -117,29 +135,30 @@ impl Pair {
         (a, b)
     }
 
-    pub(crate) fn pass(&self) {
+    /// Lets a tenth of a millisecond pass.
+    pub fn pass(&self) {
         self.world.clock().pause(Duration::from_micros(100));
     }
 
     /// Lets the world go on until this many completions have come to `a`.
-    pub(crate) fn wait_a(&mut self, count: usize) -> Vec<Completion> {
+    pub fn wait_a(&mut self, count: usize) -> Vec<Completion> {
         let (world, queue) = (&self.world, &mut self.a.completions);
         wait(world, queue, count)
     }
 
-    /// The same for `b`.
-    pub(crate) fn wait_b(&mut self, count: usize) -> Vec<Completion> {
+    /// Lets the world go on until this many completions have come to `b`.
+    pub fn wait_b(&mut self, count: usize) -> Vec<Completion> {
         let (world, queue) = (&self.world, &mut self.b.completions);
         wait(world, queue, count)
     }
 
     /// Shuts both down; nothing may be left over.
-    pub(crate) fn finish(self) {
+    pub fn finish(self) {
         self.finish_with(&[]);
     }
 
-    /// The same, where the test itself has broken the interface in these ways.
-    pub(crate) fn finish_with(self, expected: &[&str]) {
+    /// Shuts both down where the test itself has broken the interface in these ways.
+    pub fn finish_with(self, expected: &[&str]) {
         self.world.check_breaches(expected);
         for end in [&self.a, &self.b] {
             assert_eq!(end.completions.anomalies(), Default::default());

@@ -1,26 +1,16 @@
-//! Two processes that meet over TCP: they exchange [`Greeting`]s, connect, work, and part together.
-//!
-//! One side [listens](Listener), the other [connects](connect). Both then [greet](Session::greet),
-//! once for each connection of queue pairs, and [keep step](Session::keep_step): once when their
-//! queue pairs are connected, so that no message meets a peer that cannot receive yet, and once when
-//! they are done, so that neither takes down what the other still uses. A side that fails in between
-//! [says so](Session::fail), and one that polls its queues [glances](Session::glance) now and then at
-//! what the peer says. Messages of an application's own go by [`Session::tell`] and
-//! [`Session::hear`]. The bytes are described in `docs/exchange.md`.
-//!
-//! The peer's messages are bounded and checked ([`Greeting::read`]), and each call has one deadline
-//! for all that it does, however slowly the bytes come. The peer is not authenticated: listen on an
-//! address that only trusted machines reach.
+//! A TCP session of two processes: greetings, steps, messages, failure.
 
-use super::connection::{ExchangeError, Greeting};
+use crate::greeting::{Greeting, GreetingError};
+use ringside_clock::{Clock, Deadline};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
-/// Why two processes did not meet.
+/// Why a session did not begin, or ended.
 #[derive(Debug, thiserror::Error)]
-pub enum MeetingError {
+pub enum SessionError {
     /// The address cannot be listened on.
     #[error(
         "cannot listen on {address}: {reason}; choose an address of this machine and a free port"
@@ -31,7 +21,7 @@ pub enum MeetingError {
         /// The system's message.
         reason: String,
     },
-    /// Nobody connected.
+    /// No peer connected in time.
     #[error("nobody connected to {address} within {} ms; start the other side and check the firewall", limit.as_millis())]
     Nobody {
         /// The address that was listened on.
@@ -49,7 +39,7 @@ pub enum MeetingError {
         /// The system's message.
         reason: String,
     },
-    /// The peer is connected and says nothing.
+    /// The peer is connected and sends nothing.
     #[error("the peer {peer} said nothing within {} ms; it hangs, or is something else", limit.as_millis())]
     Silent {
         /// The peer.
@@ -89,7 +79,7 @@ pub enum MeetingError {
     },
     /// The peer's message is malformed, of another version, or too long.
     #[error(transparent)]
-    Greeting(ExchangeError),
+    Greeting(GreetingError),
     /// The peer is at another step.
     #[error(
         "the peer {peer} is at another step: byte {found:#04x} instead of {expected:?}; run the same program and version on both sides"
@@ -107,7 +97,7 @@ pub enum MeetingError {
     PeerFailed {
         /// The peer.
         peer: SocketAddr,
-        /// Its words.
+        /// Its reason.
         reason: String,
     },
 }
@@ -130,35 +120,50 @@ pub enum Step {
     Done = b'D',
 }
 
-/// Sent now and then by a side that is busy; skipped wherever a step is awaited.
+/// Sent by a busy side from time to time; skipped wherever a step is awaited.
 const BEAT: u8 = b'.';
-/// Begins the last words of a side that failed.
+/// Begins the reason of a side that failed.
 const FAILED: u8 = b'X';
 /// Longest text of a side that failed, bytes.
 pub const REASON_MAX: usize = 512;
 
 /// Waits for a peer at an address.
-#[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener")
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Listener {
     /// Listens on `address` and no other; port 0 lets the system choose, see [`Listener::address`].
+    /// `clock` measures all deadlines, those of its sessions too.
     ///
     /// # Errors
-    /// [`MeetingError::Listen`].
-    pub fn bind(address: SocketAddr) -> Result<Self, MeetingError> {
+    /// [`SessionError::Listen`].
+    pub fn bind(address: SocketAddr, clock: Arc<dyn Clock>) -> Result<Self, SessionError> {
         let listen = || {
             let socket = TcpListener::bind(address)?;
             socket.set_nonblocking(true)?;
             let address = socket.local_addr()?;
-            Ok(Self { socket, address })
+            Ok((socket, address))
         };
-        listen().map_err(|error: io::Error| MeetingError::Listen {
+        let bound = listen();
+        let (socket, address) = bound.map_err(|error: io::Error| SessionError::Listen {
             address,
             reason: error.to_string(),
+        })?;
+        Ok(Self {
+            socket,
+            address,
+            clock,
         })
     }
 
@@ -171,16 +176,16 @@ impl Listener {
     /// Waits for one peer, at most `limit`.
     ///
     /// # Errors
-    /// [`MeetingError::Nobody`], [`MeetingError::Listen`], [`MeetingError::Broken`].
-    pub fn accept(&self, limit: Duration) -> Result<Session, MeetingError> {
-        let end = Instant::now() + limit;
-        let failed = |error: io::Error| MeetingError::Listen {
+    /// [`SessionError::Nobody`], [`SessionError::Listen`], [`SessionError::Broken`].
+    pub fn accept(&self, limit: Duration) -> Result<Session, SessionError> {
+        let deadline = Deadline::after(&*self.clock, limit);
+        let failed = |error: io::Error| SessionError::Listen {
             address: self.address,
             reason: error.to_string(),
         };
         loop {
             match self.socket.accept() {
-                Ok((stream, peer)) => return Session::new(stream, peer),
+                Ok((stream, peer)) => return Session::new(stream, peer, Arc::clone(&self.clock)),
                 // A peer that gave up between its request and now: wait for the next.
                 Err(error)
                     if matches!(
@@ -191,9 +196,9 @@ impl Listener {
                     ) => {}
                 Err(error) => return Err(failed(error)),
             }
-            let left = end.saturating_duration_since(Instant::now());
+            let left = deadline.end.since(self.clock.now());
             if left.is_zero() {
-                return Err(MeetingError::Nobody {
+                return Err(SessionError::Nobody {
                     address: self.address,
                     limit,
                 });
@@ -210,12 +215,17 @@ impl Listener {
     }
 }
 
-/// Connects to a peer that listens at `address`, within `limit`.
+/// Connects to a peer that listens at `address`, within `limit`. `clock` measures the deadlines of
+/// the session.
 ///
 /// # Errors
-/// [`MeetingError::Connect`], [`MeetingError::Broken`].
-pub fn connect(address: SocketAddr, limit: Duration) -> Result<Session, MeetingError> {
-    let failed = |reason: String| MeetingError::Connect {
+/// [`SessionError::Connect`], [`SessionError::Broken`].
+pub fn connect(
+    address: SocketAddr,
+    limit: Duration,
+    clock: Arc<dyn Clock>,
+) -> Result<Session, SessionError> {
+    let failed = |reason: String| SessionError::Connect {
         address,
         limit,
         reason,
@@ -229,27 +239,43 @@ pub fn connect(address: SocketAddr, limit: Duration) -> Result<Session, MeetingE
     if stream.local_addr().is_ok_and(|own| own == address) {
         return Err(failed("nobody listens there".into()));
     }
-    Session::new(stream, address)
+    Session::new(stream, address, clock)
 }
 
 /// A connection to a peer process.
-#[derive(Debug)]
 pub struct Session {
     stream: TcpStream,
     peer: SocketAddr,
+    clock: Arc<dyn Clock>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session")
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Session {
-    fn new(stream: TcpStream, peer: SocketAddr) -> Result<Self, MeetingError> {
+    fn new(
+        stream: TcpStream,
+        peer: SocketAddr,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, SessionError> {
         let prepare = || {
             stream.set_nonblocking(false)?;
             stream.set_nodelay(true)
         };
-        prepare().map_err(|error: io::Error| MeetingError::Broken {
+        prepare().map_err(|error: io::Error| SessionError::Broken {
             peer,
             reason: error.to_string(),
         })?;
-        Ok(Self { stream, peer })
+        Ok(Self {
+            stream,
+            peer,
+            clock,
+        })
     }
 
     /// The peer's address.
@@ -258,30 +284,30 @@ impl Session {
         self.peer
     }
 
-    /// Tells the peer `ours` and learns its greeting, within `limit`. Both sides call this.
+    /// Sends `ours` to the peer and receives its greeting, within `limit`. Both sides call this.
     ///
     /// # Errors
-    /// Nothing, too little or nonsense came. The session is of no use any more.
-    pub fn greet(&mut self, ours: &Greeting, limit: Duration) -> Result<Greeting, MeetingError> {
-        let bytes = ours.encode().map_err(MeetingError::Greeting)?;
-        let mut timed = Timed::new(&self.stream, limit);
+    /// The greeting did not come, is incomplete, or is malformed. The session cannot be used after that.
+    pub fn greet(&mut self, ours: &Greeting, limit: Duration) -> Result<Greeting, SessionError> {
+        let bytes = ours.encode().map_err(SessionError::Greeting)?;
+        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let written = timed.write_all(&bytes);
         // A peer that refuses may have said something before it closed: that is not read, as its
         // greeting would be of no use.
         written.map_err(|error| self.failure(&error, 0, limit))?;
         let waited_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Greeting::read(&mut timed, waited_ms).map_err(|error| match error {
-            ExchangeError::Stream { error, .. } => self.failure(&error, timed.received, limit),
-            other => MeetingError::Greeting(other),
+            GreetingError::Stream { error, .. } => self.failure(&error, timed.received, limit),
+            other => SessionError::Greeting(other),
         })
     }
 
     /// Waits until the peer has reached `step` too, at most `limit`.
     ///
     /// # Errors
-    /// It did not, is at another one, or [failed](MeetingError::PeerFailed).
-    pub fn keep_step(&mut self, step: Step, limit: Duration) -> Result<(), MeetingError> {
-        let mut timed = Timed::new(&self.stream, limit);
+    /// It did not, is at another one, or [failed](SessionError::PeerFailed).
+    pub fn synchronise(&mut self, step: Step, limit: Duration) -> Result<(), SessionError> {
+        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let exchanged = timed
             .write_all(&[step as u8])
             .and_then(|()| read_past_beats(&mut timed));
@@ -290,9 +316,9 @@ impl Session {
             return Ok(());
         }
         if found == FAILED {
-            return Err(self.last_words(limit));
+            return Err(self.failure_reason(limit));
         }
-        Err(MeetingError::OutOfStep {
+        Err(SessionError::OutOfStep {
             peer: self.peer,
             expected: step,
             found,
@@ -303,8 +329,8 @@ impl Session {
     ///
     /// # Errors
     /// The connection broke, or the peer does not take it.
-    pub fn tell(&mut self, message: &[u8], limit: Duration) -> Result<(), MeetingError> {
-        let mut timed = Timed::new(&self.stream, limit);
+    pub fn send(&mut self, message: &[u8], limit: Duration) -> Result<(), SessionError> {
+        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let told = timed.write_all(message);
         told.map_err(|error| self.failure(&error, 0, limit))
     }
@@ -313,26 +339,26 @@ impl Session {
     ///
     /// # Errors
     /// It did not come.
-    pub fn hear(&mut self, into: &mut [u8], limit: Duration) -> Result<(), MeetingError> {
-        let mut timed = Timed::new(&self.stream, limit);
+    pub fn receive(&mut self, into: &mut [u8], limit: Duration) -> Result<(), SessionError> {
+        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let heard = timed.read_exact(into);
         heard.map_err(|error| self.failure(&error, timed.received, limit))
     }
 
-    /// Tells the peer that this side is still there: now and then, while it works for long.
+    /// Tells the peer that this side is still there. Call it about once a second during long work.
     ///
     /// # Errors
     /// The connection broke, or the peer has not read for very long.
-    pub fn beat(&mut self) -> Result<(), MeetingError> {
-        self.tell(&[BEAT], Duration::from_millis(100))
+    pub fn keep_alive(&mut self) -> Result<(), SessionError> {
+        self.send(&[BEAT], Duration::from_millis(100))
     }
 
-    /// The peer's next bytes, without taking them, if there are any; waits at most
-    /// `at_most`, which may be zero. Beats are taken, and are `Some` of themselves.
+    /// The next byte of the peer, which is left unread; waits at most `at_most`, which may be zero.
+    /// A byte of [`Session::keep_alive`] is taken and returned.
     ///
     /// # Errors
-    /// The connection is gone, or the peer [failed](MeetingError::PeerFailed).
-    pub fn glance(&mut self, at_most: Duration) -> Result<Option<u8>, MeetingError> {
+    /// The connection is gone, or the peer [failed](SessionError::PeerFailed).
+    pub fn peek(&mut self, at_most: Duration) -> Result<Option<u8>, SessionError> {
         let timeout = Timespec::try_from(at_most).ok();
         match poll(
             &mut [PollFd::new(&self.stream, PollFlags::IN)],
@@ -343,46 +369,46 @@ impl Session {
             Err(error) => return Err(self.failure(&error.into(), 0, at_most)),
         }
         let limit = Duration::from_millis(100);
-        let mut timed = Timed::new(&self.stream, limit);
+        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let mut first = [0];
         let peeked = timed.peek(&mut first);
         let length = peeked.map_err(|error| self.failure(&error, 0, limit))?;
         match (length, first) {
-            (0, _) => Err(MeetingError::Closed {
+            (0, _) => Err(SessionError::Closed {
                 peer: self.peer,
                 received: 0,
             }),
             (_, [BEAT]) => {
-                self.hear(&mut first, limit)?;
+                self.receive(&mut first, limit)?;
                 Ok(Some(BEAT))
             }
             (_, [FAILED]) => {
-                self.hear(&mut first, limit)?;
-                Err(self.last_words(limit))
+                self.receive(&mut first, limit)?;
+                Err(self.failure_reason(limit))
             }
             (_, [other]) => Ok(Some(other)),
         }
     }
 
-    /// Tells the peer that this side failed and why, at most [`REASON_MAX`] bytes of it. The
-    /// session is of no use afterwards. A peer that is gone is no further error.
+    /// Tells the peer that this side failed, and the reason, cut to [`REASON_MAX`] bytes. Ends the
+    /// session. A peer that is gone is no further error.
     pub fn fail(mut self, reason: &str) {
         let text = shortened(reason, REASON_MAX);
         let mut message = vec![FAILED];
         message.extend(u16::try_from(text.len()).unwrap_or(0).to_be_bytes());
         message.extend(text.as_bytes());
-        let _ = self.tell(&message, Duration::from_secs(1));
+        let _ = self.send(&message, Duration::from_secs(1));
         // Closing while the peer's bytes are unread would reset the connection and take the reason
         // along: read until the peer has closed, or long enough.
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
-        let mut timed = Timed::new(&self.stream, Duration::from_secs(1));
+        let mut timed = Timed::new(&self.stream, &*self.clock, Duration::from_secs(1));
         let mut sink = [0; 512];
         while timed.read(&mut sink).is_ok_and(|length| length > 0) {}
     }
 
     /// The reason that follows the byte which says that the peer failed.
-    fn last_words(&mut self, limit: Duration) -> MeetingError {
-        let mut timed = Timed::new(&self.stream, limit);
+    fn failure_reason(&mut self, limit: Duration) -> SessionError {
+        let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let mut read = || -> io::Result<String> {
             let mut length = [0; 2];
             timed.read_exact(&mut length)?;
@@ -392,20 +418,20 @@ impl Session {
             Ok(printable(&String::from_utf8_lossy(&text)))
         };
         let reason = read().unwrap_or_else(|_| "it did not say why".to_owned());
-        MeetingError::PeerFailed {
+        SessionError::PeerFailed {
             peer: self.peer,
             reason,
         }
     }
 
     /// The error behind a failed read or write, after `received` bytes of what was awaited.
-    fn failure(&self, error: &io::Error, received: usize, limit: Duration) -> MeetingError {
+    fn failure(&self, error: &io::Error, received: usize, limit: Duration) -> SessionError {
         let peer = self.peer;
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut if received == 0 => {
-                MeetingError::Silent { peer, limit }
+                SessionError::Silent { peer, limit }
             }
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => MeetingError::Incomplete {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => SessionError::Incomplete {
                 peer,
                 received,
                 limit,
@@ -413,8 +439,8 @@ impl Session {
             ErrorKind::UnexpectedEof
             | ErrorKind::BrokenPipe
             | ErrorKind::ConnectionReset
-            | ErrorKind::ConnectionAborted => MeetingError::Closed { peer, received },
-            _ => MeetingError::Broken {
+            | ErrorKind::ConnectionAborted => SessionError::Closed { peer, received },
+            _ => SessionError::Broken {
                 peer,
                 reason: error.to_string(),
             },
@@ -448,22 +474,24 @@ fn read_past_beats(from: &mut impl Read) -> io::Result<u8> {
 /// A stream whose reads and writes all together have one deadline.
 struct Timed<'a> {
     stream: &'a TcpStream,
-    end: Instant,
+    clock: &'a dyn Clock,
+    deadline: Deadline,
     received: usize,
 }
 
 impl<'a> Timed<'a> {
-    fn new(stream: &'a TcpStream, limit: Duration) -> Self {
+    fn new(stream: &'a TcpStream, clock: &'a dyn Clock, limit: Duration) -> Self {
         Self {
             stream,
-            end: Instant::now() + limit,
+            clock,
+            deadline: Deadline::after(clock, limit),
             received: 0,
         }
     }
 
     /// The time that is left; none is an error, as the system takes zero for "without end".
     fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.end.saturating_duration_since(Instant::now());
+        let left = self.deadline.end.since(self.clock.now());
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }

@@ -61,7 +61,7 @@ fn another_version_is_named() {
     bytes[9] = 9;
     let error = Greeting::read(&mut &bytes[..], 0).unwrap_err();
     assert!(
-        matches!(error, ExchangeError::Version { found: 9, .. }),
+        matches!(error, GreetingError::Version { found: 9, .. }),
         "{error}"
     );
 }
@@ -71,5 +71,5 @@ fn more_regions_than_allowed_are_not_read() {
     let mut bytes = greeting("10.0.0.1".parse().unwrap()).encode().unwrap();
     bytes[10..12].copy_from_slice(&u16::MAX.to_be_bytes());
     let error = Greeting::read(&mut &bytes[..], 0).unwrap_err();
-    assert!(matches!(error, ExchangeError::Malformed { .. }), "{error}");
+    assert!(matches!(error, GreetingError::Malformed { .. }), "{error}");
 }

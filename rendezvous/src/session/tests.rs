@@ -1,11 +1,29 @@
 use super::*;
-use crate::rdma::{Endpoint, RemoteRegion};
 use rand::{Rng, SeedableRng};
+use ringside_clock::Instant;
+use ringside_pmd::rdma::{Endpoint, RemoteRegion};
 
 /// Far beyond what anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
 /// For what is to run out.
 const SHORT: Duration = Duration::from_millis(30);
+
+/// Real time.
+struct RealTime(std::time::Instant);
+
+impl Clock for RealTime {
+    fn now(&self) -> Instant {
+        Instant(self.0.elapsed().as_nanos() as u64)
+    }
+
+    fn pause(&self, at_most: Duration) {
+        std::thread::sleep(at_most);
+    }
+}
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(RealTime(std::time::Instant::now()))
+}
 
 fn greeting(last_octet: u8) -> Greeting {
     Greeting {
@@ -25,7 +43,7 @@ fn greeting(last_octet: u8) -> Greeting {
 }
 
 fn listener() -> Listener {
-    Listener::bind("127.0.0.1:0".parse().unwrap()).unwrap()
+    Listener::bind("127.0.0.1:0".parse().unwrap(), clock()).unwrap()
 }
 
 /// Connects, and returns the greeting of a peer that does `peer` with the connection; `limit` is
@@ -33,7 +51,7 @@ fn listener() -> Listener {
 fn greet_with(
     limit: Duration,
     peer: impl FnOnce(TcpStream) + Send + 'static,
-) -> Result<Greeting, MeetingError> {
+) -> Result<Greeting, SessionError> {
     let listener = listener();
     let address = listener.address();
     let other = std::thread::spawn(move || peer(TcpStream::connect(address).unwrap()));
@@ -51,7 +69,7 @@ fn hold(mut stream: TcpStream) {
 }
 
 #[test]
-fn two_sides_greet_several_times_keep_step_and_part() {
+fn two_sides_greet_several_times_synchronise_and_part() {
     let listener = listener();
     let address = listener.address();
     let side = |mut session: Session, own: u8, other: u8| {
@@ -59,10 +77,10 @@ fn two_sides_greet_several_times_keep_step_and_part() {
             let learnt = session.greet(&greeting(own + add), LIMIT).unwrap();
             assert_eq!(learnt, greeting(other + add));
         }
-        session.keep_step(Step::Connected, LIMIT).unwrap();
-        session.keep_step(Step::Done, LIMIT).unwrap();
+        session.synchronise(Step::Connected, LIMIT).unwrap();
+        session.synchronise(Step::Done, LIMIT).unwrap();
     };
-    let other = std::thread::spawn(move || side(connect(address, LIMIT).unwrap(), 2, 1));
+    let other = std::thread::spawn(move || side(connect(address, LIMIT, clock()).unwrap(), 2, 1));
     side(listener.accept(LIMIT).unwrap(), 1, 2);
     other.join().unwrap();
 }
@@ -71,8 +89,8 @@ fn two_sides_greet_several_times_keep_step_and_part() {
 fn a_taken_address_and_a_foreign_one_cannot_be_listened_on() {
     let first = listener();
     for address in [first.address(), "192.0.2.1:4791".parse().unwrap()] {
-        let error = Listener::bind(address).unwrap_err();
-        assert!(matches!(error, MeetingError::Listen { .. }), "{error}");
+        let error = Listener::bind(address, clock()).unwrap_err();
+        assert!(matches!(error, SessionError::Listen { .. }), "{error}");
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
 }
@@ -81,7 +99,7 @@ fn a_taken_address_and_a_foreign_one_cannot_be_listened_on() {
 fn nobody_comes_within_the_deadline() {
     let error = listener().accept(SHORT).unwrap_err();
     assert!(
-        matches!(error, MeetingError::Nobody { limit: SHORT, .. }),
+        matches!(error, SessionError::Nobody { limit: SHORT, .. }),
         "{error}"
     );
 }
@@ -90,8 +108,8 @@ fn nobody_comes_within_the_deadline() {
 fn connecting_where_nobody_listens_says_so() {
     let address = listener().address();
     for limit in [LIMIT, Duration::ZERO] {
-        let error = connect(address, limit).unwrap_err();
-        assert!(matches!(error, MeetingError::Connect { .. }), "{error}");
+        let error = connect(address, limit, clock()).unwrap_err();
+        assert!(matches!(error, SessionError::Connect { .. }), "{error}");
         assert!(error.to_string().contains("listening side first"));
     }
 }
@@ -99,7 +117,7 @@ fn connecting_where_nobody_listens_says_so() {
 #[test]
 fn a_silent_peer_is_told_from_one_that_stops_in_the_middle() {
     let error = greet_with(SHORT, hold).unwrap_err();
-    assert!(matches!(error, MeetingError::Silent { .. }), "{error}");
+    assert!(matches!(error, SessionError::Silent { .. }), "{error}");
     let error = greet_with(Duration::from_millis(300), |mut stream| {
         let bytes = greeting(2).encode().unwrap();
         stream.write_all(&bytes[..9]).unwrap();
@@ -107,7 +125,7 @@ fn a_silent_peer_is_told_from_one_that_stops_in_the_middle() {
     })
     .unwrap_err();
     assert!(
-        matches!(error, MeetingError::Incomplete { received: 9, .. }),
+        matches!(error, SessionError::Incomplete { received: 9, .. }),
         "{error}"
     );
 }
@@ -126,7 +144,7 @@ fn a_peer_that_sends_byte_by_byte_does_not_outlast_the_deadline() {
         hold(stream);
     })
     .unwrap_err();
-    assert!(matches!(error, MeetingError::Incomplete { .. }), "{error}");
+    assert!(matches!(error, SessionError::Incomplete { .. }), "{error}");
 }
 
 #[test]
@@ -141,7 +159,7 @@ fn a_peer_that_closes_early_is_told_with_how_far_it_came() {
         })
         .unwrap_err();
         assert!(
-            matches!(error, MeetingError::Closed { received, .. } if received == length),
+            matches!(error, SessionError::Closed { received, .. } if received == length),
             "{length}: {error}"
         );
     }
@@ -160,19 +178,19 @@ fn something_else_another_version_and_too_much_are_told_apart() {
     let error = say(request.into_bytes());
     assert!(matches!(
         error,
-        MeetingError::Greeting(ExchangeError::NotRingside { .. })
+        SessionError::Greeting(GreetingError::NotRingside { .. })
     ));
     let mut bytes = greeting(2).encode().unwrap();
     bytes[9] = 200;
     assert!(matches!(
         say(bytes),
-        MeetingError::Greeting(ExchangeError::Version { found: 200, .. })
+        SessionError::Greeting(GreetingError::Version { found: 200, .. })
     ));
     let mut bytes = greeting(2).encode().unwrap();
     bytes[10..12].copy_from_slice(&u16::MAX.to_be_bytes());
     assert!(matches!(
         say(bytes),
-        MeetingError::Greeting(ExchangeError::Malformed { .. })
+        SessionError::Greeting(GreetingError::Malformed { .. })
     ));
 }
 
@@ -204,22 +222,22 @@ fn a_peer_at_another_step_is_named() {
     let listener = listener();
     let address = listener.address();
     let other = std::thread::spawn(move || {
-        connect(address, LIMIT)
+        connect(address, LIMIT, clock())
             .unwrap()
-            .keep_step(Step::Done, LIMIT)
+            .synchronise(Step::Done, LIMIT)
             .unwrap_err()
     });
     let error = listener
         .accept(LIMIT)
         .unwrap()
-        .keep_step(Step::Connected, LIMIT)
+        .synchronise(Step::Connected, LIMIT)
         .unwrap_err();
     for (error, own, found) in [
         (error, Step::Connected, b'D'),
         (other.join().unwrap(), Step::Done, b'R'),
     ] {
         assert!(
-            matches!(error, MeetingError::OutOfStep { expected, found: was, .. }
+            matches!(error, SessionError::OutOfStep { expected, found: was, .. }
                 if expected == own && was == found),
             "{error}"
         );
@@ -230,11 +248,11 @@ fn a_peer_at_another_step_is_named() {
 fn a_peer_that_goes_before_it_is_done_is_told() {
     let listener = listener();
     let address = listener.address();
-    let other = std::thread::spawn(move || drop(connect(address, LIMIT).unwrap()));
+    let other = std::thread::spawn(move || drop(connect(address, LIMIT, clock()).unwrap()));
     let mut session = listener.accept(LIMIT).unwrap();
     other.join().unwrap();
-    let error = session.keep_step(Step::Done, LIMIT).unwrap_err();
-    assert!(matches!(error, MeetingError::Closed { .. }), "{error}");
+    let error = session.synchronise(Step::Done, LIMIT).unwrap_err();
+    assert!(matches!(error, SessionError::Closed { .. }), "{error}");
 }
 
 /// A session with a peer that does `peer` with its own.
@@ -243,45 +261,45 @@ fn session_with(
 ) -> (Session, std::thread::JoinHandle<()>) {
     let listener = listener();
     let address = listener.address();
-    let other = std::thread::spawn(move || peer(connect(address, LIMIT).unwrap()));
+    let other = std::thread::spawn(move || peer(connect(address, LIMIT, clock()).unwrap()));
     (listener.accept(LIMIT).unwrap(), other)
 }
 
 #[test]
 fn beats_before_a_step_are_skipped() {
     let (mut session, other) = session_with(|mut peer| {
-        peer.beat().unwrap();
-        peer.beat().unwrap();
-        peer.keep_step(Step::Done, LIMIT).unwrap();
+        peer.keep_alive().unwrap();
+        peer.keep_alive().unwrap();
+        peer.synchronise(Step::Done, LIMIT).unwrap();
     });
-    session.keep_step(Step::Done, LIMIT).unwrap();
+    session.synchronise(Step::Done, LIMIT).unwrap();
     other.join().unwrap();
 }
 
 #[test]
 fn a_glance_takes_beats_leaves_steps_and_sees_the_end() {
     let (mut session, other) = session_with(|mut peer| {
-        peer.beat().unwrap();
-        peer.keep_step(Step::Prepared, LIMIT).unwrap();
+        peer.keep_alive().unwrap();
+        peer.synchronise(Step::Prepared, LIMIT).unwrap();
     });
-    assert_eq!(session.glance(LIMIT).unwrap(), Some(b'.'));
+    assert_eq!(session.peek(LIMIT).unwrap(), Some(b'.'));
     for _ in 0..2 {
-        assert_eq!(session.glance(LIMIT).unwrap(), Some(b'P'));
+        assert_eq!(session.peek(LIMIT).unwrap(), Some(b'P'));
     }
-    session.keep_step(Step::Prepared, LIMIT).unwrap();
+    session.synchronise(Step::Prepared, LIMIT).unwrap();
     other.join().unwrap();
-    let error = session.glance(LIMIT).unwrap_err();
-    assert!(matches!(error, MeetingError::Closed { .. }), "{error}");
+    let error = session.peek(LIMIT).unwrap_err();
+    assert!(matches!(error, SessionError::Closed { .. }), "{error}");
 }
 
 #[test]
 fn a_glance_at_a_silent_peer_waits_no_longer_than_asked() {
     let (mut session, other) = session_with(|mut peer| {
-        let _ = peer.hear(&mut [0], LIMIT);
+        let _ = peer.receive(&mut [0], LIMIT);
     });
     for limit in [Duration::ZERO, SHORT] {
-        let began = Instant::now();
-        assert_eq!(session.glance(limit).unwrap(), None);
+        let began = std::time::Instant::now();
+        assert_eq!(session.peek(limit).unwrap(), None);
         assert!(began.elapsed() >= limit && began.elapsed() < LIMIT / 2);
     }
     drop(session);
@@ -295,17 +313,17 @@ fn a_peer_that_fails_says_why_whatever_is_awaited() {
         let reason = long.clone();
         let (mut session, other) = session_with(move |mut peer| {
             // Unread bytes of the other side must not take the reason along.
-            peer.beat().unwrap();
+            peer.keep_alive().unwrap();
             peer.fail(&reason);
         });
-        session.tell(&[b'P'; 100], LIMIT).unwrap();
+        session.send(&[b'P'; 100], LIMIT).unwrap();
         let error = if glance {
-            assert_eq!(session.glance(LIMIT).unwrap(), Some(b'.'));
-            session.glance(LIMIT).unwrap_err()
+            assert_eq!(session.peek(LIMIT).unwrap(), Some(b'.'));
+            session.peek(LIMIT).unwrap_err()
         } else {
-            session.keep_step(Step::Done, LIMIT).unwrap_err()
+            session.synchronise(Step::Done, LIMIT).unwrap_err()
         };
-        let MeetingError::PeerFailed { reason, .. } = &error else {
+        let SessionError::PeerFailed { reason, .. } = &error else {
             panic!("{error}");
         };
         assert!(reason.starts_with("reason  [31m"), "{reason}");
@@ -318,16 +336,16 @@ fn a_peer_that_fails_says_why_whatever_is_awaited() {
 #[test]
 fn messages_of_the_application_arrive_whole_or_not_at_all() {
     let (mut session, other) = session_with(|mut peer| {
-        peer.tell(b"twelve bytes", LIMIT).unwrap();
-        peer.tell(b"four", LIMIT).unwrap();
+        peer.send(b"twelve bytes", LIMIT).unwrap();
+        peer.send(b"four", LIMIT).unwrap();
     });
     let mut bytes = [0; 12];
-    session.hear(&mut bytes, LIMIT).unwrap();
+    session.receive(&mut bytes, LIMIT).unwrap();
     assert_eq!(&bytes, b"twelve bytes");
     other.join().unwrap();
-    let error = session.hear(&mut bytes, LIMIT).unwrap_err();
+    let error = session.receive(&mut bytes, LIMIT).unwrap_err();
     assert!(
-        matches!(error, MeetingError::Closed { received: 4, .. }),
+        matches!(error, SessionError::Closed { received: 4, .. }),
         "{error}"
     );
 }

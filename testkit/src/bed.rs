@@ -10,7 +10,7 @@ use std::sync::Arc;
 const DEVICES: &str = "RINGSIDE_TEST_DEVICES";
 
 /// Two functions that reach each other.
-pub(crate) enum Bed {
+pub enum Bed {
     /// Of a model in this process and in virtual time.
     Stepped(Stepped),
     /// Cards, or models in other processes, in real time.
@@ -18,13 +18,13 @@ pub(crate) enum Bed {
 }
 
 impl Bed {
-    /// True if the environment requests nothing else.
-    pub(crate) fn is_in_process() -> bool {
+    /// True if the functions are those of a model in this process.
+    pub fn is_in_process() -> bool {
         std::env::var_os(DEVICES).is_none()
     }
 
-    /// The values that the environment requests.
-    pub(crate) fn open() -> Self {
+    /// The functions that `RINGSIDE_TEST_DEVICES` names; without it, those of a stepped world.
+    pub fn open() -> Self {
         let Ok(text) = std::env::var(DEVICES) else {
             return Self::Stepped(Stepped::new(&WorldSettings::with_functions(2)));
         };
@@ -33,8 +33,8 @@ impl Bed {
         Self::Devices(list.try_into().expect("two addresses"))
     }
 
-    /// A function, claimed anew where it can be claimed.
-    pub(crate) fn function(&self, index: u16) -> Arc<dyn Function> {
+    /// Claims a function.
+    pub fn function(&self, index: u16) -> Arc<dyn Function> {
         let address = match self {
             Self::Stepped(world) => return world.function(index).expect("a function"),
             Self::Devices(addresses) => &addresses[usize::from(index)],
@@ -52,7 +52,8 @@ impl Bed {
         }
     }
 
-    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+    /// The clock of the functions.
+    pub fn clock(&self) -> Arc<dyn Clock> {
         match self {
             Self::Stepped(world) => world.clock(),
             Self::Devices(_) => Arc::new(TscClock::new()),
@@ -60,16 +61,16 @@ impl Bed {
     }
 
     /// Looks into the model, or has it misbehave: only where it is in this process.
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
+    pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         match self {
             Self::Stepped(world) => world.with(look),
             Self::Devices(_) => panic!("this test looks into the model: it runs in process only"),
         }
     }
 
-    /// No breach of the interface but of these kinds, and each of these on some function; a model in
-    /// another process counts and says so itself.
-    pub(crate) fn check_breaches(&self, expected: &[&str]) {
+    /// No breach of the interface but of these kinds, and each of these on some function; a model
+    /// in another process counts and says so itself.
+    pub fn check_breaches(&self, expected: &[&str]) {
         let Self::Stepped(world) = self else { return };
         let found = [0, 1].map(|index| world.with(|world| world.breaches(index)));
         let kinds: BTreeSet<_> = found.iter().flatten().map(|breach| breach.kind).collect();

@@ -1,0 +1,12 @@
+//! Two devices and a connection between them, for tests.
+//!
+//! The functions are those of one stepped world in this process, or what `RINGSIDE_TEST_DEVICES`
+//! names: two addresses, separated by a comma, of cards or of models in other processes. Failures
+//! panic, as tests want it.
+#![forbid(unsafe_code)]
+
+mod bed;
+mod pair;
+
+pub use bed::Bed;
+pub use pair::{End, Pair, bring_up, bring_up_function, config};
