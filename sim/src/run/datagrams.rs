@@ -22,6 +22,9 @@ const LONGEST: usize = 200;
 /// Bytes of a receive.
 const RECEIVE_BYTES: usize = 256;
 
+/// The memory that a datagram lies in, and its bytes.
+type Payload = (Vec<Claim>, Vec<u8>);
+
 impl Run<'_> {
     /// A datagram queue pair on each side, and the ways between them.
     pub(super) fn open_datagrams(&mut self) -> Result<(), Problem> {
@@ -203,7 +206,7 @@ impl Run<'_> {
         side: usize,
         is_inline: bool,
         length: usize,
-    ) -> Result<Option<(Vec<Claim>, Vec<u8>)>, Problem> {
+    ) -> Result<Option<Payload>, Problem> {
         if is_inline {
             return Ok(Some((Vec::new(), self.random.bytes(length))));
         }
