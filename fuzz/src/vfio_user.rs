@@ -10,7 +10,7 @@ use ringside_bus::vfio_user::message::{
     DeviceInfo, DmaMap, DmaUnmap, InterruptInfo, RegionAccess, RegionInfo, SetInterrupts, Version,
 };
 use ringside_bus::vfio_user::{Capabilities, Header, Received, Stream};
-use ringside_model::vfio_user::{Server, ServerSettings};
+use ringside_server::vfio_user::{Server, ServerSettings};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::cell::RefCell;
 use std::io::{Read, Write};

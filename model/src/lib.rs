@@ -1,18 +1,15 @@
 //! The E810 in software: a world of functions joined by a switch, to be claimed by a driver inside
-//! this process ([`Stepped`], [`Threaded`]) or served to another.
+//! this process ([`Stepped`], [`Threaded`]) or served to another by the crate `ringside-server`.
 #![forbid(unsafe_code)]
 
-pub mod attachment;
 pub mod device;
 pub mod embedded;
 pub mod faults;
 pub mod function;
 pub mod left_over;
-pub mod ports;
 pub mod rdma;
 pub mod record;
 pub mod strict;
-pub mod vfio_user;
 pub mod wire;
 pub mod world;
 

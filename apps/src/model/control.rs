@@ -3,10 +3,10 @@
 use super::Place;
 use super::report::{Report, Sources};
 use ringside_bus::Instant;
-use ringside_model::attachment::{Attachment, Readiness};
 use ringside_model::faults::FAULTS;
-use ringside_model::ports::{SocketFile, SocketPathError};
 use ringside_model::{Fault, World};
+use ringside_server::attachment::{Attachment, Readiness};
+use ringside_server::ports::{SocketFile, SocketPathError};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

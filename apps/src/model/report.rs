@@ -1,10 +1,10 @@
 //! The counts of a server of the model: as text and as JSON.
 
 use ringside_model::left_over::{LeftOver, left_over};
-use ringside_model::ports::{Capture, WireCounters, WireReport};
 use ringside_model::strict::Breach;
 use ringside_model::wire::SwitchCounters;
 use ringside_model::{FunctionSnapshot, World};
+use ringside_server::ports::{Capture, WireCounters, WireReport};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;

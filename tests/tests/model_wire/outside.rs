@@ -3,8 +3,6 @@
 
 use ringside_bus::TscClock;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
-use ringside_model::ports::{DatagramWire, Ports, TapWire, WireCounters, WireReport};
-use ringside_model::vfio_user::{Server, ServerSettings};
 use ringside_model::wire::Switch;
 use ringside_model::{Fault, FunctionSettings, World};
 use ringside_pmd::rdma::{
@@ -12,6 +10,8 @@ use ringside_pmd::rdma::{
     QueuePairConfig, Status,
 };
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_server::ports::{DatagramWire, Ports, TapWire, WireCounters, WireReport};
+use ringside_server::vfio_user::{Server, ServerSettings};
 use ringside_testkit::config;
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;

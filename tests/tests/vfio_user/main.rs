@@ -7,7 +7,7 @@ mod other_server;
 use ringside_bus::TscClock;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_model::World;
-use ringside_model::vfio_user::{Server, ServerSettings};
+use ringside_server::vfio_user::{Server, ServerSettings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,8 +2,6 @@
 
 use super::mappings::Mappings;
 use super::refusal::{ENOTSUP, EPROTO, Refusal};
-use crate::device::{Reply, Request};
-use crate::world::World;
 use ringside_bus::memory::is_event_descriptor;
 use ringside_bus::vfio_user::message::{
     self, Area, DeviceFlags, DeviceInfo, DmaMap, DmaUnmap, InterruptFlags, InterruptInfo,
@@ -11,6 +9,8 @@ use ringside_bus::vfio_user::message::{
 };
 use ringside_bus::vfio_user::{Capabilities, Command, Message};
 use ringside_bus::{Iova, Memory};
+use ringside_model::device::{Reply, Request};
+use ringside_model::world::World;
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, OwnedFd};
@@ -368,7 +368,7 @@ fn vectors(interrupt: u32, world: &mut World, index: usize) -> Result<u32, Refus
 /// Bytes of a region; 0 if the function does not have it.
 fn region_bytes(region: u32, world: &mut World, index: usize) -> Result<u64, Refusal> {
     match region {
-        message::REGION_CONFIG => Ok(crate::function::CONFIG_BYTES as u64),
+        message::REGION_CONFIG => Ok(ringside_model::function::CONFIG_BYTES as u64),
         bar if bar < message::REGION_ROM => {
             match world.handle(index, Request::Bar { bar: bar as u8 }) {
                 Reply::Bar(info) => Ok(info.size),

@@ -1,7 +1,7 @@
 //! Every frame on the wire, in a file that Wireshark opens.
 
-use crate::packet::pcap::PcapWriter;
-use crate::wire::Tap;
+use ringside_model::packet::pcap::PcapWriter;
+use ringside_model::wire::Tap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -71,7 +71,7 @@ impl Capture {
         })
     }
 
-    /// The tap that gives it the frames, for [`crate::wire::Switch::set_tap`].
+    /// The tap that gives it the frames, for [`ringside_model::wire::Switch::set_tap`].
     #[must_use]
     pub fn tap(&self) -> Tap {
         let (path, state) = (self.path.clone(), Arc::clone(&self.state));

@@ -4,10 +4,10 @@ use super::answer::{Answer, Session};
 use super::counters::PortCounters;
 use super::refusal::Refusal;
 use crate::attachment::Readiness;
-use crate::world::World;
 use ringside_bus::vfio_user::message::{DmaTransfer, Header, KIND_COMMAND, KIND_REPLY};
 use ringside_bus::vfio_user::{Command, Message, Received, Stream};
 use ringside_bus::{Memory, MemoryError, RefusedAccess};
+use ringside_model::world::World;
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
 use std::os::fd::{AsFd, BorrowedFd};
 

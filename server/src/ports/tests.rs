@@ -1,7 +1,7 @@
 //! Wires to far ends that are absent, late, gone, full or hostile.
 
 use super::*;
-use crate::packet::pcap::PcapWriter;
+use ringside_model::packet::pcap::PcapWriter;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 

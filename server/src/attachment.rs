@@ -1,8 +1,8 @@
 //! Attachments that a server's thread runs beside the sockets of its functions: wires that lead
 //! outside, a control socket.
 
-use crate::world::World;
 use ringside_bus::Instant;
+use ringside_model::world::World;
 use std::os::fd::BorrowedFd;
 
 /// The condition that a descriptor is polled for.

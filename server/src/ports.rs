@@ -16,9 +16,9 @@ pub use socket_file::{SocketFile, SocketPathError};
 pub use tap::TapWire;
 
 use crate::attachment::{Attachment, Readiness};
-use crate::wire::{FRAME_BYTES_MAX, InjectError, Switch};
-use crate::world::World;
 use ringside_bus::Instant;
+use ringside_model::wire::{FRAME_BYTES_MAX, InjectError, Switch};
+use ringside_model::world::World;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -20,9 +20,9 @@ pub use counters::PortCounters;
 
 use crate::attachment::{Attachment, Readiness};
 use crate::ports::SocketPathError;
-use crate::world::{World, WorldSettings};
 use port::Port;
 use ringside_bus::{Clock, Instant, TscClock};
+use ringside_model::world::{World, WorldSettings};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

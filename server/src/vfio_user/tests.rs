@@ -5,12 +5,12 @@ mod refused;
 mod service;
 
 use super::*;
-use crate::world::World;
 use ringside_bus::vfio_user::message::{HEADER_BYTES, Version};
 use ringside_bus::vfio_user::{
     Capabilities, ClientLimits, Command, Header, Message, Received, Stream, VfioUserFunction,
 };
 use ringside_bus::{FunctionError, TscClock};
+use ringside_model::world::World;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
