@@ -16,10 +16,10 @@ Exit codes:
 130  a signal ended it early; what was measured until then is shown
 141  the reader of standard output closed it";
 
-/// Drives an Intel E810's RDMA engine from user space: no kernel driver takes part.
+/// Drives an Intel E810's RDMA engine from user space, without a kernel driver.
 ///
-/// Without a card everything runs on the software model of the E810 that is built in, which is the
-/// default device (model:0). Start with: ringside bench
+/// Without a card, everything runs on the built-in software model of the E810, which is the default
+/// device (model:0). Start with: ringside bench
 #[derive(Parser, Debug)]
 #[command(name = "ringside", version, after_help = EXIT_CODES, propagate_version = true)]
 pub(crate) struct Cli {
@@ -34,17 +34,17 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure latency and bandwidth of RDMA write, read and send between two functions
     Bench(Box<Bench>),
-    /// Show what a device is and can do, its firmware, limits and memory plan
+    /// Show a device's identity, abilities, firmware, limits and memory plan
     Info(Info),
     /// List the devices that ringside can drive here
     Devices(Devices),
     /// Bring a device up, stage by stage, and take it down again
     BringUp(BringUp),
-    /// Hand a card from the kernel's driver to vfio-pci, so that ringside can claim it
+    /// Bind a card to vfio-pci instead of the kernel's driver, so that ringside can claim it
     Bind(Bind),
-    /// Give a card back to the driver that it had before
+    /// Bind a card to its previous driver
     Unbind(Unbind),
-    /// Find what stands between this machine and line rate, with the command that fixes it
+    /// Find obstacles to line rate on this machine, each with the command that removes it
     Doctor(Doctor),
     /// Check a configuration file; print samples and the schema
     Config(crate::config::Options),
@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Model(crate::model::Model),
     /// Run an RDMA program on ringside instead of the kernel's driver
     Run(crate::run::Run),
-    /// Simulate a random workload under faults, from a seed, and judge every byte and completion
+    /// Simulate a random workload with faults from a seed, and check every byte and completion
     Sim(crate::sim::Sim),
     /// Forward packets between ports, in the modes of DPDK's testpmd
     Forward(crate::forward::Options),
@@ -124,13 +124,13 @@ The side that connects decides what is measured and shows it; flags of the side 
 it insists on. Both compare every byte of the pattern. The peer is not authenticated: listen on an
 address that only trusted machines reach.";
 
-/// Port where two processes meet if none is named: perftest's.
+/// Default port of two processes: perftest's.
 pub(crate) const MEETING_PORT: u16 = 18515;
 
 #[derive(Args, Debug, Clone)]
 #[command(after_help = BENCH_HELP)]
 pub(crate) struct Bench {
-    /// What to measure [default: all three]
+    /// Operation to measure [default: all three]
     #[arg(value_enum)]
     pub(crate) operation: Option<Operation>,
     /// Latency or bandwidth [default: both]
@@ -172,10 +172,10 @@ pub(crate) struct Bench {
     /// 1.07 s (the unit of a card's timer is not documented) [default: 14]
     #[arg(short = 'u', long = "qp-timeout", value_name = "N")]
     pub(crate) timeout: Option<u8>,
-    /// Report bandwidth in Gb/s rather than MB/s
+    /// Report bandwidth in Gb/s instead of MB/s
     #[arg(long = "report_gbits", alias = "report-gbits")]
     pub(crate) report_gbits: bool,
-    /// Write the report as JSON too, to ringside-bench.json unless --out_json_file names a file
+    /// Also write the report as JSON, to ringside-bench.json unless --out_json_file names a file
     #[arg(long = "out_json", alias = "out-json")]
     pub(crate) out_json: bool,
     /// Write the report as JSON to this file; "-" is standard output, and tables then go to standard error
@@ -187,49 +187,49 @@ pub(crate) struct Bench {
     /// Write latency distributions in HdrHistogram's percentile format
     #[arg(long, value_name = "FILE")]
     pub(crate) hgrm: Option<PathBuf>,
-    /// Capture every frame on the wire; slows the run, so its figures are not to be quoted
+    /// Capture every frame on the wire; slows the run, so do not quote its figures
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Count register accesses, doorbells among them, below each row; slows doorbells, so that its
-    /// figures of time are not to be quoted
+    /// Print the register accesses, doorbells included, below each row; slows doorbells, so do not
+    /// quote its times
     #[arg(long)]
     pub(crate) count_writes: bool,
-    /// The function that sends; the peer is the next one of the same model
+    /// Function that sends; its peer is the next one of the same model
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) device: Option<DeviceAddress>,
-    /// The function that answers, where both are PCI addresses or vfio-user:PATH
+    /// Function that answers, if both are PCI addresses or vfio-user:PATH
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<DeviceAddress>,
     /// Core of the driver, then core of the model, such as 0,1 [default: two different ones]
     #[arg(long, value_name = "CORE,CORE", value_delimiter = ',', num_args = 1)]
     pub(crate) cores: Vec<usize>,
-    /// Wait for another process's bench at this address of this machine; port 18515 unless named
+    /// Wait for the bench of another process at this local address; the default port is 18515
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["connect", "peer", "pcap", "hgrm", "out_json", "out_json_file", "count_writes"])]
     pub(crate) listen: Option<String>,
-    /// Measure with another process's bench, which listens there
+    /// Connect to the bench of another process that listens there
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["peer", "pcap", "count_writes"])]
     pub(crate) connect: Option<String>,
-    /// Seconds to wait for the other process to come [default: 60 with --listen, 5 with --connect]
+    /// Seconds to wait for the other process [default: 60 with --listen, 5 with --connect]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) wait: Option<u64>,
-    /// Measure nothing: transfer patterns both ways by every operation, with and without immediate
-    /// data, and compare every byte (with --connect)
+    /// Transfer patterns both ways by every operation, with and without immediate data, and compare
+    /// every byte; measures nothing (with --connect)
     #[arg(long, requires = "connect")]
     pub(crate) verify_only: bool,
-    /// Speak perftest's own exchange: the other side is ib_write_bw, ib_read_lat or another of its
-    /// programs (with --listen or --connect; name what it measures)
+    /// Use perftest's exchange: the other side is ib_write_bw, ib_read_lat or another of its programs
+    /// (with --listen or --connect; name the operation that it measures)
     #[arg(long, conflicts_with_all = ["verify_only", "duration"])]
     pub(crate) perftest: bool,
-    /// MAC address of perftest's side, where its GID is an IPv4 address: it does not say
+    /// MAC address of perftest's side if its GID is an IPv4 address: the exchange does not carry it
     #[arg(long, value_name = "MAC", requires = "perftest")]
     pub(crate) peer_mac: Option<Mac>,
-    /// Measure how long recovery takes: resets, stalls, errors and lost links, raised under traffic
+    /// Measure the time of recovery from resets, stalls, errors and lost links under traffic
     #[arg(long, conflicts_with_all = ["listen", "connect", "pcap", "hgrm", "count_writes", "operation", "measure", "size", "all", "iterations", "queue_pairs", "send_depth", "receive_depth", "inline", "mtu", "timeout"])]
     pub(crate) chaos: bool,
-    /// How often each kind is raised [default: 3; or as often as fits -D]
+    /// Times that each kind is raised [default: 3; or as often as fits -D]
     #[arg(long, value_name = "COUNT", requires = "chaos", conflicts_with = "duration", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) chaos_rounds: Option<u32>,
-    /// What is raised [default: all]
+    /// Kinds of faults to raise [default: all]
     #[arg(
         long,
         value_enum,
@@ -239,10 +239,10 @@ pub(crate) struct Bench {
         requires = "chaos"
     )]
     pub(crate) chaos_kinds: Vec<Kind>,
-    /// For the order and the moments [default: 1]
+    /// Seed of the order and the moments [default: 1]
     #[arg(long, value_name = "NUMBER", requires = "chaos")]
     pub(crate) chaos_seed: Option<u64>,
-    /// Control socket of the server that the device is a model of
+    /// Control socket of the server of the device
     #[arg(
         long,
         value_name = "PATH",
@@ -253,10 +253,10 @@ pub(crate) struct Bench {
     /// Number of the device in that server [default: 0]
     #[arg(long, value_name = "NUMBER", requires = "chaos")]
     pub(crate) chaos_function: Option<usize>,
-    /// Print what is to be raised and wait for somebody to raise it
+    /// Print each fault and wait for a person to raise it
     #[arg(long, requires = "chaos")]
     pub(crate) chaos_prompt: bool,
-    /// What a core does that has nothing to do; two busy processes on one core have to yield
+    /// Behaviour of an idle core; two busy processes on one core have to yield
     /// [default: spin where each process of three can have a core, else yield]
     #[arg(long, value_enum, value_name = "HOW")]
     pub(crate) idle: Option<Idle>,
@@ -305,28 +305,28 @@ impl Bench {
     }
 }
 
-/// What a polling core does while there is nothing to do.
+/// The behaviour of a polling core without work.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idle {
     /// Poll without pause
     Spin,
-    /// Let another process have the core between looks
+    /// Yield the core between polls
     Yield,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Info {
-    /// Which device [default: the configuration's, which is model:0]
+    /// Device address [default: the configuration's, which is model:0]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) device: Option<DeviceAddress>,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Devices {
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -345,13 +345,13 @@ pub(crate) struct Bind {
     /// PCI addresses, such as 0000:3b:00.0
     #[arg(value_name = "ADDRESS", required = true)]
     pub(crate) addresses: Vec<DeviceAddress>,
-    /// The driver that shall have it
+    /// Driver to bind it to
     #[arg(long, value_name = "NAME", default_value = "vfio-pci")]
     pub(crate) driver: String,
-    /// Show what would be done, as commands, and do nothing
+    /// Print the commands and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Even if its interface is in use, or it is no E810
+    /// Bind even if its interface is in use, or it is no E810
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -361,36 +361,36 @@ pub(crate) struct Unbind {
     /// PCI addresses, such as 0000:3b:00.0
     #[arg(value_name = "ADDRESS", required = true)]
     pub(crate) addresses: Vec<DeviceAddress>,
-    /// Show what would be done, as commands, and do nothing
+    /// Print the commands and do nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Even if a process has claimed it: waits until it lets go
+    /// Unbind even if a process has claimed it: waits until the process releases it
     #[arg(long)]
     pub(crate) force: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// The card to look at [default: every E810 that there is]
+    /// Card to examine [default: every E810]
     #[arg(value_name = "ADDRESS")]
     pub(crate) address: Option<DeviceAddress>,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct BringUp {
-    /// Which device [default: the configuration's, which is model:0]
+    /// Device address [default: the configuration's, which is model:0]
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) device: Option<DeviceAddress>,
-    /// Show every exchange: what was asked, what was answered, how long it took
+    /// Show every exchange: request, answer, time
     #[arg(long)]
     pub(crate) trace: bool,
-    /// Make this stage fail (model only), to see what is undone; "list" shows the stages
+    /// Make this stage fail (model only), to see the undos; "list" prints the stages
     #[arg(long, value_name = "STAGE")]
     pub(crate) fail_at: Option<String>,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -17,7 +17,7 @@ pub(crate) struct Options {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Check a configuration file: every fault with its line and column
+    /// Check a configuration file: prints every error with its line and column
     Check {
         /// The file
         file: PathBuf,
@@ -26,7 +26,7 @@ enum Command {
     Schema,
     /// Print a commented sample: all (every key at its default), appliance, benchmark, low-latency
     Sample {
-        /// Which one
+        /// Name of the sample
         #[arg(default_value = "all")]
         name: String,
     },

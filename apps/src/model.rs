@@ -22,7 +22,7 @@ pub(crate) struct Model {
 pub(crate) enum ModelCommand {
     /// Serve functions of the model over vfio-user until stopped
     Serve(Box<Serve>),
-    /// Tell a server that runs with --control something, and show its answer
+    /// Send a command to a server that runs with --control, and show its answer
     Tell(Tell),
 }
 
@@ -44,7 +44,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_HELP)]
 pub(crate) struct Serve {
-    /// Where to serve a function; once for each function, the first is function 0
+    /// Socket path of a function; give it once for each function, the first is function 0
     #[arg(long = "socket", value_name = "PATH", required = true)]
     pub(crate) sockets: Vec<PathBuf>,
     /// Number of the first function, from which MAC address and serial number follow: servers whose wires meet need different ones
@@ -56,10 +56,10 @@ pub(crate) struct Serve {
     /// Accept memory that its owner can cut while it is mapped: a client that does so kills the server
     #[arg(long)]
     pub(crate) accept_shrinkable_memory: bool,
-    /// Make accesses outside of what a client has mapped through the client too, so that its IOMMU refuses and reports them; at most 256
+    /// Send accesses outside the mapped memory of a client to the client, so that its IOMMU refuses and reports them; at most 256
     #[arg(long)]
     pub(crate) refused_through_client: bool,
-    /// Core for the model's thread
+    /// Core of the model's thread
     #[arg(long, value_name = "CORE")]
     pub(crate) core: Option<usize>,
     /// Microseconds without work before the server sleeps between looks
@@ -68,28 +68,28 @@ pub(crate) struct Serve {
     /// Wire of unix datagrams, one a frame, from LOCAL to REMOTE (QEMU: -netdev dgram); may be repeated
     #[arg(long = "dgram", value_name = "LOCAL,REMOTE")]
     pub(crate) datagram_wires: Vec<DatagramEnds>,
-    /// Wire to a TAP interface, made if it is not there; needs CAP_NET_ADMIN or an owner's right; may be repeated
+    /// Wire to a TAP interface, created if it is missing; needs CAP_NET_ADMIN or an owner's right; may be repeated
     #[arg(long = "tap", value_name = "NAME")]
     pub(crate) taps: Vec<String>,
     /// Capture every frame on the wire; open it with Wireshark
     #[arg(long, value_name = "FILE")]
     pub(crate) pcap: Option<PathBuf>,
-    /// Write down each command of the drivers; docs/recording.md has the format
+    /// Record each command of the drivers; docs/recording.md has the format
     #[arg(long, value_name = "FILE")]
     pub(crate) record: Option<PathBuf>,
-    /// Lose frames on the wire: so many of a million, chosen by seed
+    /// Lose this many of a million frames on the wire, chosen by seed
     #[arg(long, value_name = "PER_MILLION[,SEED]")]
     pub(crate) drop: Option<LostFrames>,
-    /// Begin without the device's own DDP package
+    /// Start without the device's own DDP package
     #[arg(long)]
     pub(crate) no_package: bool,
-    /// Begin with a fault of a function or of the wire, such as "0:link-down" or "wire:corrupt 1000"; may be repeated
+    /// Start with a fault of a function or of the wire, such as "0:link-down" or "wire:corrupt 1000"; may be repeated
     #[arg(long = "fault", value_name = "FUNCTION:FAULT", long_help = fault_help())]
     pub(crate) faults: Vec<FaultAt>,
-    /// Listen there for `ringside model tell`
+    /// Control socket to listen on for `ringside model tell`
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
-    /// Write the final report as JSON; "-" is standard output, and all else then goes to standard error
+    /// Write the final report as JSON; "-" is standard output, and the rest then goes to standard error
     #[arg(long, value_name = "FILE|-")]
     pub(crate) report: Option<PathBuf>,
     /// Short for --report -
@@ -126,9 +126,9 @@ The answer is one line of JSON; the exit code is 1 if the server refused.";
 #[derive(Args, Debug)]
 #[command(after_help = TELL_HELP)]
 pub(crate) struct Tell {
-    /// The server's --control
+    /// Control socket of the server, its --control
     pub(crate) path: PathBuf,
-    /// What to tell it
+    /// Command for the server
     #[arg(required = true, value_name = "COMMAND")]
     pub(crate) words: Vec<String>,
 }
@@ -218,7 +218,7 @@ impl Place {
     }
 }
 
-/// A fault and whose it is.
+/// A fault and its side.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FaultAt {
     pub(crate) place: Place,
@@ -247,7 +247,7 @@ pub(crate) fn run(options: &Model) -> Result<(), Failure> {
     }
 }
 
-/// Tells a server something through its control socket.
+/// Sends a command to a server through its control socket.
 pub(crate) fn tell(socket: &std::path::Path, line: &str) -> Result<(), Failure> {
     let (_, outcome) = tell::exchange(socket, line.to_owned())?;
     outcome

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 #[derive(Args, Debug)]
 pub(crate) struct Options {
-    /// Which device [default: the configuration's, which is model:0]
+    /// Device address [default: the configuration's, which is model:0]
     #[arg(long, value_name = "ADDRESS")]
     device: Option<DeviceAddress>,
     /// Every counter of VSI and port, as `ethtool -S` names them
@@ -23,7 +23,7 @@ pub(crate) struct Options {
     /// Receive queues to open the port with, for the hash table that results
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     queues: usize,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }

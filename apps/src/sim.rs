@@ -47,7 +47,7 @@ pub(crate) struct Sim {
     /// Steps of the workload in each run
     #[arg(long, value_name = "COUNT", default_value_t = 150, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     steps: u32,
-    /// What goes wrong; see below
+    /// Kinds of faults; see below
     #[arg(long, value_name = "LIST", default_value = "mixed")]
     faults: FaultMix,
     /// Runs at a time, each on a thread of its own
@@ -59,13 +59,13 @@ pub(crate) struct Sim {
     /// Only these steps of the workload, such as 0,3,17-20
     #[arg(long, value_name = "STEPS")]
     keep: Option<String>,
-    /// Print what happens (with --runs 1)
+    /// Print each step (with --runs 1)
     #[arg(long)]
     pub(crate) trace: bool,
-    /// Do not look for the shortest run that shows a finding
+    /// Do not search for the shortest run that shows a finding
     #[arg(long)]
     no_shrink: bool,
-    /// For machines
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -207,7 +207,7 @@ fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
     summary
 }
 
-/// Says how far it is, now and then.
+/// Prints progress from time to time.
 fn progress(summary: &mut Summary, options: &Sim, started: Instant) {
     let elapsed = started.elapsed();
     if elapsed < summary.next_progress {

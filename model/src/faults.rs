@@ -39,16 +39,16 @@ pub enum Fault {
     AdminCommandDelayed {
         /// Opcode, or [`ANY_ADMIN_COMMAND`].
         opcode: u16,
-        /// How late.
+        /// The delay.
         by: Duration,
     },
-    /// Answers to this admin command make no sense: the opcode in them is another.
+    /// Answers to this admin command are wrong: they carry another opcode.
     AdminCommandGarbled {
         /// Opcode, or [`ANY_ADMIN_COMMAND`].
         opcode: u16,
     },
-    /// The firmware does nothing any more. A reset of the function sets it going, or the end of
-    /// faults; then it goes on where it stood, and answers late.
+    /// The firmware stops. It continues after a reset of the function or after the end of the fault;
+    /// then its answers are late.
     FirmwareStall,
     /// CQP creation is answered with the error bit.
     ControlQueueCreationFails,
@@ -72,25 +72,25 @@ pub enum Fault {
     ControlCommandDelayed {
         /// Opcode, or [`ANY_CONTROL_COMMAND`].
         opcode: u8,
-        /// How late.
+        /// The delay.
         by: Duration,
     },
-    /// Completions of this CQP command make no sense: they name another command.
+    /// Completions of this CQP command are wrong: they name another command.
     ControlCommandGarbled {
         /// Opcode, or [`ANY_CONTROL_COMMAND`].
         opcode: u8,
     },
-    /// Somebody else resets, once: the function, or the whole device of which it is. The driver is
-    /// not asked; what it does before it knows is no breach.
+    /// Another driver resets the function or the whole device, once. Accesses of this driver before
+    /// it notices are no breach.
     Reset(ResetKind),
-    /// The function is gone from the bus: it reads as all ones and does nothing. With the end of the
-    /// fault it is back, as after power on.
+    /// The function is gone from the bus: it reads as all ones and does nothing. After the end of the
+    /// fault it is as after power on.
     FunctionDead,
     /// Interrupts are lost, by seed: the event descriptor of the vector is not signalled.
     InterruptsLost {
-        /// Of a million.
+        /// Share of frames or interrupts, of a million.
         per_million: u32,
-        /// For the choice.
+        /// Seed of the choice.
         seed: u64,
     },
     /// No more memory can be mapped for the function than this.
@@ -98,9 +98,9 @@ pub enum Fault {
         /// Bytes, those that are mapped already included.
         bytes: u64,
     },
-    /// The host refuses the function's accesses to memory, as an IOMMU would. What the function needed
-    /// the memory for fails: a message fails its queue pair, a completion its completion queue; rings
-    /// of commands and events are given up, and PFINT_OICR says PCI_EXCEPTION.
+    /// The host refuses the function's accesses to memory, as an IOMMU would. The operation fails: a
+    /// message fails its queue pair, a completion its completion queue. Rings of commands and events
+    /// stop, and PFINT_OICR reports PCI_EXCEPTION.
     DmaRefused(Refusal),
     /// The host memory cache reports an error, once: PFHMC_ERRORINFO and PFHMC_ERRORDATA say which,
     /// and the cause HMC_ERR is raised. A driver is expected to reset the function.
@@ -118,8 +118,8 @@ pub enum Fault {
         /// Value of GLPE_CRITERR.
         code: u32,
     },
-    /// The RDMA engine reports an asynchronous event, once, of which nothing else is true: a queue that
-    /// it names goes on in the model. A driver is expected to act on the event all the same.
+    /// The RDMA engine reports an asynchronous event, once, without its cause: the named queue
+    /// continues in the model. A driver is expected to act on the event.
     EngineEvent {
         /// Code, 12 bits; see [`ringside_spec::rdma::ae_codes::AeCode`].
         code: u16,
@@ -128,8 +128,8 @@ pub enum Fault {
         /// Number of the queue.
         queue_number: u32,
     },
-    /// The RDMA engine stops: no command is completed, no request carried out, no packet taken. A
-    /// reset of the function sets it going, or the end of faults.
+    /// The RDMA engine stops: it completes no command, executes no request, takes no packet. It
+    /// continues after a reset of the function or after the end of the fault.
     ProtocolEngineStall,
     /// The link stays down.
     LinkDown,
@@ -137,49 +137,49 @@ pub enum Fault {
     NoPackageLoaded,
     /// Frames are lost on the wire, by seed.
     DropFrames {
-        /// Of a million.
+        /// Share of frames or interrupts, of a million.
         per_million: u32,
-        /// For the choice.
+        /// Seed of the choice.
         seed: u64,
     },
     /// Frames arrive twice.
     DuplicateFrames {
-        /// Of a million.
+        /// Share of frames or interrupts, of a million.
         per_million: u32,
-        /// For the choice.
+        /// Seed of the choice.
         seed: u64,
     },
     /// Frames are overtaken by those that are sent after them.
     ReorderFrames {
-        /// Of a million.
+        /// Share of frames or interrupts, of a million.
         per_million: u32,
-        /// For the choice.
+        /// Seed of the choice.
         seed: u64,
-        /// Frames that go first, at least 1; a wire that falls silent lets it go sooner.
+        /// Frames that overtake it, at least 1; fewer on a wire that falls silent.
         behind: u32,
     },
     /// Frames take longer.
     DelayFrames {
-        /// Of a million.
+        /// Share of frames or interrupts, of a million.
         per_million: u32,
-        /// For the choice.
+        /// Seed of the choice.
         seed: u64,
-        /// How much longer.
+        /// The delay.
         by: Duration,
     },
-    /// One bit of a frame changes, unseen by the frame check sequence.
+    /// One bit of a frame changes, and the frame check sequence does not show it.
     CorruptFrames {
-        /// Of a million.
+        /// Share of frames or interrupts, of a million.
         per_million: u32,
-        /// For the choice of frame and bit.
+        /// Seed of the choice of frame and bit.
         seed: u64,
     },
-    /// Frames whose sender can do with it are marked "congestion experienced".
+    /// Frames of senders that support it are marked "congestion experienced".
     /// Source: RFC 3168, section 5.
     MarkFrames {
-        /// Of a million.
+        /// Share of frames or interrupts, of a million.
         per_million: u32,
-        /// For the choice.
+        /// Seed of the choice.
         seed: u64,
     },
 }

@@ -36,10 +36,10 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Options {
-    /// A port; once for each [default: the configuration's device]
+    /// Device of a port; give it once for each [default: the configuration's device]
     #[arg(long, value_name = "ADDRESS")]
     device: Vec<DeviceAddress>,
-    /// What is done with packets: one mode for all ports, or one for each
+    /// Forwarding mode: one for all ports, or one for each
     #[arg(
         long,
         value_enum,
@@ -69,10 +69,10 @@ pub(crate) struct Options {
     /// Different flows that flowgen sends
     #[arg(long, value_name = "COUNT", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65536))]
     flows: u32,
-    /// Destination of what mac, txonly and flowgen send; once for each port [default: the paired port's own]
+    /// Destination of the packets of mac, txonly and flowgen; give it once for each port [default: the paired port's own]
     #[arg(long, value_name = "MAC")]
     eth_peer: Vec<Mac>,
-    /// Take packets to the port's own address and to groups that it is in only
+    /// Receive only packets to the port's own address and to its groups
     #[arg(long)]
     no_promiscuous: bool,
     /// Seconds to run [default: until interrupted]
@@ -276,7 +276,7 @@ fn start(workers: Vec<Worker>, cores: &[usize]) -> Handles {
     handles.collect()
 }
 
-/// Reports until the time is over, a signal comes, or the user says so.
+/// Reports until the time is over, a signal arrives, or the user quits.
 fn watch(
     options: &Options,
     shared: &Arc<Shared>,

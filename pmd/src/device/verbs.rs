@@ -146,7 +146,7 @@ impl Device {
             used: numbers.used(),
             limit: numbers.quota(),
         };
-        let memory = state.memory.as_ref().ok_or(RdmaError::ShutDown)?;
+        let memory = state.made.memory.as_ref().ok_or(RdmaError::ShutDown)?;
         let lists = memory.page_lists.usage();
         let host_memory_cache_bytes = memory.backed_bytes();
         let objects = &state.objects;

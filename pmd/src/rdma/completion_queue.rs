@@ -246,8 +246,8 @@ impl EngineState {
         [ring, shadow]: [DmaBuffer; 2],
         entries: u32,
     ) -> Result<(u32, u32), RdmaError> {
-        self.generation = self.generation.wrapping_add(1);
-        let generation = self.generation;
+        self.names.generation = self.names.generation.wrapping_add(1);
+        let generation = self.names.generation;
         let making = Making::<CompletionQueueRecord>::begin(self)?;
         let number = making.number();
         let command = CreateCompletionQueue {

@@ -57,16 +57,18 @@ impl Engine {
     /// Ends this life: nothing more is posted or made, and users are told once. Nothing to do if
     /// it has ended already.
     pub(crate) fn fail(&self, state: &mut EngineState, cause: FailureCause) {
-        if state.closed || state.end.cause.is_some() {
+        if state.service.closed || state.service.end.cause.is_some() {
             return;
         }
         tracing::error!(device = %self.registers.function().address(), %cause, "the device failed");
-        state.end.cause = Some(cause);
-        state.end.queue_pairs = state.objects.queue_pairs.iter().count();
+        state.service.end.cause = Some(cause);
+        state.service.end.queue_pairs = state.objects.queue_pairs.iter().count();
         self.over.store(true, std::sync::atomic::Ordering::Release);
         self.retire_doorbells();
         self.ports.fail();
-        let EngineState { objects, end, .. } = &mut *state;
+        let EngineState {
+            objects, service, ..
+        } = &mut *state;
         for (_, record) in objects.queue_pairs.iter() {
             // What failed by itself before is flushed already, or owed.
             if record.condition.get() == QueuePairCondition::Usable {
@@ -76,16 +78,19 @@ impl Engine {
                 ];
                 for (reports, side) in sides {
                     let owed = OwedFlush::new(&reports.handle, record.context, side);
-                    end.waiting.push(owed);
+                    service.end.waiting.push(owed);
                 }
             }
             record.condition.advance(QueuePairCondition::Lost);
         }
-        state.pending_events.push(Event::DeviceFailed { cause });
+        state
+            .service
+            .pending_events
+            .push(Event::DeviceFailed { cause });
         if silence(&**self.registers.function()) != Silence::Unknown {
             state.flush_all();
         }
-        if let Some(interrupt) = &state.interrupts {
+        if let Some(interrupt) = &state.service.interrupts {
             interrupt.wake();
         }
     }
@@ -106,12 +111,12 @@ impl Engine {
     pub(crate) fn release(&self) -> usize {
         let mut state = self.state();
         state.flush_all();
-        state.end.released = true;
-        state.kept.clear();
-        state.memory = None;
-        state.completion_events = None;
-        state.asynchronous_events = None;
-        state.statistics = None;
+        state.service.end.released = true;
+        state.withheld.kept.clear();
+        state.made.memory = None;
+        state.made.completion_events = None;
+        state.made.asynchronous_events = None;
+        state.made.statistics = None;
         state.forget_unconfirmed::<QueuePairRecord>();
         state.forget_unconfirmed::<CompletionQueueRecord>();
         state.objects.regions.clear();
@@ -119,7 +124,7 @@ impl Engine {
         state.objects.multicast_groups.clear();
         state.group_rules.forget();
         state.control.drop_completions();
-        let interrupt = state.interrupts.take();
+        let interrupt = state.service.interrupts.take();
         let reclaimed = state.reclaim_quarantine();
         drop(state);
         if let Some(interrupt) = interrupt {
@@ -132,7 +137,7 @@ impl Engine {
 impl EngineState {
     /// Has the completion queues complete what is outstanding on every queue pair; once.
     pub(crate) fn flush_all(&mut self) {
-        self.end.owed.append(&mut self.end.waiting);
+        self.service.end.owed.append(&mut self.service.end.waiting);
         self.flush_owed();
     }
 
@@ -145,7 +150,10 @@ impl EngineState {
         side: QueueSide,
     ) {
         if handle.flush(context, side).is_err() {
-            self.end.owed.push(OwedFlush::new(handle, context, side));
+            self.service
+                .end
+                .owed
+                .push(OwedFlush::new(handle, context, side));
         }
     }
 
@@ -156,15 +164,19 @@ impl EngineState {
         context: CompletionContext,
         side: QueueSide,
     ) {
-        self.end.waiting.push(OwedFlush::new(handle, context, side));
+        self.service
+            .end
+            .waiting
+            .push(OwedFlush::new(handle, context, side));
     }
 
     /// Tells completion queues that had no room in their inbox.
     pub(crate) fn flush_owed(&mut self) {
-        if self.end.owed.is_empty() {
+        if self.service.end.owed.is_empty() {
             return;
         }
-        self.end
+        self.service
+            .end
             .owed
             .retain(|owed| owed.handle.flush(owed.context, owed.side).is_err());
     }
@@ -176,14 +188,14 @@ pub(crate) fn carry(engine: &Engine) -> Carried {
     // A bring-up that failed before it had numbers passes on what it got.
     let rested = match state.objects.are_sized() {
         true => state.objects.rested(),
-        false => std::mem::take(&mut state.rested),
+        false => std::mem::take(&mut state.names.rested),
     };
     Carried {
         rested,
-        random: state.random.clone(),
-        generation: state.generation,
+        random: state.names.random.clone(),
+        generation: state.names.generation,
         peers: std::mem::take(&mut state.peers),
-        events: std::mem::take(&mut state.pending_events),
-        owed: std::mem::take(&mut state.end.owed),
+        events: std::mem::take(&mut state.service.pending_events),
+        owed: std::mem::take(&mut state.service.end.owed),
     }
 }

@@ -66,39 +66,67 @@ pub(crate) struct CompletionEvents {
     pub(crate) entries: u32,
 }
 
-/// The change.
+/// The state of the engine, divided by the module that owns each part.
 pub(crate) struct EngineState {
     pub(crate) control: ControlQueue,
+    /// owner: the stages of bring-up
+    pub(crate) made: Made,
+    /// what the device has; none before the host memory cache is sized. Owner: `lifecycle`
+    pub(crate) objects: Objects,
+    /// owner: `multicast`
+    pub(crate) group_rules: GroupRules,
+    /// owner: the modules that make objects
+    pub(crate) names: Names,
+    /// owner: `containment`, and `health` and `events` for what they report
+    pub(crate) service: Service,
+    /// owner: `quarantine`
+    pub(crate) withheld: Withheld,
+    /// owner: `faults`
+    pub(crate) peers: PeerBook,
+}
+
+/// The products of the stages of bring-up. Each is present from its stage until its undo.
+#[derive(Default)]
+pub(crate) struct Made {
     pub(crate) memory: Option<HostMemory>,
     pub(crate) completion_events: Option<CompletionEvents>,
     pub(crate) asynchronous_events: Option<AsynchronousEvents>,
     pub(crate) queue_set_handle: Option<u16>,
-    /// what the device has; none before the host memory cache is sized
-    pub(crate) objects: Objects,
-    /// numbers of an earlier life that rest in this one
-    pub(crate) rested: RestedNumbers,
-    pub(crate) group_rules: GroupRules,
-    /// taken from the event queue and not reported yet
-    pub(crate) pending_events: Vec<Event>,
-    pub(crate) quarantined: Vec<Kept>,
-    pub(crate) peers: PeerBook,
-    pub(crate) interrupts: Option<ConnectedInterrupt>,
     pub(crate) statistics: Option<Accumulated>,
+}
+
+/// The sources of keys and numbers that no peer can guess and no earlier object had.
+pub(crate) struct Names {
     pub(crate) random: StdRng,
-    /// a shutdown has begun: nothing new is made
-    pub(crate) closed: bool,
-    /// memory of objects that a shutdown destroyed while their owners still hold them
-    pub(crate) kept: Vec<DmaBuffer>,
-    /// Queue pairs that shared receive queues feed, by number.
-    pub(crate) fed: BTreeMap<u32, FedQueuePair>,
     /// counts queue pairs and completion queues made, so that a number used twice is told apart
     pub(crate) generation: u32,
+    /// numbers of an earlier life that rest in this one
+    pub(crate) rested: RestedNumbers,
+}
+
+/// The period of service, its reports and its end.
+pub(crate) struct Service {
+    /// a shutdown has begun: nothing new is made
+    pub(crate) closed: bool,
     /// whether and how the life of the device in service ended
     pub(crate) end: End,
     /// resets that the device had seen when this life began
     pub(crate) baseline: Option<Baseline>,
-    /// when registers are looked at next
+    /// the time at which registers are read next
     pub(crate) next_look: Option<Instant>,
+    /// taken from the event queue and not reported yet
+    pub(crate) pending_events: Vec<Event>,
+    pub(crate) interrupts: Option<ConnectedInterrupt>,
+}
+
+/// Memory that the device may still use.
+#[derive(Default)]
+pub(crate) struct Withheld {
+    /// memory of objects that a shutdown destroyed while their owners still hold them
+    pub(crate) kept: Vec<DmaBuffer>,
+    pub(crate) quarantined: Vec<Kept>,
+    /// queue pairs that shared receive queues feed, by number
+    pub(crate) fed: BTreeMap<u32, FedQueuePair>,
 }
 
 /// See the module.
@@ -144,29 +172,27 @@ impl Engine {
             ports: parts.ports,
             state: Mutex::new(EngineState {
                 control,
-                memory: None,
-                completion_events: None,
-                asynchronous_events: None,
-                queue_set_handle: None,
+                made: Made::default(),
                 objects: Objects::none(),
-                rested: carried.rested,
                 group_rules,
-                pending_events: carried.events,
-                quarantined: Vec::new(),
-                peers: carried.peers,
-                interrupts: None,
-                statistics: None,
-                random: carried.random,
-                closed: false,
-                kept: Vec::new(),
-                fed: BTreeMap::new(),
-                generation: carried.generation,
-                end: End {
-                    owed: carried.owed,
-                    ..End::default()
+                names: Names {
+                    random: carried.random,
+                    generation: carried.generation,
+                    rested: carried.rested,
                 },
-                baseline: parts.baseline,
-                next_look: None,
+                service: Service {
+                    closed: false,
+                    end: End {
+                        owed: carried.owed,
+                        ..End::default()
+                    },
+                    baseline: parts.baseline,
+                    next_look: None,
+                    pending_events: carried.events,
+                    interrupts: None,
+                },
+                withheld: Withheld::default(),
+                peers: carried.peers,
             }),
         }
     }
@@ -179,10 +205,10 @@ impl Engine {
     /// The state, for making something new.
     pub(crate) fn open_state(&self) -> Result<MutexGuard<'_, EngineState>, RdmaError> {
         let state = self.state();
-        if let Some(cause) = state.end.cause {
+        if let Some(cause) = state.service.end.cause {
             return Err(RdmaError::DeviceFailed { cause });
         }
-        if state.closed {
+        if state.service.closed {
             return Err(RdmaError::ShutDown);
         }
         Ok(state)
@@ -192,13 +218,13 @@ impl Engine {
 impl EngineState {
     /// Brings the memory behind an object's context.
     pub(crate) fn back(&mut self, object: ObjectType, index: u32) -> Result<(), RdmaError> {
-        let memory = self.memory.as_mut().ok_or(RdmaError::ShutDown)?;
+        let memory = self.made.memory.as_mut().ok_or(RdmaError::ShutDown)?;
         memory.ensure(&mut self.control, object, index..index + 1)
     }
 
     /// Index of the table entry of `mac`, told to the device if it is new.
     pub(crate) fn take_address(&mut self, mac: MacAddress) -> Result<u16, RdmaError> {
-        let index = match self.objects.arp.take(mac, &mut self.random)? {
+        let index = match self.objects.arp.take(mac, &mut self.names.random)? {
             ArpChange::Nothing(index) => return Ok(index),
             ArpChange::Tell(index) => index,
         };
@@ -239,7 +265,7 @@ impl EngineState {
 
     /// A number of 24 bits that nobody can guess.
     pub(crate) fn random_24_bits(&mut self) -> u32 {
-        self.random.random_range(0..1 << 24)
+        self.names.random.random_range(0..1 << 24)
     }
 }
 

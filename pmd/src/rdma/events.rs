@@ -81,21 +81,21 @@ impl Engine {
         let mut state = self.state();
         let before = events.len();
         self.look_after(&mut state, false);
-        events.append(&mut state.pending_events);
-        if events.len() == before || state.end.cause.is_none() {
+        events.append(&mut state.service.pending_events);
+        if events.len() == before || state.service.end.cause.is_none() {
             drop(state);
             state = self.open_state()?;
         }
         let mut result = Ok(());
-        if state.end.cause.is_none() {
+        if state.service.end.cause.is_none() {
             result = self.take_events(&mut state, events);
             if result.is_err() {
                 self.look_after(&mut state, true);
             }
         }
-        events.append(&mut state.pending_events);
+        events.append(&mut state.service.pending_events);
         // A failure of the device is told as an event.
-        match state.end.cause {
+        match state.service.end.cause {
             Some(_) => Ok(events.len() - before),
             None => result.map(|()| events.len() - before),
         }
@@ -110,6 +110,7 @@ impl Engine {
         let mut taken = 0;
         // One turn of the ring at most: a device that never stops does not hold the caller.
         let most = state
+            .made
             .asynchronous_events
             .as_ref()
             .map_or(0, |queue| queue.entries);
@@ -142,7 +143,7 @@ impl Engine {
     pub(crate) fn poll_completion_events(&self, queues: &mut Vec<u32>) -> Result<usize, RdmaError> {
         let mut guard = self.open_state()?;
         let state = &mut *guard;
-        let Some(events) = state.completion_events.as_mut() else {
+        let Some(events) = state.made.completion_events.as_mut() else {
             return Ok(0);
         };
         let before = queues.len();
@@ -163,7 +164,7 @@ impl Engine {
 
 impl EngineState {
     fn next_event(&mut self) -> Option<AsynchronousEvent> {
-        let AsynchronousEvents { ring, .. } = self.asynchronous_events.as_mut()?;
+        let AsynchronousEvents { ring, .. } = self.made.asynchronous_events.as_mut()?;
         ring.take().map(|words| AsynchronousEvent::decode(&words))
     }
 
@@ -208,7 +209,8 @@ impl EngineState {
             && let Some(peer) = record.peer
             && let Some(faults) = self.peers.count(peer)
         {
-            self.pending_events
+            self.service
+                .pending_events
                 .push(Event::PeerSuspected { peer, faults });
         }
         let reason = flush_code(code);

@@ -147,7 +147,7 @@ impl FastRegion {
         let state = &mut *guard;
         state.objects.regions.must(self.number)?;
         let list = state.objects.regions.pages(self.number);
-        if let (Some(memory), Some(list)) = (&mut state.memory, list) {
+        if let (Some(memory), Some(list)) = (&mut state.made.memory, list) {
             memory.write_pages(&mut state.control, list, &pages)?;
         }
         (self.address, self.length) = (plan.address, plan.length as usize);

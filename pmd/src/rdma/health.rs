@@ -13,7 +13,7 @@ impl Engine {
     /// now and then, or now if `at_once`.
     pub(crate) fn look_after(&self, state: &mut EngineState, at_once: bool) {
         state.flush_owed();
-        if state.closed || state.end.cause.is_some() {
+        if state.service.closed || state.service.end.cause.is_some() {
             return;
         }
         let cause = if state.control.is_stuck() {
@@ -26,6 +26,7 @@ impl Engine {
         if let Some(cause) = cause {
             // A silent queue may be the sign of something else, which the registers name.
             let named = state
+                .service
                 .baseline
                 .and_then(|from| look(&self.registers, from, true));
             self.fail(state, named.unwrap_or(cause));
@@ -33,13 +34,13 @@ impl Engine {
     }
 
     fn look_at_registers(&self, state: &mut EngineState, at_once: bool) -> Option<FailureCause> {
-        let baseline = state.baseline?;
+        let baseline = state.service.baseline?;
         let now = self.registers.clock().now();
-        let due = state.next_look.is_none_or(|next| now >= next);
+        let due = state.service.next_look.is_none_or(|next| now >= next);
         if !due && !at_once {
             return None;
         }
-        state.next_look = Some(now.plus(PERIOD));
+        state.service.next_look = Some(now.plus(PERIOD));
         look(&self.registers, baseline, true)
     }
 }

@@ -41,7 +41,7 @@ impl Interrupts {
             .map_err(|error| system("making an event descriptor", error))?;
         let vector = {
             let mut state = engine.open_state()?;
-            if state.interrupts.is_some() {
+            if state.service.interrupts.is_some() {
                 return Err(RdmaError::InterruptTaken);
             }
             let function = engine.registers.function();
@@ -55,7 +55,7 @@ impl Interrupts {
                 error: error.to_string(),
             })?;
             function.set_interrupts(vector, &[Some(event.as_fd())])?;
-            state.interrupts = Some(ConnectedInterrupt {
+            state.service.interrupts = Some(ConnectedInterrupt {
                 vector,
                 event: waiting,
             });
@@ -157,7 +157,7 @@ impl Engine {
 
     /// Leaves all as it was before the interrupt was connected.
     pub(crate) fn disconnect_interrupt(&self, state: &mut EngineState) -> Result<(), RdmaError> {
-        let Some(connected) = state.interrupts.take() else {
+        let Some(connected) = state.service.interrupts.take() else {
             return Ok(());
         };
         let vector = connected.vector;

@@ -93,7 +93,7 @@ impl<'s, O: Object> Making<'s, O> {
     pub(crate) fn begin(state: &'s mut EngineState) -> Result<Self, RdmaError> {
         let number = O::table(&mut state.objects)
             .numbers
-            .take(&mut state.random)?;
+            .take(&mut state.names.random)?;
         let making = Self {
             state,
             number,
@@ -177,7 +177,7 @@ impl EngineState {
     /// Destroys an object in the device. Only [`Destroyed::Gone`] says that its memory is free.
     pub(crate) fn destroy<O: Object>(&mut self, number: u32, by: By) -> Destroyed<O> {
         let table = O::table(&mut self.objects);
-        if self.end.released {
+        if self.service.end.released {
             let entry = table.entries.remove(&number);
             return Destroyed::Gone(self.forget_after_reset(entry));
         }
@@ -190,7 +190,7 @@ impl EngineState {
                 return Destroyed::Gone(None);
             }
             Some(Entry::Unconfirmed { reason, .. }) => {
-                return match self.end.cause {
+                return match self.service.end.cause {
                     Some(cause) => Destroyed::DeviceFailed {
                         cause,
                         object: None,
@@ -203,7 +203,7 @@ impl EngineState {
                 return Destroyed::Unconfirmed(RdmaError::Gone { what, number });
             }
         };
-        if let Some(cause) = self.end.cause {
+        if let Some(cause) = self.service.end.cause {
             // Nothing is asked of the device for that, and it writes no more completions.
             let object = self.lose::<O>(number, &RdmaError::DeviceFailed { cause });
             self.give_back_reports::<O>(number);
@@ -232,7 +232,7 @@ impl EngineState {
                 let memory = object.map(O::into_memory).unwrap_or_default();
                 match by {
                     By::Owner => drop(memory),
-                    By::Shutdown => self.kept.extend(memory),
+                    By::Shutdown => self.withheld.kept.extend(memory),
                 }
                 Ok(())
             }

@@ -134,7 +134,7 @@ impl EngineState {
         let (address, vlan_tag) = key;
         let list = engine.pool.allocate(LIST_BYTES, LIST_BYTES)?;
         let mac = multicast_mac(address).ok_or(RdmaError::NotMulticast { address })?;
-        let queue_set_handle = self.queue_set_handle.unwrap_or(0);
+        let queue_set_handle = self.made.queue_set_handle.unwrap_or(0);
         let mut making = Making::<MulticastRecord>::begin(self)?;
         let number = making.number();
         making.state().group_rules.take(mac)?;

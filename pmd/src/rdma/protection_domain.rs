@@ -92,7 +92,10 @@ impl ProtectionDomain {
         let number = {
             let mut state = engine.open_state()?;
             let state = &mut *state;
-            state.objects.protection_domains.take(&mut state.random)?
+            state
+                .objects
+                .protection_domains
+                .take(&mut state.names.random)?
         };
         Ok(Self(Arc::new(Domain {
             engine,

@@ -16,7 +16,7 @@ impl EngineState {
     ) {
         let bytes: usize = buffers.iter().map(DmaBuffer::length).sum();
         let known = |kept: &&mut Kept| (kept.entry.what, kept.entry.number) == (what, number);
-        if let Some(kept) = self.quarantined.iter_mut().find(known) {
+        if let Some(kept) = self.withheld.quarantined.iter_mut().find(known) {
             kept.entry.bytes += bytes;
             kept.buffers.extend(buffers);
             return;
@@ -29,13 +29,13 @@ impl EngineState {
             bytes,
             reason,
         };
-        self.quarantined.push(Kept { entry, buffers });
+        self.withheld.quarantined.push(Kept { entry, buffers });
     }
 
     /// Memory of an object of a device that failed: free once that was reset.
     pub(crate) fn free_after_reset(&mut self, buffers: impl IntoIterator<Item = DmaBuffer>) {
-        if self.end.holds_memory() {
-            self.kept.extend(buffers);
+        if self.service.end.holds_memory() {
+            self.withheld.kept.extend(buffers);
         } else {
             drop(buffers.into_iter().collect::<Vec<_>>());
         }
@@ -43,7 +43,8 @@ impl EngineState {
 
     /// The kept entries, oldest first.
     pub(crate) fn quarantined(&self) -> Vec<Quarantined> {
-        self.quarantined
+        self.withheld
+            .quarantined
             .iter()
             .map(|kept| kept.entry.clone())
             .collect()
@@ -52,7 +53,7 @@ impl EngineState {
     /// Gives all of it back to the pool: after a reset of the function, and only then. Returns the
     /// bytes.
     pub(crate) fn reclaim_quarantine(&mut self) -> usize {
-        let kept = std::mem::take(&mut self.quarantined);
+        let kept = std::mem::take(&mut self.withheld.quarantined);
         let bytes = kept.iter().map(|kept| kept.entry.bytes).sum();
         drop(kept.into_iter().flat_map(|kept| kept.buffers));
         bytes

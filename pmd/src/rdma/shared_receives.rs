@@ -84,7 +84,7 @@ impl SharedReceiveQueue {
         match self.inner.add(number, queue, self.window) {
             Ok(()) => {
                 let mut state = self.domain.engine().state();
-                state.fed.insert(number, FedQueuePair::default());
+                state.withheld.fed.insert(number, FedQueuePair::default());
                 if let Some(record) = state.objects.queue_pairs.get_mut(number) {
                     record.is_fed = true;
                 }
@@ -249,7 +249,7 @@ impl Drop for SharedReceiveQueue {
 impl EngineState {
     /// Only its owner writes to the rings of this queue pair from now on.
     fn stop_feeding(&mut self, number: u32) {
-        let Some(fed) = self.fed.remove(&number) else {
+        let Some(fed) = self.withheld.fed.remove(&number) else {
             return;
         };
         self.free_after_reset(fed.rings);

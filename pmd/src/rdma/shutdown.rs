@@ -16,7 +16,7 @@ impl Engine {
     pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
         let mut guard = self.state();
         let state = &mut *guard;
-        state.closed = true;
+        state.service.closed = true;
         let mut result = self.disconnect_interrupt(state);
         for number in state.objects.queue_pairs.numbers_of(|_| true) {
             result = result.and(state.destroy_queue_pair(number, By::Shutdown));
@@ -24,8 +24,8 @@ impl Engine {
         result = result.and(state.destroy_all::<AddressHandleRecord>(|_| true));
         result = result.and(state.destroy_all::<CompletionQueueRecord>(|_| true));
         result = result.and(state.group_rules.remove_all());
-        if let Some(counted) = state.statistics.take() {
-            state.kept.push(counted.into_buffer());
+        if let Some(counted) = state.made.statistics.take() {
+            state.withheld.kept.push(counted.into_buffer());
         }
         // Windows first: a region with windows on it is not let go.
         result = result.and(state.destroy_all::<RegionRecord>(|region| region.is_window));
@@ -39,10 +39,10 @@ impl Engine {
     pub(crate) fn abandon_objects(&self) {
         let mut guard = self.state();
         let state = &mut *guard;
-        state.closed = true;
+        state.service.closed = true;
         self.retire_doorbells();
-        if let Some(counted) = state.statistics.take() {
-            state.kept.push(counted.into_buffer());
+        if let Some(counted) = state.made.statistics.take() {
+            state.withheld.kept.push(counted.into_buffer());
         }
         let quiet = self.disconnect_interrupt(state);
         if let Err(error) = quiet.and(state.group_rules.remove_all()) {
@@ -71,6 +71,6 @@ impl EngineState {
         let opcode = <O::Destroy as ControlCommand>::OPCODE;
         let reason = ControlError::Stuck { opcode }.into();
         let memory = O::table(&mut self.objects).give_up(&reason);
-        self.kept.extend(memory);
+        self.withheld.kept.extend(memory);
     }
 }

@@ -32,7 +32,7 @@ impl Engine {
             port_last: self.port_counters()?,
             port: [0; PORT_COUNTERS.len()],
         };
-        self.state().statistics = Some(accumulated);
+        self.state().made.statistics = Some(accumulated);
         Ok(())
     }
 
@@ -54,12 +54,8 @@ impl Engine {
         // Sampled under the lock: an older sample after a newer one would look like a wrapped counter.
         let mut guard = self.open_state()?;
         let now = self.port_counters()?;
-        let EngineState {
-            control,
-            statistics,
-            ..
-        } = &mut *guard;
-        let Some(counted) = statistics else {
+        let EngineState { control, made, .. } = &mut *guard;
+        let Some(counted) = &mut made.statistics else {
             return Err(RdmaError::ShutDown);
         };
         control.execute(GatherStatistics {

@@ -96,7 +96,7 @@ impl Device {
     pub fn failure(&self) -> Option<FailureCause> {
         let engine = self.context().engine.as_ref();
         engine
-            .and_then(|engine| engine.state().end.cause)
+            .and_then(|engine| engine.state().service.end.cause)
             .or(self.down)
     }
 
@@ -113,7 +113,7 @@ impl Device {
             Some(engine) => {
                 let mut state = engine.state();
                 engine.look_after(&mut state, true);
-                state.end.cause
+                state.service.end.cause
             }
             None if context.admin().is_ok_and(|admin| admin.has_stopped()) => {
                 let seen = health::look(context.registers(), context.baseline()?, false);
@@ -252,7 +252,7 @@ impl Device {
         if let Some(engine) = engine {
             reclaimed = engine.release();
             let carried = carry(&engine);
-            queue_pairs = engine.state().end.queue_pairs;
+            queue_pairs = engine.state().service.end.queue_pairs;
             context.set_carried(carried);
         }
         context.ports.release();

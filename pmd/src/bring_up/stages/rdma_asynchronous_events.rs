@@ -43,14 +43,14 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     };
     let _ = context.record(Undo::Rdma(RdmaUndo::DestroyAsynchronousEvents));
     let mut state = engine.state();
-    state.asynchronous_events = Some(AsynchronousEvents {
+    state.made.asynchronous_events = Some(AsynchronousEvents {
         ring,
         buffer,
         entries,
     });
     let created = state.control.execute(command);
     if created.as_ref().is_err_and(ControlError::is_refusal) {
-        state.asynchronous_events = None;
+        state.made.asynchronous_events = None;
     }
     created.map_err(RdmaStageError::from)?;
     Ok(())
@@ -58,7 +58,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
 
 pub(in crate::bring_up) fn destroy(engine: &Engine) -> Result<(), RdmaStageError> {
     let mut state = engine.state();
-    let Some(events) = state.asynchronous_events.take() else {
+    let Some(events) = state.made.asynchronous_events.take() else {
         return Ok(());
     };
     let destroyed = state.control.execute(DestroyAsynchronousEventQueue {

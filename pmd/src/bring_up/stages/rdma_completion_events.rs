@@ -46,14 +46,14 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     };
     let _ = context.record(Undo::Rdma(RdmaUndo::DestroyCompletionEvents));
     let mut state = engine.state();
-    state.completion_events = Some(CompletionEvents {
+    state.made.completion_events = Some(CompletionEvents {
         ring,
         buffer,
         entries,
     });
     let created = state.control.execute(command);
     if created.as_ref().is_err_and(ControlError::is_refusal) {
-        state.completion_events = None;
+        state.made.completion_events = None;
     }
     created.map_err(RdmaStageError::from)?;
     Ok(())
@@ -61,7 +61,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
 
 pub(in crate::bring_up) fn destroy(engine: &Engine) -> Result<(), RdmaStageError> {
     let mut state = engine.state();
-    let Some(events) = state.completion_events.take() else {
+    let Some(events) = state.made.completion_events.take() else {
         return Ok(());
     };
     let destroyed = state.control.execute(DestroyCompletionEventQueue {

@@ -69,6 +69,6 @@ fn facts(context: &Context) -> Result<EngineFacts, StageError> {
 
 pub(in crate::bring_up) fn destroy(engine: &Engine) -> Result<(), RdmaStageError> {
     let mut state = engine.state();
-    state.closed = true;
+    state.service.closed = true;
     Ok(state.control.destroy()?)
 }

@@ -83,7 +83,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         .control
         .execute(enable)
         .map_err(RdmaStageError::from)?;
-    state.queue_set_handle = Some(queue_set);
+    state.made.queue_set_handle = Some(queue_set);
     context.facts.rdma.queue_set_handle = Some(queue_set);
     Ok(())
 }

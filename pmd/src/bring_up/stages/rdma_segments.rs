@@ -18,7 +18,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let _ = context.record(Undo::Rdma(RdmaUndo::ClearSegments));
     let mut guard = engine.state();
     let state = &mut *guard;
-    let Some(memory) = &mut state.memory else {
+    let Some(memory) = &mut state.made.memory else {
         let (what, stage) = ("the sizes of the host memory cache", "rdma-sizing");
         return Err(Missing { what, stage }.into());
     };
@@ -29,7 +29,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
 pub(in crate::bring_up) fn clear(engine: &Engine) -> Result<(), RdmaStageError> {
     let mut guard = engine.state();
     let state = &mut *guard;
-    let Some(mut memory) = state.memory.take() else {
+    let Some(mut memory) = state.made.memory.take() else {
         return Ok(());
     };
     match memory.clear(&mut state.control) {

@@ -41,7 +41,11 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     }
     let table = layout.to_string();
     context.recorder().record(|| Exchange::Note { text: table });
-    let objects = objects(&layout, &context.config().rdma, &engine.state().rested);
+    let objects = objects(
+        &layout,
+        &context.config().rdma,
+        &engine.state().names.rested,
+    );
     let memory = HostMemory::new(
         engine.registers.clone(),
         Arc::clone(&engine.pool),
@@ -50,7 +54,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     )?;
     context.facts.rdma.layout = Some(layout);
     let mut state = engine.state();
-    state.memory = Some(memory);
+    state.made.memory = Some(memory);
     state.objects = objects;
     Ok(())
 }

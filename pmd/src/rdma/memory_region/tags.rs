@@ -44,7 +44,12 @@ impl Making<'_, RegionRecord> {
 
     /// Takes page buffer list entries for so many pages in one run. Returns the first one's index.
     pub(crate) fn reserve_pages(&mut self, pages: u32) -> Result<u32, RdmaError> {
-        let memory = self.state().memory.as_mut().ok_or(RdmaError::ShutDown)?;
+        let memory = self
+            .state()
+            .made
+            .memory
+            .as_mut()
+            .ok_or(RdmaError::ShutDown)?;
         let list = memory.reserve_pages(pages)?;
         let first = list.first_index();
         self.hold(Held::Pages(list));
@@ -55,12 +60,12 @@ impl Making<'_, RegionRecord> {
 impl EngineState {
     /// Takes page buffer list entries for the pages at `addresses`, and writes them.
     pub(crate) fn list_pages(&mut self, addresses: &[u64]) -> Result<PageList, RdmaError> {
-        let memory = self.memory.as_mut().ok_or(RdmaError::ShutDown)?;
+        let memory = self.made.memory.as_mut().ok_or(RdmaError::ShutDown)?;
         memory.list_pages(&mut self.control, addresses)
     }
 
     pub(crate) fn free_pages(&mut self, list: PageList) -> Result<(), RdmaError> {
-        match &mut self.memory {
+        match &mut self.made.memory {
             Some(memory) => Ok(memory.page_lists.free(list)?),
             None => Ok(()),
         }

@@ -95,7 +95,7 @@ impl Engine {
             let mut state = self.open_state()?;
             let mut events = Vec::new();
             let taken = self.take_events(&mut state, &mut events);
-            state.pending_events.append(&mut events);
+            state.service.pending_events.append(&mut events);
             taken?;
             let record = state.objects.queue_pairs.must(number)?;
             if record.condition.get() != QueuePairCondition::Usable {

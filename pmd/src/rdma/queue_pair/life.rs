@@ -102,9 +102,9 @@ pub(super) fn create(
     let share = domain.take_share(Kind::QueuePairs, 1)?;
     let memory = allocate(engine, &sizes)?;
     let mut state = engine.open_state()?;
-    state.generation = state.generation.wrapping_add(1);
-    let generation = state.generation;
-    let queue_set_handle = state.queue_set_handle.unwrap_or(0);
+    state.names.generation = state.names.generation.wrapping_add(1);
+    let generation = state.names.generation;
+    let queue_set_handle = state.made.queue_set_handle.unwrap_or(0);
     let mut making = Making::begin(&mut state)?;
     let number = making.number();
     let start_psn = making.state().random_24_bits();
@@ -388,7 +388,7 @@ impl EngineState {
     /// Destroys a queue pair. Its memory goes back once the device has confirmed; a shutdown keeps
     /// it, because an owner may still write to it.
     pub(crate) fn destroy_queue_pair(&mut self, number: u32, by: By) -> Result<(), RdmaError> {
-        let in_service = self.end.cause.is_none();
+        let in_service = self.service.end.cause.is_none();
         if let Some(record) = self.objects.queue_pairs.get(number)
             && in_service
         {
@@ -412,7 +412,7 @@ impl EngineState {
             Destroyed::Gone(record) if in_service => self.free_rings(number, record, by),
             Destroyed::Gone(object) | Destroyed::DeviceFailed { object, .. } => {
                 let memory = object.map(QueuePairRecord::into_memory).unwrap_or_default();
-                match self.fed.get_mut(&number) {
+                match self.withheld.fed.get_mut(&number) {
                     Some(fed) => fed.rings.extend(memory),
                     None => self.free_after_reset(memory),
                 }
@@ -439,10 +439,10 @@ impl EngineState {
         let is_detached = record.is_detached;
         let memory = record.into_memory();
         if by == By::Shutdown {
-            self.kept.extend(memory);
+            self.withheld.kept.extend(memory);
             return Ok(());
         }
-        let Some(fed) = self.fed.get_mut(&number) else {
+        let Some(fed) = self.withheld.fed.get_mut(&number) else {
             drop(memory);
             return Ok(());
         };
