@@ -129,7 +129,7 @@ impl Device {
     /// Lets keys, numbers and sequence numbers follow from `seed` from now on, so that a simulation
     /// can be run again. Peers can then guess them: not for service.
     pub fn use_predictable_numbers(&self, seed: u64) -> Result<(), RdmaError> {
-        self.engine()?.open_state()?.random = StdRng::seed_from_u64(seed);
+        self.engine()?.open_state()?.names.random = StdRng::seed_from_u64(seed);
         Ok(())
     }
 
