@@ -173,7 +173,7 @@ impl Rig {
     #[inline]
     pub fn post_write(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
         let request = Write {
-            fragments: &[self.fragment],
+            fragments: std::slice::from_ref(&self.fragment),
             remote_address: self.remote_address,
             remote_key: self.remote_key,
             immediate: None,
@@ -198,7 +198,7 @@ impl Rig {
     #[inline]
     pub fn post_send(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
         let request = Send {
-            fragments: &[self.fragment],
+            fragments: std::slice::from_ref(&self.fragment),
             kind: SendKind::Plain,
         };
         self.send.post(id, &request, flags)
@@ -208,7 +208,7 @@ impl Rig {
     #[inline]
     pub fn post_read(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
         let request = Read {
-            fragments: &[self.fragment],
+            fragments: std::slice::from_ref(&self.fragment),
             remote_address: self.remote_address,
             remote_key: self.remote_key,
             invalidate_local: false,
@@ -220,7 +220,7 @@ impl Rig {
     #[inline]
     pub fn post_datagram(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
         let request = SendDatagram {
-            payload: Payload::Fragments(&[self.fragment]),
+            payload: Payload::Fragments(std::slice::from_ref(&self.fragment)),
             immediate: None,
             address_handle: 5,
             destination: self.remote_key,

@@ -36,7 +36,7 @@ pub use error::FunctionError;
 pub use function::Function;
 pub use memory::{ForeignError, ForeignFile, Memory, MemoryError, PageSize, Words};
 pub use refusal::{Direction, DmaFault, Refusal, RefusedAccess};
-pub use ring::{NotARing, PostRing, Records, Ring, SharedWord, Table, ZeroedRing};
+pub use ring::{NotARing, PostRing, ReadRing, Records, Ring, SharedWord, Table, ZeroedRing};
 pub use vfio::VfioFunction;
 
 /// An I/O virtual address: what the device puts on the bus.

@@ -99,6 +99,101 @@ impl<const N: usize> Ring<N> {
     }
 }
 
+/// A ring that the device writes and software reads, one place after the other, round and round.
+#[derive(Debug)]
+pub struct ReadRing<const N: usize> {
+    first: NonNull<[AtomicU64; N]>,
+    /// The next place, in bytes from the first. Always below `end`, and a multiple of a place.
+    next: usize,
+    /// Bytes of all places: a power of two of them.
+    end: usize,
+    ring: Ring<N>,
+}
+
+// SAFETY: the places are atomics that `ring` keeps, which is `Send + Sync`.
+unsafe impl<const N: usize> Send for ReadRing<N> {}
+// SAFETY: as above; the cursor moves by `&mut self` only.
+unsafe impl<const N: usize> Sync for ReadRing<N> {}
+
+impl<const N: usize> From<ZeroedRing<N>> for ReadRing<N> {
+    fn from(ring: ZeroedRing<N>) -> Self {
+        let ring = Ring::from(ring);
+        Self {
+            first: ring.first,
+            next: 0,
+            end: ring.places() * Self::PLACE_BYTES,
+            ring,
+        }
+    }
+}
+
+impl<const N: usize> ReadRing<N> {
+    const PLACE_BYTES: usize = {
+        assert!(N.is_power_of_two(), "the ring's bytes are a power of two");
+        N * size_of::<AtomicU64>()
+    };
+
+    /// The next place.
+    #[inline(always)]
+    #[must_use]
+    pub fn next(&self) -> &[AtomicU64; N] {
+        // SAFETY: `next` is below `end`, so inside the places that `ring` keeps, and a multiple of
+        // a place's bytes; else as in `Ring::place`.
+        unsafe { self.first.byte_add(self.next).as_ref() }
+    }
+
+    /// The place behind the next one.
+    #[must_use]
+    pub fn second(&self) -> &[AtomicU64; N] {
+        self.ring.place(self.index() + 1)
+    }
+
+    /// The places from the next one to the end of the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn run(&self) -> &[[AtomicU64; N]] {
+        let left = (self.end - self.next) / Self::PLACE_BYTES;
+        // SAFETY: as in `next`; so many places are left up to the end.
+        unsafe { std::slice::from_raw_parts(self.first.byte_add(self.next).as_ptr(), left) }
+    }
+
+    /// Goes on by `count` places; true if the end of the ring was reached or passed.
+    #[inline(always)]
+    #[must_use]
+    pub fn pass(&mut self, count: usize) -> bool {
+        let next = self
+            .next
+            .wrapping_add(count.wrapping_mul(Self::PLACE_BYTES));
+        let turned = next >= self.end;
+        if turned {
+            self.turn(next);
+        } else {
+            self.next = next;
+        }
+        turned
+    }
+
+    #[cold]
+    fn turn(&mut self, next: usize) {
+        // Still a multiple of a place: `end` is a power of two of those.
+        self.next = next & (self.end - 1);
+    }
+
+    /// Index of the next place.
+    #[inline(always)]
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.next / Self::PLACE_BYTES
+    }
+
+    /// Places of the ring.
+    #[inline(always)]
+    #[must_use]
+    pub fn places(&self) -> usize {
+        self.end / Self::PLACE_BYTES
+    }
+}
+
 /// One word that the device reads, found to be there when this is made.
 #[derive(Debug)]
 pub struct SharedWord {
@@ -265,7 +360,7 @@ const PLACE_WORDS: usize = 4;
 /// Words of the record beside each place.
 const RECORD_WORDS: usize = 2;
 /// Bytes of a record.
-const RECORD_BYTES: u32 = RECORD_WORDS as u32 * 8;
+const RECORD_BYTES: usize = RECORD_WORDS * 8;
 /// Bytes of a place for each byte of a record: two, which an address holds as it is.
 const PLACE_TO_RECORD: usize = PLACE_WORDS / RECORD_WORDS;
 /// Places of the largest ring: cursors have 32 bits.
@@ -278,26 +373,38 @@ const MAXIMUM_PLACES: usize = 1 << 24;
 /// the side that learns what the device has done with it.
 #[derive(Debug)]
 #[repr(C)] // what each post reads comes first
-pub struct PostRing {
+pub struct PostRing<B = ()> {
     places: NonNull<[AtomicU64; PLACE_WORDS]>,
     records: NonNull<[AtomicU64; RECORD_WORDS]>,
     /// The next place, in bytes of its record. Never above `limit`.
-    next: u32,
-    /// The first place that may not be taken, likewise. Never above the bytes of all records.
-    limit: u32,
-    owners: Box<(Ring<PLACE_WORDS>, Records<RECORD_WORDS>)>,
+    next: usize,
+    /// The first place that may not be taken, likewise. Never above `end`.
+    limit: usize,
+    /// What the owner needs at each post too: in the same cache line.
+    pub beside: B,
+    /// Bytes of all records: a power of two of them.
+    end: usize,
+    ring: Ring<PLACE_WORDS>,
+    _records: Records<RECORD_WORDS>,
 }
 
-// SAFETY: the places and records are atomics that `owners` keeps, which are `Send + Sync`.
-unsafe impl Send for PostRing {}
+// SAFETY: the places and records are atomics that `ring` and `_records` keep, which are `Send + Sync`.
+unsafe impl<B: Send> Send for PostRing<B> {}
 // SAFETY: as above; the cursor moves by `&mut self` only.
-unsafe impl Sync for PostRing {}
+unsafe impl<B: Sync> Sync for PostRing<B> {}
 
-impl PostRing {
+impl<B> PostRing<B> {
+    /// Bytes from the beginning up to which each post reads.
+    pub const HOT_BYTES: usize = std::mem::offset_of!(Self, beside) + size_of::<B>();
+
     /// A ring with a record for each place; `None` if the counts differ. Nothing can be taken until
-    /// [`PostRing::allow`].
+    /// [`PostRing::renew`].
     #[must_use]
-    pub fn new(ring: ZeroedRing<PLACE_WORDS>, records: Records<RECORD_WORDS>) -> Option<Self> {
+    pub fn new(
+        ring: ZeroedRing<PLACE_WORDS>,
+        records: Records<RECORD_WORDS>,
+        beside: B,
+    ) -> Option<Self> {
         let ring = Ring::from(ring);
         if ring.places() != records.count() || ring.places() > MAXIMUM_PLACES {
             return None;
@@ -307,7 +414,10 @@ impl PostRing {
             records: records.first,
             next: 0,
             limit: 0,
-            owners: Box::new((ring, records)),
+            beside,
+            end: ring.places() * RECORD_BYTES,
+            ring,
+            _records: records,
         })
     }
 
@@ -315,30 +425,42 @@ impl PostRing {
     #[inline(always)]
     #[must_use]
     pub fn count(&self) -> u32 {
-        self.owners.0.places() as u32
+        (self.end / RECORD_BYTES) as u32
     }
 
     /// The place that is taken next; the count of places at the end of a pass.
     #[inline(always)]
     #[must_use]
     pub fn next(&self) -> u32 {
-        self.next / RECORD_BYTES
+        (self.next / RECORD_BYTES) as u32
     }
 
-    /// Goes on at `next`, and allows places up to `limit` to be taken; both are cut to the ring.
+    /// Allows places to be taken up to the place of `position`, cut to the ring; that lies in this
+    /// pass, or in the next one: then up to the end. At the end of a pass goes on at the first place,
+    /// and says so.
     #[inline]
-    pub fn allow(&mut self, next: u32, limit: u32) {
-        let limit = limit.min(self.count());
-        self.limit = limit * RECORD_BYTES;
-        self.next = next.min(limit) * RECORD_BYTES;
+    pub fn renew(&mut self, position: u64) -> bool {
+        let place = (position as usize).wrapping_mul(RECORD_BYTES) & (self.end - RECORD_BYTES);
+        if self.next == self.end {
+            self.next = 0;
+            self.limit = place;
+            return true;
+        }
+        self.limit = if place < self.next { self.end } else { place };
+        false
+    }
+
+    /// Allows nothing to be taken.
+    pub fn stop(&mut self) {
+        self.limit = self.next;
     }
 
     /// True if so many places can be taken.
     #[inline(always)]
     #[must_use]
     pub fn has(&self, count: u32) -> bool {
-        // Cursors are below 2^28 and so is what is added: nothing wraps.
-        count <= MAXIMUM_PLACES as u32 && self.next + count * RECORD_BYTES <= self.limit
+        // Cursors are below 2^28, and what is added is below 2^36: nothing wraps.
+        self.next + count as usize * RECORD_BYTES <= self.limit
     }
 
     /// Brings the next place and its record nearer to the core; a hint, which changes nothing.
@@ -347,11 +469,9 @@ impl PostRing {
         #[cfg(target_arch = "x86_64")]
         {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let next = self.next as usize;
-            let place = self
-                .places
-                .as_ptr()
-                .wrapping_byte_add(next * PLACE_TO_RECORD);
+            let next = self.next;
+            let place = self.places.as_ptr();
+            let place = place.wrapping_byte_add(next * PLACE_TO_RECORD);
             let record = self.records.as_ptr().wrapping_byte_add(next);
             // SAFETY: a prefetch reads nothing as far as the program can tell, at any address.
             unsafe {
@@ -367,10 +487,10 @@ impl PostRing {
         if count == 0 || !self.has(count) {
             return None;
         }
-        let first = self.next as usize;
-        self.next += count * RECORD_BYTES;
+        let first = self.next;
+        self.next = first + count as usize * RECORD_BYTES;
         // SAFETY: in bounds: `first` is a multiple of a record's bytes, as everything that is added
-        // to it, and with `count` records at most `limit`, which `allow` keeps at most the bytes of
+        // to it, and with `count` records at most `limit`, which `renew` keeps at most the bytes of
         // all records. `new` found a record for each place, and a place is two records long.
         let (place, record) = unsafe {
             (
@@ -389,7 +509,7 @@ impl PostRing {
     /// The place at `index`, cut to the ring.
     #[must_use]
     pub fn place(&self, index: usize) -> &[AtomicU64; PLACE_WORDS] {
-        self.owners.0.place(index)
+        self.ring.place(index)
     }
 }
 
@@ -399,7 +519,7 @@ pub struct Taken<'a> {
     place: NonNull<[AtomicU64; PLACE_WORDS]>,
     record: NonNull<[AtomicU64; RECORD_WORDS]>,
     count: u32,
-    ring: PhantomData<&'a PostRing>,
+    ring: PhantomData<&'a Ring<PLACE_WORDS>>,
 }
 
 impl<'a> Taken<'a> {

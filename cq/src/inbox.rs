@@ -1,9 +1,10 @@
 //! Access from other cores to a completion queue that is being polled.
 
-use crate::sync::{ArrayQueue, AtomicBool, Ordering};
+use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 use crate::table::{AttachError, Sides};
 use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::verbs::QueueSide;
+use ringside_spec::verbs::completion::CompletionHeader;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -29,33 +30,57 @@ pub(crate) enum Request {
     Flush(CompletionContext, QueueSide),
 }
 
-/// Requests that wait for the polling core.
+/// Bits of a header that no header has once it is cut to what a poll compares.
+pub(crate) const NOTHING_IS_PLAIN: u64 = CompletionHeader::MINOR_MASK;
+
+/// Requests that wait for the polling core, and the word by which its polls notice them.
+///
+/// `expected` is what a plain success has in its header. Each poll compares the next slot with it.
+/// Whoever puts a request in makes it [`NOTHING_IS_PLAIN`]: so the next poll takes nothing from the
+/// ring before it has looked here. A poll needs no test of its own for that.
+///
+/// Both sides change the word by a swap. The polling core looks for requests after each of its own:
+/// of two swaps the later one sees what came before the earlier. So either the request is seen, or
+/// the word still says that nothing is plain.
 #[derive(Debug)]
 pub(crate) struct Inbox {
+    expected: AtomicU64,
     requests: ArrayQueue<Request>,
-    waiting: AtomicBool,
 }
 
 impl Inbox {
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize, expected: u64) -> Self {
         Self {
+            expected: AtomicU64::new(expected),
             requests: ArrayQueue::new(capacity.max(1)),
-            waiting: AtomicBool::new(false),
         }
     }
 
-    /// True if a request may wait: one relaxed load, for a poll that finds nothing.
+    /// What a poll compares the next slot with: one relaxed load.
     #[inline(always)]
+    pub(crate) fn expected(&self) -> u64 {
+        self.expected.load(Ordering::Relaxed)
+    }
+
+    /// Has polls look for `plain` from now on, unless a request waits. For the polling core.
+    pub(crate) fn expect(&self, plain: u64) {
+        // One that came meanwhile has changed it: that stays.
+        if self.expected() == plain {
+            return;
+        }
+        self.expected.swap(plain, Ordering::AcqRel);
+        if self.is_waiting() {
+            self.expected.swap(NOTHING_IS_PLAIN, Ordering::AcqRel);
+        }
+    }
+
+    /// True if a request waits. Not for each poll: [`Inbox::expected`] tells that.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed)
+        !self.requests.is_empty()
     }
 
     pub(crate) fn take(&self) -> Option<Request> {
         self.requests.pop()
-    }
-
-    pub(crate) fn seen(&self) {
-        self.waiting.swap(false, Ordering::AcqRel);
     }
 
     fn put(&self, request: Request) -> Result<(), HandleError> {
@@ -64,7 +89,7 @@ impl Inbox {
             .map_err(|_| HandleError::InboxFull {
                 waiting: self.requests.len(),
             })?;
-        self.waiting.store(true, Ordering::Release);
+        self.expected.swap(NOTHING_IS_PLAIN, Ordering::AcqRel);
         Ok(())
     }
 }

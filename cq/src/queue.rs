@@ -20,16 +20,14 @@ mod attend;
 mod replace;
 mod slots;
 
-use self::slots::{
-    NOTHING_IS_PLAIN, PLAIN, Raw, deliver, find, header_of, oldest, take_plain, take_run, word,
-};
+use self::slots::{Raw, deliver, find, header_of, oldest, take_plain, take_run, word};
 use crate::QueueError;
 use crate::arming;
 use crate::completion::Completion;
-use crate::inbox::{CompletionQueueHandle, Inbox};
+use crate::inbox::{CompletionQueueHandle, Inbox, NOTHING_IS_PLAIN};
 use crate::sync::Ordering;
 use crate::table::{AttachError, Drain, Sides, Table, tracker};
-use ringside_bus::{Doorbell, Ring, SharedWord, Words, ZeroedRing};
+use ringside_bus::{Doorbell, ReadRing, SharedWord, Words, ZeroedRing};
 use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::rdma::events::{
     CQ_SHADOW_ARM_WORD, CQ_SHADOW_HEAD_WORD, CqShadowArm, CqShadowHead,
@@ -81,16 +79,15 @@ pub struct Anomalies {
 /// A completion queue. `Send`, not `Sync`: it belongs to the core that polls it.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    ring: Ring<QUANTUM_WORDS>,
+    ring: ReadRing<QUANTUM_WORDS>,
     /// Where the device reads how far this side has read.
     head: SharedWord,
-    /// The next slot.
-    index: usize,
-    /// What a plain success of a send has in the bits [`PLAIN`] of its header. While there is
-    /// something else to attend to, a value that no header has: a poll asks one question only.
-    expected: u64,
-    /// Valid bit of this pass.
-    polarity: bool,
+    /// Requests of other cores; and what a plain success of a send has in its header. While there is
+    /// something else to attend to, that is a value that no header has: a poll asks one question
+    /// only.
+    inbox: Arc<Inbox>,
+    /// Valid bit of this pass, in its place in the header.
+    valid: u64,
     shadow: Words,
     /// The first slot of a pair is there and the second isn't: wait for it.
     stalled: bool,
@@ -99,7 +96,6 @@ pub struct CompletionQueue {
     /// The largest number of them.
     stalled_polls_max: u32,
     table: Table,
-    inbox: Arc<Inbox>,
     /// The condition to report before the ring is read further.
     drain: Option<Drain>,
     /// Contexts of queue pairs of which a queue is flushed.
@@ -132,22 +128,23 @@ impl CompletionQueue {
             let words = shadow.count();
             return Err(QueueError::ShadowTooSmall { words });
         }
-        let ring = Ring::from(Self::check_ring(ring)?);
+        let ring = ReadRing::from(Self::check_ring(ring)?);
         shadow.fill(0);
         let words = shadow.count();
         let head = SharedWord::new(&shadow, CQ_SHADOW_HEAD_WORD);
         Ok(Self {
             ring,
             head: head.ok_or(QueueError::ShadowTooSmall { words })?,
-            index: 0,
-            expected: plain_send(true),
-            polarity: true,
+            inbox: Arc::new(Inbox::new(
+                INBOX_CAPACITY.max(4 * queue_pairs as usize),
+                plain_send(CompletionHeader::VALID_MASK),
+            )),
+            valid: CompletionHeader::VALID_MASK,
             shadow,
             stalled: false,
             stalled_polls: 0,
             stalled_polls_max: HALF_WRITTEN_POLLS,
             table: Table::new(queue_pairs),
-            inbox: Arc::new(Inbox::new(INBOX_CAPACITY.max(4 * queue_pairs as usize))),
             drain: None,
             flushed: Vec::with_capacity(queue_pairs as usize),
             backlog: VecDeque::new(),
@@ -167,13 +164,11 @@ impl CompletionQueue {
         let Some(place) = batch.first_mut() else {
             return 0;
         };
-        // Requests come first: no completion of a queue pair that was detached may be delivered.
-        if self.inbox.is_waiting() || !self.take_first(place) {
-            return self.poll_rest(batch, 0);
+        if !self.take_first(place) {
+            return self.poll_other(batch);
         }
-        let header = header_of(self.ring.place(self.index));
-        if header.valid() == self.polarity {
-            return self.poll_rest(batch, 1);
+        if self.is_there(header_of(self.ring.next())) {
+            return self.poll_on(batch);
         }
         self.publish_head();
         1
@@ -184,19 +179,22 @@ impl CompletionQueue {
     /// The same as a poll with room for one, without a look at what comes next.
     #[inline(always)]
     pub fn poll_one(&mut self, place: &mut Completion) -> bool {
-        if !self.inbox.is_waiting() && self.take_first(place) {
+        if self.take_first(place) {
             self.publish_head();
             return true;
         }
-        self.poll_rest(std::slice::from_mut(place), 0) == 1
+        self.poll_other(std::slice::from_mut(place)) == 1
     }
 
     /// Takes the next slot if it is a plain success of a send.
+    ///
+    /// Not while a request of another core waits: no completion of a queue pair that was detached
+    /// may be delivered.
     #[inline(always)]
     fn take_first(&mut self, place: &mut Completion) -> bool {
-        let slot = self.ring.place(self.index);
+        let expected = self.inbox.expected();
         let view = self.table.view::<true>();
-        let taken = take_plain::<true>(slot, self.expected, &view, place);
+        let taken = take_plain::<true>(self.ring.next(), expected, &view, place);
         if taken {
             self.advance(1);
         }
@@ -206,32 +204,51 @@ impl CompletionQueue {
     /// The same for a receive.
     #[inline(always)]
     fn take_first_receive(&mut self, place: &mut Completion) -> bool {
-        let slot = self.ring.place(self.index);
+        let expected = self.inbox.expected() ^ CompletionHeader::SEND_QUEUE_MASK;
         let view = self.table.view::<false>();
-        let expected = self.expected ^ CompletionHeader::SEND_QUEUE_MASK;
-        let taken = take_plain::<false>(slot, expected, &view, place);
+        let taken = take_plain::<false>(self.ring.next(), expected, &view, place);
         if taken {
             self.advance(1);
         }
         taken
     }
 
-    /// What follows where the first slot is no plain success of a send, or another is behind it.
+    /// True for the header of a slot that the device has written in this pass.
+    #[inline(always)]
+    const fn is_there(&self, header: CompletionHeader) -> bool {
+        (header.0 ^ self.valid) & CompletionHeader::VALID_MASK == 0
+    }
+
+    /// What follows where the first slot is no plain success of a send.
     #[inline(never)]
-    fn poll_rest(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
-        if count == 0
-            && !self.inbox.is_waiting()
-            && let Some(place) = batch.first_mut()
+    fn poll_other(&mut self, batch: &mut [Completion]) -> usize {
+        if let Some(place) = batch.first_mut()
             && self.take_first_receive(place)
         {
-            let header = header_of(self.ring.place(self.index));
-            if header.valid() != self.polarity {
-                self.publish_head();
-                return 1;
+            if self.is_there(header_of(self.ring.next())) {
+                return self.poll_all(batch, 1);
             }
-            count = 1;
+            self.publish_head();
+            return 1;
         }
-        self.poll_all(batch, count)
+        self.poll_all(batch, 0)
+    }
+
+    /// What follows behind a first plain success of a send: a run of them, and then whatever comes.
+    #[inline(never)]
+    fn poll_on(&mut self, batch: &mut [Completion]) -> usize {
+        let [_, places @ ..] = batch else {
+            return 0;
+        };
+        let expected = plain_send(self.valid);
+        let taken = take_run::<true>(self.ring.run(), expected, self.table.view::<true>(), places);
+        self.advance(taken);
+        let count = 1 + taken;
+        if count < batch.len() && self.is_there(header_of(self.ring.next())) {
+            return self.poll_all(batch, count);
+        }
+        self.publish_head();
+        count
     }
 
     /// Attends to what is not in the ring, if there is any; goes on polling until the ring is empty
@@ -240,15 +257,15 @@ impl CompletionQueue {
     fn poll_all(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
         self.stalled = false;
         let mut may_read = true;
-        let before = (self.index, count);
-        if self.is_irregular() || self.inbox.is_waiting() {
+        let before = (self.ring.index(), count);
+        if self.inbox.expected() == NOTHING_IS_PLAIN {
             (count, may_read) = self.attend(batch, count);
         }
         if may_read {
             count = self.take(batch, count);
         }
         // The device's side of the line is left alone while nothing comes.
-        if before != (self.index, 0) {
+        if before != (self.ring.index(), 0) {
             self.publish_head();
         }
         self.expect();
@@ -262,17 +279,17 @@ impl CompletionQueue {
         while left > 0
             && let Some(places @ [_, ..]) = batch.get_mut(count..)
         {
-            let slots = self.ring.run(self.index);
+            let slots = self.ring.run();
             let slots = slots.get(..left).unwrap_or(slots);
-            let header = header_of(self.ring.place(self.index));
-            if header.valid() != self.polarity {
+            let header = header_of(self.ring.next());
+            if !self.is_there(header) {
                 if self.flushed.is_empty() {
                     return count;
                 }
                 return self.complete_flushed(batch, count);
             }
-            let before = self.index;
-            let send = plain_send(self.polarity);
+            let before = self.ring.index();
+            let send = plain_send(self.valid);
             let taken = if header.send_queue() {
                 take_run::<true>(slots, send, self.table.view::<true>(), places)
             } else {
@@ -287,28 +304,26 @@ impl CompletionQueue {
                     return count;
                 }
             }
-            let passed = self.index.wrapping_sub(before) & (self.slots() - 1);
+            let passed = self.ring.index().wrapping_sub(before) & (self.slots() - 1);
             // A run as long as the ring ends where it began.
             left = left.saturating_sub(passed.max(taken));
         }
         count
     }
 
-    /// Moves on by some slots, at most to the beginning of the next pass.
+    /// Moves on by some slots, at most to the second one of the next pass.
     #[inline(always)]
     fn advance(&mut self, slots: usize) {
-        self.index += slots;
-        if self.index >= self.slots() {
+        if self.ring.pass(slots) {
             self.begin_pass();
         }
     }
 
-    /// Goes on at the beginning of the ring with the other polarity.
+    /// Goes on with the other valid bit.
     #[cold]
     #[inline(never)]
     fn begin_pass(&mut self) {
-        self.index -= self.slots();
-        self.polarity = !self.polarity;
+        self.valid ^= CompletionHeader::VALID_MASK;
         self.expect();
     }
 
@@ -319,11 +334,11 @@ impl CompletionQueue {
 
     /// Sets what polls look for in the next slot.
     fn expect(&mut self) {
-        self.expected = if self.is_irregular() {
+        self.inbox.expect(if self.is_irregular() {
             NOTHING_IS_PLAIN
         } else {
-            plain_send(self.polarity)
-        };
+            plain_send(self.valid)
+        });
     }
 
     /// Takes one completion that is not of the common case.
@@ -439,13 +454,13 @@ impl CompletionQueue {
     /// Index of the next slot.
     #[must_use]
     pub fn head_index(&self) -> u32 {
-        self.index as u32
+        self.ring.index() as u32
     }
 
     /// Valid bit that the next slot will have.
     #[must_use]
     pub fn polarity(&self) -> bool {
-        self.polarity
+        self.valid != 0
     }
 
     /// Slots of the ring.
@@ -456,15 +471,16 @@ impl CompletionQueue {
 
     #[inline(always)]
     fn publish_head(&self) {
-        self.head.store_release(CqShadowHead(self.index as u64).0);
+        self.head
+            .store_release(CqShadowHead(self.ring.index() as u64).0);
     }
 
     /// Reads the next slot, whatever is in it.
     fn step(&mut self, place: &mut Completion) -> Step {
-        let slot = self.ring.place(self.index);
+        let slot = self.ring.next();
         let header = header_of(slot);
         let context = word(slot, 1);
-        if header.valid() != self.polarity() {
+        if !self.is_there(header) {
             return Step::Empty;
         }
         if header.extended() {
@@ -482,9 +498,9 @@ impl CompletionQueue {
         header: CompletionHeader,
         context: u64,
     ) -> Step {
-        let wraps = self.index + 1 == self.slots();
-        let slot = self.ring.place(self.index);
-        let extension = self.ring.place(self.index + 1);
+        let wraps = self.ring.index() + 1 == self.slots();
+        let slot = self.ring.next();
+        let extension = self.ring.second();
         let extension_header = ExtensionHeader(u64::from_le(extension[3].load(Ordering::Acquire)));
         if extension_header.valid() != (self.polarity() != wraps) {
             return Step::Empty;
@@ -573,12 +589,10 @@ impl CompletionQueue {
     }
 }
 
-/// What a plain success of a send has in the bits [`PLAIN`] of its header.
-const fn plain_send(polarity: bool) -> u64 {
-    let header = CompletionHeader::ZERO
-        .with_valid(polarity)
-        .with_send_queue(true);
-    header.0 & PLAIN
+/// What a plain success of a send has in the bits that a poll compares, but for its index. `valid`:
+/// the valid bit of the pass.
+const fn plain_send(valid: u64) -> u64 {
+    CompletionHeader(valid).with_send_queue(true).0
 }
 
 #[cfg(test)]

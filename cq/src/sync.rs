@@ -2,4 +2,4 @@
 //! their stead, which try every order.
 
 pub(crate) use crossbeam_queue::ArrayQueue;
-pub(crate) use std::sync::atomic::{AtomicBool, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};

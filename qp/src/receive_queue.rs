@@ -46,23 +46,29 @@ pub enum PostReceiveError {
 
 /// A queue pair's receive queue. `Send`, not `Sync`: it belongs to one core.
 ///
-/// One cache line. The limit of its ring is set as that of the send queue is.
+/// A post reads one cache line of it. The limit of its ring is set as that of the send queue is.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ReceiveQueue {
-    ring: PostRing,
-    /// Position of the ring's first place in this pass, in quanta.
-    pass: u64,
+    ring: PostRing<EachPost>,
+    // From here on: looked at when the limit is reached.
+    /// Passes of the ring before this one.
+    passes: u64,
     state: Arc<QueuePairState>,
+    one_core: PhantomData<Cell<()>>,
+}
+
+/// What each post needs besides the ring.
+#[derive(Clone, Copy, Debug)]
+struct EachPost {
     polarity: Polarity,
     maximum_fragments: u16,
     /// Quanta of an element.
     quanta: u16,
-    one_core: PhantomData<Cell<()>>,
 }
 
 const _: () = assert!(
-    size_of::<ReceiveQueue>() == 64,
+    PostRing::<EachPost>::HOT_BYTES <= 64,
     "a post reads one line of it"
 );
 
@@ -83,14 +89,16 @@ impl ReceiveQueue {
             ring: ring.places() / usize::from(quanta),
             state: state.receive.slots() / usize::from(quanta),
         };
-        let ring = PostRing::new(ring, state.receive.records().clone()).ok_or(mismatch)?;
-        let mut queue = Self {
-            ring,
-            pass: 0,
-            state,
+        let each_post = EachPost {
             polarity: true.into(),
             maximum_fragments: (2 * quanta - 1).min(MAXIMUM_FRAGMENTS as u16),
             quanta,
+        };
+        let ring = PostRing::new(ring, state.receive.records().clone(), each_post);
+        let mut queue = Self {
+            ring: ring.ok_or(mismatch)?,
+            passes: 0,
+            state,
             one_core: PhantomData,
         };
         queue.look_at_tail();
@@ -105,22 +113,23 @@ impl ReceiveQueue {
     #[inline(always)]
     pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
         self.check(fragments)?;
-        let quanta = u32::from(self.quanta);
+        let quanta = u32::from(self.ring.beside.quanta);
         if !self.ring.has(quanta) {
             self.look_at_tail();
         }
+        let polarity = self.ring.beside.polarity;
         let Some(element) = self.ring.take(quanta) else {
             return Err(PostReceiveError::QueueFull);
         };
         let info = SendRecordInfo::ZERO.with_quanta(u64::from(quanta));
         Tracker::note(element.record(), id, info);
-        write(&element, self.polarity, fragments);
+        write(&element, polarity, fragments);
         Ok(())
     }
 
     #[inline(always)]
     fn check(&self, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
-        let maximum = usize::from(self.maximum_fragments);
+        let maximum = usize::from(self.ring.beside.maximum_fragments);
         if fragments.len() > maximum {
             let given = fragments.len();
             return Err(PostReceiveError::TooManyFragments { given, maximum });
@@ -137,22 +146,21 @@ impl ReceiveQueue {
     #[cold]
     #[inline(never)]
     fn look_at_tail(&mut self) {
-        let count = self.ring.count();
-        let mut next = self.ring.next();
-        if next == count {
-            (next, self.polarity) = (0, self.polarity.turned());
-            self.pass += u64::from(count);
+        let kept = u64::from(self.ring.beside.quanta);
+        if self
+            .ring
+            .renew(self.state.receive.tail().wrapping_sub(kept))
+        {
+            self.ring.beside.polarity = self.ring.beside.polarity.turned();
+            self.passes += 1;
         }
-        let free_to = self.state.receive.tail() + u64::from(count) - u64::from(self.quanta);
-        let limit = free_to.saturating_sub(self.pass).min(u64::from(count));
-        self.ring.allow(next, limit as u32);
     }
 
     /// The pieces of the request at a position, in quanta, as they stand in the ring: good for those
     /// that are outstanding or completed last. The device only reads them. Allocates.
     #[must_use]
     pub fn fragments_at(&self, position: u64) -> Vec<Fragment> {
-        let places = (0..usize::from(self.quanta))
+        let places = (0..usize::from(self.ring.beside.quanta))
             .flat_map(|index| self.ring.place(position as usize + index));
         let read: Vec<u64> = places
             .map(|word| u64::from_le(word.load(Ordering::Relaxed)))
@@ -169,20 +177,20 @@ impl ReceiveQueue {
     /// Requests posted and not retired.
     #[must_use]
     pub fn used(&self) -> u32 {
-        let head = self.pass + u64::from(self.ring.next());
-        (head - self.state.receive.tail()) as u32 / u32::from(self.quanta)
+        let head = self.passes * u64::from(self.ring.count()) + u64::from(self.ring.next());
+        (head - self.state.receive.tail()) as u32 / u32::from(self.ring.beside.quanta)
     }
 
     /// Requests that can be outstanding.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.ring.count() / u32::from(self.quanta) - 1
+        self.ring.count() / u32::from(self.ring.beside.quanta) - 1
     }
 
     /// Pieces that one request may have.
     #[must_use]
     pub fn maximum_fragments(&self) -> usize {
-        self.maximum_fragments.into()
+        self.ring.beside.maximum_fragments.into()
     }
 
     /// The outstanding requests, shared with the completion queue.

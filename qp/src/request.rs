@@ -39,17 +39,14 @@ impl SendFlags {
         SendHeader::SIGNALLED_MASK | SendHeader::READ_FENCE_MASK | SendHeader::LOCAL_FENCE_MASK;
     /// Bits of a datagram send: bit 61 says something else there.
     const DATAGRAM_BITS: u64 = SendHeader::SIGNALLED_MASK | SendHeader::READ_FENCE_MASK;
+    /// Bits of a transfer.
+    const TRANSFER_BITS: u64 = Self::QUEUE_BITS | SendHeader::REPORT_ROUND_TRIP_MASK;
 
     /// True if every flag of `other` is set.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
-    }
-
-    #[inline(always)]
-    const fn transfer_bits(self) -> u64 {
-        self.0 & (Self::QUEUE_BITS | SendHeader::REPORT_ROUND_TRIP_MASK)
     }
 }
 
@@ -63,29 +60,51 @@ impl BitOr for SendFlags {
 
 /// The valid bit of a ring's pass, where every element has it: bit 63 of a word.
 ///
-/// A word, so that encoding is one OR.
+/// Words, so that encoding is one OR: the bit by itself, and beside the flag that most requests have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Polarity(u64);
+pub struct Polarity {
+    plain: u64,
+    signalled: u64,
+}
 
 impl Polarity {
     /// A word whose valid bit is clear, with this one.
     #[inline(always)]
     #[must_use]
     pub const fn on(self, word: u64) -> u64 {
-        word | self.0
+        word | self.plain
+    }
+
+    /// A header whose valid bit is clear, with this one and with those flags that are in `bits`.
+    #[inline(always)]
+    #[must_use]
+    const fn on_header(self, header: u64, flags: SendFlags, bits: u64) -> u64 {
+        let others = flags.0 & bits & !SendFlags::SIGNALLED.0;
+        if flags.contains(SendFlags::SIGNALLED) {
+            header | others | self.signalled
+        } else {
+            header | others | self.plain
+        }
     }
 
     /// The other one: that of the next pass.
     #[must_use]
     pub const fn turned(self) -> Self {
-        Self(self.0 ^ SendHeader::VALID_MASK)
+        Self {
+            plain: self.plain ^ SendHeader::VALID_MASK,
+            signalled: self.signalled ^ SendHeader::VALID_MASK,
+        }
     }
 }
 
 impl From<bool> for Polarity {
     #[inline(always)]
     fn from(valid: bool) -> Self {
-        Self(SendHeader::ZERO.with_valid(valid).0)
+        let plain = SendHeader::ZERO.with_valid(valid).0;
+        Self {
+            plain,
+            signalled: plain | SendFlags::SIGNALLED.0,
+        }
     }
 }
 

@@ -28,7 +28,6 @@ use ringside_spec::verbs::sizes::{MAXIMUM_RING_QUANTA, MINIMUM_SEND_RING_QUANTA}
 use ringside_spec::verbs::{MAXIMUM_QUANTA, QUANTUM_WORDS, Quantum, SendOpcode};
 use std::cell::Cell;
 use std::marker::PhantomData;
-use std::mem::offset_of;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
@@ -59,20 +58,28 @@ const BLOCK: u32 = MAXIMUM_QUANTA as u32;
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct SendQueue {
-    ring: PostRing,
-    doorbell: Doorbell,
-    polarity: Polarity,
-    number: u32,
-    one_core: PhantomData<Cell<()>>,
+    ring: PostRing<EachPost>,
     // From here on: looked at when the limit is reached.
-    /// Position of the ring's first place in this pass.
-    pass: u64,
+    /// Passes of the ring before this one.
+    passes: u64,
     state: Arc<QueuePairState>,
+    one_core: PhantomData<Cell<()>>,
+}
+
+/// What each post and each doorbell needs besides the ring.
+#[derive(Debug)]
+#[repr(C)]
+struct EachPost {
+    polarity: Polarity,
+    /// Number of the queue pair.
+    number: u32,
+    /// Ends beyond the line: what a mapped one needs comes first.
+    doorbell: Doorbell,
 }
 
 const _: () = assert!(
-    offset_of!(SendQueue, number) + size_of::<u32>() <= 64,
-    "a post reads one line of it"
+    PostRing::<EachPost>::HOT_BYTES - size_of::<Doorbell>() / 2 <= 64,
+    "a post reads one line of it, and its doorbell's address is there too"
 );
 
 impl SendQueue {
@@ -95,15 +102,17 @@ impl SendQueue {
             ring: ring.places(),
             state: state.send.slots(),
         };
-        let ring = PostRing::new(ring, state.send.records().clone()).ok_or(mismatch)?;
-        let mut queue = Self {
-            ring,
-            doorbell,
+        let each_post = EachPost {
             polarity: true.into(),
             number: state.number(),
-            one_core: PhantomData,
-            pass: 0,
+            doorbell,
+        };
+        let ring = PostRing::new(ring, state.send.records().clone(), each_post);
+        let mut queue = Self {
+            ring: ring.ok_or(mismatch)?,
+            passes: 0,
             state,
+            one_core: PhantomData,
         };
         queue.look_at_tail();
         Ok(queue)
@@ -122,15 +131,36 @@ impl SendQueue {
         request: &R,
         flags: SendFlags,
     ) -> Result<(), PostSendError> {
+        // Before the request is read, so that little has to be kept meanwhile; and with a copy of
+        // what follows, so that the common case keeps in registers what it has read of the ring.
+        if !self.ring.has(1) {
+            self.look_at_tail();
+            return self.post_now(id, request, flags);
+        }
+        self.post_now(id, request, flags)
+    }
+
+    /// Posts one request where a place is free, or none is.
+    #[inline(always)]
+    fn post_now<R: WorkRequest>(
+        &mut self,
+        id: u64,
+        request: &R,
+        flags: SendFlags,
+    ) -> Result<(), PostSendError> {
         let shape = request.shape()?;
         let quanta = shape.quanta as u32;
-        if crosses(self.ring.next(), quanta) || !self.ring.has(quanta) {
-            self.make_room(quanta);
+        if crosses(self.ring.next(), quanta) {
+            self.fill_block(quanta);
         }
+        if quanta > 1 && !self.ring.has(quanta) {
+            self.look_at_tail();
+        }
+        let polarity = self.ring.beside.polarity;
         let Some(element) = self.ring.take(quanta) else {
             return Err(PostSendError::QueueFull);
         };
-        let [a, b, c, header] = request.encode(flags, self.polarity, |index, quantum| {
+        let [a, b, c, header] = request.encode(flags, polarity, |index, quantum| {
             if let Some(place) = element.further(index) {
                 store_further(place, quantum);
             }
@@ -157,7 +187,10 @@ impl SendQueue {
     /// line that the device writes, at each post.
     #[inline(always)]
     pub fn ring_doorbell(&self) {
-        self.doorbell.ring(self.number);
+        let EachPost {
+            doorbell, number, ..
+        } = &self.ring.beside;
+        doorbell.ring(*number);
     }
 
     /// Brings what the next post writes nearer to the core: its quantum and its record.
@@ -181,6 +214,12 @@ impl SendQueue {
         self.ring.count() - FREE_QUANTA as u32
     }
 
+    /// Quanta that can be posted now, in this pass and the next: from the head to the tail.
+    fn free_quanta(&self) -> u32 {
+        let last_free = self.state.send.tail().wrapping_sub(FREE_QUANTA) as u32;
+        last_free.wrapping_sub(self.ring.next()) & (self.ring.count() - 1)
+    }
+
     /// Index of the ring that the next post begins at, before any padding.
     #[must_use]
     pub fn head_index(&self) -> u32 {
@@ -190,7 +229,7 @@ impl SendQueue {
     /// Quanta posted since the queue was made, padding included.
     #[must_use]
     pub fn head(&self) -> u64 {
-        self.pass + u64::from(self.ring.next())
+        self.passes * u64::from(self.ring.count()) + u64::from(self.ring.next())
     }
 
     /// The outstanding requests, shared with the completion queue.
@@ -199,55 +238,53 @@ impl SendQueue {
         &self.state
     }
 
-    /// Pads to the next block if an element of `quanta` would cross its end, turns to the next pass
-    /// at the end of one, and allows the places that completions have given back.
-    ///
-    /// Without room for all of it nothing can be taken afterwards either.
+    /// Pads to the next block, which an element of `quanta` reaches into. Without room for both
+    /// nothing can be taken afterwards either.
     #[cold]
     #[inline(never)]
-    fn make_room(&mut self, quanta: u32) {
-        let next = self.ring.next();
-        let padding = if crosses(next, quanta) {
-            BLOCK - next % BLOCK
-        } else {
-            0
-        };
+    fn fill_block(&mut self, quanta: u32) {
+        let padding = BLOCK - self.ring.next() % BLOCK;
         if !self.ring.has(padding + quanta) {
-            self.look_at_tail();
-            let end = self.head() + u64::from(padding + quanta);
-            let size = u64::from(self.ring.count());
-            if end - self.state.send.tail() > size - FREE_QUANTA {
+            self.renew();
+            // Those of the next pass too: the limit ends with this one.
+            if padding + quanta > self.free_quanta() {
                 // An element that fits but for its padding is refused too.
-                self.ring.allow(self.ring.next(), self.ring.next());
+                self.ring.stop();
                 return;
             }
         }
         self.pad(padding);
         if self.ring.next() == self.ring.count() {
-            self.look_at_tail();
+            self.renew();
         }
     }
 
     /// Sets the limit to what is free now, at most the end of the pass; turns at the end of one.
+    #[cold]
+    #[inline(never)]
     fn look_at_tail(&mut self) {
-        let count = self.ring.count();
-        let mut next = self.ring.next();
-        if next == count {
-            (next, self.polarity) = (0, self.polarity.turned());
-            self.pass += u64::from(count);
+        self.renew();
+    }
+
+    #[inline(always)]
+    fn renew(&mut self) {
+        // The last free place is a ring behind the tail, less one.
+        if self
+            .ring
+            .renew(self.state.send.tail().wrapping_sub(FREE_QUANTA))
+        {
+            self.ring.beside.polarity = self.ring.beside.polarity.turned();
+            self.passes += 1;
         }
-        let free_to = self.state.send.tail() + u64::from(count) - FREE_QUANTA;
-        // A position below the pass plus a ring: nothing is lost.
-        let limit = free_to.saturating_sub(self.pass).min(u64::from(count));
-        self.ring.allow(next, limit as u32);
     }
 
     /// Fills the rest of a block with NOPs, one quantum each, under one record.
     fn pad(&mut self, count: u32) {
+        let polarity = self.ring.beside.polarity;
         let Some(places) = self.ring.take(count) else {
             return;
         };
-        let nop = Nop.encode(SendFlags::NONE, self.polarity, |_, _| {});
+        let nop = Nop.encode(SendFlags::NONE, polarity, |_, _| {});
         for place in (0..count as usize).filter_map(|index| places.further(index)) {
             commit(place, nop);
         }

@@ -89,6 +89,9 @@ impl CompletionContext {
 /// each is brought in from memory; a power of two, so that finding one is a shift.
 const RECORD_WORDS: usize = 2;
 
+/// Position of the index in the header of a completion.
+pub const INDEX_SHIFT: u32 = 32;
+
 /// A request that was found outstanding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outstanding {
@@ -245,17 +248,21 @@ impl Tracker {
         self.at(tail + (index.wrapping_sub(tail) & mask))
     }
 
-    /// Takes the oldest request if it is at ring index `index` and to be reported, and gives its
-    /// places back; its number and what it is. For the retiring side.
+    /// Takes the oldest request if it is to be reported and `named` is `rest` with its ring index in
+    /// bits 32 to 46, and gives its places back; its number and what it is. For the retiring side.
+    ///
+    /// One comparison of a completion's header, for its index and for all else.
     #[inline(always)]
     #[must_use]
-    pub fn take_next(&self, index: u16) -> Option<(u64, SendRecordInfo)> {
+    pub fn take_next(&self, named: u64, rest: u64) -> Option<(u64, SendRecordInfo)> {
         let tail = self.tail.load(Ordering::Relaxed);
-        let slot = tail as usize & (self.records.count() - 1);
-        let [id, info_word] = self.records.at(slot);
+        let slot = tail & (self.records.count() as u64 - 1);
+        if named != rest | slot << INDEX_SHIFT {
+            return None;
+        }
+        let [id, info_word] = self.records.at(slot as usize);
         let info = SendRecordInfo(info_word.load(Ordering::Acquire));
-        // A ring has at most 2^15 places, so nothing is cut off a slot here.
-        if slot as u16 != index || info.silent() {
+        if info.silent() {
             return None;
         }
         let id = id.load(Ordering::Relaxed);

@@ -69,7 +69,7 @@ mod sync {
 
 use loom::sync::Arc;
 use loom::thread;
-use state::{CompletionContext, Outstanding, SendRecordInfo, Tracker};
+use state::{CompletionContext, INDEX_SHIFT, Outstanding, SendRecordInfo, Tracker};
 
 fn tracker(places: u32) -> Arc<Tracker> {
     Arc::new(Tracker::new(CompletionContext::new(0, 1), places, 0, 0))
@@ -151,16 +151,20 @@ fn taking_while_posting() {
             post(&tracker, 1);
         })
     };
-    for index in [0, 1] {
-        if let Some((id, said)) = tracker.take_next(index) {
+    for index in [0_u64, 1] {
+        if let Some((id, said)) = tracker.take_next(index << INDEX_SHIFT, 0) {
             let request = Outstanding {
                 id,
-                position: index.into(),
+                position: index,
                 info: said,
             };
             is_whole(&request);
-            assert_eq!(tracker.take_next(index), None, "taken twice");
-            let again = tracker.find(index.into());
+            assert_eq!(
+                tracker.take_next(index << INDEX_SHIFT, 0),
+                None,
+                "taken twice"
+            );
+            let again = tracker.find(index);
             assert_eq!(again, None, "found although it was taken");
         }
     }

@@ -8,7 +8,7 @@ fn words(count: usize) -> Words {
 
 fn post_ring(places: usize) -> PostRing {
     let ring = ZeroedRing::new(words(places * 4), 1..=1 << 16).unwrap();
-    PostRing::new(ring, Records::new(places, 7)).unwrap()
+    PostRing::new(ring, Records::new(places, 7), ()).unwrap()
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn records_do_not_overlap_and_are_used_again_with_their_first_value() {
 fn places_are_taken_in_order_up_to_the_limit_and_never_beyond_the_ring() {
     let mut ring = post_ring(8);
     assert!(ring.take(1).is_none(), "nothing is allowed at first");
-    ring.allow(0, 3);
+    assert!(!ring.renew(3));
     assert!(ring.take(0).is_none(), "no element has no place");
     assert!(ring.take(4).is_none());
     let taken = ring.take(2).unwrap();
@@ -99,19 +99,50 @@ fn places_are_taken_in_order_up_to_the_limit_and_never_beyond_the_ring() {
     assert!(ring.take(2).is_none());
     assert!(ring.take(1).is_some());
     assert!(ring.take(u32::MAX).is_none());
-    ring.allow(u32::MAX, u32::MAX);
+    assert!(!ring.renew(8 + 3), "a place is cut to the ring");
+    assert!(ring.take(1).is_none(), "what was taken stays taken");
+    assert!(!ring.renew(8 + 2), "in the next pass: up to the end");
+    assert!(ring.take(6).is_none());
+    assert!(ring.take(5).is_some());
     assert_eq!((ring.next(), ring.count()), (8, 8));
     assert!(ring.take(1).is_none(), "the end of the ring");
-    ring.allow(7, u32::MAX);
-    assert!(ring.take(1).is_some());
+    for (position, left) in [(7, 7), (u64::MAX, 7), (8, 0), (8 + 5, 5)] {
+        ring.next = ring.end;
+        assert!(ring.renew(position), "at the end of a pass");
+        assert!(ring.take(left + 1).is_none(), "{left} places at {position}");
+        assert_eq!(ring.take(left).is_some(), left > 0);
+    }
+    ring.stop();
+    assert!(ring.take(1).is_none());
     let found = [0, 1].map(|index| ring.place(index)[0].load(Ordering::Relaxed));
     assert_eq!(found, [1, 2]);
 }
 
 #[test]
+fn a_read_ring_goes_round_and_says_when() {
+    let words = words(32);
+    let ring = ZeroedRing::<4>::new(words.clone(), 1..=8).unwrap();
+    let mut ring = ReadRing::from(ring);
+    words.as_slice()[4 * 7].store(9, Ordering::Relaxed);
+    assert_eq!((ring.places(), ring.index(), ring.run().len()), (8, 0, 8));
+    assert!(!ring.pass(3));
+    assert_eq!((ring.index(), ring.run().len()), (3, 5));
+    assert!(!ring.pass(4));
+    assert_eq!(ring.next()[0].load(Ordering::Relaxed), 9);
+    assert_eq!(ring.second()[0].load(Ordering::Relaxed), 0);
+    assert!(ring.pass(1), "the end");
+    assert_eq!((ring.index(), ring.run().len()), (0, 8));
+    assert!(ring.pass(9));
+    assert_eq!(ring.index(), 1);
+    // A count that is no count of this ring leaves the cursor inside.
+    let _ = ring.pass(usize::MAX);
+    assert!(ring.index() < 8);
+}
+
+#[test]
 fn a_ring_needs_a_record_for_each_place() {
     let ring = ZeroedRing::new(words(32), 1..=8).unwrap();
-    assert!(PostRing::new(ring, Records::new(4, 0)).is_none());
+    assert!(PostRing::new(ring, Records::new(4, 0), ()).is_none());
 }
 
 #[test]

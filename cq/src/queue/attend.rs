@@ -13,9 +13,7 @@ impl CompletionQueue {
     /// whether the ring may be read on.
     #[cold]
     pub(super) fn attend(&mut self, batch: &mut [Completion], count: usize) -> (usize, bool) {
-        if self.inbox.is_waiting() {
-            self.read_inbox();
-        }
+        self.read_inbox();
         let count = self.deliver_backlog(batch, count);
         if !self.backlog.is_empty() {
             return (count, false);
@@ -36,7 +34,6 @@ impl CompletionQueue {
 
     #[cold]
     pub(super) fn read_inbox(&mut self) {
-        self.inbox.seen();
         while let Some(request) = self.inbox.take() {
             match request {
                 Request::Attach(state, sides) => {

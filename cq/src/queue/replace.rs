@@ -2,9 +2,10 @@
 
 use super::CompletionQueue;
 use crate::completion::Completion;
-use ringside_bus::{Ring, ZeroedRing};
+use ringside_bus::{ReadRing, ZeroedRing};
 use ringside_spec::rdma::events::{CQ_SHADOW_ARM_WORD, CqShadowArm};
 use ringside_spec::verbs::QUANTUM_WORDS;
+use ringside_spec::verbs::completion::CompletionHeader;
 
 impl CompletionQueue {
     /// Goes on in a new ring, which the device writes from its first slot on, once it has answered
@@ -37,9 +38,8 @@ impl CompletionQueue {
             }
         }
         self.backlog = taken;
-        self.ring = Ring::from(ring);
-        self.index = 0;
-        self.polarity = true;
+        self.ring = ReadRing::from(ring);
+        self.valid = CompletionHeader::VALID_MASK;
         self.stalled = false;
         let arm = CqShadowArm(self.shadow.load(CQ_SHADOW_ARM_WORD));
         let selected = (arm.cq_select() + 1) % (CqShadowArm::CQ_SELECT_MASK + 1);

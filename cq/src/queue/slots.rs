@@ -1,9 +1,10 @@
 //! One slot at a time: what the device wrote, the request that it names, the completion of both.
 
 use crate::completion::{Completion, DatagramOrigin, Origin, ReceiveDetail, SoftwareNote};
+use crate::inbox::NOTHING_IS_PLAIN;
 use crate::table::{View, look_up, tracker};
 use ringside_qp::QueuePairState;
-use ringside_qp::state::{Outstanding, SendRecordInfo, Tracker};
+use ringside_qp::state::{INDEX_SHIFT, Outstanding, SendRecordInfo, Tracker};
 use ringside_spec::verbs::completion::{
     CompletionExtension, CompletionHeader, CompletionLength, CompletionSource,
 };
@@ -121,14 +122,11 @@ pub(super) fn take_plain<const SEND: bool>(
     place: &mut Completion,
 ) -> bool {
     let header = header_of(slot);
-    if header.0 & PLAIN != expected {
-        return false;
-    }
+    // Whatever the context is, a queue is found by it, and taken from only if all else is right.
     let Some(queue) = look_up::<SEND>(view, word(slot, 1)) else {
         return false;
     };
-    // A plain header has a clear bit above its 15 bits of index.
-    let Some((id, info)) = queue.take_next((header.0 >> 32) as u16) else {
+    let Some((id, info)) = queue.take_next(header.0 & COMPARED, expected) else {
         return false;
     };
     *place = if SEND {
@@ -154,26 +152,26 @@ pub(super) fn header_of(slot: &[AtomicU64; QUANTUM_WORDS]) -> CompletionHeader {
 /// Delivers the next request of its queue, with silent ones before it; nothing if this is not it.
 pub(super) fn deliver(queue: &Tracker, place: &mut Completion, raw: &Raw) -> Option<()> {
     let index = raw.header.element_index() as u16;
-    let taken = queue.take_next(index);
+    let taken = queue.take_next(raw.header.0 & CompletionHeader::ELEMENT_INDEX_MASK, 0);
     let (id, info) = taken.or_else(|| queue.take_behind_silent(index))?;
     *place = raw.completion(queue.number(), id, info);
     Some(())
 }
 
-/// Bits of a header that tell a plain success of one side from all else.
-pub(super) const PLAIN: u64 = CompletionHeader::VALID_MASK
+/// Bits of a header that tell a plain success of one side from all else, but for the index.
+const PLAIN: u64 = CompletionHeader::VALID_MASK
     | CompletionHeader::SEND_QUEUE_MASK
     | CompletionHeader::ERROR_MASK
     | CompletionHeader::EXTENDED_MASK
     | CompletionHeader::RESERVED;
 
-/// Differs from every header that is cut to [`PLAIN`]: nothing in the ring is plain.
-pub(super) const NOTHING_IS_PLAIN: u64 = CompletionHeader::MINOR_MASK;
+/// Bits of a header that tell whether it is the plain success of one request.
+const COMPARED: u64 = PLAIN | CompletionHeader::ELEMENT_INDEX_MASK;
 
-const _: () = assert!(NOTHING_IS_PLAIN & PLAIN == 0, "no header may equal it");
+const _: () = assert!(NOTHING_IS_PLAIN & COMPARED == 0, "no header may equal it");
 const _: () = assert!(
-    CompletionHeader::RESERVED >> 47 & 1 == 1,
-    "the bit above the index is clear in a plain header"
+    CompletionHeader::ELEMENT_INDEX_MASK == 0x7FFF << INDEX_SHIFT,
+    "the index is compared where it stands"
 );
 
 pub(super) fn find(state: &QueuePairState, raw: &Raw) -> Option<Outstanding> {

@@ -43,7 +43,7 @@ fn inline_shape(data: &[u8]) -> Result<Shape, RequestError> {
 #[inline(always)]
 pub(crate) const fn fragment_words(fragment: Fragment, polarity: Polarity) -> [u64; 2] {
     let [address, key] = fragment.encode(false);
-    [address, key | polarity.0]
+    [address, polarity.on(key)]
 }
 
 /// Words 0 and 1 and the header's count of further slots, for fragments in buffers.
@@ -95,7 +95,7 @@ fn place_inline(
         for (word, bytes) in words.iter_mut().zip(piece.chunks(8)) {
             *word = short_word(bytes);
         }
-        words[3] = (words[3] & !InlineTail::VALID_MASK) | polarity.0;
+        words[3] = polarity.on(words[3] & !InlineTail::VALID_MASK);
         further(index + 1, words);
     }
     let header = SendHeader::ZERO
@@ -126,12 +126,10 @@ fn finish(
     flags: SendFlags,
     polarity: Polarity,
 ) -> u64 {
-    header
+    let header = header
         .with_steering_tag(u64::from(tag))
-        .with_opcode(u64::from(opcode.code()))
-        .0
-        | polarity.0
-        | flags.transfer_bits()
+        .with_opcode(u64::from(opcode.code()));
+    polarity.on_header(header.0, flags, SendFlags::TRANSFER_BITS)
 }
 
 #[inline(always)]
@@ -300,6 +298,7 @@ impl WorkRequest for SendInline<'_> {
 }
 
 impl WorkRequest for SendDatagram<'_> {
+    #[inline(always)]
     fn shape(&self) -> Result<Shape, RequestError> {
         match self.payload {
             Payload::Fragments(fragments) => fragments_shape(fragments, self.immediate.is_some()),
@@ -307,10 +306,12 @@ impl WorkRequest for SendDatagram<'_> {
         }
     }
 
+    #[inline(always)]
     fn opcode(&self, flags: SendFlags) -> SendOpcode {
         SendKind::Plain.opcode(flags)
     }
 
+    #[inline(always)]
     fn encode(
         &self,
         flags: SendFlags,
@@ -331,7 +332,7 @@ impl WorkRequest for SendDatagram<'_> {
             a,
             b,
             destination.0,
-            header.0 | polarity.0 | flags.0 & SendFlags::DATAGRAM_BITS,
+            polarity.on_header(header.0, flags, SendFlags::DATAGRAM_BITS),
         ]
     }
 }
@@ -362,7 +363,7 @@ impl WorkRequest for LocalInvalidate {
             0,
             tag.0,
             0,
-            header.0 | polarity.0 | flags.0 & SendFlags::QUEUE_BITS,
+            polarity.on_header(header.0, flags, SendFlags::QUEUE_BITS),
         ]
     }
 }
@@ -390,7 +391,7 @@ impl WorkRequest for Nop {
             0,
             0,
             0,
-            header.0 | polarity.0 | flags.0 & SendFlags::QUEUE_BITS,
+            polarity.on_header(header.0, flags, SendFlags::QUEUE_BITS),
         ]
     }
 }
@@ -431,12 +432,11 @@ impl WorkRequest for FastRegister {
             .with_page_size(self.page_size.code())
             .with_access_rights(u64::from(self.access_rights))
             .with_virtual_address_based(self.virtual_address_based);
-        let flag_bits = flags.0 & SendFlags::QUEUE_BITS;
         [
             self.virtual_address,
             page.0,
             length.0,
-            header.0 | polarity.0 | flag_bits,
+            polarity.on_header(header.0, flags, SendFlags::QUEUE_BITS),
         ]
     }
 }
@@ -471,12 +471,11 @@ impl WorkRequest for BindWindow {
             .with_access_rights(read | write)
             .with_virtual_address_based(self.virtual_address_based)
             .with_window_type_1(self.window_type_1);
-        let flag_bits = flags.0 & SendFlags::QUEUE_BITS;
         [
             self.address,
             tags.0,
             self.length_bytes,
-            header.0 | polarity.0 | flag_bits,
+            polarity.on_header(header.0, flags, SendFlags::QUEUE_BITS),
         ]
     }
 }

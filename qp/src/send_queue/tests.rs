@@ -1,6 +1,6 @@
 use super::*;
 use crate::request::{Send, SendInline, SendKind, Write, WriteInline};
-use crate::state::CompletionContext;
+use crate::state::{CompletionContext, INDEX_SHIFT};
 use ringside_bus::{Memory, PageSize};
 use ringside_spec::verbs::{Fragment, SendElement, SendOpcode};
 
@@ -267,8 +267,8 @@ fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
     assert_eq!(ids, [10, 11, 12]);
     // The oldest is silent: what is to be reported comes behind it.
     let state = &bench.queue.state.send;
-    assert_eq!(state.take_next(0), None);
-    assert_eq!(state.take_next(1), None);
+    assert_eq!(state.take_next(0, 0), None);
+    assert_eq!(state.take_next(1 << INDEX_SHIFT, 0), None);
     assert_eq!(
         state.take_behind_silent(2),
         None,
@@ -278,9 +278,19 @@ fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
     assert_eq!(taken, (11, records[1].info));
     assert_eq!(state.tail(), 2);
     assert_eq!(state.at(1), None);
-    assert_eq!(state.take_next(2 + 64), None, "the index of another pass");
-    assert_eq!(state.take_next(2), Some((12, records[2].info)));
-    assert_eq!((state.tail(), state.take_next(3)), (3, None));
+    assert_eq!(
+        state.take_next((2 + 64) << INDEX_SHIFT, 0),
+        None,
+        "the index of another pass"
+    );
+    assert_eq!(
+        state.take_next(2 << INDEX_SHIFT, 0),
+        Some((12, records[2].info))
+    );
+    assert_eq!(
+        (state.tail(), state.take_next(3 << INDEX_SHIFT, 0)),
+        (3, None)
+    );
     assert!(records.iter().all(|record| record.info.length_bytes() == 8));
     assert!(!records[0].info.signalled());
 }
