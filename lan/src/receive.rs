@@ -133,15 +133,23 @@ impl ReceiveQueue {
         if !self.service.in_service() {
             return Err(StopError::OutOfService);
         }
-        if self.state == QueueState::Running {
-            return Ok(());
+        match self.state {
+            QueueState::Running => return Ok(()),
+            // The device did not confirm the last stop: it may still use the ring.
+            QueueState::Lost => self.stop()?,
+            QueueState::Stopped => {}
         }
         self.ring.zero();
         (self.head, self.fill, self.skipping) = (0, 0, false);
         self.control.configure()?;
         self.state = QueueState::Running;
         self.refill(1);
-        self.control.enable()
+        let enabled = self.control.enable();
+        if enabled.is_err() {
+            // Stopped if the device refused or lets go of the ring, else lost: `stop` notes which.
+            let _ = self.stop();
+        }
+        enabled
     }
 
     /// Takes the ring from the device and gives its buffers back to the pool.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Answers for a device: it confirms what it is asked, or does not.
 #[derive(Default)]
 pub(crate) struct Control {
+    pub(crate) refuses_to_start: AtomicBool,
     pub(crate) refuses_to_stop: AtomicBool,
 }
 
@@ -19,7 +20,10 @@ impl QueueControl for Control {
         Ok(())
     }
     fn enable(&self) -> Result<(), StopError> {
-        Ok(())
+        match self.refuses_to_start.load(Ordering::Relaxed) {
+            true => Err(StopError::OutOfService),
+            false => Ok(()),
+        }
     }
     fn disable(&self) -> Result<(), StopError> {
         match self.refuses_to_stop.load(Ordering::Relaxed) {

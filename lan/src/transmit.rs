@@ -1,16 +1,16 @@
 //! Transmit queues.
 
+mod limits;
+
 use crate::burst::Burst;
 use crate::control::{QueueControl, QueueState, Remains, Service, StopError};
 use crate::packet::{COMMAND_SHIFT, Packet};
 use crate::pool::{Link, NO_BUFFER, PacketPool, Shared};
 use crate::ring::{Ring, RingError};
+use limits::{CHECK_BYTES, Refused, TAG_BYTES, check};
 use ringside_bus::{DmaBuffer, Doorbell};
 use ringside_spec::lan::receive::FRAME_BYTES_MAX;
-use ringside_spec::lan::transmit::{
-    BUFFER_BYTES_MAX, ContextCommand, DESCRIPTORS_PER_PACKET_MAX, DataCommand, FRAME_BYTES_MIN,
-    kind,
-};
+use ringside_spec::lan::transmit::{ContextCommand, DataCommand, FRAME_BYTES_MIN, kind};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -22,9 +22,6 @@ const WORDS: usize = 2;
 const REPORT_EVERY: u16 = 32;
 /// A slot whose buffer belongs to a packet with several handles: the rest is its first buffer.
 const SHARED: u32 = 1 << 31;
-/// Bytes of the frame check sequence.
-const CHECK_BYTES: u32 = 4;
-const TAG_BYTES: u32 = 4;
 
 /// Sizes of a transmit queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,15 +81,6 @@ pub struct TransmitQueue {
     one_core: PhantomData<Cell<()>>,
 }
 
-/// Why a packet is not sent.
-#[derive(Clone, Copy)]
-enum Refused {
-    TooShort,
-    TooLong,
-    TooManySegments,
-    NoBuffers,
-}
-
 impl TransmitQueue {
     /// A queue that is stopped, in `memory` of at least 16 bytes a descriptor. Packets of `pool` are
     /// sent from where they are, others are copied into it.
@@ -129,20 +117,28 @@ impl TransmitQueue {
 
     /// Gives the ring to the device.
     ///
-    /// Control path. Errors: [`StopError`].
+    /// Control path. Errors: [`StopError`]; the queue is stopped, or lost if the device did not say.
     pub fn start(&mut self) -> Result<(), StopError> {
         if !self.service.in_service() {
             return Err(StopError::OutOfService);
         }
-        if self.state == QueueState::Running {
-            return Ok(());
+        match self.state {
+            QueueState::Running => return Ok(()),
+            // The device did not confirm the last stop: it may still use the ring.
+            QueueState::Lost => self.stop()?,
+            QueueState::Stopped => {}
         }
         self.ring.zero();
         (self.next, self.clean, self.free) = (0, 0, self.ring.length - 1);
         (self.first_report, self.report_count, self.since_report) = (0, 0, 0);
         self.control.configure()?;
         self.state = QueueState::Running;
-        self.control.enable()
+        let enabled = self.control.enable();
+        if enabled.is_err() {
+            // Stopped if the device refused or lets go of the ring, else lost: `stop` notes which.
+            let _ = self.stop();
+        }
+        enabled
     }
 
     /// Takes the ring from the device and gives the buffers of all packets in it back.
@@ -203,6 +199,13 @@ impl TransmitQueue {
     #[must_use]
     pub const fn outstanding(&self) -> u16 {
         self.ring.length - 1 - self.free
+    }
+
+    /// Descriptors that are free: each segment of a packet takes one, and offloads of a packet one
+    /// more.
+    #[must_use]
+    pub const fn room(&self) -> u16 {
+        self.free
     }
 
     /// Sends packets from the front of `burst`, as many as there is room for, and takes them out of
@@ -517,47 +520,6 @@ fn free_slot(shared: &Shared, slot: u32) {
         }
         slot => shared.give(&[slot]),
     }
-}
-
-/// Limits of the device.
-fn check(packet: &Packet) -> Result<(), Refused> {
-    let flags = packet.flags;
-    let tags = u32::from(flags.vlan()) + u32::from(flags.outer_vlan());
-    let overhead = tags * TAG_BYTES + CHECK_BYTES;
-    if u64::from(packet.total) < FRAME_BYTES_MIN || packet.segments().any(|one| one.length == 0) {
-        return Err(Refused::TooShort);
-    }
-    let frame = if flags.segmentation() {
-        u32::from(packet.header_bytes) + u32::from(packet.segment_bytes)
-    } else {
-        packet.total
-    };
-    let longest = packet.segments().map(|one| u64::from(one.length)).max();
-    if frame + overhead > u32::from(FRAME_BYTES_MAX) || longest > Some(BUFFER_BYTES_MAX) {
-        return Err(Refused::TooLong);
-    }
-    if packet.segment_count() > usize::from(DESCRIPTORS_PER_PACKET_MAX)
-        && !(flags.segmentation() && segments_fit(packet))
-    {
-        return Err(Refused::TooManySegments);
-    }
-    Ok(())
-}
-
-/// Whether each frame that the device cuts is gathered from at most eight buffers, that of the headers
-/// counted with each: true if any seven buffers in a row hold more than a frame's payload.
-fn segments_fit(packet: &Packet) -> bool {
-    let window = usize::from(DESCRIPTORS_PER_PACKET_MAX) - 2;
-    let lengths: arrayvec::ArrayVec<u32, 256> = packet
-        .segments()
-        .take(256)
-        .map(|one| u32::from(one.length))
-        .collect();
-    let payload = lengths.get(1..).unwrap_or_default();
-    // Buffers inside a run of `window` that a frame may begin and end in the middle of.
-    payload
-        .windows(window - 1)
-        .all(|run| run.iter().sum::<u32>() >= u32::from(packet.segment_bytes))
 }
 
 impl Drop for TransmitQueue {

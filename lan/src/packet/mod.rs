@@ -279,16 +279,21 @@ impl Packet {
     /// Appends bytes; `None`, and nothing done, if the packet is shared, has several segments, or has
     /// no room for them.
     pub fn append(&mut self, bytes: &[u8]) -> Option<()> {
-        let room = self.next == NO_BUFFER && bytes.len() <= self.tailroom();
+        self.extend(bytes.len())?.copy_from_slice(bytes);
+        Some(())
+    }
+
+    /// Appends `count` bytes and lends them; what they hold until they are written is arbitrary.
+    /// `None`, and nothing done, if the packet is shared, has several segments, or has no room.
+    pub fn extend(&mut self, count: usize) -> Option<&mut [u8]> {
+        let room = self.next == NO_BUFFER && count <= self.tailroom();
         if !room || !self.is_sole() {
             return None;
         }
         let before = usize::from(self.length);
-        self.length += bytes.len() as u16;
-        self.total += bytes.len() as u32;
-        let place = self.bytes_mut()?.get_mut(before..)?;
-        place.copy_from_slice(bytes);
-        Some(())
+        self.length += count as u16;
+        self.total += count as u32;
+        self.bytes_mut()?.get_mut(before..)
     }
 
     /// Puts bytes in front; `None`, and nothing done, if the packet is shared or has no headroom for

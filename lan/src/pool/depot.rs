@@ -178,11 +178,38 @@ impl Depot {
             loaded.set_count(count - take);
             done += take;
         }
+        if done < into.len() {
+            done += self.take_of_ended(&mut into[done..]);
+        }
         let taken = cache.taken.load(Ordering::Relaxed);
         cache.taken.store(taken + done as u64, Ordering::Relaxed);
         if done < into.len() && !self.stray.is_empty() {
             done += self.take_stray(&mut into[done..]);
         }
+        done
+    }
+
+    /// Takes buffers out of the caches of threads that ended; the caller counts them. Lock-free.
+    #[cold]
+    fn take_of_ended(&self, into: &mut [u32]) -> usize {
+        let mut done = 0;
+        thread::visit_ended(|number| {
+            let Some(cache) = self.caches.get(number as usize) else {
+                return false;
+            };
+            for place in [&cache.loaded, &cache.spare] {
+                let magazine = self.magazine(place);
+                let count = magazine.count();
+                let take = count.min(into.len() - done);
+                let from = magazine.items[count - take..count].iter();
+                for (to, from) in into[done..done + take].iter_mut().zip(from) {
+                    *to = from.load(Ordering::Relaxed);
+                }
+                magazine.set_count(count - take);
+                done += take;
+            }
+            done < into.len()
+        });
         done
     }
 
@@ -264,7 +291,8 @@ impl Depot {
     fn take_stray(&self, into: &mut [u32]) -> usize {
         let mut done = 0;
         for to in into {
-            let Some(index) = self.stray.pop().or_else(|| self.one_of_a_magazine()) else {
+            let found = self.stray.pop().or_else(|| self.one_of_a_magazine());
+            let Some(index) = found.or_else(|| self.one_of_ended()) else {
                 break;
             };
             *to = index;
@@ -288,6 +316,11 @@ impl Depot {
         magazine.set_count(0);
         self.empty.push(&self.magazines, number);
         first
+    }
+
+    fn one_of_ended(&self) -> Option<u32> {
+        let mut one = [0];
+        (self.take_of_ended(&mut one) == 1).then_some(one[0])
     }
 
     #[cold]

@@ -17,7 +17,7 @@ pub(crate) const NO_BUFFER: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSettings {
     /// Buffers, 1..=2^24. Rings, packets in flight and 128 for each thread that uses the pool (its
-    /// cache) have to fit.
+    /// cache) have to fit. The cache of a thread that ended is emptied when buffers run short.
     pub buffers: u32,
     /// Bytes of a buffer that the device may fill: a multiple of 128, 128..=16256.
     pub buffer_bytes: u16,

@@ -122,3 +122,53 @@ fn a_packet_outlives_its_pool() {
     drop(pool);
     assert_eq!(packet.bytes(), b"still here");
 }
+
+/// All buffers of a pool. Threads of other tests may have the numbers of ended ones for a while.
+fn take_all(pool: &PacketPool, count: usize) -> Vec<Packet> {
+    let mut all = Vec::new();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while all.len() < count {
+        all.extend(pool.packet());
+        assert!(std::time::Instant::now() < end, "{} of {count}", all.len());
+    }
+    all
+}
+
+#[test]
+fn buffers_in_the_caches_of_ended_threads_are_found_again() {
+    let bench = Bench::new();
+    let pool = bench.pool(256);
+    // Alive until the end, so that this thread has a number of its own.
+    drop(pool.packet());
+    for _ in 0..20 {
+        let all = take_all(&pool, 256);
+        // Another thread gives them back: 128 of them stay in its cache when it ends.
+        std::thread::scope(|scope| scope.spawn(move || drop(all)).join().unwrap());
+        assert_eq!(pool.usage().in_use, 0);
+    }
+}
+
+#[test]
+fn threads_that_end_while_others_take_lose_no_buffer() {
+    let bench = Bench::new();
+    let pool = bench.pool(512);
+    for _ in 0..50 {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    let mut held = Vec::new();
+                    for round in 0..200 {
+                        held.extend(pool.packet());
+                        if round % 3 == 0 {
+                            held.clear();
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(pool.usage().in_use, 0);
+    }
+    let all = take_all(&pool, 512);
+    let distinct: BTreeSet<u32> = all.iter().map(|packet| packet.buffer).collect();
+    assert_eq!(distinct.len(), 512);
+}

@@ -1,7 +1,7 @@
 //! Small numbers for threads, so that each finds its own cache without a lock.
 
 use std::cell::Cell;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A thread that has no number: it has not asked yet.
 const UNKNOWN: u32 = u32::MAX;
@@ -10,8 +10,10 @@ const NONE: u32 = u32::MAX - 1;
 /// Numbers given at once at most.
 pub(super) const THREADS_MAX: u32 = 64;
 
-/// A bit for each number that is taken.
-static TAKEN: Mutex<u64> = Mutex::new(0);
+/// A bit for each number that is taken. Taking one acquires what its last owner released.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// A bit for each number that was ever taken.
+static USED: AtomicU64 = AtomicU64::new(0);
 const _: () = assert!(THREADS_MAX == u64::BITS);
 
 /// Gives the number back when its thread ends.
@@ -21,7 +23,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         NUMBER.set(NONE);
         if self.0 < THREADS_MAX {
-            *taken() &= !(1 << self.0);
+            release(self.0);
         }
     }
 }
@@ -31,14 +33,41 @@ thread_local! {
     static GUARD: Guard = Guard(NUMBER.get());
 }
 
-fn taken() -> std::sync::MutexGuard<'static, u64> {
-    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Takes a number; false if it is taken.
+fn claim(number: u32) -> bool {
+    let bit = 1 << number;
+    if TAKEN.fetch_or(bit, Ordering::Acquire) & bit != 0 {
+        return false;
+    }
+    USED.fetch_or(bit, Ordering::Relaxed);
+    true
+}
+
+fn release(number: u32) {
+    TAKEN.fetch_and(!(1 << number), Ordering::Release);
+}
+
+/// Calls `visit` with each number that a thread had and none has now; nobody takes the number
+/// meanwhile. Ends when `visit` returns false.
+pub(super) fn visit_ended(mut visit: impl FnMut(u32) -> bool) {
+    let mut ended = USED.load(Ordering::Relaxed) & !TAKEN.load(Ordering::Relaxed);
+    while ended != 0 {
+        let number = ended.trailing_zeros();
+        ended &= ended - 1;
+        if claim(number) {
+            let goes_on = visit(number);
+            release(number);
+            if !goes_on {
+                return;
+            }
+        }
+    }
 }
 
 /// The number of this thread, below [`THREADS_MAX`]; larger if it has none.
 ///
 /// No two live threads have the same one. A thread that takes over the number of one that ended sees
-/// everything that the other wrote: the number goes through a lock.
+/// everything that the other wrote.
 #[inline(always)]
 pub(super) fn number() -> u32 {
     let number = NUMBER.get();
@@ -47,20 +76,12 @@ pub(super) fn number() -> u32 {
 
 #[cold]
 fn take() -> u32 {
-    let number = {
-        let mut taken = taken();
-        let free = taken.trailing_ones();
-        if free < THREADS_MAX {
-            *taken |= 1 << free;
-            free
-        } else {
-            NONE
-        }
-    };
+    let number = (0..THREADS_MAX).find(|number| claim(*number));
+    let number = number.unwrap_or(NONE);
     NUMBER.set(number);
     if number < THREADS_MAX && GUARD.try_with(|_| ()).is_err() {
         // The thread is ending: nothing would give the number back later.
-        *taken() &= !(1 << number);
+        release(number);
         NUMBER.set(NONE);
         return NONE;
     }

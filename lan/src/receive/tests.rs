@@ -267,3 +267,33 @@ fn a_queue_that_the_device_does_not_give_up_keeps_its_buffers_until_the_reset() 
     assert_eq!(bench.service.release(), 56);
     assert_eq!(pool.usage().in_use, 0);
 }
+
+#[test]
+fn a_queue_that_the_device_refuses_is_stopped_and_starts_later() {
+    let mut rig = Rig::new();
+    rig.queue.stop().unwrap();
+    let refuses = &rig.bench.control.refuses_to_start;
+    refuses.store(true, Ordering::Relaxed);
+    assert!(rig.queue.start().is_err());
+    assert_eq!(rig.queue.state(), QueueState::Stopped);
+    assert_eq!(rig.queue.pool().usage().in_use, 0);
+    refuses.store(false, Ordering::Relaxed);
+    rig.queue.start().unwrap();
+    rig.nothing_is_lost();
+}
+
+#[test]
+fn a_lost_queue_does_not_start_over_buffers_that_the_device_may_fill() {
+    let mut rig = Rig::new();
+    let posted = rig.queue.posted();
+    let refuses = &rig.bench.control.refuses_to_stop;
+    refuses.store(true, Ordering::Relaxed);
+    assert!(rig.queue.stop().is_err());
+    assert!(rig.queue.start().is_err(), "the device has not let go");
+    assert_eq!(rig.queue.state(), QueueState::Lost);
+    assert_eq!(rig.queue.posted(), posted);
+    refuses.store(false, Ordering::Relaxed);
+    rig.queue.start().unwrap();
+    assert_eq!(rig.queue.state(), QueueState::Running);
+    rig.nothing_is_lost();
+}

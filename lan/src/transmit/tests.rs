@@ -208,3 +208,22 @@ fn tags_and_segmentation_are_in_the_descriptors() {
     assert_eq!(rig.ring.load(2), 6 << 32);
     assert_eq!(rig.command(2).l2tag1(), 5);
 }
+
+#[test]
+fn a_queue_that_the_device_refuses_is_stopped_and_takes_no_packet() {
+    let mut rig = Rig::new();
+    rig.queue.stop().unwrap();
+    let refuses = &rig.bench.control.refuses_to_start;
+    refuses.store(true, Ordering::Relaxed);
+    assert!(rig.queue.start().is_err());
+    assert_eq!(rig.queue.state(), QueueState::Stopped);
+    let packet = rig.packet(60);
+    assert_eq!(rig.send([packet]).0, 0);
+    rig.bench
+        .control
+        .refuses_to_start
+        .store(false, Ordering::Relaxed);
+    rig.queue.start().unwrap();
+    let packet = rig.packet(60);
+    assert_eq!(rig.send([packet]).0, 1);
+}
