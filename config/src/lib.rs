@@ -25,15 +25,17 @@ mod address;
 mod choice;
 mod fault;
 mod load;
+mod network;
 mod sections;
 mod validate;
 
 pub use choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Polling, Protocol};
 pub use fault::{ConfigError, Fault, Position};
+pub use network::LocalAddress;
 pub use ringside_bus::DeviceAddress;
 pub use sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, LinkSection, MemorySection, ModelSection,
-    RdmaSection, WorkerSection,
+    NetworkSection, RdmaSection, WorkerSection,
 };
 
 /// The commented sample, as it lies in the source tree. It holds every key at its default.

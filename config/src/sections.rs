@@ -1,5 +1,6 @@
 //! The sections of the configuration, their keys and the defaults.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ringside_bus::DeviceAddress;
@@ -7,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::choice::{Core, HugePages, LinkSpeed, NumaNode, PathMtu, Polling, Protocol};
+use crate::network::LocalAddress;
 
 /// The whole configuration. Each key's allowed range is checked by [`Config::validate`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -20,6 +22,8 @@ pub struct Config {
     pub rdma: RdmaSection,
     /// `[link]`: frame size and speed.
     pub link: LinkSection,
+    /// `[network]`: the port's IP addresses.
+    pub network: NetworkSection,
     /// `[ddp]`: the device's pipeline package.
     pub ddp: DdpSection,
     /// `[deadlines]`: how long an answer is waited for.
@@ -151,6 +155,19 @@ impl Default for LinkSection {
             wait_ms: 10_000,
         }
     }
+}
+
+/// `[network]`: the IP addresses that the port answers for and that RDMA sends from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct NetworkSection {
+    /// Addresses of the port. Beside them RDMA has two that are made from the MAC address. At most
+    /// 64.
+    pub addresses: Vec<LocalAddress>,
+    /// Routers for all networks that the addresses do not name: one of each IP version at most.
+    pub gateways: Vec<IpAddr>,
+    /// True if the port asks a DHCP server for an IPv4 address.
+    pub dhcp: bool,
 }
 
 /// `[ddp]`: the package that Intel publishes for the E810's packet pipeline.

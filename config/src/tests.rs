@@ -42,7 +42,7 @@ fn sample_names_every_key_of_the_schema() {
         .map(|t| t.len())
         .sum();
     assert_eq!(
-        keys, 33,
+        keys, 36,
         "a new key needs a test of its range, and its line in the sample"
     );
 }
@@ -55,6 +55,8 @@ fn a_changed_configuration_survives_being_written_and_read() {
     config.memory.hugepages = HugePages::OneGib;
     config.rdma.path_mtu = PathMtu::Bytes1024;
     config.link.speed = LinkSpeed::Gigabits25;
+    config.network.addresses = vec!["10.1.0.1/24@100".parse().expect("address")];
+    config.network.gateways = vec!["10.1.0.254".parse().expect("address")];
     config.worker.cores = vec![2, 3];
     config.model.thread_core = Core::Pinned(1);
     let text = config.to_toml_string().expect("serializes");
@@ -413,4 +415,43 @@ fn the_schema_has_every_key_and_its_ranges_are_those_that_are_checked() {
         }
     }
     assert_eq!(ranges, 21, "a key with a range has it in its schema too");
+}
+
+#[test]
+fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
+    let sound = "[network]\naddresses = [\"192.0.2.1/24\", \"10.0.0.1/8@5\"]\n\
+                 gateways = [\"192.0.2.254\"]";
+    let config = Config::from_toml_str(sound).expect("valid");
+    assert_eq!(config.network.addresses[1].vlan, Some(5));
+    for (text, expected) in [
+        (
+            "addresses = [\"192.0.2.1\"]".to_owned(),
+            "the prefix length is missing",
+        ),
+        (
+            "addresses = [\"192.0.2.1/24\", \"192.0.2.1/25\"]".to_owned(),
+            "the address stands there twice",
+        ),
+        (
+            "gateways = [\"192.0.2.254\"]".to_owned(),
+            "a gateway lies in the network of one of network.addresses",
+        ),
+        (
+            "addresses = [\"192.0.2.1/24\"]\ngateways = [\"192.0.2.2\", \"192.0.2.3\"]".to_owned(),
+            "there is one gateway of each IP version at most",
+        ),
+        (
+            format!(
+                "addresses = {:?}",
+                (0..65)
+                    .map(|at| format!("10.0.0.{at}/8"))
+                    .collect::<Vec<_>>()
+            ),
+            "at most 64 are possible",
+        ),
+    ] {
+        let found = messages(&format!("[network]\n{text}\n"));
+        let named = found.iter().any(|message| message.contains(expected));
+        assert!(named, "{text}: {found:?}");
+    }
 }

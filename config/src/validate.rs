@@ -9,12 +9,15 @@ use crate::choice::{Core, NumaNode};
 use crate::fault::Fault;
 use crate::sections::{
     Config, DdpSection, DeadlinesSection, DeviceSection, LinkSection, MemorySection, ModelSection,
-    RdmaSection, WorkerSection,
+    NetworkSection, RdmaSection, WorkerSection,
 };
 
 /// Bytes that RoCEv2 adds to a payload within an IP packet, at most: IPv6 40, UDP 8, base
 /// transport header 12, RDMA header 16, immediate data 4, invariant CRC 4.
 pub(crate) const ROCE_OVERHEAD_BYTES: u32 = 40 + 8 + 12 + 16 + 4 + 4;
+
+/// The most addresses of a port.
+const ADDRESSES: usize = 64;
 
 /// The most folders that are searched for a package.
 const SEARCH_FOLDERS: usize = 16;
@@ -71,6 +74,7 @@ impl Config {
         memory(&mut checks, &self.memory);
         rdma(&mut checks, &self.rdma);
         link(&mut checks, &self.link);
+        network(&mut checks, &self.network);
         ddp(&mut checks, &self.ddp);
         deadlines(&mut checks, &self.deadlines);
         worker(&mut checks, &self.worker);
@@ -142,6 +146,46 @@ fn rdma(checks: &mut Checks, section: &RdmaSection) {
 fn link(checks: &mut Checks, section: &LinkSection) {
     checks.range("link.mtu", section.mtu, 576..=9_702, "bytes");
     checks.range("link.wait_ms", section.wait_ms, 0..=120_000, "ms");
+}
+
+fn network(checks: &mut Checks, section: &NetworkSection) {
+    let count = section.addresses.len();
+    checks.require(
+        count <= ADDRESSES,
+        "network.addresses",
+        format_args!("{count} addresses"),
+        "at most 64 are possible",
+    );
+    for (at, one) in section.addresses.iter().enumerate() {
+        let earlier = section.addresses.iter().take(at);
+        let is_new = !earlier.clone().any(|other| other.address == one.address);
+        checks.require(
+            is_new,
+            "network.addresses",
+            one,
+            "the address stands there twice",
+        );
+    }
+    for (at, gateway) in section.gateways.iter().enumerate() {
+        let earlier = section.gateways.iter().take(at);
+        let same = earlier.filter(|other| other.is_ipv4() == gateway.is_ipv4());
+        checks.require(
+            same.count() == 0,
+            "network.gateways",
+            gateway,
+            "there is one gateway of each IP version at most",
+        );
+        let is_near = section
+            .addresses
+            .iter()
+            .any(|own| own.is_neighbour(*gateway));
+        checks.require(
+            is_near,
+            "network.gateways",
+            gateway,
+            "a gateway lies in the network of one of network.addresses",
+        );
+    }
 }
 
 fn ddp(checks: &mut Checks, section: &DdpSection) {

@@ -3,6 +3,7 @@
 use super::RdmaError;
 use super::numbers::Numbers;
 use rand::Rng;
+use ringside_config::{LocalAddress, NetworkSection};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -33,6 +34,23 @@ pub fn link_local(mac: MacAddress) -> Ipv6Addr {
 pub fn private_address(mac: MacAddress) -> Ipv4Addr {
     let [_, _, _, d, e, f] = mac;
     Ipv4Addr::new(10, d, e, f)
+}
+
+/// The addresses of a port: those of the configuration, a private one if none of them is of IPv4, and
+/// the link-local one.
+#[must_use]
+pub fn local_addresses(section: &NetworkSection, mac: MacAddress) -> Vec<LocalAddress> {
+    let mut addresses = section.addresses.clone();
+    let mut add = |address: LocalAddress| {
+        if !addresses.iter().any(|own| own.address == address.address) {
+            addresses.push(address);
+        }
+    };
+    if !section.addresses.iter().any(|own| own.address.is_ipv4()) {
+        add(LocalAddress::new(IpAddr::V4(private_address(mac)), 8));
+    }
+    add(LocalAddress::new(IpAddr::V6(link_local(mac)), 64));
+    addresses
 }
 
 /// An address as the device stores it: the first octet on the wire is the most significant, an IPv4

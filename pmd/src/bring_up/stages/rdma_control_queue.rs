@@ -5,10 +5,9 @@
 use crate::bring_up::{Context, Needs, RdmaUndo, Stage, StageError, Undo};
 use crate::control::{ControlQueue, ControlQueueSettings};
 use crate::rdma::RdmaStageError;
-use crate::rdma::address::{link_local, private_address};
+use crate::rdma::address::local_addresses;
 use crate::rdma::engine::{Engine, EngineFacts, Parts};
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_ARM, DOORBELL_PAGE_SEND};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,10 +58,10 @@ fn facts(context: &Context) -> Result<EngineFacts, StageError> {
         port: context.facts.switch()?.port,
         vsi_number: context.facts.vsi()?,
         mac,
-        addresses: vec![
-            IpAddr::V4(private_address(mac)),
-            IpAddr::V6(link_local(mac)),
-        ],
+        addresses: local_addresses(&context.config().network, mac)
+            .into_iter()
+            .map(|one| one.address)
+            .collect(),
         path_mtu: context.config().rdma.path_mtu.bytes(),
     })
 }

@@ -90,7 +90,9 @@ pub struct OpenPort {
     pub pool: PacketPool,
 }
 
-/// Control of a port. Dropping it and all its queues takes back what it configured.
+/// Control of a port; clones control the same one. Dropping them and all queues of the port takes back
+/// what it configured.
+#[derive(Clone)]
 pub struct Port {
     shared: Arc<PortShared>,
 }

@@ -1,0 +1,170 @@
+//! IP addresses of the port, as text in the configuration.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// An IP address of the port, with the length of its network's prefix and its VLAN:
+/// `192.0.2.1/24`, `2001:db8::1/64`, `10.1.0.1/24@100`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct LocalAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Bits of the prefix: 1..=32 for IPv4, 1..=128 for IPv6.
+    pub prefix_bits: u8,
+    /// The VLAN that it is reached on, 1..=4094; `None` for frames without a tag.
+    pub vlan: Option<u16>,
+}
+
+impl LocalAddress {
+    /// An address for frames without a tag.
+    #[must_use]
+    pub const fn new(address: IpAddr, prefix_bits: u8) -> Self {
+        Self {
+            address,
+            prefix_bits,
+            vlan: None,
+        }
+    }
+
+    /// The same address on a VLAN.
+    #[must_use]
+    pub const fn on_vlan(self, vlan: u16) -> Self {
+        Self {
+            vlan: Some(vlan),
+            ..self
+        }
+    }
+
+    /// Whether `other` is in the address's network.
+    #[must_use]
+    pub fn is_neighbour(&self, other: IpAddr) -> bool {
+        match (self.address, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let differing = own.to_bits() ^ other.to_bits();
+                differing.leading_zeros() >= u32::from(self.prefix_bits)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let differing = own.to_bits() ^ other.to_bits();
+                differing.leading_zeros() >= u32::from(self.prefix_bits)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for LocalAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = |why: &str| {
+            format!("{text} is no address of a port: {why}; write 192.0.2.1/24 or 10.1.0.1/24@100")
+        };
+        let (network, vlan) = match text.split_once('@') {
+            Some((network, vlan)) => (network, Some(vlan)),
+            None => (text, None),
+        };
+        let (address, prefix) = network
+            .split_once('/')
+            .ok_or_else(|| wrong("the prefix length is missing"))?;
+        let address: IpAddr = address
+            .parse()
+            .map_err(|_| wrong("that is no IPv4 or IPv6 address"))?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let prefix_bits = prefix.parse().ok().filter(|bits| (1..=most).contains(bits));
+        let prefix_bits =
+            prefix_bits.ok_or_else(|| wrong(&format!("its prefix has 1 to {most} bits")))?;
+        if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
+            return Err(wrong("a port has unicast addresses"));
+        }
+        let vlan = vlan.map(|vlan| {
+            let vlan = vlan.parse().ok().filter(|vlan| (1..=4094).contains(vlan));
+            vlan.ok_or_else(|| wrong("a VLAN is 1 to 4094"))
+        });
+        Ok(Self {
+            address,
+            prefix_bits,
+            vlan: vlan.transpose()?,
+        })
+    }
+}
+
+impl TryFrom<String> for LocalAddress {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for LocalAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_bits)?;
+        match self.vlan {
+            Some(vlan) => write!(f, "@{vlan}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<LocalAddress> for String {
+    fn from(address: LocalAddress) -> Self {
+        address.to_string()
+    }
+}
+
+impl JsonSchema for LocalAddress {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "LocalAddress".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "An IP address with prefix length, and @VLAN where it is on one.",
+            "type": "string",
+            "pattern": "^[0-9a-fA-F:.]+/[0-9]{1,3}(@[0-9]{1,4})?$",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_reads_as_it_is_written() {
+        for text in ["192.0.2.1/24", "2001:db8::1/64", "10.1.0.1/8@100"] {
+            let address: LocalAddress = text.parse().unwrap();
+            assert_eq!(address.to_string(), text);
+        }
+        let wrong = [
+            ("192.0.2.1", "prefix length is missing"),
+            ("192.0.2.1/33", "1 to 32 bits"),
+            ("192.0.2.1/0", "1 to 32 bits"),
+            ("2001:db8::1/129", "1 to 128 bits"),
+            ("192.0.2/24", "no IPv4 or IPv6 address"),
+            ("224.0.0.1/24", "unicast"),
+            ("192.0.2.1/24@0", "1 to 4094"),
+            ("192.0.2.1/24@4095", "1 to 4094"),
+        ];
+        for (text, why) in wrong {
+            let error = text.parse::<LocalAddress>().unwrap_err();
+            assert!(error.contains(why) && error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_neighbour_shares_the_prefix() {
+        let own: LocalAddress = "10.1.2.3/22".parse().unwrap();
+        assert!(own.is_neighbour("10.1.0.200".parse().unwrap()));
+        assert!(!own.is_neighbour("10.1.4.1".parse().unwrap()));
+        assert!(!own.is_neighbour("::10.1.0.200".parse().unwrap()));
+        let own: LocalAddress = "fd00:0:0:1::3/64".parse().unwrap();
+        assert!(own.is_neighbour("fd00:0:0:1:ffff::".parse().unwrap()));
+        assert!(!own.is_neighbour("fd00:0:0:2::3".parse().unwrap()));
+    }
+}
