@@ -1,0 +1,181 @@
+//! smoltcp's interface to a pair of packet queues.
+
+use ringside_lan::{BURST_MAX, Burst, Packet, ReceiveQueue, TransmitQueue};
+use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::time::Instant;
+use std::collections::VecDeque;
+
+/// Bytes of an Ethernet header.
+const HEADER_BYTES: usize = 14;
+/// Descriptors that a frame may take: at most eight buffers, and offloads.
+const DESCRIPTORS: u16 = 9;
+
+/// One receive and one transmit queue as a device of smoltcp.
+///
+/// Frames without a VLAN tag only: those whose tag the device has removed are dropped. Checksums are
+/// smoltcp's.
+#[derive(Debug)]
+pub struct QueueDevice {
+    queues: Queues,
+}
+
+/// The two queues and the packets that were received and not processed.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) receive: ReceiveQueue,
+    pub(crate) transmit: TransmitQueue,
+    burst: Burst,
+    waiting: VecDeque<Packet>,
+    /// bytes of a frame without its check sequence
+    frame_bytes: usize,
+    /// frames that were not sent: no buffer, or a full ring
+    pub(crate) unsent: u64,
+}
+
+impl Queues {
+    pub(crate) fn new(receive: ReceiveQueue, transmit: TransmitQueue, mtu: u16) -> Self {
+        Self {
+            receive,
+            transmit,
+            burst: Burst::with_limit(BURST_MAX),
+            waiting: VecDeque::with_capacity(BURST_MAX),
+            frame_bytes: HEADER_BYTES + usize::from(mtu),
+            unsent: 0,
+        }
+    }
+
+    /// The next packet that has arrived.
+    pub(crate) fn next(&mut self) -> Option<Packet> {
+        if self.waiting.is_empty() {
+            self.receive.receive(&mut self.burst);
+            self.waiting.extend(self.burst.drain());
+        }
+        self.waiting.pop_front()
+    }
+
+    pub(crate) fn capabilities(&self) -> DeviceCapabilities {
+        let mut capabilities = DeviceCapabilities::default();
+        capabilities.medium = Medium::Ethernet;
+        capabilities.max_transmission_unit = self.frame_bytes;
+        capabilities
+    }
+
+    /// Permission to send one frame; `None` while the ring is full.
+    pub(crate) fn sending(&mut self, vlan: Option<u16>) -> Option<Sending<'_>> {
+        if self.transmit.room() < DESCRIPTORS {
+            self.transmit.reclaim();
+        }
+        (self.transmit.room() >= DESCRIPTORS).then_some(Sending { queues: self, vlan })
+    }
+
+    /// Sends one frame.
+    pub(crate) fn send(&mut self, frame: &[u8], vlan: Option<u16>) {
+        match self.sending(vlan) {
+            Some(sending) => sending.consume(frame.len(), |bytes| bytes.copy_from_slice(frame)),
+            None => self.unsent += 1,
+        }
+    }
+}
+
+impl QueueDevice {
+    /// A device for frames of up to `mtu` bytes behind the Ethernet header.
+    #[must_use]
+    pub fn new(receive: ReceiveQueue, transmit: TransmitQueue, mtu: u16) -> Self {
+        let queues = Queues::new(receive, transmit, mtu);
+        Self { queues }
+    }
+
+    /// Its queues; packets that were received and not processed are dropped.
+    #[must_use]
+    pub fn into_queues(self) -> (ReceiveQueue, TransmitQueue) {
+        (self.queues.receive, self.queues.transmit)
+    }
+
+    /// Frames that were not sent, because the pool had no buffer or the ring was full.
+    #[must_use]
+    pub const fn unsent(&self) -> u64 {
+        self.queues.unsent
+    }
+}
+
+impl Device for QueueDevice {
+    type RxToken<'a> = Received;
+    type TxToken<'a> = Sending<'a>;
+
+    fn receive(&mut self, _: Instant) -> Option<(Received, Sending<'_>)> {
+        loop {
+            let packet = self.queues.next()?;
+            if packet.vlan().is_none() && packet.outer_vlan().is_none() {
+                return self
+                    .queues
+                    .sending(None)
+                    .map(|sending| (Received(packet), sending));
+            }
+        }
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
+        self.queues.sending(None)
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.queues.capabilities()
+    }
+}
+
+/// A received frame.
+#[derive(Debug)]
+pub struct Received(pub(crate) Packet);
+
+impl RxToken for Received {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, process: F) -> R {
+        match self.0.segment_count() {
+            1 => process(self.0.bytes()),
+            _ => process(&self.0.to_vec()),
+        }
+    }
+}
+
+/// Permission to send one frame.
+#[derive(Debug)]
+pub struct Sending<'a> {
+    queues: &'a mut Queues,
+    vlan: Option<u16>,
+}
+
+impl TxToken for Sending<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, bytes: usize, fill: F) -> R {
+        let Self { queues, vlan } = self;
+        let pool = queues.transmit.pool().clone();
+        let (result, packet) = match pool.packet() {
+            Some(mut packet) if bytes <= packet.tailroom() => {
+                let Some(place) = packet.extend(bytes) else {
+                    return not_sent(queues, bytes, fill);
+                };
+                let result = fill(place);
+                (result, Some(packet))
+            }
+            Some(_) => {
+                let mut frame = vec![0; bytes];
+                let result = fill(&mut frame);
+                (result, pool.packet_with(&frame))
+            }
+            None => return not_sent(queues, bytes, fill),
+        };
+        let mut burst = Burst::with_limit(1);
+        if let Some(mut packet) = packet {
+            packet.set_vlan(vlan);
+            let _ = burst.push(packet);
+        }
+        if queues.transmit.send(&mut burst) == 0 {
+            queues.unsent += 1;
+        }
+        result
+    }
+}
+
+/// Has the frame written and drops it: a frame that is lost is sent again by the protocols above.
+fn not_sent<R>(queues: &mut Queues, bytes: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
+    queues.unsent += 1;
+    fill(&mut vec![0; bytes])
+}

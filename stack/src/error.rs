@@ -1,0 +1,78 @@
+//! Errors of the stack.
+
+use ringside_config::LocalAddress;
+use ringside_pmd::lan::PortError;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Why the stack cannot do what it was asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum StackError {
+    /// The port did not take a filter.
+    #[error("the port does not let frames for the stack in: {0}")]
+    Port(#[from] PortError),
+    /// The stack has the address.
+    #[error("the stack has the address {0} already")]
+    Duplicate(IpAddr),
+    /// The stack has no such address.
+    #[error("the stack has no address {0}: nothing to remove")]
+    Unknown(IpAddr),
+    /// One more address than an interface takes.
+    #[error("no room for {address}: {limit} addresses of a VLAN are possible; remove one first")]
+    TooMany {
+        /// The address.
+        address: LocalAddress,
+        /// How many an interface takes.
+        limit: usize,
+    },
+    /// A gateway that no address reaches.
+    #[error("no address of the stack is in the network of the gateway {0}: add one first")]
+    FarGateway(IpAddr),
+    /// No thread could be started.
+    #[error("the stack's thread did not start: {0}")]
+    Thread(String),
+    /// The stack's thread has ended.
+    #[error("the stack's thread has ended: start another one")]
+    Ended,
+}
+
+/// Why an address has no MAC address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResolveError {
+    /// No network of the stack holds the address, and there is no gateway.
+    #[error(
+        "no way to {0}: add an address of its network to network.addresses, or a gateway to \
+         network.gateways"
+    )]
+    NoRoute(IpAddr),
+    /// No host answered.
+    #[error(
+        "no host answered for {next_hop} on the way to {address}: {probes} requests in {} ms; check \
+         the address, its VLAN and the peer's link", waited.as_millis()
+    )]
+    NoAnswer {
+        /// The destination.
+        address: IpAddr,
+        /// The neighbour that was asked for: the destination, or the gateway to it.
+        next_hop: IpAddr,
+        /// Requests that were sent.
+        probes: u8,
+        /// How long.
+        waited: Duration,
+    },
+    /// An address that no host has.
+    #[error("{0} is no address of a host: resolve a unicast or multicast address")]
+    NotUnicast(IpAddr),
+    /// Too many neighbours are asked for at once.
+    #[error("{limit} neighbours are being asked for already: try again in a second")]
+    Busy {
+        /// How many are possible.
+        limit: usize,
+    },
+    /// The stack's queues do nothing more.
+    #[error("the stack's queues are out of service: recover the device and open the port again")]
+    OutOfService,
+    /// The stack's thread has ended.
+    #[error("the stack's thread has ended: start another one")]
+    Ended,
+}

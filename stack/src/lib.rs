@@ -1,0 +1,37 @@
+//! IP on the port's own queues.
+//!
+//! - [`QueueDevice`] is `smoltcp::phy::Device` for one receive and one transmit queue: a stack of
+//!   smoltcp runs on the port's queues as on any other interface.
+//! - [`Stack`] answers ARP, IPv6 neighbour discovery and ping for the port's addresses, gets an
+//!   address from a DHCP server if asked to, and resolves neighbours: [`Stack::resolve`] finds the
+//!   MAC address that RDMA needs for an address handle or a connection.
+//! - [`StackThread`] runs a stack on a thread of its own and resolves for other threads.
+//!
+//! The protocols are those of smoltcp. Three things are here because smoltcp does not have them: a
+//! neighbour table that can be asked, VLANs, and answers to solicitations that are sent to a single
+//! station, as Linux sends them before it gives up an entry.
+//!
+//! The stack sees the frames that arrive in its receive queue. With several receive queues the
+//! device spreads frames of IP over them, so a port that has a stack beside other queues steers the
+//! stack's frames to its queue.
+#![forbid(unsafe_code)]
+
+mod device;
+mod error;
+mod filters;
+mod link;
+mod neighbours;
+mod route;
+mod stack;
+mod thread;
+mod wire;
+
+pub use device::QueueDevice;
+pub use error::{ResolveError, StackError};
+pub use neighbours::{Neighbour, NeighbourState, ResolveSettings};
+pub use ringside_config::LocalAddress;
+pub use stack::{Stack, StackCounters, StackSettings};
+pub use thread::{Resolver, StackThread};
+
+/// A MAC address, first octet first.
+pub type MacAddress = [u8; 6];

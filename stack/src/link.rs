@@ -1,0 +1,174 @@
+//! One IP interface: that of frames without a tag, or that of a VLAN.
+
+use crate::device::{Queues, Received, Sending};
+use crate::{LocalAddress, MacAddress};
+use ringside_lan::Packet;
+use smoltcp::iface::{Config, Interface, PollIngressSingleResult, SocketHandle, SocketSet};
+use smoltcp::phy::{Device, DeviceCapabilities};
+use smoltcp::socket::dhcpv4;
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
+use std::net::{IpAddr, Ipv4Addr};
+
+/// Addresses that an interface takes.
+/// Source: the feature `iface-max-addr-count-8` of smoltcp that the workspace asks for.
+pub(crate) const ADDRESSES: usize = 8;
+
+/// See the module.
+pub(crate) struct Link {
+    pub(crate) vlan: Option<u16>,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    dhcp: Option<SocketHandle>,
+}
+
+/// An address that a DHCP server granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) address: LocalAddress,
+    pub(crate) gateway: Option<Ipv4Addr>,
+}
+
+/// A change that DHCP brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DhcpChange {
+    Granted(Lease),
+    Lost,
+}
+
+impl Link {
+    pub(crate) fn new(
+        vlan: Option<u16>,
+        mac: MacAddress,
+        seed: u64,
+        queues: &mut Queues,
+        now: Instant,
+    ) -> Self {
+        let mut config = Config::new(EthernetAddress(mac).into());
+        config.random_seed = seed;
+        let mut device = LinkDevice {
+            queues,
+            packet: None,
+            vlan,
+        };
+        Self {
+            vlan,
+            interface: Interface::new(config, &mut device, now),
+            sockets: SocketSet::new(Vec::new()),
+            dhcp: None,
+        }
+    }
+
+    /// Begins to ask DHCP servers for an address.
+    pub(crate) fn start_dhcp(&mut self) {
+        self.dhcp = Some(self.sockets.add(dhcpv4::Socket::new()));
+    }
+
+    /// Sets its addresses; false if they are more than an interface takes.
+    pub(crate) fn set_addresses<'a>(
+        &mut self,
+        addresses: impl Iterator<Item = &'a LocalAddress> + Clone,
+    ) -> bool {
+        if addresses.clone().count() > ADDRESSES {
+            return false;
+        }
+        self.interface.update_ip_addrs(|list| {
+            list.clear();
+            for one in addresses {
+                // Counted above.
+                let _ = list.push(IpCidr::new(one.address.into(), one.prefix_bits));
+            }
+        });
+        true
+    }
+
+    /// Sets the routers for other networks.
+    pub(crate) fn set_gateways(&mut self, gateways: impl Iterator<Item = IpAddr>) {
+        let routes = self.interface.routes_mut();
+        routes.remove_default_ipv4_route();
+        routes.remove_default_ipv6_route();
+        for gateway in gateways {
+            // There is room: two routes were just removed.
+            let _ = match gateway {
+                IpAddr::V4(gateway) => routes.add_default_ipv4_route(gateway),
+                IpAddr::V6(gateway) => routes.add_default_ipv6_route(gateway),
+            };
+        }
+    }
+
+    /// Processes one frame, and sends the answer.
+    pub(crate) fn process(&mut self, packet: Packet, queues: &mut Queues, now: Instant) {
+        let mut device = LinkDevice {
+            queues,
+            packet: Some(packet),
+            vlan: self.vlan,
+        };
+        // One frame: bounded work, whatever arrives meanwhile.
+        let processed = self
+            .interface
+            .poll_ingress_single(now, &mut device, &mut self.sockets);
+        if processed == PollIngressSingleResult::None {
+            queues.unsent += 1;
+        }
+    }
+
+    /// Sends what is due by itself; returns what DHCP brought.
+    pub(crate) fn maintain(&mut self, queues: &mut Queues, now: Instant) -> Option<DhcpChange> {
+        let mut device = LinkDevice {
+            queues,
+            packet: None,
+            vlan: self.vlan,
+        };
+        self.interface.poll_maintenance(now);
+        self.interface
+            .poll_egress(now, &mut device, &mut self.sockets);
+        let socket = self.sockets.get_mut::<dhcpv4::Socket<'_>>(self.dhcp?);
+        match socket.poll()? {
+            dhcpv4::Event::Deconfigured => Some(DhcpChange::Lost),
+            dhcpv4::Event::Configured(granted) => Some(DhcpChange::Granted(Lease {
+                address: LocalAddress::new(
+                    IpAddr::V4(granted.address.address()),
+                    granted.address.prefix_len(),
+                ),
+                gateway: granted.router,
+            })),
+        }
+    }
+
+    /// Whether an address is one of its own.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        self.interface.has_ip_addr(IpAddress::from(address))
+    }
+}
+
+/// The queues as one link sees them: at most one received frame, and its tag on what it sends.
+struct LinkDevice<'a> {
+    queues: &'a mut Queues,
+    packet: Option<Packet>,
+    vlan: Option<u16>,
+}
+
+impl Device for LinkDevice<'_> {
+    type RxToken<'a>
+        = Received
+    where
+        Self: 'a;
+    type TxToken<'a>
+        = Sending<'a>
+    where
+        Self: 'a;
+
+    fn receive(&mut self, _: Instant) -> Option<(Received, Sending<'_>)> {
+        let packet = self.packet.take()?;
+        let sending = self.queues.sending(self.vlan)?;
+        Some((Received(packet), sending))
+    }
+
+    fn transmit(&mut self, _: Instant) -> Option<Sending<'_>> {
+        self.queues.sending(self.vlan)
+    }
+
+    fn capabilities(&self) -> DeviceCapabilities {
+        self.queues.capabilities()
+    }
+}

@@ -1,0 +1,266 @@
+//! The neighbour table: an engine without I/O. It is told frames and the time, and says what to send.
+
+use crate::MacAddress;
+use crate::wire::{How, Said};
+use ringside_clock::Instant;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Neighbours that are remembered at most: a host that invents addresses does not fill the memory.
+pub(crate) const ENTRIES: usize = 1024;
+
+/// How neighbours are asked for, and how long an answer counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResolveSettings {
+    /// Requests before an address has no host, at least 1.
+    pub probes: u8,
+    /// Time between two requests.
+    pub interval: Duration,
+    /// Time after which a neighbour is asked again before it is used.
+    pub lifetime: Duration,
+}
+
+impl Default for ResolveSettings {
+    /// Three requests a second apart, as RFC 4861 has them (section 10), and an answer counts for 30
+    /// seconds.
+    fn default() -> Self {
+        Self {
+            probes: 3,
+            interval: Duration::from_secs(1),
+            lifetime: Duration::from_secs(30),
+        }
+    }
+}
+
+/// A neighbour on a VLAN, or on frames without a tag.
+pub(crate) type Key = (Option<u16>, IpAddr);
+
+/// An entry of the neighbour table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Its IP address.
+    pub address: IpAddr,
+    /// The VLAN that it is on; `None` for frames without a tag.
+    pub vlan: Option<u16>,
+    /// What is known of it.
+    pub state: NeighbourState,
+}
+
+/// What is known of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeighbourState {
+    /// It has been asked for and has not answered yet.
+    Asked,
+    /// It has this MAC address.
+    Reachable(MacAddress),
+    /// It had this MAC address, and is asked again before it is used.
+    Stale(MacAddress),
+    /// No host answered.
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Asked {
+        own: IpAddr,
+        sent: u8,
+        since: Instant,
+        next: Instant,
+        /// the MAC address that it had
+        before: Option<MacAddress>,
+    },
+    Known {
+        mac: MacAddress,
+        since: Instant,
+    },
+    Failed {
+        sent: u8,
+        since: Instant,
+        until: Instant,
+    },
+}
+
+/// What is known when an address is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Mac(MacAddress),
+    /// The answer is waited for.
+    Pending,
+    /// No host answered that many requests in that time.
+    Failed {
+        probes: u8,
+        waited: Duration,
+    },
+    /// Too many are waited for.
+    Full,
+}
+
+/// A request to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Question {
+    pub(crate) vlan: Option<u16>,
+    pub(crate) own: IpAddr,
+    pub(crate) target: IpAddr,
+    /// the station that had the address, which alone is asked
+    pub(crate) to: Option<MacAddress>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    settings: ResolveSettings,
+    entries: BTreeMap<Key, State>,
+}
+
+impl Neighbours {
+    pub(crate) const fn new(settings: ResolveSettings) -> Self {
+        Self {
+            settings,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// The MAC address of a neighbour, which is asked for from `own` if it is not known.
+    pub(crate) fn find(&mut self, key: Key, own: IpAddr, now: Instant) -> Found {
+        let before = match self.entries.get(&key).copied() {
+            Some(State::Known { mac, since }) if now.since(since) < self.settings.lifetime => {
+                return Found::Mac(mac);
+            }
+            Some(State::Known { mac, .. }) => Some(mac),
+            Some(State::Asked { .. }) => return Found::Pending,
+            Some(State::Failed { sent, since, until }) if now < until => {
+                let waited = until.since(since).saturating_sub(self.settings.interval);
+                return Found::Failed {
+                    probes: sent,
+                    waited,
+                };
+            }
+            Some(State::Failed { .. }) => None,
+            None if !self.make_room() => return Found::Full,
+            None => None,
+        };
+        let asked = State::Asked {
+            own,
+            sent: 0,
+            since: now,
+            next: now,
+            before,
+        };
+        self.entries.insert(key, asked);
+        Found::Pending
+    }
+
+    /// Makes room for one more; false if every entry is waited for.
+    fn make_room(&mut self) -> bool {
+        if self.entries.len() < ENTRIES {
+            return true;
+        }
+        let oldest = self.entries.iter().filter_map(|(key, state)| match state {
+            State::Asked { .. } => None,
+            State::Known { since, .. } | State::Failed { since, .. } => Some((*since, *key)),
+        });
+        let Some((_, key)) = oldest.min() else {
+            return false;
+        };
+        self.entries.remove(&key);
+        true
+    }
+
+    /// A frame on `vlan` spoke of a neighbour; `is_ours` tells if the stack has an address.
+    pub(crate) fn hear(
+        &mut self,
+        vlan: Option<u16>,
+        said: &Said,
+        is_ours: impl Fn(IpAddr) -> bool,
+        now: Instant,
+    ) {
+        // A host that claims an address of ours does not become the way to ourselves.
+        if is_ours(said.address) {
+            return;
+        }
+        let key = (vlan, said.address);
+        let known = State::Known {
+            mac: said.mac,
+            since: now,
+        };
+        match (self.entries.get(&key).copied(), said.how) {
+            (Some(State::Known { mac, .. }), How::Hint) if mac != said.mac => {}
+            (Some(_), _) => {
+                self.entries.insert(key, known);
+            }
+            // Who asks for us will be answered to, and soon be spoken to.
+            (None, How::Question { target, .. }) if is_ours(target) && self.make_room() => {
+                self.entries.insert(key, known);
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// Requests that are to be sent now. Those that no host has answered fail.
+    pub(crate) fn due(&mut self, now: Instant) -> Vec<Question> {
+        let ResolveSettings {
+            probes, interval, ..
+        } = self.settings;
+        let mut questions = Vec::new();
+        for ((vlan, target), state) in &mut self.entries {
+            let State::Asked {
+                own,
+                sent,
+                since,
+                next,
+                before,
+            } = state
+            else {
+                continue;
+            };
+            if now < *next {
+                continue;
+            }
+            if *sent >= probes.max(1) {
+                *state = State::Failed {
+                    sent: *sent,
+                    since: *since,
+                    until: now.plus(interval),
+                };
+                continue;
+            }
+            // The station that had the address is asked once; then all are.
+            let to = before.filter(|_| *sent == 0);
+            *sent += 1;
+            *next = now.plus(interval);
+            questions.push(Question {
+                vlan: *vlan,
+                own: *own,
+                target: *target,
+                to,
+            });
+        }
+        questions
+    }
+
+    /// Forgets a neighbour; false if it is not known.
+    pub(crate) fn forget(&mut self, key: Key) -> bool {
+        self.entries.remove(&key).is_some()
+    }
+
+    /// All entries.
+    pub(crate) fn list(&self, now: Instant) -> Vec<Neighbour> {
+        let entry = |(key, state): (&Key, &State)| Neighbour {
+            address: key.1,
+            vlan: key.0,
+            state: match state {
+                State::Asked { .. } => NeighbourState::Asked,
+                State::Known { mac, since } if now.since(*since) < self.settings.lifetime => {
+                    NeighbourState::Reachable(*mac)
+                }
+                State::Known { mac, .. } => NeighbourState::Stale(*mac),
+                State::Failed { .. } => NeighbourState::Failed,
+            },
+        };
+        self.entries.iter().map(entry).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

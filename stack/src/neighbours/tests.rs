@@ -1,0 +1,117 @@
+use super::*;
+
+const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const MAC: MacAddress = [2, 0, 0, 0, 0, 9];
+
+fn peer(number: u32) -> IpAddr {
+    IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0A00_0000 + number))
+}
+
+fn at(ms: u64) -> Instant {
+    Instant(ms * 1_000_000)
+}
+
+fn answer(address: IpAddr) -> Said {
+    Said {
+        address,
+        mac: MAC,
+        how: How::Answer,
+    }
+}
+
+fn is_ours(address: IpAddr) -> bool {
+    address == OWN
+}
+
+#[test]
+fn an_address_is_asked_for_three_times_a_second_apart_and_then_has_no_host() {
+    let mut table = Neighbours::new(ResolveSettings::default());
+    let key = (None, peer(2));
+    assert_eq!(table.find(key, OWN, at(0)), Found::Pending);
+    let mut sent = Vec::new();
+    for ms in 0..3500 {
+        if !table.due(at(ms)).is_empty() {
+            sent.push(ms);
+        }
+    }
+    assert_eq!(sent, [0, 1000, 2000]);
+    let failed = Found::Failed {
+        probes: 3,
+        waited: Duration::from_secs(3),
+    };
+    assert_eq!(table.find(key, OWN, at(3500)), failed);
+    // Asked anew a second later.
+    assert_eq!(table.find(key, OWN, at(4100)), Found::Pending);
+    assert_eq!(table.due(at(4100)).len(), 1);
+}
+
+#[test]
+fn an_answer_counts_for_its_lifetime_and_then_the_same_station_is_asked_first() {
+    let mut table = Neighbours::new(ResolveSettings::default());
+    let key = (Some(7), peer(2));
+    table.find(key, OWN, at(0));
+    table.due(at(0));
+    // Of another VLAN: another neighbour.
+    table.hear(None, &answer(peer(2)), is_ours, at(1));
+    assert_eq!(table.find(key, OWN, at(2)), Found::Pending);
+    table.hear(Some(7), &answer(peer(2)), is_ours, at(3));
+    assert_eq!(table.find(key, OWN, at(29_000)), Found::Mac(MAC));
+    assert_eq!(table.find(key, OWN, at(31_000)), Found::Pending);
+    let asked: Vec<_> = (31_000..33_500)
+        .flat_map(|ms| table.due(at(ms)))
+        .map(|question| question.to)
+        .collect();
+    assert_eq!(asked, [Some(MAC), None, None]);
+}
+
+#[test]
+fn a_host_that_claims_our_address_and_strangers_are_not_learnt() {
+    let mut table = Neighbours::new(ResolveSettings::default());
+    table.hear(None, &answer(OWN), is_ours, at(0));
+    table.hear(None, &answer(peer(3)), is_ours, at(0));
+    assert!(table.list(at(0)).is_empty());
+    let question = Said {
+        how: How::Question {
+            target: OWN,
+            is_unicast: false,
+        },
+        ..answer(peer(3))
+    };
+    table.hear(None, &question, is_ours, at(0));
+    assert_eq!(table.find((None, peer(3)), OWN, at(1)), Found::Mac(MAC));
+}
+
+#[test]
+fn a_moved_address_is_followed_and_a_hint_moves_none() {
+    let mut table = Neighbours::new(ResolveSettings::default());
+    let key = (None, peer(2));
+    table.find(key, OWN, at(0));
+    table.hear(None, &answer(peer(2)), is_ours, at(0));
+    let moved = [2, 0, 0, 0, 0, 10];
+    let says = |how| Said {
+        mac: moved,
+        how,
+        ..answer(peer(2))
+    };
+    table.hear(None, &says(How::Hint), is_ours, at(1));
+    assert_eq!(table.find(key, OWN, at(2)), Found::Mac(MAC));
+    table.hear(None, &says(How::Answer), is_ours, at(3));
+    assert_eq!(table.find(key, OWN, at(4)), Found::Mac(moved));
+}
+
+#[test]
+fn the_table_is_bounded_and_the_oldest_goes_first() {
+    let mut table = Neighbours::new(ResolveSettings::default());
+    for number in 0..ENTRIES as u32 {
+        let key = (None, peer(100 + number));
+        assert_eq!(table.find(key, OWN, at(number.into())), Found::Pending);
+    }
+    let one_more = (None, peer(2));
+    assert_eq!(table.find(one_more, OWN, at(5000)), Found::Full);
+    table.hear(None, &answer(peer(150)), is_ours, at(5000));
+    table.hear(None, &answer(peer(160)), is_ours, at(5001));
+    assert_eq!(table.find(one_more, OWN, at(5002)), Found::Pending);
+    assert_eq!(table.list(at(5002)).len(), ENTRIES);
+    assert!(!table.forget((None, peer(150))), "the oldest answer");
+    assert!(table.forget((None, peer(160))));
+}

@@ -1,0 +1,54 @@
+//! The next hop to an address.
+
+use crate::LocalAddress;
+use std::net::IpAddr;
+
+/// The way to a destination: the neighbour to ask, and the address of ours to ask from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hop {
+    pub(crate) next: IpAddr,
+    pub(crate) own: LocalAddress,
+}
+
+/// The way to `destination`: straight where a network of ours holds it, the longest prefix first;
+/// else through the gateway of its IP version.
+pub(crate) fn hop(
+    addresses: &[LocalAddress],
+    gateways: &[IpAddr],
+    destination: IpAddr,
+) -> Option<Hop> {
+    let near = |next: IpAddr| {
+        let of_network = addresses.iter().filter(|own| own.is_neighbour(next));
+        let own = of_network.max_by_key(|own| own.prefix_bits)?;
+        Some(Hop { next, own: *own })
+    };
+    near(destination).or_else(|| {
+        let mut gateways = gateways.iter();
+        let same = gateways.find(|gateway| gateway.is_ipv4() == destination.is_ipv4());
+        near(*same?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn next(destination: &str) -> Option<(String, String)> {
+        let addresses: Vec<LocalAddress> = ["10.0.0.1/8", "10.1.0.1/16@7", "fd00::1/64"]
+            .map(|one| one.parse().unwrap())
+            .into();
+        let gateways = ["10.0.0.254".parse().unwrap()];
+        let hop = hop(&addresses, &gateways, destination.parse().unwrap())?;
+        Some((hop.next.to_string(), hop.own.to_string()))
+    }
+
+    #[test]
+    fn the_longest_prefix_wins_and_the_rest_goes_to_the_gateway() {
+        let of = |next: &str, own: &str| Some((next.to_owned(), own.to_owned()));
+        assert_eq!(next("10.2.0.9"), of("10.2.0.9", "10.0.0.1/8"));
+        assert_eq!(next("10.1.0.9"), of("10.1.0.9", "10.1.0.1/16@7"));
+        assert_eq!(next("192.0.2.1"), of("10.0.0.254", "10.0.0.1/8"));
+        assert_eq!(next("fd00::9"), of("fd00::9", "fd00::1/64"));
+        assert_eq!(next("2001:db8::1"), None);
+    }
+}

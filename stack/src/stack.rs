@@ -1,0 +1,441 @@
+//! The stack of a port: interfaces, neighbour table, addresses.
+
+use crate::device::Queues;
+use crate::filters::Filters;
+use crate::link::{ADDRESSES, DhcpChange, Lease, Link};
+use crate::neighbours::{Found, Neighbours, Question};
+use crate::route::{Hop, hop};
+use crate::wire::{self, How};
+use crate::{LocalAddress, MacAddress, Neighbour, ResolveError, ResolveSettings, StackError};
+use ringside_clock::{Clock, Instant};
+use ringside_config::Config;
+use ringside_lan::{BURST_MAX, Packet, QueueState, ReceiveQueue, TransmitQueue};
+use ringside_pmd::lan::Port;
+use ringside_pmd::rdma::Destination;
+use ringside_pmd::rdma::address::{local_addresses, multicast_mac};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Ethertype of a VLAN tag: IEEE 802.1Q.
+const TAGGED: [u8; 2] = [0x81, 0x00];
+/// Bits of a tag that name the VLAN.
+const VLAN_BITS: u16 = 0xFFF;
+/// Between two looks at the queues while an answer is waited for.
+const STEP: Duration = Duration::from_micros(20);
+
+/// What a stack is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StackSettings {
+    /// Addresses that it answers for.
+    pub addresses: Vec<LocalAddress>,
+    /// Routers for other networks, one of each IP version at most.
+    pub gateways: Vec<IpAddr>,
+    /// An IPv4 address is asked for from a DHCP server, on frames without a tag.
+    pub dhcp: bool,
+    /// Bytes of a frame behind its Ethernet header: the port's MTU.
+    pub mtu: u16,
+    /// How neighbours are asked for.
+    pub resolve: ResolveSettings,
+    /// Seeds identifiers of packets and of DHCP: another one in each process.
+    pub seed: u64,
+}
+
+impl StackSettings {
+    /// Addresses and gateways of a configuration, and the addresses that RDMA has beside them.
+    #[must_use]
+    pub fn of(config: &Config, mac: MacAddress, mtu: u16) -> Self {
+        Self {
+            addresses: local_addresses(&config.network, mac),
+            gateways: config.network.gateways.clone(),
+            dhcp: config.network.dhcp,
+            mtu,
+            resolve: ResolveSettings::default(),
+            seed: u64::from(std::process::id()),
+        }
+    }
+}
+
+/// What a stack has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct StackCounters {
+    /// Frames that arrived.
+    pub received: u64,
+    /// Frames of VLANs without an address.
+    pub no_link: u64,
+    /// Requests for neighbours that were sent.
+    pub questions: u64,
+    /// Solicitations that were sent to this station alone, and answered.
+    pub unicast_answers: u64,
+    /// Frames that were not sent: no buffer, or a full ring.
+    pub unsent: u64,
+}
+
+/// IP on one receive and one transmit queue. It does something only inside [`Stack::poll`] and
+/// [`Stack::resolve`].
+pub struct Stack {
+    mac: MacAddress,
+    queues: Queues,
+    links: Vec<Link>,
+    neighbours: Neighbours,
+    filters: Filters,
+    addresses: Vec<LocalAddress>,
+    gateways: Vec<IpAddr>,
+    lease: Option<Lease>,
+    seed: u64,
+    counters: StackCounters,
+}
+
+impl Stack {
+    /// A stack on two queues of `port`, which must be running; sets the filters that its addresses
+    /// need.
+    ///
+    /// Control path. Errors: [`StackError`]; the filters are removed again.
+    pub fn new(
+        port: Port,
+        (receive, transmit): (ReceiveQueue, TransmitQueue),
+        settings: &StackSettings,
+        now: Instant,
+    ) -> Result<Self, StackError> {
+        let mut stack = Self {
+            mac: port.mac(),
+            queues: Queues::new(receive, transmit, settings.mtu),
+            links: Vec::new(),
+            neighbours: Neighbours::new(settings.resolve),
+            filters: Filters::new(port),
+            addresses: Vec::new(),
+            gateways: Vec::new(),
+            lease: None,
+            seed: settings.seed,
+            counters: StackCounters::default(),
+        };
+        for address in &settings.addresses {
+            stack.add_address(*address, now)?;
+        }
+        for gateway in &settings.gateways {
+            stack.set_gateway(*gateway)?;
+        }
+        if settings.dhcp {
+            stack.link(None, now).start_dhcp();
+        }
+        Ok(stack)
+    }
+
+    /// The port that it runs on.
+    #[must_use]
+    pub const fn port(&self) -> &Port {
+        self.filters.port()
+    }
+
+    /// Its addresses, with the one that a DHCP server granted.
+    #[must_use]
+    pub fn addresses(&self) -> &[LocalAddress] {
+        &self.addresses
+    }
+
+    /// The address that a DHCP server granted.
+    #[must_use]
+    pub fn leased(&self) -> Option<LocalAddress> {
+        self.lease.map(|lease| lease.address)
+    }
+
+    /// Its routers.
+    #[must_use]
+    pub fn gateways(&self) -> &[IpAddr] {
+        &self.gateways
+    }
+
+    /// The neighbour table.
+    #[must_use]
+    pub fn neighbours(&self, now: Instant) -> Vec<Neighbour> {
+        self.neighbours.list(now)
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn counters(&self) -> StackCounters {
+        StackCounters {
+            unsent: self.queues.unsent,
+            ..self.counters
+        }
+    }
+
+    /// Answers for one more address from now on. Control path.
+    pub fn add_address(&mut self, address: LocalAddress, now: Instant) -> Result<(), StackError> {
+        let is_same = |own: &LocalAddress| own.address == address.address;
+        if self.addresses.iter().any(is_same) {
+            return Err(StackError::Duplicate(address.address));
+        }
+        let of_vlan = self.addresses.iter().filter(|own| own.vlan == address.vlan);
+        if of_vlan.count() >= ADDRESSES {
+            return Err(StackError::TooMany {
+                address,
+                limit: ADDRESSES,
+            });
+        }
+        self.filters.add_address(address.address)?;
+        self.addresses.push(address);
+        self.link(address.vlan, now);
+        self.apply();
+        Ok(())
+    }
+
+    /// Answers for an address no more. Control path.
+    pub fn remove_address(&mut self, address: IpAddr) -> Result<(), StackError> {
+        let place = self.addresses.iter().position(|own| own.address == address);
+        let place = place.ok_or(StackError::Unknown(address))?;
+        self.addresses.remove(place);
+        self.filters.remove_address(address);
+        if self
+            .leased()
+            .is_some_and(|leased| leased.address == address)
+        {
+            self.lease = None;
+        }
+        self.apply();
+        Ok(())
+    }
+
+    /// Sets the router for all networks that no address names; it takes the place of an earlier one.
+    pub fn set_gateway(&mut self, gateway: IpAddr) -> Result<(), StackError> {
+        if !self.addresses.iter().any(|own| own.is_neighbour(gateway)) {
+            return Err(StackError::FarGateway(gateway));
+        }
+        self.gateways
+            .retain(|other| other.is_ipv4() != gateway.is_ipv4());
+        self.gateways.push(gateway);
+        self.apply();
+        Ok(())
+    }
+
+    /// Tells every link its addresses and routers.
+    fn apply(&mut self) {
+        let (addresses, gateways) = (&self.addresses, &self.gateways);
+        for link in &mut self.links {
+            let vlan = link.vlan;
+            let own = addresses.iter().filter(move |own| own.vlan == vlan);
+            if !link.set_addresses(own) {
+                tracing::error!(?vlan, "an interface has more addresses than it takes");
+            }
+            let near = gateways.iter().copied().filter(|gateway| {
+                hop(addresses, &[], *gateway).is_some_and(|hop| hop.own.vlan == vlan)
+            });
+            link.set_gateways(near);
+        }
+    }
+
+    /// The link of a VLAN, made if there is none.
+    fn link(&mut self, vlan: Option<u16>, now: Instant) -> &mut Link {
+        let place = self.links.iter().position(|link| link.vlan == vlan);
+        let place = place.unwrap_or_else(|| {
+            let seed = self.seed.wrapping_add(vlan.map_or(0, u64::from));
+            let moment = moment(now);
+            let link = Link::new(vlan, self.mac, seed, &mut self.queues, moment);
+            self.links.push(link);
+            self.links.len() - 1
+        });
+        &mut self.links[place]
+    }
+
+    /// Processes what has arrived, at most a burst, and sends what is due; returns how many frames
+    /// had arrived.
+    pub fn poll(&mut self, now: Instant) -> usize {
+        let mut count = 0;
+        while count < BURST_MAX
+            && let Some(packet) = self.queues.next()
+        {
+            count += 1;
+            self.process(packet, now);
+        }
+        self.counters.received += count as u64;
+        for question in self.neighbours.due(now) {
+            self.ask(&question);
+        }
+        for place in 0..self.links.len() {
+            let change = self
+                .links
+                .get_mut(place)
+                .and_then(|link| link.maintain(&mut self.queues, moment(now)));
+            if let Some(change) = change {
+                self.apply_lease(change, now);
+            }
+        }
+        count
+    }
+
+    fn process(&mut self, mut packet: Packet, now: Instant) {
+        let Some(vlan) = take_tag(&mut packet) else {
+            return;
+        };
+        let Some(link) = self.links.iter_mut().find(|link| link.vlan == vlan) else {
+            self.counters.no_link += 1;
+            return;
+        };
+        if let Some(said) = wire::said(packet.bytes()) {
+            self.neighbours
+                .hear(vlan, &said, |address| link.has(address), now);
+            if let How::Question {
+                target: IpAddr::V6(target),
+                is_unicast: true,
+            } = said.how
+                && let IpAddr::V6(asker) = said.address
+                && link.has(IpAddr::V6(target))
+            {
+                let answer = wire::advertisement(self.mac, target, (said.mac, asker));
+                self.queues.send(&answer, vlan);
+                self.counters.unicast_answers += 1;
+            }
+        }
+        link.process(packet, &mut self.queues, moment(now));
+    }
+
+    fn ask(&mut self, question: &Question) {
+        let Question {
+            vlan,
+            own,
+            target,
+            to,
+        } = *question;
+        if let Some(frame) = wire::question(self.mac, own, target, to) {
+            self.queues.send(&frame, vlan);
+            self.counters.questions += 1;
+        }
+    }
+
+    fn apply_lease(&mut self, change: DhcpChange, now: Instant) {
+        if let Some(lease) = self.lease.take() {
+            self.gateways
+                .retain(|gateway| lease.gateway.map(IpAddr::V4) != Some(*gateway));
+            if let Err(error) = self.remove_address(lease.address.address) {
+                tracing::warn!(%error, "an address of a DHCP server was removed already");
+            }
+        }
+        let DhcpChange::Granted(lease) = change else {
+            tracing::warn!("the DHCP server's address is lost");
+            return;
+        };
+        if let Err(error) = self.add_address(lease.address, now) {
+            tracing::error!(%error, "an address of a DHCP server is not used");
+            return;
+        }
+        self.lease = Some(lease);
+        if let Some(gateway) = lease.gateway
+            && let Err(error) = self.set_gateway(IpAddr::V4(gateway))
+        {
+            tracing::warn!(%error, "a gateway of a DHCP server is not used");
+        }
+    }
+
+    /// The way to an address, as RDMA needs it; `None` while the answer of a neighbour is waited for:
+    /// then poll, and ask again.
+    ///
+    /// Errors: [`ResolveError`].
+    pub fn lookup(
+        &mut self,
+        address: IpAddr,
+        now: Instant,
+    ) -> Result<Option<Destination>, ResolveError> {
+        if self.queues.receive.state() != QueueState::Running {
+            return Err(ResolveError::OutOfService);
+        }
+        if address.is_unspecified() || is_broadcast(address) {
+            return Err(ResolveError::NotUnicast(address));
+        }
+        if multicast_mac(address).is_some() {
+            return Ok(Destination::group(address));
+        }
+        if let Some(own) = self.addresses.iter().find(|own| own.address == address) {
+            return Ok(Some(self.destination(address, self.mac, own)));
+        }
+        let Some(Hop { next, own }) = hop(&self.addresses, &self.gateways, address) else {
+            return Err(ResolveError::NoRoute(address));
+        };
+        match self.neighbours.find((own.vlan, next), own.address, now) {
+            Found::Mac(mac) => Ok(Some(self.destination(address, mac, &own))),
+            Found::Pending => Ok(None),
+            Found::Full => Err(ResolveError::Busy {
+                limit: crate::neighbours::ENTRIES,
+            }),
+            Found::Failed { probes, waited } => Err(ResolveError::NoAnswer {
+                address,
+                next_hop: next,
+                probes,
+                waited,
+            }),
+        }
+    }
+
+    fn destination(&self, address: IpAddr, mac: MacAddress, own: &LocalAddress) -> Destination {
+        Destination {
+            local_address: Some(own.address),
+            vlan_tag: own.vlan,
+            ..Destination::new(address, mac)
+        }
+    }
+
+    /// The same, and waits for the answer: as long as the settings' requests take.
+    pub fn resolve(
+        &mut self,
+        address: IpAddr,
+        clock: &dyn Clock,
+    ) -> Result<Destination, ResolveError> {
+        loop {
+            if let Some(found) = self.lookup(address, clock.now())? {
+                return Ok(found);
+            }
+            if self.poll(clock.now()) == 0 {
+                clock.pause(STEP);
+            }
+        }
+    }
+
+    /// Forgets what is known of a neighbour, so that it is asked for anew; false if nothing is.
+    pub fn forget(&mut self, address: IpAddr, vlan: Option<u16>) -> bool {
+        self.neighbours.forget((vlan, address))
+    }
+
+    /// Ends the stack: removes its filters, and gives its queues back.
+    #[must_use]
+    pub fn into_queues(mut self) -> (ReceiveQueue, TransmitQueue) {
+        self.filters.clear();
+        (self.queues.receive, self.queues.transmit)
+    }
+}
+
+impl std::fmt::Debug for Stack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stack")
+            .field("addresses", &self.addresses)
+            .field("gateways", &self.gateways)
+            .field("counters", &self.counters())
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_broadcast(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V4(address) if address.is_broadcast())
+}
+
+fn moment(now: Instant) -> smoltcp::time::Instant {
+    // Microseconds of 292 thousand years fit.
+    smoltcp::time::Instant::from_micros(i64::try_from(now.0 / 1000).unwrap_or(i64::MAX))
+}
+
+/// The VLAN of a frame, whose tag is removed; `None` if the frame is shorter than its headers.
+///
+/// A tag of VLAN 0 carries a priority only: the frame counts as one without a tag.
+#[expect(clippy::option_option, reason = "no frame, and a frame without VLAN")]
+fn take_tag(packet: &mut Packet) -> Option<Option<u16>> {
+    let some = |tag: u16| Some(tag & VLAN_BITS).filter(|vlan| *vlan != 0);
+    if let Some(tag) = packet.vlan() {
+        return Some(some(tag));
+    }
+    let frame = packet.bytes();
+    if frame.get(12..14)? != TAGGED {
+        return Some(None);
+    }
+    let tag = u16::from_be_bytes(frame.get(14..16)?.try_into().ok()?);
+    // The addresses move up to the ethertype behind the tag.
+    packet.bytes_mut()?.copy_within(..12, 4);
+    packet.remove_front(4)?;
+    Some(some(tag))
+}

@@ -1,0 +1,142 @@
+//! A stack on a thread of its own.
+
+use crate::{ResolveError, Stack, StackError};
+use ringside_clock::Clock;
+use ringside_pmd::rdma::Destination;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Requests of other threads that wait at once.
+const REQUESTS: usize = 64;
+/// The time for which an idle stack sleeps: the delay of an answer.
+const IDLE: Duration = Duration::from_micros(200);
+/// Polls that find nothing before the thread sleeps.
+const IDLE_POLLS: u32 = 64;
+/// How much virtual time a poll that finds nothing lets pass.
+const STEP: Duration = Duration::from_micros(20);
+
+type Request = Box<dyn FnOnce(&mut Stack) + Send>;
+
+/// A stack that answers, resolves and keeps its leases on a thread of its own.
+#[derive(Debug)]
+pub struct StackThread {
+    resolver: Resolver,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Stack>>,
+}
+
+/// The way to a stack on another thread. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Resolver {
+    requests: SyncSender<Request>,
+}
+
+impl StackThread {
+    /// Runs `stack` until this is dropped.
+    ///
+    /// Errors: [`StackError::Thread`]; the stack is gone.
+    pub fn start(stack: Stack, clock: Arc<dyn Clock>) -> Result<Self, StackError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = sync_channel(REQUESTS);
+        let told = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("ringside-stack".to_owned())
+            .spawn(move || run(stack, &*clock, &receiver, &told))
+            .map_err(|error| StackError::Thread(error.to_string()))?;
+        Ok(Self {
+            resolver: Resolver { requests: sender },
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// For other threads.
+    #[must_use]
+    pub fn resolver(&self) -> Resolver {
+        self.resolver.clone()
+    }
+
+    /// Ends the thread and gives the stack back; `None` if it panicked.
+    pub fn stop(mut self) -> Option<Stack> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.take()?.join().ok()
+    }
+}
+
+impl Drop for StackThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take()
+            && let Ok(stack) = thread.join()
+        {
+            drop(stack.into_queues());
+        }
+    }
+}
+
+fn run(
+    mut stack: Stack,
+    clock: &dyn Clock,
+    requests: &Receiver<Request>,
+    stop: &AtomicBool,
+) -> Stack {
+    let mut idle = 0;
+    while !stop.load(Ordering::Acquire) {
+        let mut moved = stack.poll(clock.now());
+        for request in requests.try_iter().take(REQUESTS) {
+            request(&mut stack);
+            moved += 1;
+        }
+        if moved > 0 {
+            idle = 0;
+            continue;
+        }
+        clock.pause(STEP);
+        idle += 1;
+        if idle >= IDLE_POLLS {
+            std::thread::sleep(IDLE);
+        }
+    }
+    stack
+}
+
+impl Resolver {
+    /// Has the stack's thread call `look`, and returns the result.
+    ///
+    /// Errors: [`StackError::Ended`].
+    pub fn with<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&mut Stack) -> T + Send + 'static,
+    ) -> Result<T, StackError> {
+        let (sender, receiver) = sync_channel(1);
+        let request: Request = Box::new(move |stack| {
+            // A caller that is gone wants no result.
+            let _ = sender.send(look(stack));
+        });
+        let sent = self.requests.send(request);
+        sent.map_err(|_| StackError::Ended)?;
+        receiver.recv().map_err(|_| StackError::Ended)
+    }
+
+    /// The way to an address; waits for the neighbour's answer as long as the stack's settings say.
+    ///
+    /// Control path. Errors: [`ResolveError`].
+    pub fn resolve(
+        &self,
+        address: IpAddr,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Destination, ResolveError> {
+        loop {
+            let on_its_thread = Arc::clone(clock);
+            let found = self.with(move |stack| stack.lookup(address, on_its_thread.now()));
+            if let Some(found) = found.map_err(|_| ResolveError::Ended)?? {
+                return Ok(found);
+            }
+            std::thread::sleep(IDLE);
+        }
+    }
+}

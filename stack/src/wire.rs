@@ -1,0 +1,340 @@
+//! Frames of address resolution: ARP (RFC 826) and neighbour discovery (RFC 4861).
+
+use crate::MacAddress;
+use crate::filters::solicited_node;
+use ringside_pmd::rdma::address::multicast_mac;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    ArpOperation, ArpPacket, ArpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
+    EthernetRepr, Icmpv6Packet, Icmpv6Repr, IpProtocol, Ipv6Packet, Ipv6Repr, NdiscNeighborFlags,
+    NdiscRepr,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Frames of neighbour discovery have this hop limit: they come from the link itself.
+/// Source: RFC 4861, section 7.1.
+const HOP_LIMIT: u8 = 255;
+const ETHERNET_BYTES: usize = 14;
+const IPV6_BYTES: usize = 40;
+
+/// What a frame says of a neighbour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Said {
+    pub(crate) address: IpAddr,
+    pub(crate) mac: MacAddress,
+    pub(crate) how: How,
+}
+
+/// How much a statement of a neighbour changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It answers, or announces itself: an entry gets this MAC address.
+    Answer,
+    /// It answers without the wish to replace another MAC address.
+    Hint,
+    /// It asks for this address of ours, and says who it is.
+    Question {
+        target: IpAddr,
+        /// the question went to this station alone, not to a group
+        is_unicast: bool,
+    },
+}
+
+/// What a frame without VLAN tag says of its sender, if it is one of address resolution.
+pub(crate) fn said(frame: &[u8]) -> Option<Said> {
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    match frame.ethertype() {
+        EthernetProtocol::Arp => said_by_arp(&frame),
+        EthernetProtocol::Ipv6 => said_by_discovery(&frame),
+        _ => None,
+    }
+}
+
+fn said_by_arp(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
+    let packet = ArpPacket::new_checked(frame.payload()).ok()?;
+    let ArpRepr::EthernetIpv4 {
+        operation,
+        source_hardware_addr: mac,
+        source_protocol_addr: address,
+        target_protocol_addr: target,
+        ..
+    } = ArpRepr::parse(&packet).ok()?
+    else {
+        return None;
+    };
+    let is_host = !address.is_unspecified() && !address.is_multicast() && !address.is_broadcast();
+    if !mac.is_unicast() || !is_host {
+        return None;
+    }
+    let how = match operation {
+        ArpOperation::Reply => How::Answer,
+        // An announcement is a question for the own address: RFC 5227, section 3.
+        ArpOperation::Request if address == target => How::Answer,
+        ArpOperation::Request => How::Question {
+            target: IpAddr::V4(target),
+            is_unicast: frame.dst_addr().is_unicast(),
+        },
+        ArpOperation::Unknown(_) => return None,
+    };
+    Some(Said {
+        address: IpAddr::V4(address),
+        mac: mac.0,
+        how,
+    })
+}
+
+fn said_by_discovery(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
+    let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
+    let header = Ipv6Repr::parse(&packet).ok()?;
+    if header.next_header != IpProtocol::Icmpv6 || header.hop_limit != HOP_LIMIT {
+        return None;
+    }
+    let message = Icmpv6Packet::new_checked(packet.payload()).ok()?;
+    let checks = ChecksumCapabilities::default();
+    let message = Icmpv6Repr::parse(&header.src_addr, &header.dst_addr, &message, &checks).ok()?;
+    let said = |address: Ipv6Addr, mac: EthernetAddress, how| {
+        let is_host = !address.is_unspecified() && !address.is_multicast();
+        (is_host && mac.is_unicast()).then_some(Said {
+            address: IpAddr::V6(address),
+            mac: mac.0,
+            how,
+        })
+    };
+    match message {
+        Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert {
+            flags,
+            target_addr,
+            lladdr,
+        }) => {
+            let mac = ethernet(lladdr?.as_bytes())?;
+            let how = match flags
+                .intersects(NdiscNeighborFlags::OVERRIDE.union(NdiscNeighborFlags::SOLICITED))
+            {
+                true => How::Answer,
+                false => How::Hint,
+            };
+            said(target_addr, mac, how)
+        }
+        Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit {
+            target_addr,
+            lladdr,
+        }) => {
+            let mac = match lladdr {
+                Some(mac) => ethernet(mac.as_bytes())?,
+                None => frame.src_addr(),
+            };
+            let how = How::Question {
+                target: IpAddr::V6(target_addr),
+                is_unicast: !header.dst_addr.is_multicast(),
+            };
+            said(header.src_addr, mac, how)
+        }
+        _ => None,
+    }
+}
+
+fn ethernet(bytes: &[u8]) -> Option<EthernetAddress> {
+    Some(EthernetAddress(bytes.try_into().ok()?))
+}
+
+/// The frame that asks who has `target`, from an address of the same IP version.
+///
+/// `to` is the MAC address that is asked again; without one the question goes to all.
+pub(crate) fn question(
+    own_mac: MacAddress,
+    own: IpAddr,
+    target: IpAddr,
+    to: Option<MacAddress>,
+) -> Option<Vec<u8>> {
+    match (own, target) {
+        (IpAddr::V4(own), IpAddr::V4(target)) => Some(arp_request(own_mac, own, target, to)),
+        (IpAddr::V6(own), IpAddr::V6(target)) => solicitation(own_mac, own, target, to),
+        _ => None,
+    }
+}
+
+fn arp_request(
+    own_mac: MacAddress,
+    own: Ipv4Addr,
+    target: Ipv4Addr,
+    to: Option<MacAddress>,
+) -> Vec<u8> {
+    let request = ArpRepr::EthernetIpv4 {
+        operation: ArpOperation::Request,
+        source_hardware_addr: EthernetAddress(own_mac),
+        source_protocol_addr: own,
+        target_hardware_addr: EthernetAddress(to.unwrap_or([0; 6])),
+        target_protocol_addr: target,
+    };
+    let to = to.map_or(EthernetAddress::BROADCAST, EthernetAddress);
+    let mut frame = vec![0; ETHERNET_BYTES + request.buffer_len()];
+    let (header, payload) = frame.split_at_mut(ETHERNET_BYTES);
+    put_header(header, own_mac, to, EthernetProtocol::Arp);
+    request.emit(&mut ArpPacket::new_unchecked(payload));
+    frame
+}
+
+fn solicitation(
+    own_mac: MacAddress,
+    own: Ipv6Addr,
+    target: Ipv6Addr,
+    to: Option<MacAddress>,
+) -> Option<Vec<u8>> {
+    let group = solicited_node(target);
+    let (mac, address) = match to {
+        Some(mac) => (mac, target),
+        None => (multicast_mac(IpAddr::V6(group))?, group),
+    };
+    let message = NdiscRepr::NeighborSolicit {
+        target_addr: target,
+        lladdr: Some(EthernetAddress(own_mac).into()),
+    };
+    Some(discovery(own_mac, own, (mac, address), message))
+}
+
+/// The frame that answers a solicitation for `own`.
+pub(crate) fn advertisement(
+    own_mac: MacAddress,
+    own: Ipv6Addr,
+    to: (MacAddress, Ipv6Addr),
+) -> Vec<u8> {
+    let message = NdiscRepr::NeighborAdvert {
+        flags: NdiscNeighborFlags::SOLICITED.union(NdiscNeighborFlags::OVERRIDE),
+        target_addr: own,
+        lladdr: Some(EthernetAddress(own_mac).into()),
+    };
+    discovery(own_mac, own, to, message)
+}
+
+fn discovery(
+    own_mac: MacAddress,
+    own: Ipv6Addr,
+    (mac, address): (MacAddress, Ipv6Addr),
+    message: NdiscRepr<'_>,
+) -> Vec<u8> {
+    let message = Icmpv6Repr::Ndisc(message);
+    let header = Ipv6Repr {
+        src_addr: own,
+        dst_addr: address,
+        next_header: IpProtocol::Icmpv6,
+        payload_len: message.buffer_len(),
+        hop_limit: HOP_LIMIT,
+    };
+    let mut frame = vec![0; ETHERNET_BYTES + IPV6_BYTES + message.buffer_len()];
+    let (ethernet, packet) = frame.split_at_mut(ETHERNET_BYTES);
+    put_header(
+        ethernet,
+        own_mac,
+        EthernetAddress(mac),
+        EthernetProtocol::Ipv6,
+    );
+    header.emit(&mut Ipv6Packet::new_unchecked(&mut packet[..]));
+    let (_, payload) = packet.split_at_mut(IPV6_BYTES);
+    let checks = ChecksumCapabilities::default();
+    let mut place = Icmpv6Packet::new_unchecked(payload);
+    message.emit(&own, &address, &mut place, &checks);
+    frame
+}
+
+fn put_header(
+    place: &mut [u8],
+    from: MacAddress,
+    to: EthernetAddress,
+    ethertype: EthernetProtocol,
+) {
+    let header = EthernetRepr {
+        src_addr: EthernetAddress(from),
+        dst_addr: to,
+        ethertype,
+    };
+    header.emit(&mut EthernetFrame::new_unchecked(place));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: MacAddress = [2, 0, 0, 0, 0, 1];
+    const PEER: MacAddress = [2, 0, 0, 0, 0, 2];
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// Bytes of RFC 826's request as tcpdump shows one.
+    #[test]
+    fn an_arp_request_is_that_of_the_standard() {
+        let frame = question(OWN, ip("192.0.2.1"), ip("192.0.2.2"), None).unwrap();
+        let expected = [
+            0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 0, 1, 0x08, 0x06, 0, 1, 0x08, 0, 6, 4,
+            0, 1, 2, 0, 0, 0, 0, 1, 192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 192, 0, 2, 2,
+        ];
+        assert_eq!(frame, expected);
+        assert_eq!(
+            said(&frame).map(|said| said.how),
+            Some(How::Question {
+                target: ip("192.0.2.2"),
+                is_unicast: false
+            })
+        );
+    }
+
+    #[test]
+    fn a_solicitation_goes_to_the_group_of_its_target_and_names_its_sender() {
+        let (own, target) = (ip("fd00::1"), ip("fd00::aa:bbcc"));
+        let frame = question(OWN, own, target, None).unwrap();
+        assert_eq!(frame[..6], [0x33, 0x33, 0xFF, 0xAA, 0xBB, 0xCC]);
+        let said = said(&frame).unwrap();
+        assert_eq!((said.address, said.mac), (own, OWN));
+        assert_eq!(
+            said.how,
+            How::Question {
+                target,
+                is_unicast: false
+            }
+        );
+    }
+
+    #[test]
+    fn an_advertisement_is_an_answer_and_one_from_beyond_a_router_is_none() {
+        let IpAddr::V6(own) = ip("fd00::2") else {
+            unreachable!()
+        };
+        let IpAddr::V6(peer) = ip("fd00::1") else {
+            unreachable!()
+        };
+        let mut frame = advertisement(PEER, own, (OWN, peer));
+        let heard = said(&frame).unwrap();
+        assert_eq!(
+            (heard.address, heard.mac, heard.how),
+            (own.into(), PEER, How::Answer)
+        );
+        // Hop limit 254.
+        frame[14 + 7] -= 1;
+        assert_eq!(said(&frame), None);
+        frame[14 + 7] += 1;
+        // A wrong checksum.
+        frame[14 + 40 + 2] ^= 1;
+        assert_eq!(said(&frame), None);
+    }
+
+    #[test]
+    fn an_announcement_is_an_answer_and_a_probe_says_nothing() {
+        let announcement = question(PEER, ip("192.0.2.2"), ip("192.0.2.2"), None).unwrap();
+        assert_eq!(said(&announcement).unwrap().how, How::Answer);
+        let probe = question(PEER, ip("0.0.0.0"), ip("192.0.2.2"), None).unwrap();
+        assert_eq!(said(&probe), None);
+    }
+
+    #[test]
+    fn frames_cut_short_say_nothing() {
+        for frame in [
+            question(OWN, ip("192.0.2.1"), ip("192.0.2.2"), None).unwrap(),
+            question(OWN, ip("fd00::1"), ip("fd00::2"), None).unwrap(),
+        ] {
+            for length in 0..frame.len() {
+                assert_eq!(said(&frame[..length]), None, "{length} bytes");
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Addresses that come and go, resolution, and the frames that the port lets in for them.
+
+use crate::bed::{Bed, Raw, config, settings};
+use ringside_pmd::lan::PortSettings;
+use ringside_stack::{NeighbourState, ResolveError, Stack, StackError, StackThread};
+use std::net::IpAddr;
+use std::time::Duration;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+fn promiscuous() -> PortSettings {
+    PortSettings {
+        promiscuous: true,
+        ..settings()
+    }
+}
+
+/// Both stacks go on until `a` knows `address`, or knows that it cannot.
+fn resolve(
+    bed: &Bed,
+    a: &mut Stack,
+    b: &mut Stack,
+    address: IpAddr,
+) -> Result<[u8; 6], ResolveError> {
+    for _ in 0..5000 {
+        let now = bed.world.clock().now();
+        if let Some(found) = a.lookup(address, now)? {
+            return Ok(found.mac);
+        }
+        a.poll(now);
+        b.poll(now);
+        bed.pass();
+    }
+    panic!("no end: {address}");
+}
+
+#[test]
+fn neighbours_are_resolved_by_arp_and_by_discovery_also_on_a_vlan() {
+    let bed = Bed::new();
+    let near = [
+        "192.0.2.1/24",
+        "2001:db8::1/64",
+        "10.1.0.1/24@100",
+        "fd01::1/64@100",
+    ];
+    let far = [
+        "192.0.2.2/24",
+        "2001:db8::2/64",
+        "10.1.0.2/24@100",
+        "fd01::2/64@100",
+    ];
+    let (device_a, mut a) = bed.stack(0, &config(&near));
+    let (device_b, mut b) = bed.stack(1, &config(&far));
+    let mac = b.port().mac();
+    let link_local = ringside_pmd::rdma::address::link_local(mac);
+    let known = ["192.0.2.2", "2001:db8::2", "10.1.0.2", "fd01::2"].map(ip);
+    for address in known.into_iter().chain([IpAddr::V6(link_local)]) {
+        assert_eq!(resolve(&bed, &mut a, &mut b, address), Ok(mac), "{address}");
+    }
+    // One question for each, no more; and each end has learnt the other.
+    assert_eq!(a.counters().questions, 5);
+    let learnt = b.neighbours(bed.world.clock().now());
+    let own = NeighbourState::Reachable(a.port().mac());
+    assert!(learnt.iter().all(|one| one.state == own), "{learnt:?}");
+    assert_eq!(learnt.len(), 5);
+    // Those that need no question.
+    let own = a.port().mac();
+    assert_eq!(resolve(&bed, &mut a, &mut b, ip("192.0.2.1")), Ok(own));
+    let group = Ok([0x01, 0, 0x5E, 1, 2, 3]);
+    assert_eq!(resolve(&bed, &mut a, &mut b, ip("239.1.2.3")), group);
+    assert_eq!(a.counters().questions, 5);
+    drop((a, b));
+    bed.finish([device_a, device_b]);
+}
+
+#[test]
+fn an_address_without_host_fails_after_all_requests_and_one_without_way_at_once() {
+    let bed = Bed::new();
+    let (device_a, mut a) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let (device_b, mut b) = bed.stack(1, &config(&["192.0.2.2/24"]));
+    let error = resolve(&bed, &mut a, &mut b, ip("192.0.2.9")).unwrap_err();
+    let ResolveError::NoAnswer {
+        next_hop,
+        probes,
+        waited,
+        ..
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((next_hop, probes), (ip("192.0.2.9"), 3));
+    assert_eq!(waited.as_millis(), 6, "three intervals of 2 ms");
+    let far = ip("198.51.100.1");
+    assert_eq!(
+        resolve(&bed, &mut a, &mut b, far),
+        Err(ResolveError::NoRoute(far))
+    );
+    // Through a gateway, whose MAC address it is.
+    assert_eq!(
+        a.set_gateway(ip("203.0.113.1")),
+        Err(StackError::FarGateway(ip("203.0.113.1")))
+    );
+    a.set_gateway(ip("192.0.2.2")).unwrap();
+    assert_eq!(resolve(&bed, &mut a, &mut b, far), Ok(b.port().mac()));
+    drop((a, b));
+    bed.finish([device_a, device_b]);
+}
+
+#[test]
+fn addresses_come_and_go_at_run_time_with_their_filters() {
+    let bed = Bed::new();
+    let (device_a, mut a) = bed.stack(0, &config(&["2001:db8::1/64"]));
+    let (device_b, mut b) = bed.stack(1, &config(&["2001:db8::2/64"]));
+    let added = ip("2001:db8::77:8899");
+    let error = resolve(&bed, &mut a, &mut b, added).unwrap_err();
+    assert!(matches!(error, ResolveError::NoAnswer { .. }), "{error}");
+    let now = bed.world.clock().now();
+    // In a group of its own: the port has to let it in.
+    b.add_address("2001:db8::77:8899/64".parse().unwrap(), now)
+        .unwrap();
+    assert!(a.forget(added, None));
+    assert_eq!(resolve(&bed, &mut a, &mut b, added), Ok(b.port().mac()));
+    let again = "2001:db8::77:8899/64".parse().unwrap();
+    assert_eq!(b.add_address(again, now), Err(StackError::Duplicate(added)));
+    b.remove_address(added).unwrap();
+    assert_eq!(b.remove_address(added), Err(StackError::Unknown(added)));
+    assert!(a.forget(added, None));
+    assert!(resolve(&bed, &mut a, &mut b, added).is_err());
+    drop((a, b));
+    bed.finish([device_a, device_b]);
+}
+
+#[test]
+fn a_solicitation_to_this_station_alone_is_answered() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["2001:db8::1/64"]));
+    let (far, mut peer) = bed.stack(1, &config(&["2001:db8::2/64"]));
+    let mac = stack.port().mac();
+    assert_eq!(
+        resolve(&bed, &mut peer, &mut stack, ip("2001:db8::1")),
+        Ok(mac)
+    );
+    assert_eq!(stack.counters().unicast_answers, 0);
+    // Half a minute later the peer asks the station that it knows.
+    for _ in 0..31 {
+        bed.world.clock().pause(Duration::from_secs(1));
+    }
+    let before = peer.counters().questions;
+    assert_eq!(
+        resolve(&bed, &mut peer, &mut stack, ip("2001:db8::1")),
+        Ok(mac)
+    );
+    assert_eq!(stack.counters().unicast_answers, 1);
+    assert_eq!(peer.counters().questions - before, 1);
+    drop((stack, peer));
+    bed.finish([near, far]);
+}
+
+#[test]
+fn frames_that_are_cut_or_hostile_change_nothing() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24", "2001:db8::1/64"]));
+    let mut far = Raw::new(&bed, 1, &promiscuous());
+    let (own, mac) = (stack.port().mac(), far.port.mac());
+    let header = |ethertype: [u8; 2]| [own.as_slice(), &mac, &ethertype].concat();
+    let kinds = [
+        [0x08, 0x00],
+        [0x86, 0xDD],
+        [0x08, 0x06],
+        [0x81, 0x00],
+        [0, 8],
+    ];
+    let mut state = 1u64;
+    for round in 0..300 {
+        let mut frame = header(kinds[round % kinds.len()]);
+        for _ in 0..(round % 90) + 4 {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            frame.push((state >> 56) as u8);
+        }
+        // Plausible beginnings.
+        match round % 5 {
+            0 => frame[14] = 0x45,
+            1 => frame[14] = 0x60,
+            _ => {}
+        }
+        far.send(&frame);
+        stack.poll(bed.world.clock().now());
+        bed.pass();
+    }
+    for _ in 0..100 {
+        stack.poll(bed.world.clock().now());
+        bed.pass();
+    }
+    assert_eq!(stack.counters().received, 300);
+    assert!(stack.neighbours(bed.world.clock().now()).is_empty());
+    drop(stack);
+    bed.finish([near, far.into_device()]);
+}
+
+#[test]
+fn a_stack_on_a_thread_of_its_own_resolves_for_other_threads() {
+    let bed = Bed::new();
+    let (device_a, a) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let (device_b, b) = bed.stack(1, &config(&["192.0.2.2/24"]));
+    let (own, mac) = (a.port().mac(), b.port().mac());
+    let clock: std::sync::Arc<dyn ringside_bus::Clock> = bed.world.clock();
+    let [a, b] = [a, b].map(|stack| StackThread::start(stack, clock.clone()).unwrap());
+    let resolvers = [a.resolver(), b.resolver()];
+    std::thread::scope(|scope| {
+        let asks = [("192.0.2.2", mac), ("192.0.2.1", own)];
+        for (resolver, (address, expected)) in resolvers.iter().zip(asks) {
+            let clock = &clock;
+            scope.spawn(move || {
+                let found = resolver.resolve(ip(address), clock).unwrap();
+                assert_eq!(found.mac, expected);
+                let none = resolver.resolve(ip("192.0.2.99"), clock).unwrap_err();
+                assert!(
+                    matches!(none, ResolveError::NoAnswer { probes: 3, .. }),
+                    "{none}"
+                );
+            });
+        }
+    });
+    let known = resolvers[0].with(|stack| stack.addresses().len()).unwrap();
+    assert_eq!(known, 2, "the configured one and the link-local one");
+    let stack = a.stop().expect("the stack");
+    assert_eq!(
+        resolvers[0].resolve(ip("192.0.2.2"), &clock),
+        Err(ResolveError::Ended)
+    );
+    drop((stack, b));
+    bed.finish([device_a, device_b]);
+}

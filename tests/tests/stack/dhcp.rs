@@ -1,0 +1,168 @@
+//! An address from a DHCP server, which is made by hand.
+
+use crate::bed::{Bed, Raw, config, settings, stack_settings};
+use ringside_pmd::lan::OpenPort;
+use ringside_stack::Stack;
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::wire::{
+    DhcpMessageType, DhcpPacket, DhcpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
+    EthernetRepr, IpProtocol, Ipv4Address, Ipv4Packet, Ipv4Repr, UdpPacket, UdpRepr,
+};
+use std::net::{IpAddr, Ipv4Addr};
+
+const SERVER: Ipv4Address = Ipv4Addr::new(198, 51, 100, 1);
+const OFFERED: Ipv4Address = Ipv4Addr::new(198, 51, 100, 77);
+
+/// The DHCP message in a frame to port 67.
+fn request(frame: &[u8]) -> Option<(DhcpMessageType, u32, [u8; 6])> {
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    if frame.ethertype() != EthernetProtocol::Ipv4 {
+        return None;
+    }
+    let packet = Ipv4Packet::new_checked(frame.payload()).ok()?;
+    let datagram = UdpPacket::new_checked(packet.payload()).ok()?;
+    if packet.next_header() != IpProtocol::Udp || datagram.dst_port() != 67 {
+        return None;
+    }
+    let message = DhcpPacket::new_checked(datagram.payload()).ok()?;
+    let message = DhcpRepr::parse(&message).ok()?;
+    Some((
+        message.message_type,
+        message.transaction_id,
+        message.client_hardware_address.0,
+    ))
+}
+
+/// The server's answer: an offer, or the grant.
+fn answer(kind: DhcpMessageType, id: u32, client: [u8; 6], mac: [u8; 6]) -> Vec<u8> {
+    let message = DhcpRepr {
+        message_type: kind,
+        transaction_id: id,
+        secs: 0,
+        client_hardware_address: EthernetAddress(client),
+        client_ip: Ipv4Address::UNSPECIFIED,
+        your_ip: OFFERED,
+        server_ip: SERVER,
+        router: Some(SERVER),
+        subnet_mask: Some(Ipv4Address::new(255, 255, 255, 0)),
+        relay_agent_ip: Ipv4Address::UNSPECIFIED,
+        broadcast: false,
+        requested_ip: None,
+        client_identifier: None,
+        server_identifier: Some(SERVER),
+        parameter_request_list: None,
+        dns_servers: None,
+        max_size: None,
+        lease_duration: Some(3600),
+        renew_duration: None,
+        rebind_duration: None,
+        additional_options: &[],
+    };
+    let checks = ChecksumCapabilities::default();
+    let datagram = UdpRepr {
+        src_port: 67,
+        dst_port: 68,
+    };
+    let length = message.buffer_len();
+    let packet = Ipv4Repr {
+        src_addr: SERVER,
+        dst_addr: OFFERED,
+        next_header: IpProtocol::Udp,
+        payload_len: 8 + length,
+        hop_limit: 64,
+    };
+    let mut frame = vec![0; 14 + 20 + 8 + length];
+    let header = EthernetRepr {
+        src_addr: EthernetAddress(mac),
+        dst_addr: EthernetAddress(client),
+        ethertype: EthernetProtocol::Ipv4,
+    };
+    header.emit(&mut EthernetFrame::new_unchecked(&mut frame[..]));
+    packet.emit(&mut Ipv4Packet::new_unchecked(&mut frame[14..]), &checks);
+    let (source, destination) = (SERVER.into(), OFFERED.into());
+    let mut place = UdpPacket::new_unchecked(&mut frame[34..]);
+    datagram.emit(
+        &mut place,
+        &source,
+        &destination,
+        length,
+        |payload| {
+            let mut place = DhcpPacket::new_unchecked(payload);
+            message.emit(&mut place).expect("room");
+        },
+        &checks,
+    );
+    frame
+}
+
+#[test]
+fn a_granted_address_is_used_and_its_router_is_the_gateway() {
+    let bed = Bed::new();
+    let mut config = config(&["fd00::1/64"]);
+    config.network.dhcp = true;
+    let near = bed.device(0, &config);
+    let OpenPort {
+        port,
+        mut receive,
+        mut transmit,
+        ..
+    } = near.open_port(&settings()).unwrap();
+    let queues = (receive.remove(0), transmit.remove(0));
+    let client = port.mac();
+    let wanted = stack_settings(&config, client);
+    let mut stack = Stack::new(port, queues, &wanted, bed.world.clock().now()).unwrap();
+    let mut server = Raw::new(&bed, 1, &settings());
+    let mac = server.port.mac();
+    let mut heard = Vec::new();
+    for _ in 0..2000 {
+        stack.poll(bed.world.clock().now());
+        for frame in server.poll() {
+            let Some((kind, id, from)) = request(&frame) else {
+                continue;
+            };
+            assert_eq!(from, client);
+            heard.push(kind);
+            let kind = match kind {
+                DhcpMessageType::Discover => DhcpMessageType::Offer,
+                _ => DhcpMessageType::Ack,
+            };
+            server.send(&answer(kind, id, client, mac));
+        }
+        if stack.leased().is_some() {
+            break;
+        }
+        bed.pass();
+    }
+    assert_eq!(heard, [DhcpMessageType::Discover, DhcpMessageType::Request]);
+    let leased = stack.leased().expect("a lease").to_string();
+    assert_eq!(leased, "198.51.100.77/24");
+    assert_eq!(stack.gateways(), [IpAddr::V4(SERVER)]);
+    assert!(
+        stack
+            .addresses()
+            .iter()
+            .any(|one| one.address == IpAddr::V4(OFFERED))
+    );
+    // And it is answered for.
+    let question = [
+        [0xFF; 6].as_slice(),
+        &mac,
+        &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1],
+        &mac,
+        &SERVER.octets(),
+        &[0; 6],
+        &OFFERED.octets(),
+    ]
+    .concat();
+    server.send(&question);
+    let mut answers = Vec::new();
+    for _ in 0..100 {
+        stack.poll(bed.world.clock().now());
+        answers.extend(server.poll());
+        bed.pass();
+    }
+    let is_answer = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
+    assert!(answers.iter().any(is_answer), "{answers:x?}");
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}

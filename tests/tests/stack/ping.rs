@@ -1,0 +1,171 @@
+//! Ping: the driver's stack answers another one, over frames with and without tags.
+
+use crate::bed::{Bed, MTU, Raw, config, settings};
+use ringside_pmd::lan::VlanStripping;
+use ringside_stack::{QueueDevice, Stack};
+use smoltcp::iface::{Config, Interface, SocketSet};
+use smoltcp::phy::ChecksumCapabilities;
+use smoltcp::socket::icmp;
+use smoltcp::wire::{
+    EthernetAddress, Icmpv4Packet, Icmpv4Repr, Icmpv6Packet, Icmpv6Repr, IpAddress, IpCidr,
+};
+
+/// Rounds of 20 us that a test waits.
+const ROUNDS: usize = 2000;
+const IDENT: u16 = 0x1234;
+
+/// Pings `target` from smoltcp at `own` until it answers; the payload that came back.
+fn ping(
+    bed: &Bed,
+    (device, mac): (&mut QueueDevice, [u8; 6]),
+    own: IpCidr,
+    target: IpAddress,
+    stack: &mut Stack,
+    payload: &[u8],
+) -> Option<Vec<u8>> {
+    let mut interface = Interface::new(Config::new(EthernetAddress(mac).into()), device, bed.now());
+    interface.update_ip_addrs(|list| list.push(own).unwrap());
+    let buffer = || icmp::PacketBuffer::new(vec![icmp::PacketMetadata::EMPTY; 4], vec![0; 32768]);
+    let mut socket = icmp::Socket::new(buffer(), buffer());
+    socket.bind(icmp::Endpoint::Ident(IDENT)).unwrap();
+    let mut sockets = SocketSet::new(Vec::new());
+    let handle = sockets.add(socket);
+    let checks = ChecksumCapabilities::default();
+    let socket = sockets.get_mut::<icmp::Socket<'_>>(handle);
+    let (ident, seq_no) = (IDENT, 1);
+    match (own.address(), target) {
+        (IpAddress::Ipv4(_), _) => {
+            let data = payload;
+            let echo = Icmpv4Repr::EchoRequest {
+                ident,
+                seq_no,
+                data,
+            };
+            let place = socket.send(echo.buffer_len(), target).unwrap();
+            echo.emit(&mut Icmpv4Packet::new_unchecked(place), &checks);
+        }
+        (IpAddress::Ipv6(own), IpAddress::Ipv6(to)) => {
+            let data = payload;
+            let echo = Icmpv6Repr::EchoRequest {
+                ident,
+                seq_no,
+                data,
+            };
+            let place = socket.send(echo.buffer_len(), target).unwrap();
+            let mut packet = Icmpv6Packet::new_unchecked(place);
+            echo.emit(&own, &to, &mut packet, &checks);
+        }
+        _ => unreachable!("addresses of one version"),
+    }
+    for _ in 0..ROUNDS {
+        interface.poll(bed.now(), device, &mut sockets);
+        stack.poll(bed.world.clock().now());
+        let socket = sockets.get_mut::<icmp::Socket<'_>>(handle);
+        if let Ok((bytes, from)) = socket.recv() {
+            assert_eq!(from, target);
+            // Behind type, code, checksum, identifier, number.
+            return Some(bytes[8..].to_vec());
+        }
+        bed.pass();
+    }
+    None
+}
+
+fn pings(own: &str, peer: &str, target: &str, payload: &[u8]) -> Option<Vec<u8>> {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&[own]));
+    let (far, port, mut queues) = bed.smoltcp(1);
+    // As any user of smoltcp on plain queues does: solicitations come to groups.
+    port.set_all_multicast(true).unwrap();
+    let mac = port.mac();
+    let (peer, target) = (peer.parse().unwrap(), target.parse().unwrap());
+    let answer = ping(&bed, (&mut queues, mac), peer, target, &mut stack, payload);
+    drop((stack, queues, port));
+    bed.finish([near, far]);
+    answer
+}
+
+#[test]
+fn a_ping_over_ipv4_is_answered_after_arp() {
+    let payload: Vec<u8> = (0..56).collect();
+    let answer = pings("192.0.2.1/24", "192.0.2.2/24", "192.0.2.1", &payload);
+    assert_eq!(answer, Some(payload));
+}
+
+#[test]
+fn a_ping_over_ipv6_is_answered_after_neighbour_discovery() {
+    let payload: Vec<u8> = (0..=255).collect();
+    let answer = pings("2001:db8::1/64", "2001:db8::2/64", "2001:db8::1", &payload);
+    assert_eq!(answer, Some(payload));
+}
+
+#[test]
+fn a_ping_as_large_as_a_frame_is_answered_and_so_is_one_in_fragments() {
+    for length in [usize::from(MTU) - 28, 4000] {
+        let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        let answer = pings("192.0.2.1/24", "192.0.2.2/24", "192.0.2.1", &payload);
+        assert_eq!(answer, Some(payload), "{length} bytes");
+    }
+}
+
+#[test]
+fn an_address_that_the_stack_does_not_have_is_not_answered() {
+    assert_eq!(
+        pings("192.0.2.1/24", "192.0.2.2/24", "192.0.2.3", b"x"),
+        None
+    );
+}
+
+/// An ARP request with a tag, by hand.
+fn tagged_request(own: [u8; 6], tag: u16, from: [u8; 4], to: [u8; 4]) -> Vec<u8> {
+    let tag = tag.to_be_bytes();
+    [
+        [0xFF; 6].as_slice(),
+        &own,
+        &[0x81, 0x00],
+        &tag,
+        &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1],
+        &own,
+        &from,
+        &[0; 6],
+        &to,
+    ]
+    .concat()
+}
+
+#[test]
+fn a_vlan_is_answered_with_its_tag_whether_the_device_strips_tags_or_not() {
+    for stripping in [VlanStripping::Off, VlanStripping::On] {
+        let bed = Bed::new();
+        let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24", "10.1.0.1/24@100"]));
+        stack.port().strip_vlan(stripping).unwrap();
+        let mut far = Raw::new(&bed, 1, &settings());
+        let mac = far.port.mac();
+        let peer = [10, 1, 0, 2];
+        // Without a tag, with that of another VLAN, with its own and a priority.
+        let request = |tag| tagged_request(mac, tag, peer, [10, 1, 0, 1]);
+        let mut untagged = request(0);
+        untagged.drain(12..16);
+        for frame in [untagged, request(101), request(0x6000 | 100)] {
+            far.send(&frame);
+        }
+        let mut answers = Vec::new();
+        for _ in 0..200 {
+            stack.poll(bed.world.clock().now());
+            answers.extend(far.poll());
+            bed.pass();
+        }
+        let [answer] = answers.as_slice() else {
+            panic!("{stripping:?}: {answers:x?}");
+        };
+        assert_eq!(answer[..6], mac);
+        assert_eq!(answer[12..18], [0x81, 0, 0, 100, 0x08, 0x06]);
+        assert_eq!(
+            answer[26..36],
+            [stack.port().mac().as_slice(), &[10, 1, 0, 1]].concat()
+        );
+        assert_eq!(stack.counters().no_link, 1, "VLAN 101");
+        drop(stack);
+        bed.finish([near, far.into_device()]);
+    }
+}
