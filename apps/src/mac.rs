@@ -23,3 +23,10 @@ impl std::str::FromStr for Mac {
             .ok_or_else(|| "a MAC address of one card is six pairs of hexadecimal digits such as 02:00:00:00:00:01, and not that of a group".into())
     }
 }
+
+impl std::fmt::Display for Mac {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}

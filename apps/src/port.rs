@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::open::open;
+use crate::output::stdout;
 use anyhow::anyhow;
 use clap::Args;
 use ringside_bus::DeviceAddress;
@@ -11,8 +12,21 @@ use ringside_pmd::lan::port::{DEFAULT_KEY, MTU_MAX, QUEUES_MAX};
 use ringside_pmd::lan::{PortSettings, PortStatistic};
 use ringside_pmd::{BringUpOptions, Device};
 use serde::Serialize;
+use std::io::{self, Write};
+
+const HELP: &str = "\
+The port is opened as a program would open it, looked at, and closed again: a device that another
+program holds cannot be shown.
+
+Examples:
+  ringside port --device 0000:3b:00.0
+  ringside port --device model:0 --statistics --json
+  ringside port --queues 4
+
+Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened.";
 
 #[derive(Args, Debug)]
+#[command(after_help = HELP)]
 pub(crate) struct Options {
     /// Device address [default: the configuration's, which is model:0]
     #[arg(long, value_name = "ADDRESS")]
@@ -21,8 +35,8 @@ pub(crate) struct Options {
     #[arg(short = 'S', long)]
     statistics: bool,
     /// Receive queues to open the port with, for the hash table that results
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    queues: usize,
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    queues: u8,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -71,10 +85,12 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
     let device = Device::bring_up(opened.function, config, BringUpOptions::default())
         .map_err(|error| Failure::claim(anyhow!("{error}")))?;
     let settings = PortSettings {
-        receive_queues: options.queues,
+        receive_queues: options.queues.into(),
         ..PortSettings::default()
     };
-    let open = device.open_port(&settings)?;
+    let open = device
+        .open_port(&settings)
+        .map_err(|error| Failure::claim(anyhow!("{address}: {error}")))?;
     let shown = Shown {
         device: address.to_string(),
         address: hex(&open.port.mac()),
@@ -92,46 +108,48 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
             false => Vec::new(),
         },
     };
-    if options.json {
-        println!("{}", serde_json::to_string_pretty(&shown)?);
-    } else {
-        print(&shown);
-    }
+    let told = match options.json {
+        true => serde_json::to_string_pretty(&shown).map_err(io::Error::from),
+        false => Ok(text(&shown)),
+    };
+    let told = told.and_then(|text| writeln!(stdout(), "{}", text.trim_end()));
     drop(open);
     let down = device.shutdown();
+    told?;
     match down.failures.first() {
         Some(failure) => Err(Failure::operation(anyhow!("{failure}"))),
         None => Ok(()),
     }
 }
 
-fn print(shown: &Shown) {
-    println!(
+fn text(shown: &Shown) -> String {
+    let mut lines = vec![format!(
         "{}: address {}, VSI {}",
         shown.device, shown.address, shown.vsi
-    );
+    )];
     let link = &shown.link;
-    match (link.up, link.megabits_per_second) {
-        (true, Some(speed)) => println!("  link: up, {speed} Mb/s"),
-        (true, None) => println!("  link: up"),
-        (false, _) if link.media => println!("  link: down"),
-        (false, _) => println!("  link: down, no module or cable"),
-    }
-    println!(
+    lines.push(match (link.up, link.megabits_per_second) {
+        (true, Some(speed)) => format!("  link: up, {speed} Mb/s"),
+        (true, None) => "  link: up".to_owned(),
+        (false, _) if link.media => "  link: down".to_owned(),
+        (false, _) => "  link: down, no module or cable".to_owned(),
+    });
+    lines.push(format!(
         "  largest frame of the MAC: {} bytes; MTU up to {}",
         link.frame_bytes_max, shown.mtu_max
-    );
-    println!(
+    ));
+    lines.push(format!(
         "  queues: {} of up to {} receive, up to {} transmit",
         shown.receive_queues, shown.receive_queues_max, shown.transmit_queues_max
-    );
-    println!(
+    ));
+    lines.push(format!(
         "  hash: Toeplitz over addresses and ports, {} entries, queues in turn",
         shown.hash_table_entries
-    );
-    println!("  hash key: {}", shown.hash_key);
-    println!("  offloads: {}", shown.offloads.join(", "));
+    ));
+    lines.push(format!("  hash key: {}", shown.hash_key));
+    lines.push(format!("  offloads: {}", shown.offloads.join(", ")));
     for one in &shown.statistics {
-        println!("  {}: {}", one.name, one.value);
+        lines.push(format!("  {}: {}", one.name, one.value));
     }
+    lines.join("\n")
 }

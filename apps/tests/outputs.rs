@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// A line for every kind of command that prints.
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 16] = [
     "doctor",
     "doctor --json",
     "bring-up",
@@ -24,6 +24,9 @@ const COMMANDS: [&str; 13] = [
     "devices",
     "config schema",
     "config sample",
+    "port",
+    "port --json --statistics",
+    "forward --mode txonly --duration 1",
 ];
 
 fn command(line: &str) -> Command {

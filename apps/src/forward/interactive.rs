@@ -3,39 +3,87 @@
 use super::mode::Mode;
 use super::statistics::{Report, Shared};
 use crate::failure::Failure;
+use crate::interrupt;
+use crate::output::stdout;
 use clap::ValueEnum;
-use ringside_pmd::lan::Port;
-use std::io::{BufRead, Write};
+use ringside_pmd::lan::{Port, PortError};
+use std::io::{self, BufRead, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-const HELP: &str = "\
-start                     begin to forward
-stop                      pause
-set fwd MODE              io, macswap, mac, rxonly, txonly, icmp-echo, flowgen
-set promisc PORT on|off   all packets of the wire, or those for the port
-vlan add|rm ID PORT       let a VLAN in, or shut it out
-show port stats all       what was forwarded
-show port xstats PORT     every counter of the port
-show port info PORT       address, link
-clear port stats all      begin to count anew
-quit                      end";
+pub(super) const HELP: &str = "\
+start                       begin to forward
+stop                        pause
+set fwd MODE                io, macswap, mac, rxonly, txonly, icmp-echo, flowgen
+set promisc PORT on|off     all packets of the wire, or those for the port
+set allmulti PORT on|off    all packets to groups, or those that the port asked for
+vlan add|rm ID PORT         let a VLAN in, or shut it out
+mac_addr add|remove PORT A  let packets to one more address in, or shut it out
+show port stats all         what was forwarded
+show port xstats PORT       every counter of the port
+show port info PORT         address, link
+clear port stats all        begin to count anew
+quit                        end";
 
-/// The result of a line.
+/// What follows a line.
 enum Next {
     Go,
     Quit,
 }
 
+/// Why a line was not done.
+enum Wrong {
+    /// The line, or what the port says of it: the user is told, and goes on.
+    Line(String),
+    /// Nothing can be told any more.
+    Output(io::Error),
+}
+
+impl From<io::Error> for Wrong {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<PortError> for Wrong {
+    fn from(error: PortError) -> Self {
+        Self::Line(error.to_string())
+    }
+}
+
+type Done<T = ()> = Result<T, Wrong>;
+
+/// Obeys lines until one of them, their end or a signal ends it.
 pub(super) fn run(
     shared: &Arc<Shared>,
     ports: &[&Port],
     report: &mut Report,
-    interrupted: &AtomicBool,
 ) -> Result<(), Failure> {
-    // A read cannot be interrupted: a thread of its own waits for lines, and ends with the process.
+    let lines = lines();
+    prompt()?;
+    while !interrupt::seen() {
+        match lines.recv_timeout(Duration::from_millis(100)) {
+            Ok(line) => {
+                match command(&line, shared, ports, report) {
+                    Ok(Next::Quit) => return Ok(()),
+                    Ok(Next::Go) => {}
+                    Err(Wrong::Line(text)) => writeln!(stdout(), "{text}")?,
+                    Err(Wrong::Output(error)) => return Err(error.into()),
+                }
+                prompt()?;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+    Ok(())
+}
+
+/// Lines of standard input. A read cannot be interrupted: a thread of its own waits for them, and
+/// ends with the process.
+fn lines() -> Receiver<String> {
     let (sender, lines) = sync_channel::<String>(1);
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
@@ -44,99 +92,99 @@ pub(super) fn run(
             }
         }
     });
-    prompt();
-    while !interrupted.load(Ordering::Relaxed) {
-        match lines.recv_timeout(Duration::from_millis(100)) {
-            Ok(line) => match command(&line, shared, ports, report) {
-                Ok(Next::Quit) => return Ok(()),
-                Ok(Next::Go) => prompt(),
-                Err(text) => {
-                    println!("{text}");
-                    prompt();
-                }
-            },
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+    lines
+}
+
+fn prompt() -> io::Result<()> {
+    write!(stdout(), "ringside> ")?;
+    stdout().flush()
+}
+
+fn command(line: &str, shared: &Shared, ports: &[&Port], report: &mut Report) -> Done<Next> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    match words.as_slice() {
+        [] => {}
+        ["help"] => writeln!(stdout(), "{HELP}")?,
+        ["quit"] => return Ok(Next::Quit),
+        ["start"] => shared.forwarding.store(true, Ordering::Release),
+        ["stop"] => shared.forwarding.store(false, Ordering::Release),
+        ["set", "fwd", mode] => {
+            let wrong = |_| Wrong::Line(format!("no mode {mode}: one of {}", modes()));
+            shared.set_mode(Mode::from_str(mode, true).map_err(wrong)?);
+        }
+        ["set", what, port, state] => set(what, find(ports, port)?, state)?,
+        ["vlan", action, vlan, port] => set_vlan(action, vlan, find(ports, port)?)?,
+        ["mac_addr", action, port, mac] => set_address(action, find(ports, port)?, mac)?,
+        ["show", "port", "stats", "all"] => report.totals()?,
+        ["show", "port", "xstats", port] => {
+            for one in find(ports, port)?.statistics()? {
+                writeln!(stdout(), "{}: {}", one.name, one.value)?;
+            }
+        }
+        ["show", "port", "info", number] => show_info(number, find(ports, number)?)?,
+        ["clear", "port", "stats", "all"] => report.clear(),
+        _ => {
+            let text = format!("no command '{line}'; \"help\" lists them");
+            return Err(Wrong::Line(text));
+        }
+    }
+    Ok(Next::Go)
+}
+
+fn set(what: &str, port: &Port, state: &str) -> Done {
+    let wanted = match state {
+        "on" => true,
+        "off" => false,
+        other => return Err(Wrong::Line(format!("{other} is neither on nor off"))),
+    };
+    match what {
+        "promisc" => port.set_promiscuous(wanted)?,
+        "allmulti" => port.set_all_multicast(wanted)?,
+        other => {
+            let text = format!("nothing '{other}' to set: fwd, promisc or allmulti");
+            return Err(Wrong::Line(text));
         }
     }
     Ok(())
 }
 
-fn prompt() {
-    print!("ringside> ");
-    // A terminal that is gone is noticed by the end of its input.
-    let _ = std::io::stdout().flush();
-}
-
-fn command(
-    line: &str,
-    shared: &Arc<Shared>,
-    ports: &[&Port],
-    report: &mut Report,
-) -> Result<Next, String> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    match words.as_slice() {
-        [] => {}
-        ["help"] => println!("{HELP}"),
-        ["quit"] => return Ok(Next::Quit),
-        ["start"] => shared.forwarding.store(true, Ordering::Release),
-        ["stop"] => shared.forwarding.store(false, Ordering::Release),
-        ["set", "fwd", mode] => {
-            let mode = Mode::from_str(mode, true)
-                .map_err(|_| format!("no mode {mode}: one of {}", modes()))?;
-            shared.set_mode(mode);
+fn set_vlan(action: &str, vlan: &str, port: &Port) -> Done {
+    let number = vlan.parse();
+    let number = number.map_err(|_| Wrong::Line(format!("{vlan} is no VLAN: 0 to 4094")))?;
+    match action {
+        "add" => port.add_vlan(number)?,
+        "rm" if !port.remove_vlan(number)? => {
+            return Err(Wrong::Line(format!("VLAN {number} was not added")));
         }
-        ["set", "promisc", port, state] => {
-            let wanted = match *state {
-                "on" => true,
-                "off" => false,
-                other => return Err(format!("{other} is neither on nor off")),
-            };
-            let port = find(ports, port)?;
-            port.set_promiscuous(wanted)
-                .map_err(|error| error.to_string())?;
-        }
-        ["vlan", action, vlan, port] => {
-            let port = find(ports, port)?;
-            let vlan = vlan
-                .parse()
-                .map_err(|_| format!("{vlan} is no VLAN: 0 to 4094"))?;
-            let done = match *action {
-                "add" => port.add_vlan(vlan),
-                "rm" => port.remove_vlan(vlan).map(|_| ()),
-                other => return Err(format!("{other} is neither add nor rm")),
-            };
-            done.map_err(|error| error.to_string())?;
-        }
-        ["show", "port", "stats", "all"] => report.last(),
-        ["show", "port", "xstats", port] => {
-            let statistics = find(ports, port)?.statistics();
-            for one in statistics.map_err(|error| error.to_string())? {
-                println!("{}: {}", one.name, one.value);
-            }
-        }
-        ["show", "port", "info", number] => {
-            show_info(number, find(ports, number)?)?;
-        }
-        ["clear", "port", "stats", "all"] => report.clear(),
-        _ => return Err(format!("no command '{line}'; \"help\" lists them")),
+        "rm" => {}
+        other => return Err(Wrong::Line(format!("{other} is neither add nor rm"))),
     }
-    Ok(Next::Go)
+    Ok(())
 }
 
-/// Prints address, VSI and link of a port.
-fn show_info(number: &str, port: &Port) -> Result<(), String> {
-    let link = port.link().map_err(|error| error.to_string())?;
-    let mac = port.mac().map(|byte| format!("{byte:02x}"));
-    println!(
-        "port {number}: address {}, VSI {}",
-        mac.join(":"),
-        port.vsi()
-    );
+fn set_address(action: &str, port: &Port, mac: &str) -> Done {
+    let address: crate::mac::Mac = mac.parse().map_err(Wrong::Line)?;
+    match action {
+        "add" => port.add_address(address.0)?,
+        "remove" if !port.remove_address(address.0)? => {
+            return Err(Wrong::Line(format!("address {mac} was not added")));
+        }
+        "remove" => {}
+        other => return Err(Wrong::Line(format!("{other} is neither add nor remove"))),
+    }
+    Ok(())
+}
+
+fn show_info(number: &str, port: &Port) -> Done {
+    let link = port.link()?;
+    let mac = crate::mac::Mac(port.mac());
+    let vsi = port.vsi();
+    let mut out = stdout();
+    writeln!(out, "port {number}: address {mac}, VSI {vsi}")?;
     match link.megabits_per_second {
-        Some(speed) if link.up => println!("link up, {speed} Mb/s"),
-        _ if link.up => println!("link up"),
-        _ => println!("link down"),
+        Some(speed) if link.up => writeln!(out, "link up, {speed} Mb/s")?,
+        _ if link.up => writeln!(out, "link up")?,
+        _ => writeln!(out, "link down")?,
     }
     Ok(())
 }
@@ -145,9 +193,9 @@ fn modes() -> String {
     Mode::ALL.map(Mode::name).join(", ")
 }
 
-fn find<'a>(ports: &[&'a Port], number: &str) -> Result<&'a Port, String> {
+fn find<'a>(ports: &[&'a Port], number: &str) -> Done<&'a Port> {
     let index: Option<usize> = number.parse().ok();
     let port = index.and_then(|index| ports.get(index));
     port.copied()
-        .ok_or_else(|| format!("no port {number}: there are {}", ports.len()))
+        .ok_or_else(|| Wrong::Line(format!("no port {number}: there are {}", ports.len())))
 }

@@ -1,7 +1,9 @@
 //! Counts of forwarded packets: shared by the threads, reported as a table or as JSON.
 
 use super::mode::Mode;
+use crate::output::stdout;
 use serde::Serialize;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
@@ -161,18 +163,18 @@ impl Report {
     }
 
     /// Since the last interval.
-    pub(super) fn interval(&mut self) {
+    pub(super) fn interval(&mut self) -> io::Result<()> {
         let now = (Instant::now(), self.shared.totals());
         let before = std::mem::replace(&mut self.last, now);
-        self.show("interval", &before);
+        self.show("interval", &before)
     }
 
     /// Since the start, or since [`Report::clear`].
-    pub(super) fn last(&mut self) {
+    pub(super) fn totals(&mut self) -> io::Result<()> {
         self.last = (Instant::now(), self.shared.totals());
         self.lines = 0;
         let begin = self.begin.clone();
-        self.show("total", &begin);
+        self.show("total", &begin)
     }
 
     /// Begins to count anew.
@@ -181,7 +183,7 @@ impl Report {
         self.last = self.begin.clone();
     }
 
-    fn show(&mut self, kind: &'static str, before: &(Instant, Vec<Totals>)) {
+    fn show(&mut self, kind: &'static str, before: &(Instant, Vec<Totals>)) -> io::Result<()> {
         let seconds = (self.last.0 - before.0).as_secs_f64().max(1e-9);
         let names = self.shared.names();
         let totals = self.last.1.iter().zip(&before.1);
@@ -202,51 +204,49 @@ impl Report {
         };
         let ports: Vec<Line<'_>> = totals.enumerate().map(line).collect();
         if self.json {
-            let object = Object { kind, ports };
-            if let Ok(text) = serde_json::to_string(&object) {
-                println!("{text}");
-            }
-            return;
+            let text = serde_json::to_string(&Object { kind, ports })?;
+            return writeln!(stdout(), "{text}");
         }
-        if self.lines.is_multiple_of(20) {
-            println!(
-                "{:>8} {:<16} {:<9} {:>12} {:>8} {:>12} {:>8} {:>10} {:>7}",
-                kind,
-                "port",
-                "mode",
-                "rx pkt/s",
-                "rx Gb/s",
-                "tx pkt/s",
-                "tx Gb/s",
-                "dropped",
-                "empty %"
+        let text = table(kind, &ports, self.lines.is_multiple_of(20));
+        self.lines += ports.len();
+        write!(stdout(), "{text}")
+    }
+}
+
+/// Lines of a table, with the names of its columns or without.
+fn table(kind: &str, ports: &[Line<'_>], with_names: bool) -> String {
+    let mut text = String::new();
+    if with_names {
+        text += &format!(
+            "{kind:>8} {:<16} {:<9} {:>12} {:>8} {:>12} {:>8} {:>10} {:>7}\n",
+            "port", "mode", "rx pkt/s", "rx Gb/s", "tx pkt/s", "tx Gb/s", "dropped", "empty %"
+        );
+    }
+    for port in ports {
+        let counted = &port.counted;
+        let empty = counted.empty_polls as f64 * 100.0 / counted.polls.max(1) as f64;
+        text += &format!(
+            "{:>7.1}s {:<16} {:<9} {:>12.0} {:>8.3} {:>12.0} {:>8.3} {:>10} {:>7.1}\n",
+            port.seconds,
+            port.device,
+            port.mode,
+            port.rx_pps,
+            port.rx_gbits,
+            port.tx_pps,
+            port.tx_gbits,
+            counted.dropped,
+            empty
+        );
+        if kind == "total" {
+            text += &format!(
+                "         received {} packets, {} bytes; sent {} packets, {} bytes; {} malformed\n",
+                counted.rx_packets,
+                counted.rx_bytes,
+                counted.tx_packets,
+                counted.tx_bytes,
+                counted.malformed
             );
-        }
-        for port in &ports {
-            let polls = port.counted.polls.max(1) as f64;
-            println!(
-                "{:>7.1}s {:<16} {:<9} {:>12.0} {:>8.3} {:>12.0} {:>8.3} {:>10} {:>7.1}",
-                port.seconds,
-                port.device,
-                port.mode,
-                port.rx_pps,
-                port.rx_gbits,
-                port.tx_pps,
-                port.tx_gbits,
-                port.counted.dropped,
-                port.counted.empty_polls as f64 * 100.0 / polls
-            );
-            if kind == "total" {
-                println!(
-                    "         received {} packets, {} bytes; sent {} packets, {} bytes; {} malformed",
-                    port.counted.rx_packets,
-                    port.counted.rx_bytes,
-                    port.counted.tx_packets,
-                    port.counted.tx_bytes,
-                    port.counted.malformed
-                );
-            }
-            self.lines += 1;
         }
     }
+    text
 }

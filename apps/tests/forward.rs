@@ -1,0 +1,202 @@
+//! `ringside forward` and `ringside port` on the model: counts that add up, commands, exit codes.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Far beyond what anything takes here, on a busy machine too.
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn start(line: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
+    command.args(line.split_whitespace()).env_remove("RUST_LOG");
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.spawn().unwrap()
+}
+
+fn end(mut child: Child) -> Output {
+    let end = Instant::now() + LIMIT;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("still running after {LIMIT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+fn run(line: &str) -> Output {
+    end(start(line))
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The last report of a run that ended well.
+fn total(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let all = text(&output.stdout);
+    let last = all.lines().last().expect("a report");
+    let report: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(report["kind"], "total");
+    report
+}
+
+fn number(report: &Value, port: usize, name: &str) -> u64 {
+    report["ports"][port][name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name}: {report}"))
+}
+
+#[test]
+fn what_one_port_sends_the_other_counts() {
+    let line = "forward --device model:0 --device model:1 --mode txonly,rxonly --txpkts 200 \
+                --duration 2 --json";
+    let output = run(line);
+    let report = total(&output);
+    let (sent, received) = (
+        number(&report, 0, "tx_packets"),
+        number(&report, 1, "rx_packets"),
+    );
+    assert!(received > 0 && received <= sent, "{report}");
+    assert_eq!(number(&report, 1, "rx_bytes"), received * 200);
+    assert_eq!(number(&report, 0, "tx_bytes"), sent * 200);
+    for port in [0, 1] {
+        assert_eq!(number(&report, port, "malformed"), 0);
+    }
+    assert_eq!(number(&report, 1, "tx_packets"), 0);
+    let intervals = text(&output.stdout).lines().count() - 1;
+    assert!(
+        (1..=2).contains(&intervals),
+        "{intervals} reports in two seconds"
+    );
+}
+
+#[test]
+fn flows_are_spread_over_queues_and_large_packets_take_several_buffers() {
+    let line = "forward --device model:0 --device model:1 --mode flowgen,rxonly --queues 2 \
+                --mtu 9000 --txpkts 9014 --duration 2 --stats-period 0 --json";
+    let report = total(&run(line));
+    let received = number(&report, 1, "rx_packets");
+    assert!(received > 0, "{report}");
+    assert_eq!(number(&report, 1, "rx_bytes"), received * 9014);
+}
+
+/// What the user types, and what is shown for it.
+#[test]
+fn commands_are_obeyed_and_wrong_ones_are_named() {
+    let mut child = start("forward --device model:0 --device model:1 --interactive");
+    let mut input = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut ask = |line: &str, expected: &str| {
+        writeln!(input, "{line}").unwrap();
+        for heard in lines.by_ref() {
+            let heard = heard.unwrap();
+            if heard.contains(expected) {
+                return heard;
+            }
+        }
+        panic!("{line}: nothing says {expected:?}");
+    };
+    ask("help", "set fwd MODE");
+    ask("set fwd turbo", "no mode turbo: one of io, macswap");
+    ask("show port info 0", "port 0: address 02:");
+    ask("show port info 2", "no port 2: there are 2");
+    ask("vlan rm 5 0", "VLAN 5 was not added");
+    ask("vlan add 5000 0", "choose 0 to 4094");
+    ask("set promisc 0 maybe", "maybe is neither on nor off");
+    ask("mac_addr add 0 nonsense", "a MAC address of one card is");
+    ask("dance", "no command 'dance'");
+    ask(
+        "set fwd txonly\nstart\nshow port info 1",
+        "port 1: address 02:",
+    );
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let shown = ask("show port stats all", "received");
+        let count = |word: &str| -> u64 {
+            let (_, rest) = shown.split_once(word).expect("counts");
+            rest.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        if count("received") > 0 && count("sent") > 0 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{shown}");
+    }
+    ask("stop\nshow port xstats 0", "rx_unicast");
+    ask("quit", "");
+    drop(input);
+    assert_eq!(end(child).status.code(), Some(0));
+}
+
+#[test]
+fn ctrl_c_ends_it_with_totals_and_says_if_it_was_early() {
+    for (line, code) in [
+        ("forward --mode rxonly --json", 0),
+        ("forward --mode rxonly --json --duration 100", 130),
+    ] {
+        let mut child = start(line);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // It runs once it reports.
+        assert!(lines.next().unwrap().unwrap().contains("\"interval\""));
+        let process = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+        let rest: Vec<String> = lines.map_while(Result::ok).collect();
+        assert!(rest.last().unwrap().contains("\"total\""), "{rest:?}");
+        let output = end(child);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_a_device_is_touched() {
+    let wrong = [
+        (
+            "--mode io,mac,io --device model:0 --device model:1",
+            "3 modes for 2 ports",
+        ),
+        ("--rxd 100", "--rxd 100: a ring has 64 to 8160"),
+        ("--txd 8192", "--txd 8192: a ring has 64 to 8160"),
+        ("--mtu 60", "--mtu 60: choose 68 to 9702"),
+        ("--txpkts 2000", "raise --mtu"),
+        (
+            "--eth-peer 02:00:00:00:00:01 --eth-peer 02:00:00:00:00:02",
+            "for 1 ports",
+        ),
+    ];
+    for (flags, why) in wrong {
+        let output = run(&format!("forward {flags} --duration 1"));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flags}: {said}");
+        assert!(said.contains(why), "{flags}: {said}");
+    }
+    let output = run("forward --device model:7 --duration 1");
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_port_is_shown_for_people_and_for_machines() {
+    let output = run("port --statistics --queues 4");
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for part in [
+        "model:0: address 02:",
+        "link: up",
+        "queues: 4 of up to 64 receive",
+        "offloads: rx-checksumming",
+        "rx_unicast: 0",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let output = run("port --json --queues 4");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["receive_queues"], 4);
+    assert_eq!(report["link"]["up"], true);
+    assert_eq!(report["hash_table_entries"].as_u64().unwrap() % 4, 0);
+}
