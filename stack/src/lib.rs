@@ -7,9 +7,8 @@
 //!   MAC address that RDMA needs for an address handle or a connection.
 //! - [`StackThread`] runs a stack on a thread of its own and resolves for other threads.
 //!
-//! The protocols are those of smoltcp. Three things are here because smoltcp does not have them: a
-//! neighbour table that can be asked, VLANs, and answers to solicitations that are sent to a single
-//! station, as Linux sends them before it gives up an entry.
+//! The protocols are those of smoltcp. Two things are here because smoltcp does not have them: a
+//! neighbour table that can be asked, and VLANs.
 //!
 //! The stack sees the frames that arrive in its receive queue. With several receive queues the
 //! device spreads frames of IP over them, so a port that has a stack beside other queues steers the

@@ -5,7 +5,7 @@ use crate::filters::Filters;
 use crate::link::{ADDRESSES, DhcpChange, Lease, Link};
 use crate::neighbours::{Found, Neighbours, Question};
 use crate::route::{Hop, hop};
-use crate::wire::{self, How};
+use crate::wire;
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveError, ResolveSettings, StackError};
 use ringside_clock::{Clock, Instant};
 use ringside_config::Config;
@@ -64,8 +64,6 @@ pub struct StackCounters {
     pub no_link: u64,
     /// Requests for neighbours that were sent.
     pub questions: u64,
-    /// Solicitations that were sent to this station alone, and answered.
-    pub unicast_answers: u64,
     /// Frames that were not sent: no buffer, or a full ring.
     pub unsent: u64,
 }
@@ -273,17 +271,6 @@ impl Stack {
         if let Some(said) = wire::said(packet.bytes()) {
             self.neighbours
                 .hear(vlan, &said, |address| link.has(address), now);
-            if let How::Question {
-                target: IpAddr::V6(target),
-                is_unicast: true,
-            } = said.how
-                && let IpAddr::V6(asker) = said.address
-                && link.has(IpAddr::V6(target))
-            {
-                let answer = wire::advertisement(self.mac, target, (said.mac, asker));
-                self.queues.send(&answer, vlan);
-                self.counters.unicast_answers += 1;
-            }
         }
         link.process(packet, &mut self.queues, moment(now));
     }

@@ -33,11 +33,7 @@ pub(crate) enum How {
     /// It answers without the wish to replace another MAC address.
     Hint,
     /// It asks for this address of ours, and says who it is.
-    Question {
-        target: IpAddr,
-        /// the question went to this station alone, not to a group
-        is_unicast: bool,
-    },
+    Question { target: IpAddr },
 }
 
 /// What a frame without VLAN tag says of its sender, if it is one of address resolution.
@@ -72,7 +68,6 @@ fn said_by_arp(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
         ArpOperation::Request if address == target => How::Answer,
         ArpOperation::Request => How::Question {
             target: IpAddr::V4(target),
-            is_unicast: frame.dst_addr().is_unicast(),
         },
         ArpOperation::Unknown(_) => return None,
     };
@@ -125,7 +120,6 @@ fn said_by_discovery(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
             };
             let how = How::Question {
                 target: IpAddr::V6(target_addr),
-                is_unicast: !header.dst_addr.is_multicast(),
             };
             said(header.src_addr, mac, how)
         }
@@ -192,20 +186,6 @@ fn solicitation(
     Some(discovery(own_mac, own, (mac, address), message))
 }
 
-/// The frame that answers a solicitation for `own`.
-pub(crate) fn advertisement(
-    own_mac: MacAddress,
-    own: Ipv6Addr,
-    to: (MacAddress, Ipv6Addr),
-) -> Vec<u8> {
-    let message = NdiscRepr::NeighborAdvert {
-        flags: NdiscNeighborFlags::SOLICITED.union(NdiscNeighborFlags::OVERRIDE),
-        target_addr: own,
-        lladdr: Some(EthernetAddress(own_mac).into()),
-    };
-    discovery(own_mac, own, to, message)
-}
-
 fn discovery(
     own_mac: MacAddress,
     own: Ipv6Addr,
@@ -257,6 +237,16 @@ mod tests {
     const OWN: MacAddress = [2, 0, 0, 0, 0, 1];
     const PEER: MacAddress = [2, 0, 0, 0, 0, 2];
 
+    /// The frame that answers a solicitation for `own`.
+    fn advertisement(own_mac: MacAddress, own: Ipv6Addr, to: (MacAddress, Ipv6Addr)) -> Vec<u8> {
+        let message = NdiscRepr::NeighborAdvert {
+            flags: NdiscNeighborFlags::SOLICITED.union(NdiscNeighborFlags::OVERRIDE),
+            target_addr: own,
+            lladdr: Some(EthernetAddress(own_mac).into()),
+        };
+        discovery(own_mac, own, to, message)
+    }
+
     fn ip(text: &str) -> IpAddr {
         text.parse().unwrap()
     }
@@ -273,8 +263,7 @@ mod tests {
         assert_eq!(
             said(&frame).map(|said| said.how),
             Some(How::Question {
-                target: ip("192.0.2.2"),
-                is_unicast: false
+                target: ip("192.0.2.2")
             })
         );
     }
@@ -286,13 +275,7 @@ mod tests {
         assert_eq!(frame[..6], [0x33, 0x33, 0xFF, 0xAA, 0xBB, 0xCC]);
         let said = said(&frame).unwrap();
         assert_eq!((said.address, said.mac), (own, OWN));
-        assert_eq!(
-            said.how,
-            How::Question {
-                target,
-                is_unicast: false
-            }
-        );
+        assert_eq!(said.how, How::Question { target });
     }
 
     #[test]

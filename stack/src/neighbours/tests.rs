@@ -71,10 +71,7 @@ fn a_host_that_claims_our_address_and_strangers_are_not_learnt() {
     table.hear(None, &answer(peer(3)), is_ours, at(0));
     assert!(table.list(at(0)).is_empty());
     let question = Said {
-        how: How::Question {
-            target: OWN,
-            is_unicast: false,
-        },
+        how: How::Question { target: OWN },
         ..answer(peer(3))
     };
     table.hear(None, &question, is_ours, at(0));

