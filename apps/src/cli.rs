@@ -116,6 +116,10 @@ Examples:
   ringside bench write bw -n 1000 --pcap w.pcap   capture the wire; open it with Wireshark
   ringside bench --chaos                      faults under traffic, and the time to recover from each
 
+A request that fails (wrong key, receive too short, peer gone) completes only once the device's event
+about it has been taken. The bench takes events when nothing has completed for a thousand polls or more:
+such an error shows after a short lull, with the event that told of it.
+
 Two processes, each with a function of its own, here two functions of a model in a third process:
   ringside model serve --socket /run/a.sock --socket /run/b.sock --doorbell-page
   ringside bench --listen 127.0.0.1 --device vfio-user:/run/a.sock

@@ -22,6 +22,14 @@ pub trait Around: Send + Sync {
         self.inner().attachment()
     }
 
+    /// See [`Function::config_write`].
+    ///
+    /// # Errors
+    /// See [`Around::read32`].
+    fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+        self.inner().config_write(offset, bytes)
+    }
+
     /// See [`Function::read32`].
     ///
     /// # Errors
@@ -103,7 +111,7 @@ impl<T: Around> Function for T {
     }
 
     fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
-        self.inner().config_write(offset, bytes)
+        Around::config_write(self, offset, bytes)
     }
 
     fn bar(&self, bar: u8) -> Result<BarInfo, FunctionError> {

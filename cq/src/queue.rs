@@ -18,21 +18,22 @@
 
 mod attend;
 mod replace;
+mod ring_words;
 mod slots;
 
-use self::slots::{Raw, deliver, find, header_of, oldest, take_plain, take_run, word};
+use self::ring_words::{extension_header_of, header_of, word};
+use self::slots::{Raw, deliver, find, oldest, take_plain, take_run};
 use crate::QueueError;
 use crate::arming;
 use crate::completion::Completion;
 use crate::inbox::{CompletionQueueHandle, Inbox, NOTHING_IS_PLAIN};
-use crate::sync::Ordering;
 use crate::table::{AttachError, Drain, Sides, Table, tracker};
 use ringside_bus::{Doorbell, ReadRing, SharedWord, Words, ZeroedRing};
 use ringside_qp::{CompletionContext, QueuePairState};
 use ringside_spec::rdma::events::{
     CQ_SHADOW_ARM_WORD, CQ_SHADOW_HEAD_WORD, CqShadowArm, CqShadowHead,
 };
-use ringside_spec::verbs::completion::{CompletionExtension, CompletionHeader, ExtensionHeader};
+use ringside_spec::verbs::completion::{CompletionExtension, CompletionHeader};
 use ringside_spec::verbs::status::FLUSH_MAJOR;
 use ringside_spec::verbs::{QUANTUM_WORDS, QueueSide};
 use std::cell::Cell;
@@ -501,7 +502,7 @@ impl CompletionQueue {
         let wraps = self.ring.index() + 1 == self.slots();
         let slot = self.ring.next();
         let extension = self.ring.second();
-        let extension_header = ExtensionHeader(u64::from_le(extension[3].load(Ordering::Acquire)));
+        let extension_header = extension_header_of(extension);
         if extension_header.valid() != (self.polarity() != wraps) {
             return Step::Empty;
         }

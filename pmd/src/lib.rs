@@ -15,9 +15,11 @@ pub mod lan;
 pub mod rdma;
 pub mod recovery;
 mod registers;
+mod returned;
 pub mod trace;
 pub mod worker;
 
 pub use bring_up::{BringUpError, BringUpOptions, StageError};
 pub use device::{Device, ShutdownReport};
 pub use registers::{Polled, Registers};
+pub use returned::Returned;

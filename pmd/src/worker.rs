@@ -33,6 +33,7 @@ pub use inbox::Handle;
 pub use policy::{NoInterrupt, Policy, Sleeper};
 pub use request::Request;
 
+use crate::Returned;
 use inbox::Shared;
 use ringside_bus::pinning::pin_to;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -191,7 +192,7 @@ impl<S: Send + 'static> Worker<S> {
         let Some(ended) = self.handle.take_ended(limit) else {
             return Err(StopError::Late {
                 limit,
-                worker: self,
+                worker: Returned::new(self),
             });
         };
         if let Some(thread) = self.thread.take() {
@@ -202,7 +203,7 @@ impl<S: Send + 'static> Worker<S> {
             None => Ok(ended.state),
             Some(text) => Err(StopError::Panicked {
                 text,
-                state: ended.state,
+                state: Returned::new(ended.state),
             }),
         }
     }

@@ -10,6 +10,7 @@
 //! Nothing here allocates after construction, takes a lock or calls the system.
 #![forbid(unsafe_code)]
 
+mod element;
 pub mod receive_queue;
 pub mod request;
 pub mod send_queue;

@@ -4,15 +4,15 @@
 //! overrunning. Source: irdma `uk.c`, irdma_uk_post_receive.
 
 use crate::RingError;
+use crate::element::{commit, store_further};
 use crate::request::Polarity;
 use crate::request::encoding::fragment_words;
-use crate::send_queue::commit;
 use crate::state::{QueuePairState, SendRecordInfo, Tracker};
 use ringside_bus::ring::Taken;
 use ringside_bus::{PostRing, Words, ZeroedRing};
 use ringside_spec::verbs::receive::ReceiveHeader;
 use ringside_spec::verbs::sizes::{MAXIMUM_FRAGMENTS, MAXIMUM_RING_QUANTA};
-use ringside_spec::verbs::{Fragment, ReceiveElement};
+use ringside_spec::verbs::{Fragment, Quantum, ReceiveElement};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -123,7 +123,8 @@ impl ReceiveQueue {
         };
         let info = SendRecordInfo::ZERO.with_quanta(u64::from(quanta));
         Tracker::note(element.record(), id, info);
-        write(&element, polarity, fragments);
+        let first = write_further(&element, polarity, fragments);
+        commit(element.first(), first, || {});
         Ok(())
     }
 
@@ -200,9 +201,9 @@ impl ReceiveQueue {
     }
 }
 
-/// Writes an element's words; the one with the valid bit last.
+/// Writes the quanta behind an element's first one; returns the first one, for [`commit`].
 #[inline(always)]
-fn write(element: &Taken<'_>, polarity: Polarity, fragments: &[Fragment]) {
+fn write_further(element: &Taken<'_>, polarity: Polarity, fragments: &[Fragment]) -> Quantum {
     let (first, rest) = match fragments {
         [first, rest @ ..] => (*first, rest),
         [] => (Fragment::default(), &[][..]),
@@ -211,17 +212,15 @@ fn write(element: &Taken<'_>, polarity: Polarity, fragments: &[Fragment]) {
     for (index, pair) in rest.chunks(2).enumerate() {
         let first = pair.first().copied().unwrap_or_default();
         let second = pair.get(1).copied().unwrap_or_default();
-        let words = [first, second].map(|piece| fragment_words(piece, polarity));
+        let [[a, b], [c, d]] = [first, second].map(|piece| fragment_words(piece, polarity));
         if let Some(place) = element.further(index + 1) {
-            for (word, value) in place.iter().zip(words.as_flattened()) {
-                word.store(value.to_le(), Ordering::Relaxed);
-            }
+            store_further(place, [a, b, c, d]);
         }
         slots += 2;
     }
     let header = ReceiveHeader::ZERO.with_further_fragments(slots);
     let [address, key] = fragment_words(first, polarity);
-    commit(element.first(), [address, key, 0, polarity.on(header.0)]);
+    [address, key, 0, polarity.on(header.0)]
 }
 
 #[cfg(test)]

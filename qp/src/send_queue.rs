@@ -21,15 +21,15 @@
 //! no hole: the device comes to it only through that first quantum.
 
 use crate::RingError;
+use crate::element::{commit, store_further};
 use crate::request::{Nop, Polarity, RequestError, SendFlags, WorkRequest};
 use crate::state::{QueuePairState, SendRecordInfo, Tracker};
 use ringside_bus::{Doorbell, PostRing, Words, ZeroedRing};
 use ringside_spec::verbs::sizes::{MAXIMUM_RING_QUANTA, MINIMUM_SEND_RING_QUANTA};
-use ringside_spec::verbs::{MAXIMUM_QUANTA, QUANTUM_WORDS, Quantum, SendOpcode};
+use ringside_spec::verbs::{MAXIMUM_QUANTA, SendOpcode};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use thiserror::Error;
 
 /// Why a send request was not posted. Nothing was written.
@@ -160,23 +160,19 @@ impl SendQueue {
         let Some(element) = self.ring.take(quanta) else {
             return Err(PostSendError::QueueFull);
         };
-        let [a, b, c, header] = request.encode(flags, polarity, |index, quantum| {
+        let quantum = request.encode(flags, polarity, |index, quantum| {
             if let Some(place) = element.further(index) {
                 store_further(place, quantum);
             }
         });
-        // The words without the valid bit before the record, so that few values are kept at a time.
-        let place = element.first();
-        place[0].store(a.to_le(), Ordering::Relaxed);
-        place[1].store(b.to_le(), Ordering::Relaxed);
-        place[2].store(c.to_le(), Ordering::Relaxed);
-        let info = SendRecordInfo::ZERO
-            .with_length_bytes(u64::from(shape.length_bytes))
-            .with_opcode(u64::from(request.opcode(flags).code()))
-            .with_quanta(u64::from(quanta))
-            .with_silent(!flags.contains(SendFlags::SIGNALLED));
-        Tracker::note(element.record(), id, info);
-        place[3].store(header.to_le(), Ordering::Release);
+        commit(element.first(), quantum, || {
+            let info = SendRecordInfo::ZERO
+                .with_length_bytes(u64::from(shape.length_bytes))
+                .with_opcode(u64::from(request.opcode(flags).code()))
+                .with_quanta(u64::from(quanta))
+                .with_silent(!flags.contains(SendFlags::SIGNALLED));
+            Tracker::note(element.record(), id, info);
+        });
         Ok(())
     }
 
@@ -286,7 +282,7 @@ impl SendQueue {
         };
         let nop = Nop.encode(SendFlags::NONE, polarity, |_, _| {});
         for place in (0..count as usize).filter_map(|index| places.further(index)) {
-            commit(place, nop);
+            commit(place, nop, || {});
         }
         let info = SendRecordInfo::ZERO
             .with_quanta(u64::from(count))
@@ -301,23 +297,6 @@ impl SendQueue {
 #[inline(always)]
 const fn crosses(next: u32, quanta: u32) -> bool {
     next % BLOCK + quanta > BLOCK
-}
-
-#[inline(always)]
-fn store_further(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum) {
-    for (word, value) in place.iter().zip(quantum) {
-        word.store(value.to_le(), Ordering::Relaxed);
-    }
-}
-
-/// Stores a first quantum, the word with the valid bit last and after everything before it.
-#[inline(always)]
-pub(crate) fn commit(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum) {
-    let [a, b, c, header] = quantum;
-    place[0].store(a.to_le(), Ordering::Relaxed);
-    place[1].store(b.to_le(), Ordering::Relaxed);
-    place[2].store(c.to_le(), Ordering::Relaxed);
-    place[3].store(header.to_le(), Ordering::Release);
 }
 
 #[cfg(test)]

@@ -22,12 +22,19 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Huge pages in a row, and what is free of them.
 struct Chunk {
-    mapped: NonNull<u8>,
-    mapped_bytes: usize,
+    origin: Origin,
     /// The first byte of the first whole huge page.
     first: NonNull<u8>,
-    huge: bool,
     free: Mutex<Ranges>,
+}
+
+/// Where a chunk comes from, and so how it goes.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// The system's pool of huge pages, through `hugepage-rs`.
+    Pool(Layout),
+    /// A mapping of ordinary memory, of which the kernel is asked to make huge pages.
+    Mapped { first: NonNull<u8>, bytes: usize },
 }
 
 // SAFETY: the memory is owned by this value; pieces of it are handed out once each, as atomics.
@@ -38,34 +45,22 @@ unsafe impl Sync for Chunk {}
 impl Chunk {
     /// At least `bytes` of private memory, in whole huge pages: of the pool of huge pages, else
     /// ordinary memory that the kernel is asked to put on transparent ones.
-    fn new(bytes: usize) -> Self {
+    fn new(bytes: usize, pool: impl FnOnce(Layout) -> Option<NonNull<u8>>) -> Self {
         let bytes = bytes.next_multiple_of(CHUNK);
-        let reserved = map(bytes, MapFlags::HUGETLB | MapFlags::HUGE_2MB);
-        let (mapped, mapped_bytes, huge) = match reserved {
-            Some(mapped) => (mapped, bytes, true),
-            None => match map(bytes + CHUNK, MapFlags::empty()) {
-                Some(mapped) => (mapped, bytes + CHUNK, false),
-                None => std::alloc::handle_alloc_error(Layout::new::<[u8; CHUNK]>()),
-            },
+        let whole = Layout::from_size_align(bytes, CHUNK).ok();
+        let of_pool = whole.and_then(|layout| Some((pool(layout)?, Origin::Pool(layout))));
+        let Some((first, origin)) = of_pool.or_else(|| ordinary(bytes)) else {
+            std::alloc::handle_alloc_error(Layout::new::<[u8; CHUNK]>());
         };
-        let skip = mapped.as_ptr().align_offset(CHUNK);
-        debug_assert!(skip + bytes <= mapped_bytes);
-        // SAFETY: huge pages are aligned already; else a huge page more than `bytes` is mapped, and
-        // no place is further than that from the next multiple of one.
-        let first = unsafe { mapped.add(skip) };
-        if !huge {
-            let advice = rustix::mm::Advice::LinuxHugepage;
-            // SAFETY: inside the mapping, as above; the advice changes no content. A kernel that
-            // refuses it serves ordinary pages.
-            let _ = unsafe { rustix::mm::madvise(first.as_ptr().cast(), bytes, advice) };
-        }
         Self {
-            mapped,
-            mapped_bytes,
+            origin,
             first,
-            huge,
             free: Mutex::new(Ranges::new(std::iter::once(0..bytes as u64))),
         }
+    }
+
+    const fn is_huge(&self) -> bool {
+        matches!(self.origin, Origin::Pool(_))
     }
 
     fn take(self: &Arc<Self>, words: usize) -> Option<HotPiece> {
@@ -81,22 +76,65 @@ impl Chunk {
     }
 }
 
-fn map(bytes: usize, flags: MapFlags) -> Option<NonNull<u8>> {
+/// Pages of the system's pool of huge pages; `None` if not so many are free.
+///
+/// `hugepage-rs` takes pages of the system's default size, and panics if the kernel has no huge pages at
+/// all: so it is asked only where that size is a chunk's.
+fn of_pool(layout: Layout) -> Option<NonNull<u8>> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    if default_page_bytes(&text) != Some(CHUNK) {
+        return None;
+    }
+    // SAFETY: the layout has at least the bytes of a chunk.
+    NonNull::new(unsafe { hugepage_rs::alloc(layout) })
+}
+
+/// The default size of huge pages, bytes; `None` if there are none.
+fn default_page_bytes(meminfo: &str) -> Option<usize> {
+    let mut lines = meminfo.lines();
+    let size = lines.find_map(|line| line.strip_prefix("Hugepagesize:"))?;
+    let kib: usize = size.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// Ordinary memory with `bytes` from a huge page's border on.
+fn ordinary(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
+    let mapped_bytes = bytes.checked_add(CHUNK)?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
-    let flags = flags | MapFlags::PRIVATE;
+    let at = std::ptr::null_mut();
     // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
     let mapped =
-        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) };
-    NonNull::new(mapped.ok()?.cast())
+        unsafe { rustix::mm::mmap_anonymous(at, mapped_bytes, protection, MapFlags::PRIVATE) };
+    let mapped: NonNull<u8> = NonNull::new(mapped.ok()?.cast())?;
+    let skip = mapped.as_ptr().align_offset(CHUNK);
+    debug_assert!(skip + bytes <= mapped_bytes);
+    // SAFETY: a huge page more than `bytes` is mapped, and no place is further than that from the next
+    // multiple of one.
+    let first = unsafe { mapped.add(skip) };
+    let advice = rustix::mm::Advice::LinuxHugepage;
+    // SAFETY: inside the mapping, as above; the advice changes no content. A kernel that refuses it
+    // serves ordinary pages.
+    let _ = unsafe { rustix::mm::madvise(first.as_ptr().cast(), bytes, advice) };
+    let origin = Origin::Mapped {
+        first: mapped,
+        bytes: mapped_bytes,
+    };
+    Some((first, origin))
 }
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: what `map` returned, once: every piece holds the chunk.
-        let unmapped =
-            unsafe { rustix::mm::munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
-        if let Err(error) = unmapped {
-            tracing::warn!(%error, "munmap failed; the memory stays mapped");
+        match self.origin {
+            // SAFETY: what `hugepage_rs::alloc` returned for this layout, once: every piece holds the
+            // chunk.
+            Origin::Pool(layout) => unsafe { hugepage_rs::dealloc(self.first.as_ptr(), layout) },
+            Origin::Mapped { first, bytes } => {
+                // SAFETY: what `ordinary` mapped, once, as above.
+                let unmapped = unsafe { rustix::mm::munmap(first.as_ptr().cast(), bytes) };
+                if let Err(error) = unmapped {
+                    tracing::warn!(%error, "munmap failed; the memory stays mapped");
+                }
+            }
         }
     }
 }
@@ -126,7 +164,7 @@ impl HotPiece {
         if let Some(piece) = found {
             return piece;
         }
-        let chunk = Arc::new(Chunk::new((words * 8).next_multiple_of(LINE)));
+        let chunk = Arc::new(Chunk::new((words * 8).next_multiple_of(LINE), of_pool));
         chunks.push(Arc::downgrade(&chunk));
         match chunk.take(words) {
             Some(piece) => piece,
@@ -143,7 +181,7 @@ impl HotPiece {
     }
 
     pub(crate) fn on_huge_page(&self) -> bool {
-        self.chunk.huge
+        self.chunk.is_huge()
     }
 }
 
@@ -156,7 +194,14 @@ impl Drop for HotPiece {
 
 impl std::fmt::Debug for HotPiece {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = if self.chunk.huge { "huge" } else { "ordinary" };
+        let place = if self.chunk.is_huge() {
+            "huge"
+        } else {
+            "ordinary"
+        };
         write!(f, "HotPiece({} words, {place} pages)", self.words)
     }
 }
+
+#[cfg(test)]
+mod tests;

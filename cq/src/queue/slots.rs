@@ -1,5 +1,6 @@
 //! One slot at a time: what the device wrote, the request that it names, the completion of both.
 
+use super::ring_words::{header_of, word};
 use crate::completion::{Completion, DatagramOrigin, Origin, ReceiveDetail, SoftwareNote};
 use crate::inbox::NOTHING_IS_PLAIN;
 use crate::table::{View, look_up, tracker};
@@ -10,7 +11,7 @@ use ringside_spec::verbs::completion::{
 };
 use ringside_spec::verbs::status::FLUSH_MAJOR;
 use ringside_spec::verbs::{FlushCode, QUANTUM_WORDS, QueueSide};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// One completion as read from the ring, without its context.
 pub(super) struct Raw {
@@ -87,11 +88,6 @@ impl Raw {
     }
 }
 
-#[inline(always)]
-pub(super) fn word(slot: &[AtomicU64; QUANTUM_WORDS], index: usize) -> u64 {
-    u64::from_le(slot[index].load(Ordering::Relaxed))
-}
-
 /// Takes plain successes of one side, and stops before anything else.
 ///
 /// `expected` has the valid bit of this pass and the side. Out of line: in a larger function its
@@ -141,12 +137,6 @@ pub(super) fn take_plain<const SEND: bool>(
         raw.completion(queue.number(), id, info)
     };
     true
-}
-
-/// Word 3, read before all others.
-#[inline(always)]
-pub(super) fn header_of(slot: &[AtomicU64; QUANTUM_WORDS]) -> CompletionHeader {
-    CompletionHeader(u64::from_le(slot[3].load(Ordering::Acquire)))
 }
 
 /// Delivers the next request of its queue, with silent ones before it; nothing if this is not it.

@@ -78,13 +78,15 @@ pub(crate) enum By {
 }
 
 /// An object on its way into the device. Dropped before [`Making::finish`], it gives back what it
-/// took.
+/// took; a number that [`Object::retire`] keeps stays taken.
 pub(crate) struct Making<'s, O: Object> {
     state: &'s mut EngineState,
     number: u32,
     held: Vec<Held>,
     /// the number and what is held belong to an entry of the table now
     entered: bool,
+    /// the number must not be used again
+    number_stays: bool,
     kind: PhantomData<O>,
 }
 
@@ -99,6 +101,7 @@ impl<'s, O: Object> Making<'s, O> {
             number,
             held: Vec::new(),
             entered: false,
+            number_stays: false,
             kind: PhantomData,
         };
         making.state.back(O::CONTEXT, number)?;
@@ -125,6 +128,11 @@ impl<'s, O: Object> Making<'s, O> {
         self.held.push(held);
     }
 
+    /// Takes its number out of use: somebody still knows it.
+    pub(crate) fn keep_number(&mut self) {
+        self.number_stays = true;
+    }
+
     /// Has the device make it.
     pub(crate) fn finish(
         mut self,
@@ -138,7 +146,7 @@ impl<'s, O: Object> Making<'s, O> {
                 Ok(completed)
             }
             Err(error) if error.is_refusal() => {
-                object.retire();
+                self.number_stays = !object.retire();
                 Err(NotMade::Refused(error.into()))
             }
             Err(error) => {
@@ -167,7 +175,9 @@ impl<O: Object> Drop for Making<'_, O> {
         if self.entered {
             return;
         }
-        O::table(&mut self.state.objects).numbers.give(self.number);
+        if !self.number_stays {
+            O::table(&mut self.state.objects).numbers.give(self.number);
+        }
         let held = std::mem::take(&mut self.held);
         self.state.give_back(held);
     }

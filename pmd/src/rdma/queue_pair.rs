@@ -14,7 +14,6 @@ mod life;
 mod local;
 mod post;
 mod query;
-mod returned;
 mod steps;
 
 pub use config::QueuePairConfig;
@@ -30,8 +29,8 @@ use super::lifecycle::By;
 use super::protection_domain::Share;
 use super::records::{Condition, QueuePairCondition};
 use super::{ProtectionDomain, RdmaError};
+use crate::Returned;
 use context::Attributes;
-use returned::Returned;
 use ringside_qp::{ReceiveQueue, SendQueue};
 use ringside_spec::rdma::ae_codes::FlushCode;
 use ringside_spec::rdma::commands::QueuePairType;

@@ -14,8 +14,8 @@ pub struct RecoveryStage {
     pub took: Duration,
 }
 
-/// A recovery that succeeded.
-#[derive(Clone, Debug)]
+/// A recovery that succeeded. Its `Debug` form leaves the trace out: see [`RecoveryReport::trace`].
+#[derive(Clone)]
 pub struct RecoveryReport {
     /// Why it was necessary.
     pub cause: FailureCause,
@@ -32,6 +32,20 @@ pub struct RecoveryReport {
     pub reclaimed_bytes: usize,
     /// The result of the bring-up.
     pub trace: Trace,
+}
+
+impl std::fmt::Debug for RecoveryReport {
+    /// Fits a screen.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RecoveryReport")
+            .field("cause", &self.cause)
+            .field("life", &self.life)
+            .field("took", &self.took)
+            .field("stages", &self.stages)
+            .field("queue_pairs", &self.queue_pairs)
+            .field("reclaimed_bytes", &self.reclaimed_bytes)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A recovery that failed. The device is out of service; what was outstanding has completed.

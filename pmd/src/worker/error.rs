@@ -1,6 +1,7 @@
 //! Errors between a worker and its users.
 
 use super::{Request, Worker};
+use crate::Returned;
 use ringside_bus::pinning::PinError;
 use std::fmt;
 use std::time::Duration;
@@ -38,9 +39,9 @@ pub enum WorkerError {
 /// A request was not taken. The closure is handed back, boxed; it can be sent again as it is.
 pub enum SendError<S> {
     /// The inbox is full: the worker is behind. Try again later, or raise `worker.inbox`.
-    Full(Request<S>),
+    Full(Returned<Request<S>>),
     /// The worker has stopped, or a panic ended it; [`Worker::stop`] says which.
-    Stopped(Request<S>),
+    Stopped(Returned<Request<S>>),
 }
 
 impl<S> SendError<S> {
@@ -48,7 +49,7 @@ impl<S> SendError<S> {
     #[must_use]
     pub fn into_request(self) -> Request<S> {
         match self {
-            Self::Full(request) | Self::Stopped(request) => request,
+            Self::Full(request) | Self::Stopped(request) => request.into_inner(),
         }
     }
 }
@@ -119,7 +120,7 @@ pub enum StopError<S: Send + 'static> {
         /// The message of the panic.
         text: String,
         /// The state as the panic left it.
-        state: S,
+        state: Returned<S>,
     },
     /// It is still in a poll or a request.
     #[error(
@@ -130,7 +131,7 @@ pub enum StopError<S: Send + 'static> {
         /// The time waited.
         limit: Duration,
         /// The worker, to be stopped again.
-        worker: Worker<S>,
+        worker: Returned<Worker<S>>,
     },
 }
 

@@ -2,6 +2,7 @@
 
 use super::flags::{Before, Flags};
 use super::{AskError, Request, SendError, Statistics, WorkerError};
+use crate::Returned;
 use crossbeam_queue::ArrayQueue;
 use rustix::event::{EventfdFlags, eventfd};
 use std::fmt;
@@ -147,9 +148,10 @@ impl<S: Send + 'static> Handle<S> {
     pub fn send(&self, request: impl FnOnce(&mut S) + Send + 'static) -> Result<(), SendError<S>> {
         let request: Request<S> = Box::new(request);
         if self.shared.flags.0.is_closed() {
-            return Err(SendError::Stopped(request));
+            return Err(SendError::Stopped(Returned::new(request)));
         }
-        self.push(request).map_err(SendError::Full)
+        self.push(request)
+            .map_err(|request| SendError::Full(Returned::new(request)))
     }
 
     /// Has the worker run `question` on its state and waits for the answer, at most `limit`.

@@ -107,7 +107,7 @@ fn a_full_inbox_hands_the_request_back_and_it_can_be_sent_again() {
     worker.send(|list| list.push(1)).unwrap();
     worker.send(|list| list.push(2)).unwrap();
     let mut refused = match worker.send(|list| list.push(3)) {
-        Err(SendError::Full(request)) => request,
+        Err(SendError::Full(request)) => request.into_inner(),
         other => panic!("{other:?}"),
     };
     assert_eq!(worker.ask(|_| (), LIMIT), Err(AskError::Full));
@@ -181,7 +181,9 @@ fn a_panicking_poll_is_told_to_those_who_ask_and_to_the_stop_with_the_state() {
     assert_eq!(error, AskError::Panicked { text: text.clone() });
     assert!(matches!(handle.send(|_| ()), Err(SendError::Stopped(_))));
     match worker.stop(LIMIT) {
-        Err(StopError::Panicked { text: said, state }) => assert_eq!((said, state), (text, 3)),
+        Err(StopError::Panicked { text: said, state }) => {
+            assert_eq!((said, state.into_inner()), (text, 3));
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -208,7 +210,7 @@ fn a_panicking_question_is_told_to_who_asked_it_and_to_those_who_wait_behind_it(
 fn a_stop_that_comes_too_early_gives_the_worker_back_to_be_stopped_again() {
     let (worker, release) = blocked_worker(4);
     let again = match worker.stop(Duration::from_millis(5)) {
-        Err(StopError::Late { worker, .. }) => worker,
+        Err(StopError::Late { worker, .. }) => worker.into_inner(),
         other => panic!("{other:?}"),
     };
     release.store(true, Ordering::Release);
@@ -330,4 +332,12 @@ fn two_workers_on_two_cores_work_at_once_and_hand_each_other_requests() {
     }
     assert_eq!(left.stop(LIMIT).unwrap(), 100);
     assert_eq!(right.stop(LIMIT).unwrap(), 100);
+}
+
+#[test]
+fn errors_of_a_worker_can_cross_threads_by_reference() {
+    fn is_sync<T: std::error::Error + Send + Sync + 'static>() {}
+    // A state that is `Send` only, as a queue pair is.
+    is_sync::<StopError<std::cell::Cell<u32>>>();
+    is_sync::<SendError<std::cell::Cell<u32>>>();
 }

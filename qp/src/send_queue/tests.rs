@@ -3,6 +3,7 @@ use crate::request::{Send, SendInline, SendKind, Write, WriteInline};
 use crate::state::{CompletionContext, INDEX_SHIFT};
 use ringside_bus::{Memory, PageSize};
 use ringside_spec::verbs::{Fragment, SendElement, SendOpcode};
+use std::sync::atomic::Ordering;
 
 struct Bench {
     queue: SendQueue,

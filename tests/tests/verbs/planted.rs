@@ -1,12 +1,21 @@
 //! What small bugs change that nothing else shows. Each test fails with one of the patches in
 //! `tests/planted`, which `tests/planted/run` applies.
 
+use ringside_bus::config_space::COMMAND;
+use ringside_bus::{Around, Function, FunctionError};
 use ringside_model::Fault;
-use ringside_pmd::rdma::{Access, Event, Flags, QueuePairStage, Status, WindowKind};
+use ringside_model::record::{self, Recorder};
+use ringside_pmd::rdma::{
+    Access, Completion, Event, Flags, MemoryRegion, QueuePairStage, Status, WindowKind,
+};
 use ringside_spec::rdma::ae_codes::AeCode;
-use ringside_spec::rdma::commands::AeSource;
+use ringside_spec::rdma::commands::{AeSource, Opcode};
 use ringside_spec::rdma::fpm::ObjectType;
-use ringside_testkit::{Pair, config};
+use ringside_testkit::{Bed, End, Pair, config};
+use ringside_spec::rdma::limits::QP_CONTEXT_BYTES;
+use ringside_spec::rdma::qp_context::RoceQueuePairContext;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The device of `a` reports an event that is about nothing, `count` times.
 fn raise(pair: &Pair, count: usize) {
@@ -165,4 +174,309 @@ fn a_fast_region_takes_its_memory_back_by_its_own_invalidation_only() {
     );
     drop((a, b, regions));
     pair.finish();
+}
+
+/// A function whose bus mastering stays as it is, whatever is written, while it is stuck.
+struct StaysOn {
+    inner: Arc<dyn Function>,
+    stuck: AtomicBool,
+}
+
+impl Around for StaysOn {
+    fn inner(&self) -> &Arc<dyn Function> {
+        &self.inner
+    }
+
+    fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
+        if offset == COMMAND && self.stuck.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.inner.config_write(offset, bytes)
+    }
+}
+
+/// A device that may still write completes nothing by software before its reset.
+#[test]
+fn requests_of_a_failed_device_that_stays_bus_master_end_with_its_reset_only() {
+    let world = Bed::open();
+    let function = Arc::new(StaysOn {
+        inner: world.function(0),
+        stuck: AtomicBool::new(false),
+    });
+    let a = End::on(Arc::clone(&function) as _, 0, &config());
+    let b = End::new(&world, 1, &config());
+    let mut pair = Pair { world, a, b };
+    let (mut qp, peer) = pair.connect(|config| config.receiver_not_ready_retries(7));
+    let region = pair.a.region(64);
+    // The peer has no receive for it.
+    qp.send(1, &[region.slice(0..8).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    pair.pass();
+    function.stuck.store(true, Ordering::Relaxed);
+    let fault = Fault::CriticalError { code: 0x1234 };
+    pair.world.with(|world| world.inject(0, fault));
+    pair.pass();
+    let told = pair.a.events();
+    assert!(matches!(told[..], [Event::DeviceFailed { .. }]), "{told:?}");
+    let mut batch = [Completion::EMPTY; 4];
+    for _ in 0..10 {
+        let done = pair.a.completions.poll(&mut batch);
+        assert!(done.is_empty(), "{done:?} while the device may write");
+        pair.pass();
+    }
+    function.stuck.store(false, Ordering::Relaxed);
+    pair.a.device.recover().expect("recovered");
+    let done = pair.a.completions.poll(&mut batch);
+    assert_eq!(done.len(), 1, "{done:?}");
+    assert_eq!((done[0].id, done[0].status()), (1, Status::Flushed));
+    drop((qp, peer, region));
+    pair.finish();
+}
+
+/// Makes and destroys queue pairs while nobody polls their completion queue, until no other can be
+/// made: how many there were.
+fn fill_the_inbox(pair: &Pair, most: usize) -> usize {
+    let made = (0..most).map_while(|_| pair.a.domain.queue_pair(pair.a.config()).ok());
+    made.map(drop).count()
+}
+
+/// The last one leaves a completion queue that could not be told that it is gone.
+#[test]
+fn a_number_that_a_completion_queue_could_not_forget_is_not_used_again() {
+    const QUEUE_PAIRS: u32 = 8;
+    let mut few = config();
+    few.rdma.queue_pairs = QUEUE_PAIRS;
+    let mut room = None;
+    for refused in [false, true] {
+        let mut pair = Pair::with(&few);
+        // An odd number of requests in the inbox: the last one is an attachment.
+        let first = pair.a.queue_pair(pair.a.config());
+        if refused {
+            let most = room.expect("counted before") - 1;
+            assert_eq!(fill_the_inbox(&pair, most), most);
+            let fault = Fault::ControlCommandFails {
+                opcode: Opcode::CreateQueuePair.code(),
+                major: 0xFFFF,
+                minor: 0x8003,
+            };
+            pair.world.with(|world| world.inject(0, fault));
+            pair.a.domain.queue_pair(pair.a.config()).unwrap_err();
+            pair.world.with(|world| world.clear_faults(0));
+        } else {
+            let made = fill_the_inbox(&pair, 10_000);
+            assert!((1..10_000).contains(&made), "{made}");
+            room = Some(made);
+        }
+        assert!(
+            pair.a
+                .completions
+                .poll(&mut [Completion::EMPTY; 4])
+                .is_empty()
+        );
+        let made = (0..=QUEUE_PAIRS).map_while(|_| pair.a.domain.queue_pair(pair.a.config()).ok());
+        let others: Vec<_> = made.collect();
+        assert_eq!(others.len() as u32, QUEUE_PAIRS - 2, "refused: {refused}");
+        drop((first, others));
+        pair.finish();
+    }
+}
+
+#[test]
+fn the_device_is_told_which_receive_failed() {
+    let mut pair = Pair::new();
+    let (from, into) = (pair.a.region(4096), pair.b.region(4096));
+    let (mut a, mut b) = pair.connect(|config| config);
+    for id in 0..3 {
+        b.receive(id, &[into.slice(0..16).unwrap()]).unwrap();
+    }
+    a.send(1, &[from.slice(0..16).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    assert_eq!(pair.wait_b(1)[0].id, 0);
+    let recorder = Recorder::in_memory(1 << 12);
+    pair.world.with(|world| world.record(&recorder));
+    a.send(2, &[from.slice(0..64).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    let mut failed = false;
+    for _ in 0..10_000 {
+        pair.a.events();
+        failed |= !pair.b.events().is_empty();
+        if failed {
+            break;
+        }
+        pair.pass();
+    }
+    assert!(failed, "no event");
+    let received = pair.wait_b(2);
+    assert_eq!(
+        (received[0].id, received[0].status()),
+        (1, Status::LocalLength)
+    );
+    let contexts = recorder.take().into_iter().filter_map(|entry| {
+        let record::Event::Control(command) = entry.event else {
+            return None;
+        };
+        let is_context = |buffer: &&record::Buffer| buffer.name == "queue pair context";
+        let context = command.buffers.iter().find(is_context)?;
+        let mut words = [0; QP_CONTEXT_BYTES / 8];
+        for (word, bytes) in words.iter_mut().zip(context.before.chunks_exact(8)) {
+            *word = u64::from_le_bytes(bytes.try_into().ok()?);
+        }
+        let context = RoceQueuePairContext::decode(&words);
+        (entry.function == 1).then_some((context.error_rq_index_valid, context.error_rq_index))
+    });
+    let told: Vec<_> = contexts.collect();
+    assert_eq!(told, [(true, 1)]);
+    drop((a, b, from, into));
+    pair.finish();
+}
+
+/// One byte of a buffer of a fast region, if all are alike.
+fn filled_with(buffer: &ringside_bus::DmaBuffer) -> Option<u8> {
+    let mut bytes = vec![0; buffer.length()];
+    assert!(buffer.read(0, &mut bytes));
+    bytes.iter().all(|byte| *byte == bytes[0]).then(|| bytes[0])
+}
+
+/// Lets time pass, with events taken at both ends.
+fn settle(pair: &Pair) {
+    for _ in 0..200 {
+        pair.a.events();
+        pair.b.events();
+        pair.pass();
+    }
+}
+
+#[test]
+fn a_fast_registration_waits_for_the_requests_before_it() {
+    let mut pair = Pair::new();
+    let (mut a, mut b) = pair.connect(|config| config.receiver_not_ready_retries(7));
+    let (other_a, mut other_b) = pair.connect(|config| config);
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let mut fast = pair.a.domain.fast_region(1).unwrap();
+    let buffer = pair.a.device.allocate(4096).unwrap();
+    assert!(buffer.fill(0, 4096, 0x11));
+    fast.load(vec![buffer]).unwrap();
+    // The peer has no receive for it yet.
+    a.send(1, &[from.slice(0..8).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    a.register_fast(2, &mut fast, Access::ALL, Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    settle(&pair);
+    other_b
+        .write(
+            3,
+            &[to.slice(0..8).unwrap()],
+            fast.remote().at(0),
+            Flags::SIGNALLED,
+        )
+        .unwrap();
+    other_b.ring();
+    settle(&pair);
+    let written = pair.wait_b(1);
+    assert_eq!(
+        written[0].status(),
+        Status::RemoteAccess,
+        "registered early"
+    );
+    assert_eq!(filled_with(&fast.buffers()[0]), Some(0x11));
+    b.receive(4, &[to.slice(0..8).unwrap()]).unwrap();
+    let done = pair.wait_a(2);
+    let done: Vec<_> = done.iter().map(|done| (done.id, done.status())).collect();
+    assert_eq!(done, [(1, Status::Success), (2, Status::Success)]);
+    drop((a, b, other_a, other_b, fast, from, to));
+    pair.finish();
+}
+
+#[test]
+fn a_fast_region_is_invalidated_after_the_requests_that_use_it() {
+    let mut pair = Pair::new();
+    let (mut a, mut b) = pair.connect(|config| config.receiver_not_ready_retries(7));
+    let to = pair.b.region(64);
+    let mut fast = pair.a.domain.fast_region(1).unwrap();
+    fast.load(vec![pair.a.device.allocate(4096).unwrap()])
+        .unwrap();
+    a.register_fast(1, &mut fast, Access::ALL, Flags::SIGNALLED)
+        .unwrap();
+    a.ring();
+    assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
+    // The peer has no receive for it yet: its bytes are read again.
+    a.send(2, &[fast.slice(0..8).unwrap()], Flags::SIGNALLED)
+        .unwrap();
+    a.invalidate_fast(3, &mut fast, Flags::NONE).unwrap();
+    a.ring();
+    settle(&pair);
+    b.receive(4, &[to.slice(0..8).unwrap()]).unwrap();
+    let mut batch = [Completion::EMPTY; 4];
+    let mut done = Vec::new();
+    for _ in 0..10_000 {
+        pair.a.events();
+        let taken = pair.a.completions.poll(&mut batch);
+        done.extend(taken.iter().map(|done| (done.id, done.status())));
+        if done.len() == 2 {
+            break;
+        }
+        pair.pass();
+    }
+    assert_eq!(done, [(2, Status::Success), (3, Status::Success)]);
+    drop((a, b, fast, to));
+    pair.finish();
+}
+
+/// Whatever the driver says of a region whose destruction the device does not confirm: a peer that
+/// still has its key writes to no memory that others own.
+#[test]
+fn a_peer_reaches_no_memory_that_others_own_after_an_unconfirmed_destruction() {
+    const LENGTH: usize = 1 << 20;
+    let mut config = config();
+    config.deadlines.control_queue_ms = 40;
+    let mut pair = Pair::with(&config);
+    let (mine, mut theirs) = pair.connect(|config| config);
+    let region = pair.a.region(LENGTH);
+    let old = region.remote();
+    let fault = Fault::ControlCommandSilent {
+        opcode: Opcode::DeallocateStag.code(),
+    };
+    pair.world.with(|world| world.inject(0, fault));
+    let domain = pair.a.domain.clone();
+    let said = match region.reregister(&domain, Access::ALL) {
+        Ok(region) => region
+            .deregister()
+            .map(drop)
+            .map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    // Everything that is free now belongs to others.
+    let others: Vec<_> = (0..8)
+        .map(|_| pair.a.device.allocate(LENGTH).unwrap())
+        .collect();
+    for other in &others {
+        assert!(other.fill(0, LENGTH, 0x11));
+    }
+    let from: MemoryRegion = pair.b.region(4096);
+    assert!(from.buffers()[0].fill(0, 4096, 0x77));
+    let bytes = from.slice(0..4096).unwrap();
+    theirs
+        .write(1, &[bytes], old.at(0), Flags::SIGNALLED)
+        .unwrap();
+    theirs.ring();
+    for _ in 0..1000 {
+        pair.b.events();
+        pair.pass();
+    }
+    assert_eq!(pair.wait_b(1)[0].id, 1);
+    for other in &others {
+        let found = filled_with(other);
+        assert_eq!(
+            found,
+            Some(0x11),
+            "a peer wrote to it; the driver had said: {said:?}"
+        );
+    }
+    assert!(said.is_err(), "{said:?}");
+    drop(mine);
+    pair.world.with(|world| world.clear_faults(0));
 }

@@ -1,8 +1,8 @@
 //! A connection that stops sending and goes on later (SQD).
 
 use super::life::modify;
-use super::returned::Returned;
 use super::{Connected, QueuePair};
+use crate::Returned;
 use crate::rdma::RdmaError;
 use crate::rdma::engine::{Engine, EngineState};
 use crate::rdma::records::{QueuePairCondition, SendState};

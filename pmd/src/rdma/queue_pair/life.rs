@@ -193,7 +193,12 @@ fn make(
     };
     let condition = Arc::clone(&record.condition);
     write_context(&record.memory, attributes, number, None);
-    record.attach(&shared)?;
+    if let Err((error, is_clean)) = record.attach(&shared) {
+        if !is_clean {
+            making.keep_number();
+        }
+        return Err(error);
+    }
     let command = CreateQueuePair {
         host_context_address: record.memory.context.iova().0,
         shadow_address: record.memory.shadow.iova().0,
@@ -504,19 +509,25 @@ fn note_error_index(memory: &QueuePairMemory, index: u16) {
 }
 
 impl QueuePairRecord {
-    /// Tells its completion queues of it.
-    fn attach(&self, shared: &Arc<QueuePairState>) -> Result<(), RdmaError> {
-        let shared = || Arc::clone(shared);
-        if self.send.number == self.receive.number {
-            self.send.handle.attach(shared(), Sides::Both)?;
+    /// Tells its completion queues of it. The error comes with whether none of them knows of it.
+    fn attach(&self, shared: &Arc<QueuePairState>) -> Result<(), (RdmaError, bool)> {
+        let to_send = match self.send.number == self.receive.number {
+            true => Sides::Both,
+            false => Sides::Send,
+        };
+        let attached = self.send.handle.attach(Arc::clone(shared), to_send);
+        attached.map_err(|error| (error.into(), true))?;
+        if to_send == Sides::Both {
             return Ok(());
         }
-        self.send.handle.attach(shared(), Sides::Send)?;
-        if let Err(error) = self.receive.handle.attach(shared(), Sides::Receive) {
-            let _ = self.send.handle.detach(self.context);
-            return Err(error.into());
-        }
-        Ok(())
+        let attached = self
+            .receive
+            .handle
+            .attach(Arc::clone(shared), Sides::Receive);
+        attached.map_err(|error| {
+            let is_clean = self.send.handle.detach(self.context).is_ok();
+            (error.into(), is_clean)
+        })
     }
 
     /// False if a completion queue could not be told.

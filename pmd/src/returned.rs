@@ -1,0 +1,25 @@
+//! A value inside an error.
+
+use std::sync::{Mutex, PoisonError};
+
+/// A value that an error gives back. It can only be taken out, so the error is `Sync` even where the
+/// value is not: errors of many crates have to be.
+pub struct Returned<T>(Box<Mutex<T>>);
+
+impl<T> Returned<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(Box::new(Mutex::new(value)))
+    }
+
+    /// Takes the value out.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T> std::fmt::Debug for Returned<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Returned")
+    }
+}

@@ -1,0 +1,27 @@
+//! The order in which an element of a work queue is written. `tests/elements.rs` reads this file with
+//! atomics that try every order that the memory model allows.
+
+use crate::sync::{AtomicU64, Ordering};
+use ringside_spec::verbs::{QUANTUM_WORDS, Quantum};
+
+/// Stores a quantum behind the first one: the device comes to it only through that.
+#[inline(always)]
+pub(crate) fn store_further(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum) {
+    for (word, value) in place.iter().zip(quantum) {
+        word.store(value.to_le(), Ordering::Relaxed);
+    }
+}
+
+/// Stores a first quantum, the word with the valid bit last: after its other words, after what
+/// `note` stores, and after everything before this call.
+///
+/// `note` comes behind the other words, so that few values are kept at a time.
+#[inline(always)]
+pub(crate) fn commit(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum, note: impl FnOnce()) {
+    let [a, b, c, header] = quantum;
+    place[0].store(a.to_le(), Ordering::Relaxed);
+    place[1].store(b.to_le(), Ordering::Relaxed);
+    place[2].store(c.to_le(), Ordering::Relaxed);
+    note();
+    place[3].store(header.to_le(), Ordering::Release);
+}
