@@ -11,9 +11,9 @@ use ringside_pmd::rdma::{
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AeSource, Opcode};
 use ringside_spec::rdma::fpm::ObjectType;
-use ringside_testkit::{Bed, End, Pair, config};
 use ringside_spec::rdma::limits::QP_CONTEXT_BYTES;
 use ringside_spec::rdma::qp_context::RoceQueuePairContext;
+use ringside_testkit::{Bed, End, Pair, config};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
