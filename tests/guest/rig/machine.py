@@ -138,6 +138,14 @@ class Program:
         """Waits until it has said something."""
         wait_until(f"`{self.name}` says {words!r}", seconds, lambda: words in self.text() or not self.alive())
 
+    def ended(self, seconds):
+        """Waits for its end, whatever that is; gives its status, `None` if it still runs, and what it said."""
+        try:
+            status = self.process.wait(seconds * PATIENCE)
+        except subprocess.TimeoutExpired:
+            status = None
+        return status, self.text()
+
     def finish(self, seconds):
         """Waits for its end, which has to be a good one; gives what it said."""
         try:

@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, datagrams, dpdk, errors, lan, netdev, ours, outside, peers, perftest, recovery, storage, verbs, vfio
+from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, peers, perftest, recovery, storage, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -39,6 +39,8 @@ ALL = {
     "ours-datagrams": ours.datagrams,
     "ours-soft-roce": peers.soft_roce,
     "perftest": perftest.all_programs,
+    "perftest-both-ways": mismatch.both_ways,
+    "perftest-atomics": mismatch.atomics,
     "reload": recovery.reload,
     "reset": recovery.reset,
     "engine-errors": recovery.engine_errors,
@@ -60,7 +62,7 @@ ALL = {
 LONGEST = ("dpdk-24", "dpdk-25", "vfio-bodies", "perftest", "vfio-irdma", "recording", "vfio-vanished", "vfio-killed", "reload", "sizes")
 
 # What only a nightly run shows: its judge moves, or it takes long.
-NIGHTLY = ("dpdk-24", "dpdk-25", "refused-keys-load")
+NIGHTLY = ("dpdk-24", "dpdk-25", "perftest-both-ways", "perftest-atomics", "refused-keys-load")
 # What compares with recordings of one kernel, the first of the table of judges.
 RECORDED = ("recording", "recording-package")
 

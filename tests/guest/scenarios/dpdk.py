@@ -8,7 +8,7 @@ import time
 
 import store
 from machine import PATIENCE, Failed, wait_until
-from . import frames
+from . import dpdk_flows, frames
 from .lan import toeplitz
 from .vfio import FIRST, SECOND, bound, own_guest
 
@@ -82,11 +82,15 @@ class Testpmd:
                 raise Failed(f"testpmd gave no prompt:\n{output[-3000:]}\nkernel:\n{self.guest.tail(12)}")
             time.sleep(0.1)
 
-    def tell(self, command, seconds=30, last=True):
-        """Types one command; gives what testpmd says to it, which must be no complaint."""
+    def ask(self, command, seconds=30, last=True):
+        """Types one command; gives what testpmd says to it."""
         self.guest.run(f"echo '{command}' > /run/{self.name}.in")
         # The line that was typed is shown first, on the prompt that was there.
-        said = self.prompt(seconds, last)
+        return self.prompt(seconds, last)
+
+    def tell(self, command, seconds=30, last=True):
+        """The same; what testpmd says must be no complaint."""
+        said = self.ask(command, seconds, last)
         complaint = next((line for line in said.splitlines() if COMPLAINT.search(line)), None)
         if complaint:
             raise Failed(f"testpmd says to '{command}': {complaint}\n{said[-1500:]}")
@@ -212,13 +216,33 @@ def samples():
     return {port: frames.ethernet(packet) for port, packet in made.items()}
 
 
+def from_file(guest, plugins, name):
+    """testpmd with a third port, whose packets come from a file: they leave by port 0 and reach port 1 over the wire."""
+    # A file for each queue, of which one has packets; without the option testpmd throws away what it finds at its start.
+    files = ",".join(["net_pcap0", f"rx_pcap=/opt/{name}.pcap", *["rx_pcap=/opt/none.pcap"] * (QUEUES - 1),
+                      *(f"tx_pcap=/run/out{queue}.pcap" for queue in range(QUEUES))])
+    return Testpmd(guest, plugins, f"--rxq={QUEUES} --txq={QUEUES} --port-topology=chained --no-flush-rx", [files], name)
+
+
+def flows(guest, plugins):
+    """Flow rules, judged by where packets from a file arrive."""
+    testpmd = from_file(guest, plugins, "flows")
+    key, table = spreading(testpmd, 1)
+    testpmd.tell("set portlist 2,0,1")
+    testpmd.tell("set fwd io")
+    testpmd.tell("set verbose 1")
+    # The addresses of the first packet of each kind.
+    sent = {"ipv4" if frame[14] >> 4 == 4 else "ipv6": frame for frame in dpdk_flows.samples().values()}
+    addresses = {"ipv4": sent["ipv4"][26:34], "ipv6": sent["ipv6"][22:54]}
+    spread = {kind: table[toeplitz(key, value) % len(table)] for kind, value in addresses.items()}
+    shown = dpdk_flows.steered(testpmd, spread, QUEUES)
+    testpmd.quit()
+    return shown
+
+
 def offloads(stage, guest, plugins):
     """Packets with wrong checksums from a file, forwarded with the card's checksums and segmentation; the wire's capture is the judge."""
-    # What comes in at the file's port (2) leaves by port 0, reaches port 1 over the wire and leaves by the file's port.
-    # A file for each queue, of which one has packets; without the option testpmd throws away what it finds at its start.
-    files = ",".join(["net_pcap0", "rx_pcap=/opt/in.pcap", *["rx_pcap=/opt/none.pcap"] * (QUEUES - 1),
-                      *(f"tx_pcap=/run/out{queue}.pcap" for queue in range(QUEUES))])
-    testpmd = Testpmd(guest, plugins, f"--rxq={QUEUES} --txq={QUEUES} --port-topology=chained --no-flush-rx", [files], "offloads")
+    testpmd = from_file(guest, plugins, "offloads")
     key, table = spreading(testpmd, 1)
     testpmd.tell("port stop 0", 60)
     for command in ("csum set ip hw 0", "csum set udp hw 0", "csum set tcp hw 0", f"tso set {SEGMENT} 0"):
@@ -258,11 +282,12 @@ def offloads(stage, guest, plugins):
 
 
 def traffic(stage, judge):
-    """testpmd of one version: forwarding, spreading, restarts, checksums and segmentation."""
+    """testpmd of one version: forwarding, spreading, restarts, checksums and segmentation, flow rules."""
     folder, plugins = program(stage, judge)
-    frames.write_capture(f"{stage.folder}/in.pcap", samples().values())
-    frames.write_capture(f"{stage.folder}/none.pcap", ())
-    captures = {f"opt/{name}.pcap": f"{stage.folder}/{name}.pcap" for name in ("in", "none")}
+    sent = {"offloads": samples().values(), "flows": dpdk_flows.samples().values(), "none": ()}
+    captures = {f"opt/{name}.pcap": f"{stage.folder}/{name}.pcap" for name in sent}
+    for name, packets in sent.items():
+        frames.write_capture(f"{stage.folder}/{name}.pcap", packets)
     stage.leaves = LEAVES
     guest = own_guest(stage, files=captures.items(), folders={FOLDER.lstrip("/"): folder}.items(),
                       serving=("--refused-through-client", "--pcap", f"{stage.folder}/wire.pcap"))
@@ -274,12 +299,12 @@ def traffic(stage, judge):
             raise Failed(f"port {port} has no link:\n{link}")
     shown = [modes(testpmd), spread(testpmd), restarts(testpmd)]
     testpmd.quit()
-    shown.append(offloads(stage, guest, plugins))
+    shown += [offloads(stage, guest, plugins), flows(guest, plugins)]
     return "; ".join(shown)
 
 
 def dpdk_24(stage):
-    """DPDK 24.11's testpmd over vfio-pci behind an IOMMU: txonly, io, mac, four queues by the hash, restarts, checksums, segmentation."""
+    """DPDK 24.11's testpmd over vfio-pci behind an IOMMU: txonly, io, mac, four queues by the hash, restarts, checksums, segmentation, flow rules."""
     return traffic(stage, "dpdk-24")
 
 

@@ -38,9 +38,9 @@ def tcp(source, destination, sequence, payload, checksum_field, flags=ACK | PSH 
     return struct.pack("!HHIIBBHHH", source, destination, sequence, 1, 5 << 4, flags, 65535, checksum_field, 0) + payload
 
 
-def ethernet(packet):
+def ethernet(packet, source=bytes.fromhex("02aabbccdd02")):
     kind = 0x86DD if packet[0] >> 4 == 6 else 0x0800
-    return bytes.fromhex("02aabbccdd01 02aabbccdd02") + struct.pack("!H", kind) + packet
+    return bytes.fromhex("02aabbccdd01") + source + struct.pack("!H", kind) + packet
 
 
 def write_capture(path, frames):

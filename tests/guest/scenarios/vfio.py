@@ -81,7 +81,7 @@ def tools(stage):
         if text not in listed:
             raise Failed(f"`ringside devices` does not show '{text}':\n{listed}")
     refused(guest, f"ringside bind {FIRST}", f"{name} has the address 10.0.0.1", "--force", code=1)
-    refused(guest, "ringside doctor", "BLOCKS", f"mend: ringside bind {FIRST}", code=1)
+    refused(guest, "ringside doctor", "BLOCKS", f"fix: ringside bind {FIRST}", code=1)
     refused(guest, f"ringside bring-up --device {FIRST}", "driven by ice", f"ringside bind {FIRST}", code=3)
     shown = guest.run(f"ringside bind --dry-run --force {FIRST}")
     if f"echo vfio-pci > /sys/bus/pci/devices/{FIRST}/driver_override" not in shown or "vfio" in guest.run("ls /dev"):

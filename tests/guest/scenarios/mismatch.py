@@ -1,0 +1,89 @@
+"""perftest's programs against ringside bench --perftest where the two sides run different tests: ringside ends soon, and names the flags."""
+import time
+
+from machine import PATIENCE, Failed
+from . import perftest
+from .ours import HOST, free_port, guest_with_way_out
+from .peers import soft_roce_guest
+
+# Less than what a side waits for a peer that says nothing.
+SOON = 25
+FLAGS = "-s 64 -n 5"
+# The program, its flags, what ringside awaits.
+BOTH_WAYS = (
+    ("ib_write_bw", "-b", "write bw"),
+    ("ib_read_bw", "-b", "read bw"),
+    ("ib_send_bw", "-b", "send bw"),
+)
+ATOMICS = (
+    ("ib_atomic_bw", "", "write bw"),
+    ("ib_atomic_bw", "", "read bw"),
+    ("ib_atomic_lat", "", "write lat"),
+    ("ib_atomic_lat", "", "send lat"),
+)
+
+
+def told(what, program, began, wanted):
+    """Waits for ringside's end, which is a failure, comes soon, and says each of `wanted`; gives its last line."""
+    status, said = program.ended(SOON + 5)
+    took = time.monotonic() - began
+    if status in (0, None):
+        raise Failed(f"{what}: ringside {'still runs' if status is None else 'ended well'} after {took:.0f} s:\n{said[-1500:]}")
+    if took > SOON * PATIENCE:
+        raise Failed(f"{what}: ringside took {took:.0f} s to say\n{said[-1500:]}")
+    for text in wanted:
+        if text not in said:
+            raise Failed(f"{what}: ringside does not say '{text}':\n{said[-1500:]}")
+    return said.strip().splitlines()[-1]
+
+
+def as_client(stage, guest, port, case, device):
+    """The guest's program serves, ringside asks."""
+    program, flags, words = case
+    guest.start("perftest", f"timeout 60 {program} -d {device} -x 0 -F {flags} {FLAGS}")
+    guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; cat /run/perftest.output; exit 1", 30)
+    began = time.monotonic()
+    asking = stage.host_program("bench", "--connect", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[-1]}",
+                                "--perftest", *words.split(), *FLAGS.split())
+    why = told(f"{program} {flags} serves, ringside asks for {words}", asking, began, (f"ib_{words.replace(' ', '_')}", FLAGS))
+    guest.finish("perftest", 70)
+    return why
+
+
+def as_server(stage, guest, case, device):
+    """ringside serves, the guest's program asks."""
+    program, flags, words = case
+    port = free_port()
+    serving = stage.host_program("bench", "--listen", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[-1]}",
+                                 "--perftest", *words.split(), *FLAGS.split())
+    serving.says("Listening on", 30)
+    began = time.monotonic()
+    guest.start("perftest", f"timeout 60 {program} -d {device} -x 0 -F {flags} {FLAGS} -p {port} {HOST}")
+    why = told(f"{program} {flags} asks, ringside serves {words}", serving, began, (f"ib_{words.replace(' ', '_')}", FLAGS))
+    guest.finish("perftest", 70)
+    return why
+
+
+def both_ends(stage, guest, port, cases, device):
+    """Each case with ringside on either end; gives what ringside said."""
+    perftest.introduce(stage, guest)
+    said = []
+    for case in cases:
+        for why in (as_client(stage, guest, port, case, device), as_server(stage, guest, case, device)):
+            said.append(f"{case[0]} {case[1]}: {why}")
+            print(f"        {said[-1]}", flush=True)
+    return said
+
+
+def both_ways(stage):
+    """perftest's -b, which ringside does not have, as server and as client: an error that names the flags, soon."""
+    guest, port = guest_with_way_out(stage)
+    said = both_ends(stage, guest, port, BOTH_WAYS, "irdma0")
+    return f"{len(said)} tests both ways, each ended by ringside within {SOON} s with the program and the flags that it awaits"
+
+
+def atomics(stage):
+    """perftest's atomic programs on rdma_rxe, which ringside does not have, as server and as client: an error that names the flags, soon."""
+    guest, port = soft_roce_guest(stage)
+    said = both_ends(stage, guest, port, ATOMICS, "rxe0")
+    return f"{len(said)} tests with atomics, each ended by ringside within {SOON} s with the program and the flags that it awaits"
