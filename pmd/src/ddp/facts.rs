@@ -2,6 +2,7 @@
 
 use crate::admin::commands::InstalledPackage;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The origin of the device's package.
@@ -25,4 +26,7 @@ pub struct PackageFacts {
     pub active: Option<InstalledPackage>,
     /// The file that was found.
     pub file: Option<PathBuf>,
+    /// Group of each packet type in the hash's tables; empty without a file.
+    #[serde(skip)]
+    pub hash_groups: BTreeMap<u16, u8>,
 }

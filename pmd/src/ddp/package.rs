@@ -1,10 +1,12 @@
 //! Parsing and checking a package file. Nothing in it is trusted.
 
+use ringside_spec::lan::package::section::block;
 use ringside_spec::lan::package::{
     BUFFER_BYTES, BufferHeader, DeviceSegment, FORMAT_VERSION, MetadataSection, NOT_DOWNLOADED,
-    PackageHeader, SECTION_BYTES_MAX, SECTION_OFFSET_MIN, SECTIONS_MAX, SUPPORTED_VERSION,
-    SectionEntry, SegmentHeader, SigningSegment, section, segment, signature,
+    PackageHeader, PacketGroupSection, SECTION_BYTES_MAX, SECTION_OFFSET_MIN, SECTIONS_MAX,
+    SUPPORTED_VERSION, SectionEntry, SegmentHeader, SigningSegment, section, segment, signature,
 };
+use std::collections::BTreeMap;
 use std::ops::Range;
 use zerocopy::FromBytes;
 
@@ -116,6 +118,43 @@ impl Package {
             .iter()
             .map(|range| all.get(range.clone()).unwrap_or_default())
     }
+}
+
+impl Package {
+    /// Group of each packet type in the hash's tables: section 42. Sections that are cut short say
+    /// nothing.
+    #[must_use]
+    pub fn hash_groups(&self) -> BTreeMap<u16, u8> {
+        let mut groups = BTreeMap::new();
+        for buffer in self.downloads() {
+            let Ok((head, mut rest)) = BufferHeader::read_from_prefix(buffer) else {
+                continue;
+            };
+            for _ in 0..head.section_count.get() {
+                let Ok((entry, after)) = SectionEntry::read_from_prefix(rest) else {
+                    break;
+                };
+                rest = after;
+                if entry.kind.get() == section::HASH + block::PACKET_GROUPS {
+                    let body = buffer.get(usize::from(entry.offset.get())..);
+                    groups.extend(groups_of(body.unwrap_or_default()));
+                }
+            }
+        }
+        groups
+    }
+}
+
+/// The packet types of a section of groups.
+fn groups_of(section: &[u8]) -> Vec<(u16, u8)> {
+    let Ok((head, groups)) = PacketGroupSection::read_from_prefix(section) else {
+        return Vec::new();
+    };
+    let numbered = (head.first.get()..).zip(groups);
+    numbered
+        .take(head.count.get().into())
+        .map(|(packet_type, group)| (packet_type, *group))
+        .collect()
 }
 
 /// Text of a name padded with zeros.

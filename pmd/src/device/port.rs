@@ -32,6 +32,11 @@ impl Device {
             vsi: facts.vsi()?,
             mac: facts.mac()?,
             place: place(facts)?,
+            hash_groups: facts
+                .package
+                .as_ref()
+                .map(|package| package.hash_groups.clone())
+                .unwrap_or_default(),
             quiesce: Duration::from_millis(context.config().deadlines.quiesce_ms),
         })
     }

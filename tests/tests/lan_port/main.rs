@@ -2,6 +2,7 @@
 
 mod filters;
 mod frames;
+mod hash;
 mod offloads;
 mod recovery;
 mod rig;

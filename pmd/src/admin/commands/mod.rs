@@ -6,6 +6,7 @@ mod generic;
 mod link;
 mod package;
 mod packet_queues;
+mod profiles;
 mod scheduler;
 mod switch;
 mod vsi;
@@ -14,6 +15,7 @@ pub use capabilities::{Capabilities, QueueRange};
 pub use generic::{FirmwareVersion, GlobalLock};
 pub use link::LinkState;
 pub use package::InstalledPackage;
+pub(crate) use profiles::Section;
 pub use scheduler::SchedulerLimits;
 pub use switch::SwitchPort;
 

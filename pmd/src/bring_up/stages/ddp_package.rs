@@ -11,6 +11,7 @@ use crate::ddp::{
 use ringside_spec::lan::admin::generic::{lock_timeout_ms, resource};
 use ringside_spec::lan::package::SUPPORTED_VERSION;
 use ringside_spec::lan::registers::reset::{PRE_EXTRACTION_MASK_0, PRE_EXTRACTION_MASK_1};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +83,7 @@ fn load(context: &mut Context) -> Result<PackageFacts, StageError> {
                 state,
                 active,
                 file,
+                hash_groups: BTreeMap::new(),
             });
         }
     };
@@ -90,6 +92,7 @@ fn load(context: &mut Context) -> Result<PackageFacts, StageError> {
             state: PackageState::SafeMode(reason),
             active: active(&before),
             file,
+            hash_groups: BTreeMap::new(),
         });
     }
     let outcome = download_locked(context, &admin, &package)?;
@@ -106,6 +109,7 @@ fn load(context: &mut Context) -> Result<PackageFacts, StageError> {
         state,
         active,
         file,
+        hash_groups: package.hash_groups(),
     })
 }
 

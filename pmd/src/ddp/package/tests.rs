@@ -218,3 +218,15 @@ fn garbage_in_any_byte_never_panics() {
         }
     }
 }
+
+#[test]
+fn packet_type_groups_are_those_of_section_42() {
+    let mut groups = buffer(section::HASH + block::PACKET_GROUPS);
+    // Its first section begins where the entry says: three types from 24 on.
+    let at = usize::from(u16::from_le_bytes([groups[8], groups[9]]));
+    groups[at..at + 7].copy_from_slice(&[3, 0, 24, 0, 2, 0, 1]);
+    let buffers = [buffer(section::METADATA), groups];
+    let package = Package::parse(file(&[device_segment(&buffers)])).unwrap();
+    let expected = [(24, 2), (25, 0), (26, 1)];
+    assert_eq!(package.hash_groups(), expected.into());
+}

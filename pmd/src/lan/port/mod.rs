@@ -9,12 +9,15 @@ mod control;
 mod counted;
 mod error;
 mod filters;
+mod hash;
+mod kinds;
 mod shared;
 mod spread;
 mod statistics;
 
 pub use error::PortError;
 pub use filters::VlanStripping;
+pub use kinds::{FlowKind, HashField};
 pub(crate) use shared::{GroupPlace, PortParts, PortRegistry};
 pub use spread::{DEFAULT_KEY, Spreading};
 pub use statistics::PortStatistic;
@@ -127,6 +130,9 @@ impl OpenPort {
             key: settings.hash_key,
             table: spread::even_table(settings.receive_queues),
         })?;
+        if settings.receive_queues > 1 {
+            port.shared.hash_all()?;
+        }
         // Last: nothing is delivered before every queue can take it.
         port.shared.map_queues(settings.receive_queues)?;
         port.strip_vlan(settings.vlan_stripping)?;

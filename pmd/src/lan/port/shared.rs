@@ -1,6 +1,7 @@
 //! What a port and its queues share: the way to the device, and what has to be taken back.
 
 use super::counted::Counted;
+use super::kinds::{FlowKind, Programmed};
 use super::{PortError, PortSettings, QUEUES_MAX};
 use crate::Registers;
 use crate::admin::AdminQueue;
@@ -29,6 +30,8 @@ pub(crate) struct PortParts {
     pub(crate) vsi: u16,
     pub(crate) mac: [u8; 6],
     pub(crate) place: GroupPlace,
+    /// packet type groups of the package's hash tables
+    pub(crate) hash_groups: BTreeMap<u16, u8>,
     /// the time in which a queue has to stop
     pub(crate) quiesce: Duration,
 }
@@ -113,6 +116,12 @@ pub(super) struct Configured {
     pub(super) vlans: BTreeMap<u16, u16>,
     /// list of VSIs that those rules name
     pub(super) prune_list: Option<u16>,
+    /// profiles and rows of the hash
+    pub(super) hashes: BTreeMap<FlowKind, Programmed>,
+    /// profiles of the hash that others have replaced
+    pub(super) freed_profiles: Vec<u16>,
+    /// the VSI is in its own group of hash profiles
+    pub(super) is_hashed: bool,
     doorbells: Vec<Doorbell>,
     closed: bool,
 }
@@ -131,6 +140,8 @@ pub(crate) struct PortShared {
     /// node that transmit queues go under
     pub(super) group: u32,
     pub(super) table_entries: usize,
+    /// packet type groups of the package; none if its file is not known
+    pub(super) hash_groups: BTreeMap<u16, u8>,
     /// vector that has the device write descriptors back in time
     pub(super) vector: Option<u16>,
     pub(super) quiesce: Duration,
@@ -187,6 +198,7 @@ impl PortShared {
             mac: parts.mac,
             group,
             table_entries: capabilities.hash_table_entries as usize,
+            hash_groups: parts.hash_groups,
             vector: (capabilities.vectors.count > 2).then_some(2),
             quiesce: parts.quiesce,
             configured: Mutex::new(configured),
@@ -263,6 +275,7 @@ impl PortShared {
             return;
         }
         self.remove_filters();
+        self.remove_hashes();
         let running: Vec<_> = self.configured().running.iter().copied().collect();
         let mut quiet = true;
         for (kind, number) in running {

@@ -1,0 +1,138 @@
+//! Profiles of the packet pipeline: their resources, and changes of the package's tables.
+
+use super::{GlobalLock, read_at};
+use crate::admin::{AdminError, AdminQueue, Data};
+use ringside_bus::Deadline;
+use ringside_spec::lan::admin::generic::{lock_timeout_ms, resource};
+use ringside_spec::lan::admin::package::{DownloadPackage, LAST_BUFFER};
+use ringside_spec::lan::admin::switch::{
+    AllocateResource, Resource, ResourceElements, ResourceType,
+};
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_spec::lan::package::{BufferHeader, SECTION_OFFSET_MIN, SectionEntry};
+use std::time::Duration;
+use zerocopy::IntoBytes;
+use zerocopy::byteorder::little_endian::U16;
+
+/// The firmware's limit for one holder of the change lock.
+const CHANGE_LOCK_MS: u32 = lock_timeout_ms::CHANGE_LOCK;
+/// Between two requests for it.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Bytes of a section of an update of the tables.
+pub(crate) struct Section {
+    /// See [`ringside_spec::lan::package::section`].
+    pub(crate) kind: u32,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl AdminQueue {
+    /// Allocates one profile or one row of a match memory (0x0208); returns its number. A row is
+    /// searched for from the end: rows at the beginning are for those that match flags.
+    /// Source: ice `ice_flex_pipe.c`, `ice_alloc_prof_id`, `ice_alloc_tcam_ent`.
+    pub(crate) fn allocate_table_entry(&self, resource: Resource) -> Result<u16, AdminError> {
+        let opcode = Opcode::AllocateResource;
+        let is_row = matches!(resource, Resource::HashTcam | Resource::FlowDirectorTcam);
+        let kind = ResourceType::ZERO
+            .with_resource(resource.code())
+            .with_ignore_index(true)
+            .with_scan_bottom(is_row);
+        let answer = self.execute(opcode, &one(), Data::Send(&list(kind, 0)))?;
+        let number: U16 = read_at(opcode, &answer.data, ResourceElements::SIZE)?;
+        Ok(number.get())
+    }
+
+    /// Frees a profile or a row (0x0209).
+    pub(crate) fn free_table_entry(
+        &self,
+        resource: Resource,
+        number: u16,
+    ) -> Result<(), AdminError> {
+        let kind = ResourceType::ZERO.with_resource(resource.code());
+        let data = list(kind, number);
+        self.execute(Opcode::FreeResource, &one(), Data::Send(&data))?;
+        Ok(())
+    }
+
+    /// Changes the tables that the package filled (0x0C42): all sections at once, under the change
+    /// lock, which other functions may hold for a while.
+    pub(crate) fn update_tables(&self, sections: &[Section]) -> Result<(), AdminError> {
+        self.take_change_lock()?;
+        let updated = self.send_update(sections);
+        let released = self.release_resource(resource::CHANGE_LOCK);
+        updated.and(released)
+    }
+
+    /// Waits for the change lock as long as the firmware grants it to one holder.
+    fn take_change_lock(&self) -> Result<(), AdminError> {
+        let clock = self.registers().clock();
+        let deadline = Deadline::after(&**clock, Duration::from_millis(CHANGE_LOCK_MS.into()));
+        loop {
+            let last = deadline.passed(&**clock);
+            match self.request_global_lock(resource::CHANGE_LOCK, CHANGE_LOCK_MS)? {
+                GlobalLock::InProgress if last => {
+                    return Err(AdminError::Refused {
+                        opcode: Opcode::RequestResource,
+                        code: ReturnCode::Busy,
+                    });
+                }
+                GlobalLock::InProgress => crate::admin::pause(&**clock, LOCK_PAUSE),
+                GlobalLock::Granted | GlobalLock::AlreadyDone => return Ok(()),
+            }
+        }
+    }
+
+    fn send_update(&self, sections: &[Section]) -> Result<(), AdminError> {
+        let parameters = DownloadPackage {
+            flags: LAST_BUFFER,
+            ..DownloadPackage::zeroed()
+        };
+        let buffer = buffer_of(sections);
+        self.execute(Opcode::UpdatePackage, &parameters, Data::Send(&buffer))?;
+        Ok(())
+    }
+}
+
+/// The buffer of an update. Source: ice `ice_pkg_buf_alloc`, `ice_pkg_buf_alloc_section`.
+fn buffer_of(sections: &[Section]) -> Vec<u8> {
+    let head_bytes = BufferHeader::SIZE + sections.len() * SectionEntry::SIZE;
+    let mut at = head_bytes.max(SECTION_OFFSET_MIN.into());
+    let mut entries = Vec::new();
+    let mut bodies = vec![0; at - head_bytes];
+    for section in sections {
+        // Sections begin at multiples of four bytes.
+        let padding = at.next_multiple_of(4) - at;
+        bodies.resize(bodies.len() + padding, 0);
+        at += padding;
+        let entry = SectionEntry {
+            kind: section.kind.into(),
+            offset: (at as u16).into(),
+            size_bytes: (section.bytes.len() as u16).into(),
+        };
+        entries.extend_from_slice(entry.as_bytes());
+        bodies.extend_from_slice(&section.bytes);
+        at += section.bytes.len();
+    }
+    let head = BufferHeader {
+        section_count: (sections.len() as u16).into(),
+        data_end: (at as u16).into(),
+    };
+    let mut buffer = [head.as_bytes(), &entries, &bodies].concat();
+    buffer.resize(ringside_spec::lan::package::BUFFER_BYTES, 0);
+    buffer
+}
+
+fn one() -> AllocateResource {
+    AllocateResource {
+        entry_count: 1.into(),
+        ..AllocateResource::zeroed()
+    }
+}
+
+fn list(kind: ResourceType, number: u16) -> Vec<u8> {
+    let head = ResourceElements {
+        resource_type: kind.0.into(),
+        count: 1.into(),
+    };
+    [head.as_bytes(), &number.to_le_bytes()].concat()
+}

@@ -1,0 +1,131 @@
+//! Fields of the hash, chosen for each kind of flow: what software computes of them is what the device
+//! reports, and names the queue.
+
+use crate::rig::{Flow, Rig, ip_frame, settings};
+use ringside_lan::Toeplitz;
+use ringside_pmd::lan::PortSettings;
+use ringside_pmd::lan::port::{DEFAULT_KEY, FlowKind, HashField};
+
+const QUEUES: usize = 4;
+
+fn rig() -> Rig {
+    let receiver = PortSettings {
+        receive_queues: QUEUES,
+        ..settings()
+    };
+    Rig::with(&settings(), &receiver)
+}
+
+/// Hash and queue of a datagram or segment with these ports.
+fn arrives(rig: &mut Rig, v6: bool, protocol: u8, ports: (u16, u16)) -> (Option<u32>, usize) {
+    let flow = Flow {
+        v6,
+        protocol,
+        ports,
+    };
+    let frame = ip_frame(rig.b.mac(), rig.a.mac(), flow, b"x");
+    let packet = rig.a.packet(&frame);
+    rig.a.send([packet]);
+    let found = rig.wait_b(1);
+    (found[0].1.hash(), found[0].0)
+}
+
+/// The bytes of the fields, as they stand in the rig's frames.
+fn bytes(v6: bool, ports: (u16, u16), fields: &[HashField]) -> Vec<u8> {
+    let address = |last: u8| match v6 {
+        true => [&[0xFD][..], &[0; 14], &[last]].concat(),
+        false => vec![10, 0, 0, last],
+    };
+    let bytes = |field: &HashField| match field {
+        HashField::SourceAddress => address(1),
+        HashField::DestinationAddress => address(2),
+        HashField::SourcePort => ports.0.to_be_bytes().to_vec(),
+        HashField::DestinationPort => ports.1.to_be_bytes().to_vec(),
+    };
+    fields.iter().flat_map(bytes).collect()
+}
+
+#[test]
+fn the_hash_is_that_of_the_chosen_fields_and_of_no_others() {
+    use HashField::{DestinationAddress, DestinationPort, SourceAddress, SourcePort};
+    let mut rig = rig();
+    let toeplitz = Toeplitz::new(DEFAULT_KEY);
+    let entries = rig.b.open.port.hash_table_entries();
+    let kinds = [
+        (FlowKind::UdpV4, false, 17),
+        (FlowKind::TcpV4, false, 6),
+        (FlowKind::UdpV6, true, 17),
+        (FlowKind::TcpV6, true, 6),
+    ];
+    let choices: [&[HashField]; 6] = [
+        &[SourceAddress, DestinationAddress],
+        &[SourcePort],
+        &[DestinationPort],
+        &[DestinationAddress, DestinationPort],
+        &[SourceAddress, SourcePort, DestinationPort],
+        &[
+            SourceAddress,
+            DestinationAddress,
+            SourcePort,
+            DestinationPort,
+        ],
+    ];
+    for (kind, v6, protocol) in kinds {
+        for fields in choices {
+            rig.b.open.port.set_hash_fields(kind, fields).unwrap();
+            assert_eq!(rig.b.open.port.hash_fields(kind).as_deref(), Some(fields));
+            for ports in [(1000, 2000), (1001, 2000), (1000, 2001)] {
+                let hash = toeplitz.hash_bytes(bytes(v6, ports, fields));
+                let expected = (Some(hash), hash as usize % entries % QUEUES);
+                let found = arrives(&mut rig, v6, protocol, ports);
+                assert_eq!(found, expected, "{kind:?} {fields:?} {ports:?}");
+            }
+        }
+    }
+    rig.finish();
+}
+
+#[test]
+fn a_change_of_one_kind_leaves_the_others_as_they_are() {
+    let mut rig = rig();
+    let all = HashField::SourceAddress;
+    let before = arrives(&mut rig, false, 6, (1, 2));
+    rig.b
+        .open
+        .port
+        .set_hash_fields(FlowKind::UdpV4, &[all])
+        .unwrap();
+    assert_eq!(arrives(&mut rig, false, 6, (1, 2)), before);
+    let udp = arrives(&mut rig, false, 17, (1, 2));
+    assert_eq!(arrives(&mut rig, false, 17, (3, 4)), udp);
+    assert_ne!(arrives(&mut rig, false, 6, (3, 4)).0, before.0);
+    rig.finish();
+}
+
+#[test]
+fn a_field_that_a_kind_does_not_have_is_refused_by_name() {
+    let rig = rig();
+    let port = &rig.b.open.port;
+    for kind in [FlowKind::OtherV4, FlowKind::FragmentV6] {
+        let error = port.set_hash_fields(kind, &[HashField::SourcePort]);
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("SourcePort of"), "{text}");
+    }
+    rig.finish();
+}
+
+/// Each change needs a profile, and there are 128: those that are replaced must come back.
+#[test]
+fn profiles_that_are_replaced_are_freed() {
+    let mut rig = rig();
+    let port = rig.b.open.port.clone();
+    for round in 0..300 {
+        let fields = [HashField::SourcePort, HashField::DestinationPort];
+        let fields = &fields[..1 + round % 2];
+        port.set_hash_fields(FlowKind::UdpV4, fields)
+            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    drop(port);
+    let _ = arrives(&mut rig, false, 17, (1, 2));
+    rig.finish();
+}
