@@ -32,8 +32,9 @@ pub struct ibv_context_ops {
     pub poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
     pub compat_queues: [Slot; 7],
-    pub post_srq_recv:
-        Option<unsafe extern "C" fn(*mut c_void, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
+    pub post_srq_recv: Option<
+        unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+    >,
     pub compat_pairs: [Slot; 4],
     pub post_send:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int>,
@@ -244,6 +245,31 @@ pub struct ibv_qp_cap {
     pub max_send_sge: u32,
     pub max_recv_sge: u32,
     pub max_inline_data: u32,
+}
+
+#[repr(C)]
+pub struct ibv_srq {
+    pub context: *mut ibv_context,
+    pub srq_context: *mut c_void,
+    pub pd: *mut ibv_pd,
+    pub handle: u32,
+    pub mutex: [u64; 5],
+    pub cond: [u64; 6],
+    pub events_completed: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_srq_attr {
+    pub max_wr: u32,
+    pub max_sge: u32,
+    pub srq_limit: u32,
+}
+
+#[repr(C)]
+pub struct ibv_srq_init_attr {
+    pub srq_context: *mut c_void,
+    pub attr: ibv_srq_attr,
 }
 
 #[repr(C)]
@@ -518,7 +544,9 @@ pub mod event {
     pub const QP_REQ_ERR: c_int = 2;
     pub const QP_ACCESS_ERR: c_int = 3;
     pub const DEVICE_FATAL: c_int = 8;
+    pub const SRQ_LIMIT_REACHED: c_int = 15;
 }
 
 #[cfg(test)]
-mod tests;
+#[path = "abi/tests.rs"]
+pub(crate) mod layout_tests;

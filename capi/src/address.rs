@@ -1,29 +1,15 @@
-//! GIDs and address handles.
+//! Address handles.
 
-use crate::abi::{ibv_ah, ibv_ah_attr, ibv_gid, ibv_pd};
+use crate::abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_pd, ibv_wc, wc_flags};
 use crate::context_object::ContextObject;
 use crate::device::Port;
 use crate::errno;
+use crate::gid::{address_of, gid_of};
 use crate::memory::DomainObject;
-use ringside_pmd::rdma::{AddressHandle, Destination};
+use ringside_pmd::rdma::{AddressHandle, Datagram, Destination, Route};
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
-
-/// An address as a GID: IPv4 in its mapped form.
-pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
-    let raw = match address {
-        IpAddr::V4(four) => four.to_ipv6_mapped().octets(),
-        IpAddr::V6(six) => six.octets(),
-    };
-    ibv_gid { raw, align: [] }
-}
-
-/// The address that a GID is.
-pub(crate) fn address_of(gid: &ibv_gid) -> IpAddr {
-    let six = Ipv6Addr::from(gid.raw);
-    six.to_ipv4_mapped().map_or(IpAddr::V6(six), IpAddr::V4)
-}
 
 /// Where an address vector leads.
 ///
@@ -113,4 +99,112 @@ pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
     let domain = unsafe { DomainObject::of(object.public.pd) };
     domain.users.fetch_sub(1, Ordering::Relaxed);
     0
+}
+
+/// Bytes that programs reserve before a datagram.
+type RouteBytes = [u8; Datagram::PAYLOAD_OFFSET];
+
+/// The way that a datagram came, by the bytes before it. An IPv4 header is known by its version and
+/// its checksum, as Linux knows it.
+fn route_of(bytes: &RouteBytes) -> Option<Route> {
+    let header = bytes.get(20..)?;
+    let sum = header.chunks_exact(2).fold(0_u32, |sum, pair| match pair {
+        [high, low] => sum + u32::from(u16::from_be_bytes([*high, *low])),
+        _ => sum,
+    });
+    let folded = (sum & 0xFFFF) + (sum >> 16);
+    let is_four = header.first().is_some_and(|first| *first == 0x45) && folded == 0xFFFF;
+    Route::parse(bytes, is_four)
+}
+
+/// The way back to the sender of a datagram.
+fn way_back(port: &Port, completion: &ibv_wc, bytes: &RouteBytes) -> Result<ibv_ah_attr, c_int> {
+    if completion.wc_flags & wc_flags::GRH == 0 {
+        return Err(libc::EINVAL);
+    }
+    let route = route_of(bytes).ok_or(libc::EINVAL)?;
+    let is_ours = |gid: &IpAddr| *gid == route.destination;
+    let is_alike = |gid: &IpAddr| gid.is_ipv4() == route.source.is_ipv4();
+    let index = port.gids.iter().position(is_ours);
+    // What came to a group is answered from an address of its own family.
+    let index = index.or_else(|| port.gids.iter().rposition(is_alike));
+    Ok(ibv_ah_attr {
+        grh: ibv_global_route {
+            dgid: gid_of(route.source),
+            flow_label: route.flow_label,
+            sgid_index: index.ok_or(libc::EINVAL)? as u8,
+            hop_limit: 0xFF,
+            traffic_class: route.traffic_class,
+        },
+        dlid: completion.slid,
+        sl: completion.sl,
+        src_path_bits: completion.dlid_path_bits,
+        static_rate: 0,
+        is_global: 1,
+        port_num: 1,
+    })
+}
+
+/// Attributes of an address handle to the sender of a datagram.
+///
+/// # Safety
+/// `context` is open, `completion` and `bytes` are of a received datagram, `attributes` is a place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_init_ah_from_wc(
+    context: *mut ibv_context,
+    _port_number: u8,
+    completion: *const ibv_wc,
+    bytes: *const RouteBytes,
+    attributes: *mut ibv_ah_attr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match way_back(&ContextObject::of(context).port, &*completion, &*bytes) {
+            Ok(found) => {
+                *attributes = found;
+                0
+            }
+            Err(error) => errno::minus_one(error),
+        }
+    }
+}
+
+/// An address handle to the sender of a datagram.
+///
+/// # Safety
+/// `domain` is one of this library; `completion` and `bytes` are of a received datagram.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_ah_from_wc(
+    domain: *mut ibv_pd,
+    completion: *const ibv_wc,
+    bytes: *const RouteBytes,
+    _port_number: u8,
+) -> *mut ibv_ah {
+    // SAFETY: the caller's promise; a domain's context outlives it.
+    unsafe {
+        let context = ContextObject::of((*domain).context);
+        match way_back(&context.port, &*completion, &*bytes) {
+            Ok(mut attributes) => ibv_create_ah(domain, &raw mut attributes),
+            Err(error) => errno::null(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::route_of;
+
+    #[test]
+    fn the_way_of_a_datagram_is_read_from_the_bytes_before_it() {
+        let mut bytes = [0_u8; 40];
+        bytes[0] = 0x60; // undefined before an IPv4 header: looks like IPv6
+        let header = [
+            0x45, 0, 0, 60, 0, 0, 0x40, 0, 64, 17, 0x26, 0xAF, 10, 0, 0, 1, 10, 0, 0, 2,
+        ];
+        bytes[20..].copy_from_slice(&header);
+        let route = route_of(&bytes).unwrap();
+        assert_eq!(route.source.to_string(), "10.0.0.1");
+        bytes[30] ^= 1; // another checksum: no IPv4 header
+        assert!(route_of(&bytes).unwrap().source.is_ipv6());
+    }
 }

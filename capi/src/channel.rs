@@ -15,7 +15,7 @@ pub(crate) struct EventQueue<T> {
     events: Mutex<VecDeque<T>>,
 }
 
-impl<T: Copy> EventQueue<T> {
+impl<T> EventQueue<T> {
     /// An empty queue, or an errno value.
     pub(crate) fn new() -> Result<Self, c_int> {
         // SAFETY: no pointer is passed.
@@ -63,12 +63,19 @@ impl<T: Copy> EventQueue<T> {
         }
     }
 
-    /// Takes events back that were not read.
-    pub(crate) fn withdraw(&self, is_gone: impl Fn(&T) -> bool) {
+    /// Takes events back that were not read, and returns them.
+    pub(crate) fn withdraw(&self, is_gone: impl Fn(&T) -> bool) -> Vec<T> {
         let mut events = lock(&self.events);
-        let before = events.len();
-        events.retain(|event| !is_gone(event));
-        for _ in events.len()..before {
+        let all = std::mem::take(&mut *events);
+        let mut gone = Vec::new();
+        for event in all {
+            if is_gone(&event) {
+                gone.push(event);
+            } else {
+                events.push_back(event);
+            }
+        }
+        for _ in &gone {
             let mut ready = libc::pollfd {
                 fd: self.descriptor(),
                 events: libc::POLLIN,
@@ -83,6 +90,7 @@ impl<T: Copy> EventQueue<T> {
                 }
             }
         }
+        gone
     }
 }
 

@@ -1,20 +1,25 @@
 //! Completion queues and completion channels.
 
-use crate::abi::{completed, ibv_comp_channel, ibv_context, ibv_cq, ibv_wc, status, wc_flags};
+use crate::abi::{
+    completed, ibv_comp_channel, ibv_context, ibv_cq, ibv_srq, ibv_wc, status, wc_flags,
+};
 use crate::channel::EventQueue;
 use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
+use crate::shared::SharedObject;
 use ringside_pmd::rdma::{
     Completion, CompletionQueue, CompletionTarget, Notify, Operation, Status,
 };
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
 const BATCH: usize = 32;
+/// Polls in a row that find nothing, after which the model gets the core.
+const EMPTY_POLLS: u32 = 64;
 
 /// A completion channel.
 #[repr(C)]
@@ -86,6 +91,8 @@ struct Polled {
     queue: CompletionQueue,
     /// completions that the library makes: of requests posted to a queue pair that has failed
     made: VecDeque<ibv_wc>,
+    /// polls that found nothing since one that did
+    empty: u32,
 }
 
 /// A completion queue.
@@ -94,6 +101,11 @@ pub(crate) struct CompletionObject {
     pub(crate) public: ibv_cq,
     polled: Mutex<Polled>,
     pub(crate) target: CompletionTarget,
+    is_model: bool,
+    /// the shared receive queue of queue pairs that report receives here, or null
+    shared: AtomicPtr<ibv_srq>,
+    /// those queue pairs
+    shared_users: AtomicU32,
     counts: Mutex<EventCounts>,
     counted: Condvar,
     /// queue pairs that report to it
@@ -116,6 +128,29 @@ impl CompletionObject {
         // SAFETY: a channel outlives its queues: it refuses to go before.
         let channel = unsafe { ChannelObject::of(self.public.channel) };
         channel.events.push(&raw const self.public as usize);
+    }
+
+    /// A queue pair with a shared receive queue reports here.
+    ///
+    /// Errors: `EINVAL` if there are some with another one: a queue is polled with one at a time.
+    pub(crate) fn share(&self, with: *mut ibv_srq) -> Result<(), c_int> {
+        let _polled = lock(&self.polled);
+        let now = self.shared.load(Ordering::Relaxed);
+        if !now.is_null() && now != with {
+            tracing::warn!("a completion queue serves one shared receive queue: make another one");
+            return Err(libc::EINVAL);
+        }
+        self.shared.store(with, Ordering::Relaxed);
+        self.shared_users.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Such a queue pair is gone.
+    pub(crate) fn stop_sharing(&self) {
+        let _polled = lock(&self.polled);
+        if self.shared_users.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.shared.store(std::ptr::null_mut(), Ordering::Relaxed);
+        }
     }
 
     /// Adds a completion of a request that the device never saw.
@@ -162,7 +197,11 @@ pub unsafe extern "C" fn ibv_create_cq(
         polled: Mutex::new(Polled {
             queue,
             made: VecDeque::new(),
+            empty: 0,
         }),
+        is_model: object.port.is_model,
+        shared: AtomicPtr::default(),
+        shared_users: AtomicU32::new(0),
         target,
         counts: Mutex::default(),
         counted: Condvar::new(),
@@ -303,10 +342,21 @@ pub(crate) unsafe extern "C" fn poll_cq(
     let wanted = usize::try_from(count).unwrap_or(0);
     let mut polled = lock(&object.polled);
     let mut batch = [Completion::EMPTY; BATCH];
+    let shared = object.shared.load(Ordering::Relaxed);
     let mut done = 0;
     while done < wanted {
         let room = (wanted - done).min(BATCH);
-        let taken = polled.queue.poll(batch.get_mut(..room).unwrap_or(&mut []));
+        let place = batch.get_mut(..room).unwrap_or(&mut []);
+        let taken = if shared.is_null() {
+            polled.queue.poll(place)
+        } else {
+            // SAFETY: it outlives the queue pairs that it feeds, and is set while there are some.
+            let shared = unsafe { SharedObject::of(shared) };
+            let mut receives = lock(&shared.queue);
+            let taken = receives.poll(&mut polled.queue, place);
+            shared.report_limit(&mut receives);
+            taken
+        };
         for completion in taken {
             // SAFETY: fewer than `count` were written so far.
             unsafe { into.add(done).write(converted(completion)) };
@@ -323,6 +373,19 @@ pub(crate) unsafe extern "C" fn poll_cq(
         // SAFETY: as above.
         unsafe { into.add(done).write(completion) };
         done += 1;
+    }
+    if done > 0 {
+        polled.empty = 0;
+    } else if object.is_model {
+        polled.empty += 1;
+        let waits = polled.empty >= EMPTY_POLLS;
+        if waits {
+            polled.empty = 0;
+            drop(polled);
+            // The model and the peer are processes of this machine: one that polls without end
+            // takes the cores that they need.
+            std::thread::yield_now();
+        }
     }
     done as c_int
 }

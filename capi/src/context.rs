@@ -4,13 +4,17 @@ use crate::abi::{
     ibv_async_event, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
     ibv_port_attr,
 };
-use crate::address::gid_of;
 use crate::context_object::ContextObject;
 use crate::device::{Port, lock, put_text};
 use crate::errno;
+use crate::gid::gid_of;
 use ringside_pmd::rdma::PortState;
 use std::ffi::{c_int, c_void};
 
+/// Receives that a shared receive queue holds.
+const SHARED_RECEIVES_MOST: u32 = 65_536;
+/// Fragments of such a receive.
+const SHARED_FRAGMENTS_MOST: u32 = 13;
 /// Size of the oldest port attributes: what `ibv_query_port` without a length fills.
 const OLDEST_PORT_ATTRIBUTES: usize = 48;
 
@@ -75,6 +79,9 @@ fn fill_device(
     attributes.max_mcast_qp_attach = count(usage.multicast_groups.limit);
     attributes.max_total_mcast_qp_attach = count(usage.multicast_groups.limit);
     attributes.max_ah = count(usage.address_handles.limit);
+    attributes.max_srq = count(limits.queue_pairs);
+    attributes.max_srq_wr = count(SHARED_RECEIVES_MOST);
+    attributes.max_srq_sge = count(SHARED_FRAGMENTS_MOST);
     attributes.max_pkeys = 1;
     attributes.phys_port_cnt = 1;
     Ok(())

@@ -4,6 +4,7 @@
 //! A card is reset by the kernel when its descriptor closes, a model by its server.
 
 use crate::abi::{ibv_cq, ibv_device, ibv_qp};
+use crate::wakeup::Wakeup;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
 use ringside_config::Config;
@@ -36,6 +37,8 @@ pub(crate) struct DeviceObject {
 pub(crate) struct Registry {
     pub(crate) completion_queues: HashMap<u32, usize>,
     pub(crate) queue_pairs: HashMap<u32, usize>,
+    /// who waits for completions of queues of the library itself
+    pub(crate) own_queues: HashMap<u32, Arc<Wakeup>>,
 }
 
 impl Registry {
@@ -54,6 +57,8 @@ impl Registry {
 pub(crate) struct Port {
     pub(crate) device: Device,
     pub(crate) mac: MacAddress,
+    /// the device is a model, which runs on the cores of this machine
+    pub(crate) is_model: bool,
     /// the GID table
     pub(crate) gids: Vec<IpAddr>,
     pub(crate) registry: Mutex<Registry>,
@@ -148,6 +153,7 @@ impl Port {
         Ok(Arc::new(Self {
             device,
             mac,
+            is_model: !matches!(address, DeviceAddress::Pci { .. }),
             gids,
             registry: Mutex::default(),
             contexts: Mutex::default(),

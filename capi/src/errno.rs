@@ -15,6 +15,14 @@ pub(crate) fn minus_one(error: c_int) -> c_int {
     -1
 }
 
+/// 0, or -1 with `errno` set.
+pub(crate) fn answer(result: Result<(), c_int>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => minus_one(error),
+    }
+}
+
 /// Sets `errno`, returns a null pointer.
 pub(crate) fn null<T>(error: c_int) -> *mut T {
     set(error);

@@ -27,7 +27,7 @@ pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
     started.map(drop)
 }
 
-fn block_signals() -> libc::sigset_t {
+pub(crate) fn block_signals() -> libc::sigset_t {
     // SAFETY: both sets are live values that the calls fill.
     unsafe {
         let mut all = std::mem::zeroed();
@@ -38,7 +38,7 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-fn restore_signals(before: &libc::sigset_t) {
+pub(crate) fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: the set was filled by `block_signals`.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
@@ -63,6 +63,12 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
         {
             // SAFETY: it is registered, and leaves the registry before it is freed.
             unsafe { CompletionObject::of(queue) }.notify();
+        }
+        for own in numbers
+            .iter()
+            .filter_map(|number| registry.own_queues.get(number))
+        {
+            own.set();
         }
         drop(registry);
         events.clear();

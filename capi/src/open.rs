@@ -12,7 +12,7 @@ static PORT: OnceLock<Result<Option<Arc<Port>>, c_int>> = OnceLock::new();
 
 /// The device; none if no variable names one. An error is an errno value, and was explained on
 /// standard error.
-fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
+pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
     let found = PORT.get_or_init(|| {
         start_log();
         let Some(name) = std::env::var_os("RINGSIDE_DEVICE") else {

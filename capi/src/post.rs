@@ -6,65 +6,14 @@ use crate::abi::{
 use crate::address::HandleObject;
 use crate::completion::{CompletionObject, flushed};
 use crate::errno;
+use crate::fragments::{entries, fragments};
 use crate::queue_pair::{Inner, Pair, QueuePairObject};
-use ringside_pmd::rdma::{Connected, DatagramReady, Fragment, PostError, QueuePair, SendFlags, To};
+use ringside_pmd::rdma::{Connected, DatagramReady, PostError, QueuePair, SendFlags, To};
 use ringside_qp::{Read, Send, SendInline, SendKind, Write, WriteInline};
 use std::ffi::c_int;
 
-/// Fragments of a request.
-const FRAGMENTS_MOST: usize = 13;
 /// Inline bytes of a request.
 const INLINE_MOST: usize = 101;
-
-/// Fragments of a request, on the stack.
-struct Fragments {
-    all: [Fragment; FRAGMENTS_MOST],
-    count: usize,
-}
-
-impl Fragments {
-    fn as_slice(&self) -> &[Fragment] {
-        self.all.get(..self.count).unwrap_or(&[])
-    }
-}
-
-/// # Safety
-/// `list` has `count` entries.
-unsafe fn entries<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a [ibv_sge], c_int> {
-    match usize::try_from(count) {
-        Ok(0) => Ok(&[]),
-        Ok(count) if count <= FRAGMENTS_MOST => {
-            // SAFETY: the caller's promise.
-            Ok(unsafe { std::slice::from_raw_parts(list, count) })
-        }
-        _ => Err(libc::EINVAL),
-    }
-}
-
-/// # Safety
-/// `list` has `count` entries.
-unsafe fn fragments(list: *const ibv_sge, count: c_int) -> Result<Fragments, c_int> {
-    let none = Fragment {
-        address: 0,
-        length_bytes: 0,
-        steering_tag: 0,
-    };
-    let mut found = Fragments {
-        all: [none; FRAGMENTS_MOST],
-        count: 0,
-    };
-    // SAFETY: the caller's promise.
-    let entries = unsafe { entries(list, count) }?;
-    for (place, entry) in found.all.iter_mut().zip(entries) {
-        *place = Fragment {
-            address: entry.addr,
-            length_bytes: entry.length,
-            steering_tag: entry.lkey,
-        };
-    }
-    found.count = entries.len();
-    Ok(found)
-}
 
 /// Data of an inline request, gathered.
 struct Inline {
@@ -344,6 +293,11 @@ pub(crate) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { QueuePairObject::of(pair) };
+    if !object.public.srq.is_null() {
+        // SAFETY: the caller's place.
+        unsafe { *refused = list };
+        return libc::EINVAL;
+    }
     let mut inner = object.inner();
     let mut next = list;
     while !next.is_null() {

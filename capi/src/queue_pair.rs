@@ -1,23 +1,26 @@
 //! Queue pairs: making, changing, asking, destroying.
 
-use crate::abi::{
-    ibv_ah_attr, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    kind, mask, state,
-};
 use crate::abi::{ibv_context, ibv_gid};
-use crate::address::{address_of, destination};
+use crate::abi::{
+    ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, kind, mask,
+    state,
+};
+use crate::address::destination;
 use crate::completion::CompletionObject;
 use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
+use crate::gid::address_of;
 use crate::memory::DomainObject;
+use crate::shared::SharedObject;
+use crate::transitions::{check, keep, no_attributes};
 use ringside_pmd::rdma::{
     Connected, DatagramInitialised, DatagramReady, Initialised, QueuePair, QueuePairConfig,
     RdmaError, ReceiveAttributes, Receiving, SendAttributes,
 };
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Inline bytes that the card takes.
 const INLINE_MOST: u32 = 101;
@@ -43,6 +46,66 @@ impl Pair {
             Self::DatagramReady(pair) => pair.number(),
             Self::Gone => 0,
         }
+    }
+
+    /// Has the shared receive queue feed it, if the program names one.
+    ///
+    /// # Safety
+    /// The objects in `init` are of this library.
+    unsafe fn attach(&mut self, init: &ibv_qp_init_attr) -> Result<(), c_int> {
+        if init.srq.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        let (shared, queue) = unsafe {
+            (
+                SharedObject::of(init.srq.cast()),
+                CompletionObject::of(init.recv_cq),
+            )
+        };
+        queue.share(init.srq.cast())?;
+        let mut receives = lock(&shared.queue);
+        let attached = match self {
+            Self::Initialised(pair) => receives.attach(pair),
+            Self::DatagramInitialised(pair) => receives.attach(pair),
+            _ => Ok(()),
+        };
+        drop(receives);
+        if let Err(error) = attached {
+            queue.stop_sharing();
+            return Err(errno::of(&error));
+        }
+        shared.users.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Destroys one that a shared receive queue feeds: what it had not used serves the others.
+    ///
+    /// # Safety
+    /// The objects in `init` are of this library.
+    unsafe fn detach(self, init: &ibv_qp_init_attr) {
+        // SAFETY: the caller's promise.
+        let (shared, queue) = unsafe {
+            (
+                SharedObject::of(init.srq.cast()),
+                CompletionObject::of(init.recv_cq),
+            )
+        };
+        let mut receives = lock(&shared.queue);
+        let gone = match self {
+            Self::Initialised(pair) => receives.destroy(pair),
+            Self::Receiving(pair) => receives.destroy(pair),
+            Self::Connected(pair) => receives.destroy(pair),
+            Self::DatagramInitialised(pair) => receives.destroy(pair),
+            Self::DatagramReady(pair) => receives.destroy(pair),
+            Self::Gone => Ok(0),
+        };
+        drop(receives);
+        if let Err(error) = gone {
+            errno::of(&error);
+        }
+        queue.stop_sharing();
+        shared.users.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn has_failed(&self) -> bool {
@@ -98,6 +161,15 @@ fn sizes(asked: &ibv_qp_cap, has_shared: bool) -> Result<ibv_qp_cap, c_int> {
         || asked.max_recv_sge > FRAGMENTS_MOST
         || asked.max_inline_data > INLINE_MOST;
     if beyond {
+        tracing::warn!(
+            sends = asked.max_send_wr,
+            receives,
+            send_fragments = asked.max_send_sge,
+            receive_fragments = asked.max_recv_sge,
+            inline_bytes = asked.max_inline_data,
+            "no queue pair: at most {REQUESTS_MOST} requests of {FRAGMENTS_MOST} fragments and \
+             {INLINE_MOST} inline bytes"
+        );
         return Err(libc::EINVAL);
     }
     Ok(ibv_qp_cap {
@@ -144,18 +216,22 @@ pub unsafe extern "C" fn ibv_create_qp(
 ) -> *mut ibv_qp {
     // SAFETY: the caller's promise.
     let (object, init) = unsafe { (DomainObject::of(domain), &mut *init) };
-    if !init.srq.is_null() {
-        return errno::null(libc::EOPNOTSUPP);
-    }
     if init.send_cq.is_null() || init.recv_cq.is_null() {
         return errno::null(libc::EINVAL);
     }
-    let cap = match sizes(&init.cap, false) {
-        Ok(cap) => cap,
-        Err(error) => return errno::null(error),
-    };
-    let pair = match make(object, init, &cap) {
-        Ok(pair) => pair,
+    let made = sizes(&init.cap, !init.srq.is_null()).and_then(|mut cap| {
+        if !init.srq.is_null() {
+            // SAFETY: the caller's promise.
+            let shared = unsafe { SharedObject::of(init.srq.cast()) };
+            (cap.max_recv_wr, cap.max_recv_sge) = (shared.window(), shared.fragments);
+        }
+        let mut pair = make(object, init, &cap)?;
+        // SAFETY: the caller's promise.
+        unsafe { pair.attach(init) }?;
+        Ok((pair, cap))
+    });
+    let (pair, cap) = match made {
+        Ok(made) => made,
         Err(error) => return errno::null(error),
     };
     init.cap = cap;
@@ -238,133 +314,15 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
     let domain = unsafe { DomainObject::of(object.public.pd) };
     domain.users.fetch_sub(1, Ordering::Relaxed);
     // SAFETY: it is in no table any more, and the caller gives it up.
-    drop(unsafe { Box::from_raw(pair.cast::<QueuePairObject>()) });
+    let object = unsafe { Box::from_raw(pair.cast::<QueuePairObject>()) };
+    if !object.init.srq.is_null() {
+        let init = object.init;
+        let inner = object.inner.into_inner();
+        let inner = inner.unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: shared receive queue and completion queue outlive it.
+        unsafe { inner.pair.detach(&init) };
+    }
     0
-}
-
-const fn no_route() -> ibv_ah_attr {
-    ibv_ah_attr {
-        grh: crate::abi::ibv_global_route {
-            dgid: ibv_gid {
-                raw: [0; 16],
-                align: [],
-            },
-            flow_label: 0,
-            sgid_index: 0,
-            hop_limit: 0,
-            traffic_class: 0,
-        },
-        dlid: 0,
-        sl: 0,
-        src_path_bits: 0,
-        static_rate: 0,
-        is_global: 0,
-        port_num: 0,
-    }
-}
-
-const fn no_attributes(cap: ibv_qp_cap) -> ibv_qp_attr {
-    ibv_qp_attr {
-        qp_state: state::RESET,
-        cur_qp_state: state::RESET,
-        path_mtu: 0,
-        path_mig_state: 0,
-        qkey: 0,
-        rq_psn: 0,
-        sq_psn: 0,
-        dest_qp_num: 0,
-        qp_access_flags: 0,
-        cap,
-        ah_attr: no_route(),
-        alt_ah_attr: no_route(),
-        pkey_index: 0,
-        alt_pkey_index: 0,
-        en_sqd_async_notify: 0,
-        sq_draining: 0,
-        max_rd_atomic: 0,
-        max_dest_rd_atomic: 0,
-        min_rnr_timer: 0,
-        port_num: 0,
-        timeout: 0,
-        retry_cnt: 0,
-        rnr_retry: 0,
-        alt_port_num: 0,
-        alt_timeout: 0,
-        rate_limit: 0,
-    }
-}
-
-/// Attributes that a transition needs, and those that it may change besides. Source: the
-/// transition table of the InfiniBand specification, as the kernel checks it.
-fn masks(kind: c_int, from: c_int, to: c_int) -> Option<(c_int, c_int)> {
-    use mask::*;
-    let reliable = kind == kind::RC;
-    let table = match (from, to) {
-        (_, state::ERR | state::RESET) => (0, 0),
-        (state::RESET, state::INIT) if reliable => (PKEY_INDEX | PORT | ACCESS_FLAGS, 0),
-        (state::RESET, state::INIT) => (PKEY_INDEX | PORT | QKEY, 0),
-        (state::INIT, state::INIT) if reliable => (0, PKEY_INDEX | PORT | ACCESS_FLAGS),
-        (state::INIT, state::INIT) => (0, PKEY_INDEX | PORT | QKEY),
-        (state::INIT, state::RTR) if reliable => (
-            AV | PATH_MTU | DEST_QPN | RQ_PSN | MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER,
-            ALT_PATH | ACCESS_FLAGS | PKEY_INDEX,
-        ),
-        (state::INIT, state::RTR) => (0, PKEY_INDEX | QKEY),
-        (state::RTR, state::RTS) if reliable => (
-            TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC,
-            CUR_STATE | ALT_PATH | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE,
-        ),
-        (state::RTR, state::RTS) => (SQ_PSN, CUR_STATE | QKEY),
-        (state::RTS, state::RTS) if reliable => (
-            0,
-            CUR_STATE | ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE | MIN_RNR_TIMER,
-        ),
-        (state::RTS, state::RTS) => (0, CUR_STATE | QKEY),
-        _ => return None,
-    };
-    Some(table)
-}
-
-/// Whether a mask fits a transition.
-fn check(kind: c_int, from: c_int, to: c_int, given: c_int) -> Result<(), c_int> {
-    let (needed, allowed) = masks(kind, from, to).ok_or(libc::EINVAL)?;
-    let complete = given & needed == needed;
-    let nothing_else = given & !(needed | allowed | mask::STATE) == 0;
-    if complete && nothing_else {
-        Ok(())
-    } else {
-        Err(libc::EINVAL)
-    }
-}
-
-/// Keeps the attributes that a mask names.
-fn keep(into: &mut ibv_qp_attr, from: &ibv_qp_attr, given: c_int) {
-    macro_rules! keep {
-        ($($bit:ident: $($field:ident),+;)*) => {$(
-            if given & mask::$bit != 0 {
-                $(into.$field = from.$field;)+
-            }
-        )*};
-    }
-    keep! {
-        ACCESS_FLAGS: qp_access_flags;
-        PKEY_INDEX: pkey_index;
-        PORT: port_num;
-        QKEY: qkey;
-        AV: ah_attr;
-        PATH_MTU: path_mtu;
-        TIMEOUT: timeout;
-        RETRY_CNT: retry_cnt;
-        RNR_RETRY: rnr_retry;
-        RQ_PSN: rq_psn;
-        MAX_QP_RD_ATOMIC: max_rd_atomic;
-        ALT_PATH: alt_ah_attr, alt_pkey_index, alt_port_num, alt_timeout;
-        MIN_RNR_TIMER: min_rnr_timer;
-        SQ_PSN: sq_psn;
-        MAX_DEST_RD_ATOMIC: max_dest_rd_atomic;
-        PATH_MIG_STATE: path_mig_state;
-        DEST_QPN: dest_qp_num;
-    }
 }
 
 /// # Safety
@@ -583,40 +541,8 @@ pub unsafe extern "C" fn ibv_detach_mcast(pair: *mut ibv_qp, gid: *const ibv_gid
 
 #[cfg(test)]
 mod tests {
-    use super::{check, kind, mask, sizes, state};
+    use super::sizes;
     use crate::abi::ibv_qp_cap;
-
-    const TO_RTR: i32 = mask::STATE
-        | mask::AV
-        | mask::PATH_MTU
-        | mask::DEST_QPN
-        | mask::RQ_PSN
-        | mask::MAX_DEST_RD_ATOMIC
-        | mask::MIN_RNR_TIMER;
-
-    #[test]
-    fn a_transition_needs_all_its_attributes_and_takes_no_others() {
-        assert_eq!(check(kind::RC, state::INIT, state::RTR, TO_RTR), Ok(()));
-        let missing = TO_RTR & !mask::RQ_PSN;
-        assert_eq!(
-            check(kind::RC, state::INIT, state::RTR, missing),
-            Err(libc::EINVAL)
-        );
-        let beyond = TO_RTR | mask::SQ_PSN;
-        assert_eq!(
-            check(kind::RC, state::INIT, state::RTR, beyond),
-            Err(libc::EINVAL)
-        );
-        assert_eq!(
-            check(kind::UD, state::INIT, state::RTR, mask::STATE),
-            Ok(())
-        );
-        assert_eq!(
-            check(kind::RC, state::RESET, state::RTR, TO_RTR),
-            Err(libc::EINVAL)
-        );
-        assert_eq!(check(kind::RC, state::RTS, state::ERR, mask::STATE), Ok(()));
-    }
 
     #[test]
     fn sizes_beyond_the_device_are_refused_and_others_kept() {

@@ -1,6 +1,5 @@
 //! Calls that this library refuses, and a few that need no device.
 
-use crate::abi::ibv_recv_wr;
 use crate::errno;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -17,15 +16,6 @@ pub(crate) unsafe extern "C" fn refuse_call() -> *mut c_void {
     std::ptr::without_provenance_mut(libc::EOPNOTSUPP as usize)
 }
 
-/// There are no shared receive queues behind this interface yet.
-pub(crate) unsafe extern "C" fn refuse_post_srq(
-    _: *mut c_void,
-    _: *mut ibv_recv_wr,
-    _: *mut *mut ibv_recv_wr,
-) -> c_int {
-    libc::EOPNOTSUPP
-}
-
 macro_rules! refuse {
     ($result:ty, $value:expr; $($name:ident),* $(,)?) => {$(
         /// Not supported here.
@@ -39,14 +29,14 @@ macro_rules! refuse {
 
 // Calls that return an object.
 refuse! { *mut c_void, std::ptr::null_mut();
-    ibv_create_srq, ibv_reg_dmabuf_mr, ibv_import_device, ibv_import_pd, ibv_import_mr,
+    ibv_reg_dmabuf_mr, ibv_import_device, ibv_import_pd, ibv_import_mr,
     ibv_import_dm, ibv_alloc_dmah, ibv_reg_mr_ex, ibv_alloc_buf, ibv_reg_buf_mr,
-    ibv_create_comp_cntr, ibv_create_ah_from_wc,
+    ibv_create_comp_cntr,
 }
 
 // Calls that return an errno value.
 refuse! { c_int, libc::EOPNOTSUPP;
-    ibv_modify_srq, ibv_query_srq, ibv_destroy_srq, ibv_query_ece, ibv_set_ece,
+    ibv_query_ece, ibv_set_ece,
     ibv_dealloc_dmah, ibv_query_port_speed, ibv_free_buf, ibv_destroy_comp_cntr,
     ibv_set_comp_cntr, ibv_inc_comp_cntr, ibv_read_comp_cntr, ibv_set_err_comp_cntr,
     ibv_inc_err_comp_cntr, ibv_read_err_comp_cntr, ibv_qp_attach_comp_cntr,
@@ -55,7 +45,7 @@ refuse! { c_int, libc::EOPNOTSUPP;
 
 // Calls that return -1 with an errno value.
 refuse! { c_int, -1;
-    ibv_init_ah_from_wc, ibv_dm_export_dmabuf_fd, ibv_export_buf_dmabuf_fd,
+    ibv_dm_export_dmabuf_fd, ibv_export_buf_dmabuf_fd,
     ibv_resolve_eth_l2_from_gid, ibv_rereg_mr,
 }
 

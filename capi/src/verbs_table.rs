@@ -5,7 +5,8 @@ use crate::completion::{poll_cq, req_notify_cq};
 use crate::context::{ibv_query_device, ibv_query_port, query_device_ex, query_port};
 use crate::post::{post_recv, post_send};
 use crate::queue_pair::create_qp_ex;
-use crate::unsupported::{refuse_call, refuse_post_srq};
+use crate::shared::post_srq_recv;
+use crate::unsupported::refuse_call;
 use std::ffi::c_int;
 
 /// A new context's table. Entries that are empty make the headers' functions return `EOPNOTSUPP`;
@@ -47,7 +48,7 @@ pub(crate) fn table(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
                 poll_cq: Some(poll_cq),
                 req_notify_cq: Some(req_notify_cq),
                 compat_queues: [Some(refuse_call); 7],
-                post_srq_recv: Some(refuse_post_srq),
+                post_srq_recv: Some(post_srq_recv),
                 compat_pairs: [Some(refuse_call); 4],
                 post_send: Some(post_send),
                 post_recv: Some(post_recv),

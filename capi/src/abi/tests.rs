@@ -21,7 +21,7 @@ fn layout(name: &str) -> Value {
     found.unwrap_or_else(|| panic!("no layout of {name}"))["decoded"].take()
 }
 
-fn check(name: &str, size: usize, fields: &[(&str, usize)]) {
+pub(crate) fn check(name: &str, size: usize, fields: &[(&str, usize)]) {
     let layout = layout(name);
     assert_eq!(layout["size"], size, "size of {name}");
     for (field, offset) in fields {
@@ -56,6 +56,9 @@ fn objects_have_the_layout_of_the_headers() {
     same!(ibv_qp: context qp_context pd send_cq recv_cq srq handle qp_num state qp_type mutex cond
         events_completed);
     same!(ibv_ah: context pd handle);
+    same!(ibv_srq: context srq_context pd handle mutex cond events_completed);
+    same!(ibv_srq_attr: max_wr max_sge srq_limit);
+    same!(ibv_srq_init_attr: srq_context attr);
 }
 
 #[test]

@@ -96,6 +96,16 @@ impl<'s, O: Object> Making<'s, O> {
         let number = O::table(&mut state.objects)
             .numbers
             .take(&mut state.names.random)?;
+        Self::with_number(state, number)
+    }
+
+    /// The same with a number of a fixed purpose.
+    pub(crate) fn begin_fixed(state: &'s mut EngineState, number: u32) -> Result<Self, RdmaError> {
+        O::table(&mut state.objects).numbers.take_fixed(number)?;
+        Self::with_number(state, number)
+    }
+
+    fn with_number(state: &'s mut EngineState, number: u32) -> Result<Self, RdmaError> {
         let making = Self {
             state,
             number,

@@ -29,6 +29,8 @@ pub(crate) struct Numbers {
     quota: u32,
     /// all of them, free or not
     all: std::ops::Range<u32>,
+    /// in use, of a fixed purpose: none of `all`
+    fixed: Vec<u32>,
 }
 
 impl Numbers {
@@ -49,6 +51,7 @@ impl Numbers {
             used: 0,
             quota,
             all: numbers,
+            fixed: Vec::new(),
         }
     }
 
@@ -103,8 +106,28 @@ impl Numbers {
         Ok(self.free.swap_remove(place))
     }
 
-    /// Gives back a number that [`Numbers::take`] gave.
+    /// Takes a number of a fixed purpose, which [`Numbers::take`] never gives. It does not count
+    /// against the quota.
+    ///
+    /// Errors: [`RdmaError::Capacity`] if it is in use.
+    pub(crate) fn take_fixed(&mut self, number: u32) -> Result<(), RdmaError> {
+        if self.all.contains(&number) || self.fixed.contains(&number) {
+            return Err(RdmaError::Capacity {
+                what: self.what,
+                limit: 1,
+                key: "no key (the number has a fixed purpose)",
+            });
+        }
+        self.fixed.push(number);
+        Ok(())
+    }
+
+    /// Gives back a number that [`Numbers::take`] or [`Numbers::take_fixed`] gave.
     pub(crate) fn give(&mut self, number: u32) {
+        if let Some(place) = self.fixed.iter().position(|fixed| *fixed == number) {
+            self.fixed.swap_remove(place);
+            return;
+        }
         self.used = self.used.saturating_sub(1);
         self.resting.push_back(number);
         let all = self.free.len() + self.resting.len() + self.used as usize;

@@ -121,7 +121,7 @@ impl ProtectionDomain {
     ///
     /// Errors: [`RdmaError::Capacity`], [`RdmaError::OutOfRange`] and others; nothing is left over.
     pub fn queue_pair(&self, config: QueuePairConfig) -> Result<QueuePair, RdmaError> {
-        let inner = life::create(self, &config, QueuePairType::RoceReliableConnected)?;
+        let inner = life::create(self, &config, QueuePairType::RoceReliableConnected, None)?;
         Ok(QueuePair {
             inner,
             state: PhantomData,

@@ -82,3 +82,18 @@ fn a_life_after_one_that_used_everything_has_numbers_that_cannot_be_guessed() {
     assert_eq!(after.free.len() + after.resting.len(), 200);
     assert!(after.resting.iter().all(|number| *number < 200));
 }
+
+#[test]
+fn a_number_of_a_fixed_purpose_is_in_use_once_and_never_given_out() {
+    let mut random = StdRng::seed_from_u64(6);
+    let mut numbers = Numbers::new("queue pairs", "rdma.queue_pairs", 3..5, 2);
+    numbers.take_fixed(1).unwrap();
+    assert!(numbers.take_fixed(1).is_err(), "in use");
+    assert!(numbers.take_fixed(3).is_err(), "one that take gives");
+    assert_eq!(numbers.used(), 0, "it does not count");
+    numbers.give(1);
+    let taken = [(); 2].map(|()| numbers.take(&mut random).unwrap());
+    assert!(taken.iter().all(|number| (3..5).contains(number)));
+    assert_eq!(numbers.rested(), Rested(vec![3, 4]));
+    numbers.take_fixed(1).unwrap();
+}

@@ -20,6 +20,9 @@ pub struct DatagramReady;
 /// Queue pair numbers have 24 bits.
 const QUEUE_PAIR_NUMBER_MOST: u32 = (1 << 24) - 1;
 
+/// Number of the queue pair of the general service interface. Source: IBA 3.9.4.
+const SERVICE_QUEUE_PAIR: u32 = 1;
+
 /// A datagram queue pair that did not become ready; it is destroyed.
 #[derive(Debug, thiserror::Error)]
 #[error("the datagram queue pair did not become ready: {error}")]
@@ -38,7 +41,23 @@ impl ProtectionDomain {
         &self,
         config: QueuePairConfig,
     ) -> Result<QueuePair<DatagramInitialised>, RdmaError> {
-        let inner = life::create(self, &config, QueuePairType::RoceUnreliableDatagram)?;
+        let inner = life::create(self, &config, QueuePairType::RoceUnreliableDatagram, None)?;
+        Ok(QueuePair {
+            inner,
+            state: PhantomData,
+        })
+    }
+
+    /// Makes the queue pair of the general service interface: number 1, a datagram queue pair for
+    /// messages of connection managers. There is one in a device.
+    ///
+    /// Errors: as for [`ProtectionDomain::queue_pair`]; [`RdmaError::Capacity`] if it exists.
+    pub fn service_queue_pair(
+        &self,
+        config: QueuePairConfig,
+    ) -> Result<QueuePair<DatagramInitialised>, RdmaError> {
+        let kind = QueuePairType::RoceUnreliableDatagram;
+        let inner = life::create(self, &config, kind, Some(SERVICE_QUEUE_PAIR))?;
         Ok(QueuePair {
             inner,
             state: PhantomData,

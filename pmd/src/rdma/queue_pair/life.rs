@@ -85,11 +85,12 @@ fn allocate(engine: &Engine, sizes: &Sizes) -> Result<QueuePairMemory, RdmaError
     })
 }
 
-/// Makes a queue pair in the device's idle state.
+/// Makes a queue pair in the device's idle state; with a number of a fixed purpose, if one is named.
 pub(super) fn create(
     domain: &ProtectionDomain,
     config: &QueuePairConfig,
     kind: QueuePairType,
+    fixed: Option<u32>,
 ) -> Result<Inner, RdmaError> {
     let engine = domain.engine();
     config.check()?;
@@ -105,7 +106,10 @@ pub(super) fn create(
     state.names.generation = state.names.generation.wrapping_add(1);
     let generation = state.names.generation;
     let queue_set_handle = state.made.queue_set_handle.unwrap_or(0);
-    let mut making = Making::begin(&mut state)?;
+    let mut making = match fixed {
+        Some(number) => Making::begin_fixed(&mut state, number)?,
+        None => Making::begin(&mut state)?,
+    };
     let number = making.number();
     let start_psn = making.state().random_24_bits();
     let attributes = Attributes {

@@ -1,0 +1,426 @@
+//! Channels and ids, and the way to a peer.
+
+use super::abi::{event, rdma_cm_id, rdma_event_channel, space};
+use super::events::{drop_event, finish};
+use super::id::{ChannelObject, IdObject, Notice, Step};
+use super::node::{Node, node, push};
+use super::route;
+use super::socket_address;
+use crate::abi::{ibv_context, kind};
+use crate::errno::{self, answer};
+use std::ffi::{c_int, c_void};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Makes an event channel. Errors: `ENODEV` without a device.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringside_rdma_create_event_channel() -> *mut rdma_event_channel {
+    match node().and_then(|_| ChannelObject::make()) {
+        Ok(channel) => channel,
+        Err(error) => errno::null(error),
+    }
+}
+
+/// # Safety
+/// `channel` came from [`ringside_rdma_create_event_channel`], and its ids are destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
+    if !channel.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { ChannelObject::free(channel) };
+    }
+}
+
+/// Makes an id. Without a channel its calls wait for their events.
+///
+/// # Safety
+/// `channel` is null or one of this library; `into` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_create_id(
+    channel: *mut rdma_event_channel,
+    into: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    port_space: c_int,
+) -> c_int {
+    let pair = match port_space {
+        space::TCP => kind::RC,
+        space::UDP | space::IPOIB => kind::UD,
+        _ => return errno::minus_one(libc::EINVAL),
+    };
+    let own = match (node(), channel.is_null()) {
+        (Err(error), _) => return errno::minus_one(error),
+        (Ok(_), false) => channel,
+        (Ok(_), true) => match ChannelObject::make() {
+            Ok(own) => own,
+            Err(error) => return errno::minus_one(error),
+        },
+    };
+    let id = IdObject::make(port_space, pair);
+    // SAFETY: just made; the caller's place.
+    unsafe {
+        (*id).channel = own;
+        (*id).context = context;
+        IdObject::of(id).private().is_synchronous = channel.is_null();
+        *into = id;
+    }
+    0
+}
+
+/// Destroys an id: tells the peer, takes back events that were not read, and waits until those
+/// that were read are acknowledged.
+///
+/// # Safety
+/// `id` came from this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
+    let node = match node() {
+        Ok(node) => node,
+        Err(error) => return errno::minus_one(error),
+    };
+    // SAFETY: the caller's promise; the requests that are freed were seen by no one.
+    unsafe {
+        super::multicast::leave_all(id);
+        let object = IdObject::of(id);
+        let unread = withdraw(node, id);
+        for request in unread {
+            IdObject::free(request as *mut rdma_cm_id);
+        }
+        drop_event(id);
+        object.wait_for_acknowledgements();
+        if object.private().is_synchronous {
+            ChannelObject::free((*id).channel);
+        }
+        IdObject::free(id);
+    }
+    0
+}
+
+/// Takes an id out of the connection manager. Returns the ids of requests that nobody read.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
+    // SAFETY: the caller's promise.
+    let (object, channel, port_space) =
+        unsafe { (IdObject::of(id), ChannelObject::of((*id).channel), (*id).ps) };
+    node.with(|state, now| {
+        let mut private = object.private();
+        let (connection, listener) = (private.connection.take(), private.listener.take());
+        let port = private.local.filter(|_| private.owns_port);
+        drop(private);
+        if let Some(port) = port {
+            state.give_port(port_space, port.port());
+        }
+        if let Some(listener) = listener {
+            state.listeners.remove(&listener);
+            state.manager.unlisten(now, listener);
+        }
+        if let Some(connection) = connection {
+            state.connections.remove(&connection);
+            state.manager.destroy(now, connection);
+        }
+        let mine = |notice: &Notice| notice.id == id as usize || notice.listener == id as usize;
+        let mut unread = Vec::new();
+        for notice in channel.notices.withdraw(mine) {
+            if notice.listener == 0 {
+                continue;
+            }
+            unread.push(notice.id);
+            // SAFETY: made for this request, and seen by no one.
+            let request = unsafe { IdObject::of(notice.id as *mut rdma_cm_id) };
+            if let Some(connection) = request.private().connection {
+                state.connections.remove(&connection);
+                state.manager.destroy(now, connection);
+            }
+        }
+        unread
+    })
+}
+
+/// Binds an id to an address and a port.
+///
+/// # Safety
+/// `id` is an id of this library.
+pub(super) unsafe fn bind(
+    node: &Node,
+    id: *mut rdma_cm_id,
+    local: SocketAddr,
+) -> Result<(), c_int> {
+    let ip = local.ip();
+    if ip.is_loopback() {
+        return Err(libc::ENODEV);
+    }
+    if !ip.is_unspecified() && !node.port.gids.contains(&ip) {
+        return Err(libc::EADDRNOTAVAIL);
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let object = IdObject::of(id);
+        if object.private().step != Step::Made {
+            return Err(libc::EINVAL);
+        }
+        let taken = node.with(|state, _| state.take_port((*id).ps, local.port()));
+        let local = SocketAddr::new(ip, taken.ok_or(libc::EADDRINUSE)?);
+        let mut private = object.private();
+        private.step = Step::Bound;
+        private.local = Some(local);
+        private.owns_port = true;
+        drop(private);
+        route::show_local(id, local);
+        if !ip.is_unspecified() {
+            route::show_device(id, node.shared);
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `id` is an id of this library; `address` is a socket address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_bind_addr(
+    id: *mut rdma_cm_id,
+    address: *const libc::sockaddr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        let local = socket_address::read(address).ok_or(libc::EINVAL);
+        local.and_then(|local| bind(node()?, id, local))
+    };
+    answer(result)
+}
+
+/// The address of this device that a peer is reached from.
+fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
+    let narrow =
+        |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
+    let all = node.port.gids.iter().copied();
+    let mut same = all.filter(|own| own.is_ipv4() == remote.is_ipv4());
+    let fitting = same.clone().find(|own| narrow(own) == narrow(&remote));
+    fitting.or_else(|| same.next())
+}
+
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn resolve(
+    node: &Node,
+    id: *mut rdma_cm_id,
+    source: Option<SocketAddr>,
+    remote: SocketAddr,
+) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    let found = local_for(node, remote.ip()).filter(|_| !remote.ip().is_loopback());
+    let step = object.private().step;
+    if step == Step::Made {
+        let any = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let source = source.unwrap_or_else(|| SocketAddr::new(found.unwrap_or(any), 0));
+        // SAFETY: the caller's promise.
+        unsafe { bind(node, id, source) }?;
+    } else if step > Step::Routed {
+        return Err(libc::EINVAL);
+    }
+    let reached = node.port.neighbour(remote.ip()).is_some() || remote.ip().is_multicast();
+    let mut private = object.private();
+    let bound = private.local.ok_or(libc::EINVAL)?;
+    let ip = if bound.ip().is_unspecified() {
+        found
+    } else {
+        Some(bound.ip())
+    };
+    let (Some(ip), true) = (ip, reached) else {
+        let status = if found.is_none() {
+            -libc::ENODEV
+        } else {
+            -libc::EHOSTUNREACH
+        };
+        push(Notice::new(id as usize, event::ADDR_ERROR, status));
+        return Ok(());
+    };
+    let local = SocketAddr::new(ip, bound.port());
+    private.local = Some(local);
+    private.remote = Some(remote);
+    private.step = Step::Addressed;
+    drop(private);
+    // SAFETY: the caller's promise.
+    unsafe {
+        route::show_local(id, local);
+        route::show_remote(id, remote);
+        route::show_device(id, node.shared);
+    }
+    push(Notice::new(id as usize, event::ADDR_RESOLVED, 0));
+    Ok(())
+}
+
+/// # Safety
+/// `id` is an id of this library; the addresses are null or socket addresses.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_resolve_addr(
+    id: *mut rdma_cm_id,
+    source: *const libc::sockaddr,
+    destination: *const libc::sockaddr,
+    _milliseconds: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Some(remote) = socket_address::read(destination) else {
+            return errno::minus_one(libc::EINVAL);
+        };
+        let source = socket_address::read(source);
+        match node().and_then(|node| resolve(node, id, source, remote)) {
+            Ok(()) => finish(id),
+            Err(error) => errno::minus_one(error),
+        }
+    }
+}
+
+/// # Safety
+/// `id` is an id of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_resolve_route(
+    id: *mut rdma_cm_id,
+    _milliseconds: c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Ok(node) = node() else {
+            return errno::minus_one(libc::ENODEV);
+        };
+        let mut private = IdObject::of(id).private();
+        if !matches!(private.step, Step::Addressed | Step::Routed) {
+            return errno::minus_one(libc::EINVAL);
+        }
+        private.step = Step::Routed;
+        let class = private.traffic_class;
+        drop(private);
+        route::show_path(id, route::path_mtu(&node.port), class);
+        push(Notice::new(id as usize, event::ROUTE_RESOLVED, 0));
+        finish(id)
+    }
+}
+
+/// Moves an id and its unread events to another channel; without one, its calls wait from now on.
+///
+/// # Safety
+/// `id` is an id of this library; `channel` is null or one of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_migrate_id(
+    id: *mut rdma_cm_id,
+    channel: *mut rdma_event_channel,
+) -> c_int {
+    let (node, target) = match (node(), channel.is_null()) {
+        (Err(error), _) => return errno::minus_one(error),
+        (Ok(node), false) => (node, channel),
+        (Ok(node), true) => match ChannelObject::make() {
+            Ok(own) => (node, own),
+            Err(error) => return errno::minus_one(error),
+        },
+    };
+    // SAFETY: the caller's promise.
+    unsafe {
+        let object = IdObject::of(id);
+        let old = (*id).channel;
+        let was_synchronous = node.with(|_, _| {
+            let mine = |notice: &Notice| notice.counted() == id as usize;
+            let unread = ChannelObject::of(old).notices.withdraw(mine);
+            (*id).channel = target;
+            for notice in unread {
+                ChannelObject::of(target).notices.push(notice);
+            }
+            std::mem::replace(&mut object.private().is_synchronous, channel.is_null())
+        });
+        if was_synchronous {
+            drop_event(id);
+        }
+        object.wait_for_acknowledgements();
+        if was_synchronous {
+            ChannelObject::free(old);
+        }
+    }
+    0
+}
+
+/// # Safety
+/// `id` is an id of this library; `value` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_set_option(
+    id: *mut rdma_cm_id,
+    level: c_int,
+    option: c_int,
+    value: *const c_void,
+    length: usize,
+) -> c_int {
+    const OF_ID: c_int = 0;
+    const TYPE_OF_SERVICE: c_int = 0;
+    const REUSE_ADDRESS: c_int = 1;
+    const FAMILY_ONLY: c_int = 2;
+    const ACK_TIMEOUT: c_int = 3;
+    // SAFETY: the caller's promise; one byte is read where there is one.
+    let (object, byte) = unsafe {
+        let first = if length > 0 { *value.cast::<u8>() } else { 0 };
+        (IdObject::of(id), first)
+    };
+    let mut private = object.private();
+    let result = match (level, option, length) {
+        (OF_ID, TYPE_OF_SERVICE, 1) => {
+            private.traffic_class = byte;
+            Ok(())
+        }
+        (OF_ID, REUSE_ADDRESS | FAMILY_ONLY, 4) => Ok(()),
+        (OF_ID, ACK_TIMEOUT, 1) if object.public.qp_type == kind::RC => {
+            private.ack_timeout = Some(byte.min(31));
+            Ok(())
+        }
+        (OF_ID, TYPE_OF_SERVICE..=ACK_TIMEOUT, _) => Err(libc::EINVAL),
+        _ => Err(libc::ENOSYS),
+    };
+    answer(result)
+}
+
+/// # Safety
+/// `id` is an id of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: the caller's promise.
+    let private = unsafe { IdObject::of(id) }.private();
+    private.local.map_or(0, |address| address.port().to_be())
+}
+
+/// # Safety
+/// `id` is an id of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    // SAFETY: the caller's promise.
+    let private = unsafe { IdObject::of(id) }.private();
+    private.remote.map_or(0, |address| address.port().to_be())
+}
+
+/// The contexts of all devices: those that ids show.
+///
+/// # Safety
+/// `count` is null or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_context {
+    let node = match node() {
+        Ok(node) => node,
+        Err(error) => return errno::null(error),
+    };
+    // SAFETY: room for one and the end; the caller's place.
+    unsafe {
+        let list = libc::calloc(2, size_of::<usize>()).cast::<*mut ibv_context>();
+        if list.is_null() {
+            return errno::null(libc::ENOMEM);
+        }
+        *list = node.shared.context;
+        if !count.is_null() {
+            *count = 1;
+        }
+        list
+    }
+}
+
+/// # Safety
+/// `list` came from [`ringside_rdma_get_devices`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_free_devices(list: *mut *mut ibv_context) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::free(list.cast()) };
+}

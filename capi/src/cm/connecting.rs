@@ -1,0 +1,409 @@
+//! Making and ending connections.
+
+use super::abi::{DATAGRAM_KEY, RESOURCES_MOST, rdma_cm_id, rdma_conn_param};
+use super::addressing::bind;
+use super::events::finish;
+use super::id::{IdObject, Step};
+use super::node::{Node, node};
+use super::pairs;
+use crate::abi::{kind, state};
+use crate::errno::{self, answer};
+use ringside_cm::{
+    Accept, Connect, ConnectionId, ListenError, Reason, Refused, RequestError, Resolve,
+    ServiceAnswer, ServiceId, ServiceStatus,
+};
+use std::ffi::{c_int, c_void};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Requests that may wait for the program.
+const BACKLOG_MOST: c_int = 1024;
+
+fn refused(error: &RequestError) -> c_int {
+    tracing::debug!(%error, "refused");
+    match error {
+        RequestError::Full { .. } => libc::ENOMEM,
+        RequestError::Address { .. } => libc::EADDRNOTAVAIL,
+        RequestError::NotOnRoce => libc::EOPNOTSUPP,
+        _ => libc::EINVAL,
+    }
+}
+
+/// # Safety
+/// `data` has `length` bytes, or is null.
+unsafe fn bytes(data: *const c_void, length: u8) -> Vec<u8> {
+    if data.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length.into()) }.to_vec()
+}
+
+/// Reads and atomics that the device answers, and has outstanding, at a time.
+fn depths(node: &Node) -> (u8, u8) {
+    let limits = node.port.device.rdma_limits();
+    let cut = |count: u32| u8::try_from(count).unwrap_or(u8::MAX);
+    limits.map_or((1, 1), |limits| {
+        (cut(limits.inbound_reads), cut(limits.outbound_reads))
+    })
+}
+
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
+    let node = node()?;
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    let step = object.private().step;
+    if step == Step::Made {
+        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        // SAFETY: the caller's promise.
+        unsafe { bind(node, id, any) }?;
+    } else if step != Step::Bound {
+        return Err(libc::EINVAL);
+    }
+    let local = object.private().local.ok_or(libc::EINVAL)?;
+    let service = ServiceId::of(object.space().ok_or(libc::EINVAL)?, local.port());
+    let address = Some(local.ip()).filter(|ip| !ip.is_unspecified());
+    let backlog = if (1..=BACKLOG_MOST).contains(&backlog) {
+        backlog
+    } else {
+        BACKLOG_MOST
+    };
+    node.with(|state, _| {
+        let made = state.manager.listen(service, address, backlog as usize);
+        let listener = made.map_err(|error| match error {
+            ListenError::InUse { .. } => libc::EADDRINUSE,
+            ListenError::AddressNotLocal { .. } => libc::EADDRNOTAVAIL,
+            _ => libc::EOPNOTSUPP,
+        })?;
+        state.listeners.insert(listener, id as usize);
+        let mut private = object.private();
+        private.listener = Some(listener);
+        private.step = Step::Listening;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `id` is an id of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(unsafe { listen(id, backlog) })
+}
+
+/// What a program passes, or what stands for nothing.
+///
+/// # Safety
+/// `given` is null or valid.
+unsafe fn given(given: *const rdma_conn_param) -> rdma_conn_param {
+    if given.is_null() {
+        return rdma_conn_param {
+            private_data: std::ptr::null(),
+            private_data_len: 0,
+            responder_resources: RESOURCES_MOST,
+            initiator_depth: RESOURCES_MOST,
+            flow_control: 0,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            srq: 0,
+            qp_num: 0,
+        };
+    }
+    // SAFETY: the caller's promise.
+    unsafe { *given }
+}
+
+/// The queue pair that a program connects: the id's, or the one that it names.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn queue_pair(id: *mut rdma_cm_id, wanted: &rdma_conn_param) -> (u32, bool) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (*id).qp.as_ref() {
+            Some(pair) => (pair.qp_num, !pair.srq.is_null()),
+            None => (wanted.qp_num, wanted.srq != 0),
+        }
+    }
+}
+
+/// # Safety
+/// `id` is an id of this library; `wanted` is null or valid.
+unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<(), c_int> {
+    let node = node()?;
+    // SAFETY: the caller's promise.
+    let (object, is_null) = unsafe { (IdObject::of(id), wanted.is_null() && (*id).qp.is_null()) };
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { given(wanted) };
+    let private = object.private();
+    let (Some(local), Some(remote), Step::Routed) = (private.local, private.remote, private.step)
+    else {
+        return Err(libc::EINVAL);
+    };
+    let (traffic_class, ack_timeout) = (private.traffic_class, private.ack_timeout);
+    drop(private);
+    let service = ServiceId::of(object.space().ok_or(libc::EINVAL)?, remote.port());
+    // SAFETY: the caller's promise.
+    let private_data = unsafe { bytes(wanted.private_data, wanted.private_data_len) };
+    if object.public.qp_type == kind::UD {
+        let question = Resolve {
+            local: local.ip(),
+            remote: remote.ip(),
+            service,
+            source_port: local.port(),
+            traffic_class,
+            private_data,
+        };
+        return begin(node, id, |manager, now| manager.resolve(now, &question));
+    }
+    if is_null {
+        return Err(libc::EINVAL);
+    }
+    let (inbound, outbound) = depths(node);
+    let choose = |asked: u8, most: u8| match asked {
+        RESOURCES_MOST => Ok(most),
+        asked if asked > most => Err(libc::EINVAL),
+        asked => Ok(asked),
+    };
+    // SAFETY: the caller's promise.
+    let (number, shared) = unsafe { queue_pair(id, &wanted) };
+    let request = Connect {
+        local: local.ip(),
+        remote: remote.ip(),
+        service,
+        source_port: local.port(),
+        queue_pair: number,
+        shared_receive_queue: shared,
+        responder_resources: choose(wanted.responder_resources, inbound)?,
+        initiator_depth: choose(wanted.initiator_depth, outbound)?,
+        flow_control: wanted.flow_control != 0,
+        retry_count: wanted.retry_count,
+        rnr_retry_count: wanted.rnr_retry_count,
+        // SAFETY: the path lies in the id.
+        path_mtu: unsafe { (*IdObject::path(id)).mtu },
+        traffic_class,
+        ack_timeout,
+        private_data,
+    };
+    begin(node, id, |manager, now| manager.connect(now, &request))
+}
+
+/// Has the manager begin something, and notes whose it is.
+fn begin(
+    node: &Node,
+    id: *mut rdma_cm_id,
+    call: impl FnOnce(
+        &mut ringside_cm::Manager,
+        std::time::Duration,
+    ) -> Result<ConnectionId, RequestError>,
+) -> Result<(), c_int> {
+    node.with(|state, now| {
+        let connection = call(&mut state.manager, now).map_err(|error| refused(&error))?;
+        state.connections.insert(connection, id as usize);
+        // SAFETY: the callers' promise: an id of this library.
+        let mut private = unsafe { IdObject::of(id) }.private();
+        private.connection = Some(connection);
+        private.step = Step::Connecting;
+        Ok(())
+    })
+}
+
+/// # Safety
+/// `id` is an id of this library; `wanted` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_connect(
+    id: *mut rdma_cm_id,
+    wanted: *const rdma_conn_param,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match connect(id, wanted) {
+            Ok(()) => finish(id),
+            Err(error) => errno::minus_one(error),
+        }
+    }
+}
+
+/// # Safety
+/// `id` is an id of this library; `wanted` is null or valid.
+unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<(), c_int> {
+    let node = node()?;
+    // SAFETY: the caller's promise.
+    let (object, wanted) = unsafe { (IdObject::of(id), given(wanted)) };
+    let connection = object.private().connection.ok_or(libc::EINVAL)?;
+    // SAFETY: the caller's promise.
+    let (private_data, (number, shared)) = unsafe {
+        (
+            bytes(wanted.private_data, wanted.private_data_len),
+            queue_pair(id, &wanted),
+        )
+    };
+    if object.public.qp_type == kind::UD {
+        let found = ServiceAnswer {
+            status: ServiceStatus::VALID,
+            queue_pair: number,
+            queue_key: DATAGRAM_KEY,
+            private_data,
+        };
+        let answered = node.with(|state, _| state.manager.answer(connection, &found));
+        return answered.map_err(|error| refused(&error));
+    }
+    let (inbound, outbound) = depths(node);
+    let mut private = object.private();
+    let parameters = private.parameters.as_mut().ok_or(libc::EINVAL)?;
+    let choose = |asked: u8, requested: u8, most: u8| match asked {
+        RESOURCES_MOST => requested.min(most),
+        asked => asked.min(most),
+    };
+    parameters.responder_resources = choose(
+        wanted.responder_resources,
+        parameters.responder_resources,
+        inbound,
+    );
+    parameters.initiator_depth =
+        choose(wanted.initiator_depth, parameters.initiator_depth, outbound);
+    let reply = Accept {
+        queue_pair: number,
+        shared_receive_queue: shared,
+        responder_resources: parameters.responder_resources,
+        initiator_depth: parameters.initiator_depth,
+        flow_control: wanted.flow_control != 0,
+        rnr_retry_count: wanted.rnr_retry_count,
+        private_data,
+    };
+    drop(private);
+    // SAFETY: the caller's promise. The queue pair works before the peer hears of it.
+    unsafe {
+        if !(*id).qp.is_null() {
+            pairs::change(id, state::RTR)?;
+            pairs::change(id, state::RTS)?;
+        }
+    }
+    let accepted = node.with(|state, now| state.manager.accept(now, connection, &reply));
+    accepted.map_err(|error| refused(&error))
+}
+
+/// # Safety
+/// `id` is an id of this library; `wanted` is null or valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_accept(
+    id: *mut rdma_cm_id,
+    wanted: *const rdma_conn_param,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match accept(id, wanted) {
+            Ok(()) if (*id).qp_type == kind::UD => 0,
+            Ok(()) => finish(id),
+            Err(error) => errno::minus_one(error),
+        }
+    }
+}
+
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn refuse(id: *mut rdma_cm_id, reason: Reason, private_data: Vec<u8>) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    let connection = object.private().connection.ok_or(libc::EINVAL)?;
+    let is_datagram = object.public.qp_type == kind::UD;
+    let done = node()?.with(|state, _| {
+        if is_datagram {
+            let refusal = ServiceAnswer {
+                status: ServiceStatus::REJECTED,
+                queue_pair: 0,
+                queue_key: 0,
+                private_data,
+            };
+            return state.manager.answer(connection, &refusal);
+        }
+        let refusal = Refused {
+            private_data,
+            ..Refused::because(reason)
+        };
+        state.manager.reject(connection, &refusal)
+    });
+    done.map_err(|error| refused(&error))
+}
+
+/// # Safety
+/// `id` is an id of this library; `data` is null or has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_reject(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    length: u8,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(unsafe { refuse(id, Reason::CONSUMER, bytes(data, length)) })
+}
+
+/// # Safety
+/// As [`ringside_rdma_reject`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_reject_ece(
+    id: *mut rdma_cm_id,
+    data: *const c_void,
+    length: u8,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    answer(unsafe { refuse(id, Reason::VENDOR_OPTION, bytes(data, length)) })
+}
+
+/// The program has set its own queue pair: the connection is established.
+///
+/// # Safety
+/// `id` is an id of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_establish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's promise.
+    let (object, has_pair) = unsafe { (IdObject::of(id), !(*id).qp.is_null()) };
+    let connection = object.private().connection.filter(|_| !has_pair);
+    let result = connection.ok_or(libc::EINVAL).and_then(|connection| {
+        let done = node()?.with(|state, _| state.manager.ready(connection, &[]));
+        done.map_err(|error| refused(&error))
+    });
+    answer(result)
+}
+
+/// An asynchronous event of the program's queue pair: the first packet of a peer whose last message
+/// is late.
+///
+/// # Safety
+/// `id` is an id of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_notify(id: *mut rdma_cm_id, event: c_int) -> c_int {
+    const COMMUNICATION_ESTABLISHED: c_int = 4;
+    // SAFETY: the caller's promise.
+    let connection = unsafe { IdObject::of(id) }.private().connection;
+    let (Ok(node), Some(connection), COMMUNICATION_ESTABLISHED) = (node(), connection, event)
+    else {
+        return errno::minus_one(libc::EINVAL);
+    };
+    node.with(|state, _| state.manager.packet_arrived(connection));
+    0
+}
+
+/// Ends a connection, or confirms that the peer ended it. The queue pair goes to the error state
+/// first.
+///
+/// # Safety
+/// `id` is an id of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's promise.
+    let connection = unsafe {
+        pairs::fail(id);
+        IdObject::of(id).private().connection
+    };
+    let result = connection.ok_or(libc::EINVAL).and_then(|connection| {
+        let done = node()?.with(|state, now| state.manager.disconnect(now, connection));
+        done.map_err(|error| refused(&error))
+    });
+    match result {
+        // SAFETY: the caller's promise.
+        Ok(()) => unsafe { finish(id) },
+        Err(error) => errno::minus_one(error),
+    }
+}

@@ -1,0 +1,232 @@
+//! Reading and acknowledging events.
+
+use super::abi::{
+    event, event_param, rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    rdma_ud_param,
+};
+use super::id::{ChannelObject, Detail, IdObject, Notice};
+use super::node::node;
+use super::pairs;
+use crate::abi::state;
+use crate::errno;
+use ringside_cm::{Reason, Refused};
+use std::ffi::{CStr, c_char, c_int};
+
+/// An event that a program has read.
+#[repr(C)]
+struct EventObject {
+    public: rdma_cm_event,
+    /// the id that its acknowledgement counts for
+    counted: usize,
+    data: Vec<u8>,
+}
+
+/// The peer accepted: sets the queue pair of the id, and confirms. Returns the event and status
+/// that the program reads.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn confirm(id: *mut rdma_cm_id) -> (c_int, c_int) {
+    // SAFETY: the caller's promise.
+    let (has_pair, connection) =
+        unsafe { (!(*id).qp.is_null(), IdObject::of(id).private().connection) };
+    if !has_pair {
+        return (event::CONNECT_RESPONSE, 0);
+    }
+    // SAFETY: the id has a queue pair.
+    let moved =
+        unsafe { pairs::change(id, state::RTR).and_then(|()| pairs::change(id, state::RTS)) };
+    let (Ok(node), Some(connection)) = (node(), connection) else {
+        return (event::CONNECT_ERROR, -libc::EINVAL);
+    };
+    let done = moved.and_then(|()| {
+        node.with(|state, _| state.manager.ready(connection, &[]))
+            .map_err(|_| libc::EINVAL)
+    });
+    match done {
+        Ok(()) => (event::ESTABLISHED, 0),
+        Err(error) => {
+            node.with(|state, _| {
+                let refusal = Refused::because(Reason::CONSUMER);
+                // A connection that is gone has nobody to refuse.
+                let _ = state.manager.reject(connection, &refusal);
+            });
+            (event::CONNECT_ERROR, -error)
+        }
+    }
+}
+
+fn parameters(detail: &Detail, data: &[u8]) -> event_param {
+    let private_data = match data {
+        [] => std::ptr::null(),
+        data => data.as_ptr().cast(),
+    };
+    let private_data_len = data.len().min(255) as u8;
+    // SAFETY: pointers and numbers: all zero is a value.
+    let mut all: event_param = unsafe { std::mem::zeroed() };
+    match detail {
+        Detail::Datagram {
+            route,
+            queue_pair,
+            queue_key,
+        } => {
+            all.ud = rdma_ud_param {
+                private_data,
+                private_data_len,
+                ah_attr: *route,
+                qp_num: *queue_pair,
+                qkey: *queue_key,
+            };
+        }
+        Detail::Connection(shown) => {
+            all.conn = rdma_conn_param {
+                private_data,
+                private_data_len,
+                ..*shown
+            };
+        }
+        // Both forms begin with the private data.
+        Detail::None => {
+            all.conn.private_data = private_data;
+            all.conn.private_data_len = private_data_len;
+        }
+    }
+    all
+}
+
+/// Does the work of an event, and makes what the program reads.
+///
+/// # Safety
+/// The ids that the notice names exist.
+unsafe fn made(notice: Notice) -> *mut rdma_cm_event {
+    let id = notice.id as *mut rdma_cm_id;
+    let (mut kind, mut status) = (notice.event, notice.status);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if notice.is_reply {
+            (kind, status) = confirm(id);
+        }
+        if matches!(kind, event::REJECTED | event::CONNECT_ERROR) {
+            pairs::fail(id);
+        }
+        let counted = notice.counted();
+        IdObject::of(counted as *mut rdma_cm_id).count_read();
+        let mut made = Box::new(EventObject {
+            public: rdma_cm_event {
+                id,
+                listen_id: notice.listener as *mut rdma_cm_id,
+                event: kind,
+                status,
+                param: event_param {
+                    conn: std::mem::zeroed(),
+                },
+            },
+            counted,
+            data: notice.data,
+        });
+        made.public.param = parameters(&notice.detail, &made.data);
+        Box::into_raw(made).cast()
+    }
+}
+
+/// Waits for an event, unless the program made the descriptor non-blocking.
+///
+/// # Safety
+/// `channel` is one of this library; `into` is a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_get_cm_event(
+    channel: *mut rdma_event_channel,
+    into: *mut *mut rdma_cm_event,
+) -> c_int {
+    if channel.is_null() || into.is_null() {
+        return errno::minus_one(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise; ids take their events back before they go.
+    unsafe {
+        match ChannelObject::of(channel).notices.take() {
+            Ok(notice) => {
+                *into = made(notice);
+                0
+            }
+            Err(error) => errno::minus_one(error),
+        }
+    }
+}
+
+/// # Safety
+/// `read` came from `rdma_get_cm_event` and is not used any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_ack_cm_event(read: *mut rdma_cm_event) -> c_int {
+    if read.is_null() {
+        return errno::minus_one(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise; the id waits for this before it goes.
+    unsafe {
+        let object = Box::from_raw(read.cast::<EventObject>());
+        IdObject::of(object.counted as *mut rdma_cm_id).acknowledge();
+    }
+    0
+}
+
+/// Ends a call of a synchronous id: waits for its event, which the id keeps. For others, nothing.
+/// Returns what the call returns.
+///
+/// # Safety
+/// `id` is an id of this library.
+pub(super) unsafe fn finish(id: *mut rdma_cm_id) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !IdObject::of(id).private().is_synchronous {
+            return 0;
+        }
+        drop_event(id);
+        if ringside_rdma_get_cm_event((*id).channel, &raw mut (*id).event) != 0 {
+            return -1;
+        }
+        let read = &*(*id).event;
+        match (read.status, read.event) {
+            (0, _) => 0,
+            (_, event::REJECTED) => errno::minus_one(libc::ECONNREFUSED),
+            (status, _) => errno::minus_one(status.abs()),
+        }
+    }
+}
+
+/// Acknowledges the event that a synchronous id keeps.
+///
+/// # Safety
+/// `id` is an id of this library.
+pub(super) unsafe fn drop_event(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !(*id).event.is_null() {
+            ringside_rdma_ack_cm_event((*id).event);
+            (*id).event = std::ptr::null_mut();
+        }
+    }
+}
+
+/// Name of an event.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringside_rdma_event_str(kind: c_int) -> *const c_char {
+    const NAMES: [&CStr; 16] = [
+        c"RDMA_CM_EVENT_ADDR_RESOLVED",
+        c"RDMA_CM_EVENT_ADDR_ERROR",
+        c"RDMA_CM_EVENT_ROUTE_RESOLVED",
+        c"RDMA_CM_EVENT_ROUTE_ERROR",
+        c"RDMA_CM_EVENT_CONNECT_REQUEST",
+        c"RDMA_CM_EVENT_CONNECT_RESPONSE",
+        c"RDMA_CM_EVENT_CONNECT_ERROR",
+        c"RDMA_CM_EVENT_UNREACHABLE",
+        c"RDMA_CM_EVENT_REJECTED",
+        c"RDMA_CM_EVENT_ESTABLISHED",
+        c"RDMA_CM_EVENT_DISCONNECTED",
+        c"RDMA_CM_EVENT_DEVICE_REMOVAL",
+        c"RDMA_CM_EVENT_MULTICAST_JOIN",
+        c"RDMA_CM_EVENT_MULTICAST_ERROR",
+        c"RDMA_CM_EVENT_ADDR_CHANGE",
+        c"RDMA_CM_EVENT_TIMEWAIT_EXIT",
+    ];
+    let name = usize::try_from(kind).ok().and_then(|kind| NAMES.get(kind));
+    name.unwrap_or(&c"UNKNOWN EVENT").as_ptr()
+}

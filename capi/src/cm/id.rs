@@ -1,0 +1,235 @@
+//! Ids and event channels, as the library keeps them.
+
+use super::abi::{ibv_sa_path_rec, rdma_cm_id, rdma_conn_param, rdma_event_channel};
+use crate::abi::{ibv_ah_attr, ibv_qp_init_attr};
+use crate::channel::EventQueue;
+use crate::device::lock;
+use ringside_cm::{ConnectionId, ListenerId, Parameters, PortSpace};
+use std::ffi::c_int;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// An event channel.
+#[repr(C)]
+pub(super) struct ChannelObject {
+    pub(super) public: rdma_event_channel,
+    pub(super) notices: EventQueue<Notice>,
+}
+
+impl ChannelObject {
+    /// A channel without events, or an errno value.
+    pub(super) fn make() -> Result<*mut rdma_event_channel, c_int> {
+        let notices = EventQueue::new()?;
+        let made = Box::new(Self {
+            public: rdma_event_channel {
+                fd: notices.descriptor(),
+            },
+            notices,
+        });
+        Ok(Box::into_raw(made).cast())
+    }
+
+    /// # Safety
+    /// `channel` was made here, and is not destroyed while the result is used.
+    pub(super) unsafe fn of<'a>(channel: *mut rdma_event_channel) -> &'a Self {
+        // SAFETY: the public part comes first.
+        unsafe { &*channel.cast() }
+    }
+
+    /// # Safety
+    /// `channel` was made here, and nothing uses it any more.
+    pub(super) unsafe fn free(channel: *mut rdma_event_channel) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
+    }
+}
+
+/// What an event says besides its kind.
+#[derive(Clone)]
+pub(super) enum Detail {
+    /// nothing
+    None,
+    /// of a connection
+    Connection(rdma_conn_param),
+    /// of a datagram service
+    Datagram {
+        route: ibv_ah_attr,
+        queue_pair: u32,
+        queue_key: u32,
+    },
+}
+
+/// An event that no program has read.
+pub(super) struct Notice {
+    /// address of the id
+    pub(super) id: usize,
+    /// address of the listener of a request, or 0
+    pub(super) listener: usize,
+    pub(super) event: c_int,
+    pub(super) status: c_int,
+    pub(super) detail: Detail,
+    pub(super) data: Vec<u8>,
+    /// the peer accepted: the queue pair is set when the program reads this
+    pub(super) is_reply: bool,
+}
+
+// SAFETY: the only pointer in it is that of private data, which is null until the event is read.
+unsafe impl Send for Notice {}
+
+impl Notice {
+    pub(super) const fn new(id: usize, event: c_int, status: c_int) -> Self {
+        Self {
+            id,
+            listener: 0,
+            event,
+            status,
+            detail: Detail::None,
+            data: Vec::new(),
+            is_reply: false,
+        }
+    }
+
+    /// The id whose destruction waits for the acknowledgement.
+    pub(super) const fn counted(&self) -> usize {
+        if self.listener != 0 {
+            self.listener
+        } else {
+            self.id
+        }
+    }
+}
+
+/// How far an id is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    Made,
+    Bound,
+    Addressed,
+    Routed,
+    Listening,
+    Requested,
+    Connecting,
+}
+
+/// What only the library sees of an id.
+pub(super) struct Private {
+    pub(super) step: Step,
+    /// calls wait for their events
+    pub(super) is_synchronous: bool,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) remote: Option<SocketAddr>,
+    /// the port is this id's
+    pub(super) owns_port: bool,
+    pub(super) connection: Option<ConnectionId>,
+    pub(super) listener: Option<ListenerId>,
+    /// what the queue pair is set to, once the peer has said
+    pub(super) parameters: Option<Parameters>,
+    pub(super) traffic_class: u8,
+    pub(super) ack_timeout: Option<u8>,
+    /// for the queue pairs of requests
+    pub(super) template: Option<ibv_qp_init_attr>,
+    /// groups that were joined
+    pub(super) groups: Vec<IpAddr>,
+    /// the queue pair's completion queues were made with it
+    pub(super) made_queues: [bool; 2],
+}
+
+/// An id.
+#[repr(C)]
+pub(super) struct IdObject {
+    pub(super) public: rdma_cm_id,
+    pub(super) path: ibv_sa_path_rec,
+    private: Mutex<Private>,
+    /// events that were read and not acknowledged
+    unacknowledged: Mutex<u32>,
+    acknowledged: Condvar,
+}
+
+// SAFETY: as every object of the interface: the program shares it between its threads by the rules
+// of the interface; what the library changes of its own accord is behind locks.
+unsafe impl Send for Private {}
+
+impl IdObject {
+    /// A new id.
+    pub(super) fn make(space: c_int, kind: c_int) -> *mut rdma_cm_id {
+        let made = Box::new(Self {
+            // SAFETY: pointers and numbers: all zero is a value.
+            public: unsafe { std::mem::zeroed() },
+            // SAFETY: numbers: all zero is a value.
+            path: unsafe { std::mem::zeroed() },
+            private: Mutex::new(Private {
+                step: Step::Made,
+                is_synchronous: false,
+                local: None,
+                remote: None,
+                owns_port: false,
+                connection: None,
+                listener: None,
+                parameters: None,
+                traffic_class: 0,
+                ack_timeout: None,
+                template: None,
+                groups: Vec::new(),
+                made_queues: [false; 2],
+            }),
+            unacknowledged: Mutex::default(),
+            acknowledged: Condvar::new(),
+        });
+        let id: *mut rdma_cm_id = Box::into_raw(made).cast();
+        // SAFETY: just made.
+        unsafe {
+            (*id).ps = space;
+            (*id).qp_type = kind;
+        }
+        id
+    }
+
+    /// # Safety
+    /// `id` was made here, and is not destroyed while the result is used.
+    pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> &'a Self {
+        // SAFETY: the public part comes first.
+        unsafe { &*id.cast() }
+    }
+
+    /// # Safety
+    /// `id` was made here, and nothing uses it any more.
+    pub(super) unsafe fn free(id: *mut rdma_cm_id) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(id.cast::<Self>()) });
+    }
+
+    pub(super) fn private(&self) -> MutexGuard<'_, Private> {
+        lock(&self.private)
+    }
+
+    /// The place of its path.
+    pub(super) fn path(id: *mut rdma_cm_id) -> *mut ibv_sa_path_rec {
+        // SAFETY: only the address of a field is computed.
+        unsafe { &raw mut (*id.cast::<Self>()).path }
+    }
+
+    pub(super) fn space(&self) -> Option<PortSpace> {
+        u16::try_from(self.public.ps).ok().and_then(PortSpace::of)
+    }
+
+    pub(super) fn count_read(&self) {
+        *lock(&self.unacknowledged) += 1;
+    }
+
+    pub(super) fn acknowledge(&self) {
+        let mut count = lock(&self.unacknowledged);
+        *count = count.saturating_sub(1);
+        self.acknowledged.notify_all();
+    }
+
+    /// Waits until the program has acknowledged what it read.
+    pub(super) fn wait_for_acknowledgements(&self) {
+        let mut count = lock(&self.unacknowledged);
+        while *count > 0 {
+            count = self
+                .acknowledged
+                .wait(count)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Multicast groups of ids.
+
+use super::abi::{DATAGRAM_KEY, event, rdma_cm_id, rdma_cm_join_mc_attr_ex};
+use super::events::finish;
+use super::id::{Detail, IdObject, Notice};
+use super::node::{node, push};
+use super::{route, socket_address};
+use crate::errno::{self, answer};
+use crate::gid::gid_of;
+use crate::queue_pair::{ibv_attach_mcast, ibv_detach_mcast};
+use std::ffi::{c_int, c_void};
+use std::net::IpAddr;
+
+/// Queue pair of datagrams to a group.
+const GROUP_QUEUE_PAIR: u32 = 0xFF_FFFF;
+
+/// # Safety
+/// `id` is an id of this library; `address` is a socket address.
+unsafe fn join(
+    id: *mut rdma_cm_id,
+    address: *const libc::sockaddr,
+    is_sender_only: bool,
+) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    let group = unsafe { socket_address::read(address) }
+        .ok_or(libc::EINVAL)?
+        .ip();
+    let IpAddr::V4(four) = group else {
+        return Err(libc::ENOTSUP);
+    };
+    if !four.is_multicast() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let object = unsafe { IdObject::of(id) };
+    let mut private = object.private();
+    let local = private.local.ok_or(libc::EINVAL)?;
+    let class = private.traffic_class;
+    let vector = route::address_vector(&node()?.port, local.ip(), group, class, 0);
+    let vector = vector.ok_or(libc::EADDRNOTAVAIL)?;
+    // SAFETY: the id's own queue pair.
+    unsafe {
+        if !(*id).qp.is_null() && !is_sender_only {
+            match ibv_attach_mcast((*id).qp, &raw const vector.grh.dgid, 0) {
+                0 => private.groups.push(group),
+                error => return Err(error),
+            }
+        }
+    }
+    drop(private);
+    push(Notice {
+        detail: Detail::Datagram {
+            route: vector,
+            queue_pair: GROUP_QUEUE_PAIR,
+            queue_key: DATAGRAM_KEY,
+        },
+        ..Notice::new(id as usize, event::MULTICAST_JOIN, 0)
+    });
+    Ok(())
+}
+
+/// # Safety
+/// `id` is an id of this library; `address` is a socket address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_join_multicast(
+    id: *mut rdma_cm_id,
+    address: *const libc::sockaddr,
+    _context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match join(id, address, false) {
+            Ok(()) => finish(id),
+            Err(error) => errno::minus_one(error),
+        }
+    }
+}
+
+/// # Safety
+/// `id` is an id of this library; `wanted` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_join_multicast_ex(
+    id: *mut rdma_cm_id,
+    wanted: *const rdma_cm_join_mc_attr_ex,
+    _context: *mut c_void,
+) -> c_int {
+    const ADDRESS_AND_FLAGS: u32 = 3;
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*wanted).comp_mask != ADDRESS_AND_FLAGS || (*wanted).join_flags > 1 {
+            return errno::minus_one(libc::EINVAL);
+        }
+        match join(id, (*wanted).addr, (*wanted).join_flags == 1) {
+            Ok(()) => finish(id),
+            Err(error) => errno::minus_one(error),
+        }
+    }
+}
+
+/// # Safety
+/// `id` is an id of this library; `address` is a socket address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_leave_multicast(
+    id: *mut rdma_cm_id,
+    address: *const libc::sockaddr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let result = unsafe {
+        let group = socket_address::read(address).map(|group| group.ip());
+        group.ok_or(libc::EINVAL).map(|group| leave(id, group))
+    };
+    answer(result)
+}
+
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut private = IdObject::of(id).private();
+        let Some(place) = private.groups.iter().position(|one| *one == group) else {
+            return;
+        };
+        private.groups.swap_remove(place);
+        if !(*id).qp.is_null() {
+            ibv_detach_mcast((*id).qp, &gid_of(group), 0);
+        }
+    }
+}
+
+/// Leaves all groups.
+///
+/// # Safety
+/// `id` is an id of this library.
+pub(super) unsafe fn leave_all(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let groups = IdObject::of(id).private().groups.clone();
+        for group in groups {
+            leave(id, group);
+        }
+    }
+}

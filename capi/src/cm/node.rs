@@ -1,0 +1,374 @@
+//! The connection manager of this process, with its thread and its queue pair.
+
+use super::abi::{event, rdma_cm_id, rdma_conn_param};
+use super::id::{ChannelObject, Detail, IdObject, Notice, Step};
+use super::route::{self, Shared};
+use super::service::Service;
+use crate::device::{Port, lock};
+use crate::errno;
+use crate::events::{block_signals, restore_signals};
+use crate::memory::ibv_alloc_pd;
+use crate::open::{self, ibv_open_device};
+use crate::wakeup::Wakeup;
+use ringside_cm::{
+    Action, AddressHeader, ConnectionId, Event, EventKind, Identity, ListenerId, Manager,
+    Parameters, ServiceStatus,
+};
+use std::collections::{HashMap, HashSet};
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Longest sleep of the thread.
+const SLEEP: Duration = Duration::from_millis(100);
+/// Ports that are given to ids that ask for none, as Linux has them.
+const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
+
+/// The connection manager, once for all ids.
+pub(super) struct Node {
+    pub(super) shared: Shared,
+    pub(super) port: Arc<Port>,
+    began: Instant,
+    state: Mutex<State>,
+    wake: Arc<Wakeup>,
+}
+
+/// What calls and the thread change.
+pub(super) struct State {
+    pub(super) manager: Manager,
+    service: Service,
+    pub(super) connections: HashMap<ConnectionId, usize>,
+    pub(super) listeners: HashMap<ListenerId, usize>,
+    /// port space and port
+    ports: HashSet<(c_int, u16)>,
+    next_port: u16,
+}
+
+static NODE: OnceLock<Result<Node, c_int>> = OnceLock::new();
+
+/// The connection manager; an errno value if there is no device.
+pub(super) fn node() -> Result<&'static Node, c_int> {
+    let mut is_new = false;
+    let found = NODE.get_or_init(|| {
+        is_new = true;
+        Node::open()
+    });
+    let node = found.as_ref().map_err(|error| *error)?;
+    if is_new {
+        let before = block_signals();
+        let started = std::thread::Builder::new()
+            .name("ringside-cm".to_owned())
+            .spawn(|| watch(node));
+        restore_signals(&before);
+        started.map_err(|_| libc::EAGAIN)?;
+    }
+    Ok(node)
+}
+
+/// A number that differs in each life of the process.
+fn seed() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: eight bytes are written to a live value.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    u64::from_ne_bytes(bytes)
+}
+
+impl Node {
+    fn open() -> Result<Self, c_int> {
+        let port = open::port()?.ok_or(libc::ENODEV)?;
+        let service = Service::open(port).map_err(|error| errno::of(&error))?;
+        // SAFETY: the device of this process, and the context that was just opened.
+        let (context, domain) = unsafe {
+            let context = ibv_open_device(port.object());
+            if context.is_null() {
+                return Err(libc::ENODEV);
+            }
+            (context, ibv_alloc_pd(context))
+        };
+        if domain.is_null() {
+            return Err(libc::ENOMEM);
+        }
+        let seed = seed();
+        let mut manager = Manager::new(Identity::of(u64::from_be(port.guid()), seed));
+        for address in &port.gids {
+            manager.add_address(*address);
+        }
+        let wake = Arc::new(Wakeup::default());
+        lock(&port.registry)
+            .own_queues
+            .insert(service.queue_number(), Arc::clone(&wake));
+        let span = EPHEMERAL.end - EPHEMERAL.start;
+        Ok(Self {
+            shared: Shared { context, domain },
+            port: Arc::clone(port),
+            began: Instant::now(),
+            state: Mutex::new(State {
+                manager,
+                service,
+                connections: HashMap::new(),
+                listeners: HashMap::new(),
+                ports: HashSet::new(),
+                next_port: EPHEMERAL.start + (seed % u64::from(span)) as u16,
+            }),
+            wake,
+        })
+    }
+
+    /// Calls the manager, and does what it wants.
+    pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, Duration) -> T) -> T {
+        let mut state = lock(&self.state);
+        let result = call(&mut state, self.began.elapsed());
+        state.act(self);
+        drop(state);
+        // The next deadline may be another one.
+        self.wake.set();
+        result
+    }
+
+    /// One round of the thread; returns how long it may sleep.
+    fn round(&self) -> Duration {
+        let mut state = lock(&self.state);
+        let now = self.began.elapsed();
+        let State {
+            manager, service, ..
+        } = &mut *state;
+        service.arm();
+        service.poll(|arrived| {
+            if let Err(reason) = manager.receive(now, arrived) {
+                tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
+            }
+        });
+        manager.tick(now);
+        state.act(self);
+        let next = state.manager.deadline();
+        next.map_or(SLEEP, |at| at.saturating_sub(now).min(SLEEP))
+    }
+}
+
+fn watch(node: &Node) {
+    loop {
+        let sleep = node.round();
+        node.wake.wait(sleep);
+    }
+}
+
+impl State {
+    fn act(&mut self, node: &Node) {
+        while let Some(action) = self.manager.next_action() {
+            match action {
+                Action::Send(mad) => self.service.send(&node.port, &mad),
+                Action::Event(event) => self.tell(node, event),
+            }
+        }
+    }
+
+    /// Takes a port: the one that is asked for, or any for 0. Nothing if it is in use.
+    pub(super) fn take_port(&mut self, space: c_int, asked: u16) -> Option<u16> {
+        if asked != 0 {
+            return self.ports.insert((space, asked)).then_some(asked);
+        }
+        for _ in EPHEMERAL {
+            let port = self.next_port;
+            self.next_port += 1;
+            if self.next_port >= EPHEMERAL.end {
+                self.next_port = EPHEMERAL.start;
+            }
+            if self.ports.insert((space, port)) {
+                return Some(port);
+            }
+        }
+        None
+    }
+
+    pub(super) fn give_port(&mut self, space: c_int, port: u16) {
+        self.ports.remove(&(space, port));
+    }
+
+    /// Passes an event to the channel of its id.
+    fn tell(&mut self, node: &Node, event: Event) {
+        let found = self.connections.get(&event.id).copied();
+        let notice = match (event.kind, found) {
+            (
+                EventKind::Request {
+                    listener,
+                    parameters,
+                    header,
+                    private_data,
+                },
+                _,
+            ) => {
+                let detail = Detail::Connection(shown(&parameters));
+                self.request(node, (event.id, listener), header, Some(parameters))
+                    .map(|notice| Notice {
+                        detail,
+                        data: private_data,
+                        ..notice
+                    })
+            }
+            (
+                EventKind::ServiceRequest {
+                    listener,
+                    header,
+                    private_data,
+                },
+                _,
+            ) => self
+                .request(node, (event.id, listener), header, None)
+                .map(|notice| Notice {
+                    data: private_data,
+                    ..notice
+                }),
+            (kind, Some(id)) => Some(notice_of(node, id, kind)),
+            (_, None) => None,
+        };
+        if let Some(notice) = notice {
+            push(notice);
+        }
+    }
+
+    /// Makes the id of a request.
+    fn request(
+        &mut self,
+        node: &Node,
+        (connection, listener): (ConnectionId, ListenerId),
+        header: AddressHeader,
+        parameters: Option<Parameters>,
+    ) -> Option<Notice> {
+        let listening = *self.listeners.get(&listener)? as *mut rdma_cm_id;
+        // SAFETY: a listener leaves the table before it is destroyed.
+        let (space, kind, channel, context, local_port) = unsafe {
+            let port = IdObject::of(listening)
+                .private()
+                .local
+                .map_or(0, |local| local.port());
+            let public = &*listening;
+            (
+                public.ps,
+                public.qp_type,
+                public.channel,
+                public.context,
+                port,
+            )
+        };
+        let local = SocketAddr::new(header.destination, local_port);
+        let remote = SocketAddr::new(header.source, header.source_port);
+        let id = IdObject::make(space, kind);
+        let mtu = parameters.map_or_else(|| route::path_mtu(&node.port), |all| all.path_mtu);
+        // SAFETY: just made, and seen by no one else yet.
+        unsafe {
+            (*id).channel = channel;
+            (*id).context = context;
+            route::show_device(id, node.shared);
+            route::show_local(id, local);
+            route::show_remote(id, remote);
+            route::show_path(id, mtu, parameters.map_or(0, |all| all.traffic_class));
+            let mut private = IdObject::of(id).private();
+            private.step = Step::Requested;
+            private.local = Some(local);
+            private.remote = Some(remote);
+            private.connection = Some(connection);
+            private.parameters = parameters;
+        }
+        self.connections.insert(connection, id as usize);
+        Some(Notice {
+            listener: listening as usize,
+            ..Notice::new(id as usize, event::CONNECT_REQUEST, 0)
+        })
+    }
+}
+
+/// Puts an event into the channel of its id, or of its listener.
+pub(super) fn push(notice: Notice) {
+    let owner = notice.counted() as *mut rdma_cm_id;
+    // SAFETY: ids leave the tables of the connection manager before they are destroyed, and a
+    // channel is destroyed after its ids.
+    unsafe {
+        let channel = (*owner).channel;
+        ChannelObject::of(channel).notices.push(notice);
+    }
+}
+
+fn shown(parameters: &Parameters) -> rdma_conn_param {
+    rdma_conn_param {
+        private_data: std::ptr::null(),
+        private_data_len: 0,
+        responder_resources: parameters.responder_resources,
+        initiator_depth: parameters.initiator_depth,
+        flow_control: parameters.flow_control.into(),
+        retry_count: parameters.retry_count,
+        rnr_retry_count: parameters.rnr_retry_count,
+        srq: parameters.shared_receive_queue.into(),
+        qp_num: parameters.queue_pair,
+    }
+}
+
+/// What programs read about an id that exists.
+fn notice_of(node: &Node, id: usize, kind: EventKind) -> Notice {
+    match kind {
+        EventKind::Reply {
+            parameters,
+            private_data,
+        } => {
+            // SAFETY: an id leaves the tables before it is destroyed.
+            let object = unsafe { IdObject::of(id as *mut rdma_cm_id) };
+            object.private().parameters = Some(parameters);
+            Notice {
+                detail: Detail::Connection(shown(&parameters)),
+                data: private_data,
+                is_reply: true,
+                ..Notice::new(id, event::CONNECT_RESPONSE, 0)
+            }
+        }
+        EventKind::Rejected {
+            reason,
+            private_data,
+            ..
+        } => Notice {
+            data: private_data,
+            ..Notice::new(id, event::REJECTED, reason.0.into())
+        },
+        EventKind::Unreachable => Notice::new(id, event::UNREACHABLE, -libc::ETIMEDOUT),
+        EventKind::Disconnected { by_peer } => {
+            let status = if by_peer { 0 } else { -libc::ETIMEDOUT };
+            Notice::new(id, event::DISCONNECTED, status)
+        }
+        EventKind::TimeWaitOver => Notice::new(id, event::TIMEWAIT_EXIT, 0),
+        EventKind::ServiceReply {
+            status,
+            queue_pair,
+            queue_key,
+            private_data,
+        } if status == ServiceStatus::VALID => Notice {
+            detail: service_detail(node, id, queue_pair, queue_key),
+            data: private_data,
+            ..Notice::new(id, event::ESTABLISHED, 0)
+        },
+        EventKind::ServiceReply {
+            status,
+            private_data,
+            ..
+        } => Notice {
+            data: private_data,
+            ..Notice::new(id, event::UNREACHABLE, status.0.into())
+        },
+        EventKind::Established | EventKind::Request { .. } | EventKind::ServiceRequest { .. } => {
+            Notice::new(id, event::ESTABLISHED, 0)
+        }
+    }
+}
+
+fn service_detail(node: &Node, id: usize, queue_pair: u32, queue_key: u32) -> Detail {
+    // SAFETY: an id leaves the tables before it is destroyed.
+    let private = unsafe { IdObject::of(id as *mut rdma_cm_id) }.private();
+    let (Some(local), Some(remote)) = (private.local, private.remote) else {
+        return Detail::None;
+    };
+    let class = private.traffic_class;
+    let route = route::address_vector(&node.port, local.ip(), remote.ip(), class, 0);
+    route.map_or(Detail::None, |route| Detail::Datagram {
+        route,
+        queue_pair,
+        queue_key,
+    })
+}

@@ -1,0 +1,328 @@
+//! Queue pairs of ids.
+
+use super::abi::{DATAGRAM_KEY, rdma_cm_id};
+use super::id::IdObject;
+use super::node::node;
+use super::route;
+use crate::abi::{
+    ibv_context, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, kind, mask,
+    state,
+};
+use crate::completion::{
+    ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel, ibv_destroy_cq,
+};
+use crate::errno;
+use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};
+use ringside_cm::Parameters;
+use std::ffi::c_int;
+
+/// Makes the completion queues that the program did not name, each with a channel.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn make_queues(id: *mut rdma_cm_id, init: &mut ibv_qp_init_attr) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    let (context, object) = unsafe { ((*id).verbs, IdObject::of(id)) };
+    if init.send_cq.is_null() {
+        // SAFETY: the context is open.
+        let (channel, queue) = unsafe { make_queue(context, id, init.cap.max_send_wr) }?;
+        // SAFETY: the library writes these fields.
+        unsafe { ((*id).send_cq_channel, (*id).send_cq) = (channel, queue) };
+        object.private().made_queues[0] = true;
+        init.send_cq = queue;
+    }
+    if init.recv_cq.is_null() {
+        // SAFETY: as above.
+        let (channel, queue) = unsafe { make_queue(context, id, init.cap.max_recv_wr) }?;
+        // SAFETY: as above.
+        unsafe { ((*id).recv_cq_channel, (*id).recv_cq) = (channel, queue) };
+        object.private().made_queues[1] = true;
+        init.recv_cq = queue;
+    }
+    Ok(())
+}
+
+type MadeQueue = (*mut crate::abi::ibv_comp_channel, *mut ibv_cq);
+
+/// # Safety
+/// `context` is open.
+unsafe fn make_queue(
+    context: *mut ibv_context,
+    id: *mut rdma_cm_id,
+    size: u32,
+) -> Result<MadeQueue, c_int> {
+    let size = c_int::try_from(size.max(1)).map_err(|_| libc::EINVAL)?;
+    // SAFETY: the caller's promise; what is made here is used at once.
+    unsafe {
+        let channel = ibv_create_comp_channel(context);
+        if channel.is_null() {
+            return Err(libc::ENOMEM);
+        }
+        let queue = ibv_create_cq(context, size, id.cast(), channel, 0);
+        if queue.is_null() {
+            ibv_destroy_comp_channel(channel);
+            return Err(libc::ENOMEM);
+        }
+        Ok((channel, queue))
+    }
+}
+
+/// Destroys the completion queues that were made with a queue pair.
+///
+/// # Safety
+/// `id` is an id of this library without a queue pair.
+unsafe fn destroy_queues(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let made = std::mem::take(&mut IdObject::of(id).private().made_queues);
+        let [send, receive] = made;
+        if send {
+            ibv_destroy_cq((*id).send_cq);
+            ibv_destroy_comp_channel((*id).send_cq_channel);
+            ((*id).send_cq, (*id).send_cq_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
+        }
+        if receive {
+            ibv_destroy_cq((*id).recv_cq);
+            ibv_destroy_comp_channel((*id).recv_cq_channel);
+            ((*id).recv_cq, (*id).recv_cq_channel) = (std::ptr::null_mut(), std::ptr::null_mut());
+        }
+    }
+}
+
+/// # Safety
+/// `id` is an id of this library; `init` is valid.
+unsafe fn create(
+    id: *mut rdma_cm_id,
+    domain: *mut ibv_pd,
+    init: &mut ibv_qp_init_attr,
+) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    let public = unsafe { &mut *id };
+    let domain = if domain.is_null() { public.pd } else { domain };
+    if !public.qp.is_null() || public.verbs.is_null() || domain.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: a domain of this library.
+    if unsafe { (*domain).context } != public.verbs || init.qp_type != public.qp_type {
+        return Err(libc::EINVAL);
+    }
+    if init.srq.is_null() {
+        init.srq = public.srq;
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        if let Err(error) = make_queues(id, init) {
+            destroy_queues(id);
+            return Err(error);
+        }
+        let pair = ibv_create_qp(domain, init);
+        if pair.is_null() {
+            let error = crate::channel::last_error();
+            destroy_queues(id);
+            return Err(error);
+        }
+        public.qp = pair;
+        public.pd = domain;
+        let moved = start(id);
+        if moved.is_err() {
+            ringside_rdma_destroy_qp(id);
+        }
+        moved
+    }
+}
+
+/// Brings a new queue pair to the state that programs expect: a connection's takes receives, a
+/// datagram's is ready.
+///
+/// # Safety
+/// `id` has a queue pair.
+unsafe fn start(id: *mut rdma_cm_id) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        change(id, state::INIT)?;
+        if (*id).qp_type == kind::UD {
+            change(id, state::RTR)?;
+            change(id, state::RTS)?;
+        }
+    }
+    Ok(())
+}
+
+/// Moves the queue pair of an id.
+///
+/// # Safety
+/// `id` has a queue pair.
+pub(super) unsafe fn change(id: *mut rdma_cm_id, to: c_int) -> Result<(), c_int> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let (mut attributes, given) = attributes(id, to)?;
+        match ibv_modify_qp((*id).qp, &raw mut attributes, given) {
+            0 => Ok(()),
+            error => Err(error),
+        }
+    }
+}
+
+/// Moves the queue pair of an id, if it has one, to the error state.
+///
+/// # Safety
+/// `id` is an id of this library.
+pub(super) unsafe fn fail(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !(*id).qp.is_null() {
+            let mut attributes = empty(state::ERR);
+            ibv_modify_qp((*id).qp, &raw mut attributes, mask::STATE);
+        }
+    }
+}
+
+fn empty(to: c_int) -> ibv_qp_attr {
+    // SAFETY: numbers: all zero is a value.
+    let mut attributes: ibv_qp_attr = unsafe { std::mem::zeroed() };
+    attributes.qp_state = to;
+    attributes
+}
+
+/// What a queue pair is set to in a step, and the mask of it.
+///
+/// # Safety
+/// `id` is an id of this library.
+unsafe fn attributes(id: *mut rdma_cm_id, to: c_int) -> Result<(ibv_qp_attr, c_int), c_int> {
+    // SAFETY: the caller's promise.
+    let (public, object) = unsafe { (&*id, IdObject::of(id)) };
+    let mut wanted = empty(to);
+    let is_datagram = public.qp_type == kind::UD;
+    let given = match to {
+        state::INIT => {
+            wanted.port_num = 1;
+            wanted.qkey = DATAGRAM_KEY;
+            let last = if is_datagram {
+                mask::QKEY
+            } else {
+                mask::ACCESS_FLAGS
+            };
+            mask::STATE | mask::PKEY_INDEX | mask::PORT | last
+        }
+        state::RTR if is_datagram => mask::STATE,
+        state::RTS if is_datagram => mask::STATE | mask::SQ_PSN,
+        state::RTR => {
+            let parameters = object.private().parameters.ok_or(libc::EINVAL)?;
+            set_receiving(&mut wanted, &parameters)?
+        }
+        state::RTS => {
+            let private = object.private();
+            let parameters = private.parameters.ok_or(libc::EINVAL)?;
+            wanted.timeout = private.ack_timeout.unwrap_or(parameters.ack_timeout);
+            wanted.retry_cnt = parameters.retry_count;
+            wanted.rnr_retry = parameters.rnr_retry_count;
+            wanted.sq_psn = parameters.send_psn;
+            wanted.max_rd_atomic = parameters.initiator_depth;
+            mask::STATE
+                | mask::TIMEOUT
+                | mask::RETRY_CNT
+                | mask::RNR_RETRY
+                | mask::SQ_PSN
+                | mask::MAX_QP_RD_ATOMIC
+        }
+        _ => return Err(libc::EINVAL),
+    };
+    Ok((wanted, given))
+}
+
+fn set_receiving(wanted: &mut ibv_qp_attr, parameters: &Parameters) -> Result<c_int, c_int> {
+    let route = route::address_vector(
+        &node()?.port,
+        parameters.local.address(),
+        parameters.remote.address(),
+        parameters.traffic_class,
+        parameters.flow_label,
+    );
+    wanted.ah_attr = route.ok_or(libc::EADDRNOTAVAIL)?;
+    wanted.path_mtu = parameters.path_mtu.into();
+    wanted.dest_qp_num = parameters.queue_pair;
+    wanted.rq_psn = parameters.receive_psn;
+    wanted.max_dest_rd_atomic = parameters.responder_resources;
+    Ok(mask::STATE
+        | mask::AV
+        | mask::PATH_MTU
+        | mask::DEST_QPN
+        | mask::RQ_PSN
+        | mask::MAX_DEST_RD_ATOMIC
+        | mask::MIN_RNR_TIMER)
+}
+
+/// # Safety
+/// `id` came from `rdma_create_id`; `init` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_create_qp(
+    id: *mut rdma_cm_id,
+    domain: *mut ibv_pd,
+    init: *mut ibv_qp_init_attr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    match unsafe { create(id, domain, &mut *init) } {
+        Ok(()) => 0,
+        Err(error) => errno::minus_one(error),
+    }
+}
+
+/// For programs that ask for nothing beyond the plain form.
+///
+/// # Safety
+/// As [`ringside_rdma_create_qp`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_create_qp_ex(
+    id: *mut rdma_cm_id,
+    init: *mut ibv_qp_init_attr_ex,
+) -> c_int {
+    const DOMAIN: u32 = 1;
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { &*init };
+    if wanted.comp_mask & !DOMAIN != 0 {
+        return errno::minus_one(libc::EOPNOTSUPP);
+    }
+    let domain = match wanted.comp_mask & DOMAIN {
+        0 => std::ptr::null_mut(),
+        _ => wanted.pd,
+    };
+    // SAFETY: the first 64 bytes of both structures are equal; the caller's promise.
+    unsafe { ringside_rdma_create_qp(id, domain, init.cast()) }
+}
+
+/// # Safety
+/// `id` came from `rdma_create_id`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !(*id).qp.is_null() {
+            ibv_destroy_qp((*id).qp);
+            (*id).qp = std::ptr::null_mut();
+        }
+        destroy_queues(id);
+    }
+}
+
+/// Attributes for a program that moves a queue pair of its own.
+///
+/// # Safety
+/// `id` came from `rdma_create_id`; the others are valid places.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringside_rdma_init_qp_attr(
+    id: *mut rdma_cm_id,
+    into: *mut ibv_qp_attr,
+    given: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match attributes(id, (*into).qp_state) {
+            Ok((found, bits)) => {
+                *into = found;
+                *given = bits;
+                0
+            }
+            Err(error) => errno::minus_one(error),
+        }
+    }
+}

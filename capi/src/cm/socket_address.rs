@@ -1,0 +1,74 @@
+//! Socket addresses of the C interface.
+
+use std::ffi::c_int;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// The address behind a pointer; nothing if it is null or of another family than IP.
+///
+/// # Safety
+/// `address` is null or a socket address as long as its family says.
+pub(super) unsafe fn read(address: *const libc::sockaddr) -> Option<SocketAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    match c_int::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: the caller's promise.
+            let four = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(u32::from_be(four.sin_addr.s_addr));
+            Some(SocketAddr::new(ip.into(), u16::from_be(four.sin_port)))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the caller's promise.
+            let six = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            let ip = Ipv6Addr::from(six.sin6_addr.s6_addr);
+            let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+            Some(SocketAddr::new(ip, u16::from_be(six.sin6_port)))
+        }
+        _ => None,
+    }
+}
+
+/// Writes an address into the storage of an id.
+pub(super) fn write(storage: &mut libc::sockaddr_storage, address: SocketAddr) {
+    // SAFETY: numbers: all zero is a value.
+    *storage = unsafe { std::mem::zeroed() };
+    let place: *mut libc::sockaddr_storage = storage;
+    match address {
+        SocketAddr::V4(four) => {
+            // SAFETY: the storage is as large as any socket address, and aligned for it.
+            let place = unsafe { &mut *place.cast::<libc::sockaddr_in>() };
+            place.sin_family = libc::AF_INET as libc::sa_family_t;
+            place.sin_port = four.port().to_be();
+            place.sin_addr.s_addr = u32::from(*four.ip()).to_be();
+        }
+        SocketAddr::V6(six) => {
+            // SAFETY: as above.
+            let place = unsafe { &mut *place.cast::<libc::sockaddr_in6>() };
+            place.sin6_family = libc::AF_INET6 as libc::sa_family_t;
+            place.sin6_port = six.port().to_be();
+            place.sin6_addr.s6_addr = six.ip().octets();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{read, write};
+    use std::net::SocketAddr;
+
+    #[test]
+    fn addresses_survive_the_way_through_c() {
+        for text in ["10.0.0.1:7174", "[fe80::1]:80", "0.0.0.0:0"] {
+            let address: SocketAddr = text.parse().unwrap();
+            // SAFETY: numbers: all zero is a value.
+            let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+            write(&mut storage, address);
+            // SAFETY: a live storage.
+            assert_eq!(unsafe { read((&raw const storage).cast()) }, Some(address));
+        }
+        // SAFETY: null is allowed.
+        assert_eq!(unsafe { read(std::ptr::null()) }, None);
+    }
+}

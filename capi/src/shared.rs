@@ -1,0 +1,193 @@
+//! Shared receive queues. The card has none: the driver has them in software, and feeds each queue
+//! pair when completions are polled.
+
+use crate::abi::{event, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use crate::context_object::{ContextObject, Reported};
+use crate::device::lock;
+use crate::errno;
+use crate::fragments::fragments;
+use crate::memory::DomainObject;
+
+use ringside_pmd::rdma::{SharedReceiveConfig, SharedReceiveQueue};
+use std::ffi::c_int;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Receives that each queue pair is given at a time.
+const WINDOW: u32 = 64;
+
+/// A shared receive queue.
+#[repr(C)]
+pub(crate) struct SharedObject {
+    pub(crate) public: ibv_srq,
+    pub(crate) queue: Mutex<SharedReceiveQueue>,
+    receives: u32,
+    pub(crate) fragments: u32,
+    limit: AtomicU32,
+    /// queue pairs that it feeds
+    pub(crate) users: AtomicU32,
+}
+
+impl SharedObject {
+    /// # Safety
+    /// `shared` came from [`ibv_create_srq`] and is not destroyed while the result is used.
+    pub(crate) unsafe fn of<'a>(shared: *mut ibv_srq) -> &'a Self {
+        // SAFETY: the public part comes first.
+        unsafe { &*shared.cast() }
+    }
+
+    /// Receives that a queue pair has at a time.
+    pub(crate) fn window(&self) -> u32 {
+        self.receives.min(WINDOW)
+    }
+
+    /// Reports that the limit was reached, if that was asked for.
+    pub(crate) fn report_limit(&self, queue: &mut SharedReceiveQueue) {
+        if !queue.take_limit_event() {
+            return;
+        }
+        self.limit.store(0, Ordering::Relaxed);
+        // SAFETY: a context outlives its objects.
+        let context = unsafe { ContextObject::of(self.public.context) };
+        context.events.push(Reported {
+            element: &raw const self.public as usize,
+            kind: event::SRQ_LIMIT_REACHED,
+        });
+    }
+}
+
+/// # Safety
+/// `domain` is one of this library; `init` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_srq(
+    domain: *mut ibv_pd,
+    init: *mut ibv_srq_init_attr,
+) -> *mut ibv_srq {
+    // SAFETY: the caller's promise.
+    let (object, init) = unsafe { (DomainObject::of(domain), &mut *init) };
+    let (receives, fragments) = (init.attr.max_wr.max(1), init.attr.max_sge.max(1));
+    let config = SharedReceiveConfig {
+        receives,
+        fragments,
+        window: receives.min(WINDOW),
+    };
+    let queue = match object.domain.shared_receive_queue(&config) {
+        Ok(queue) => queue,
+        Err(error) => return errno::null(errno::of(&error)),
+    };
+    (init.attr.max_wr, init.attr.max_sge) = (receives, fragments);
+    object.users.fetch_add(1, Ordering::Relaxed);
+    let made = Box::new(SharedObject {
+        public: ibv_srq {
+            context: object.public.context,
+            srq_context: init.srq_context,
+            pd: domain,
+            handle: 0,
+            mutex: [0; 5],
+            cond: [0; 6],
+            events_completed: 0,
+        },
+        queue: Mutex::new(queue),
+        receives,
+        fragments,
+        limit: AtomicU32::new(0),
+        users: AtomicU32::new(0),
+    });
+    Box::into_raw(made).cast()
+}
+
+/// # Safety
+/// `shared` came from [`ibv_create_srq`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_srq(shared: *mut ibv_srq) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { SharedObject::of(shared) };
+    if object.users.load(Ordering::Relaxed) > 0 {
+        return libc::EBUSY;
+    }
+    // SAFETY: a context and a domain outlive their objects; nothing uses this one any more.
+    unsafe {
+        ContextObject::of(object.public.context).finish_events(shared as usize);
+        let domain = DomainObject::of(object.public.pd);
+        drop(Box::from_raw(shared.cast::<SharedObject>()));
+        domain.users.fetch_sub(1, Ordering::Relaxed);
+    }
+    0
+}
+
+/// Sets the limit below which an event comes. The size stays as it is.
+///
+/// # Safety
+/// `shared` came from [`ibv_create_srq`]; `wanted` is valid.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_modify_srq(
+    shared: *mut ibv_srq,
+    wanted: *const ibv_srq_attr,
+    given: c_int,
+) -> c_int {
+    const LIMIT: c_int = 2;
+    // SAFETY: the caller's promise.
+    let (object, wanted) = unsafe { (SharedObject::of(shared), &*wanted) };
+    if given != LIMIT || wanted.srq_limit > object.receives {
+        return libc::EINVAL;
+    }
+    let mut queue = lock(&object.queue);
+    queue.arm_limit(wanted.srq_limit);
+    object.limit.store(wanted.srq_limit, Ordering::Relaxed);
+    object.report_limit(&mut queue);
+    0
+}
+
+/// # Safety
+/// `shared` came from [`ibv_create_srq`]; `attributes` is a place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_query_srq(
+    shared: *mut ibv_srq,
+    attributes: *mut ibv_srq_attr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let object = SharedObject::of(shared);
+        *attributes = ibv_srq_attr {
+            max_wr: object.receives,
+            max_sge: object.fragments,
+            srq_limit: object.limit.load(Ordering::Relaxed),
+        };
+    }
+    0
+}
+
+/// The slot behind `ibv_post_srq_recv`.
+///
+/// # Safety
+/// `shared` came from [`ibv_create_srq`]; the list and what it names is valid.
+pub(crate) unsafe extern "C" fn post_srq_recv(
+    shared: *mut ibv_srq,
+    list: *mut ibv_recv_wr,
+    refused: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { SharedObject::of(shared) };
+    let mut queue = lock(&object.queue);
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: the caller's promise.
+        let posted = unsafe {
+            let wanted = &*next;
+            fragments(wanted.sg_list, wanted.num_sge).and_then(|found| {
+                queue
+                    .post(wanted.wr_id, found.as_slice())
+                    .map_err(|error| errno::of_post(&error))
+            })
+        };
+        // SAFETY: the caller's promise, and place.
+        unsafe {
+            if let Err(error) = posted {
+                *refused = next;
+                return error;
+            }
+            next = (*next).next;
+        }
+    }
+    0
+}
