@@ -96,3 +96,33 @@ fn a_piece_beyond_31_bits_is_refused() {
         }
     );
 }
+
+#[test]
+fn a_piece_of_the_largest_length_is_taken() {
+    let (mut queue, _) = queue(4, 0);
+    let piece = Fragment {
+        length_bytes: Fragment::MAXIMUM_BYTES,
+        ..Fragment::default()
+    };
+    queue.post(1, &[piece]).unwrap();
+    assert_eq!(queue.fragments_at(0), [piece]);
+}
+
+/// What a queue pair had not used goes to another with the pieces that were posted.
+#[test]
+fn the_pieces_of_a_request_are_found_again() {
+    for (shift, maximum) in [(0, 1), (1, 3), (2, 7), (3, 13)] {
+        let (mut queue, _) = queue(16, shift);
+        for count in 1..=maximum {
+            queue.post(count.into(), &pieces(count)).unwrap();
+        }
+        for count in 1..=maximum {
+            let position = u64::from(count - 1) << shift;
+            assert_eq!(queue.fragments_at(position), pieces(count), "shift {shift}");
+        }
+    }
+    // An empty piece alone is a piece.
+    let (mut queue, _) = queue(4, 0);
+    queue.post(1, &[Fragment::default()]).unwrap();
+    assert_eq!(queue.fragments_at(0), [Fragment::default()]);
+}

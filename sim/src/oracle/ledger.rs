@@ -84,6 +84,20 @@ impl Ledger {
         }
     }
 
+    /// The memory that a request names at the peer goes. If the request is outstanding, it may be
+    /// refused, and that fails both ends.
+    pub(crate) fn key_dies(&mut self, link: u32, end: usize, id: u64) {
+        let Some(link) = self.links.get_mut(&link) else {
+            return;
+        };
+        let sends = link.ends.get_mut(end).map(|end| end.sends.iter_mut());
+        let request = sends.and_then(|mut sends| sends.find(|request| request.id == id));
+        if let Some(request) = request {
+            request.key_dies = true;
+            link.wrong = true;
+        }
+    }
+
     pub(crate) fn posted_receive(&mut self, link: u32, end: usize, receive: Receive) {
         self.owners.insert(receive.id, Owner::Receive { link, end });
         self.memory.expect_anything(receive.claim, receive.length);

@@ -36,6 +36,8 @@ pub(crate) struct Request {
     pub(crate) operation: Operation,
     /// Statuses of which it must end with one; empty: it is right.
     pub(crate) wrong: &'static [Status],
+    /// The peer's memory that it names goes while it is outstanding: it may be refused.
+    pub(crate) key_dies: bool,
     pub(crate) claims: Vec<Claim>,
     /// Receives that the peer had posted, and messages sent before: for one that needs a receive.
     pub(crate) receives_needed: Option<(u64, u64)>,
@@ -111,7 +113,7 @@ impl End {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) ends: [End; 2],
-    /// A wrong request was posted: both ends fail.
+    /// A wrong request was posted: both ends fail. Or one whose key dies: both may.
     pub(crate) wrong: bool,
     /// Uses of memory of which nobody knows how they ended; over once both ends are gone.
     pub(super) stale: Vec<Claim>,

@@ -23,6 +23,7 @@ pub(super) fn objection(
         Status::Success if is_wrong => Some("the request was wrong and must be refused"),
         Status::Success => None,
         status if request.wrong.contains(&status) => None,
+        Status::RemoteAccess if request.key_dies => None,
         Status::Flushed if link.may_have_failed(end, weather) => None,
         Status::Flushed => Some("nothing has failed its queue pair"),
         Status::RetryExceeded if !has_waited(request, link, end, weather) => {

@@ -253,7 +253,7 @@ impl Run<'_> {
         let hindered = |link: &Link| {
             link.may_have_failed(end, &weather) || link.has_lost(end, &weather, before)
         };
-        if starves || link.is_none_or(hindered) {
+        if self.is_troubled_at(end) || starves || link.is_none_or(hindered) {
             return Ok(());
         }
         Err(Problem::new(
@@ -303,7 +303,8 @@ impl Run<'_> {
         self.look_at_wire();
         let weather = self.ledger.weather;
         let link = self.ledger.links.get(&link);
-        if link.is_none_or(|link| link.may_have_failed(end, &weather)) {
+        // A device that has left a command without an answer is sent no other.
+        if self.is_troubled_at(end) || link.is_none_or(|link| link.may_have_failed(end, &weather)) {
             return Ok(());
         }
         Err(Problem::new(

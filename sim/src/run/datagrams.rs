@@ -157,6 +157,7 @@ impl Run<'_> {
             signalled: flags.contains(Flags::SIGNALLED),
             operation: Operation::Send,
             wrong: &[],
+            key_dies: false,
             claims,
             receives_needed: None,
             posted: Moment::default(),

@@ -47,7 +47,8 @@ impl Run<'_> {
     }
 
     /// The peer of `place` writes through a key; these bytes have to appear in the slot, if it is
-    /// one of a region that is watched.
+    /// one of a region that is watched. False unless it succeeded: then the caller gives the memory
+    /// up, under a write that may still be outstanding because a device or the link is in trouble.
     fn write_through(
         &mut self,
         place: Place,
@@ -63,7 +64,12 @@ impl Run<'_> {
         let posted = self.post(place, plan, |queue_pair, id, flags| {
             queue_pair.write_inline(id, data, remote, None, flags)
         })?;
-        Ok(self.succeeded(posted)?.is_some())
+        let done = self.succeeded(posted)?.is_some();
+        if let Some(id) = posted.filter(|_| !done) {
+            let (number, end) = place;
+            self.ledger.key_dies(number, end, id);
+        }
+        Ok(done)
     }
 
     /// The same through a key that is closed: it must fail.

@@ -142,6 +142,7 @@ impl Run<'_> {
             signalled: flags.contains(Flags::SIGNALLED),
             operation: plan.operation,
             wrong: plan.wrong,
+            key_dies: false,
             claims: plan.claims,
             receives_needed,
             posted,

@@ -14,6 +14,7 @@ fn request(posted: Moment) -> Request {
         signalled: true,
         operation: Operation::Write,
         wrong: &[],
+        key_dies: false,
         claims: Vec::new(),
         receives_needed: None,
         posted,
@@ -157,4 +158,16 @@ fn a_read_is_not_blamed_for_a_later_refusal() {
     let judge = |status| objection(status, &read, &link, 0, &lost(50));
     assert!(judge(Status::RemoteAccess).is_some());
     assert!(judge(Status::RetryExceeded).is_none());
+}
+
+/// The memory that a write names is given back while the write waits for an answer.
+#[test]
+fn a_request_whose_key_dies_may_be_refused_and_may_succeed() {
+    let mut dying = request(Moment::default());
+    let judge = |status, request: &Request| objection(status, request, &link(), 0, &lost(0));
+    assert!(judge(Status::RemoteAccess, &dying).is_some());
+    dying.key_dies = true;
+    assert!(judge(Status::RemoteAccess, &dying).is_none());
+    assert!(judge(Status::Success, &dying).is_none());
+    assert!(judge(Status::LocalProtection, &dying).is_some());
 }
