@@ -333,7 +333,12 @@ impl OwnReceives {
         for done in batch.get(..count).unwrap_or(&[]) {
             black_box(done.id);
         }
-        count - usize::from(self.receives.post(id, &[*fragment]).is_err())
+        count
+            - usize::from(
+                self.receives
+                    .post(id, std::slice::from_ref(fragment))
+                    .is_err(),
+            )
     }
 }
 
@@ -374,6 +379,11 @@ impl PooledReceives {
             }
             black_box(done.id);
         }
-        count - usize::from(self.receives.post(id, &[*fragment]).is_err())
+        count
+            - usize::from(
+                self.receives
+                    .post(id, std::slice::from_ref(fragment))
+                    .is_err(),
+            )
     }
 }

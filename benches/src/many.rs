@@ -32,6 +32,8 @@ pub struct Many {
     /// Whose turn it is, and what it has left of it.
     next: usize,
     left: usize,
+    /// So many queue pairs before its turn, one's memory is asked for; 0: not at all.
+    ahead: usize,
     batch: [Completion; CHAIN],
     fragment: Fragment,
 }
@@ -41,7 +43,8 @@ impl Many {
     /// there are any, and a completion queue that holds all that they can have outstanding.
     ///
     /// Each posts `run` requests and rings once for them, then the next; a power of two up to 32.
-    pub fn new(count: usize, run: usize) -> Result<Self, RigError> {
+    /// With `ahead` the memory of the queue pair that comes so many turns later is prefetched.
+    pub fn new(count: usize, run: usize, ahead: usize) -> Result<Self, RigError> {
         let doorbells = Memory::allocate(4096, PageSize::FourKiB, None)?;
         let rings = memory(count * RING_BYTES)?;
         let slots = SLOTS;
@@ -74,6 +77,7 @@ impl Many {
             run,
             next: 0,
             left: run,
+            ahead,
             batch: [Completion::EMPTY; CHAIN],
             fragment: black_box(Fragment {
                 address: 0x7000_0000,
@@ -92,6 +96,12 @@ impl Many {
             remote_key: 0x200,
             immediate: None,
         };
+        if self.ahead > 0
+            && self.left == self.run
+            && let Some(later) = self.members.get(self.next + self.ahead)
+        {
+            later.prefetch();
+        }
         let Some(member) = self.members.get_mut(self.next) else {
             return false;
         };

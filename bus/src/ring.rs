@@ -267,6 +267,21 @@ impl<T> Table<T> {
         self.values.get_mut(index)
     }
 
+    /// The value at `index`, cut to the table, to change.
+    #[inline(always)]
+    #[must_use]
+    pub fn at_mut(&mut self, index: usize) -> &mut T {
+        // SAFETY: `Table::new` made `mask + 1` values, a power of two, and a box keeps its length:
+        // nothing cut by the mask is beyond it. The table is borrowed to be changed.
+        unsafe { self.values.get_unchecked_mut(index & self.mask) }
+    }
+
+    /// The value at `index`, if there is one.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&T> {
+        self.values.get(index)
+    }
+
     /// The value at `index`, cut to the table.
     #[must_use]
     pub fn at(&self, index: usize) -> &T {

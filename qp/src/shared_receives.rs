@@ -8,7 +8,9 @@
 //! The queue pair's completion queue says which member took a buffer; [`SharedReceives::consumed`]
 //! is to be called for each receive that completes.
 
+use crate::state::QUEUE_PAIR_NUMBERS;
 use crate::{PostReceiveError, ReceiveQueue};
+use ringside_bus::Table;
 use ringside_spec::verbs::Fragment;
 use ringside_spec::verbs::sizes::MAXIMUM_FRAGMENTS;
 
@@ -19,8 +21,11 @@ use ringside_spec::verbs::sizes::MAXIMUM_FRAGMENTS;
 /// receives wait in the pool, they are given out.
 #[derive(Debug)]
 pub struct SharedReceives {
-    /// Receive queues of members, by number of the queue pair.
-    members: Vec<Place>,
+    /// The number of the queue pair that missed a receive last, if it is not in the list: a receive
+    /// that is posted next goes there. Else [`NOBODY`], or [`IN_THE_LIST`].
+    last: u32,
+    /// Receive queues of members, by number of the queue pair. There are more places than numbers.
+    members: Table<Member>,
     /// Numbers of members that miss a receive, once for each; the first `missing` of them count.
     /// It is as long as may be missing before something has to be done: filling it up is the
     /// common case, and its end the other.
@@ -41,10 +46,14 @@ pub struct SharedReceives {
     closed: bool,
 }
 
-/// A member, or none. Its size is a power of two, so that finding one is a shift.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Place(Option<ReceiveQueue>);
+/// The receive queue of a member, or none.
+type Member = Option<Box<ReceiveQueue>>;
+
+/// Nobody misses a receive besides those in the list. Its place in the table is the last one, which
+/// no member has.
+const NOBODY: u32 = u32::MAX;
+/// The same; and whoever misses one next has to be attended to at once.
+const IN_THE_LIST: u32 = u32::MAX / 2;
 
 /// Receives that wait.
 #[derive(Debug)]
@@ -161,8 +170,10 @@ impl SharedReceives {
     #[must_use]
     pub fn new(capacity: u32, fragments: usize, numbers: u32) -> Self {
         let capacity = capacity.max(1) as usize;
+        let numbers = numbers.min(QUEUE_PAIR_NUMBERS);
         Self {
-            members: Vec::new(),
+            last: NOBODY,
+            members: Table::new(numbers as usize + 1, |_| None),
             hungry: Vec::new(),
             missing: 0,
             places: 0,
@@ -182,9 +193,21 @@ impl SharedReceives {
     /// mistakes.
     #[inline(always)]
     pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
+        if let Some(queue) = self.members.at_mut(self.last as usize)
+            && queue.post(id, fragments).is_ok()
+        {
+            self.last = NOBODY;
+            return Ok(());
+        }
+        self.post_to_listed(id, fragments)
+    }
+
+    /// Who missed one last is nobody: the next one in the list gets it.
+    #[cold]
+    fn post_to_listed(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
         let missing = self.missing.wrapping_sub(1);
         if let Some(number) = self.hungry.get(missing)
-            && let Some(Place(Some(queue))) = self.members.get_mut(*number as usize)
+            && let Some(queue) = self.members.at_mut(*number as usize)
             && queue.post(id, fragments).is_ok()
         {
             self.missing = missing;
@@ -196,7 +219,7 @@ impl SharedReceives {
     /// Nobody misses one, or what is noted as missing one is no member.
     #[cold]
     fn post_aside(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
-        let before = self.missing;
+        let before = self.missing + usize::from(self.is_last_known());
         self.forget_others();
         if (1..before).contains(&self.missing) {
             return self.post(id, fragments);
@@ -224,15 +247,36 @@ impl SharedReceives {
 
     /// A receive of this queue pair completed, with data or with an error of its own: it misses one
     /// now, if it is a member.
+    ///
+    /// Range: a number below that for which this was made.
     #[inline(always)]
     pub fn consumed(&mut self, queue_pair: u32) {
+        if self.last == NOBODY {
+            self.last = queue_pair;
+            return;
+        }
+        self.consumed_too(queue_pair);
+    }
+
+    /// One more misses one: who was the last goes into the list.
+    #[cold]
+    fn consumed_too(&mut self, queue_pair: u32) {
+        let listed = match self.is_last_known() {
+            true => std::mem::replace(&mut self.last, queue_pair),
+            false => queue_pair,
+        };
         match self.hungry.get_mut(self.missing) {
             Some(place) => {
-                *place = queue_pair;
+                *place = listed;
                 self.missing += 1;
             }
-            None => self.consumed_aside(queue_pair),
+            None => self.consumed_aside(listed),
         }
+    }
+
+    /// True if somebody misses a receive who is not in the list.
+    fn is_last_known(&self) -> bool {
+        self.last != NOBODY && self.last != IN_THE_LIST
     }
 
     /// So many are missing that something has to be done.
@@ -283,7 +327,7 @@ impl SharedReceives {
         {
             self.missing -= 1;
             let number = self.hungry.get(self.missing).copied().unwrap_or(u32::MAX);
-            if let Some(Place(Some(queue))) = self.members.get_mut(number as usize)
+            if let Some(Some(queue)) = self.members.get_mut(number as usize)
                 && queue.post(id, fragments).is_ok()
             {
                 self.pool.drop_oldest();
@@ -301,10 +345,16 @@ impl SharedReceives {
             0 => usize::MAX,
             limit => (self.pool.count() + self.places + 1).saturating_sub(limit),
         };
-        // The one that makes them so many is the first that finds no place in the list. A full list
-        // is looked through for queue pairs that are no members.
-        let before = to_feed.min(to_tell).saturating_sub(1).min(self.places);
+        // The one that makes them so many is the first that finds no place in the list, which has
+        // room for all before it but the last. A full list is looked through for queue pairs that are
+        // no members.
+        let so_many = to_feed.min(to_tell);
+        let before = so_many.saturating_sub(2).min(self.places);
         self.hungry.resize(before.max(self.missing), 0);
+        if !self.is_last_known() {
+            let every_one = so_many < self.missing.saturating_add(2) || self.closed;
+            self.last = if every_one { IN_THE_LIST } else { NOBODY };
+        }
     }
 
     /// Ends the service: nothing is given out any more, and every post is refused as if the pool
@@ -315,6 +365,7 @@ impl SharedReceives {
         self.capacity = 0;
         self.missing = 0;
         self.hungry.clear();
+        self.last = IN_THE_LIST;
     }
 
     /// True if the service has ended.
@@ -333,7 +384,7 @@ impl SharedReceives {
     /// The number of completed receives of a member so far.
     #[must_use]
     pub fn retired(&self, queue_pair: u32) -> Option<u64> {
-        let queue = self.members.get(queue_pair as usize)?.0.as_ref()?;
+        let queue = self.members.get(queue_pair as usize)?.as_ref()?;
         let receives = &queue.state().receive;
         Some(receives.tail() >> receives.element_shift())
     }
@@ -342,7 +393,7 @@ impl SharedReceives {
     /// pair is fed no more. `position` counts the receives that completed on it before. False if
     /// the queue pair is no member.
     pub fn returned(&mut self, queue_pair: u32, id: u64, position: u64) -> bool {
-        let Some(Place(Some(queue))) = self.members.get(queue_pair as usize) else {
+        let Some(Some(queue)) = self.members.get(queue_pair as usize) else {
             return false;
         };
         let pieces = queue.fragments_at(position << queue.state().receive.element_shift());
@@ -366,7 +417,11 @@ impl SharedReceives {
         self.keep_hungry(is_member);
     }
 
-    fn keep_hungry(&mut self, wanted: impl Fn(&[Place], u32) -> bool) {
+    fn keep_hungry(&mut self, wanted: impl Fn(&Table<Member>, u32) -> bool) {
+        if self.is_last_known() {
+            let number = std::mem::replace(&mut self.last, IN_THE_LIST);
+            self.note_missing(number);
+        }
         let members = &self.members;
         self.hungry.truncate(self.missing);
         self.hungry.retain(|number| wanted(members, *number));
@@ -405,17 +460,14 @@ impl SharedReceives {
 
     fn insert(&mut self, queue_pair: u32, queue: ReceiveQueue, window: u32) {
         let window = window.clamp(1, queue.capacity()) as usize;
-        let needed = queue_pair as usize + 1;
-        if self.members.len() < needed {
-            self.members.resize_with(needed, Place::default);
-        }
         if let Some(place) = self.members.get_mut(queue_pair as usize) {
-            *place = Place(Some(queue));
+            *place = Some(Box::new(queue));
         }
         self.places += window;
         // All may miss all of theirs, and what was posted beyond the capacity may come back.
         self.forget_others();
-        self.hungry.reserve(self.places + 1);
+        // And one that was not in the list, and one of a queue pair that is no member.
+        self.hungry.reserve(self.places + 3);
         self.pool.grow(self.capacity + self.places);
         for _ in 0..window {
             self.note_missing(queue_pair);
@@ -431,7 +483,7 @@ impl SharedReceives {
             return None;
         }
         self.starve(queue_pair);
-        let queue = self.members.get_mut(queue_pair as usize)?.0.take()?;
+        let queue = self.members.get_mut(queue_pair as usize)?.take()?;
         let outstanding = &queue.state().receive;
         let mut count = 0;
         let mut position = outstanding.tail();
@@ -461,7 +513,8 @@ impl SharedReceives {
     /// Receives posted and not consumed, those in members' queues included.
     #[must_use]
     pub fn left(&self) -> u32 {
-        let missing = self.hungry.iter().take(self.missing);
+        let last = self.is_last_known().then_some(&self.last);
+        let missing = self.hungry.iter().take(self.missing).chain(last);
         let of_members = missing
             .filter(|number| is_member(&self.members, **number))
             .count();
@@ -470,8 +523,8 @@ impl SharedReceives {
 
     /// Numbers of the queue pairs that are fed.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
-        let places = (0..).zip(self.members.iter());
-        places.filter_map(|(number, place)| place.0.is_some().then_some(number))
+        let numbers = 0..self.members.count() as u32;
+        numbers.filter(|number| is_member(&self.members, *number))
     }
 
     /// Queue pairs that are fed.
@@ -481,8 +534,8 @@ impl SharedReceives {
     }
 }
 
-fn is_member(members: &[Place], number: u32) -> bool {
-    matches!(members.get(number as usize), Some(Place(Some(_))))
+fn is_member(members: &Table<Member>, number: u32) -> bool {
+    matches!(members.get(number as usize), Some(Some(_)))
 }
 
 #[cfg(test)]

@@ -306,7 +306,7 @@ impl Tracker {
 }
 
 /// Queue pair numbers have 24 bits.
-const QUEUE_PAIR_NUMBERS: u32 = 1 << 24;
+pub(crate) const QUEUE_PAIR_NUMBERS: u32 = 1 << 24;
 
 /// Completion state of a queue pair, shared by reference counting between the queue pair and the
 /// completion queues of its two sides.

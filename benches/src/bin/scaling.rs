@@ -1,7 +1,8 @@
 //! The figures of `benches/scaling`: costs by number of queue pairs, and costs of making objects.
 //!
-//! `operations COUNT RUN ROUNDS` posts and polls over COUNT queue pairs in bursts of 32, RUN requests
-//! of each in turn; prints nanoseconds an operation. `objects` makes queue pairs and regions on the
+//! `operations COUNT RUN ROUNDS [AHEAD]` posts and polls over COUNT queue pairs in bursts of 32, RUN
+//! requests of each in turn; prints nanoseconds an operation. With AHEAD the queue pair that comes so
+//! many turns later is prefetched. `objects` makes queue pairs and regions on the
 //! model; prints what each took.
 
 use ringside_benches::many::Many;
@@ -40,9 +41,14 @@ fn measured_polls(many: &mut Many) -> usize {
 }
 
 /// Nanoseconds an operation: the median of a hundred parts of the run.
-fn operations(count: usize, run: usize, rounds: usize) -> std::result::Result<f64, RigError> {
+fn operations(
+    count: usize,
+    run: usize,
+    rounds: usize,
+    ahead: usize,
+) -> std::result::Result<f64, RigError> {
     const PARTS: usize = 100;
-    let mut many = Many::new(count, run)?;
+    let mut many = Many::new(count, run, ahead)?;
     let clock = TscClock::new();
     let bursts = rounds.div_ceil(CHAIN * PARTS);
     let mut parts = Vec::with_capacity(PARTS);
@@ -277,9 +283,10 @@ fn main() -> Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
-        ["operations", count, run, rounds] => {
-            let nanoseconds = operations(count.parse()?, run.parse()?, rounds.parse()?)?;
-            println!("{nanoseconds:.2}");
+        ["operations", count, run, rounds, ahead @ ..] => {
+            let ahead = ahead.first().map_or(Ok(0), |text| text.parse())?;
+            let (count, run, rounds) = (count.parse()?, run.parse()?, rounds.parse()?);
+            println!("{:.2}", operations(count, run, rounds, ahead)?);
             Ok(())
         }
         ["through-model", count, rounds] => {
@@ -287,6 +294,6 @@ fn main() -> Result<()> {
             Ok(())
         }
         ["objects"] => objects(),
-        _ => Err("usage: scaling operations COUNT RUN ROUNDS | scaling through-model COUNT ROUNDS | scaling objects".into()),
+        _ => Err("usage: scaling operations COUNT RUN ROUNDS [AHEAD] | scaling through-model COUNT ROUNDS | scaling objects".into()),
     }
 }

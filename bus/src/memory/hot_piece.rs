@@ -13,6 +13,22 @@ const CHUNK: usize = 2 << 20;
 /// Pieces begin at cache lines, and take whole ones.
 const LINE: usize = 64;
 
+/// Bytes that a piece takes: an odd number of lines. Pieces of the same size then begin at different
+/// sets of the cache: with a power of two of lines, those of many queue pairs share a few sets, and
+/// push each other out between a post and its poll. A piece as large as the cache covers all sets.
+const fn taken_bytes(words: usize) -> usize {
+    let lines = (words * 8).div_ceil(LINE);
+    let odd = if lines < CACHE / LINE {
+        lines | 1
+    } else {
+        lines
+    };
+    odd * LINE
+}
+
+/// Bytes of a first-level cache, or more.
+const CACHE: usize = 64 << 10;
+
 /// Chunks that pieces still use: new pieces are cut from the same.
 static CHUNKS: Mutex<Vec<Weak<Chunk>>> = Mutex::new(Vec::new());
 
@@ -64,7 +80,7 @@ impl Chunk {
     }
 
     fn take(self: &Arc<Self>, words: usize) -> Option<HotPiece> {
-        let bytes = (words * 8).next_multiple_of(LINE);
+        let bytes = taken_bytes(words);
         let at = locked(&self.free).take(bytes as u64, LINE as u64)?;
         Some(HotPiece {
             // SAFETY: inside the chunk: `free` holds nothing else.
@@ -164,7 +180,7 @@ impl HotPiece {
         if let Some(piece) = found {
             return piece;
         }
-        let chunk = Arc::new(Chunk::new((words * 8).next_multiple_of(LINE), of_pool));
+        let chunk = Arc::new(Chunk::new(taken_bytes(words), of_pool));
         chunks.push(Arc::downgrade(&chunk));
         match chunk.take(words) {
             Some(piece) => piece,
@@ -187,7 +203,7 @@ impl HotPiece {
 
 impl Drop for HotPiece {
     fn drop(&mut self) {
-        let bytes = (self.words * 8).next_multiple_of(LINE) as u64;
+        let bytes = taken_bytes(self.words) as u64;
         locked(&self.chunk.free).give(self.at..self.at + bytes);
     }
 }

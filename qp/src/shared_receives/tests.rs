@@ -126,7 +126,7 @@ fn fragments_come_back_as_they_were_posted() {
     let ring = second.fragments_at(0);
     assert!(ring.iter().all(|piece| piece.length_bytes == 0));
     shared.add(2, second, 1).unwrap();
-    let Some(Place(Some(member))) = shared.members.get(2) else {
+    let Some(Some(member)) = shared.members.get(2) else {
         panic!("no member");
     };
     assert_eq!(member.fragments_at(0), piece(60));
@@ -196,4 +196,26 @@ fn queue_pairs_that_are_no_members_take_nothing_and_cost_no_receive() {
     shared.consumed(7);
     shared.post(6, &piece(6)).unwrap();
     assert_eq!((shared.left(), state.receive.head()), (6, 5));
+}
+
+#[test]
+fn the_limit_is_noticed_by_the_very_receive_that_reaches_it() {
+    for posted in 1..=24_u64 {
+        for limit in 1..=posted {
+            let mut shared = SharedReceives::new(100, 1, 16);
+            let (queue, state) = queue(5, 32);
+            shared.add(5, queue, 16).unwrap();
+            for id in 0..posted {
+                shared.post(id, &piece(id)).unwrap();
+            }
+            shared.arm_limit(limit as u32);
+            for left in (0..posted).rev() {
+                complete(&state);
+                shared.consumed(5);
+                assert_eq!(u64::from(shared.left()), left);
+                let reached = shared.take_limit();
+                assert_eq!(reached, left + 1 == limit, "{posted} {limit} {left}");
+            }
+        }
+    }
 }
