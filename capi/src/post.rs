@@ -13,7 +13,7 @@ use ringside_qp::{Read, Send, SendInline, SendKind, Write, WriteInline};
 use std::ffi::c_int;
 
 /// Inline bytes of a request.
-const INLINE_MOST: usize = 101;
+const INLINE_MOST: usize = ringside_spec::rdma::limits::MAX_INLINE_BYTES as usize;
 
 /// Data of an inline request, gathered.
 struct Inline {

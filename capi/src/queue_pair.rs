@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Inline bytes that the card takes.
-const INLINE_MOST: u32 = 101;
+const INLINE_MOST: u32 = ringside_spec::rdma::limits::MAX_INLINE_BYTES;
 
 /// A queue pair in the state that the driver has it in.
 pub(crate) enum Pair {
@@ -153,7 +153,7 @@ impl QueuePairObject {
 /// The sizes that are made for a wish: what was asked for, and at least one of each.
 fn sizes(asked: &ibv_qp_cap, has_shared: bool) -> Result<ibv_qp_cap, c_int> {
     const REQUESTS_MOST: u32 = 4094;
-    const FRAGMENTS_MOST: u32 = 13;
+    const FRAGMENTS_MOST: u32 = ringside_spec::rdma::limits::MAX_FRAGMENTS;
     let receives = if has_shared { 1 } else { asked.max_recv_wr };
     let beyond = asked.max_send_wr > REQUESTS_MOST
         || receives > REQUESTS_MOST

@@ -33,7 +33,7 @@ pub const QUANTUM_WORDS: usize = QUANTUM_BYTES / 8;
 /// Quanta of the largest work queue element, and of the block whose end no element may cross.
 ///
 /// Source: irdma `user.h`, IRDMA_QP_WQE_MAX_SIZE = 256 bytes; IRDMA_MAX_QUANTA_PER_WR.
-pub const MAXIMUM_QUANTA: usize = 8;
+pub const MAXIMUM_QUANTA: usize = crate::rdma::limits::MAX_SEND_QUANTA as usize;
 
 /// One quantum: four little-endian words.
 pub type Quantum = [u64; QUANTUM_WORDS];

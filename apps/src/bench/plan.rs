@@ -10,7 +10,7 @@ pub(crate) const LARGEST_MESSAGE: u64 = 8 << 20;
 pub(crate) const MOST_QUEUE_PAIRS: u32 = 64;
 
 /// Largest payload inside a work request. Source: reference of the send queue, inline rules.
-pub(crate) const LARGEST_INLINE: u32 = 101;
+pub(crate) const LARGEST_INLINE: u32 = ringside_spec::rdma::limits::MAX_INLINE_BYTES;
 
 /// Deepest queue a test may ask for.
 pub(crate) const DEEPEST_QUEUE: u32 = 2048;

@@ -22,7 +22,7 @@ const FLOW_FILTERS: u32 = 16384;
 const RSS_ENTRIES: u32 = 2048;
 const RSS_ENTRY_BITS: u32 = 8;
 const CLASSES_MAX: u32 = 8;
-const FRAME_BYTES_MAX: u32 = 9728;
+const FRAME_BYTES_MAX: u32 = ringside_spec::lan::admin::link::FRAME_BYTES_MAX as u32;
 
 /// Longest time that a lock is held without being asked for again.
 const LOCK_LIMIT_MS: u32 = 180_000;

@@ -17,7 +17,7 @@ use ringside_spec::lan::transmit::{
 const DESCRIPTORS_MAX: usize = 512;
 
 /// Longest frame, with frame check sequence.
-pub(super) const FRAME_BYTES_MAX: usize = 9728;
+pub(super) const FRAME_BYTES_MAX: usize = ringside_spec::lan::admin::link::FRAME_BYTES_MAX as usize;
 
 /// Type of the tag that `l2tag1` becomes.
 const CUSTOMER_TAG: u16 = 0x8100;

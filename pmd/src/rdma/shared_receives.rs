@@ -52,7 +52,12 @@ impl ProtectionDomain {
     ) -> Result<SharedReceiveQueue, RdmaError> {
         use super::numbers::within;
         within("the receives of a shared queue", config.receives, 1, 65_536)?;
-        within("fragments of a receive", config.fragments, 1, 13)?;
+        within(
+            "fragments of a receive",
+            config.fragments,
+            1,
+            ringside_spec::rdma::limits::MAX_FRAGMENTS,
+        )?;
         within("the window of a queue pair", config.window, 1, 16_384)?;
         let numbers = {
             let state = self.engine().open_state()?;

@@ -147,8 +147,7 @@ pub const RING_MAX: u16 = 8160;
 pub const RING_ALIGNMENT: u64 = 128;
 /// Most buffers that one packet takes.
 pub const BUFFERS_PER_PACKET_MAX: u16 = 5;
-/// Longest frame, with frame check sequence.
-pub const FRAME_BYTES_MAX: u16 = 9728;
+pub use super::admin::link::FRAME_BYTES_MAX;
 
 /// Descriptor profiles: values of the first byte of a descriptor that was written back, and of
 /// [`DescriptorProfile`](super::registers::queues::DescriptorProfile). Source: ice

@@ -4,17 +4,18 @@
 //! irdma_get_wqe_shift, irdma_get_rqdepth; limits: irdma `icrdma_hw.c`.
 
 use super::{MAXIMUM_QUANTA, QUANTUM_BYTES};
+use crate::rdma::limits::{MAX_FRAGMENTS, MAX_INLINE_BYTES, MAX_WORK_QUEUE_QUANTA};
 
 /// Fragments of one work request. Source: `icrdma_hw.c`, ICRDMA_MAX_WQ_FRAGMENT_COUNT = 13.
-pub const MAXIMUM_FRAGMENTS: usize = 13;
+pub const MAXIMUM_FRAGMENTS: usize = MAX_FRAGMENTS as usize;
 
 /// Bytes of inline data of one work request. Source: `icrdma_hw.c`,
 /// ICRDMA_MAX_INLINE_DATA_SIZE = 101.
-pub const MAXIMUM_INLINE_BYTES: usize = 101;
+pub const MAXIMUM_INLINE_BYTES: usize = MAX_INLINE_BYTES as usize;
 
 /// Quanta of the largest send or receive ring. Source: `user.h`, IRDMA_QP_WQE_MAX_QUANTA...,
 /// `hw_attrs.max_hw_wq_quanta` = 2^15.
-pub const MAXIMUM_RING_QUANTA: u32 = 32_768;
+pub const MAXIMUM_RING_QUANTA: u32 = MAX_WORK_QUEUE_QUANTA;
 
 /// Quanta of the smallest send ring that this project makes: eight blocks, so that the largest
 /// element always finds a place, whatever padding it needs.

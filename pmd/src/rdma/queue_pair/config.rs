@@ -2,6 +2,7 @@
 
 use crate::rdma::numbers::within;
 use crate::rdma::{CompletionQueue, CompletionTarget, RdmaError};
+use ringside_spec::rdma::limits::{MAX_FRAGMENTS, MAX_INLINE_BYTES};
 use ringside_spec::rdma::qp_context::RTO_MIN;
 use std::net::IpAddr;
 
@@ -194,9 +195,14 @@ impl QueuePairConfig {
     pub(super) fn check(&self) -> Result<(), RdmaError> {
         within("the number of sends", self.send_requests, 1, 16_384)?;
         within("the number of receives", self.receive_requests, 1, 16_384)?;
-        within("fragments of a send", self.send_fragments, 1, 13)?;
-        within("fragments of a receive", self.receive_fragments, 1, 13)?;
-        within("inline bytes", self.inline_bytes, 0, 101)?;
+        within("fragments of a send", self.send_fragments, 1, MAX_FRAGMENTS)?;
+        within(
+            "fragments of a receive",
+            self.receive_fragments,
+            1,
+            MAX_FRAGMENTS,
+        )?;
+        within("inline bytes", self.inline_bytes, 0, MAX_INLINE_BYTES)?;
         within("the retry count", self.retries.into(), 0, 7)?;
         let not_ready = self.receiver_not_ready_retries.into();
         within("the receiver-not-ready retry count", not_ready, 0, 7)?;

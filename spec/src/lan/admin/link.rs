@@ -291,7 +291,7 @@ wire! {
 
 /// Bytes of [`LinkStatus`] that the E810 gives, in answers and events.
 pub const LINK_STATUS_BYTES: usize = 32;
-/// Largest frame that the MAC takes.
+/// Bytes of the longest frame that the MAC takes, with frame check sequence.
 pub const FRAME_BYTES_MAX: u16 = 9728;
 
 /// Values of [`GetLinkStatus::flags`]. Source: ice `ICE_AQ_LSE_*`.
