@@ -82,7 +82,7 @@ pub(crate) struct Firmware {
     tap: Option<Tap>,
 }
 
-/// What a driver could leave behind in the firmware.
+/// State that a driver could leave behind in the firmware.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirmwareSnapshot {
     /// Rings with registers that are not zero: base low and high, length, head, tail.
@@ -253,7 +253,7 @@ impl Firmware {
         self.rules.receive_filter(&self.vsis)
     }
 
-    /// What decides where frames of the LAN engine go.
+    /// The tables that decide the destination of frames of the LAN engine.
     pub(crate) fn switch_tables(&self) -> Tables {
         forwarding::tables(&self.vsis, &self.rules, &self.rss)
     }

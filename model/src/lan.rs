@@ -98,7 +98,7 @@ impl LanEngine {
         !self.ready.is_empty() || !self.outgoing.is_empty()
     }
 
-    /// What it counted.
+    /// Its counters.
     pub(crate) const fn counters(&self) -> &LanCounters {
         &self.counters
     }
@@ -259,7 +259,7 @@ impl LanEngine {
         }
     }
 
-    /// What a counter of the flow director has counted.
+    /// The value of a counter of the flow director.
     pub(crate) fn filter_matches(&self, counter: u16) -> u64 {
         self.director.matches(counter)
     }

@@ -12,7 +12,7 @@ use ringside_spec::lan::admin::access_control::{
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use std::collections::BTreeSet;
 
-/// What the function holds of it.
+/// The resources of the function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AccessControl {
     /// The one table.

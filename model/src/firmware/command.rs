@@ -52,7 +52,7 @@ pub(super) const fn needs_data(opcode: Opcode) -> bool {
     )
 }
 
-/// What goes back when a command succeeded.
+/// The answer to a command that succeeded.
 pub(super) struct Answer {
     /// The sixteen bytes; a buffer's address is put back by the ring.
     pub(super) parameters: [u8; 16],
@@ -60,7 +60,7 @@ pub(super) struct Answer {
     pub(super) length: usize,
 }
 
-/// How a command went.
+/// The outcome of a command.
 pub(super) type Outcome = Result<Answer, ReturnCode>;
 
 impl Command {

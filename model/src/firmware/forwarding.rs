@@ -1,4 +1,4 @@
-//! What VSIs, rules and tables come to for the LAN engine.
+//! Derives the tables of the LAN engine from VSIs, rules and profiles.
 
 use super::rss::Rss;
 use super::rules::{Rule, Rules};

@@ -12,7 +12,7 @@ use ringside_spec::lan::admin::link::{
 };
 use zerocopy::IntoBytes;
 
-/// What the board could drive with other modules.
+/// Link types that the board supports with other modules.
 const BOARD_PHY_TYPES: u64 = phy_type::BASE_100G_CR4
     | phy_type::BASE_100G_SR4
     | phy_type::BASE_100G_LR4
@@ -40,7 +40,8 @@ pub(super) struct Link {
     pub(super) check: bool,
 }
 
-/// What a driver could leave behind: link disabled, events enabled, mask, changed PHY settings.
+/// State that a driver could leave behind: link disabled, events enabled, mask, changed PHY
+/// settings.
 pub(super) type LinkDifferences = (bool, bool, u16, bool);
 
 impl Link {

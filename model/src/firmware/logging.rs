@@ -8,7 +8,7 @@ use ringside_spec::lan::admin::generic::{FIRMWARE_LOG_MODULES, FirmwareLog, Firm
 /// Level of a part that nobody has configured: errors.
 const DEFAULT_LEVEL: u8 = 1;
 
-/// What is logged, as the driver set it.
+/// Log levels, as the driver set them.
 #[derive(Clone, Debug)]
 pub(super) struct FirmwareLogging([u8; FIRMWARE_LOG_MODULES as usize]);
 

@@ -23,7 +23,7 @@ const DEFAULT_VERSION: PackageVersion = PackageVersion {
     draft: 0,
 };
 
-/// Where the download stands.
+/// Progress of the download.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
     /// As the device came.
@@ -76,7 +76,7 @@ impl Package {
         matches!(self.state, State::Loaded(_) | State::Loading(_))
     }
 
-    /// What is active, if anything.
+    /// The active package, if there is one.
     fn active(&self, faults: &[Fault]) -> Option<MetadataSection> {
         match &self.state {
             State::Loaded(metadata) => Some(*metadata),
@@ -173,7 +173,7 @@ impl Package {
         })
     }
 
-    /// What is known of the package with this buffer; an error if it cannot come now.
+    /// The package as known with this buffer; an error if the buffer is out of order.
     ///
     /// A signed package sends the buffers of its signature first, and then its metadata.
     fn begin_or_go_on(

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 const TRANSMIT_QUEUES: u16 = 256;
 const RDMA_QUEUE_SETS: u16 = 1024;
 
-/// Where a leaf hangs.
+/// The parent of a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Leaf {
     parent: u32,

@@ -1,4 +1,4 @@
-//! What a recording keeps of a command of the admin queue.
+//! Records commands of the admin queue.
 
 use super::Firmware;
 use super::command::Command;
@@ -7,7 +7,7 @@ use crate::record::{AdminCommand, AdminEvent, Event};
 use ringside_spec::lan::admin::Descriptor;
 
 impl Firmware {
-    /// What is known before the command is carried out; `None` if nobody records.
+    /// The record before the command is executed; `None` without a recorder.
     pub(super) fn begin_record(&self, command: &Command) -> Option<AdminCommand> {
         self.tap.as_ref()?;
         let told = command.descriptor.flags().read_buffer();

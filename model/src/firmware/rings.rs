@@ -222,7 +222,7 @@ impl Rings {
         self.get_mut(which).stalled = true;
     }
 
-    /// Whether memory of a ring could not be reached, so that nothing moves any more.
+    /// True if the memory of a ring could not be reached: the ring has stopped.
     pub(super) fn has_failed(&self, which: Which) -> bool {
         self.get(which).failed
     }

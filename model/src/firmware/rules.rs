@@ -26,7 +26,7 @@ pub struct Rule {
     pub recipe: u16,
     /// Port or VSI.
     pub source: u16,
-    /// What happens.
+    /// The action.
     pub action: u32,
     /// Destination, source, tag.
     pub header: [u8; LOOKUP_HEADER_BYTES],
@@ -276,7 +276,7 @@ impl Rules {
         Ok(VsiListRule::SIZE + 2 * count)
     }
 
-    /// What the rules come to for frames from the wire. The rules of a driver for its own address
+    /// The effect of the rules on frames from the wire. The rules of a driver for its own address
     /// are of the transmit kind and count for received frames all the same.
     pub(super) fn receive_filter(&self, vsis: &Vsis) -> ReceiveFilter {
         let mut filter = ReceiveFilter::default();

@@ -14,7 +14,7 @@ use ringside_spec::lan::transmit::TransmitContext;
 /// The VSI, and the number of its transmit queue and of its receive queue.
 pub const BENCH_NUMBER: u16 = 3;
 
-/// How the VSI is set up.
+/// Settings of the VSI.
 #[derive(Clone, Debug, Default)]
 pub struct BenchSettings {
     /// Its address: frames to it are received; what it sends there comes back.
@@ -33,7 +33,7 @@ pub struct BenchSettings {
     pub hash: Option<([u8; 52], bool)>,
 }
 
-/// What the parser found in a frame.
+/// The result of the parser for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BenchHeaders {
     /// See [`ringside_spec::lan::receive::packet_type`].
@@ -168,7 +168,7 @@ impl LanBench {
         self.with(memory, |engine, context| engine.receive(frame, context))
     }
 
-    /// What the parser makes of a frame; `None` if it has no Ethernet header.
+    /// The result of the parser for a frame; `None` if it has no Ethernet header.
     #[must_use]
     pub fn parse(&self, frame: &[u8]) -> Option<BenchHeaders> {
         let parsed: Parsed = parse(frame)?;
@@ -182,7 +182,7 @@ impl LanBench {
         })
     }
 
-    /// What the driver did and must not.
+    /// Breaches of the interface by the driver.
     #[must_use]
     pub fn breaches(&self) -> Vec<Breach> {
         self.ledger.breaches()

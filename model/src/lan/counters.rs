@@ -1,4 +1,4 @@
-//! What the LAN engine counts.
+//! Counters of the LAN engine.
 
 use crate::chip::Traffic;
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ const BEST_EFFORT: usize = 14336;
 /// Which packets of a VSI: profile and words.
 type Key = (u8, Vec<u16>);
 
-/// What happens to packets.
+/// The action on packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Filter {
     /// They are dropped.
@@ -98,7 +98,7 @@ impl FlowDirector {
             .sum()
     }
 
-    /// What a counter has counted.
+    /// The value of a counter.
     pub(super) fn matches(&self, counter: u16) -> u64 {
         self.counters.get(&counter).copied().unwrap_or(0)
     }

@@ -1,7 +1,8 @@
-//! What the device's parser finds in a received frame: its type, its tag, whether its checksums
+//! The device's parser of received frames: its type, its tag, whether its checksums
 //! hold, and what it is hashed by.
 //!
-//! Sources: IEEE 802.1Q, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 9260; the numbers of packet types
+//! Sources: IEEE 802.1Q, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 9260; the numbers of packet
+//! types
 //! are those of ice `ice_ptype_lkup`.
 
 use super::bytes::{Sum, be16, be32, crc32c};
@@ -11,7 +12,7 @@ use ringside_spec::lan::receive::packet_type;
 pub(super) const ETHERNET_BYTES: usize = 14;
 /// Bytes of a tag.
 pub(super) const TAG_BYTES: usize = 4;
-/// Where a tag goes: after the two addresses.
+/// Place of a tag: after the two addresses.
 pub(super) const TAG_AT: usize = 12;
 
 /// Types of Ethernet payload and protocols of IP.
@@ -45,7 +46,7 @@ const EXTENSIONS_MAX: usize = 8;
 /// Most bytes that a hash is made of: two IPv6 addresses and two ports.
 const HASHED_BYTES_MAX: usize = 36;
 
-/// What a hash is made of: source address, destination address, and both ports if the protocol
+/// Input of a hash: source address, destination address, and both ports if the protocol
 /// has any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
@@ -77,7 +78,7 @@ impl Flow {
     }
 }
 
-/// Where the headers of a frame begin; 0 for those that it does not have.
+/// Offsets of the headers of a frame; 0 for those that it does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layers {
     /// Values of the tags.
@@ -107,7 +108,7 @@ mod protocol {
 }
 
 impl Layers {
-    /// Where the header of that number begins.
+    /// Offset of the header of that number.
     pub(super) fn start_of(&self, protocol: u8) -> Option<usize> {
         let [first, second] = self.tags;
         let at = match protocol {
@@ -123,7 +124,7 @@ impl Layers {
     }
 }
 
-/// Whether checksums hold.
+/// The result of the checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Checks {
     /// They were looked at.
@@ -143,24 +144,24 @@ pub(super) struct Parsed {
     pub(super) ether_type: u16,
     /// Type and value of the first tag.
     pub(super) tag: Option<(u16, u16)>,
-    /// Whether checksums hold.
+    /// The result of the checksums.
     pub(super) checks: Checks,
-    /// Where its headers begin.
+    /// Offsets of its headers.
     pub(super) layers: Layers,
-    /// What the frame is hashed by.
+    /// Input of its hash.
     pub(super) flow: Option<Flow>,
     /// IPv6 with a routing header or destination options.
     pub(super) ipv6_extension: bool,
 }
 
-/// What IP carries.
+/// The payload of IP.
 struct Inside<'a> {
     packet_types: &'static Types,
     fragment: bool,
     protocol: u8,
     addresses: &'a [u8],
     segment: &'a [u8],
-    /// Where the segment begins in the payload of the frame.
+    /// Offset of the segment in the payload of the frame.
     segment_at: usize,
     ip_wrong: bool,
     ipv6_extension: bool,

@@ -1,4 +1,4 @@
-//! What the device does to a packet on its way out: segmentation, checksums, tags, padding.
+//! Offloads of sent packets: segmentation, checksums, tags, padding.
 //!
 //! Layer 4 checksums are finished, not made: the driver puts the sum of the pseudo header into the
 //! field, without the length where the packet is segmented, and the device adds up everything from
@@ -26,7 +26,7 @@ pub(super) enum Ip {
     },
 }
 
-/// What follows an IP header.
+/// The header after an IP header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Layer4 {
     /// Nothing is to be done for it.
@@ -47,7 +47,7 @@ pub(super) struct Tunnel {
     pub(super) ip: Ip,
     /// Bytes of it.
     pub(super) ip_bytes: usize,
-    /// What is between outer and inner IP begins with a UDP header.
+    /// A UDP header follows the outer IP header.
     pub(super) udp: bool,
     /// Bytes between outer and inner IP.
     pub(super) bytes: usize,
@@ -57,7 +57,7 @@ pub(super) struct Tunnel {
     pub(super) checksum: bool,
 }
 
-/// How to cut.
+/// Sizes of segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Segmentation {
     /// Payload of all segments.
@@ -75,7 +75,7 @@ pub(super) struct Offload {
     pub(super) ip: Ip,
     /// Bytes of it, options and extensions included.
     pub(super) ip_bytes: usize,
-    /// What follows.
+    /// The next header.
     pub(super) layer_4: Layer4,
     /// Bytes of its header.
     pub(super) layer_4_bytes: usize,
@@ -93,7 +93,7 @@ pub(super) enum OffloadError {
     /// Lengths of headers leave the packet.
     #[error("headers of {headers} bytes in a packet of {packet}")]
     HeadersOutside {
-        /// Where the headers end.
+        /// End of the headers.
         headers: usize,
         /// Bytes of the packet.
         packet: usize,
@@ -103,17 +103,17 @@ pub(super) enum OffloadError {
     NotIp {
         /// 4 or 6.
         version: u8,
-        /// Where it should be.
+        /// Its expected place.
         at: usize,
-        /// How long.
+        /// Its length.
         bytes: usize,
     },
     /// Segmentation of something that cannot be cut.
     #[error("segmentation of {layer_4:?} over {ip:?}")]
     NotSegmentable {
-        /// What the descriptors say.
+        /// The value in the descriptors.
         ip: Ip,
-        /// What the descriptors say.
+        /// The value in the descriptors.
         layer_4: Layer4,
     },
     /// The payload is not as long as the descriptors say.
@@ -121,7 +121,7 @@ pub(super) enum OffloadError {
     PayloadLength {
         /// Bytes after the headers.
         found: usize,
-        /// What was said.
+        /// The value in the descriptors.
         said: usize,
     },
     /// The segments are too small or too large.
@@ -129,7 +129,7 @@ pub(super) enum OffloadError {
     SegmentLength(usize),
 }
 
-/// Where the headers of a packet begin.
+/// Offsets of the headers of a packet.
 #[derive(Clone, Copy, Debug)]
 struct Places {
     outer_ip: usize,
@@ -343,7 +343,7 @@ fn set_ip_checksum(frame: &mut [u8], ip: Ip, at: usize, bytes: usize) {
     put(frame, at + 10, &checksum.to_be_bytes());
 }
 
-/// Where an IP packet ends: the padding of a short frame is no part of it.
+/// End of an IP packet: the padding of a short frame is no part of it.
 fn ip_end(frame: &[u8], ip: Ip, at: usize) -> usize {
     let said = match ip {
         Ip::V4 { .. } => be16(frame, at + 2).map(usize::from),

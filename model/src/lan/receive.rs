@@ -28,15 +28,15 @@ pub(super) struct ReceiveQueue {
 pub(super) struct Arrival<'a> {
     /// Its bytes, without frame check sequence.
     pub(super) frame: &'a [u8],
-    /// What the parser found.
+    /// The result of the parser.
     pub(super) parsed: &'a Parsed,
-    /// Where it goes.
+    /// Its queue.
     pub(super) destination: MacAddress,
     /// Its hash, if it was hashed.
     pub(super) hash: Option<u32>,
     /// Number that a filter gave it.
     pub(super) flow: Option<u32>,
-    /// What happens to its tag.
+    /// The action on its tag.
     pub(super) tag: TagReceived,
     /// The VSI of the function that sent it.
     pub(super) sender: Option<u16>,
@@ -196,7 +196,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// What is written over a descriptor.
+    /// The descriptor that is written back.
     fn describe(
         &self,
         arrival: &Arrival<'_>,

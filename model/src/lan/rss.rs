@@ -2,7 +2,7 @@
 
 use super::headers::Flow;
 
-/// How a VSI spreads frames.
+/// Spreading of frames by a VSI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spreading {
     /// The key, its continuation included.

@@ -11,7 +11,7 @@ use crate::packet::MacAddress;
 /// VLAN id of frames without tag.
 pub(super) const UNTAGGED: u16 = 0;
 
-/// What happens to the first tag of frames from the switch to a VSI.
+/// The action on the first tag of frames from the switch to a VSI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum TagReceived {
     /// It goes from the frame into the descriptor.
@@ -28,11 +28,11 @@ pub(crate) enum TagReceived {
 pub(crate) struct Vsi {
     /// Number in the device.
     pub(crate) number: u16,
-    /// What it sends may loop back.
+    /// Its frames may loop back.
     pub(crate) loopback: bool,
     /// It does not get back what it sends.
     pub(crate) source_prune: bool,
-    /// What it sends may leave through the port.
+    /// Its frames may leave through the port.
     pub(crate) lan: bool,
     /// Frames with a VLAN id without rule do not get in.
     pub(crate) receive_vlan_prune: bool,
@@ -48,16 +48,16 @@ pub(crate) struct Vsi {
     pub(crate) sends_tagged: bool,
     /// Tag that all frames without one get.
     pub(crate) port_vlan: Option<u16>,
-    /// What happens to tags of received frames.
+    /// The action on tags of received frames.
     pub(crate) tag_received: TagReceived,
     /// Receive queues of the first traffic class, in order.
     pub(crate) queues: Vec<u16>,
-    /// How frames are spread over them.
+    /// The spreading of frames over them.
     pub(crate) spreading: Option<Spreading>,
-    /// What frames are hashed by; `None` as long as no driver and no package has said: addresses,
+    /// Input of the hash of frames; `None` as long as no driver and no package has said: addresses,
     /// and ports where there are any.
     pub(crate) hashed: Option<ByType<HashProfile>>,
-    /// What frames are filtered by.
+    /// Words that filters compare.
     pub(crate) filters: ByType<FilterProfile>,
     /// Its frames are filtered.
     pub(crate) filters_enabled: bool,
@@ -67,7 +67,7 @@ pub(crate) struct Vsi {
     pub(crate) report_queue: u16,
 }
 
-/// What a rule looks at.
+/// The condition of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Match {
     /// Destination address.
@@ -84,14 +84,14 @@ pub(crate) enum Match {
     EtherTypeAddress(u16, MacAddress),
     /// Every frame of the port.
     Port,
-    /// What no other rule wants.
+    /// Frames that no other rule matches.
     Default,
 }
 
 /// A rule that forwards or drops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Forward {
-    /// What it looks at.
+    /// Its condition.
     pub(crate) what: Match,
     /// The VSI whose frames it is for; `None`: frames from the wire.
     pub(crate) sender: Option<u16>,
@@ -129,7 +129,7 @@ pub(crate) struct Tables {
     pub(crate) vlans: Vec<VlanMembers>,
 }
 
-/// What is looked at in a frame.
+/// The parts of a frame that rules compare.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     pub(super) destination: MacAddress,
@@ -140,7 +140,7 @@ pub(super) struct Key {
     pub(super) ether_type: u16,
 }
 
-/// Where descriptors want a frame to go.
+/// Destination of a frame by its descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Destination {
     /// Wherever the rules say.
@@ -154,7 +154,7 @@ pub(super) enum Destination {
     Vsi(u16),
 }
 
-/// Where a sent frame goes.
+/// Destination of a sent frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Route {
     /// To the wire.
@@ -249,7 +249,7 @@ impl Tables {
         })
     }
 
-    /// Where a frame goes that `sender` sends.
+    /// Destination of a frame of `sender`.
     ///
     /// Errors: [`Refused`]; it goes nowhere.
     pub(super) fn route(

@@ -50,9 +50,9 @@ enum Stop {
 pub(super) struct Packet {
     /// Its bytes.
     pub(super) bytes: Vec<u8>,
-    /// What is to be done to it.
+    /// The changes to make to it.
     pub(super) offload: Offload,
-    /// Where the driver wants it to go.
+    /// The destination that the driver wants.
     pub(super) destination: Destination,
     /// It programs a filter and is not sent.
     pub(super) dummy: bool,
@@ -263,7 +263,7 @@ impl Packet {
         Ok(command.end_of_packet())
     }
 
-    /// What the first data descriptor says of the packet; the others repeat it.
+    /// The command of the first data descriptor; the others repeat it.
     fn take_command(&mut self, command: DataCommand, context: &mut Context<'_>) {
         self.dummy = command.dummy();
         let offload = &mut self.offload;

@@ -74,7 +74,7 @@ pub(crate) struct HashWord {
     pub(crate) partner: Option<Word>,
 }
 
-/// What packets are hashed by: words in the order of the hash.
+/// Words that packets are hashed by, in the order of the hash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HashProfile(pub(crate) Vec<HashWord>);
 
@@ -94,14 +94,14 @@ impl HashProfile {
 /// A word of a flow director profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FilterWord {
-    /// Where it is in a packet that is received.
+    /// Its place in a received packet.
     pub(crate) received: Word,
-    /// Where it is in the packet of a programming descriptor, which is as if it were sent.
+    /// Its place in the packet of a programming descriptor, which has the layout of a sent packet.
     pub(crate) programmed: Word,
     pub(crate) mask: u16,
 }
 
-/// What packets are filtered by.
+/// Words that packets are filtered by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FilterProfile {
     pub(crate) number: u8,

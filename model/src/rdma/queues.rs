@@ -114,7 +114,7 @@ impl ActiveQueuePair<'_, '_> {
             .complete(self.qp.send_cq, &element, self.context);
     }
 
-    /// What waited for the requests under way: an element that cannot be carried out, or the end
+    /// Continues after the requests under way: with an element that cannot be executed, or the end
     /// of draining.
     #[cold]
     fn settle(&mut self) {

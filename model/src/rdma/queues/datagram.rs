@@ -195,7 +195,7 @@ impl ActiveQueuePair<'_, '_> {
         Ok(frame)
     }
 
-    /// Where the element's address handle leads, and whether its packets are looped back.
+    /// Destination of the element's address handle, and whether its packets are looped back.
     fn datagram_path(
         &mut self,
         header: DatagramHeader,

@@ -209,7 +209,7 @@ impl ActiveQueuePair<'_, '_> {
         self.post(request)
     }
 
-    /// What an element asks the connection for; work without packets is carried out here.
+    /// The request of an element to the connection; work without packets is executed here.
     #[inline]
     fn operation(
         &mut self,
@@ -262,7 +262,7 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    /// What the queue pair may do with local memory, by these rights.
+    /// Access of the queue pair to local memory with these rights.
     #[inline]
     pub(super) fn local_access(&self, rights: AccessRights) -> Access {
         Access {

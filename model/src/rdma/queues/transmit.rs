@@ -130,7 +130,7 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    /// What the peer's access failed at.
+    /// The fault of the peer's access.
     #[cold]
     pub(super) fn access_fault(&mut self, fault: GatherFault) -> AccessFault {
         match fault {
@@ -145,7 +145,7 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    /// What a peer may do, by these rights.
+    /// Access of a peer with these rights.
     #[inline]
     pub(super) fn remote_access(&self, rights: AccessRights) -> Access {
         Access {
@@ -221,7 +221,7 @@ impl ActiveQueuePair<'_, '_> {
         Ok(Payload::Bytes(bytes))
     }
 
-    /// Whether the host lets all of it be read, now.
+    /// True if the host permits to read all of it now.
     #[cold]
     fn check_pieces(&mut self, pieces: &Pieces) -> Result<(), GatherFault> {
         for &(at, count) in pieces.as_slice() {
