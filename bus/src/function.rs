@@ -75,8 +75,7 @@ pub trait Function: Send + Sync {
     }
 
     /// The attachment in words, for the trace of a bring-up: the resources from the kernel that
-    /// others
-    /// may not give.
+    /// others may not give.
     fn attachment(&self) -> Vec<String> {
         Vec::new()
     }

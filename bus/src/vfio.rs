@@ -8,8 +8,8 @@
 //! page of the MSI-X table.
 //!
 //! The steps that the kernel takes itself and that nothing here repeats: it resets the function
-//! when
-//! opened and when it is closed, and ends every DMA mapping with the process, however that ends.
+//! when opened and when it is closed, and ends every DMA mapping with the process, however that
+//! ends.
 //!
 //! Source: `linux/vfio.h` and `Documentation/driver-api/vfio.rst` of Linux 6.12.
 

@@ -221,8 +221,7 @@ struct Inner {
 }
 
 /// The recorder of exchanges while a stage runs; switched off afterwards, so that a device in
-/// service
-/// keeps no history. Clones share one record.
+/// service keeps no history. Clones share one record.
 #[derive(Clone)]
 pub struct Recorder(Arc<Inner>);
 

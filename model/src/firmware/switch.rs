@@ -56,8 +56,8 @@ pub(super) fn vlan_mode(command: &mut Command) -> Outcome {
 pub(super) struct Resources {
     held: BTreeSet<(u16, u16)>,
     /// Resources that a reset or a clearing of the configuration took. Linux's ice still frees the
-    /// flow
-    /// director's counters afterwards, which it does not allocate again: nothing is wrong then.
+    /// flow director's counters afterwards, which it does not allocate again: nothing is wrong
+    /// then.
     taken: BTreeSet<(u16, u16)>,
 }
 

@@ -2,8 +2,7 @@
 //! hold, and what it is hashed by.
 //!
 //! Sources: IEEE 802.1Q, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 9260; the numbers of packet
-//! types
-//! are those of ice `ice_ptype_lkup`.
+//! types are those of ice `ice_ptype_lkup`.
 
 use super::bytes::{Sum, be16, be32, crc32c};
 use ringside_spec::lan::receive::packet_type;

@@ -171,9 +171,8 @@ fn close_pool(context: &mut Context) -> Result<(), StageError> {
 /// Takes the effect back. It may never have come: that is no error.
 ///
 /// Resources that the engine refuses to take back, or does not answer for, are left to the
-/// reset of the
-/// function, which is recorded before all of this; that is a warning and no failure, unless
-/// there is no such reset.
+/// reset of the function, which is recorded before all of this; that is a warning and no failure,
+/// unless there is no such reset.
 fn perform_rdma(undo: &RdmaUndo, context: &mut Context) -> Result<(), StageError> {
     let Some(engine) = context.engine.clone() else {
         return Ok(());

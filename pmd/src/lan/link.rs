@@ -59,8 +59,7 @@ pub fn as_configured(active: &PhyCapabilities) -> PhyConfig {
 }
 
 /// The requested settings of the PHY: all types that board and module support at `speed`, link up,
-/// the
-/// rest as active. `None`: neither can do that speed.
+/// the rest as active. `None`: neither can do that speed.
 #[must_use]
 pub fn wanted_config(
     possible: &PhyCapabilities,

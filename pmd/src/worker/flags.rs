@@ -1,9 +1,9 @@
 //! The one word by which others reach a worker, and by which it says that it sleeps.
 //!
 //! A sender pushes the request first and sets the mark then; the worker clears the mark first and
-//! looks
-//! then. Who marks anything learns in the same step whether the worker sleeps, and the worker learns
-//! in the step in which it falls asleep whether anything was marked: one of both sees the other.
+//! looks then. Who marks anything learns in the same step whether the worker sleeps, and the worker
+//! learns in the step in which it falls asleep whether anything was marked: one of both sees the
+//! other.
 
 use super::sync::{AtomicU32, Ordering};
 

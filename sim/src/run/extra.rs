@@ -107,8 +107,7 @@ impl Run<'_> {
     }
 
     /// True if the interrupt came; also where no thread waits for one. To be asked before events
-    /// are
-    /// taken: an interrupt stands for all that were told by then.
+    /// are taken: an interrupt stands for all that were told by then.
     pub(super) fn was_interrupted(&mut self, side: usize) -> Result<bool, Problem> {
         // A wait in vain opens the vector again: what waited behind a lost one comes then.
         for _ in 0..2 {
