@@ -12,6 +12,7 @@ pub use pastey as __pastey;
 
 mod words;
 
+mod codes;
 pub mod lan;
 pub mod rdma;
 pub mod verbs;

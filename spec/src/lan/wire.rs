@@ -154,40 +154,21 @@ macro_rules! codes {
             $( $(#[$inner:meta])* $variant:ident $c_name:literal = $value:literal ),* $(,)?
         }
     )*) => {$(
-        $(#[$outer])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum $name {
-            $(
-                $(#[$inner])*
-                #[doc = concat!("(`", $c_name, "`)")]
-                $variant,
-            )*
-            /// A code that has no name here, kept as it came.
-            Unknown($int),
+        $crate::codes::coded_enum! {
+            $(#[$outer])*
+            pub enum $name: $int {
+                $(
+                    $(#[$inner])*
+                    #[doc = concat!("(`", $c_name, "`)")]
+                    $variant = $value,
+                )*
+            }
         }
 
         impl $name {
             /// Every named code with the name that the C header gives it.
             pub const NAMED: &'static [(Self, &'static str)] =
                 &[ $( (Self::$variant, $c_name) ),* ];
-
-            /// Reads a code; never fails, unknown ones are kept.
-            #[must_use]
-            pub const fn from_code(code: $int) -> Self {
-                match code {
-                    $( $value => Self::$variant, )*
-                    other => Self::Unknown(other),
-                }
-            }
-
-            /// The number that stands for the code.
-            #[must_use]
-            pub const fn code(self) -> $int {
-                match self {
-                    $( Self::$variant => $value, )*
-                    Self::Unknown(other) => other,
-                }
-            }
 
             /// The name in the C header, or "unknown".
             #[must_use]

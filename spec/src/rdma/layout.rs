@@ -265,35 +265,16 @@ macro_rules! codes {
             $( $(#[$inner:meta])* $variant:ident = $value:literal ),* $(,)?
         }
     )*) => {$(
-        $(#[$outer])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name {
-            $( $(#[$inner])* $variant, )*
-            /// A code without a name here.
-            Unknown($int),
+        $crate::codes::coded_enum! {
+            $(#[$outer])*
+            pub enum $name: $int {
+                $( $(#[$inner])* $variant = $value, )*
+            }
         }
 
         impl $name {
             /// Every code with a name, in the order of declaration.
             pub const ALL: &'static [Self] = &[ $( Self::$variant ),* ];
-
-            /// The meaning of a code; one without a name is kept as [`Self::Unknown`].
-            #[must_use]
-            pub const fn from_code(code: $int) -> Self {
-                match code {
-                    $( $value => Self::$variant, )*
-                    other => Self::Unknown(other),
-                }
-            }
-
-            /// The number that the device uses.
-            #[must_use]
-            pub const fn code(self) -> $int {
-                match self {
-                    $( Self::$variant => $value, )*
-                    Self::Unknown(code) => code,
-                }
-            }
 
             /// The variant's name, `"Unknown"` for a code without one.
             #[must_use]
