@@ -12,6 +12,7 @@ pub mod counted;
 pub mod dma_pool;
 pub mod dma_space;
 pub mod doorbell;
+pub mod double;
 mod error;
 pub mod function;
 mod mapping;

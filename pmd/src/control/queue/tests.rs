@@ -1,15 +1,10 @@
 use super::*;
 use crate::trace::Recorder;
-use ringside_bus::clock::Clock;
 use ringside_bus::dma_pool::PoolSettings;
-use ringside_bus::function::{Backend, BarInfo, DmaAccess, DmaLimits};
-use ringside_bus::{DeviceAddress, Function, FunctionError, Memory, PageSize, Words};
+use ringside_bus::double::{Double, Script};
+use ringside_bus::{Function, FunctionError, PageSize, Words};
 use ringside_spec::rdma::commands::Nop;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
-use std::os::fd::BorrowedFd;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Commands that the rings under test hold.
 const ENTRIES: u32 = 4;
@@ -20,20 +15,6 @@ enum Answer {
     Silence,
     Tail { error: Option<(u16, u16)> },
     Completion(ControlCompletion),
-}
-
-/// Time that passes only while somebody waits.
-#[derive(Default)]
-struct Time(AtomicU64);
-
-impl Clock for Time {
-    fn now(&self) -> Instant {
-        Instant(self.0.load(Ordering::Relaxed))
-    }
-    fn pause(&self, at_most: Duration) {
-        self.0
-            .fetch_add(at_most.as_nanos() as u64, Ordering::Relaxed);
-    }
 }
 
 #[derive(Default)]
@@ -79,83 +60,18 @@ impl Inside {
 }
 
 /// An engine that answers as it is told.
-struct Engine {
-    address: DeviceAddress,
-    time: Arc<Time>,
-    inside: Mutex<Inside>,
-}
+type Engine = Double<Inside>;
 
-fn refuse<T>() -> Result<T, FunctionError> {
-    Err(FunctionError::Unsupported {
-        backend: "test",
-        operation: "do that".into(),
-    })
-}
+impl Script for Inside {
+    fn read(&self, offset: u64) -> u32 {
+        self.registers.get(&offset).copied().unwrap_or(0)
+    }
 
-impl Function for Engine {
-    fn address(&self) -> &DeviceAddress {
-        &self.address
-    }
-    fn backend(&self) -> Backend {
-        Backend::EmbeddedModel
-    }
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::clone(&self.time) as Arc<dyn Clock>
-    }
-    fn config_read(&self, _: u16, _: &mut [u8]) -> Result<(), FunctionError> {
-        refuse()
-    }
-    fn config_write(&self, _: u16, _: &[u8]) -> Result<(), FunctionError> {
-        refuse()
-    }
-    fn bar(&self, _: u8) -> Result<BarInfo, FunctionError> {
-        refuse()
-    }
-    fn read32(&self, _: u8, offset: u64) -> Result<u32, FunctionError> {
-        let inside = self.inside.lock().unwrap();
-        Ok(inside.registers.get(&offset).copied().unwrap_or(0))
-    }
-    fn write32(&self, _: u8, offset: u64, value: u32) -> Result<(), FunctionError> {
-        let mut inside = self.inside.lock().unwrap();
-        inside.registers.insert(offset, value);
+    fn write(&mut self, offset: u64, value: u32) {
+        self.registers.insert(offset, value);
         if offset == CQP_DOORBELL {
-            inside.answer();
+            self.answer();
         }
-        Ok(())
-    }
-    fn read64(&self, _: u8, _: u64) -> Result<u64, FunctionError> {
-        refuse()
-    }
-    fn doorbell(self: Arc<Self>, _: u8, _: u64) -> Result<ringside_bus::Doorbell, FunctionError> {
-        refuse()
-    }
-    fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
-        Ok(DmaLimits {
-            iova_ranges: std::iter::once(0..1 << 36).collect(),
-            mappings: 16,
-            page_bytes: 4096,
-        })
-    }
-    fn map_dma(
-        &self,
-        _: Iova,
-        _: &Memory,
-        _: Range<usize>,
-        _: DmaAccess,
-    ) -> Result<(), FunctionError> {
-        Ok(())
-    }
-    fn unmap_dma(&self, _: Iova, _: u64) -> Result<(), FunctionError> {
-        Ok(())
-    }
-    fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
-        Ok(0)
-    }
-    fn set_interrupts(&self, _: u16, _: &[Option<BorrowedFd<'_>>]) -> Result<(), FunctionError> {
-        refuse()
-    }
-    fn reset(&self) -> Result<(), FunctionError> {
-        refuse()
     }
 }
 
@@ -168,11 +84,7 @@ struct Bench {
 impl Bench {
     /// A queue that sees its answers in a register.
     fn new() -> Self {
-        let engine = Arc::new(Engine {
-            address: DeviceAddress::Model(0),
-            time: Arc::default(),
-            inside: Mutex::default(),
-        });
+        let engine = Arc::new(Engine::new(Inside::default(), Duration::ZERO));
         let function = Arc::clone(&engine) as Arc<dyn Function>;
         let settings = PoolSettings {
             largest_page: PageSize::FourKiB,
@@ -197,17 +109,17 @@ impl Bench {
         let mut bench = Self::new();
         let ring = bench.pool.allocate(ENTRIES as usize * 32, 256).unwrap();
         let shadow = bench.pool.allocate(64, 128).unwrap();
-        bench.engine.inside.lock().unwrap().completions = Some(ring.words());
+        bench.engine.script().completions = Some(ring.words());
         assert!(bench.queue.use_completions(ring, ENTRIES as usize, shadow));
         bench
     }
 
     fn answer(&self, answer: Answer) {
-        self.engine.inside.lock().unwrap().answers.push_back(answer);
+        self.engine.script().answers.push_back(answer);
     }
 
     fn set(&self, register: u64, value: u32) {
-        let mut inside = self.engine.inside.lock().unwrap();
+        let mut inside = self.engine.script();
         inside.registers.insert(register, value);
     }
 }
@@ -300,7 +212,7 @@ fn silence_ends_in_the_deadline_and_nothing_is_sent_afterwards() {
             matches!(error, ControlError::TimedOut { waited_ms: 10, .. }),
             "{error}"
         );
-        let waited = bench.engine.time.now();
+        let waited = bench.engine.now();
         assert!(
             waited >= Instant(10_000_000) && waited < Instant(12_000_000),
             "{waited:?}"
@@ -308,7 +220,7 @@ fn silence_ends_in_the_deadline_and_nothing_is_sent_afterwards() {
         bench.answer(Answer::Tail { error: None });
         let next = bench.queue.execute(Nop {}).unwrap_err();
         assert!(matches!(next, ControlError::Stuck { .. }), "{next}");
-        let left = bench.engine.inside.lock().unwrap().answers.len();
+        let left = bench.engine.script().answers.len();
         assert_eq!(left, 1, "the doorbell was rung again");
     }
 }

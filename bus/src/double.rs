@@ -1,0 +1,166 @@
+//! A PCI function whose registers a test scripts, in time that passes only while a caller waits.
+
+use crate::Iova;
+use crate::address::DeviceAddress;
+use crate::clock::{Clock, Instant};
+use crate::doorbell::Doorbell;
+use crate::error::FunctionError;
+use crate::function::{Backend, BarInfo, DmaLimits, Function};
+use crate::memory::{DmaAccess, Memory};
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Time that passes only while a caller waits.
+struct WaitingTime {
+    nanoseconds: AtomicU64,
+    /// the least that passes in a pause
+    least: Duration,
+}
+
+impl Clock for WaitingTime {
+    fn now(&self) -> Instant {
+        Instant(self.nanoseconds.load(Ordering::Relaxed))
+    }
+
+    fn pause(&self, at_most: Duration) {
+        let step = at_most.max(self.least).as_nanos() as u64;
+        self.nanoseconds.fetch_add(step, Ordering::Relaxed);
+    }
+}
+
+/// The behaviour of a [`Double`].
+pub trait Script: Send {
+    /// The value of a register.
+    fn read(&self, offset: u64) -> u32;
+
+    /// A register is written.
+    fn write(&mut self, offset: u64, value: u32);
+
+    /// Memory is mapped for the device.
+    fn map(&mut self, _iova: Iova, _memory: &Memory, _range: Range<usize>, _access: DmaAccess) {}
+
+    /// Memory is taken away from the device.
+    fn unmap(&mut self, _iova: Iova, _length: u64) {}
+}
+
+/// A function with scripted registers. It has no configuration space, doorbells or interrupts, and
+/// takes no reset.
+pub struct Double<S> {
+    address: DeviceAddress,
+    time: Arc<WaitingTime>,
+    script: Mutex<S>,
+}
+
+impl<S: Script> Double<S> {
+    /// A function that does what `script` says. Each pause takes at least `least_pause`, so that a
+    /// deadline is met after a bounded number of looks.
+    pub fn new(script: S, least_pause: Duration) -> Self {
+        Self {
+            address: DeviceAddress::Model(0),
+            time: Arc::new(WaitingTime {
+                nanoseconds: AtomicU64::new(0),
+                least: least_pause,
+            }),
+            script: Mutex::new(script),
+        }
+    }
+
+    /// The script, to look at or to change.
+    pub fn script(&self) -> MutexGuard<'_, S> {
+        self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time that has passed.
+    pub fn now(&self) -> Instant {
+        self.time.now()
+    }
+}
+
+fn refuse<T>() -> Result<T, FunctionError> {
+    Err(FunctionError::Unsupported {
+        backend: "test",
+        operation: "do that".into(),
+    })
+}
+
+impl<S: Script> Function for Double<S> {
+    fn address(&self) -> &DeviceAddress {
+        &self.address
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::EmbeddedModel
+    }
+
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.time) as Arc<dyn Clock>
+    }
+
+    fn config_read(&self, _: u16, _: &mut [u8]) -> Result<(), FunctionError> {
+        refuse()
+    }
+
+    fn config_write(&self, _: u16, _: &[u8]) -> Result<(), FunctionError> {
+        refuse()
+    }
+
+    fn bar(&self, _: u8) -> Result<BarInfo, FunctionError> {
+        refuse()
+    }
+
+    fn read32(&self, _: u8, offset: u64) -> Result<u32, FunctionError> {
+        Ok(self.script().read(offset))
+    }
+
+    fn write32(&self, _: u8, offset: u64, value: u32) -> Result<(), FunctionError> {
+        self.script().write(offset, value);
+        Ok(())
+    }
+
+    fn read64(&self, _: u8, _: u64) -> Result<u64, FunctionError> {
+        refuse()
+    }
+
+    fn doorbell(self: Arc<Self>, _: u8, _: u64) -> Result<Doorbell, FunctionError> {
+        refuse()
+    }
+
+    fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
+        Ok(DmaLimits {
+            iova_ranges: std::iter::once(0..1 << 36).collect(),
+            mappings: 16,
+            page_bytes: 4096,
+        })
+    }
+
+    fn map_dma(
+        &self,
+        iova: Iova,
+        memory: &Memory,
+        range: Range<usize>,
+        access: DmaAccess,
+    ) -> Result<(), FunctionError> {
+        self.script().map(iova, memory, range, access);
+        Ok(())
+    }
+
+    fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
+        self.script().unmap(iova, length);
+        Ok(())
+    }
+
+    fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
+        Ok(0)
+    }
+
+    fn set_interrupts(&self, _: u16, _: &[Option<BorrowedFd<'_>>]) -> Result<(), FunctionError> {
+        refuse()
+    }
+
+    fn reset(&self) -> Result<(), FunctionError> {
+        refuse()
+    }
+}
