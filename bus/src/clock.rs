@@ -44,7 +44,7 @@ pub fn has_invariant_counter() -> bool {
     }
 }
 
-/// What a [`TscClock`] reads.
+/// The source of a [`TscClock`].
 #[derive(Clone, Copy, Debug)]
 enum Source {
     /// The time stamp counter, with nanoseconds for each 2^32 ticks.

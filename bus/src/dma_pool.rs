@@ -500,7 +500,7 @@ impl std::fmt::Debug for DmaPool {
     }
 }
 
-/// What a buffer is a piece of.
+/// The memory that a buffer is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     /// A block of the pool, by index.
@@ -566,7 +566,7 @@ impl DmaBuffer {
         Ok(self.memory.clone())
     }
 
-    /// Where memory of the application begins for the device; lent memory begins before the buffer.
+    /// The first address of application memory for the device; lent memory begins before the buffer.
     fn mapped_at(&self) -> Iova {
         Iova(self.iova.0 - self.offset as u64)
     }

@@ -126,7 +126,7 @@ struct Mapping {
     origin: Origin,
 }
 
-/// Where memory comes from, and so how it is reached and how it goes.
+/// The origin of memory, which decides its access and its release.
 enum Origin {
     /// A mapping of a file, made here.
     File {

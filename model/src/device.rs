@@ -20,7 +20,7 @@ pub enum Request {
     ConfigWrite {
         /// First byte.
         offset: u16,
-        /// What.
+        /// The bytes.
         bytes: Vec<u8>,
     },
     /// Read a register of 4 or 8 bytes.
@@ -40,21 +40,21 @@ pub enum Request {
         offset: u64,
         /// 4 or 8.
         width: u8,
-        /// What.
+        /// The value.
         value: u64,
     },
     /// Size and mappable parts of a base address register.
     Bar {
-        /// Which.
+        /// Its number.
         bar: u8,
     },
-    /// Give the function memory.
+    /// Map memory for the function.
     MapDma {
         /// The first address.
         iova: Iova,
         /// The memory.
         memory: Memory,
-        /// Which bytes of it.
+        /// The bytes of it that are mapped.
         range: Range<usize>,
         /// The rights of the device.
         access: DmaAccess,

@@ -123,7 +123,7 @@ pub enum Fault {
     EngineEvent {
         /// Code, 12 bits; see [`ringside_spec::rdma::ae_codes::AeCode`].
         code: u16,
-        /// Where, 0..=15; see [`ringside_spec::rdma::commands::AeSource`].
+        /// Source, 0..=15; see [`ringside_spec::rdma::commands::AeSource`].
         source: u8,
         /// Number of the queue.
         queue_number: u32,
@@ -199,7 +199,7 @@ impl Fault {
         )
     }
 
-    /// What it makes of this admin command.
+    /// Its effect on this admin command.
     pub(crate) fn on_admin_command(&self, code: u16) -> Option<OnCommand> {
         let meant = |opcode: u16| opcode == code || opcode == ANY_ADMIN_COMMAND;
         Some(match *self {
@@ -211,7 +211,7 @@ impl Fault {
         })
     }
 
-    /// What it makes of this CQP command.
+    /// Its effect on this CQP command.
     pub(crate) fn on_control_command(&self, code: u8) -> Option<OnCommand> {
         let meant = |opcode: u8| opcode == code || opcode == ANY_CONTROL_COMMAND;
         Some(match *self {
@@ -228,7 +228,7 @@ impl Fault {
     }
 }
 
-/// What a fault makes of a command.
+/// The effect of a fault on a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnCommand {
     /// It is answered with these codes.
@@ -242,7 +242,7 @@ pub(crate) enum OnCommand {
 }
 
 impl OnCommand {
-    /// What several faults make of one command: silence before all else, as a command that is not
+    /// The effect of several faults on one command: silence first, as a command that is not
     /// answered is neither refused nor garbled; else the first.
     pub(crate) fn of(all: impl Iterator<Item = Self>) -> Option<Self> {
         all.reduce(|first, next| match next {

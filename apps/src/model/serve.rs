@@ -168,7 +168,7 @@ fn attach(options: &Serve, server: &mut Server) -> Result<Sources, Failure> {
     Ok(sources)
 }
 
-/// Where what is said while serving goes. Nobody may be listening any more: that ends nothing.
+/// The output of a server. A closed output does not end the server.
 struct Output {
     to_error: bool,
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// Up to this many bytes, copy by words: the string instruction takes some 30 cycles to start.
 const SHORT: usize = 64;
 
-/// Where bytes come from or go to.
+/// The source or destination of bytes.
 ///
 /// # Safety
 /// An implementation may touch only the bytes that its constructor's caller vouched for.

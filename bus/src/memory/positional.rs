@@ -71,7 +71,7 @@ impl Memory {
         })))
     }
 
-    /// Whether its descriptor is read and written at positions, because it cannot be mapped.
+    /// True if its descriptor is read and written at positions, because it cannot be mapped.
     #[must_use]
     pub fn is_positional(&self) -> bool {
         matches!(self.0.origin, Origin::Lent { .. } | Origin::Peer { .. })

@@ -26,7 +26,7 @@ macro_rules! faults {
         $name:literal $numbers:literal, $effect:literal,
         $value:pat => ($($format:tt)*), $read:expr;
     )*) => {
-        /// How each fault is written, and what it does.
+        /// Each fault as it is written, with its effect.
         pub const FAULTS: &[(&str, &str)] = &[$((concat!($name, $numbers), $effect)),*];
 
         impl Fault {
@@ -242,7 +242,7 @@ pub enum FaultWordsError {
     /// No such name.
     #[error("there is no fault '{name}'; there are: {}", names())]
     Unknown {
-        /// What was given.
+        /// The given text.
         name: String,
     },
     /// A number is missing.
@@ -250,25 +250,25 @@ pub enum FaultWordsError {
     Missing {
         /// The fault.
         name: String,
-        /// How it is written.
+        /// Its form.
         usage: &'static str,
     },
     /// Something is not a number, or too large.
     #[error("'{word}' is not a number in range; write '{usage}', decimal or 0x hexadecimal")]
     BadNumber {
-        /// What was given.
+        /// The given text.
         word: String,
-        /// How it is written.
+        /// Its form.
         usage: &'static str,
     },
     /// A number that is larger than makes sense.
     #[error("'{word}' is more than {largest}; write '{usage}'")]
     TooLarge {
-        /// What was given.
+        /// The given text.
         word: String,
         /// The largest that there is.
         largest: String,
-        /// How it is written.
+        /// Its form.
         usage: &'static str,
     },
     /// More than the fault takes.
@@ -276,7 +276,7 @@ pub enum FaultWordsError {
     TooMany {
         /// The first that is too much.
         word: String,
-        /// How it is written.
+        /// Its form.
         usage: &'static str,
     },
 }

@@ -61,7 +61,7 @@ pub(super) struct Resources {
     taken: BTreeSet<(u16, u16)>,
 }
 
-/// How many of a type there are, and the first number: drivers use them as indexes, unchecked.
+/// The number of resources of a type, and the first one: drivers use them as indexes, unchecked.
 fn numbers(resource: Resource) -> std::ops::Range<u16> {
     match resource {
         // zero is a valid list for nobody

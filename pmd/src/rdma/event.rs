@@ -64,7 +64,7 @@ pub enum Event {
     Unattributed {
         /// The result.
         code: AeCode,
-        /// Where, as the device says.
+        /// The source that the device names.
         source: AeSource,
         /// The number that came with it.
         queue_number: u32,

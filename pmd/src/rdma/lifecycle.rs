@@ -49,7 +49,7 @@ impl From<NotMade> for RdmaError {
     }
 }
 
-/// What became of an object that was to be destroyed.
+/// The outcome of the destruction of an object.
 #[derive(Debug)]
 #[must_use = "memory is free only once the object is known to be gone"]
 pub(crate) enum Destroyed<O> {

@@ -70,7 +70,7 @@ impl Numbers {
         self
     }
 
-    /// What is to rest in the next life of the device.
+    /// The numbers that rest in the next life of the device.
     pub(crate) fn rested(&self) -> Rested {
         let idle: HashSet<u32> = self.free.iter().chain(&self.resting).copied().collect();
         let used = self.all.clone().filter(|number| !idle.contains(number));

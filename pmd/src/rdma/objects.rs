@@ -52,7 +52,7 @@ pub(crate) enum Held {
     GroupRule(MacAddress),
 }
 
-/// What is known of an object. A number without an entry is unknown here: its memory is not free
+/// The knowledge about an object. A number without an entry is unknown here: its memory is not free
 /// for that reason.
 #[derive(Debug)]
 pub(super) enum Entry<O> {
@@ -213,7 +213,7 @@ impl Objects {
         }
     }
 
-    /// Whether the host memory cache has been sized.
+    /// True once the host memory cache has been sized.
     pub(crate) fn are_sized(&self) -> bool {
         self.queue_pair_slots > 0
     }

@@ -111,7 +111,7 @@ impl ProtectionDomain {
         self.0.number
     }
 
-    /// Whether both are one domain of one device. Devices have domains of the same numbers.
+    /// True if both are one domain of one device. Devices have domains of the same numbers.
     #[inline]
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

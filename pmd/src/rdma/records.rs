@@ -93,7 +93,7 @@ pub(crate) struct QueuePairRecord {
     pub(crate) faults: FaultCounters,
 }
 
-/// Whether a connected queue pair sends.
+/// The sending state of a connected queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendState {
     /// It sends what is posted.

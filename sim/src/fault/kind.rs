@@ -4,7 +4,7 @@
 use super::event::{FaultEvent, FrameFault};
 use crate::random::Random;
 
-/// Where a kind draws from.
+/// The random source of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Draws {
     /// For each frame.
@@ -15,7 +15,7 @@ enum Draws {
     RunsLater,
 }
 
-/// What is declared of a kind.
+/// The declaration of a kind.
 struct Declared {
     kind: FaultKind,
     name: &'static str,
@@ -123,7 +123,7 @@ impl FaultKind {
         self.declared().likelihood
     }
 
-    /// Whether it draws from a source of its own.
+    /// True if it has a random source of its own.
     pub(super) const fn is_later(self) -> bool {
         matches!(self.declared().draws, Draws::RunsLater)
     }

@@ -1,4 +1,4 @@
-//! What was posted: requests, receives, messages, and the connections that they are of.
+//! Posted work: requests, receives, messages, and the connections that they are of.
 
 use super::weather::{Moment, Weather};
 use crate::memory::Claim;
@@ -136,7 +136,7 @@ impl Link {
         if end == 0 { first } else { second }
     }
 
-    /// Whether the queue pair of an end may have failed. What fails the other end does not fail this
+    /// True if the queue pair of an end may have failed. What fails the other end does not fail this
     /// one: it hears no more answers, which fails it if it waits for one.
     pub(crate) fn may_have_failed(&self, end: usize, weather: &Weather) -> bool {
         let own = self.end(end);
@@ -147,7 +147,7 @@ impl Link {
         self.wrong || own.torn || harmed || own.sends.iter().any(unanswered)
     }
 
-    /// Whether frames were lost since the oldest request of an end was posted that has not completed,
+    /// True if frames were lost since the oldest request of an end was posted that has not completed,
     /// or since `before` if that is earlier.
     pub(crate) fn has_lost(&self, end: usize, weather: &Weather, before: Moment) -> bool {
         let oldest = self.end(end).sends.front();
@@ -155,7 +155,7 @@ impl Link {
         weather.lost_since(since).max(weather.lost_since(before)) > 0
     }
 
-    /// Whether the other end may not have answered `end`; that takes more losses than retries since
+    /// True if the other end may not have answered `end`; that takes more losses than retries since
     /// the request was posted, or an end that is gone.
     pub(super) fn may_be_silent(&self, end: usize, weather: &Weather, posted: Moment) -> bool {
         let lost = |end: usize, since: Moment| {
@@ -179,7 +179,7 @@ impl Link {
     }
 }
 
-/// Whose a request is.
+/// The owner of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     Send { link: u32, end: usize },

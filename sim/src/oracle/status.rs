@@ -5,7 +5,7 @@ use super::weather::Weather;
 use ringside_pmd::rdma::Status;
 use std::time::Duration;
 
-/// How long a requester waits for an answer. One without an answer ends after its last retry has
+/// The time that a requester waits for an answer. One without an answer ends after its last retry has
 /// waited as long; only one of the retries can come sooner, because an answer told of a gap.
 /// Source: `docs/hardware.md`, the least retransmission timeout.
 const RETRANSMISSION: Duration = Duration::from_nanos(4096 << 14);
@@ -43,7 +43,7 @@ pub(super) fn objection(
     }
 }
 
-/// Whether there was time for all retries since the request was posted.
+/// True if there was time for all retries since the request was posted.
 fn has_waited(request: &Request, link: &Link, end: usize, weather: &Weather) -> bool {
     let retries = link.ends.get(end).map_or(0, |end| end.retries);
     weather.now.since(request.posted.at) >= RETRANSMISSION * retries.into()

@@ -2,7 +2,7 @@
 
 use ringside_bus::Instant;
 
-/// What a fault may do to the data path of the device that it is of, until that is recovered. A
+/// The possible effect of a fault on the data path of its device, until that is recovered. A
 /// fault of commands alone does nothing to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Harm {
@@ -38,11 +38,11 @@ pub(crate) struct Weather {
     pub(crate) copies: u64,
     /// Times at which a link went down or the clock jumped: nobody counts the frames that are lost.
     pub(crate) outages: u64,
-    /// Whose link is down.
+    /// Sides whose link is down.
     pub(crate) link_down: [bool; 2],
     /// A function is in trouble.
     pub(crate) trouble: [bool; 2],
-    /// What that does to its data path.
+    /// The effect on its data path.
     pub(crate) harm: [Harm; 2],
 }
 
@@ -52,7 +52,7 @@ impl Weather {
         self.trouble.get(side) == Some(&true)
     }
 
-    /// What is wrong with the data path of a side.
+    /// The harm to the data path of a side.
     pub(crate) fn harm_at(&self, side: usize) -> Harm {
         self.harm.get(side).copied().unwrap_or_default()
     }

@@ -49,7 +49,7 @@ fn is_harmless(fault: Fault) -> bool {
     )
 }
 
-/// What a fault does to the data path of its device.
+/// The effect of a fault on the data path of its device.
 fn harm(fault: Fault) -> Harm {
     Harm {
         stops: matches!(

@@ -18,7 +18,7 @@ const TRIED_BYTES: usize = 8;
 /// Of a thousand steps in trouble, after how many the memory is asked back.
 const ASKED_BACK: usize = 500;
 
-/// How such a write ends.
+/// The end of such a write.
 const REFUSED: &[Status] = &[Status::RemoteAccess];
 
 /// Regions that wait for trouble, and the memory of those that have met it.
@@ -40,7 +40,7 @@ struct Owned {
     untried: Vec<RemoteAddress>,
 }
 
-/// Whether the device may not confirm that a region is gone.
+/// True if the device may fail to confirm that a region is gone.
 pub(super) fn is_of_commands(fault: Fault) -> bool {
     matches!(
         fault,

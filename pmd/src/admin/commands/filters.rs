@@ -9,7 +9,7 @@ use ringside_spec::lan::admin::switch::{
 };
 use zerocopy::IntoBytes;
 
-/// Where the tag control lies in a rule's header.
+/// Offset of the tag control in a rule's header.
 const TAG_CONTROL_AT: usize = 14;
 /// First bytes of the headers that stand for all frames to one station, and to groups. Source: ice
 /// `ice_switch.c`, `ice_set_vsi_promisc`.

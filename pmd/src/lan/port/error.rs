@@ -44,7 +44,7 @@ pub enum PortError {
     TooMany {
         /// Of what.
         what: &'static str,
-        /// How many were asked for.
+        /// The number asked for.
         wanted: usize,
         /// The number of them.
         limit: usize,
@@ -56,7 +56,7 @@ pub enum PortError {
         what: &'static str,
         /// Its value.
         value: String,
-        /// What is possible.
+        /// The possible values.
         remedy: &'static str,
     },
 }

@@ -40,7 +40,7 @@ pub const MTU_MIN: u16 = 68;
 /// Queues of one direction at most: what one group of the scheduler takes.
 pub const QUEUES_MAX: usize = 64;
 
-/// What a port is to have.
+/// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSettings {
     /// Receive queues, 1..=[`QUEUES_MAX`].
@@ -191,7 +191,7 @@ impl Port {
         Ok(admin.link_status(self.shared.port, keep)?)
     }
 
-    /// Whether the port's queues are in service.
+    /// The state of the port's queues.
     #[must_use]
     pub fn state(&self) -> QueueState {
         match self.shared.service.in_service() {

@@ -1,4 +1,4 @@
-//! What a port and its queues share: the way to the device, and what has to be taken back.
+//! The state that a port and its queues share: access to the device, and its configuration.
 
 use super::counted::Counted;
 use super::kinds::{FlowKind, Programmed};
@@ -101,7 +101,7 @@ impl PortRegistry {
     }
 }
 
-/// What has to be taken back, as far as it was done.
+/// The configuration that a shutdown takes back.
 #[derive(Debug, Default)]
 pub(super) struct Configured {
     /// nodes of the scheduler with their parents, in the order in which they were added

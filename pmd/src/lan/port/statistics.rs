@@ -1,4 +1,4 @@
-//! What port and VSI have counted.
+//! Counters of port and VSI.
 
 use super::shared::PortShared;
 use super::{Port, PortError};
@@ -11,7 +11,7 @@ use std::sync::PoisonError;
 pub struct PortStatistic {
     /// Its name under `ethtool -S`: those of the port end in `.nic`.
     pub name: &'static str,
-    /// What was counted.
+    /// The count.
     pub value: u64,
 }
 

@@ -79,7 +79,7 @@ impl Pages {
         })
     }
 
-    /// Whether requests can name the memory like this: the device takes the place in the first page
+    /// True if requests can name the memory like this: the device takes the place in the first page
     /// from the address, and addresses do not wrap.
     pub(super) fn check_base(self, base: Base) -> Result<Self, RdmaError> {
         let Base::Named(address) = base else {

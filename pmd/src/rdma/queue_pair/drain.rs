@@ -20,7 +20,7 @@ pub struct Drained;
 /// irdma_wait_for_suspend.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// How often the event queue is looked at meanwhile. The clock sleeps that long, so that threads
+/// The interval at which the event queue is read meanwhile. The clock sleeps that long, so that threads
 /// that wait for the engine's lock get it.
 const EVENT_STEP: Duration = Duration::from_millis(1);
 

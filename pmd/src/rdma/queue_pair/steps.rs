@@ -14,7 +14,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug)]
 pub struct Receiving;
 
-/// What is set before the first packet is received.
+/// Attributes for receiving, set before the first packet is received.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveAttributes {
     /// The way to the peer; its `local_address` is the one to send from.
@@ -29,7 +29,7 @@ pub struct ReceiveAttributes {
     pub inbound_reads: u8,
 }
 
-/// What is set before the first packet is sent.
+/// Attributes for sending, set before the first packet is sent.
 #[derive(Clone, Copy, Debug)]
 pub struct SendAttributes {
     /// PSN of the first packet, 24 bits.
