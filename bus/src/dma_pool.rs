@@ -61,8 +61,8 @@ struct Block {
 }
 
 impl Block {
-    /// Takes `length` bytes from offset `from` on; `alignment` is that of the device's address, so it
-    /// holds only as far as the block has it.
+    /// Takes `length` bytes from offset `from` on; `alignment` is that of the device's address, so
+    /// it holds only as far as the block has it.
     fn take(&mut self, from: u64, length: u64, alignment: u64) -> Option<usize> {
         if !self.iova.0.is_multiple_of(alignment) {
             return None;
@@ -98,8 +98,8 @@ impl State {
         taken.ok_or(MemoryError::NoAddressSpace { length })
     }
 
-    /// Block and offset of `length` bytes in what is mapped already: from where the last buffer ended
-    /// onwards; then, in the blocks behind it first, wherever something was given back.
+    /// Block and offset of `length` bytes in what is mapped already: from where the last buffer
+    /// ended onwards; then, in the blocks behind it first, wherever something was given back.
     fn take_from_blocks(&mut self, length: usize, alignment: usize) -> Option<(usize, usize)> {
         let (length, alignment) = (length as u64, alignment as u64);
         let onwards = (self.current..self.blocks.len()).chain(0..self.current);
@@ -188,7 +188,8 @@ impl DmaPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Zeroed memory that the device can reach; `alignment` in bytes, a power of two, at most 1 GiB.
+    /// Zeroed memory that the device can reach; `alignment` in bytes, a power of two, at most 1
+    /// GiB.
     ///
     /// The device sees it as one contiguous range.
     pub fn allocate(
@@ -553,8 +554,8 @@ impl DmaBuffer {
         view.unwrap_or_else(|| self.memory.no_words())
     }
 
-    /// Takes memory of the application back from the device. The buffer, if it is a piece of a pool,
-    /// or the device's mapping cannot be undone.
+    /// Takes memory of the application back from the device. The buffer, if it is a piece of a
+    /// pool, or the device's mapping cannot be undone.
     ///
     /// Only for memory that the device uses no more: that of a region which was deregistered.
     pub fn into_memory(mut self) -> Result<Memory, Self> {
@@ -566,7 +567,8 @@ impl DmaBuffer {
         Ok(self.memory.clone())
     }
 
-    /// The first address of application memory for the device; lent memory begins before the buffer.
+    /// The first address of application memory for the device; lent memory begins before the
+    /// buffer.
     fn mapped_at(&self) -> Iova {
         Iova(self.iova.0 - self.offset as u64)
     }

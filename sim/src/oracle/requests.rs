@@ -136,8 +136,8 @@ impl Link {
         if end == 0 { first } else { second }
     }
 
-    /// True if the queue pair of an end may have failed. What fails the other end does not fail this
-    /// one: it hears no more answers, which fails it if it waits for one.
+    /// True if the queue pair of an end may have failed. What fails the other end does not fail
+    /// this one: it hears no more answers, which fails it if it waits for one.
     pub(crate) fn may_have_failed(&self, end: usize, weather: &Weather) -> bool {
         let own = self.end(end);
         let unanswered = |request: &Request| {
@@ -147,8 +147,8 @@ impl Link {
         self.wrong || own.torn || harmed || own.sends.iter().any(unanswered)
     }
 
-    /// True if frames were lost since the oldest request of an end was posted that has not completed,
-    /// or since `before` if that is earlier.
+    /// True if frames were lost since the oldest request of an end was posted that has not
+    /// completed, or since `before` if that is earlier.
     pub(crate) fn has_lost(&self, end: usize, weather: &Weather, before: Moment) -> bool {
         let oldest = self.end(end).sends.front();
         let since = oldest.map_or(before, |request| request.posted);

@@ -5,8 +5,8 @@ use super::weather::Weather;
 use ringside_pmd::rdma::Status;
 use std::time::Duration;
 
-/// The time that a requester waits for an answer. One without an answer ends after its last retry has
-/// waited as long; only one of the retries can come sooner, because an answer told of a gap.
+/// The time that a requester waits for an answer. One without an answer ends after its last retry
+/// has waited as long; only one of the retries can come sooner, because an answer told of a gap.
 /// Source: `docs/hardware.md`, the least retransmission timeout.
 const RETRANSMISSION: Duration = Duration::from_nanos(4096 << 14);
 

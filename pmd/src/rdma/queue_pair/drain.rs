@@ -20,8 +20,8 @@ pub struct Drained;
 /// irdma_wait_for_suspend.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The interval at which the event queue is read meanwhile. The clock sleeps that long, so that threads
-/// that wait for the engine's lock get it.
+/// The interval at which the event queue is read meanwhile. The clock sleeps that long, so that
+/// threads that wait for the engine's lock get it.
 const EVENT_STEP: Duration = Duration::from_millis(1);
 
 /// A queue pair that did not stop sending, or did not go on.
