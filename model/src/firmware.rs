@@ -10,6 +10,7 @@ mod logging;
 mod nvm;
 mod package;
 mod queues;
+mod recipes;
 mod recording;
 mod rings;
 mod rss;

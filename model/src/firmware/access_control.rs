@@ -1,23 +1,28 @@
 //! The access control list: tables and scenarios are handed out, and their entries may be made
 //! empty, as drivers do at their start. An entry that would match packets is refused: the model
 //! does not look packets up here, and a rule that silently does nothing is worse than an error.
-//! DPDK then gives the rule to its next engine, the switch or the flow director.
+//! DPDK then gives the rule to its next engine, the switch or the flow director. Scenarios and
+//! profiles are kept as they were written: drivers read them before they change or free them.
 
 use super::command::{Command, Outcome};
 use crate::chip::Context;
 use ringside_spec::lan::admin::access_control::{
-    ACTION_MEMORIES, AccessEntry, AccessKey, AccessObject, AccessTable, AllocateAccessTable,
-    FIRST_TABLE, KEY_BYTES, NO_MEMORY, SCENARIOS, SLICE_ENTRIES, SLICES,
+    ACTION_MEMORIES, AccessEntry, AccessKey, AccessObject, AccessProfile, AccessTable,
+    AllocateAccessTable, FIRST_TABLE, KEY_BYTES, NO_MEMORY, PROFILE_BYTES, RANGES_BYTES,
+    SCENARIO_BYTES, SCENARIOS, SLICE_ENTRIES, SLICES,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 /// The resources of the function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct AccessControl {
     /// The one table.
     table: Option<Slices>,
-    scenarios: BTreeSet<u16>,
+    scenarios: BTreeMap<u16, [u8; SCENARIO_BYTES]>,
+    /// What profiles take from packets; zero for one that was never programmed.
+    profiles: BTreeMap<u8, [u8; PROFILE_BYTES]>,
+    ranges: BTreeMap<u8, [u8; RANGES_BYTES]>,
 }
 
 /// Slices and memories of actions that a table has, from the first on.
@@ -37,7 +42,7 @@ impl AccessControl {
         let table = self.table.map(|_| FIRST_TABLE);
         table
             .into_iter()
-            .chain(self.scenarios.iter().copied())
+            .chain(self.scenarios.keys().copied())
             .collect()
     }
 
@@ -52,17 +57,15 @@ impl AccessControl {
             Opcode::FreeAccessTable => self.free_table(command, context),
             Opcode::AllocateAccessScenario => self.allocate_scenario(command),
             Opcode::FreeAccessScenario => self.free_scenario(command, context),
-            Opcode::UpdateAccessScenario => {
-                let asked: AccessObject = command.parameters();
-                if !self.scenarios.contains(&asked.number.get()) {
-                    return Self::missing("scenario", asked.number.get(), context);
-                }
-                command.done()
+            Opcode::UpdateAccessScenario | Opcode::QueryAccessScenario => {
+                self.access_scenario(opcode, command, context)
             }
             Opcode::ProgramAccessEntry => self.program_entry(command, context),
             Opcode::ProgramAccessActions => self.program_actions(command, context),
-            // They choose bytes for keys, and there are no keys.
-            Opcode::ProgramAccessProfile | Opcode::ProgramAccessRanges => command.done(),
+            Opcode::ProgramAccessProfile => keep(&mut self.profiles, command),
+            Opcode::QueryAccessProfile => show(&self.profiles, command),
+            Opcode::ProgramAccessRanges => keep(&mut self.ranges, command),
+            Opcode::QueryAccessRanges => show(&self.ranges, command),
             Opcode::FreeAccessResources => {
                 self.clear();
                 command.done()
@@ -99,7 +102,7 @@ impl AccessControl {
 
     fn allocate_table(&mut self, command: &mut Command) -> Outcome {
         let asked: AllocateAccessTable = command.parameters();
-        let across = asked.key_bytes.get().div_ceil(KEY_BYTES);
+        let across = asked.key_bits.get().div_ceil(8 * KEY_BYTES);
         let down = asked.entries.get().div_ceil(SLICE_ENTRIES);
         let memories = usize::from(asked.action_pairs) * usize::from(down);
         let slices = across.saturating_mul(down);
@@ -128,9 +131,9 @@ impl AccessControl {
 
     fn allocate_scenario(&mut self, command: &Command) -> Outcome {
         let asked: AccessObject = command.parameters();
-        let free = (0..SCENARIOS).find(|number| !self.scenarios.contains(number));
+        let free = (0..SCENARIOS).find(|number| !self.scenarios.contains_key(number));
         let number = free.ok_or(ReturnCode::NoSpace)?;
-        self.scenarios.insert(number);
+        self.scenarios.insert(number, whole(command)?);
         command.answer(&AccessObject {
             number: number.into(),
             ..asked
@@ -139,8 +142,26 @@ impl AccessControl {
 
     fn free_scenario(&mut self, command: &Command, context: &mut Context<'_>) -> Outcome {
         let asked: AccessObject = command.parameters();
-        if !self.scenarios.remove(&asked.number.get()) {
+        if self.scenarios.remove(&asked.number.get()).is_none() {
             return Self::missing("scenario", asked.number.get(), context);
+        }
+        command.done()
+    }
+
+    fn access_scenario(
+        &mut self,
+        opcode: Opcode,
+        command: &mut Command,
+        context: &mut Context<'_>,
+    ) -> Outcome {
+        let asked: AccessObject = command.parameters();
+        let Some(scenario) = self.scenarios.get_mut(&asked.number.get()) else {
+            return Self::missing("scenario", asked.number.get(), context);
+        };
+        if opcode == Opcode::QueryAccessScenario {
+            command.put_bytes(0, scenario)?;
+        } else {
+            *scenario = whole(command)?;
         }
         command.done()
     }
@@ -170,3 +191,26 @@ impl AccessControl {
         command.done()
     }
 }
+
+/// The whole buffer of a command, which has to have this length.
+fn whole<const N: usize>(command: &Command) -> Result<[u8; N], ReturnCode> {
+    <[u8; N]>::try_from(command.buffer.as_slice()).map_err(|_| ReturnCode::Invalid)
+}
+
+/// Takes over what a driver says of a profile.
+fn keep<const N: usize>(kept: &mut BTreeMap<u8, [u8; N]>, command: &Command) -> Outcome {
+    let asked: AccessProfile = command.parameters();
+    kept.insert(asked.profile, whole(command)?);
+    command.done()
+}
+
+/// Gives it back.
+fn show<const N: usize>(kept: &BTreeMap<u8, [u8; N]>, command: &mut Command) -> Outcome {
+    let asked: AccessProfile = command.parameters();
+    let found = kept.get(&asked.profile).copied().unwrap_or([0; N]);
+    command.put_bytes(0, &found)?;
+    command.done()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Which part of the firmware carries a command out.
 
 use super::command::{Command, Outcome};
-use super::{Firmware, generic, nvm, switch};
+use super::{Firmware, generic, nvm, recipes, switch};
 use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
 use ringside_spec::lan::admin::switch::Resource;
@@ -99,7 +99,8 @@ impl Firmware {
                 self.changed = true;
                 self.execute_vsi(opcode, command, context)
             }
-            Opcode::GetRecipe | Opcode::GetRecipeToProfile => Err(ReturnCode::NoEntry),
+            Opcode::GetRecipe => recipes::get(command),
+            Opcode::GetRecipeToProfile => recipes::of_profile(command),
             Opcode::AddSwitchRules => {
                 self.changed = true;
                 self.rules.add(command, &self.vsis, context)
@@ -206,6 +207,9 @@ impl Firmware {
             | Opcode::ProgramAccessActions
             | Opcode::ProgramAccessProfile
             | Opcode::ProgramAccessRanges
+            | Opcode::QueryAccessProfile
+            | Opcode::QueryAccessRanges
+            | Opcode::QueryAccessScenario
             | Opcode::ProgramAccessEntry => self.access_control.execute(opcode, command, context),
             Opcode::AddRdmaQueueSets => self.queues.add_rdma(command, &mut self.scheduler, context),
             _ => self.execute_link(opcode, command, context),

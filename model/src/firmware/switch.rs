@@ -66,7 +66,8 @@ fn numbers(resource: Resource) -> std::ops::Range<u16> {
     match resource {
         // zero is a valid list for nobody
         Resource::VsiListReplication | Resource::VsiListPrune => 1..1024,
-        Resource::Recipe => 11..64,
+        // the predefined ones are all that the switch executes
+        Resource::Recipe => 0..0,
         Resource::FlowDirectorCounters | Resource::GlobalHash => 0..16,
         Resource::AccessTcam | Resource::FlowDirectorTcam | Resource::HashTcam => 0..512,
         _ => 0..128,

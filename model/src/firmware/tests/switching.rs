@@ -2,9 +2,6 @@
 
 use super::client::{Client, none};
 use crate::packet::MacAddress;
-use ringside_spec::lan::admin::access_control::{
-    AccessEntry, AccessObject, AccessTable, AllocateAccessTable,
-};
 use ringside_spec::lan::admin::rss::{RssTableCommand, RssTableFlags, RssVsi, table};
 use ringside_spec::lan::admin::switch::{
     AllocateResource, ElementNumber, GetSwitchConfig, LOOKUP_HEADER_BYTES, LookupRule, Resource,
@@ -288,69 +285,6 @@ fn a_resource_that_a_clearing_took_may_be_freed_once_more() {
     assert_eq!(
         client.breach_names(),
         ["resource freed that was not allocated"]
-    );
-}
-
-/// As DPDK 25.11 does at its start: a table of three slices across and five down, a scenario over
-/// it, and every entry and action made empty.
-#[test]
-fn a_driver_may_prepare_an_access_control_list_but_its_rules_are_refused() {
-    let mut client = Client::ready();
-    let found = client.world.with(|world| world.snapshot(0)).unwrap();
-    let asked = AllocateAccessTable {
-        key_bytes: 15.into(),
-        entries: 2560.into(),
-        action_pairs: 2,
-        ..AllocateAccessTable::zeroed()
-    };
-    let ids = [0xFF; 30];
-    let answer = client.give(Opcode::from_code(0x0C10), &asked, &ids).ok();
-    let table: AccessTable = answer.item(0);
-    assert!(table.number.get() >= 0x1000);
-    assert_eq!((table.first_slice, table.last_slice), (0, 14));
-    assert_eq!((table.first_entry.get(), table.last_entry.get()), (0, 511));
-    let memories = table.action_memories.iter().filter(|&&at| at != 0xFF);
-    assert_eq!(memories.count(), 10);
-    let entry = |slice, entry: u16| AccessEntry {
-        slice,
-        entry: entry.into(),
-        ..AccessEntry::zeroed()
-    };
-    for (slice, index) in [(0, 0), (14, 511)] {
-        let at = entry(slice, index);
-        client.give(Opcode::from_code(0x0C20), &at, &[0; 10]).ok();
-    }
-    client
-        .give(Opcode::from_code(0x0C1C), &entry(9, 511), &[0; 8])
-        .ok();
-    let scenario = client
-        .give(Opcode::from_code(0x0C14), &none(), &[0; 100])
-        .ok();
-    let scenario: AccessObject = scenario.descriptor.parameters();
-    // A rule: refused, so that the driver gives it to another engine.
-    let rule = client.give(Opcode::from_code(0x0C20), &entry(3, 7), &[0x5A; 10]);
-    assert_eq!(rule.descriptor.return_code(), ReturnCode::NotImplemented);
-    assert_eq!(client.breach_names(), [""; 0]);
-    let held = client.world.with(|world| world.snapshot(0)).unwrap();
-    assert_eq!(held.firmware.access_control.len(), 2);
-    let of_table = AccessObject {
-        number: table.number,
-        ..AccessObject::zeroed()
-    };
-    client.direct(Opcode::from_code(0x0C15), &scenario).ok();
-    client.ask(Opcode::from_code(0x0C11), &of_table, 28).ok();
-    let left = client.world.with(|world| world.snapshot(0)).unwrap();
-    assert_eq!(left.firmware.access_control, found.firmware.access_control);
-    // What is not there.
-    for (code, parameters) in [(0x0C15, scenario), (0x0C11, of_table)] {
-        let gone = client.ask(Opcode::from_code(code), &parameters, 28);
-        assert_eq!(gone.descriptor.return_code(), ReturnCode::NoEntry);
-    }
-    let gone = client.give(Opcode::from_code(0x0C20), &entry(0, 0), &[0; 10]);
-    assert_eq!(gone.descriptor.return_code(), ReturnCode::NoEntry);
-    assert_eq!(
-        client.breach_names(),
-        ["access control command for what does not exist"]
     );
 }
 

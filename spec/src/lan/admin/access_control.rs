@@ -11,8 +11,8 @@ parameters! {
     /// Parameters of [`AllocateAccessTable`](super::Opcode::AllocateAccessTable); the buffer of the
     /// answer holds [`AccessTable`].
     pub struct AllocateAccessTable "ice_aqc_acl_alloc_table" {
-        /// bytes of a key
-        key_bytes "table_width": U16,
+        /// bits of a key
+        key_bits "table_width": U16,
         /// entries
         entries "table_depth": U16,
         /// pairs of actions of an entry
@@ -33,6 +33,21 @@ parameters! {
         number "alloc_id": U16,
         /// zero
         reserved "reserved": [u8; 6],
+        /// see [`super::Generic`]
+        address_high "addr_high": U32,
+        /// see [`super::Generic`]
+        address_low "addr_low": U32,
+    }
+    /// Parameters of commands about one profile: the buffer of
+    /// [`ProgramAccessProfile`](super::Opcode::ProgramAccessProfile) and
+    /// [`QueryAccessProfile`](super::Opcode::QueryAccessProfile) has [`PROFILE_BYTES`], that of
+    /// [`ProgramAccessRanges`](super::Opcode::ProgramAccessRanges) and
+    /// [`QueryAccessRanges`](super::Opcode::QueryAccessRanges) [`RANGES_BYTES`].
+    pub struct AccessProfile "ice_aqc_acl_profile" {
+        /// profile
+        profile "profile_id": u8,
+        /// zero
+        reserved "reserved": [u8; 7],
         /// see [`super::Generic`]
         address_high "addr_high": U32,
         /// see [`super::Generic`]
@@ -81,6 +96,14 @@ wire! {
     }
 }
 
+/// Bytes of what a profile takes from a packet, and of the scenario of each function. Source:
+/// `ice_aqc_acl_prof_generic_frmt`.
+pub const PROFILE_BYTES: usize = 85;
+/// Bytes of the ranges of a profile. Source: `ice_aqc_acl_profile_ranges`.
+pub const RANGES_BYTES: usize = 48;
+/// Bytes of a scenario: what each slice looks at, and whose actions count. Source:
+/// `ice_aqc_acl_scen`.
+pub const SCENARIO_BYTES: usize = 132;
 /// Entries of a slice.
 pub const SLICE_ENTRIES: u16 = 512;
 /// Bytes of a key in one slice.
