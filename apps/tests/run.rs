@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The folder with `libibverbs.so.1`, linked from the archive of this build.
@@ -100,8 +100,11 @@ fn succeeded(output: &Output) -> String {
     text
 }
 
-/// Runs server and client; the client again until the server listens.
+/// Runs server and client; the client again until the server listens. One pair at a time: server,
+/// client and model poll without end, and there may be two cores.
 fn meet(server: &[&str], client: &[&str]) -> [String; 2] {
+    static ONE_PAIR: Mutex<()> = Mutex::new(());
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();
     let mut waiting = start(folder.path(), "0", server);
     let limit = Instant::now() + Duration::from_secs(40);
@@ -218,23 +221,15 @@ fn an_endpoint_is_made_in_one_call() {
 #[test]
 fn perftest_counts_what_it_measures() {
     let common = ["ib_send_lat", "-s", "64", "-I", "64", "-n", "20"];
-    for more in [&[][..], &["-R"]] {
-        let server = [&common, more].concat();
-        let peer = if more.is_empty() {
-            "localhost"
-        } else {
-            "10.0.0.1"
-        };
-        let Some(texts) = meet_with(&server, &[peer]) else {
-            return;
-        };
-        for text in texts {
-            let line = text
-                .lines()
-                .find(|line| line.trim_start().starts_with("64 "));
-            let count = line.and_then(|line| line.split_whitespace().nth(1));
-            assert_eq!(count, Some("20"), "{text}");
-        }
+    let Some(texts) = meet_with(&common, &["localhost"]) else {
+        return;
+    };
+    for text in texts {
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with("64 "));
+        let count = line.and_then(|line| line.split_whitespace().nth(1));
+        assert_eq!(count, Some("20"), "{text}");
     }
 }
 
