@@ -5,7 +5,7 @@
 //! reset that somebody else caused, an error of the host memory cache, a critical error, a firmware
 //! or control queue that does not answer within its deadline, a function that reads all ones. At
 //! once the device loses bus mastering, everything outstanding completes as flushed exactly once,
-//! and [`Event::DeviceFailed`] comes once, with the cause. Then
+//! and [`Event::DeviceFailed`](crate::rdma::Event::DeviceFailed) comes once, with the cause. Then
 //! [`Device::recover`] resets the function, gives back what was kept from reuse until then, and
 //! brings the device up. Objects of the earlier life refuse everything with an error that says so;
 //! destroying them ends at once. [`Device::supervise`] does all of that in one call:
