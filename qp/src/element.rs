@@ -12,16 +12,28 @@ pub(crate) fn store_further(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum
     }
 }
 
-/// Stores a first quantum, the word with the valid bit last: after its other words, after what
-/// `note` stores, and after everything before this call.
-///
-/// `note` comes behind the other words, so that few values are kept at a time.
+/// Stores the words of a first quantum that have no valid bit. Returns the word that has it, for
+/// [`make_valid`].
 #[inline(always)]
-pub(crate) fn commit(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum, note: impl FnOnce()) {
+pub(crate) fn store_words(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum) -> u64 {
     let [a, b, c, header] = quantum;
     place[0].store(a.to_le(), Ordering::Relaxed);
     place[1].store(b.to_le(), Ordering::Relaxed);
     place[2].store(c.to_le(), Ordering::Relaxed);
-    note();
+    header
+}
+
+/// Stores the word with the valid bit: after everything before this call.
+#[inline(always)]
+pub(crate) fn make_valid(place: &[AtomicU64; QUANTUM_WORDS], header: u64) {
     place[3].store(header.to_le(), Ordering::Release);
+}
+
+/// Stores a first quantum, the word with the valid bit last: after its other words, after what
+/// `note` stores, and after everything before this call.
+#[inline(always)]
+pub(crate) fn commit(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum, note: impl FnOnce()) {
+    let header = store_words(place, quantum);
+    note();
+    make_valid(place, header);
 }

@@ -21,7 +21,7 @@
 //! no hole: the device comes to it only through that first quantum.
 
 use crate::RingError;
-use crate::element::{commit, store_further};
+use crate::element::{commit, make_valid, store_further, store_words};
 use crate::request::{Nop, Polarity, RequestError, SendFlags, WorkRequest};
 use crate::state::{QueuePairState, SendRecordInfo, Tracker};
 use ringside_bus::{Doorbell, PostRing, Words, ZeroedRing};
@@ -165,14 +165,16 @@ impl SendQueue {
                 store_further(place, quantum);
             }
         });
-        commit(element.first(), quantum, || {
-            let info = SendRecordInfo::ZERO
-                .with_length_bytes(u64::from(shape.length_bytes))
-                .with_opcode(u64::from(request.opcode(flags).code()))
-                .with_quanta(u64::from(quanta))
-                .with_silent(!flags.contains(SendFlags::SIGNALLED));
-            Tracker::note(element.record(), id, info);
-        });
+        // The words without the valid bit before the record, so that few values are kept at a time.
+        let place = element.first();
+        let header = store_words(place, quantum);
+        let info = SendRecordInfo::ZERO
+            .with_length_bytes(u64::from(shape.length_bytes))
+            .with_opcode(u64::from(request.opcode(flags).code()))
+            .with_quanta(u64::from(quanta))
+            .with_silent(!flags.contains(SendFlags::SIGNALLED));
+        Tracker::note(element.record(), id, info);
+        make_valid(place, header);
         Ok(())
     }
 
