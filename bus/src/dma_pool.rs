@@ -9,15 +9,18 @@
 //! Blocks lie anywhere in the address space ([`Placement`]), and buffers go round: what was given
 //! back is handed out again only when nothing else fits.
 
+mod buffer;
 mod lent;
 mod placement;
 
+pub use buffer::DmaBuffer;
 pub use placement::Placement;
 
 use crate::function::{DmaAccess, Function};
-use crate::memory::{Memory, MemoryError, PageSize, Words};
+use crate::memory::{Memory, MemoryError, PageSize};
 use crate::ranges::Ranges;
 use crate::{FunctionError, Iova};
+use buffer::Source;
 use placement::Places;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -498,143 +501,6 @@ impl std::fmt::Debug for DmaPool {
         f.debug_struct("DmaPool")
             .field("usage", &self.usage())
             .finish_non_exhaustive()
-    }
-}
-
-/// The memory that a buffer is a piece of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    /// A block of the pool, by index.
-    Block(usize),
-    /// Memory of the application, all of it.
-    Application,
-}
-
-/// A piece of DMA memory, contiguous for the device; goes back to its pool when dropped.
-pub struct DmaBuffer {
-    pool: Arc<DmaPool>,
-    memory: Memory,
-    source: Source,
-    offset: usize,
-    length: usize,
-    iova: Iova,
-    leaked: bool,
-}
-
-impl DmaBuffer {
-    /// Its address for the device.
-    #[inline]
-    #[must_use]
-    pub fn iova(&self) -> Iova {
-        self.iova
-    }
-
-    /// Bytes: a multiple of 64, but for memory of the application.
-    #[inline]
-    #[must_use]
-    pub fn length(&self) -> usize {
-        self.length
-    }
-
-    /// The page size of the memory beneath.
-    #[must_use]
-    pub fn page_size(&self) -> PageSize {
-        self.memory.page_size()
-    }
-
-    /// All of it as words; of memory of the application, the whole aligned words in it.
-    #[must_use]
-    pub fn words(&self) -> Words {
-        let address = self.memory.virtual_address() as usize + self.offset;
-        let skipped = (address.next_multiple_of(8) - address).min(self.length);
-        let length = (self.length - skipped) / 8 * 8;
-        // A piece of fewer than eight bytes has no aligned word to begin at.
-        let skipped = if length == 0 { 0 } else { skipped };
-        let view = self.memory.words(self.offset + skipped, length);
-        view.unwrap_or_else(|| self.memory.no_words())
-    }
-
-    /// Takes memory of the application back from the device. The buffer, if it is a piece of a
-    /// pool, or the device's mapping cannot be undone.
-    ///
-    /// Only for memory that the device uses no more: that of a region which was deregistered.
-    pub fn into_memory(mut self) -> Result<Memory, Self> {
-        let is_brought = self.source == Source::Application;
-        if !is_brought || !self.pool.unmap(self.mapped_at(), self.memory.length()) {
-            return Err(self);
-        }
-        self.leaked = true;
-        Ok(self.memory.clone())
-    }
-
-    /// The first address of application memory for the device; lent memory begins before the
-    /// buffer.
-    fn mapped_at(&self) -> Iova {
-        Iova(self.iova.0 - self.offset as u64)
-    }
-
-    /// Copies out; false, and nothing copied, if the range is outside.
-    #[must_use]
-    pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
-        self.holds(offset, into.len()) && self.memory.read(self.offset + offset, into)
-    }
-
-    /// Copies in; false, and nothing copied, if the range is outside.
-    #[must_use]
-    pub fn write(&self, offset: usize, from: &[u8]) -> bool {
-        self.holds(offset, from.len()) && self.memory.write(self.offset + offset, from)
-    }
-
-    /// Fills a range; false if it is outside.
-    #[must_use]
-    pub fn fill(&self, offset: usize, length: usize, byte: u8) -> bool {
-        self.holds(offset, length) && self.memory.fill(self.offset + offset, length, byte)
-    }
-
-    fn holds(&self, offset: usize, length: usize) -> bool {
-        offset
-            .checked_add(length)
-            .is_some_and(|end| end <= self.length)
-    }
-
-    /// The whole mapping beneath and the offset of this piece in it.
-    #[must_use]
-    pub fn memory(&self) -> (&Memory, usize) {
-        (&self.memory, self.offset)
-    }
-
-    /// Gives the piece up for good, because the device may still write to it. Counted in
-    /// [`PoolUsage::leaked_bytes`]; its block still goes back in [`DmaPool::close`], once the
-    /// device has been silenced.
-    pub fn leak(mut self) {
-        let mut state = self.pool.state();
-        state.leaked_bytes += self.length;
-        match self.source {
-            Source::Block(block) => state.leaked.push((block, self.offset, self.length)),
-            Source::Application => state.leaked_brought.push(self.mapped_at().0),
-        }
-        drop(state);
-        self.leaked = true;
-    }
-}
-
-impl Drop for DmaBuffer {
-    fn drop(&mut self) {
-        if self.leaked {
-            return;
-        }
-        match self.source {
-            Source::Block(block) => self.pool.give_back(block, self.offset, self.length),
-            Source::Application => {
-                self.pool.unmap(self.mapped_at(), self.memory.length());
-            }
-        }
-    }
-}
-
-impl std::fmt::Debug for DmaBuffer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DmaBuffer({} bytes at {})", self.length, self.iova)
     }
 }
 

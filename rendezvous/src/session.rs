@@ -22,8 +22,8 @@ pub enum SessionError {
         reason: String,
     },
     /// No peer connected in time.
-    #[error("nobody connected to {address} within {} ms; start the other side and check the firewall", limit.as_millis())]
-    Nobody {
+    #[error("no peer connected to {address} within {} ms; start the other side and check the firewall", limit.as_millis())]
+    NoPeer {
         /// The address that was listened on.
         address: SocketAddr,
         /// The duration.
@@ -176,7 +176,7 @@ impl Listener {
     /// Waits for one peer, at most `limit`.
     ///
     /// # Errors
-    /// [`SessionError::Nobody`], [`SessionError::Listen`], [`SessionError::Broken`].
+    /// [`SessionError::NoPeer`], [`SessionError::Listen`], [`SessionError::Broken`].
     pub fn accept(&self, limit: Duration) -> Result<Session, SessionError> {
         let deadline = Deadline::after(&*self.clock, limit);
         let failed = |error: io::Error| SessionError::Listen {
@@ -198,7 +198,7 @@ impl Listener {
             }
             let left = deadline.end.since(self.clock.now());
             if left.is_zero() {
-                return Err(SessionError::Nobody {
+                return Err(SessionError::NoPeer {
                     address: self.address,
                     limit,
                 });

@@ -27,10 +27,10 @@ pub(crate) struct Run<'a> {
     pub(crate) options: &'a Bench,
     pub(crate) config: &'a Config,
     pub(crate) out: Box<dyn Write>,
-    /// what is known so far
+    /// the report so far
     pub(crate) report: Report,
     pub(crate) distributions: Vec<Distribution>,
-    /// where register accesses are counted
+    /// counters of register accesses, if they are counted
     pub(crate) counters: Option<Counters>,
     /// warnings that are printed already
     warned: Vec<String>,

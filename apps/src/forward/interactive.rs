@@ -27,7 +27,7 @@ show port info PORT         address, link
 clear port stats all        begin to count anew
 quit                        end";
 
-/// What follows a line.
+/// The step after a line of input.
 enum Next {
     Go,
     Quit,

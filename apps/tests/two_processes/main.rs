@@ -253,7 +253,7 @@ fn nobody_there_is_an_error_in_time_on_either_side() {
         .end(LIMIT);
     ended.with(1, "cannot connect to 127.0.0.1:");
     let (server, _) = model.listen(&["--wait", "1"]);
-    server.end(LIMIT).with(1, "nobody connected to 127.0.0.1:");
+    server.end(LIMIT).with(1, "no peer connected to 127.0.0.1:");
 }
 
 #[test]

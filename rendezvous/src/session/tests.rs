@@ -99,7 +99,7 @@ fn a_taken_address_and_a_foreign_one_cannot_be_listened_on() {
 fn nobody_comes_within_the_deadline() {
     let error = listener().accept(SHORT).unwrap_err();
     assert!(
-        matches!(error, SessionError::Nobody { limit: SHORT, .. }),
+        matches!(error, SessionError::NoPeer { limit: SHORT, .. }),
         "{error}"
     );
 }

@@ -26,7 +26,7 @@ pub(super) struct Test<'a, 'o> {
     pub(super) wanted: &'a Wanted,
     pub(super) common: &'a Common,
     pub(super) keys: &'a Step,
-    /// what the device had counted before the peer could send anything
+    /// counters of the device from before the peer could send anything
     pub(super) before: Arrived,
     /// when the last answer was sent, ticks
     pub(super) last: u64,

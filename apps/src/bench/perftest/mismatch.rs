@@ -1,7 +1,7 @@
 //! Detects a peer that runs another test.
 //!
 //! perftest's exchange does not name the test, so different flags on the two sides show only in
-//! what happens. Three things are compared with what this side awaits: the records that the peer
+//! the traffic. Three things are compared with what this side awaits: the records that the peer
 //! repeats, what the device counted of its requests, and the peer's report. Every other failure is
 //! told with the flags that may lead to it.
 
@@ -227,7 +227,7 @@ pub(super) fn explained(failure: Failure, role: Role, wanted: &Wanted) -> Failur
         return failure.and(&format!("{why}; {}", remedy(wanted)));
     }
     let why = match failure.cause::<SessionError>() {
-        Some(SessionError::Nobody { .. }) => {
+        Some(SessionError::NoPeer { .. }) => {
             "a peer with -R connects by the connection manager and not here: leave -R out".into()
         }
         Some(SessionError::Connect { .. }) => {

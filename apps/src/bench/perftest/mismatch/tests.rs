@@ -75,7 +75,7 @@ fn records_tell_another_number_of_queue_pairs() {
 #[test]
 fn a_refused_request_names_the_flags_and_keeps_what_happened() {
     let send = wanted(Operation::Send);
-    let nobody = SessionError::Nobody {
+    let nobody = SessionError::NoPeer {
         address: "127.0.0.1:9".parse().unwrap(),
         limit: std::time::Duration::from_secs(1),
     };
