@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 struct Server {
     receives: SharedReceiveQueue,
     completions: CompletionQueue,
-    /// slots for requests, then one slot for each answer under way
+    /// slots for requests, then one slot for each answer in progress
     region: MemoryRegion,
     clients: HashMap<u32, QueuePair<Connected>>,
     answered: u64,
@@ -163,7 +163,9 @@ fn main() -> Result<(), Error> {
             let number = round * 10 + index as u64;
             let square = client.ask(number)?;
             if square != number * number {
-                return Err(format!("the server says {square} for the square of {number}").into());
+                return Err(
+                    format!("the server answered {square} for the square of {number}").into(),
+                );
             }
         }
     }

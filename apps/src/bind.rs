@@ -62,7 +62,7 @@ pub(crate) fn bind(options: &Bind) -> Result<(), Failure> {
         };
         write_record(&sysfs, &address, &record)?;
         if let Err(failure) = carry_out(&sysfs, &plan.steps, &address, Some(&options.driver)) {
-            // As it was, as far as that goes; the first failure is the one to tell.
+            // Restores the earlier state as far as possible; the first failure is reported.
             let back = plan::unbind(&address, Some(&options.driver), Some(&record));
             let _ = carry_out(&sysfs, &back, &address, record.driver.as_deref());
             let _ = std::fs::remove_file(record_path(&sysfs, &address));
@@ -98,7 +98,7 @@ pub(crate) fn unbind(options: &Unbind) -> Result<(), Failure> {
         let holders = holders.unwrap_or_default();
         if let Some(holder) = holders.first().filter(|_| !options.force) {
             return Err(Failure::operation(anyhow!(
-                "{address} is in use by {holder}; the kernel would wait until it lets go: end it \
+                "{address} is in use by {holder}; the kernel would wait until the device is released: end it \
                  first, or use --force to wait"
             )));
         }
@@ -128,14 +128,14 @@ fn pci_text(address: &DeviceAddress) -> Result<String, Failure> {
     match address {
         DeviceAddress::Pci { .. } => Ok(address.to_string()),
         _ => Err(Failure::usage(anyhow!(
-            "{address} is no PCI address such as 0000:3b:00.0: only cards are bound to drivers"
+            "{address} is not a PCI address such as 0000:3b:00.0: only cards are bound to drivers"
         ))),
     }
 }
 
 pub(crate) fn no_such_function(address: &str) -> Failure {
     Failure::usage(anyhow!(
-        "{address}: there is no such PCI function; `ringside devices` lists those that there are"
+        "{address}: no PCI function has this address; `ringside devices` lists the available ones"
     ))
 }
 
@@ -148,7 +148,7 @@ fn driver_is_loaded(sysfs: &Sysfs, driver: &str) -> bool {
 }
 
 fn driven(driver: Option<&str>) -> String {
-    driver.map_or("driven by nobody".into(), |driver| {
+    driver.map_or("driven by no driver".into(), |driver| {
         format!("driven by {driver}")
     })
 }
@@ -179,10 +179,10 @@ fn record_path(sysfs: &Sysfs, address: &str) -> PathBuf {
     sysfs.path(RECORDS).join(address)
 }
 
-/// Written before anything changes, so that whatever happens can be undone.
+/// Written before anything changes, so that every change can be undone.
 fn write_record(sysfs: &Sysfs, address: &str, record: &Record) -> Result<(), Failure> {
     let path = record_path(sysfs, address);
-    // Bound twice in a row: what counts is what it had first.
+    // Bound twice in a row: the first driver is the original one.
     if path.exists() {
         return Ok(());
     }
@@ -221,7 +221,7 @@ fn carry_out(
         }
         if began.elapsed() > DRIVER_WAIT {
             return Err(Failure::operation(anyhow!(
-                "{address} is {} and not by {}: the kernel's log (dmesg) says why the driver did not \
+                "{address} is {} and not by {}: the kernel's log (dmesg) has the reason why the driver did not \
                  take it; `ringside doctor {address}` looks for the usual reasons",
                 driven(now.as_deref()),
                 shown(driver)
@@ -251,7 +251,7 @@ fn do_step(sysfs: &Sysfs, step: &Step) -> Result<(), Failure> {
 }
 
 fn write_to(path: &Path, text: &str) -> Result<(), Failure> {
-    // A line break is what empties driver_override.
+    // A line break empties driver_override.
     let text = if text.is_empty() { "\n" } else { text };
     std::fs::write(path, text).map_err(|error| {
         Failure::operation(anyhow!("writing {text:?} to {}: {error}", path.display()))

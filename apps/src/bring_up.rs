@@ -1,4 +1,4 @@
-//! `ringside bring-up`: every stage, what it asked, what was answered, how long it took.
+//! `ringside bring-up`: every stage with its requests, answers and duration.
 
 use crate::cli::BringUp;
 use crate::failure::Failure;
@@ -52,7 +52,7 @@ pub(crate) fn run(options: &BringUp, config: &Config) -> Result<(), Failure> {
         },
     );
     let end = End::of(result);
-    // A model in another process counts, and says so itself.
+    // A model in another process counts and reports its breaches itself.
     let breaches = model
         .and_then(|(model, index)| model.with(move |world| world.breaches(index)))
         .unwrap_or_default();
@@ -169,7 +169,7 @@ fn judge(outcome: Outcome<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// One line for a stage, and its exchanges where they are wanted.
+/// Prints one line for a stage, and its exchanges if requested.
 pub(crate) fn print_stage(
     out: &mut dyn Write,
     report: &StageReport,

@@ -58,6 +58,10 @@ pub(crate) enum Command {
     Forward(crate::forward::Options),
     /// Show a port as ethtool does: link, statistics, offloads, spreading
     Port(crate::port::Options),
+    /// Write packets of a port, or of a program that runs, to a pcapng file
+    Capture(crate::capture::Options),
+    /// Give the kernel a network interface over a port's queues
+    Tap(crate::tap::Options),
 }
 
 /// The operation of a test.
@@ -220,6 +224,10 @@ pub(crate) struct Bench {
     /// every byte; measures nothing (with --connect)
     #[arg(long, requires = "connect")]
     pub(crate) verify_only: bool,
+    /// Connect the queue pairs by the connection manager, as rdma_cm does; memory and steps stay with
+    /// the exchange over TCP (with --listen or --connect)
+    #[arg(short = 'R', long = "connection-manager", conflicts_with_all = ["perftest", "chaos"])]
+    pub(crate) manager: bool,
     /// Use perftest's exchange: the other side is ib_write_bw, ib_read_lat or another of its programs
     /// (with --listen or --connect; name the operation that it measures)
     #[arg(long, conflicts_with_all = ["verify_only", "duration"])]

@@ -1,4 +1,4 @@
-//! `ringside devices`: what there is to drive.
+//! `ringside devices`: lists the cards and functions of the model.
 
 use crate::bind::{system_addresses, usage};
 use crate::cli::Devices;

@@ -1,7 +1,7 @@
-//! `ringside doctor`: everything that stands between this machine and line rate, each with the
-//! command that mends it.
+//! `ringside doctor`: everything that keeps this machine from line rate, each with the command that
+//! corrects it.
 //!
-//! [`facts`] gathers what the kernel shows; [`checks`] judges it and touches nothing.
+//! [`facts`] reads the kernel's files; [`checks`] judges the values and changes nothing.
 
 mod checks;
 mod facts;
@@ -32,7 +32,7 @@ pub(crate) fn run(options: &Doctor, config: &Config) -> Result<(), Failure> {
         Some(address @ DeviceAddress::Pci { .. }) => Some(address.to_string()),
         Some(other) => {
             return Err(Failure::usage(anyhow!(
-                "{other} is no PCI address such as 0000:3b:00.0: doctor looks at cards"
+                "{other} is not a PCI address such as 0000:3b:00.0: doctor looks at cards"
             )));
         }
     };

@@ -11,7 +11,7 @@ const INTERRUPTED: u8 = 130;
 /// ended.
 const READER_GONE: u8 = 141;
 
-/// A failure and the exit code that tells its kind.
+/// A failure and the exit code of its kind.
 #[derive(Debug)]
 pub(crate) struct Failure {
     code: u8,
@@ -55,7 +55,7 @@ impl Failure {
     pub(crate) fn interrupted() -> Self {
         Self {
             code: INTERRUPTED,
-            error: anyhow::anyhow!("interrupted; what was measured until then is shown"),
+            error: anyhow::anyhow!("interrupted; the results until then are shown"),
         }
     }
 
@@ -84,7 +84,7 @@ impl Failure {
         }
     }
 
-    /// The same failure, with what else is known.
+    /// The same failure, with further information.
     pub(crate) fn and(self, further: &str) -> Self {
         Self {
             code: self.code,
@@ -103,13 +103,14 @@ impl Failure {
             })
     }
 
-    /// Says it on standard error, causes included. Nothing is said once nothing reads the output.
+    /// Prints the failure on standard error, with its causes. Prints nothing if the reader of the
+    /// output has closed it.
     pub(crate) fn report(&self) -> ExitCode {
         let mut causes = self.error.chain();
         if causes.any(|cause| matches!(output_error(cause), Some(OutputError::ReaderGone))) {
             return ExitCode::from(READER_GONE);
         }
-        // Standard error may be closed too: the exit code tells as much.
+        // Standard error may be closed too: the exit code reports the same.
         let _ = writeln!(std::io::stderr(), "ringside: {}", self.text());
         ExitCode::from(self.code)
     }

@@ -198,7 +198,7 @@ fn limits(usage: Option<&ObjectUsage>) -> Limits {
 fn port(device: &Device) -> Result<Port, Failure> {
     let found = device.facts();
     let addresses = match found.rdma_unavailable {
-        None => device.local_addresses()?.to_vec(),
+        None => device.local_addresses()?,
         Some(_) => Vec::new(),
     };
     let gid = |address: &std::net::IpAddr| match address {

@@ -3,6 +3,7 @@
 mod bench;
 mod bind;
 mod bring_up;
+mod capture;
 mod cli;
 mod config;
 mod devices;
@@ -14,12 +15,15 @@ mod forward;
 mod info;
 mod interrupt;
 mod mac;
+mod mirror;
 mod model;
 mod open;
 mod output;
 mod port;
+mod rule;
 mod run;
 mod sim;
+mod tap;
 mod trouble;
 
 use clap::Parser;
@@ -31,7 +35,7 @@ use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // What a user has to know is in the output; the log is for finding out why.
+    // Results are in the output; the log is for finding causes.
     let usual = match &cli.command {
         // Its devices fail on purpose.
         Command::Sim(options) if !options.trace => "off",
@@ -67,5 +71,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Sim(options) => sim::run_command(options),
         Command::Forward(options) => forward::run(options, &config),
         Command::Port(options) => port::run(options, &config),
+        Command::Capture(options) => capture::run(options, &config),
+        Command::Tap(options) => tap::run(options, &config),
     }
 }

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use clap::{Args, Subcommand};
 use ringside_model::Fault;
 use ringside_model::faults::FAULTS;
+use ringside_server::ports::{UdpEnds, UdpEndsError};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -38,6 +39,7 @@ Examples:
     -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/run/a.sock\"}}'
   ringside model serve --socket /run/a.sock --dgram /run/model.wire,/run/vm.wire --pcap wire.pcap
   qemu-system-x86_64 ... -netdev dgram,id=n0,local.type=unix,local.path=/run/vm.wire,remote.type=unix,remote.path=/run/model.wire
+  ringside model serve --socket /run/a.sock --first 16 --wire udp:192.0.2.7
   ringside model serve --socket /run/a.sock --tap tap0 --control /run/control.sock
   ringside model tell /run/control.sock fault 0 link-down";
 
@@ -68,6 +70,9 @@ pub(crate) struct Serve {
     /// Wire of unix datagrams, one a frame, from LOCAL to REMOTE (QEMU: -netdev dgram); may be repeated
     #[arg(long = "dgram", value_name = "LOCAL,REMOTE")]
     pub(crate) datagram_wires: Vec<DatagramEnds>,
+    /// Wire of UDP datagrams, one a frame, to the model of another host or container; may be repeated
+    #[arg(long = "wire", value_name = "udp:PEER[:PORT][@[LOCAL][:PORT]]")]
+    pub(crate) wires: Vec<OutsideWire>,
     /// Wire to a TAP interface, created if it is missing; needs CAP_NET_ADMIN or an owner's right; may be repeated
     #[arg(long = "tap", value_name = "NAME")]
     pub(crate) taps: Vec<String>,
@@ -156,6 +161,29 @@ impl FromStr for DatagramEnds {
     }
 }
 
+/// A wire to another host or container.
+#[derive(Clone, Debug)]
+pub(crate) struct OutsideWire(pub(crate) UdpEnds);
+
+impl FromStr for OutsideWire {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(ends) = text.strip_prefix("udp:") else {
+            return Err("udp: and the peer's address are wanted, such as udp:192.0.2.7".into());
+        };
+        let ends = ends.parse().map(Self);
+        ends.map_err(|error: UdpEndsError| error.to_string())
+    }
+}
+
+/// As it is given.
+impl std::fmt::Display for OutsideWire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "udp:{}", self.0)
+    }
+}
+
 /// The share of frames that is lost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LostFrames(pub(crate) Fault);
@@ -169,7 +197,7 @@ impl FromStr for LostFrames {
     }
 }
 
-/// The side that a fault belongs to.
+/// The place of a fault: the wire or a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The switch between all.
@@ -231,7 +259,7 @@ impl FromStr for FaultAt {
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((place, fault)) = text.split_once(':') else {
             return Err(
-                "the number of a function or \"wire\", a colon and a fault are wanted".into(),
+                "expected the number of a function or \"wire\", a colon and a fault".into(),
             );
         };
         let fault: Fault = fault.parse().map_err(|error| format!("{error}"))?;

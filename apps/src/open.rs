@@ -1,4 +1,4 @@
-//! Opening what an address names.
+//! Opening the function of an address.
 
 use crate::failure::Failure;
 use ringside_bus::pinning::allowed_cores;
@@ -17,7 +17,7 @@ pub(crate) fn load_config(path: Option<&std::path::Path>) -> Result<Config, Fail
     }
 }
 
-/// The cores for driver and model: those asked for, else two different ones if there are two.
+/// The cores for driver and model: those requested, else two different ones if there are two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cores {
     pub(crate) driver: Option<usize>,
@@ -71,7 +71,7 @@ pub(crate) struct Opened {
     pub(crate) model: Option<(Threaded, usize)>,
 }
 
-/// Opens what an address names.
+/// Opens the function of an address.
 pub(crate) fn open(address: &DeviceAddress, config: &Config) -> Result<Opened, Failure> {
     if let DeviceAddress::VfioUser(path) = address {
         // The clock is the one that the driver waits by.
@@ -100,7 +100,7 @@ pub(crate) fn open(address: &DeviceAddress, config: &Config) -> Result<Opened, F
     })
 }
 
-/// The index of a model function; other backends are refused with what can be done instead.
+/// The index of a model function; other backends are refused with the remedy.
 pub(crate) fn model_index(address: &DeviceAddress) -> Result<u16, Failure> {
     match address {
         DeviceAddress::Model(index) => Ok(*index),

@@ -3,10 +3,10 @@
 use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
-/// Why standard output takes no more.
+/// The reason why standard output takes no more.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
-    /// The reader of a pipe has closed it: it wants no more.
+    /// The reader of a pipe has closed it.
     #[error("the reader of standard output has closed it")]
     ReaderGone,
     /// The device is full, or fails.
@@ -36,7 +36,7 @@ impl Write for Stdout {
 fn told(error: io::Error) -> io::Error {
     let kind = error.kind();
     let told = match kind {
-        // Tried again by whoever writes.
+        // The writer tries again.
         ErrorKind::Interrupted => return error,
         ErrorKind::BrokenPipe => OutputError::ReaderGone,
         _ => OutputError::Refused(error),
@@ -78,7 +78,7 @@ mod tests {
             full.to_string()
                 .starts_with("cannot write to standard output: ")
         );
-        // A file or socket whose peer has gone is another matter.
+        // A file or socket whose peer was closed is another case.
         assert!(output_error(&io::Error::from(ErrorKind::BrokenPipe)).is_none());
     }
 }

@@ -1,15 +1,16 @@
-//! `ringside port`: what `ethtool` shows of an interface: link, statistics, spreading.
+//! `ringside port`: the link, statistics and hash settings of a port, as `ethtool` shows them.
 
 use crate::failure::Failure;
 use crate::open::open;
 use crate::output::stdout;
+use crate::rule::Rule;
 use anyhow::anyhow;
 use clap::Args;
 use ringside_bus::DeviceAddress;
 use ringside_config::Config;
 use ringside_pmd::admin::commands::LinkState;
-use ringside_pmd::lan::port::{DEFAULT_KEY, MTU_MAX, QUEUES_MAX};
-use ringside_pmd::lan::{PortSettings, PortStatistic};
+use ringside_pmd::lan::port::{DEFAULT_KEY, ErrorCorrection, MAX_MTU, MAX_QUEUES, Module, Pause};
+use ringside_pmd::lan::{Port, PortSettings, PortStatistic};
 use ringside_pmd::{BringUpOptions, Device};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -22,6 +23,17 @@ Examples:
   ringside port --device 0000:3b:00.0
   ringside port --device model:0 --statistics --json
   ringside port --queues 4
+  ringside port --queues 4 --rule 'udp4 dst-port 4791 action 1' --rule 'ether proto 0x0806 action 0-1'
+
+A rule is written in the words of `ethtool -N`:
+KIND [FIELD VALUE]... action WHAT [mark NUMBER] [count]
+  KIND    tcp4 udp4 sctp4 ip4 frag4, tcp6 udp6 sctp6 ip6 frag6, ether (neither IPv4 nor IPv6), any
+  FIELD   src-ip dst-ip ADDRESS, src-port dst-port NUMBER, l4proto NUMBER (ip4, ip6),
+          proto NUMBER (ether: its type, such as 0x0806), vlan ID
+  WHAT    QUEUE, FIRST-LAST (2, 4, 8 ... queues by the hash), drop, or spread (as without a rule)
+All rules of a kind name the same fields: the device has one set of fields for each kind. Rules go
+with the port, when the command ends: this one shows whether the device takes them. A program that
+runs keeps them: ringside forward --rule, or its command \"rule add\".
 
 Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened.";
 
@@ -37,9 +49,21 @@ pub(crate) struct Options {
     /// Receive queues to open the port with, for the hash table that results
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
     queues: u8,
+    /// Rule to add before the port is shown; give it once for each
+    #[arg(long, value_name = "RULE")]
+    rule: Vec<Rule>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// A rule that the device took.
+#[derive(Serialize)]
+struct ShownRule {
+    number: u32,
+    rule: String,
+    /// packets that it counted
+    packets: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -48,6 +72,9 @@ struct Shown {
     address: String,
     vsi: u16,
     link: LinkState,
+    pause: Pause,
+    error_correction: ErrorCorrection,
+    module: Option<Module>,
     mtu_max: u16,
     receive_queues: usize,
     receive_queues_max: usize,
@@ -55,6 +82,7 @@ struct Shown {
     hash_key: String,
     hash_table_entries: usize,
     offloads: &'static [&'static str],
+    rules: Vec<ShownRule>,
     statistics: Vec<PortStatistic>,
 }
 
@@ -72,6 +100,7 @@ const OFFLOADS: &[&str] = &[
     "tx-vlan-offload",
     "rx-vlan-filter",
     "receive-hashing",
+    "ntuple-filters",
 ];
 
 fn hex(bytes: &[u8]) -> String {
@@ -91,18 +120,26 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
     let open = device
         .open_port(&settings)
         .map_err(|error| Failure::claim(anyhow!("{address}: {error}")))?;
+    for rule in &options.rule {
+        let added = open.port.add_rule(&rule.0);
+        added.map_err(|error| Failure::operation(anyhow!("rule '{rule}': {error}")))?;
+    }
     let shown = Shown {
         device: address.to_string(),
         address: hex(&open.port.mac()),
         vsi: open.port.vsi(),
         link: open.port.link()?,
-        mtu_max: MTU_MAX,
+        pause: open.port.pause()?,
+        error_correction: open.port.error_correction()?,
+        module: open.port.module()?,
+        mtu_max: MAX_MTU,
         receive_queues: open.receive.len(),
-        receive_queues_max: QUEUES_MAX,
-        transmit_queues_max: QUEUES_MAX,
+        receive_queues_max: MAX_QUEUES,
+        transmit_queues_max: MAX_QUEUES,
         hash_key: hex(&DEFAULT_KEY),
         hash_table_entries: open.port.hash_table_entries(),
         offloads: OFFLOADS,
+        rules: shown_rules(&open.port)?,
         statistics: match options.statistics {
             true => open.port.statistics()?,
             false => Vec::new(),
@@ -122,6 +159,52 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
     }
 }
 
+fn shown_rules(port: &Port) -> Result<Vec<ShownRule>, Failure> {
+    let rules = port.rules().into_iter().map(|(number, rule)| {
+        Ok(ShownRule {
+            number: number.0,
+            rule: Rule(rule).to_string(),
+            packets: port.rule_hits(number)?,
+        })
+    });
+    rules.collect()
+}
+
+fn media_text(shown: &Shown) -> Vec<String> {
+    let word = |on: bool| if on { "on" } else { "off" };
+    let correction = match shown.error_correction {
+        ErrorCorrection::Automatic => "automatic",
+        ErrorCorrection::Off => "off",
+        ErrorCorrection::ReedSolomon => "Reed-Solomon",
+        ErrorCorrection::BaseR => "BASE-R",
+    };
+    let pause = shown.pause;
+    let mut lines = vec![
+        format!(
+            "  pause frames: transmit {}, receive {}",
+            word(pause.transmit),
+            word(pause.receive)
+        ),
+        format!("  error correction: {correction}"),
+    ];
+    let Some(module) = &shown.module else {
+        lines.push("  module: none, or it does not answer".to_owned());
+        return lines;
+    };
+    let mut text = format!(
+        "  module: {} {}, serial number {}",
+        module.vendor, module.part_number, module.serial_number
+    );
+    if let Some(temperature) = module.temperature_celsius {
+        text += &format!(", {temperature:.1} C");
+    }
+    if let Some(supply) = module.supply_volts {
+        text += &format!(", {supply:.2} V");
+    }
+    lines.push(text);
+    lines
+}
+
 fn text(shown: &Shown) -> String {
     let mut lines = vec![format!(
         "{}: address {}, VSI {}",
@@ -134,6 +217,7 @@ fn text(shown: &Shown) -> String {
         (false, _) if link.media => "  link: down".to_owned(),
         (false, _) => "  link: down, no module or cable".to_owned(),
     });
+    lines.extend(media_text(shown));
     lines.push(format!(
         "  largest frame of the MAC: {} bytes; MTU up to {}",
         link.frame_bytes_max, shown.mtu_max
@@ -148,6 +232,12 @@ fn text(shown: &Shown) -> String {
     ));
     lines.push(format!("  hash key: {}", shown.hash_key));
     lines.push(format!("  offloads: {}", shown.offloads.join(", ")));
+    for rule in &shown.rules {
+        lines.push(match rule.packets {
+            Some(packets) => format!("  rule {}: {}, {packets} packets", rule.number, rule.rule),
+            None => format!("  rule {}: {}", rule.number, rule.rule),
+        });
+    }
     for one in &shown.statistics {
         lines.push(format!("  {}: {}", one.name, one.value));
     }

@@ -5,31 +5,45 @@
 //! ending take in turn, and one that every program shares while it runs.
 
 use crate::failure::Failure;
+use crate::model::{FaultAt, OutsideWire};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Functions of the model, and so programs that meet.
 const PORTS: u16 = 8;
+/// The largest number of a first port: 10.0.255.x is the last network of the model.
+const MAX_FIRST: i64 = 65_000;
 /// Longest wait for the model to come up.
 const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// The time between two checks for the end of the program.
+const LOOK: Duration = Duration::from_millis(10);
 
 const RUN_HELP: &str = "\
 The program finds ringside's libibverbs.so.1 before rdma-core's. It has to be linked dynamically, and
 not be setuid. On a model, programs meet on one switch: give each its own port, or none to take the
 first that is free. Port N has the address 10.0.0.(N+1) and the GID index 1; index 0 is link-local.
+With --wire, programs on two hosts or in two containers meet: each side names the other, and one of them
+numbers its ports from another --first.
 
 Examples:
   ringside run -- ibv_devinfo -v
   ringside run --port 0 -- ibv_rc_pingpong -g 1
   ringside run --port 1 -- ibv_rc_pingpong -g 1 localhost
+  ringside run --wire udp:192.0.2.2 -- ib_write_bw -x 1
+  ringside run --wire udp:192.0.2.1 --first 8 -- ib_write_bw -x 1 192.0.2.1
   ringside run --device 0000:3b:00.0 -- ib_write_bw -x 1
 
 The exit code is the program's.";
@@ -43,10 +57,28 @@ pub(crate) struct Run {
     /// Run on a model, as without --device
     #[arg(long, conflicts_with = "device")]
     pub(crate) model: bool,
-    /// Function of the model; without it, the first that no program uses
-    #[arg(long, value_name = "NUMBER", conflicts_with = "device",
-          value_parser = clap::value_parser!(u16).range(0..i64::from(PORTS)))]
+    /// Port of the model; without it, the first that no program uses
+    #[arg(long, value_name = "NUMBER", conflicts_with = "device")]
     pub(crate) port: Option<u16>,
+    /// Join the wire of the model on another host or in another container; the first program of a model says it
+    #[arg(
+        long = "wire",
+        value_name = "udp:PEER[:PORT][@[LOCAL][:PORT]]",
+        conflicts_with = "device"
+    )]
+    pub(crate) wires: Vec<OutsideWire>,
+    /// Number of the model's first port, 0 without it: models whose wires meet need different ones
+    #[arg(long, value_name = "NUMBER", conflicts_with = "device",
+          value_parser = clap::value_parser!(u16).range(0..=MAX_FIRST))]
+    pub(crate) first: Option<u16>,
+    /// Begin a fault of the model, such as "wire:drop 1000" (of a million frames) or "0:link-down";
+    /// it lasts until the last program of the model ends; `ringside model serve --help` lists all
+    #[arg(
+        long = "fault",
+        value_name = "FUNCTION:FAULT",
+        conflicts_with = "device"
+    )]
+    pub(crate) faults: Vec<FaultText>,
     /// Folder with the C libraries; without it, c-libraries beside this command
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,
@@ -55,20 +87,40 @@ pub(crate) struct Run {
     pub(crate) program: Vec<OsString>,
 }
 
+/// A fault and its side, checked, as the model's server takes it.
+#[derive(Clone, Debug)]
+pub(crate) struct FaultText(String);
+
+impl FromStr for FaultText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let at: FaultAt = text.parse()?;
+        at.place.check(at.fault, PORTS.into())?;
+        Ok(Self(text.to_owned()))
+    }
+}
+
 pub(crate) fn run(options: &Run) -> Result<(), Failure> {
     let libraries = libraries(options)?;
     if let Some(device) = &options.device {
-        let error = program(options, &libraries, device)?.exec();
+        let files = folder()?.join(format!("{}.files", device.replace(['/', ':'], "_")));
+        let error = program(options, &libraries, device, &files)?.exec();
         return Err(Failure::operation(error));
     }
     let folder = folder()?;
-    let port = join(&folder, options.port)?;
+    let port = join(&folder, options)?;
+    if let Err(error) = inject(&folder, &options.faults) {
+        leave(&folder, port)?;
+        return Err(error);
+    }
     let address = format!("vfio-user:{}", socket(&folder, port.number).display());
-    // Ctrl-C goes to the program too, which decides; the model must outlive it.
-    let ignored =
-        signal_hook::flag::register(signal_hook::consts::SIGINT, std::sync::Arc::default());
-    ignored.context("installing a handler of signals")?;
-    let ended = program(options, &libraries, &address)?.status();
+    let files = folder.join(format!("{}.files", port.number));
+    // Files of a program that was killed.
+    let _ = std::fs::remove_dir_all(&files);
+    let mut command = program(options, &libraries, &address, &files)?;
+    let ended = to_its_end(&mut command);
+    let _ = std::fs::remove_dir_all(&files);
     leave(&folder, port)?;
     let status = ended.with_context(|| format!("starting {:?}", options.program.first()));
     let status = status.map_err(Failure::usage)?;
@@ -99,21 +151,74 @@ fn libraries(options: &Run) -> Result<PathBuf, Failure> {
     )))
 }
 
-fn program(options: &Run, libraries: &Path, device: &str) -> Result<Command, Failure> {
+/// Runs a program to its end. The model must outlive it, and so must this command: Ctrl-C goes to
+/// the program too, which decides; SIGTERM and SIGHUP are passed on to it.
+fn to_its_end(command: &mut Command) -> std::io::Result<ExitStatus> {
+    let ended = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let passed_on = if signal == SIGINT {
+            Arc::default()
+        } else {
+            Arc::clone(&ended)
+        };
+        signal_hook::flag::register(signal, passed_on)?;
+    }
+    let mut child = command.spawn()?;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if ended.swap(false, Ordering::Relaxed)
+            && let Some(pid) = Pid::from_raw(child.id().cast_signed())
+        {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Begins faults of the model. They last as long as the model does.
+fn inject(folder: &Path, faults: &[FaultText]) -> Result<(), Failure> {
+    for FaultText(text) in faults {
+        let line = format!("fault {}", text.replacen(':', " ", 1));
+        crate::model::tell(&control(folder), &line)?;
+    }
+    Ok(())
+}
+
+fn program(
+    options: &Run,
+    libraries: &Path,
+    device: &str,
+    files: &Path,
+) -> Result<Command, Failure> {
     let (name, arguments) = options
         .program
         .split_first()
         .ok_or_else(|| Failure::usage(anyhow!("no program is named")))?;
-    let mut path = libraries.as_os_str().to_owned();
-    if let Some(before) = std::env::var_os("LD_LIBRARY_PATH") {
-        path.push(":");
-        path.push(before);
-    }
+    let before_others = |variable: &str, first: &Path| {
+        let mut list = first.as_os_str().to_owned();
+        if let Some(others) = std::env::var_os(variable) {
+            list.push(":");
+            list.push(others);
+        }
+        list
+    };
     let mut command = Command::new(name);
     command
         .args(arguments)
-        .env("LD_LIBRARY_PATH", path)
+        .env(
+            "LD_LIBRARY_PATH",
+            before_others("LD_LIBRARY_PATH", libraries),
+        )
         .env("RINGSIDE_DEVICE", device);
+    // Answers for the files that programs read under /sys/class/infiniband.
+    let preload = libraries.join("ringside-files.so");
+    if preload.is_file() {
+        command
+            .env("LD_PRELOAD", before_others("LD_PRELOAD", &preload))
+            .env("RINGSIDE_FILES", files);
+    }
     Ok(command)
 }
 
@@ -140,6 +245,11 @@ fn folder() -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
+/// The control socket of the model.
+fn control(folder: &Path) -> PathBuf {
+    folder.join("control.sock")
+}
+
 fn socket(folder: &Path, port: u16) -> PathBuf {
     folder.join(format!("{port}.sock"))
 }
@@ -156,6 +266,70 @@ fn locked(path: &Path, how: FlockOperation) -> Result<File, Failure> {
     Ok(file)
 }
 
+/// The properties that distinguish the model of one folder from others.
+#[derive(Debug, PartialEq, Eq)]
+struct Layout {
+    first: u16,
+    wires: Vec<String>,
+}
+
+impl Layout {
+    /// The layout that a program asks for.
+    fn wanted(options: &Run) -> Self {
+        Self {
+            first: options.first.unwrap_or(0),
+            wires: options.wires.iter().map(ToString::to_string).collect(),
+        }
+    }
+
+    fn ports(&self) -> std::ops::Range<u16> {
+        self.first..self.first.saturating_add(PORTS)
+    }
+
+    fn path(folder: &Path) -> PathBuf {
+        folder.join("model.layout")
+    }
+
+    /// Notes it for later programs.
+    fn write(&self, folder: &Path) -> Result<(), Failure> {
+        let mut text = format!("{}\n", self.first);
+        for wire in &self.wires {
+            text.push_str(wire);
+            text.push('\n');
+        }
+        std::fs::write(Self::path(folder), text).context("noting the model's layout")?;
+        Ok(())
+    }
+
+    fn read(folder: &Path) -> Self {
+        let text = std::fs::read_to_string(Self::path(folder)).unwrap_or_default();
+        let mut lines = text.lines();
+        Self {
+            first: lines.next().and_then(|line| line.parse().ok()).unwrap_or(0),
+            wires: lines.map(str::to_owned).collect(),
+        }
+    }
+
+    /// A program that says nothing takes the model as it is.
+    fn check(&self, options: &Run) -> Result<(), Failure> {
+        let wanted = Self::wanted(options);
+        let same_first = options.first.is_none() || wanted.first == self.first;
+        let same_wires = wanted.wires.is_empty() || wanted.wires == self.wires;
+        if same_first && same_wires {
+            return Ok(());
+        }
+        let wires = match self.wires.as_slice() {
+            [] => "no wire".to_owned(),
+            wires => wires.join(" and "),
+        };
+        Err(Failure::usage(anyhow!(
+            "the model runs with {wires} and ports from {} on: leave --wire and --first away, or \
+             end its programs first",
+            self.first
+        )))
+    }
+}
+
 /// A function of the model that this program has.
 struct Port {
     number: u16,
@@ -165,27 +339,36 @@ struct Port {
 }
 
 /// Takes a port, and starts the model if no program has one.
-fn join(folder: &Path, wanted: Option<u16>) -> Result<Port, Failure> {
+fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
     let turn = locked(&folder.join("turn"), FlockOperation::LockExclusive)?;
     let alone = locked(
         &folder.join("users"),
         FlockOperation::NonBlockingLockExclusive,
     );
-    if alone.is_ok() {
-        // Of a run whose last program was killed.
+    let layout = if alone.is_ok() {
+        // The model of a run whose last program was killed.
         end_model(folder);
-        start_model(folder)?;
-    }
+        let wanted = Layout::wanted(options);
+        check_port(&wanted, options.port)?;
+        wanted.write(folder)?;
+        start_model(folder, &wanted)?;
+        wanted
+    } else {
+        let found = Layout::read(folder);
+        found.check(options)?;
+        check_port(&found, options.port)?;
+        found
+    };
     drop(alone);
     let users = locked(&folder.join("users"), FlockOperation::LockShared)?;
-    let numbers = wanted.map_or(0..PORTS, |port| port..port + 1);
+    let numbers = options.port.map_or(layout.ports(), |port| port..port + 1);
     let taken = numbers.into_iter().find_map(|number| {
         let path = folder.join(format!("{number}.lock"));
         let own = locked(&path, FlockOperation::NonBlockingLockExclusive).ok()?;
         Some((number, own))
     });
     drop(turn);
-    match (taken, wanted) {
+    match (taken, options.port) {
         (Some((number, own)), _) => Ok(Port {
             number,
             users,
@@ -200,7 +383,19 @@ fn join(folder: &Path, wanted: Option<u16>) -> Result<Port, Failure> {
     }
 }
 
-/// Gives the port back, and ends the model if no other program has one.
+fn check_port(layout: &Layout, port: Option<u16>) -> Result<(), Failure> {
+    let ports = layout.ports();
+    match port.filter(|port| !ports.contains(port)) {
+        None => Ok(()),
+        Some(port) => Err(Failure::usage(anyhow!(
+            "the model has no port {port}: its ports are {} to {}",
+            ports.start,
+            ports.end - 1
+        ))),
+    }
+}
+
+/// Releases the port, and ends the model if no other program uses one.
 fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
     let turn = locked(&folder.join("turn"), FlockOperation::LockExclusive)?;
     drop(port.users);
@@ -216,15 +411,21 @@ fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start_model(folder: &Path) -> Result<(), Failure> {
+fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
     let own = std::env::current_exe().context("finding this command")?;
     let mut command = Command::new(own);
     command.args(["model", "serve", "--doorbell-page"]);
-    for port in 0..PORTS {
+    for port in layout.ports() {
         let path = socket(folder, port);
         let _ = std::fs::remove_file(&path);
         command.arg("--socket").arg(path);
     }
+    command.arg("--first").arg(layout.first.to_string());
+    for wire in &layout.wires {
+        command.arg("--wire").arg(wire);
+    }
+    let _ = std::fs::remove_file(control(folder));
+    command.arg("--control").arg(control(folder));
     let log = File::create(folder.join("model.log")).context("making the model's log")?;
     command
         .stdin(Stdio::null())
@@ -236,12 +437,17 @@ fn start_model(folder: &Path) -> Result<(), Failure> {
     std::fs::write(folder.join("model.pid"), model.id().to_string())
         .context("noting the model's process")?;
     let limit = Instant::now() + START_LIMIT;
-    while !(0..PORTS).all(|port| socket(folder, port).exists()) {
+    let ports = layout.ports();
+    let is_up =
+        || ports.clone().all(|port| socket(folder, port).exists()) && control(folder).exists();
+    while !is_up() {
         let gone = model.try_wait().ok().flatten().is_some();
         if gone || Instant::now() > limit {
             let log = folder.join("model.log");
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
             return Err(Failure::claim(anyhow!(
-                "the model did not start: see {}",
+                "the model did not start: {} (see {})",
+                text.lines().last().unwrap_or("it said nothing"),
                 log.display()
             )));
         }
@@ -260,7 +466,7 @@ fn end_model(folder: &Path) {
     // The number may be another process's by now: only a model of ours is ended.
     let line =
         std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero().get())).unwrap_or_default();
-    let ours = socket(folder, 0);
+    let ours = control(folder);
     let mut words = line.split(|byte| *byte == 0);
     if words.any(|word| word == ours.as_os_str().as_encoded_bytes()) {
         let _ = kill_process(pid, Signal::TERM);

@@ -71,7 +71,7 @@ pub(crate) struct Sim {
 }
 
 /// Findings after which a run ends early.
-const FINDINGS_MOST: usize = 10;
+const MAX_FINDINGS: usize = 10;
 
 /// Runs that the search for a shorter one may take.
 const SHRINK_RUNS: usize = 300;
@@ -157,7 +157,12 @@ pub(crate) fn run_command(options: &Sim) -> Result<(), Failure> {
         } else {
             shrink(&scenario, SHRINK_RUNS, || Box::new(Untouched))
         };
-        found.push(Found::new(*seed, finding, shrunk.as_ref(), options.steps));
+        found.push(Found::new(
+            &scenario,
+            finding,
+            shrunk.as_ref(),
+            options.steps,
+        ));
     }
     let view = SummaryView::new(&summary, found, started.elapsed());
     let shown = if traced.is_err() {
@@ -194,7 +199,7 @@ fn simulate(options: &Sim, wanted: &Wanted, started: Instant) -> Summary {
                     let outcome = run(&scenario, options.trace, &mut Untouched);
                     let mut all = summary.lock().unwrap_or_else(PoisonError::into_inner);
                     all.take(seed, outcome);
-                    if all.findings.len() >= FINDINGS_MOST {
+                    if all.findings.len() >= MAX_FINDINGS {
                         enough.store(true, Ordering::Relaxed);
                     }
                     progress(&mut all, options, started);

@@ -10,9 +10,9 @@ use serde::Serialize;
 #[derive(ValueEnum, Serialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// Somebody else resets the function
+    /// Another owner resets the function
     FunctionReset,
-    /// Somebody else resets the LAN engine
+    /// Another owner resets the LAN engine
     CoreReset,
     /// The firmware answers no command
     FirmwareStall,
@@ -37,7 +37,7 @@ impl Kind {
         Self::LinkFlap,
     ];
 
-    /// As the command line has it.
+    /// Its name on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::FunctionReset => "function-reset",
@@ -67,7 +67,7 @@ impl Kind {
         }
     }
 
-    /// It goes on until somebody ends it: no reset does.
+    /// True if it lasts until it is ended explicitly: no reset ends it.
     pub(crate) const fn outlives_a_reset(self) -> bool {
         matches!(self, Self::DmaRefused)
     }

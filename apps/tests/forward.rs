@@ -1,33 +1,15 @@
 //! `ringside forward` and `ringside port` on the model: counts that add up, commands, exit codes.
 
+mod running;
+
+use running::{LIMIT, end};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-
-/// Far beyond what anything takes here, on a busy machine too.
-const LIMIT: Duration = Duration::from_secs(120);
+use std::process::{Child, Output};
+use std::time::Instant;
 
 fn start(line: &str) -> Child {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ringside"));
-    command.args(line.split_whitespace()).env_remove("RUST_LOG");
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    command.spawn().unwrap()
-}
-
-fn end(mut child: Child) -> Output {
-    let end = Instant::now() + LIMIT;
-    while child.try_wait().unwrap().is_none() {
-        if Instant::now() > end {
-            child.kill().unwrap();
-            panic!("still running after {LIMIT:?}");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    child.wait_with_output().unwrap()
+    running::start(line.split_whitespace())
 }
 
 fn run(line: &str) -> Output {
@@ -88,7 +70,7 @@ fn flows_are_spread_over_queues_and_large_packets_take_several_buffers() {
     assert_eq!(number(&report, 1, "rx_bytes"), received * 9014);
 }
 
-/// What the user types, and what is shown for it.
+/// The lines that the user types, and their output.
 #[test]
 fn commands_are_obeyed_and_wrong_ones_are_named() {
     let mut child = start("forward --device model:0 --device model:1 --interactive");

@@ -175,7 +175,7 @@ fn breaches_are_told_and_end_in_exit_code_4() {
         let function: std::sync::Arc<dyn ringside_bus::Function> =
             std::sync::Arc::new(function.unwrap());
         function.config_write(4, &[6, 0]).unwrap();
-        // GLNVM_ULD tells, it is not told.
+        // GLNVM_ULD is read-only.
         let read_only = 0xB_6008;
         function.write32(0, read_only, 1).unwrap();
         // The answer to a read comes after the write was looked at.
@@ -222,7 +222,7 @@ fn wrong_arguments_are_refused_before_anything_is_made() {
         (&["--first", "65535"], 2, "leave 16 bits"),
         (&["--dgram", "one"], 2, "two paths"),
         (&["--dgram", "/tmp/x,/tmp/x"], 1, "path of its own"),
-        (&["--tap", "a/b"], 1, "no name of an interface"),
+        (&["--tap", "a/b"], 1, "not an interface name"),
         (&["--pcap", "/nowhere/x"], 1, "/nowhere/x"),
         (&["--record", "/nowhere/y"], 1, "/nowhere/y"),
         (&["--control", "/nowhere/z"], 1, "/nowhere/z"),

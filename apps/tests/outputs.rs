@@ -1,4 +1,4 @@
-//! Where the output of the command goes: pipes whose reader has gone, devices that are full, files, and what
+//! The destinations of the command's output: closed pipes, full devices, files; and the state that
 //! is left after Ctrl-C.
 
 use std::fs::{File, OpenOptions};
@@ -76,7 +76,7 @@ fn a_closed_pipe_ends_every_command_quietly() {
         let output = run(line, closed(), Stdio::piped());
         let said = text(&output.stderr);
         assert!(!said.contains("panicked"), "{line}: {said}");
-        // What stands in a card's way is told by the exit code all the same.
+        // Obstacles of a card are reported by the exit code nevertheless.
         if line.starts_with("doctor") && output.status.code() == Some(1) {
             continue;
         }

@@ -220,17 +220,199 @@ fn an_endpoint_is_made_in_one_call() {
 
 #[test]
 fn perftest_counts_what_it_measures() {
-    let common = ["ib_send_lat", "-s", "64", "-I", "64", "-n", "20"];
+    // 236 inline bytes by default, more than the card has
+    let common = ["ib_send_lat", "-s", "200", "-n", "20"];
     let Some(texts) = meet_with(&common, &["localhost"]) else {
         return;
     };
     for text in texts {
-        let line = text
-            .lines()
-            .find(|line| line.trim_start().starts_with("64 "));
-        let count = line.and_then(|line| line.split_whitespace().nth(1));
-        assert_eq!(count, Some("20"), "{text}");
+        assert_eq!(measured(&text, "200").as_deref(), Some("20"), "{text}");
     }
+}
+
+/// The number of iterations that perftest reports for a size.
+fn measured(text: &str, size: &str) -> Option<String> {
+    let mut lines = text.lines().map(str::split_whitespace);
+    let mut line = lines.find(|line| line.clone().next() == Some(size))?;
+    line.nth(1).map(str::to_owned)
+}
+
+/// perftest makes two connections, and its server listens for the second one only after the client
+/// may have asked for it.
+#[test]
+fn perftest_connects_by_the_connection_manager() {
+    let common = ["ib_send_lat", "-R", "-s", "64", "-n", "20"];
+    for _ in 0..3 {
+        let texts = meet_with(&common, &["10.0.0.1"]);
+        for text in texts.iter().flatten() {
+            assert_eq!(measured(text, "64").as_deref(), Some("20"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn what_programs_read_of_the_kernel_is_answered() {
+    if !is_installed("ibv_devices") {
+        eprintln!("ibverbs-utils is not installed: not run");
+        return;
+    }
+    let folder = Folder::new();
+    let place = "/sys/class/infiniband/ringside0/ports/1";
+    let script = format!(
+        "ibv_devices >/dev/null && cat {place}/gid_attrs/types/1 {place}/gids/1 {place}/state && \
+         stat -c %F /dev/infiniband/uverbs0"
+    );
+    let output = start(folder.path(), "3", &["bash", "-c", &script]).wait_with_output();
+    let text = succeeded(&output.expect("bash"));
+    let lines: Vec<&str> = text.lines().collect();
+    let gid = "0000:0000:0000:0000:0000:ffff:0a00:0004";
+    let expected = ["RoCE v2", gid, "4: ACTIVE", "character special file"];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn ucx_finds_the_device_and_sends_over_reliable_connections() {
+    let server = [
+        "env",
+        "UCX_TLS=rc_v",
+        "UCX_NET_DEVICES=ringside0:1",
+        "ucx_perftest",
+        "-t",
+        "tag_lat",
+        "-n",
+        "50",
+        "-w",
+        "5",
+    ];
+    if !is_installed("ucx_perftest") {
+        eprintln!("ucx-utils is not installed: not run");
+        return;
+    }
+    let client = [&server[..], &["127.0.0.1"]].concat();
+    let [_, client] = meet(&server, &client);
+    let last = client.lines().find(|line| line.starts_with("Final:"));
+    let count = last.and_then(|line| line.split_whitespace().nth(1));
+    assert_eq!(count, Some("50"), "{client}");
+}
+
+/// Compiles a program of `capi/tests`; nothing if the headers are missing.
+fn compiled(name: &str, folder: &Path) -> Option<String> {
+    if !Path::new("/usr/include/rdma/rdma_cma.h").exists() {
+        let may_miss = std::env::var_os("CI").is_none();
+        assert!(may_miss, "librdmacm-dev is missing: .ci/run --tools");
+        return None;
+    }
+    let source = format!("{}/../capi/tests/{name}.c", env!("CARGO_MANIFEST_DIR"));
+    let program = folder.join(name);
+    let mut compile = Command::new("cc");
+    compile.args([
+        "-Wall", "-Wextra", "-Werror", "-O1", "-pthread", &source, "-o",
+    ]);
+    compile.arg(&program).args(["-lrdmacm", "-libverbs"]);
+    succeeded(&compile.output().expect("cc"));
+    Some(program.to_str().expect("a path").to_owned())
+}
+
+#[test]
+fn a_program_that_ends_without_a_word_is_missed_by_its_peer_and_its_child_is_not() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let server = [program.as_str(), "server", "10.0.0.1"];
+    let client = [program.as_str(), "client", "10.0.0.1"];
+    let [server, _] = meet(&server, &client);
+    assert!(server.contains("the peer has left"), "{server}");
+}
+
+#[test]
+fn sockets_stream_peek_map_and_end_between_two_programs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("sockets", folder.path()) else {
+        return;
+    };
+    let server = [program.as_str(), "server", "10.0.0.1"];
+    let client = [program.as_str(), "client", "10.0.0.1"];
+    for text in meet(&server, &client) {
+        assert_eq!(text, "ok\n");
+    }
+}
+
+#[test]
+fn a_socket_that_waits_hears_that_its_peer_was_killed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("sockets", folder.path()) else {
+        return;
+    };
+    let sockets = Folder::new();
+    let waiting = start(sockets.path(), "0", &[&program, "waits", "10.0.0.1"]);
+    std::thread::sleep(Duration::from_secs(1));
+    let dying = start(sockets.path(), "1", &[&program, "dies", "10.0.0.1"]);
+    let died = dying.wait_with_output().expect("the client");
+    assert_eq!(died.status.code(), Some(128 + 9), "{died:?}");
+    let text = succeeded(&waiting.wait_with_output().expect("the server"));
+    assert!(text.contains("the peer is gone"), "{text}");
+}
+
+/// A stream in one mode of rstream or riostream, every byte compared.
+fn stream(program: &str, mode: &str) {
+    let common = [
+        program, "-T", mode, "-T", "v", "-S", "4096", "-I", "4", "-C", "20",
+    ];
+    let mut client = common.to_vec();
+    client.extend(["-s", "10.0.0.1"]);
+    for text in meet(&common, &client) {
+        assert!(text.contains("custom") || text.contains("4k"), "{text}");
+    }
+}
+
+#[test]
+fn rstream_and_riostream_compare_what_they_receive() {
+    if !is_installed("rstream") {
+        eprintln!("rdmacm-utils is not installed: not run");
+        return;
+    }
+    stream("rstream", "a");
+    stream("riostream", "b");
+}
+
+#[test]
+fn faults_of_the_wire_are_survived_and_wrong_ones_refused() {
+    if !is_installed("rping") {
+        eprintln!("rdmacm-utils is not installed: not run");
+        return;
+    }
+    let folder = Folder::new();
+    let run = |port: &str, fault: &str, program: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "5", "50", env!("CARGO_BIN_EXE_ringside"), "run"]);
+        command.args(["--port", port, "--fault", fault, "--libraries"]);
+        command.arg(libraries()).arg("--").args(program);
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("ringside")
+    };
+    let wrong = run("0", "0:drop 3", &["rping"]).wait_with_output();
+    let wrong = wrong.expect("ringside");
+    assert!(!wrong.status.success());
+    let errors = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(errors.contains("a fault of the wire"), "{errors}");
+    let fault = "wire:corrupt 5000";
+    let server = run(
+        "0",
+        fault,
+        &["rping", "-s", "-a", "10.0.0.1", "-C", "60", "-V"],
+    );
+    std::thread::sleep(Duration::from_secs(1));
+    let client = run(
+        "1",
+        fault,
+        &["rping", "-c", "-a", "10.0.0.1", "-C", "60", "-V"],
+    );
+    for end in [client, server] {
+        succeeded(&end.wait_with_output().expect("rping"));
+    }
+    assert!(!folder.pid_file().exists());
 }
 
 #[test]
@@ -317,6 +499,111 @@ fn programs_that_are_killed_leave_nothing_behind() {
         assert!(text.contains("PORT_ACTIVE"), "{text}");
     }
     assert!(!folder.pid_file().exists());
+}
+
+/// A port of 127.0.0.1 that no process uses now.
+fn free_port() -> u16 {
+    let probe = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    probe.local_addr().expect("its address").port()
+}
+
+/// `ringside run` with more flags before the program.
+fn run_with(folder: &Path, flags: &[&str], program: &[&str]) -> Child {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", "50", env!("CARGO_BIN_EXE_ringside"), "run"]);
+    command.args(flags).arg("--libraries").arg(libraries());
+    command.arg("--").args(program);
+    command.env("XDG_RUNTIME_DIR", folder);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.spawn().expect("ringside")
+}
+
+#[test]
+fn programs_on_two_models_meet_over_a_udp_wire() {
+    if !is_installed("rping") {
+        eprintln!("rdmacm-utils is not installed: not run");
+        return;
+    }
+    let (a, b) = (free_port(), free_port());
+    let here = format!("udp:127.0.0.1:{b}@127.0.0.1:{a}");
+    let there = format!("udp:127.0.0.1:{a}@127.0.0.1:{b}");
+    let (one, two) = (Folder::new(), Folder::new());
+    let rping = ["rping", "-a", "10.0.0.1", "-C", "20", "-S", "20000", "-V"];
+    let server = [&rping[..], &["-s"]].concat();
+    let client = [&rping[..], &["-c"]].concat();
+    let server = run_with(one.path(), &["--port", "0", "--wire", &here], &server);
+    std::thread::sleep(Duration::from_secs(2));
+    let other = ["--wire", &here, "--first", "16"];
+    let refused = run_with(one.path(), &other, &["true"]).wait_with_output();
+    let text = String::from_utf8_lossy(&refused.expect("ringside").stderr).into_owned();
+    assert!(text.contains("leave --wire and --first away"), "{text}");
+    let outside = run_with(one.path(), &["--port", "8"], &["true"]).wait_with_output();
+    let text = String::from_utf8_lossy(&outside.expect("ringside").stderr).into_owned();
+    assert!(text.contains("its ports are 0 to 7"), "{text}");
+    let flags = ["--wire", &there, "--first", "8", "--port", "8"];
+    let client = run_with(two.path(), &flags, &client).wait_with_output();
+    succeeded(&client.expect("the client"));
+    succeeded(&server.wait_with_output().expect("the server"));
+}
+
+/// Two hosts: network namespaces with a cable of 1,500 bytes between them, without any right outside.
+const TWO_HOSTS: &str = r#"
+set -e
+ip link set lo up
+unshare --net sleep 60 &
+other=$!
+trap 'kill $other' EXIT
+until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.05; done
+ip link add name left type veth peer name right netns $other
+ip addr add 192.0.2.1/24 dev left
+ip link set left up
+in_other() { nsenter -t $other --net "$@"; }
+in_other ip link set lo up
+in_other ip addr add 192.0.2.2/24 dev right
+in_other ip link set right up
+XDG_RUNTIME_DIR=$1 timeout 50 "$3" run --libraries "$4" --port 0 --wire udp:192.0.2.2 -- rping -s -a 10.0.0.1 -C 20 -S 20000 -V &
+server=$!
+sleep 2
+XDG_RUNTIME_DIR=$2 in_other timeout 50 "$3" run --libraries "$4" --first 8 --wire udp:192.0.2.1 -- rping -c -a 10.0.0.1 -C 20 -S 20000 -V
+wait $server
+in_other grep '^Ip:' /proc/net/snmp
+"#;
+
+#[test]
+fn programs_on_two_hosts_meet_over_udp_without_rights() {
+    let has_namespaces = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "true"])
+        .status()
+        .is_ok_and(|status| status.success());
+    if !is_installed("rping") || !has_namespaces {
+        let may_miss = std::env::var_os("CI").is_none();
+        assert!(may_miss, "user namespaces are needed: allow them");
+        eprintln!("rdmacm-utils or user namespaces are missing: not run");
+        return;
+    }
+    let (one, two) = (Folder::new(), Folder::new());
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "--net",
+        "bash",
+        "-c",
+        TWO_HOSTS,
+        "-",
+    ]);
+    command.arg(one.path()).arg(two.path());
+    command.arg(env!("CARGO_BIN_EXE_ringside")).arg(libraries());
+    let text = succeeded(&command.output().expect("unshare"));
+    // Counters of the kernel, by name: packets of 1,500 bytes do not hold a frame of 4 KiB.
+    let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+    let (names, values) = (lines.next().expect("names"), lines.next().expect("values"));
+    let mut both = names.split_whitespace().zip(values.split_whitespace());
+    let joined = both
+        .find(|(name, _)| *name == "ReasmOKs")
+        .expect("a counter")
+        .1;
+    assert_ne!(joined, "0", "frames were cut and joined:\n{text}");
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! Code that the benchmarks of the data path share: a queue pair and its completion queue in
-//! ordinary
-//! memory, and a consumer that does nothing but write completions.
+//! ordinary memory, and a consumer that only writes completions.
 //!
-//! No device and no model takes part, so that the figures are those of posting and polling alone.
+//! No device or model takes part, so the figures cover posting and polling alone.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "devices")]
+pub mod connected;
+#[cfg(feature = "lan")]
+pub mod lan;
 pub mod many;
 
 use ringside_bus::{Doorbell, Memory, MemoryError, PageSize, Words};
@@ -31,7 +34,7 @@ pub const CHAIN: usize = 32;
 /// Number of the queue pair.
 const NUMBER: u32 = 7;
 
-/// Why a rig could not be set up.
+/// Reasons why a rig could not be set up.
 #[derive(Debug)]
 pub struct RigError(String);
 
@@ -79,7 +82,7 @@ pub struct Rig {
     remote_key: u32,
 }
 
-/// Stands for the device: writes the next completion where the device would.
+/// Replaces the device: writes the next completion where the device would.
 ///
 /// Every request of the benchmarks takes one quantum, and both rings have the same length, so the
 /// next request to complete has the index of the next completion.
@@ -100,7 +103,7 @@ impl Consumer {
         }
     }
 
-    /// A successful completion of the oldest request, valid bit last.
+    /// Writes a successful completion of the oldest request, valid bit last.
     #[inline]
     fn complete(&mut self) {
         let index = self.written % RING;
@@ -128,7 +131,7 @@ fn words(count: usize) -> Result<Words, RigError> {
 }
 
 impl Rig {
-    /// A rig with everything allocated and empty, whose doorbell is a page of memory: that of the
+    /// Makes an empty rig with everything allocated. Its doorbell is a page of memory, as with a
     /// model in this process.
     pub fn new() -> Result<Self, RigError> {
         let page = Memory::allocate(4096, PageSize::FourKiB, None)?;
@@ -136,8 +139,8 @@ impl Rig {
         Self::with(doorbell.ok_or_else(|| RigError("no doorbell at offset 0".to_owned()))?)
     }
 
-    /// The same with a doorbell as the VFIO backend hands it out, in registers mapped from a
-    /// descriptor. The descriptor is a file of memory, which takes the same store as a card.
+    /// Makes a rig with a doorbell of the VFIO backend, in registers mapped from a descriptor. The
+    /// descriptor is a memory file, which takes the same store as a card.
     pub fn over_vfio() -> Result<Self, RigError> {
         let system = |error: rustix::io::Errno| RigError(error.to_string());
         let name = "registers";
@@ -229,7 +232,7 @@ impl Rig {
         self.send.post(id, &request, flags)
     }
 
-    /// Posts an RDMA write gathered from five pieces.
+    /// Posts an RDMA write gathered from five fragments.
     #[inline]
     pub fn post_wide_write(&mut self, id: u64, flags: SendFlags) -> Result<(), PostSendError> {
         let request = Write {
@@ -241,13 +244,13 @@ impl Rig {
         self.send.post(id, &request, flags)
     }
 
-    /// Gives back all places without completions.
+    /// Frees all places without completions.
     pub fn retire_all(&mut self) {
         let state = self.send.state();
         state.send.retire_to(state.send.head());
     }
 
-    /// Has the consumer complete the oldest `count` requests.
+    /// Lets the consumer complete the oldest `count` requests.
     #[inline]
     pub fn complete(&mut self, count: usize) {
         for _ in 0..count {
@@ -271,7 +274,7 @@ impl Rig {
     }
 }
 
-/// A completion queue to which receives are reported, and the consumer.
+/// A completion queue for receives, and the consumer.
 struct Received {
     queue: CompletionQueue,
     consumer: Consumer,
@@ -301,14 +304,14 @@ impl Received {
     }
 }
 
-/// A receive queue of a queue pair's own.
+/// A queue pair with its own receive queue.
 pub struct OwnReceives {
     receives: ReceiveQueue,
     received: Received,
 }
 
 impl OwnReceives {
-    /// A rig with 16 receives posted.
+    /// Makes a rig with 16 receives posted.
     pub fn new() -> Result<Self, RigError> {
         let (received, receives) = Received::new()?;
         let mut rig = Self { receives, received };
@@ -318,7 +321,7 @@ impl OwnReceives {
         Ok(rig)
     }
 
-    /// A message comes, is polled, and a receive is posted for the next.
+    /// Completes a receive, polls it, and posts another.
     #[inline(always)]
     pub fn turn(&mut self, id: u64) -> usize {
         let Received {
@@ -329,7 +332,7 @@ impl OwnReceives {
         } = &mut self.received;
         consumer.complete();
         let count = queue.poll(batch);
-        // Whoever polls looks at each.
+        // A user reads each completion.
         for done in batch.get(..count).unwrap_or(&[]) {
             black_box(done.id);
         }
@@ -349,7 +352,7 @@ pub struct PooledReceives {
 }
 
 impl PooledReceives {
-    /// A rig with 64 receives posted, in windows of 16.
+    /// Makes a rig with 64 receives posted, in windows of 16.
     pub fn new() -> Result<Self, RigError> {
         let (received, own) = Received::new()?;
         let mut receives = SharedReceives::new(256, 1, 16);
@@ -362,7 +365,7 @@ impl PooledReceives {
         Ok(rig)
     }
 
-    /// The same as [`OwnReceives::turn`].
+    /// As [`OwnReceives::turn`].
     #[inline(always)]
     pub fn turn(&mut self, id: u64) -> usize {
         let Received {

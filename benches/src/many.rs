@@ -9,11 +9,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Quanta of each send ring: the depth that figures are given for.
+/// Quanta of each send ring: the depth of the published figures.
 pub const DEPTH: usize = 64;
 
-/// Slots of the completion queue, however many queue pairs there are: no more than 32 requests are
-/// outstanding at a time.
+/// Slots of the completion queue for any number of queue pairs: at most 32 requests are outstanding
+/// at a time.
 const SLOTS: usize = 4096;
 
 /// Bytes that each ring takes: its pages.
@@ -25,25 +25,27 @@ pub struct Many {
     queue: CompletionQueue,
     /// The same ring, as the consumer writes it.
     ring: Words,
-    /// Completions written so far: the consumer works out all else, and touches no queue pair.
+    /// Completions written so far: the consumer derives everything else from it, and accesses no
+    /// queue pair.
     written: usize,
-    /// Requests that a queue pair posts before the turn is the next one's.
+    /// Requests that a queue pair posts before the next one's turn.
     run: usize,
-    /// Whose turn it is, and what it has left of it.
+    /// The queue pair whose turn it is, and the requests left in its turn.
     next: usize,
     left: usize,
-    /// So many queue pairs before its turn, one's memory is asked for; 0: not at all.
+    /// The number of turns by which memory is prefetched; 0: no prefetch.
     ahead: usize,
     batch: [Completion; CHAIN],
     fragment: Fragment,
 }
 
 impl Many {
-    /// `count` queue pairs with rings of a page each in one piece of memory, on huge pages where
-    /// there are any, and a completion queue that holds all that they can have outstanding.
+    /// Makes `count` queue pairs with rings of a page each in contiguous memory, on huge pages if
+    /// available, and a completion queue that holds all their outstanding requests.
     ///
-    /// Each posts `run` requests and rings once for them, then the next; a power of two up to 32.
-    /// With `ahead` the memory of the queue pair that comes so many turns later is prefetched.
+    /// Each posts `run` requests and rings once for them, then the next one does; `run` is a power
+    /// of two up to 32. With `ahead` the memory of the queue pair that is due that many turns later
+    /// is prefetched.
     pub fn new(count: usize, run: usize, ahead: usize) -> Result<Self, RigError> {
         let doorbells = Memory::allocate(4096, PageSize::FourKiB, None)?;
         let rings = memory(count * RING_BYTES)?;
@@ -57,7 +59,7 @@ impl Many {
         let shadow = piece(&completions, slots * 32, 64)?;
         let mut queue = CompletionQueue::new(ring.clone(), shadow, count as u32)?;
         let mut members = Vec::with_capacity(count);
-        // One for all, as those of a device are.
+        // One doorbell for all, as on a device.
         let doorbell = Doorbell::mapped(&doorbells, 0)
             .ok_or_else(|| RigError("no doorbell at offset 0".to_owned()))?;
         for index in 0..count {
@@ -87,7 +89,7 @@ impl Many {
         })
     }
 
-    /// One request of the queue pair whose turn it is, with a doorbell if it is the turn's last.
+    /// Posts one request of the queue pair whose turn it is, and rings if it is the turn's last.
     #[inline(always)]
     pub fn post(&mut self, id: u64) -> bool {
         let request = Write {
@@ -118,7 +120,7 @@ impl Many {
         posted.is_ok()
     }
 
-    /// The device's part: completes the next `count` requests, oldest first.
+    /// Completes the next `count` requests in place of the device, oldest first.
     pub fn complete(&mut self, count: usize) {
         let slots = self.queue.slots();
         let (ring, _) = self.ring.as_slice().as_chunks::<4>();

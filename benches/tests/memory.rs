@@ -1,6 +1,5 @@
 //! The memory of a queue pair besides the pages of its rings: on the heap, in DMA memory, in the
-//! host
-//! memory cache, its share of what grows with the number of queue pairs.
+//! host memory cache, and its share of everything that grows with the number of queue pairs.
 
 use ringside_config::{Config, HugePages};
 use ringside_model::{Threaded, WorldSettings};
@@ -61,7 +60,7 @@ fn a_queue_pair_of_depth_64_takes_at_most_16_kib_besides_its_rings() {
     );
     assert!(dma >= ring_bytes(), "{dma} bytes with the rings");
     assert!(heap + dma + cache - ring_bytes() <= 16 << 10);
-    // and all of it comes back
+    // and all of it is freed
     drop(made);
     assert_eq!(in_use(&device).0, before.0);
     drop((completions, domain));

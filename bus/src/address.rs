@@ -24,7 +24,7 @@ pub enum DeviceAddress {
     Model(u16),
 }
 
-/// The text names no device.
+/// The text is not a device address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "'{text}' is not a device address: expected a PCI address such as 0000:3b:00.0, \
@@ -75,7 +75,8 @@ fn parse_pci(text: &str) -> Option<DeviceAddress> {
     })
 }
 
-/// One to `digits` hexadecimal digits and nothing else (`from_str_radix` would take a sign).
+/// Parses one to `digits` hexadecimal digits and nothing else (`from_str_radix` would accept a
+/// sign).
 fn hexadecimal(text: &str, digits: usize) -> Option<u16> {
     let sound = text.len() <= digits && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     sound.then(|| u16::from_str_radix(text, 16).ok())?
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_device_is_refused_with_the_forms_that_do() {
+    fn an_invalid_device_address_is_refused_with_the_valid_forms() {
         for text in [
             "",
             "3b",

@@ -1,4 +1,4 @@
-//! A function that stands between a driver and another function, and sees or changes what passes.
+//! A function between a driver and another function: it observes or changes the calls.
 
 use crate::clock::Clock;
 use crate::doorbell::Doorbell;
@@ -9,12 +9,13 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Implements [`Function`] for whoever names the function behind: each call goes there, unless the
-/// method of its name here is written anew. What is not here always goes there.
+/// Implements [`Function`] for a wrapper of another function: each call is forwarded to it, unless
+/// the wrapper overrides the method of that name here. Methods that are not listed here are always
+/// forwarded.
 ///
-/// For counters and for tests that plant an error between driver and device.
+/// For counters, and for tests that plant an error between driver and device.
 pub trait Around: Send + Sync {
-    /// The function behind.
+    /// The wrapped function.
     fn inner(&self) -> &Arc<dyn Function>;
 
     /// See [`Function::attachment`].
@@ -33,7 +34,7 @@ pub trait Around: Send + Sync {
     /// See [`Function::read32`].
     ///
     /// # Errors
-    /// Those of the function behind, as for each method here.
+    /// The errors of the wrapped function, as for each method here.
     fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
         self.inner().read32(bar, offset)
     }
@@ -54,7 +55,8 @@ pub trait Around: Send + Sync {
         self.inner().read64(bar, offset)
     }
 
-    /// See [`Function::doorbell`]; by default that of the function behind, which is not seen here.
+    /// See [`Function::doorbell`]. By default returns the doorbell of the wrapped function, whose
+    /// rings are not visible here.
     ///
     /// # Errors
     /// See [`Around::read32`].

@@ -8,7 +8,8 @@ pub use ringside_clock::{Clock, Deadline, Instant, wait_for};
 
 /// Raw ticks of the processor's time stamp counter.
 ///
-/// Meant for a data path: one stamp a burst. Steps may be coarse (10 ns on some virtual machines).
+/// Meant for a data path: one time stamp a burst. Steps may be coarse (10 ns on some virtual
+/// machines).
 #[inline(always)]
 #[must_use]
 pub fn ticks() -> u64 {
@@ -28,8 +29,8 @@ pub fn ticks() -> u64 {
     }
 }
 
-/// True if the time stamp counter runs at one rate whatever the processor's state, as the processor
-/// says. Source: Intel SDM volume 2, CPUID leaf 80000007H, EDX bit 8.
+/// True if the processor reports that its time stamp counter runs at a constant rate in every power
+/// state. Source: Intel SDM volume 2, CPUID leaf 80000007H, EDX bit 8.
 #[must_use]
 pub fn has_invariant_counter() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -56,18 +57,19 @@ enum Source {
 /// The production clock: ticks scaled to nanoseconds; the operating system's clock on a processor
 /// whose counter is not invariant.
 ///
-/// It never runs backwards: a counter that steps back (cores that differ, a virtual machine that
-/// was moved) holds the clock at the latest moment that it gave, until it has passed that again.
+/// It never runs backwards. If a counter steps back (different cores, a virtual machine that was
+/// moved), the clock stays at its latest value until the counter has passed it again.
 #[derive(Debug)]
 pub struct TscClock {
     source: Source,
     scale: u64,
-    /// The latest moment given, in nanoseconds.
+    /// the latest value returned, in nanoseconds
     latest: AtomicU64,
 }
 
 impl TscClock {
-    /// Measures the counter against the operating system's clock; takes about 5 ms, once a process.
+    /// Measures the counter against the operating system's clock. Takes about 5 ms, once per
+    /// process.
     #[must_use]
     pub fn new() -> Self {
         let scale = *SCALE.get_or_init(measure);
@@ -95,17 +97,17 @@ impl TscClock {
         }
     }
 
-    /// A span of ticks in nanoseconds.
+    /// Returns a span of ticks in nanoseconds.
     #[inline]
     #[must_use]
     pub fn nanoseconds(&self, span_ticks: u64) -> u64 {
         scaled(span_ticks, self.scale)
     }
 
-    /// The moment at `nanoseconds`, or the latest one given if that is later.
+    /// Returns the moment at `nanoseconds`, or the latest one returned if that is later.
     ///
-    /// Threads that ask at the same moment may leave the earlier of their two moments behind: then the
-    /// guard is that much shorter, and no thread sees a step back of its own.
+    /// Two threads that call at the same moment may store the earlier of their two values: the
+    /// guard is then slightly weaker, and still no thread sees its own time step back.
     #[inline]
     fn not_before_latest(&self, nanoseconds: u64) -> Instant {
         let latest = self.latest.load(Ordering::Relaxed);
@@ -144,7 +146,7 @@ impl Default for TscClock {
 impl Clock for TscClock {
     fn now(&self) -> Instant {
         let nanoseconds = match self.source {
-            // A counter behind its origin has stepped back: the guard gives the latest moment.
+            // A counter behind its origin has stepped back: the guard returns the latest moment.
             Source::Counter {
                 origin_ticks,
                 scale,
@@ -188,7 +190,7 @@ mod tests {
     fn a_counter_that_steps_back_holds_the_clock_where_it_was() {
         let mut clock = TscClock::new();
         let before = clock.now();
-        // The counter falls behind where it was when the clock was made.
+        // The counter is set back behind its value when the clock was made.
         clock.source = Source::Counter {
             origin_ticks: ticks() + (1 << 50),
             scale: clock.scale,

@@ -1,5 +1,5 @@
-//! The configuration space of a function, decoded by `pci-driver` from a snapshot: the same
-//! way for every backend.
+//! The configuration space of a function, decoded by `pci-driver` from a snapshot, in the same way
+//! for every backend.
 
 use crate::function::{Function, FunctionError};
 use pci_driver::config::PciConfig;
@@ -108,29 +108,31 @@ pub struct ConfigSpace {
     pub command: Command,
     /// Offset of the MSI-X capability and its message control, if there is one.
     pub msix: Option<(u16, MsixControl)>,
-    /// The function can be reset by itself.
+    /// True if the function can be reset alone.
     pub function_level_reset: bool,
     /// The link as negotiated, if the function is a PCI Express one.
     pub link: Option<Link>,
-    /// The link that the card could have.
+    /// The best link that the card supports.
     pub best_link: Option<Link>,
     /// Device serial number (extended capability 3), if there is one.
     pub serial_number: Option<u64>,
 }
 
-/// The configuration space made no sense.
+/// The configuration space could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigSpaceError {
-    /// It could not be read.
+    /// The backend could not read it.
     #[error(transparent)]
     Function(#[from] FunctionError),
-    /// All ones: nothing is there.
-    #[error("configuration space reads all ones: no device is there (any more)")]
+    /// All bytes are ones: no device responds.
+    #[error(
+        "configuration space reads all ones: no device responds; check that it is present, then claim it again"
+    )]
     NoDevice,
-    /// A capability list that loops or points outside.
+    /// A capability list loops or points outside the configuration space.
     #[error("configuration space is malformed: {reason}; the device or its emulation is faulty")]
     Malformed {
-        /// The error.
+        /// description of the fault
         reason: String,
     },
 }
@@ -207,7 +209,7 @@ fn serial_number(bytes: &[u8; SNAPSHOT_BYTES]) -> Option<u64> {
         Some(u32::from_le_bytes(four.try_into().ok()?))
     };
     let mut at = 0x100;
-    // Each capability takes at least 8 bytes: more steps than that fit is a loop.
+    // Each capability takes at least 8 bytes: a walk of more steps is a loop.
     for _ in 0..(SNAPSHOT_BYTES - 0x100) / 8 {
         let header = dword(at)?;
         if header & 0xFFFF == 3 {

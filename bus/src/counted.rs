@@ -1,4 +1,4 @@
-//! A function whose register accesses are counted: what a driver costs on the bus, seen and not argued.
+//! A function whose register accesses are counted, to measure a driver's bus accesses.
 
 use crate::around::Around;
 use crate::doorbell::Doorbell;
@@ -6,10 +6,11 @@ use crate::function::{Function, FunctionError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Stands between a driver and a function, and counts.
+/// Wraps a function and counts its register accesses.
 ///
-/// A doorbell that it hands out is a call, so that each ring is seen; behind it the ring is what it
-/// is without: a store where the backend has mapped the register. Not for figures of time.
+/// A doorbell that it returns is a call, so that each ring is counted. The wrapped doorbell is then
+/// rung as usual: by a store where the backend has mapped the register. Do not measure time with
+/// it.
 pub struct CountedFunction {
     inner: Arc<dyn Function>,
     so_far: Mutex<Accesses>,
@@ -54,7 +55,7 @@ impl CountedFunction {
         })
     }
 
-    /// The counts since the last call, or since the beginning.
+    /// Returns the counts since the last call, or since the beginning.
     #[must_use]
     pub fn take(&self) -> Accesses {
         self.count(std::mem::take)
@@ -96,7 +97,7 @@ impl Around for CountedFunction {
     }
 
     fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
-        // Asked for and dropped: an offset that is none is refused as it would be.
+        // The doorbell is requested and dropped, so that an invalid offset is refused as usual.
         Arc::clone(&self.inner).doorbell(bar, offset)?;
         Ok(crate::function::message_doorbell(self, bar, offset))
     }

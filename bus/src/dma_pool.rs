@@ -1,23 +1,25 @@
-//! The driver's side of DMA: buffers cut from blocks that the device has been given whole.
+//! The driver's side of DMA: buffers cut from blocks that are mapped for the device as a whole.
 //!
-//! Mapping is slow and mappings are few (VFIO allows 65,535), so memory is mapped in blocks of at
-//! least 2 MiB and handed out in pieces. A piece that is dropped goes back to the pool, a block
-//! goes back to the system only in [`DmaPool::close`]: dropping a buffer never unmaps anything
-//! under the device. A buffer that the device may still write to must be kept, or given to
+//! Mapping is slow and the number of mappings is limited (VFIO allows 65,535), so memory is mapped
+//! in blocks of at least 2 MiB and handed out in pieces. A dropped piece returns to the pool. A
+//! block returns to the system only in [`DmaPool::close`]: dropping a buffer never unmaps memory
+//! that the device may use. Keep a buffer that the device may still write to, or pass it to
 //! [`DmaBuffer::leak`].
 //!
-//! Blocks lie anywhere in the address space ([`Placement`]), and buffers go round: what was given
-//! back is handed out again only when nothing else fits.
+//! Blocks lie at random addresses ([`Placement`]). A freed buffer is handed out again only when
+//! nothing else fits.
 
 mod buffer;
 mod lent;
 mod placement;
 
 pub use buffer::DmaBuffer;
+pub use lent::LendPermit;
 pub use placement::Placement;
 
 use crate::function::{DmaAccess, Function};
 use crate::memory::{Memory, MemoryError, PageSize};
+use crate::process::Birth;
 use crate::ranges::Ranges;
 use crate::{FunctionError, Iova};
 use buffer::Source;
@@ -28,9 +30,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The source of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolSettings {
-    /// The largest page to try; smaller ones follow when the pool of huge pages is dry.
+    /// The largest page to try; smaller ones follow when no huge pages of that size are free.
     pub largest_page: PageSize,
-    /// Fail rather than fall back to a smaller page.
+    /// Fail instead of falling back to a smaller page.
     pub exact: bool,
     /// Bind to this NUMA node.
     pub numa_node: Option<u32>,
@@ -49,7 +51,7 @@ impl Default for PoolSettings {
     }
 }
 
-/// Bytes of the pages that memory of the application is mapped by.
+/// Page size by which memory of the application is mapped, in bytes.
 const PAGE: u64 = 4096;
 
 /// Smallest block: one segment of the host memory cache.
@@ -59,13 +61,13 @@ struct Block {
     memory: Memory,
     iova: Iova,
     free: Ranges,
-    /// offset behind what was handed out last: the next buffer is looked for from here
+    /// offset after the last piece handed out: the search for the next one starts here
     next: u64,
 }
 
 impl Block {
-    /// Takes `length` bytes from offset `from` on; `alignment` is that of the device's address, so
-    /// it holds only as far as the block has it.
+    /// Takes `length` bytes from offset `from` on. `alignment` applies to the device's address, so
+    /// it holds only up to the block's own alignment.
     fn take(&mut self, from: u64, length: u64, alignment: u64) -> Option<usize> {
         if !self.iova.0.is_multiple_of(alignment) {
             return None;
@@ -82,13 +84,13 @@ struct State {
     current: usize,
     places: Places,
     leaked_bytes: usize,
-    /// what was given up: block, offset, bytes
+    /// leaked pieces: block, offset, bytes
     leaked: Vec<(usize, usize, usize)>,
     /// memory of the application, by I/O virtual address
     brought: BTreeMap<u64, Memory>,
-    /// what was given up of it
+    /// addresses of leaked memory of the application
     leaked_brought: Vec<u64>,
-    /// why memory is not on the pages that were wanted, said once
+    /// the reason why memory is not on the requested pages, reported once
     fallback: Option<String>,
     closed: bool,
 }
@@ -101,8 +103,8 @@ impl State {
         taken.ok_or(MemoryError::NoAddressSpace { length })
     }
 
-    /// Block and offset of `length` bytes in what is mapped already: from where the last buffer
-    /// ended onwards; then, in the blocks behind it first, wherever something was given back.
+    /// Finds block and offset for `length` bytes in the mapped blocks: first after the last buffer,
+    /// then in freed space, beginning with the blocks after it.
     fn take_from_blocks(&mut self, length: usize, alignment: usize) -> Option<(usize, usize)> {
         let (length, alignment) = (length as u64, alignment as u64);
         let onwards = (self.current..self.blocks.len()).chain(0..self.current);
@@ -128,7 +130,7 @@ fn keep_forever(memory: Memory) {
         .push(memory);
 }
 
-/// Bytes that this process keeps because some device may still write to them.
+/// Bytes that this process keeps because a device may still write to them.
 #[must_use]
 pub fn kept_forever_bytes() -> usize {
     KEPT.lock()
@@ -142,23 +144,24 @@ pub fn kept_forever_bytes() -> usize {
 pub struct DmaPool {
     function: Arc<dyn Function>,
     settings: PoolSettings,
+    birth: Birth,
     state: Mutex<State>,
 }
 
-/// The state of a pool.
+/// The usage of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PoolUsage {
-    /// Mappings held.
+    /// Number of mappings.
     pub blocks: usize,
     /// Bytes mapped.
     pub mapped_bytes: usize,
     /// Bytes handed out.
     pub used_bytes: usize,
-    /// Bytes given up because the device may still write to them.
+    /// Bytes leaked because the device may still write to them.
     pub leaked_bytes: usize,
     /// The smallest page among the blocks.
     pub page_size: Option<PageSize>,
-    /// Why memory is not on the pages that were asked for, and what to do.
+    /// The reason why memory is not on the requested pages, and the remedy.
     pub fallback: Option<String>,
 }
 
@@ -183,16 +186,29 @@ impl DmaPool {
         Ok(Arc::new(Self {
             function,
             settings,
+            birth: Birth::now(),
             state: Mutex::new(state),
         }))
+    }
+
+    /// True in a child by fork of the process that made it: the lock may be held for ever, and the
+    /// memory is the parent's.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        !self.birth.is_here()
+    }
+
+    /// Refuses calls in a child by fork.
+    fn check_process(&self) -> Result<(), FunctionError> {
+        self.birth.check(self.function.address())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Zeroed memory that the device can reach; `alignment` in bytes, a power of two, at most 1
-    /// GiB.
+    /// Returns zeroed memory that the device can access. `alignment` is in bytes, a power of two,
+    /// at most 1 GiB.
     ///
     /// The device sees it as one contiguous range.
     pub fn allocate(
@@ -203,6 +219,7 @@ impl DmaPool {
         if length == 0 || !alignment.is_power_of_two() || alignment > 1 << 30 {
             return Err(MemoryError::BadRequest { length, alignment });
         }
+        self.check_process()?;
         // Whole cache lines, so that no two buffers share one.
         let Some(length) = length.checked_next_multiple_of(64) else {
             return Err(MemoryError::NoAddressSpace { length });
@@ -237,8 +254,8 @@ impl DmaPool {
         })
     }
 
-    /// Maps memory that the application brings, whole, as one buffer. It is unmapped as soon as the
-    /// buffer is dropped. Errors: with the memory.
+    /// Maps memory of the application as one buffer. It is unmapped as soon as the buffer is
+    /// dropped. Errors: together with the memory.
     pub fn map(self: &Arc<Self>, memory: Memory) -> Result<DmaBuffer, (MemoryError, Memory)> {
         self.map_with(memory, DmaAccess::ReadWrite)
     }
@@ -258,6 +275,9 @@ impl DmaPool {
             let alignment = 1;
             return Err((MemoryError::BadRequest { length, alignment }, memory));
         };
+        if let Err(error) = self.check_process() {
+            return Err((error.into(), memory));
+        }
         let mut state = self.state();
         let alignment = memory.page_size().bytes() as u64;
         let place = match state.closed {
@@ -291,8 +311,11 @@ impl DmaPool {
     }
 
     /// Unmaps memory of the application, unless the pool was closed before. Memory that cannot be
-    /// unmapped stays in the pool, and its place in use.
+    /// unmapped stays in the pool, and its addresses stay in use.
     fn unmap(&self, iova: Iova, length: usize) -> bool {
+        if self.is_elsewhere() {
+            return false;
+        }
         let Some(memory) = self.state().brought.remove(&iova.0) else {
             return true;
         };
@@ -318,7 +341,7 @@ impl DmaPool {
         if state.closed {
             return Err(MemoryError::NoAddressSpace { length });
         }
-        // Address space first: a request beyond it must not touch memory at all.
+        // Address space is reserved first: a request beyond it must not allocate memory.
         let Some(wanted) = length.checked_next_multiple_of(BLOCK) else {
             return Err(MemoryError::NoAddressSpace { length });
         };
@@ -331,7 +354,7 @@ impl DmaPool {
             }
         };
         let bytes = memory.length();
-        // A larger page makes a larger block, which wants a place of its own.
+        // A larger page makes a larger block, which needs a larger address range.
         let at = if bytes == wanted && at.is_multiple_of(memory.page_size().bytes() as u64) {
             at
         } else {
@@ -359,11 +382,11 @@ impl DmaPool {
         Ok(())
     }
 
-    /// Memory on the largest pages that there are, from the one asked for downwards.
+    /// Allocates memory on the largest pages available, from the requested size downwards.
     fn memory(&self, state: &mut State, length: usize) -> Result<Memory, MemoryError> {
         let mut refused = None;
         for page_size in [PageSize::OneGiB, PageSize::TwoMiB, PageSize::FourKiB] {
-            // A page of 1 GiB for less than half of it would be a waste.
+            // A page of 1 GiB for less than half of it would waste memory.
             let worth = page_size != PageSize::OneGiB || length >= PageSize::OneGiB.bytes() / 2;
             if page_size > self.settings.largest_page || !worth {
                 continue;
@@ -385,9 +408,12 @@ impl DmaPool {
         }))
     }
 
-    /// Its content.
+    /// The current usage.
     #[must_use]
     pub fn usage(&self) -> PoolUsage {
+        if self.is_elsewhere() {
+            return PoolUsage::default();
+        }
         let state = self.state();
         let blocks: Vec<_> = state.blocks.iter().flatten().collect();
         let of_blocks: usize = blocks.iter().map(|block| block.memory.length()).sum();
@@ -404,15 +430,17 @@ impl DmaPool {
         }
     }
 
-    /// Unmaps every block and gives the memory back to the system.
+    /// Unmaps every block and returns the memory to the system.
     ///
-    /// Call it only when the device can no longer write: bus mastering off, or reset. Buffers still
-    /// alive keep their memory (this process can read it), the device can no longer reach it. A
-    /// block that cannot be unmapped is leaked, and that is the error; the others go back.
+    /// Call it only when the device can no longer write: after bus mastering is off, or after a
+    /// reset. Buffers that still exist keep their memory for this process; the device can no longer
+    /// reach it. A block that cannot be unmapped is leaked and reported as the error; the others
+    /// are returned.
     pub fn close(&self) -> Result<(), FunctionError> {
+        self.check_process()?;
         let mut state = self.state();
         state.closed = true;
-        // What was given up goes back with its block: the device is silent now.
+        // Leaked pieces return with their block: the device no longer writes.
         state.leaked_bytes = 0;
         state.leaked.clear();
         state.leaked_brought.clear();
@@ -441,9 +469,12 @@ impl DmaPool {
         result
     }
 
-    /// Takes back what was given up with [`DmaBuffer::leak`], and returns the bytes: after a reset
-    /// of the device, and only then.
+    /// Frees the pieces leaked with [`DmaBuffer::leak`], and returns their bytes. Call it only
+    /// after a reset of the device.
     pub fn reclaim_leaked(&self) -> usize {
+        if self.is_elsewhere() {
+            return 0;
+        }
         let (leaked, brought) = {
             let mut state = self.state();
             state.leaked_bytes = 0;
@@ -463,6 +494,9 @@ impl DmaPool {
     }
 
     fn give_back(&self, block: usize, offset: usize, length: usize) {
+        if self.is_elsewhere() {
+            return;
+        }
         let mut state = self.state();
         if let Some(Some(block)) = state.blocks.get_mut(block) {
             block.free.give(offset as u64..(offset + length) as u64);
@@ -481,16 +515,19 @@ fn note_fallback(state: &mut State, refused: Option<MemoryError>, got: PageSize)
 }
 
 impl Drop for DmaPool {
-    /// A pool that was not closed keeps its memory mapped and leaks it: nothing here knows whether
-    /// the device is quiet.
+    /// A pool that was not closed keeps its memory mapped and leaks it: the pool cannot determine
+    /// that the device is quiet.
     fn drop(&mut self) {
+        if self.is_elsewhere() {
+            return;
+        }
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         for (_, memory) in std::mem::take(&mut state.brought) {
             keep_forever(memory);
         }
         for block in state.blocks.drain(..).flatten() {
             let bytes = block.memory.length();
-            tracing::warn!(iova = %block.iova, bytes, "DMA pool dropped unclosed: memory leaked");
+            tracing::warn!(iova = %block.iova, bytes, "DMA pool dropped without close: memory leaked");
             keep_forever(block.memory);
         }
     }

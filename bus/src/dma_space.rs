@@ -1,8 +1,7 @@
-//! The device's side of DMA: what an address on the bus reaches.
+//! The device's side of DMA: the memory behind an address on the bus.
 //!
-//! A model holds one of these for each function. It is the IOMMU of the software machine: an
-//! address that was not mapped, or a write to a read-only mapping, is a [`DmaFault`], never a
-//! stray access.
+//! A model has one for each function. It is the IOMMU of the software machine: an access to an
+//! unmapped address, or a write to a read-only mapping, gives a [`DmaFault`] and touches no memory.
 
 use crate::Iova;
 use crate::memory::{DmaAccess, Memory, Words};
@@ -11,11 +10,11 @@ use std::ops::Range;
 
 pub use crate::refusal::{Direction, DmaFault, Refusal, RefusedAccess};
 
-/// Refused accesses that are kept until somebody takes them; there may be more.
-const REFUSED_MAX: usize = 64;
+/// The most refused accesses that are kept until they are taken; more may be refused.
+const MAX_REFUSED: usize = 64;
 
 /// Bytes of a refused write that are kept.
-const WRITTEN_MAX: usize = 8;
+const MAX_WRITTEN: usize = 8;
 
 #[derive(Clone)]
 struct Region {
@@ -33,7 +32,7 @@ pub struct DmaSpace {
     last: Cell<usize>,
     generation: u64,
     bus_master: bool,
-    /// bus mastering is on and nothing is refused: no access has to be looked at
+    /// bus mastering is on and no refusal is in force: accesses need no check
     open: bool,
     refusal: Option<Refusal>,
     refusals: Cell<u64>,
@@ -41,7 +40,7 @@ pub struct DmaSpace {
 }
 
 impl DmaSpace {
-    /// No mapping, bus mastering off.
+    /// Makes an empty space with bus mastering off.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -56,8 +55,7 @@ impl DmaSpace {
         }
     }
 
-    /// Refuses these accesses from now on, or no longer any. One that is in force already goes on
-    /// counting.
+    /// Sets or lifts the refusal of accesses. A refusal that is already in force keeps its count.
     pub fn set_refusal(&mut self, refusal: Option<Refusal>) {
         if self.refusal != refusal {
             self.refusal = refusal;
@@ -67,7 +65,7 @@ impl DmaSpace {
         }
     }
 
-    /// True while a [`Refusal`] is in force, spent or not.
+    /// True while a [`Refusal`] is in force, even if all its accesses are used up.
     #[inline(always)]
     #[must_use]
     pub const fn is_refusing(&self) -> bool {
@@ -87,8 +85,8 @@ impl DmaSpace {
         self.bus_master
     }
 
-    /// Changes with every mapping and unmapping: a cached [`DmaSpace::words`] is good only while
-    /// this stays the same.
+    /// Changes with every mapping and unmapping: a cached [`DmaSpace::words`] is valid only while
+    /// this value is unchanged.
     #[inline(always)]
     #[must_use]
     pub fn generation(&self) -> u64 {
@@ -96,7 +94,7 @@ impl DmaSpace {
     }
 
     /// Maps `length` bytes of `memory` from `offset` at `iova`. False if the range is empty, wraps,
-    /// overlaps another, or reaches outside the memory.
+    /// overlaps another, or is outside the memory.
     pub fn map(
         &mut self,
         iova: Iova,
@@ -128,8 +126,8 @@ impl DmaSpace {
         true
     }
 
-    /// Unmaps everything inside the range and says how many mappings went. A mapping that is only
-    /// partly inside stays (VFIO type 1 v2 refuses to split one).
+    /// Unmaps all mappings inside the range and returns their number. A mapping that is only partly
+    /// inside stays (VFIO type 1 v2 refuses to split one).
     pub fn unmap(&mut self, iova: Iova, length: u64) -> usize {
         let end = iova.0.saturating_add(length);
         let before = self.regions.len();
@@ -147,7 +145,8 @@ impl DmaSpace {
             .map(|region| (Iova(region.start), region.end - region.start))
     }
 
-    /// The verdict of bus mastering and a refusal on an access; `None`: a view, which may do both.
+    /// Checks an access against bus mastering and the refusal. `None` stands for a view, which may
+    /// read and write.
     #[cold]
     fn pass(
         &self,
@@ -231,8 +230,8 @@ impl DmaSpace {
         Ok(found)
     }
 
-    /// Calls `each` with the parts of a range that several mappings hold together: first address and
-    /// bytes before it. On a bus the address alone counts, not how often somebody mapped.
+    /// Calls `each` with the parts of a range that several mappings hold together: first address
+    /// and bytes before it. On a bus only the address counts, not the number of mappings.
     #[cold]
     fn each_mapping(
         &self,
@@ -251,7 +250,7 @@ impl DmaSpace {
         Ok(())
     }
 
-    /// Checks that a range could be accessed, without touching it.
+    /// Checks that a range can be accessed, without accessing it.
     pub fn check(&self, iova: Iova, length: usize, access: DmaAccess) -> Result<(), DmaFault> {
         let one = |at, length| match access {
             DmaAccess::Read => self.find(at, length).map(drop),
@@ -265,26 +264,26 @@ impl DmaSpace {
         }
     }
 
-    /// The reads and writes that were refused since the last call, oldest first; 64 are kept at most.
-    /// Accesses while bus mastering is off are none: they never reach the bus.
+    /// The refused reads and writes since the last call, oldest first; at most 64 are kept.
+    /// Accesses while bus mastering is off are not included: they never reach the bus.
     #[must_use]
     pub fn take_refused(&self) -> Vec<RefusedAccess> {
         self.refused.take()
     }
 
-    /// Keeps what a bus would see of an access that was refused. `written` is what a write to `iova`
-    /// and behind it brings.
+    /// Keeps the data of a refused access that a bus would show. `written` is the data of a write
+    /// to `iova`.
     #[cold]
     fn refuse(&self, fault: DmaFault, written: Option<(Iova, &[u8])>) -> DmaFault {
         let (DmaFault::NotMapped { iova, .. } | DmaFault::ReadOnly { iova, .. }) = fault else {
             return fault;
         };
         let mut refused = self.refused.borrow_mut();
-        if refused.len() < REFUSED_MAX {
+        if refused.len() < MAX_REFUSED {
             let written = written.map(|(start, bytes)| {
                 let skip = usize::try_from(iova.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
                 let rest = bytes.get(skip..).unwrap_or(&[]);
-                rest.iter().take(WRITTEN_MAX).copied().collect()
+                rest.iter().take(MAX_WRITTEN).copied().collect()
             });
             refused.push(RefusedAccess { iova, written });
         }
@@ -331,7 +330,7 @@ impl DmaSpace {
         }
     }
 
-    /// Moves bytes from one function's memory to another's (or its own), without a buffer between.
+    /// Copies from one function's memory to another's (or its own), without an intermediate buffer.
     pub fn copy(
         from: &Self,
         at: Iova,
@@ -374,7 +373,7 @@ impl DmaSpace {
         if copied { Ok(()) } else { Err(fault) }
     }
 
-    /// Both ends of a copy that may be refused; what is refused is kept at the end that refuses it.
+    /// Checks both ends of a copy. A refused access is kept at the end that refuses it.
     #[cold]
     fn check_copy(
         from: &Self,
@@ -392,8 +391,8 @@ impl DmaSpace {
                     return fault;
                 };
                 let skip = iova.0.saturating_sub(to_at.0);
-                let rest = (length as u64).saturating_sub(skip).min(WRITTEN_MAX as u64) as usize;
-                let mut first = [0; WRITTEN_MAX];
+                let rest = (length as u64).saturating_sub(skip).min(MAX_WRITTEN as u64) as usize;
+                let mut first = [0; MAX_WRITTEN];
                 let bytes = first.get_mut(..rest).unwrap_or(&mut []);
                 match from.read(at.add(skip), bytes) {
                     Ok(()) => to.refuse(fault, Some((iova, bytes))),
@@ -404,13 +403,13 @@ impl DmaSpace {
 
     /// A view of a structure made of whole words; `length` in bytes.
     ///
-    /// It bypasses the look-up, so it must be taken anew when [`DmaSpace::generation`] changed.
+    /// It bypasses the look-up, so take a new view when [`DmaSpace::generation`] has changed.
     pub fn words(&self, iova: Iova, length: usize) -> Result<Words, DmaFault> {
         self.view(iova, length, None)
     }
 
-    /// The same of a structure that the device only reads, or only writes: for a [`Refusal`] of the
-    /// other direction it is none.
+    /// As [`DmaSpace::words`], for a structure that the device only reads or only writes: a
+    /// [`Refusal`] of the other direction does not apply to it.
     pub fn view(
         &self,
         iova: Iova,
@@ -425,7 +424,8 @@ impl DmaSpace {
         region.memory.words(offset, length).ok_or(fault)
     }
 
-    /// Reads `N` words; the address need only be 4-byte aligned, as some of the card's are.
+    /// Reads `N` words. The address needs only 4-byte alignment, as some of the card's addresses
+    /// have.
     pub fn read_words<const N: usize>(&self, iova: Iova) -> Result<[u64; N], DmaFault> {
         let mut words = [0; N];
         for (index, word) in words.iter_mut().enumerate() {

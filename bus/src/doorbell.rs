@@ -1,8 +1,9 @@
-//! Doorbells: one 32-bit store that tells the device to look.
+//! Doorbells: one 32-bit store that notifies the device of new work.
 #![allow(unsafe_code)] // stores to a device page through a raw pointer
 
 use crate::mapping::RegisterMapping;
 use crate::memory::Memory;
+use crate::process::Birth;
 use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -12,13 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// Bytes of a page of the processor.
 const PAGE: u64 = 4096;
 
-/// A place where a 32-bit store is noticed by the device.
+/// A register whose 32-bit stores the device notices.
 ///
-/// If the backend can map the page this is a plain store; if it cannot, each ring is a
-/// message. Cheap to clone. `Send` and `Sync`: hardware takes doorbells from any core.
+/// If the backend can map the page, a ring is a plain store; otherwise it is a message. Cheap to
+/// clone. `Send` and `Sync`: hardware accepts doorbells from any core.
 ///
-/// Each doorbell that is asked for has a mapping of its own, which its clones share, so that it can be
-/// taken out of service while another thread rings it: [`Doorbell::retire`].
+/// Each doorbell has its own mapping, which its clones share, so that it can be taken out of
+/// service while another thread rings it: [`Doorbell::retire`].
 #[derive(Clone)]
 pub struct Doorbell(Kind);
 
@@ -35,14 +36,15 @@ enum Kind {
 struct Message {
     write: Box<dyn Fn(u32) + Send + Sync>,
     retired: AtomicBool,
+    birth: Birth,
 }
 
 impl Message {
-    /// Out of line, so that ringing a mapped doorbell stays short where it is rung.
+    /// Not inlined, so that ringing a mapped doorbell stays short.
     #[cold]
     #[inline(never)]
     fn ring(&self, value: u32) {
-        if !self.retired.load(Ordering::Acquire) {
+        if !self.retired.load(Ordering::Acquire) && self.birth.is_here() {
             (self.write)(value);
         }
     }
@@ -68,13 +70,13 @@ impl Doorbell {
         Self::in_page_of(page.descriptor()?, place).ok()
     }
 
-    /// A doorbell in the page of `device` at `place`, mapped and rung as the VFIO backend's are.
+    /// Maps a doorbell in the page of `device` at `place`, and rings it as the VFIO backend does.
     ///
     /// `device` is a descriptor that can be mapped, `place` a multiple of 4 in it. For measurements
-    /// of that path where there is no card a file of memory will do.
+    /// of that path without a card, a memory file is sufficient.
     ///
     /// # Errors
-    /// The kernel does not map the page, or `place` is no multiple of 4 (`INVAL`).
+    /// The kernel does not map the page, or `place` is not a multiple of 4 (`INVAL`).
     pub fn in_page_of(device: BorrowedFd<'_>, place: u64) -> Result<Self, Errno> {
         let within = place % PAGE;
         let mapping = Arc::new(RegisterMapping::map(device, place - within, PAGE as usize)?);
@@ -82,19 +84,20 @@ impl Doorbell {
         Ok(Self(Kind::Mapped { word, mapping }))
     }
 
-    /// A doorbell whose every ring is a call of `write`. See
+    /// A doorbell whose rings are calls of `write`. See
     /// [`message_doorbell`](crate::function::message_doorbell).
     #[must_use]
     pub fn message(write: impl Fn(u32) + Send + Sync + 'static) -> Self {
         Self(Kind::Message(Arc::new(Message {
             write: Box::new(write),
             retired: AtomicBool::new(false),
+            birth: Birth::now(),
         })))
     }
 
-    /// Takes the doorbell and all its clones out of service for good: later rings are
-    /// ignored, at no cost. Where it is mapped, ordinary memory takes the place of the device's page;
-    /// a ring at that moment goes to the one or to the other.
+    /// Takes the doorbell and all its clones out of service permanently: later rings are ignored,
+    /// at no cost. A mapped device page is replaced by ordinary memory; a concurrent ring reaches
+    /// one of the two.
     ///
     /// # Errors
     /// The kernel refuses to map a page of memory.
@@ -108,10 +111,10 @@ impl Doorbell {
         }
     }
 
-    /// Rings. Everything written to memory before is visible to the device before the ring is.
+    /// Rings the doorbell. The device sees all earlier writes to memory before it sees the ring.
     ///
-    /// A message that cannot be sent is dropped: a device that is gone is noticed by the deadline
-    /// of the thread that waits for its answer.
+    /// A message that cannot be sent is dropped: the deadline of the thread that waits for the
+    /// device's answer detects a removed device.
     #[inline(always)]
     pub fn ring(&self, value: u32) {
         match &self.0 {
@@ -124,7 +127,7 @@ impl Doorbell {
         }
     }
 
-    /// True where a ring is a plain store, false where it is a message.
+    /// True if a ring is a plain store, false if it is a message.
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         matches!(self.0, Kind::Mapped { .. })

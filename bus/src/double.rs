@@ -1,4 +1,4 @@
-//! A PCI function whose registers a test scripts, in time that passes only while a caller waits.
+//! A PCI function whose registers a test scripts. Its time passes only while a caller waits.
 
 use crate::Iova;
 use crate::address::DeviceAddress;
@@ -16,7 +16,7 @@ use std::time::Duration;
 /// Time that passes only while a caller waits.
 struct WaitingTime {
     nanoseconds: AtomicU64,
-    /// the least that passes in a pause
+    /// the least time that passes in a pause
     least: Duration,
 }
 
@@ -42,12 +42,12 @@ pub trait Script: Send {
     /// Memory is mapped for the device.
     fn map(&mut self, _iova: Iova, _memory: &Memory, _range: Range<usize>, _access: DmaAccess) {}
 
-    /// Memory is taken away from the device.
+    /// Memory is unmapped from the device.
     fn unmap(&mut self, _iova: Iova, _length: u64) {}
 }
 
 /// A function with scripted registers. It has no configuration space, doorbells or interrupts, and
-/// takes no reset.
+/// does not support reset.
 pub struct Double<S> {
     address: DeviceAddress,
     time: Arc<WaitingTime>,
@@ -55,8 +55,8 @@ pub struct Double<S> {
 }
 
 impl<S: Script> Double<S> {
-    /// A function that does what `script` says. Each pause takes at least `least_pause`, so that a
-    /// deadline is met after a bounded number of looks.
+    /// Makes a function that follows `script`. Each pause takes at least `least_pause`, so that a
+    /// deadline passes after a bounded number of polls.
     pub fn new(script: S, least_pause: Duration) -> Self {
         Self {
             address: DeviceAddress::Model(0),
@@ -68,7 +68,7 @@ impl<S: Script> Double<S> {
         }
     }
 
-    /// The script, to look at or to change.
+    /// The script, for inspection or change.
     pub fn script(&self) -> MutexGuard<'_, S> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }

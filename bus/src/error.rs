@@ -3,15 +3,17 @@
 use crate::refusal::DmaFault;
 use crate::{DeviceAddress, Iova};
 
-/// Why a function did not do what it was asked.
+/// Reasons why a function did not carry out a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FunctionError {
-    /// The device does not answer any more: unplugged, its server gone, or its thread dead.
-    #[error("{device}: the device is gone ({reason}); claim it again once it is back")]
+    /// The device no longer responds: it was unplugged, or its server or thread has ended.
+    #[error(
+        "{device}: the device no longer responds ({reason}); claim it again when it is available"
+    )]
     Gone {
         /// Its address.
         device: DeviceAddress,
-        /// The observations.
+        /// The observation that shows it.
         reason: String,
     },
     /// The backend did not answer within the deadline.
@@ -26,7 +28,7 @@ pub enum FunctionError {
         /// The time waited.
         waited_ms: u64,
     },
-    /// An offset or width that the region does not have.
+    /// The region does not have this offset or width.
     #[error(
         "{region}: {width} bytes at {offset:#x} are not in its {size:#x} bytes; this is a bug of the caller"
     )]
@@ -40,35 +42,48 @@ pub enum FunctionError {
         /// Size of the region.
         size: u64,
     },
-    /// The mapping was refused.
+    /// The IOMMU or the backend refused the mapping.
     #[error("DMA mapping of {length:#x} bytes at {iova}: {reason}")]
     Mapping {
         /// First address.
         iova: Iova,
         /// Bytes.
         length: u64,
-        /// Why, and what to do.
+        /// Reason and remedy.
         reason: String,
     },
-    /// The operating system refused.
+    /// The operating system refused the operation.
     #[error("{operation}: {error}; {remedy}")]
     System {
-        /// The attempt.
+        /// The operation.
         operation: String,
-        /// The system's own words.
+        /// The operating system's message.
         error: String,
         /// The remedy.
         remedy: String,
     },
-    /// The device touched memory that it had not been given.
-    #[error("the device touched memory that it was not given: {0}")]
+    /// The device was opened by another process: this one is its child by `fork`.
+    #[error(
+        "{device} was opened in process {made_in} and this is process {this}, a child by fork: a \
+         device stays with the process that opened it; open one here, or open it after the fork"
+    )]
+    OtherProcess {
+        /// Its address.
+        device: DeviceAddress,
+        /// The process that opened it.
+        made_in: u32,
+        /// This process.
+        this: u32,
+    },
+    /// The device accessed memory that is not mapped for it.
+    #[error("the device accessed memory that is not mapped for it: {0}")]
     Fault(#[from] DmaFault),
-    /// This backend cannot do that.
+    /// The backend does not support the operation.
     #[error("{backend} cannot {operation}")]
     Unsupported {
         /// The backend.
         backend: &'static str,
-        /// The request.
+        /// The operation.
         operation: String,
     },
 }

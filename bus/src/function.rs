@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// The backing of the function; a report names it.
+/// The kind of backend behind a function; reports name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// A card, through the kernel's VFIO.
@@ -33,13 +33,13 @@ impl Backend {
     }
 }
 
-/// A base address register as it can be reached.
+/// The size of a base address register and its mappable parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BarInfo {
     /// Bytes.
     pub size: u64,
-    /// The parts that can be mapped, as byte ranges; the rest is reached by messages only (VFIO's
-    /// sparse mmap areas). Empty: everything is a message.
+    /// The parts that can be mapped, as byte ranges; the rest is accessed by messages only (VFIO's
+    /// sparse mmap areas). Empty: all accesses are messages.
     pub mappable: Vec<Range<u64>>,
 }
 
@@ -56,31 +56,31 @@ pub struct DmaLimits {
 
 /// One PCI function.
 ///
-/// Everything here is control path: calls may be messages to another thread, process or the
-/// kernel, and each has a deadline of its own. What a data path needs is handed out once as values
-/// that need no further call: [`Doorbell`] and the memory that was mapped.
+/// All methods are control path: a call may be a message to another thread, process or the kernel,
+/// and each has its own deadline. A data path uses values that need no further call: [`Doorbell`]
+/// and the mapped memory.
 ///
-/// Registers with side effects are performed in the order of the calls. A read of a device that is
-/// gone is [`FunctionError::Gone`] where the backend knows, all ones where it does not.
+/// Register accesses take place in the order of the calls. A read of a device that was removed is
+/// [`FunctionError::Gone`] if the backend detects it, otherwise all ones.
 pub trait Function: Send + Sync {
     /// The address under which it was claimed.
     fn address(&self) -> &DeviceAddress;
 
-    /// Its backing.
+    /// The kind of backend.
     fn backend(&self) -> Backend;
 
-    /// The NUMA node that it is attached to, where there is one.
+    /// The NUMA node that it is attached to, if it has one.
     fn numa_node(&self) -> Option<u32> {
         None
     }
 
-    /// The attachment in words, for the trace of a bring-up: the resources from the kernel that
-    /// others may not give.
+    /// Describes the attachment in words, for the trace of a bring-up: the kernel resources that
+    /// only some functions have.
     fn attachment(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The clock to wait by: real time, or the simulation's.
+    /// The clock for waits: real time or the simulation's.
     fn clock(&self) -> Arc<dyn Clock>;
 
     /// Reads configuration space, 0..4096.
@@ -98,16 +98,17 @@ pub trait Function: Send + Sync {
     /// Writes a 32-bit register.
     fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError>;
 
-    /// Reads a 64-bit counter in one access where the backend can; `offset` a multiple of 4.
+    /// Reads a 64-bit counter, in one access if the backend can; `offset` is a multiple of 4.
     fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError>;
 
-    /// A doorbell at `offset` of `bar`: mapped where that area can be, else by message.
+    /// Returns a doorbell at `offset` of `bar`: mapped if that area can be mapped, otherwise by
+    /// message.
     fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError>;
 
     /// The ranges that the IOMMU accepts.
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError>;
 
-    /// Lets the device reach `range` (bytes) of `memory` at `iova`.
+    /// Lets the device access `range` (bytes) of `memory` at `iova`.
     fn map_dma(
         &self,
         iova: Iova,
@@ -116,7 +117,7 @@ pub trait Function: Send + Sync {
         access: DmaAccess,
     ) -> Result<(), FunctionError>;
 
-    /// Takes that back. Once this returns, the device can no longer touch the memory.
+    /// Removes a mapping. After this call the device can no longer access the memory.
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError>;
 
     /// Message-signalled interrupt vectors that the function has.
@@ -133,11 +134,11 @@ pub trait Function: Send + Sync {
     fn reset(&self) -> Result<(), FunctionError>;
 }
 
-/// A doorbell whose every ring is a register write through `function`.
+/// Makes a doorbell whose rings are register writes through `function`.
 #[must_use]
 pub fn message_doorbell(function: Arc<dyn Function>, bar: u8, offset: u64) -> Doorbell {
     Doorbell::message(move |value| {
-        // A device that is gone is noticed by the deadline of the thread that waits for its answer.
+        // The deadline of the thread that waits for the device's answer detects a removed device.
         let _ = function.write32(bar, offset, value);
     })
 }

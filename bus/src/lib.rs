@@ -1,8 +1,10 @@
-//! Reaching a PCI function: configuration space, registers, doorbells, DMA memory, interrupts, time.
+//! Access to a PCI function: configuration space, registers, doorbells, DMA memory, interrupts,
+//! time.
 //!
-//! Everything above this crate sees a device only through [`Function`]; what stands behind it is a
-//! card bound to VFIO, a model in another process, or a model in this one. This is also the only
-//! crate with unsafe code. Modules that need it opt in one by one and say why.
+//! All other crates access a device only through [`Function`]. Behind it is a card bound to VFIO, a
+//! model in another process, or a model in this process. Almost all unsafe code of the workspace is
+//! in this crate (`docs/decisions/0005-where-unsafe-lives.md`). Modules that need it opt in one by
+//! one and give the reason.
 
 pub mod address;
 pub mod around;
@@ -17,12 +19,15 @@ mod error;
 pub mod function;
 mod mapping;
 pub mod memory;
+mod one_process;
 pub mod pinning;
+pub mod process;
 pub mod ranges;
 mod refusal;
 pub mod ring;
 pub mod sysfs;
 pub mod tap;
+pub mod unmaps;
 pub mod vfio;
 pub mod vfio_user;
 
@@ -30,22 +35,23 @@ pub use address::DeviceAddress;
 pub use around::Around;
 pub use clock::{Clock, Deadline, Instant, TscClock};
 pub use counted::{Accesses, CountedFunction};
-pub use dma_pool::{DmaBuffer, DmaPool};
+pub use dma_pool::{DmaBuffer, DmaPool, LendPermit};
 pub use dma_space::DmaSpace;
 pub use doorbell::Doorbell;
 pub use error::FunctionError;
 pub use function::Function;
 pub use memory::{ForeignError, ForeignFile, Memory, MemoryError, PageSize, Words};
+pub use one_process::OneProcess;
 pub use refusal::{Direction, DmaFault, Refusal, RefusedAccess};
 pub use ring::{NotARing, PostRing, ReadRing, Records, Ring, SharedWord, Table, ZeroedRing};
 pub use vfio::VfioFunction;
 
-/// An I/O virtual address: what the device puts on the bus.
+/// An I/O virtual address: the address that the device puts on the bus.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Iova(pub u64);
 
 impl Iova {
-    /// The address `bytes` further on; wraps as the bus would.
+    /// The address `bytes` higher; wraps as the bus would.
     #[inline]
     #[must_use]
     pub const fn add(self, bytes: u64) -> Self {

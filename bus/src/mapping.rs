@@ -1,21 +1,24 @@
 //! Registers of a device, mapped into this process.
 #![allow(unsafe_code)] // maps device memory and accesses it
 
+use crate::process::Hidden;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// A mapped part of a base address register. The device changes it unseen by the compiler, and
-/// reads have effects: every access is volatile and of the register's own width.
+/// A mapped part of a base address register. The device changes registers at any time, and reads
+/// can have effects: every access is volatile and of the register's own width.
 ///
-/// The mapping keeps the device open. It is valid as long as it exists: the kernel answers accesses
-/// while the device is being reset, and all ones come from one that has gone. The one thing that
-/// must not happen is an access while the function's memory space is switched off in its command
-/// register (the kernel would end the process with a bus error); [`crate::VfioFunction`] sees to it.
+/// The mapping keeps the device open and stays valid while it exists: the kernel handles accesses
+/// during a reset, and a removed device reads as all ones. One access is forbidden: while the
+/// function's memory space is switched off in its command register, the kernel would end the
+/// process with a bus error. [`crate::VfioFunction`] prevents it.
 pub(crate) struct RegisterMapping {
     base: NonNull<u8>,
     length: usize,
+    /// dropped before the registers are unmapped
+    hidden: Option<Hidden>,
 }
 
 // SAFETY: device memory that this value owns; accesses are single volatile or atomic ones, which the
@@ -41,10 +44,15 @@ impl RegisterMapping {
             )
         }?;
         let base = NonNull::new(mapped.cast::<u8>()).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, length })
+        Ok(Self {
+            base,
+            length,
+            hidden: Some(Hidden::new(base, length)),
+        })
     }
 
-    /// The place of `bytes` at `offset`, if they are inside and `offset` is a multiple of them.
+    /// Returns the address of `bytes` bytes at `offset`, if they are inside and `offset` is a
+    /// multiple of `bytes`.
     fn place(&self, offset: usize, bytes: usize) -> Option<NonNull<u8>> {
         let end = offset.checked_add(bytes)?;
         let fits = end <= self.length && offset.is_multiple_of(bytes);
@@ -57,17 +65,17 @@ impl RegisterMapping {
         self.place(offset, 4).map(NonNull::cast)
     }
 
-    /// Puts zeroed memory of this process in the place of the registers, for good: reads and writes
+    /// Replaces the registers permanently by zeroed memory of this process: later reads and writes
     /// go there, and nothing reaches the device.
     ///
-    /// In one step for everybody who is accessing it: an access goes to the one or to the other.
+    /// The replacement is atomic for all threads: a concurrent access reaches one of the two.
     pub(crate) fn put_memory_in_place(&self) -> Result<(), Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: 1. the range is this value's own mapping and nothing else: `map` got it from the
         //         kernel, and only `drop` gives it back. 2. pointers into it stay valid: the kernel
         //         replaces the pages under its lock, so that an access in between waits for it.
-        //         3. nobody holds a reference to what is there: accesses are volatile or atomic.
+        //         3. no reference to the registers exists: accesses are volatile or atomic.
         unsafe {
             rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.length, protection, flags)
         }?;
@@ -89,7 +97,7 @@ impl RegisterMapping {
         Some(u64::from_le(unsafe { place.read_volatile() }))
     }
 
-    /// Writes 32 bits. What was written to memory before is visible to the device before this is.
+    /// Writes 32 bits. The device sees all earlier writes to memory before it sees this one.
     pub(super) fn write32(&self, offset: usize, value: u32) -> Option<()> {
         let place = self.word(offset)?;
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
@@ -101,6 +109,7 @@ impl RegisterMapping {
 
 impl Drop for RegisterMapping {
     fn drop(&mut self) {
+        drop(self.hidden.take());
         // SAFETY: `base` and `length` are what mmap returned; every pointer into it is kept together
         // with a clone of the `Arc` whose last one is being dropped.
         if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) } {

@@ -1,4 +1,4 @@
-//! Memory that a device can reach: a sealed memfd, mapped shared, on huge pages where there are any.
+//! Memory that a device can access: a sealed memfd, mapped shared, on huge pages if available.
 #![allow(unsafe_code)] // maps memory and hands out views of it
 
 mod copy;
@@ -12,6 +12,7 @@ pub use foreign::{ForeignError, ForeignFile, is_event_descriptor};
 pub(crate) use hot_piece::HotPiece;
 pub use words::Words;
 
+use crate::process::Hidden;
 use copy::{copy_from_shared, copy_to_shared};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -61,7 +62,7 @@ impl std::fmt::Display for PageSize {
     }
 }
 
-/// Why there is no memory.
+/// Reasons why memory is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// No huge pages of that size are free.
@@ -75,30 +76,30 @@ pub enum MemoryError {
         length: usize,
         /// Page size asked for.
         page_size: PageSize,
-        /// The system's words.
+        /// The operating system's message.
         error: String,
     },
-    /// The machine has not that much memory free.
+    /// The machine does not have that much free memory.
     #[error(
-        "{length} bytes of DMA memory are wanted and {available_bytes} are available; ask for less, or free memory"
+        "{length} bytes of DMA memory are requested and {available_bytes} are available; request less, or free memory"
     )]
     NotEnough {
         /// Bytes asked for.
         length: usize,
-        /// The memory that the kernel could give without swapping.
+        /// The memory that the kernel can provide without swapping.
         available_bytes: usize,
     },
-    /// The system refused.
+    /// The operating system refused the operation.
     #[error("{operation} of {length} bytes: {error}; free memory or raise the process's limits")]
     System {
-        /// The attempt.
+        /// The operation.
         operation: &'static str,
         /// Bytes asked for.
         length: usize,
-        /// The system's words.
+        /// The operating system's message.
         error: String,
     },
-    /// A length of zero or an alignment that is no power of two; a bug of the caller.
+    /// The length is zero, or the alignment is not a power of two: a bug of the caller.
     #[error("{length} bytes aligned to {alignment} cannot be allocated")]
     BadRequest {
         /// Bytes asked for.
@@ -114,7 +115,7 @@ pub enum MemoryError {
         /// Bytes asked for.
         length: usize,
     },
-    /// The memory exists but the device could not be given it.
+    /// The memory was allocated but could not be mapped for the device.
     #[error(transparent)]
     Function(#[from] crate::error::FunctionError),
 }
@@ -126,21 +127,25 @@ struct Mapping {
     origin: Origin,
 }
 
-/// The origin of memory, which decides its access and its release.
+/// The owner of the memory, which decides its access and its release.
 enum Origin {
     /// A mapping of a file, made here.
     File {
         descriptor: OwnedFd,
-        /// where it begins in the file
+        /// its start in the file
         offset: u64,
+        /// dropped before the memory is unmapped
+        hidden: Option<Hidden>,
+        is_dma_buf: bool,
     },
     /// A box of bytes.
     Owned,
     /// The application, which frees it.
     Application,
-    /// The application, which frees it; other processes reach it through its address space.
+    /// The application, which frees it; other processes access it through its address space.
     Lent { space: OwnedFd, address: u64 },
-    /// Another process: only by reading and writing its address space; `base` is never followed.
+    /// Another process: accessed only by reading and writing its address space; `base` is never
+    /// dereferenced.
     Peer { space: OwnedFd, address: u64 },
 }
 
@@ -152,8 +157,8 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        match self.origin {
-            Origin::File { .. } => {}
+        match &mut self.origin {
+            Origin::File { hidden, .. } => drop(hidden.take()),
             Origin::Application | Origin::Lent { .. } | Origin::Peer { .. } => return,
             Origin::Owned => {
                 // SAFETY: the range came from a box, and every view owned a clone of the `Memory`
@@ -162,7 +167,7 @@ impl Drop for Mapping {
                 return;
             }
         }
-        // SAFETY: `base` and `length` are what mmap returned, and nobody holds a view any more:
+        // SAFETY: `base` and `length` are what mmap returned, and no view exists any more:
         // every view owns a clone of the `Memory` whose last clone is being dropped.
         if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.length) } {
             tracing::warn!(%error, length = self.length, "munmap failed; the memory stays mapped");
@@ -170,15 +175,16 @@ impl Drop for Mapping {
     }
 }
 
-/// A shared mapping; cloning it shares it. Unmapped when the last clone and view are gone.
+/// A shared mapping. Clones share it; it is unmapped when the last clone and view are dropped.
 #[derive(Clone)]
 pub struct Memory(Arc<Mapping>);
 
 impl Memory {
-    /// Zeroed memory on pages of exactly `page_size`; `length` is rounded up to whole pages.
+    /// Allocates zeroed memory on pages of exactly `page_size`; `length` is rounded up to whole
+    /// pages.
     ///
-    /// `numa_node` binds it before it is populated. Errors: [`MemoryError::NoHugePages`] where the
-    /// pool is dry; choose a smaller page size or reserve pages.
+    /// `numa_node` binds it before it is populated. Errors: [`MemoryError::NoHugePages`] if no
+    /// pages of that size are free; choose a smaller page size or reserve pages.
     pub fn allocate(
         length: usize,
         page_size: PageSize,
@@ -204,8 +210,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Maps `length` zeroed bytes at `offset` of a new file of `file_length` bytes, all multiples of
-    /// 4096: a part of a device's region, laid out as somebody else will map it.
+    /// Maps `length` zeroed bytes at `offset` of a new file of `file_length` bytes, all multiples
+    /// of 4096: a part of a device's region, laid out as another process will map it.
     pub fn window(file_length: usize, offset: usize, length: usize) -> Result<Self, MemoryError> {
         let inside = offset
             .checked_add(length)
@@ -221,7 +227,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Maps `length` bytes of a descriptor that another process handed over.
+    /// Maps `length` bytes of a descriptor that another process sent.
     ///
     /// The descriptor must be at least that long and must not shrink (a sealed memfd does not).
     pub fn from_descriptor(descriptor: OwnedFd, length: usize) -> Result<Self, MemoryError> {
@@ -237,6 +243,49 @@ impl Memory {
         let memory = Self::map(descriptor, 0, length, PageSize::FourKiB, None)?;
         memory.populate()?;
         Ok(memory)
+    }
+
+    /// Maps all of a dma-buf: memory of another device or driver, which its exporter lets processes
+    /// map. VFIO with type 1 does not map it for a device, and refuses it.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadRequest`] for an empty descriptor, and [`MemoryError::System`] if the exporter
+    /// does not tell its size or does not let it be mapped.
+    pub fn from_dma_buf(descriptor: OwnedFd) -> Result<Self, MemoryError> {
+        let end = rustix::fs::seek(&descriptor, rustix::fs::SeekFrom::End(0))
+            .map_err(|error| system("asking a dma-buf for its size", 0, error))?;
+        let length = usize::try_from(end).unwrap_or(0);
+        if length == 0 {
+            let alignment = 1;
+            return Err(MemoryError::BadRequest { length, alignment });
+        }
+        let mut memory = Self::map(descriptor, 0, length, PageSize::FourKiB, None)?;
+        if let Some(Mapping {
+            origin: Origin::File { is_dma_buf, .. },
+            ..
+        }) = Arc::get_mut(&mut memory.0)
+        {
+            *is_dma_buf = true;
+        }
+        Ok(memory)
+    }
+
+    /// True for memory of [`Memory::from_dma_buf`].
+    #[must_use]
+    pub fn is_dma_buf(&self) -> bool {
+        matches!(
+            self.0.origin,
+            Origin::File {
+                is_dma_buf: true,
+                ..
+            }
+        )
+    }
+
+    /// True for pages of this process alone, which a fork separates from a child's by
+    /// copy-on-write. Conservative: memory of the application may also be shared.
+    pub(crate) fn may_be_copied_on_write(&self) -> bool {
+        !matches!(self.0.origin, Origin::File { .. } | Origin::Peer { .. })
     }
 
     fn map(
@@ -273,6 +322,8 @@ impl Memory {
             origin: Origin::File {
                 descriptor,
                 offset: offset as u64,
+                hidden: Some(Hidden::new(base, length)),
+                is_dma_buf: false,
             },
         }));
         if let Some(node) = numa_node {
@@ -281,7 +332,8 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Prefers `node` for pages not yet present; a refusal is reported and costs speed only.
+    /// Sets `node` as preferred for pages not yet present. A refusal is reported and affects speed
+    /// only.
     fn bind(&self, node: u32) {
         const MPOL_PREFERRED: libc::c_int = 1;
         let mask: u64 = 1u64.checked_shl(node).unwrap_or(0);
@@ -303,9 +355,10 @@ impl Memory {
         }
     }
 
-    /// Makes every page present now, so that none is missing under load.
+    /// Makes every page present now, so that no page fault occurs under load.
     ///
-    /// A huge page that cannot be had is an error here, where a plain store would be a bus error.
+    /// A huge page that is not available is an error here, where a plain store would be a bus
+    /// error.
     fn populate(&self) -> Result<(), MemoryError> {
         let Mapping {
             base,
@@ -313,7 +366,7 @@ impl Memory {
             page_size,
             ..
         } = &*self.0;
-        // SAFETY: the range is this mapping, which nobody else has seen yet.
+        // SAFETY: the range is this mapping, which no other code has accessed yet.
         let populated = unsafe {
             rustix::mm::madvise(
                 base.as_ptr().cast(),
@@ -323,7 +376,8 @@ impl Memory {
         };
         match populated {
             Ok(()) => Ok(()),
-            // Kernels before 5.14 do not know the advice: pages then come when first touched.
+            // Kernels before 5.14 do not support the advice: pages then become present on first
+            // access.
             Err(rustix::io::Errno::INVAL) => Ok(()),
             Err(error) if *page_size != PageSize::FourKiB => {
                 Err(no_huge_pages(*length, *page_size, error))
@@ -344,8 +398,8 @@ impl Memory {
         self.0.page_size
     }
 
-    /// The file beneath, for another process that maps it too: of lent memory that of the address
-    /// space ([`Memory::is_positional`]); other memory of the application has none.
+    /// The file behind the memory, for another process to map. For lent memory it is the file of
+    /// the address space ([`Memory::is_positional`]). Other memory of the application has none.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.0.origin {
@@ -374,8 +428,8 @@ impl Memory {
         self.0.base
     }
 
-    /// A view of whole words; `None` if `length` (bytes) or the first byte's address is no multiple
-    /// of 8, the range lies outside, or the memory is in another process.
+    /// A view of whole words. `None` if `length` (bytes) or the first byte's address is not a
+    /// multiple of 8, if the range is outside, or if the memory is in another process.
     #[must_use]
     pub fn words(&self, offset: usize, length: usize) -> Option<Words> {
         match self.is_peer() {
@@ -384,12 +438,13 @@ impl Memory {
         }
     }
 
-    /// A view of no words.
+    /// A view without words.
     pub(crate) fn no_words(&self) -> Words {
         Words::none(self)
     }
 
-    /// Copies out. The other side may be writing: bytes are then some mixture, never undefined.
+    /// Copies out of the memory. If another process or the device writes meanwhile, the bytes are a
+    /// mixture of old and new ones, never undefined.
     ///
     /// Returns false, and copies nothing, if the range is outside.
     #[must_use]
@@ -405,7 +460,7 @@ impl Memory {
         fits
     }
 
-    /// Copies in; false, and nothing copied, if the range is outside.
+    /// Copies into the memory. Returns false, and copies nothing, if the range is outside.
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> bool {
         let fits = self.holds(offset, from.len());
@@ -419,8 +474,8 @@ impl Memory {
         fits
     }
 
-    /// Copies between two shared memories, or within one where the ranges do not overlap (if they
-    /// do, bytes end up as if copied upwards one by one). False if either range is outside.
+    /// Copies between two shared memories, or within one if the ranges do not overlap (if they do,
+    /// the bytes are copied upwards one by one). False if either range is outside.
     #[must_use]
     pub fn copy(from: &Self, at: usize, to: &Self, to_at: usize, length: usize) -> bool {
         let fits = from.holds(at, length) && to.holds(to_at, length);
@@ -487,8 +542,8 @@ fn create_descriptor(length: usize, page_size: PageSize) -> Result<OwnedFd, Memo
     Ok(descriptor)
 }
 
-/// Populating more ordinary pages than there are would have the kernel kill processes; huge pages
-/// are counted by their own pool.
+/// Refuses more ordinary pages than are available: populating them would make the kernel kill
+/// processes. Huge pages are counted by their own pool.
 fn refuse_beyond_available(length: usize) -> Result<(), MemoryError> {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text

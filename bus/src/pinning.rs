@@ -1,31 +1,31 @@
 //! Pinning a thread to a core.
 //!
-//! A wrapper of `core_affinity`, which aborts on ids of 1024 and more, hides isolated cores, and
-//! can leave the set that `taskset` allowed.
+//! Replaces `core_affinity`, which aborts on ids of 1024 and more, hides isolated cores, and can
+//! leave the set that `taskset` allowed.
 
 /// A thread could not be pinned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PinError {
-    /// The core does not exist, is offline, or is outside what this process may use.
+    /// The core does not exist, is offline, or is outside the set that this process may use.
     #[error(
         "core {core} cannot be used: this process may run on cores {allowed}; choose one of those, or widen the set with taskset or the container's cpuset"
     )]
     NotAllowed {
-        /// The request.
+        /// The requested core.
         core: usize,
-        /// The existing space, as ranges.
+        /// The cores that the process may use, as ranges.
         allowed: String,
     },
-    /// The system refused.
+    /// The operating system refused.
     #[error("pinning to core {core} failed although it is allowed; check the cgroup's cpuset")]
     Refused {
-        /// The request.
+        /// The requested core.
         core: usize,
     },
 }
 
-/// The cores that this process may use: the affinity of its main thread as the kernel keeps it, so
-/// that neither a thread pinned earlier nor an isolated core is mistaken.
+/// The cores that this process may use: the affinity of its main thread as the kernel reports it,
+/// so that pinned threads and isolated cores do not change the answer.
 #[must_use]
 pub fn allowed_cores() -> Vec<usize> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! An allocator of address ranges: the first that fit, the next, or any at random.
+//! An allocator of address ranges: first fit, next fit, or at random.
 
 use rand::Rng;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ pub struct Draw {
     pub length: u64,
     /// The alignment of the first byte's address: a power of two.
     pub alignment: u64,
-    /// Bytes that have to be free before and behind.
+    /// Bytes that must be free before and after.
     pub gap: u64,
-    /// Most places to choose among; at least 1.
+    /// The most places to choose from; at least 1.
     pub places: u64,
 }
 
 impl Draw {
-    /// The first place in the free range `start..end`, and how many there are.
+    /// Returns the first place in the free range `start..end`, and the number of places.
     fn places_in(&self, start: u64, end: u64) -> Option<(u64, u64)> {
         debug_assert!(self.alignment.is_power_of_two());
         let first = start.checked_add(self.gap)?;
@@ -29,7 +29,7 @@ impl Draw {
     }
 }
 
-/// Free ranges of an address space, merged when neighbours come back.
+/// Free ranges of an address space; adjacent ranges are merged.
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
     /// start -> end, disjoint, never touching
@@ -37,7 +37,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// All of `ranges` free.
+    /// Makes an allocator with all of `ranges` free.
     #[must_use]
     pub fn new(ranges: impl IntoIterator<Item = Range<u64>>) -> Self {
         let mut made = Self::default();
@@ -53,7 +53,7 @@ impl Ranges {
         self.take_from(0, length, alignment)
     }
 
-    /// The same, of what is free at `from` and above.
+    /// As [`Ranges::take`], among the free ranges at `from` and above.
     pub fn take_from(&mut self, from: u64, length: u64, alignment: u64) -> Option<u64> {
         debug_assert!(alignment.is_power_of_two());
         let around = self
@@ -70,9 +70,9 @@ impl Ranges {
         Some(at)
     }
 
-    /// Takes `length` bytes at a multiple of `alignment`, with `gap` free bytes on both sides: of all
-    /// such places, in the order of addresses, one of the first `places`, each as likely as any other.
-    /// `None` if there is no such place.
+    /// Takes `length` bytes at a multiple of `alignment`, with `gap` free bytes on both sides.
+    /// Chooses with equal probability among the first `places` such places in the order of
+    /// addresses. `None` if there is none.
     ///
     /// Takes time in proportion to the number of free ranges.
     pub fn draw(&mut self, wanted: &Draw, random: &mut impl Rng) -> Option<u64> {
@@ -108,7 +108,7 @@ impl Ranges {
         }
     }
 
-    /// Gives a range back. Giving what is free already is a bug of the caller and asserted.
+    /// Frees a range. Freeing a free range is a bug of the caller and is asserted.
     pub fn give(&mut self, range: Range<u64>) {
         if range.start >= range.end {
             return;

@@ -1,4 +1,4 @@
-//! Accesses that are refused: why, which, and what is told of them.
+//! Refused accesses: reasons, conditions and reports.
 
 use crate::Iova;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fmt;
 /// An access that the address space refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmaFault {
-    /// Nothing is mapped there, or the range leaves its mapping.
+    /// Nothing is mapped there, or the range extends beyond its mapping.
     #[error("{length} bytes at {iova} are not mapped")]
     NotMapped {
         /// First address.
@@ -22,7 +22,7 @@ pub enum DmaFault {
         /// Bytes.
         length: u64,
     },
-    /// The function's bus-master bit is off: it may not touch memory at all.
+    /// The function's bus-master bit is off: it may not access memory at all.
     #[error("access to {iova} while bus mastering is off")]
     BusMasterOff {
         /// First address.
@@ -36,7 +36,7 @@ pub enum DmaFault {
         /// The value of which it must be a multiple.
         alignment: u64,
     },
-    /// Memory is mapped there, and the access was refused all the same: a [`Refusal`] is in force.
+    /// Memory is mapped there, but a [`Refusal`] is in force.
     #[error("{direction} of {length} bytes at {iova} was refused")]
     Refused {
         /// First address.
@@ -66,18 +66,18 @@ impl fmt::Display for Direction {
     }
 }
 
-/// Accesses that are refused although memory is mapped: as by an IOMMU whose tables somebody else
-/// has changed, or a switch on the way that does not forward.
+/// Accesses that are refused although memory is mapped, as by an IOMMU whose tables were changed by
+/// other software, or by a switch on the path that does not forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Only these; `None` for both.
+    /// Only accesses of this direction; `None` for both.
     pub direction: Option<Direction>,
-    /// So many, 1 at least; `None`: as long as it is in force. Taking a view of a structure counts
-    /// as one access.
+    /// The number of accesses to refuse, at least 1; `None`: as long as the refusal is in force.
+    /// Taking a view of a structure counts as one access.
     pub accesses: Option<u64>,
-    /// Only those that touch these addresses: the first one.
+    /// First address: only accesses that touch the range are refused.
     pub first: Iova,
-    /// And bytes from it on.
+    /// Length of the range in bytes.
     pub bytes: u64,
 }
 
@@ -99,8 +99,8 @@ impl Refusal {
 /// An access that was refused, as an IOMMU would report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedAccess {
-    /// First address that is not to be had.
+    /// First address that could not be accessed.
     pub iova: Iova,
-    /// Of a write: what should have gone there, at most 8 bytes. Nothing for a read.
+    /// For a write: the data, at most 8 bytes. `None` for a read.
     pub written: Option<Vec<u8>>,
 }

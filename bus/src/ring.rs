@@ -1,8 +1,8 @@
-//! Rings and tables whose indexes are checked when they are made, so that an access needs no check.
+//! Rings and tables whose size is checked when they are made, so that an access needs no check.
 //!
-//! A ring has a power of two of places and an index is cut to that, or comes from a cursor that never
-//! leaves the ring. [`ZeroedRing`] proves that memory has the right size and is zero: a ring can be
-//! made of nothing else. Each unsafe block below names the construction that it relies on.
+//! A ring has a power of two of places. An index is masked to the ring, or comes from a cursor that
+//! never leaves the ring. [`ZeroedRing`] proves that memory has the right size and is zero; a ring
+//! can only be made from it. Each unsafe block below names the construction that it relies on.
 #![allow(unsafe_code)] // reads and writes places without a bounds check
 
 use crate::memory::{Memory, Words};
@@ -12,9 +12,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Memory that cannot be a ring: not a power of two of places, or too few or too many of them.
+/// The memory cannot hold a ring: its size is not a power of two of places, or outside the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{words} words are no ring of a power of two of places within its limits")]
+#[error("{words} words cannot hold a ring: give a power of two of places within its limits")]
 pub struct NotARing {
     /// Words given.
     pub words: usize,
@@ -22,12 +22,12 @@ pub struct NotARing {
 
 /// A power of two of places of `N` words each, all zero, which no device writes yet.
 ///
-/// Rings start from this: a device that has not been told of the memory finds no valid bit in it.
+/// Rings start from this: a device that does not know the memory yet finds no valid bit in it.
 #[derive(Debug)]
 pub struct ZeroedRing<const N: usize>(Words);
 
 impl<const N: usize> ZeroedRing<N> {
-    /// Fills `words` with zeros. Fails if they are no power of two of places, or if the count of
+    /// Fills `words` with zeros. Fails if they are not a power of two of places, or if the count of
     /// places is not in `places`.
     pub fn new(words: Words, places: RangeInclusive<usize>) -> Result<Self, NotARing> {
         let count = words.count() / N;
@@ -47,7 +47,7 @@ impl<const N: usize> ZeroedRing<N> {
     }
 }
 
-/// A ring in memory that the device sees too: a power of two of places of `N` words.
+/// A ring in memory that the device accesses too: a power of two of places of `N` words.
 #[derive(Debug)]
 pub struct Ring<const N: usize> {
     first: NonNull<[AtomicU64; N]>,
@@ -72,7 +72,7 @@ impl<const N: usize> From<ZeroedRing<N>> for Ring<N> {
 }
 
 impl<const N: usize> Ring<N> {
-    /// The place at `index`, cut to the ring.
+    /// The place at `index`, masked to the ring.
     #[inline(always)]
     #[must_use]
     pub fn place(&self, index: usize) -> &[AtomicU64; N] {
@@ -82,7 +82,7 @@ impl<const N: usize> Ring<N> {
         unsafe { self.first.add(index & self.mask).as_ref() }
     }
 
-    /// The places from `index`, cut to the ring, to the end of the ring.
+    /// The places from `index`, masked to the ring, to the end of the ring.
     #[inline(always)]
     #[must_use]
     pub fn run(&self, index: usize) -> &[[AtomicU64; N]] {
@@ -99,7 +99,7 @@ impl<const N: usize> Ring<N> {
     }
 }
 
-/// A ring that the device writes and software reads, one place after the other, round and round.
+/// A ring that the device writes and software reads, one place after the other, without end.
 #[derive(Debug)]
 pub struct ReadRing<const N: usize> {
     first: NonNull<[AtomicU64; N]>,
@@ -142,7 +142,7 @@ impl<const N: usize> ReadRing<N> {
         unsafe { self.first.byte_add(self.next).as_ref() }
     }
 
-    /// The place behind the next one.
+    /// The place after the next one.
     #[must_use]
     pub fn second(&self) -> &[AtomicU64; N] {
         self.ring.place(self.index() + 1)
@@ -157,7 +157,7 @@ impl<const N: usize> ReadRing<N> {
         unsafe { std::slice::from_raw_parts(self.first.byte_add(self.next).as_ptr(), left) }
     }
 
-    /// Goes on by `count` places; true if the end of the ring was reached or passed.
+    /// Advances by `count` places. Returns true if the end of the ring was reached or passed.
     #[inline(always)]
     #[must_use]
     pub fn pass(&mut self, count: usize) -> bool {
@@ -175,7 +175,7 @@ impl<const N: usize> ReadRing<N> {
 
     #[cold]
     fn turn(&mut self, next: usize) {
-        // Still a multiple of a place: `end` is a power of two of those.
+        // Still a multiple of a place's bytes: `end` is a power of two of those.
         self.next = next & (self.end - 1);
     }
 
@@ -194,7 +194,7 @@ impl<const N: usize> ReadRing<N> {
     }
 }
 
-/// One word that the device reads, found to be there when this is made.
+/// One word that the device reads; its existence is checked when this is made.
 #[derive(Debug)]
 pub struct SharedWord {
     word: NonNull<AtomicU64>,
@@ -217,7 +217,7 @@ impl SharedWord {
         })
     }
 
-    /// Stores a value; everything written before is visible before it.
+    /// Stores a value. All earlier writes are visible before it.
     #[inline(always)]
     pub fn store_release(&self, value: u64) {
         // SAFETY: found inside mapped memory by `new`, which `_memory` keeps mapped.
@@ -225,14 +225,14 @@ impl SharedWord {
     }
 }
 
-/// A fixed table of values, a power of two of them.
+/// A fixed table of values; their number is a power of two.
 #[derive(Debug)]
 pub struct Table<T> {
     values: Box<[T]>,
     mask: usize,
 }
 
-/// Look-ups in a [`Table`]: a value that stays in registers.
+/// Look-ups in a [`Table`]; its fields stay in registers.
 #[derive(Debug)]
 pub struct TableView<'a, T> {
     first: NonNull<T>,
@@ -241,7 +241,7 @@ pub struct TableView<'a, T> {
 }
 
 impl<T> Table<T> {
-    /// At least `count` values (and at least one), rounded up to a power of two.
+    /// Makes a table of at least `count` values (and at least one), rounded up to a power of two.
     #[must_use]
     pub fn new(count: usize, value: impl FnMut(usize) -> T) -> Self {
         let count = count.max(1).next_power_of_two();
@@ -262,12 +262,12 @@ impl<T> Table<T> {
         }
     }
 
-    /// The value at `index`, to change; `None` beyond the table.
+    /// The value at `index`, mutable; `None` beyond the table.
     pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.values.get_mut(index)
     }
 
-    /// The value at `index`, cut to the table, to change.
+    /// The value at `index`, masked to the table, mutable.
     #[inline(always)]
     #[must_use]
     pub fn at_mut(&mut self, index: usize) -> &mut T {
@@ -282,7 +282,7 @@ impl<T> Table<T> {
         self.values.get(index)
     }
 
-    /// The value at `index`, cut to the table.
+    /// The value at `index`, masked to the table.
     #[must_use]
     pub fn at(&self, index: usize) -> &T {
         self.view().at(index)
@@ -296,7 +296,7 @@ impl<T> Table<T> {
 }
 
 impl<'a, T> TableView<'a, T> {
-    /// The value at `index`, cut to the table.
+    /// The value at `index`, masked to the table.
     #[inline(always)]
     #[must_use]
     pub fn at(&self, index: usize) -> &'a T {
@@ -330,9 +330,10 @@ unsafe impl<const N: usize> Send for Records<N> {}
 unsafe impl<const N: usize> Sync for Records<N> {}
 
 impl<const N: usize> Records<N> {
-    /// At least `count` records (and at least one), rounded up to a power of two, each word `value`.
+    /// Makes at least `count` records (and at least one), rounded up to a power of two, each word
+    /// `value`.
     ///
-    /// On huge pages where the system has them, beside the records of others.
+    /// They lie on huge pages if the system has them, beside the records of other owners.
     #[must_use]
     pub fn new(count: usize, value: u64) -> Self {
         let count = count.max(1).next_power_of_two();
@@ -347,7 +348,7 @@ impl<const N: usize> Records<N> {
         }
     }
 
-    /// The record at `index`, cut to the table.
+    /// The record at `index`, masked to the table.
     #[inline(always)]
     #[must_use]
     pub fn at(&self, index: usize) -> &[AtomicU64; N] {
@@ -376,16 +377,16 @@ const PLACE_WORDS: usize = 4;
 const RECORD_WORDS: usize = 2;
 /// Bytes of a record.
 const RECORD_BYTES: usize = RECORD_WORDS * 8;
-/// Bytes of a place for each byte of a record: two, which an address holds as it is.
+/// Bytes of a place for each byte of a record: two, a factor that an x86 address can scale by.
 const PLACE_TO_RECORD: usize = PLACE_WORDS / RECORD_WORDS;
 /// Places of the largest ring: cursors have 32 bits.
-const MAXIMUM_PLACES: usize = 1 << 24;
+const MAX_PLACES: usize = 1 << 24;
 
 /// Places that software fills one after the other, each with a record beside it.
 ///
-/// A cursor runs from the first place to a limit that the owner sets, at most the end of the ring:
-/// so a place that is taken lies inside without a look at the size. The record of a place is for
-/// the side that learns what the device has done with it.
+/// A cursor runs from the first place to a limit that the owner sets, at most the end of the ring,
+/// so a place that is taken needs no bounds check. The record of a place is for the side that
+/// processes the device's completions.
 #[derive(Debug)]
 #[repr(C)] // what each post reads comes first
 pub struct PostRing<B = ()> {
@@ -393,9 +394,9 @@ pub struct PostRing<B = ()> {
     records: NonNull<[AtomicU64; RECORD_WORDS]>,
     /// The next place, in bytes of its record. Never above `limit`.
     next: usize,
-    /// The first place that may not be taken, likewise. Never above `end`.
+    /// The first place that may not be taken, in bytes of its record. Never above `end`.
     limit: usize,
-    /// What the owner needs at each post too: in the same cache line.
+    /// The owner's values that each post needs: in the same cache line.
     pub beside: B,
     /// Bytes of all records: a power of two of them.
     end: usize,
@@ -409,11 +410,11 @@ unsafe impl<B: Send> Send for PostRing<B> {}
 unsafe impl<B: Sync> Sync for PostRing<B> {}
 
 impl<B> PostRing<B> {
-    /// Bytes from the beginning up to which each post reads.
+    /// Bytes from the beginning that each post reads.
     pub const HOT_BYTES: usize = std::mem::offset_of!(Self, beside) + size_of::<B>();
 
-    /// A ring with a record for each place; `None` if the counts differ. Nothing can be taken until
-    /// [`PostRing::renew`].
+    /// Makes a ring with a record for each place; `None` if the counts differ. Nothing can be taken
+    /// before [`PostRing::renew`].
     #[must_use]
     pub fn new(
         ring: ZeroedRing<PLACE_WORDS>,
@@ -421,7 +422,7 @@ impl<B> PostRing<B> {
         beside: B,
     ) -> Option<Self> {
         let ring = Ring::from(ring);
-        if ring.places() != records.count() || ring.places() > MAXIMUM_PLACES {
+        if ring.places() != records.count() || ring.places() > MAX_PLACES {
             return None;
         }
         Some(Self {
@@ -443,16 +444,16 @@ impl<B> PostRing<B> {
         (self.end / RECORD_BYTES) as u32
     }
 
-    /// The place that is taken next; the count of places at the end of a pass.
+    /// The next place to be taken; the count of places at the end of a pass.
     #[inline(always)]
     #[must_use]
     pub fn next(&self) -> u32 {
         (self.next / RECORD_BYTES) as u32
     }
 
-    /// Allows places to be taken up to the place of `position`, cut to the ring; that lies in this
-    /// pass, or in the next one: then up to the end. At the end of a pass goes on at the first place,
-    /// and says so.
+    /// Allows places to be taken up to the place of `position`, masked to the ring. If that place
+    /// is in the next pass, allows them up to the end of this pass. At the end of a pass continues
+    /// at the first place, and returns true.
     #[inline]
     pub fn renew(&mut self, position: u64) -> bool {
         let place = (position as usize).wrapping_mul(RECORD_BYTES) & (self.end - RECORD_BYTES);
@@ -465,12 +466,12 @@ impl<B> PostRing<B> {
         false
     }
 
-    /// Allows nothing to be taken.
+    /// Allows no place to be taken.
     pub fn stop(&mut self) {
         self.limit = self.next;
     }
 
-    /// True if so many places can be taken.
+    /// True if `count` places can be taken.
     #[inline(always)]
     #[must_use]
     pub fn has(&self, count: u32) -> bool {
@@ -478,7 +479,7 @@ impl<B> PostRing<B> {
         self.next + count as usize * RECORD_BYTES <= self.limit
     }
 
-    /// Brings the next place and its record nearer to the core; a hint, which changes nothing.
+    /// Prefetches the next place and its record; a hint without effect on results.
     #[inline(always)]
     pub fn prefetch(&self) {
         #[cfg(target_arch = "x86_64")]
@@ -496,7 +497,7 @@ impl<B> PostRing<B> {
         }
     }
 
-    /// Takes `count` places from the cursor on; `None` if the limit is nearer.
+    /// Takes `count` places from the cursor on; `None` if the limit is closer.
     #[inline(always)]
     pub fn take(&mut self, count: u32) -> Option<Taken<'_>> {
         if count == 0 || !self.has(count) {
@@ -521,7 +522,7 @@ impl<B> PostRing<B> {
         })
     }
 
-    /// The place at `index`, cut to the ring.
+    /// The place at `index`, masked to the ring.
     #[must_use]
     pub fn place(&self, index: usize) -> &[AtomicU64; PLACE_WORDS] {
         self.ring.place(index)
@@ -546,7 +547,7 @@ impl<'a> Taken<'a> {
         unsafe { self.place.as_ref() }
     }
 
-    /// The place `index` behind the first; `None` beyond those taken.
+    /// The place `index` after the first; `None` beyond the places taken.
     #[inline(always)]
     #[must_use]
     pub fn further(&self, index: usize) -> Option<&'a [AtomicU64; PLACE_WORDS]> {

@@ -1,7 +1,8 @@
-//! The kernel's report of PCI functions in sysfs, and of the holders of a device file in /proc.
+//! The kernel's report of PCI functions in sysfs, and of the processes that hold a device file,
+//! from /proc.
 //!
-//! Everything is read below a root that a test can replace; what is missing or unreadable is
-//! `None`, because a kernel may leave any of it out.
+//! Everything is read below a root that a test can replace. A missing or unreadable entry is
+//! `None`, because a kernel may omit any of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ pub struct Sysfs {
     root: PathBuf,
 }
 
-/// One PCI function as the kernel shows it.
+/// One PCI function as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PciFunction {
     /// Its address, such as `0000:3b:00.0`.
@@ -23,9 +24,9 @@ pub struct PciFunction {
     pub device: u16,
     /// Class code, 24 bits.
     pub class: u32,
-    /// The kernel driver that has it.
+    /// The kernel driver that it is bound to.
     pub driver: Option<String>,
-    /// The only driver that may have it, where that was laid down.
+    /// The only driver that may bind to it, if one was set.
     pub driver_override: Option<String>,
     /// Its IOMMU group.
     pub group: Option<u32>,
@@ -54,15 +55,14 @@ impl std::fmt::Display for Holder {
 const CLASS_BRIDGE: u32 = 0x0604;
 
 impl PciFunction {
-    /// A PCI bridge: part of an IOMMU group without standing in anybody's way.
+    /// True for a PCI bridge: it is part of an IOMMU group but does not block the group.
     #[must_use]
     pub const fn is_bridge(&self) -> bool {
         self.class >> 8 == CLASS_BRIDGE
     }
 
-    /// True if its membership in a group keeps others in that group from being claimed: it has a
-    /// driver
-    /// that DMAs on its own. Source: Linux `drivers/vfio/`, vfio_dev_viable and `pci_stub`.
+    /// True if this function prevents other functions of its group from being claimed: its driver
+    /// performs DMA on its own. Source: Linux `drivers/vfio/`, vfio_dev_viable and `pci_stub`.
     #[must_use]
     pub fn blocks_group(&self) -> bool {
         let harmless = ["vfio-pci", "pci-stub", "pcieport"];
@@ -79,7 +79,7 @@ impl Default for Sysfs {
 }
 
 impl Sysfs {
-    /// Below another root, which holds `sys` and `proc`.
+    /// Uses another root, which holds `sys` and `proc`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }

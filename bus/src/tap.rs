@@ -1,22 +1,22 @@
-//! TAP interfaces of Linux: a network interface whose wire is a file descriptor.
+//! TAP interfaces of Linux: network interfaces whose frames pass through a file descriptor.
 // `TUNSETIFF` has no safe wrapper in rustix. The crate `tappers` refuses interfaces that exist
-// already (it asks for exclusive creation), which is how an administrator hands one to a user.
+// already (it requests exclusive creation); an administrator gives a user access that way.
 #![allow(unsafe_code)]
 
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Longest name of an interface, in bytes. Source: Linux `if.h`, IFNAMSIZ less the final zero.
-pub const NAME_BYTES_MAX: usize = 15;
+pub const MAX_NAME_BYTES: usize = 15;
 
 const CLONE_DEVICE: &str = "/dev/net/tun";
 
-/// Why there is no TAP interface.
+/// Reasons why a TAP interface is not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TapError {
-    /// The name cannot be one.
+    /// The name is invalid.
     #[error(
-        "'{name}' is no name of an interface: 1 to {NAME_BYTES_MAX} bytes, no space, slash, percent sign or zero"
+        "'{name}' is not an interface name: 1 to {MAX_NAME_BYTES} bytes, no space, slash, percent sign or zero"
     )]
     BadName {
         /// The given value.
@@ -27,53 +27,50 @@ pub enum TapError {
         "{CLONE_DEVICE}: {error}; load the module tun, and run as root or with CAP_NET_ADMIN in this network namespace"
     )]
     NoDevice {
-        /// The system's words.
+        /// The operating system's message.
         error: String,
     },
-    /// The interface cannot be had.
+    /// The interface cannot be given its address, its MTU, or be brought up.
+    #[error("interface {name}: {error}; do it as root: `{command}`")]
+    NotSet {
+        /// Its name.
+        name: String,
+        /// The operating system's message.
+        error: String,
+        /// The command that does the same.
+        command: String,
+    },
+    /// The interface cannot be opened.
     #[error(
         "TAP interface {name}: {error}; make it beforehand with \
-         `ip tuntap add dev {name} mode tap user $USER`, and see that nobody else holds it"
+         `ip tuntap add dev {name} mode tap user $USER`, and check that no other process uses it"
     )]
     Refused {
         /// Its name.
         name: String,
-        /// The system's words.
+        /// The operating system's message.
         error: String,
     },
 }
 
-/// Opens the TAP interface `name`, or makes it for as long as the descriptor lives.
+/// Opens the TAP interface `name`, or creates it for the lifetime of the descriptor.
 ///
-/// Each read of the descriptor, which does not block, gives one Ethernet frame without frame check
-/// sequence that the host sends over the interface, each write is one that it receives. Writes fail
-/// while the interface is down.
+/// Each read of the descriptor (non-blocking) returns one Ethernet frame without frame check
+/// sequence that the host sends over the interface. Each write is a frame that the host receives.
+/// Writes fail while the interface is down.
 ///
 /// # Errors
-/// [`TapError`] says what to do.
+/// [`TapError`] names the remedy.
 pub fn open(name: &str) -> Result<OwnedFd, TapError> {
-    let bytes = name.as_bytes();
-    let forbidden = |byte: &u8| matches!(byte, 0 | b' ' | b'/' | b'%' | b'\n' | b'\t');
-    if bytes.is_empty() || bytes.len() > NAME_BYTES_MAX || bytes.iter().any(forbidden) {
-        return Err(TapError::BadName { name: name.into() });
-    }
+    let mut request = request(name)?;
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let device = rustix::fs::open(CLONE_DEVICE, flags, Mode::empty()).map_err(|error| {
         TapError::NoDevice {
             error: error.to_string(),
         }
     })?;
-    let mut ifr_name = [0; libc::IFNAMSIZ];
-    for (to, from) in ifr_name.iter_mut().zip(bytes) {
-        *to = *from as libc::c_char;
-    }
-    let mut request = libc::ifreq {
-        ifr_name,
-        ifr_ifru: libc::__c_anonymous_ifr_ifru {
-            // whole Ethernet frames, nothing in front of them
-            ifru_flags: (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short,
-        },
-    };
+    // whole Ethernet frames without a header before them
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
     // SAFETY: 1. `TUNSETIFF` reads and writes one `struct ifreq`, which is what `request` is, whole and
     //            initialised, alive and not aliased during the call.
     //         2. the name ends in a zero: it has at most 15 of the 16 bytes.
@@ -88,6 +85,74 @@ pub fn open(name: &str) -> Result<OwnedFd, TapError> {
     Ok(device)
 }
 
+/// A request about the interface `name`, all zero but for the name.
+///
+/// # Errors
+/// [`TapError::BadName`]: a name that the kernel would cut short would be that of another interface.
+fn request(name: &str) -> Result<libc::ifreq, TapError> {
+    let bytes = name.as_bytes();
+    let forbidden = |byte: &u8| matches!(byte, 0 | b' ' | b'/' | b'%' | b'\n' | b'\t');
+    if bytes.is_empty() || bytes.len() > MAX_NAME_BYTES || bytes.iter().any(forbidden) {
+        return Err(TapError::BadName { name: name.into() });
+    }
+    // SAFETY: numbers and arrays of them, and a union of such and of a pointer: zero is valid for
+    //         all. The kernel copies the whole structure, so no byte may be left uninitialised.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(bytes) {
+        *to = *from as libc::c_char;
+    }
+    Ok(request)
+}
+
+/// Gives the interface `name` its address and MTU, and brings it up; its other flags stay.
+///
+/// # Errors
+/// [`TapError::BadName`], before anything is asked; [`TapError::NotSet`] with the command that does
+/// the same.
+pub fn configure(name: &str, mac: [u8; 6], mtu: u16) -> Result<(), TapError> {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    let mut request = request(name)?;
+    let refused = |error: std::io::Error| {
+        let octets: Vec<String> = mac.iter().map(|octet| format!("{octet:02x}")).collect();
+        TapError::NotSet {
+            name: name.into(),
+            error: error.to_string(),
+            command: format!(
+                "ip link set dev {name} address {} mtu {mtu} up",
+                octets.join(":")
+            ),
+        }
+    };
+    let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
+    let socket = socket.map_err(|error| refused(error.into()))?;
+    let mut sa_data = [0; 14];
+    for (to, from) in sa_data.iter_mut().zip(mac) {
+        *to = from as libc::c_char;
+    }
+    let ask = |operation: libc::Ioctl, request: &mut libc::ifreq| {
+        // SAFETY: 1. these operations read and write one `struct ifreq`, which is what `request` is,
+        //            whole, initialised, alive and not aliased during the call.
+        //         2. the name ends in a zero: it has at most 15 of the 16 bytes.
+        //         3. the descriptor is open: `socket` owns it.
+        match unsafe { libc::ioctl(socket.as_raw_fd(), operation, request) } {
+            0 => Ok(()),
+            _ => Err(refused(std::io::Error::last_os_error())),
+        }
+    };
+    request.ifr_ifru.ifru_hwaddr = libc::sockaddr {
+        sa_family: libc::ARPHRD_ETHER,
+        sa_data,
+    };
+    ask(libc::SIOCSIFHWADDR as _, &mut request)?;
+    request.ifr_ifru.ifru_mtu = mtu.into();
+    ask(libc::SIOCSIFMTU as _, &mut request)?;
+    ask(libc::SIOCGIFFLAGS as _, &mut request)?;
+    // SAFETY: the kernel has just written the flags; any bits are a number.
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
+    ask(libc::SIOCSIFFLAGS as _, &mut request)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,7 +161,8 @@ mod tests {
     fn impossible_names_are_refused_before_anything_is_opened() {
         for name in ["", "0123456789abcdef", "a b", "a/b", "tap%d", "a\0b"] {
             let refused = TapError::BadName { name: name.into() };
-            assert_eq!(open(name).err(), Some(refused));
+            assert_eq!(open(name).err(), Some(refused.clone()));
+            assert_eq!(configure(name, [2; 6], 1500), Err(refused));
         }
     }
 }

@@ -1,15 +1,13 @@
-//! VFIO: a PCI function of this machine, given to this process by the kernel's vfio-pci driver.
+//! VFIO: a PCI function of this machine, assigned to this process by the kernel's vfio-pci driver.
 //!
-//! `vfio-ioctls` owns container, group and device; where the kernel has no groups, the device is
-//! reached by its character device and iommufd instead. Everything that has to name its reason goes by
-//! the descriptor instead (`ioctl`, `pread`, `pwrite`), because the crate drops error numbers,
-//! takes one region's description for another's when a query fails, and panics when a device that
-//! has gone is dropped. Registers are mapped by the areas that the kernel offers, and never the
-//! page of the MSI-X table.
+//! `vfio-ioctls` owns container, group and device. On kernels without groups, the device is opened
+//! by its character device and iommufd instead. Operations whose errors must be reported use the
+//! descriptor directly (`ioctl`, `pread`, `pwrite`), because the crate drops error numbers,
+//! confuses regions when a query fails, and panics when a removed device is dropped. Registers are
+//! mapped by the areas that the kernel offers, and never the page of the MSI-X table.
 //!
-//! The steps that the kernel takes itself and that nothing here repeats: it resets the function
-//! when opened and when it is closed, and ends every DMA mapping with the process, however that
-//! ends.
+//! The kernel itself performs these steps: it resets the function when it is opened and when it is
+//! closed, and removes every DMA mapping when the process ends, for any reason.
 //!
 //! Source: `linux/vfio.h` and `Documentation/driver-api/vfio.rst` of Linux 6.12.
 

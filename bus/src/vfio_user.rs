@@ -1,9 +1,9 @@
 //! vfio-user: a PCI function in another process, over a Unix stream socket.
 //!
 //! The messages ([`message`]), the negotiation ([`capabilities`]) and the socket ([`Stream`]) serve
-//! both sides; [`VfioUserFunction`] is the client, and the model has the server. Neither side trusts
-//! the other: whatever arrives is decoded with bounds, refused with an errno, and every wait has a
-//! deadline.
+//! both sides. [`VfioUserFunction`] is the client; the server crate has the server. Neither side
+//! trusts the other: received data is decoded with bounds checks and refused with an errno, and
+//! every wait has a deadline.
 //!
 //! Source: QEMU `docs/interop/vfio-user.rst`, protocol version 0.1, and `linux/vfio.h` for the
 //! structures that it borrows. All numbers are in the host's byte order.

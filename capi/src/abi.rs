@@ -4,6 +4,11 @@
 //! `libibverbs-dev` 44.0, 56.1 and 65.0.
 #![allow(missing_docs)] // the manual pages of rdma-core document them
 
+mod values;
+
+pub use values::*;
+
+use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 /// A table entry that nothing calls, or that takes any arguments.
@@ -61,14 +66,18 @@ pub struct verbs_context {
     pub query_port:
         Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,
     pub advise_to_rate_limit: [Slot; 13],
-    pub alloc_parent_domain: Slot,
-    pub dealloc_td: Slot,
-    pub alloc_td: Slot,
+    pub alloc_parent_domain: Option<
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd,
+    >,
+    pub dealloc_td: Option<unsafe extern "C" fn(*mut ibv_td) -> c_int>,
+    pub alloc_td:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_td_init_attr) -> *mut ibv_td>,
     pub modify_cq: Slot,
     pub post_srq_ops: Slot,
     pub work_queues: [Slot; 5],
     pub query_rt_values: Slot,
-    pub create_cq_ex: Slot,
+    pub create_cq_ex:
+        Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
     pub private: *mut c_void,
     pub query_device_ex: Option<
         unsafe extern "C" fn(
@@ -128,6 +137,75 @@ pub struct ibv_cq {
     pub async_events_completed: u32,
 }
 
+/// A number of a completion that is open.
+pub type ReadNumber<T> = Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> T>;
+
+/// A completion queue that is polled one completion at a time.
+#[repr(C)]
+pub struct ibv_cq_ex {
+    pub cq: ibv_cq,
+    pub comp_mask: u32,
+    /// of the completion that is open
+    pub status: Cell<c_int>,
+    /// of the completion that is open
+    pub wr_id: Cell<u64>,
+    pub start_poll: Option<unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int>,
+    pub next_poll: ReadNumber<c_int>,
+    pub end_poll: ReadNumber<()>,
+    pub read_opcode: ReadNumber<c_int>,
+    pub read_vendor_err: ReadNumber<u32>,
+    pub read_byte_len: ReadNumber<u32>,
+    pub read_imm_data: ReadNumber<u32>,
+    pub read_qp_num: ReadNumber<u32>,
+    pub read_src_qp: ReadNumber<u32>,
+    pub read_wc_flags: ReadNumber<c_uint>,
+    pub read_slid: ReadNumber<u32>,
+    pub read_sl: ReadNumber<u8>,
+    pub read_dlid_path_bits: ReadNumber<u8>,
+    pub read_completion_ts: ReadNumber<u64>,
+    pub read_cvlan: ReadNumber<u16>,
+    pub read_flow_tag: ReadNumber<u32>,
+    pub read_tm_info: Slot,
+    pub read_completion_wallclock_ns: ReadNumber<u64>,
+}
+
+#[repr(C)]
+pub struct ibv_poll_cq_attr {
+    pub comp_mask: u32,
+}
+
+#[repr(C)]
+pub struct ibv_cq_init_attr_ex {
+    pub cqe: u32,
+    pub cq_context: *mut c_void,
+    pub channel: *mut ibv_comp_channel,
+    pub comp_vector: u32,
+    pub wc_flags: u64,
+    pub comp_mask: u32,
+    pub flags: u32,
+    pub parent_domain: *mut ibv_pd,
+}
+
+#[repr(C)]
+pub struct ibv_td {
+    pub context: *mut ibv_context,
+}
+
+#[repr(C)]
+pub struct ibv_td_init_attr {
+    pub comp_mask: u32,
+}
+
+#[repr(C)]
+pub struct ibv_parent_domain_init_attr {
+    pub pd: *mut ibv_pd,
+    pub td: *mut ibv_td,
+    pub comp_mask: u32,
+    pub alloc: Slot,
+    pub free: Slot,
+    pub pd_context: *mut c_void,
+}
+
 #[repr(C)]
 pub struct ibv_qp {
     pub context: *mut ibv_context,
@@ -143,6 +221,49 @@ pub struct ibv_qp {
     pub mutex: [u64; 5],
     pub cond: [u64; 6],
     pub events_completed: u32,
+}
+
+/// A request of the extended form that names remote memory.
+pub type RemoteRequest = Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64)>;
+
+/// A queue pair whose requests are built call by call.
+#[repr(C)]
+pub struct ibv_qp_ex {
+    pub qp_base: ibv_qp,
+    pub comp_mask: u64,
+    /// written by the program before each request
+    pub wr_id: u64,
+    /// written by the program before each request
+    pub wr_flags: c_uint,
+    pub wr_atomic_cmp_swp: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64, u64)>,
+    pub wr_atomic_fetch_add: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u64)>,
+    pub wr_bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, u32, *const c_void)>,
+    pub wr_local_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
+    pub wr_rdma_read: RemoteRequest,
+    pub wr_rdma_write: RemoteRequest,
+    pub wr_rdma_write_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32)>,
+    pub wr_send: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
+    pub wr_send_imm: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
+    pub wr_send_inv: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
+    pub wr_send_tso: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, u16, u16)>,
+    pub wr_set_ud_addr: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut ibv_ah, u32, u32)>,
+    pub wr_set_xrc_srqn: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32)>,
+    pub wr_set_inline_data: Option<unsafe extern "C" fn(*mut ibv_qp_ex, *mut c_void, usize)>,
+    pub wr_set_inline_data_list:
+        Option<unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_data_buf)>,
+    pub wr_set_sge: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, u32)>,
+    pub wr_set_sge_list: Option<unsafe extern "C" fn(*mut ibv_qp_ex, usize, *const ibv_sge)>,
+    pub wr_start: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
+    pub wr_complete: Option<unsafe extern "C" fn(*mut ibv_qp_ex) -> c_int>,
+    pub wr_abort: Option<unsafe extern "C" fn(*mut ibv_qp_ex)>,
+    pub wr_atomic_write: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, *const c_void)>,
+    pub wr_flush: Option<unsafe extern "C" fn(*mut ibv_qp_ex, u32, u64, usize, u8, u8)>,
+}
+
+#[repr(C)]
+pub struct ibv_data_buf {
+    pub addr: *mut c_void,
+    pub length: usize,
 }
 
 #[repr(C)]
@@ -434,117 +555,6 @@ pub struct ibv_gid_entry {
     pub port_num: u32,
     pub gid_type: u32,
     pub ndev_ifindex: u32,
-}
-
-/// `ibv_qp_state`.
-pub mod state {
-    use std::ffi::c_int;
-    pub const RESET: c_int = 0;
-    pub const INIT: c_int = 1;
-    pub const RTR: c_int = 2;
-    pub const RTS: c_int = 3;
-    pub const ERR: c_int = 6;
-}
-
-/// `ibv_qp_type`.
-pub mod kind {
-    use std::ffi::c_int;
-    pub const RC: c_int = 2;
-    pub const UD: c_int = 4;
-}
-
-/// `ibv_qp_attr_mask`.
-pub mod mask {
-    use std::ffi::c_int;
-    pub const STATE: c_int = 1 << 0;
-    pub const CUR_STATE: c_int = 1 << 1;
-    pub const ACCESS_FLAGS: c_int = 1 << 3;
-    pub const PKEY_INDEX: c_int = 1 << 4;
-    pub const PORT: c_int = 1 << 5;
-    pub const QKEY: c_int = 1 << 6;
-    pub const AV: c_int = 1 << 7;
-    pub const PATH_MTU: c_int = 1 << 8;
-    pub const TIMEOUT: c_int = 1 << 9;
-    pub const RETRY_CNT: c_int = 1 << 10;
-    pub const RNR_RETRY: c_int = 1 << 11;
-    pub const RQ_PSN: c_int = 1 << 12;
-    pub const MAX_QP_RD_ATOMIC: c_int = 1 << 13;
-    pub const ALT_PATH: c_int = 1 << 14;
-    pub const MIN_RNR_TIMER: c_int = 1 << 15;
-    pub const SQ_PSN: c_int = 1 << 16;
-    pub const MAX_DEST_RD_ATOMIC: c_int = 1 << 17;
-    pub const PATH_MIG_STATE: c_int = 1 << 18;
-    pub const DEST_QPN: c_int = 1 << 20;
-}
-
-/// `ibv_send_flags`.
-pub mod send_flags {
-    use std::ffi::c_uint;
-    pub const FENCE: c_uint = 1;
-    pub const SIGNALED: c_uint = 2;
-    pub const SOLICITED: c_uint = 4;
-    pub const INLINE: c_uint = 8;
-}
-
-/// `ibv_wr_opcode`.
-pub mod request {
-    use std::ffi::c_int;
-    pub const RDMA_WRITE: c_int = 0;
-    pub const RDMA_WRITE_WITH_IMM: c_int = 1;
-    pub const SEND: c_int = 2;
-    pub const SEND_WITH_IMM: c_int = 3;
-    pub const RDMA_READ: c_int = 4;
-    pub const SEND_WITH_INV: c_int = 9;
-}
-
-/// `ibv_wc_status`.
-pub mod status {
-    use std::ffi::c_int;
-    pub const SUCCESS: c_int = 0;
-    pub const WR_FLUSH_ERR: c_int = 5;
-}
-
-/// `ibv_wc_opcode`.
-pub mod completed {
-    use std::ffi::c_int;
-    pub const SEND: c_int = 0;
-    pub const RDMA_WRITE: c_int = 1;
-    pub const RDMA_READ: c_int = 2;
-    pub const RECV: c_int = 128;
-    pub const RECV_RDMA_WITH_IMM: c_int = 129;
-}
-
-/// `ibv_wc_flags`.
-pub mod wc_flags {
-    use std::ffi::c_uint;
-    pub const GRH: c_uint = 1;
-    pub const WITH_IMM: c_uint = 2;
-    pub const WITH_INV: c_uint = 8;
-}
-
-/// `ibv_access_flags`.
-pub mod access {
-    use std::ffi::c_int;
-    pub const LOCAL_WRITE: c_int = 1;
-    pub const REMOTE_WRITE: c_int = 2;
-    pub const REMOTE_READ: c_int = 4;
-    pub const REMOTE_ATOMIC: c_int = 8;
-    pub const MW_BIND: c_int = 16;
-    pub const ON_DEMAND: c_int = 64;
-    /// bits that a library may ignore
-    pub const OPTIONAL: c_int = 0x3FF0_0000;
-    pub const KNOWN: c_int = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND;
-}
-
-/// `ibv_event_type`.
-pub mod event {
-    use std::ffi::c_int;
-    pub const CQ_ERR: c_int = 0;
-    pub const QP_FATAL: c_int = 1;
-    pub const QP_REQ_ERR: c_int = 2;
-    pub const QP_ACCESS_ERR: c_int = 3;
-    pub const DEVICE_FATAL: c_int = 8;
-    pub const SRQ_LIMIT_REACHED: c_int = 15;
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use std::ffi::c_int;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 
-/// Where an address vector leads.
+/// Returns the destination of an address vector.
 ///
 /// Errors: `EINVAL` without a global route, for another port or an unknown GID index;
-/// `EHOSTUNREACH` if the MAC address of the peer is not known.
+/// `EHOSTUNREACH` if the MAC address of the peer is unknown.
 pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Destination, c_int> {
     let route = &attributes.grh;
     let local = port.gid(route.sgid_index.into());
@@ -25,12 +25,12 @@ pub(crate) fn destination(port: &Port, attributes: &ibv_ah_attr) -> Result<Desti
     if address.is_ipv4() != local.is_ipv4() || attributes.port_num > 1 {
         return Err(libc::EINVAL);
     }
-    let mac = port.neighbour(address).ok_or(libc::EHOSTUNREACH)?;
+    let (mac, vlan_tag) = port.way(address).ok_or(libc::EHOSTUNREACH)?;
     Ok(Destination {
         address,
         mac,
         local_address: Some(local),
-        vlan_tag: None,
+        vlan_tag,
         hop_limit: if route.hop_limit == 0 {
             64
         } else {
@@ -104,8 +104,8 @@ pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
 /// Bytes that programs reserve before a datagram.
 type RouteBytes = [u8; Datagram::PAYLOAD_OFFSET];
 
-/// The way that a datagram came, by the bytes before it. An IPv4 header is known by its version and
-/// its checksum, as Linux knows it.
+/// Returns the route of a received datagram, from the bytes before its payload. An IPv4 header is
+/// recognised by its version and its checksum, as in Linux.
 fn route_of(bytes: &RouteBytes) -> Option<Route> {
     let header = bytes.get(20..)?;
     let sum = header.chunks_exact(2).fold(0_u32, |sum, pair| match pair {
@@ -123,11 +123,11 @@ fn way_back(port: &Port, completion: &ibv_wc, bytes: &RouteBytes) -> Result<ibv_
         return Err(libc::EINVAL);
     }
     let route = route_of(bytes).ok_or(libc::EINVAL)?;
-    let is_ours = |gid: &IpAddr| *gid == route.destination;
-    let is_alike = |gid: &IpAddr| gid.is_ipv4() == route.source.is_ipv4();
-    let index = port.gids.iter().position(is_ours);
-    // What came to a group is answered from an address of its own family.
-    let index = index.or_else(|| port.gids.iter().rposition(is_alike));
+    let is_alike =
+        |gid: &Option<IpAddr>| gid.is_some_and(|gid| gid.is_ipv4() == route.source.is_ipv4());
+    let index = port.gid_index(route.destination);
+    // A message to a group is answered from an address of the group's family.
+    let index = index.or_else(|| port.gids().iter().rposition(is_alike));
     Ok(ibv_ah_attr {
         grh: ibv_global_route {
             dgid: gid_of(route.source),
@@ -137,7 +137,7 @@ fn way_back(port: &Port, completion: &ibv_wc, bytes: &RouteBytes) -> Result<ibv_
             traffic_class: route.traffic_class,
         },
         dlid: completion.slid,
-        sl: completion.sl,
+        sl: 0, // a completion has the kind of the IP header there
         src_path_bits: completion.dlid_path_bits,
         static_rate: 0,
         is_global: 1,

@@ -1,19 +1,22 @@
 //! Completion queues and completion channels.
 
 use crate::abi::{
-    completed, ibv_comp_channel, ibv_context, ibv_cq, ibv_srq, ibv_wc, status, wc_flags,
+    cq_init, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_pd,
+    ibv_srq, ibv_wc,
 };
 use crate::channel::EventQueue;
 use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
+use crate::guarded::{Guarded, Held};
+use crate::memory::DomainObject;
 use crate::shared::SharedObject;
-use ringside_pmd::rdma::{
-    Completion, CompletionQueue, CompletionTarget, Notify, Operation, Status,
-};
+use crate::work_completion::{converted, flushed};
+use ringside_pmd::rdma::{Completion, CompletionQueue, CompletionTarget, Notify};
+use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
@@ -86,22 +89,60 @@ struct EventCounts {
     acknowledged: u32,
 }
 
-/// What polling changes.
-struct Polled {
+/// State that polling changes.
+pub(crate) struct Polled {
     queue: CompletionQueue,
-    /// completions that the library makes: of requests posted to a queue pair that has failed
-    made: VecDeque<ibv_wc>,
     /// polls that found nothing since one that did
     empty: u32,
 }
 
-/// A completion queue.
+/// Completions that the library makes: of requests posted to a queue pair that has failed.
+///
+/// They have a lock of their own: a program may post while it has a completion open.
+#[derive(Default)]
+struct Made {
+    count: AtomicUsize,
+    list: Mutex<VecDeque<ibv_wc>>,
+}
+
+impl Made {
+    fn put(&self, completion: ibv_wc) {
+        let mut list = lock(&self.list);
+        list.push_back(completion);
+        self.count.store(list.len(), Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn take(&self) -> Option<ibv_wc> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.take_first()
+    }
+
+    #[cold]
+    fn take_first(&self) -> Option<ibv_wc> {
+        let mut list = lock(&self.list);
+        let first = list.pop_front();
+        self.count.store(list.len(), Ordering::Release);
+        first
+    }
+}
+
+/// A completion queue. The public part is as long as the extended form.
 #[repr(C)]
 pub(crate) struct CompletionObject {
-    pub(crate) public: ibv_cq,
-    polled: Mutex<Polled>,
+    pub(crate) public: ibv_cq_ex,
+    /// the queue, from `ibv_start_poll` to `ibv_end_poll`; used by its holder alone
+    pub(crate) open: UnsafeCell<Option<Held<'static, Polled>>>,
+    pub(crate) polled: Guarded<Polled>,
+    made: Made,
+    /// the completion that is open
+    pub(crate) current: Cell<ibv_wc>,
     pub(crate) target: CompletionTarget,
     is_model: bool,
+    /// the parent domain that it was made for, or null
+    domain: *mut ibv_pd,
     /// the shared receive queue of queue pairs that report receives here, or null
     shared: AtomicPtr<ibv_srq>,
     /// those queue pairs
@@ -122,11 +163,11 @@ impl CompletionObject {
 
     /// The device has an event for it.
     pub(crate) fn notify(&self) {
-        if self.public.channel.is_null() {
+        if self.public.cq.channel.is_null() {
             return;
         }
         // SAFETY: a channel outlives its queues: it refuses to go before.
-        let channel = unsafe { ChannelObject::of(self.public.channel) };
+        let channel = unsafe { ChannelObject::of(self.public.cq.channel) };
         channel.events.push(&raw const self.public as usize);
     }
 
@@ -134,7 +175,7 @@ impl CompletionObject {
     ///
     /// Errors: `EINVAL` if there are some with another one: a queue is polled with one at a time.
     pub(crate) fn share(&self, with: *mut ibv_srq) -> Result<(), c_int> {
-        let _polled = lock(&self.polled);
+        let _polled = self.polled.hold();
         let now = self.shared.load(Ordering::Relaxed);
         if !now.is_null() && now != with {
             tracing::warn!("a completion queue serves one shared receive queue: make another one");
@@ -145,9 +186,9 @@ impl CompletionObject {
         Ok(())
     }
 
-    /// Such a queue pair is gone.
+    /// Removes a queue pair of a shared receive queue.
     pub(crate) fn stop_sharing(&self) {
-        let _polled = lock(&self.polled);
+        let _polled = self.polled.hold();
         if self.shared_users.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.shared.store(std::ptr::null_mut(), Ordering::Relaxed);
         }
@@ -155,8 +196,96 @@ impl CompletionObject {
 
     /// Adds a completion of a request that the device never saw.
     pub(crate) fn complete(&self, completion: ibv_wc) {
-        lock(&self.polled).made.push_back(completion);
+        self.made.put(completion);
         self.notify();
+    }
+
+    /// Takes one completion, if there is one.
+    #[inline(always)]
+    pub(crate) fn take_one(&self, polled: &mut Polled) -> Option<ibv_wc> {
+        let mut place = Completion::EMPTY;
+        let shared = self.shared.load(Ordering::Relaxed);
+        let is_taken = if shared.is_null() {
+            polled.queue.poll_one(&mut place)
+        } else {
+            !self
+                .take_shared(shared, polled, std::slice::from_mut(&mut place))
+                .is_empty()
+        };
+        if is_taken {
+            polled.empty = 0;
+            return Some(converted(&place));
+        }
+        self.made.take()
+    }
+
+    /// Takes completions of queue pairs that a shared receive queue feeds, and feeds them.
+    #[cold]
+    fn take_shared<'b>(
+        &self,
+        shared: *mut ibv_srq,
+        polled: &mut Polled,
+        place: &'b mut [Completion],
+    ) -> &'b [Completion] {
+        // SAFETY: it outlives the queue pairs that it feeds, and is set while there are some.
+        let shared = unsafe { SharedObject::of(shared) };
+        let mut receives = shared.queue.hold();
+        let taken = receives.poll(&mut polled.queue, place);
+        shared.report_limit(&mut receives);
+        taken
+    }
+
+    /// Takes up to `wanted` completions; returns their number.
+    ///
+    /// # Safety
+    /// `into` has room for them.
+    unsafe fn take_many(&self, polled: &mut Polled, wanted: usize, into: *mut ibv_wc) -> usize {
+        let mut batch = [Completion::EMPTY; BATCH];
+        let shared = self.shared.load(Ordering::Relaxed);
+        let mut done = 0;
+        while done < wanted {
+            let room = (wanted - done).min(BATCH);
+            let place = batch.get_mut(..room).unwrap_or(&mut []);
+            let taken = if shared.is_null() {
+                polled.queue.poll(place)
+            } else {
+                self.take_shared(shared, polled, place)
+            };
+            for completion in taken {
+                // SAFETY: fewer than `wanted` were written so far.
+                unsafe { into.add(done).write(converted(completion)) };
+                done += 1;
+            }
+            if taken.len() < room {
+                break;
+            }
+        }
+        if done > 0 {
+            polled.empty = 0;
+        }
+        while done < wanted
+            && let Some(completion) = self.made.take()
+        {
+            // SAFETY: as above.
+            unsafe { into.add(done).write(completion) };
+            done += 1;
+        }
+        done
+    }
+
+    /// A poll found nothing. The model and the peer are processes of this machine: a program that
+    /// polls without end takes the cores that they need, so it gives its core away from time to
+    /// time.
+    pub(crate) fn found_nothing(&self, mut polled: Held<'_, Polled>) {
+        if !self.is_model {
+            return;
+        }
+        polled.empty += 1;
+        if polled.empty >= EMPTY_POLLS {
+            polled.empty = 0;
+            drop(polled);
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -170,36 +299,92 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     vector: c_int,
 ) -> *mut ibv_cq {
+    let wanted = ibv_cq_init_attr_ex {
+        cqe: u32::try_from(completions).unwrap_or(0),
+        cq_context: program,
+        channel,
+        comp_vector: u32::try_from(vector).unwrap_or(u32::MAX),
+        wc_flags: 0,
+        comp_mask: 0,
+        flags: 0,
+        parent_domain: std::ptr::null_mut(),
+    };
+    // SAFETY: the caller's promise.
+    match unsafe { make(context, &wanted) } {
+        Ok(made) => made.cast(),
+        Err(error) => errno::null(error),
+    }
+}
+
+/// The domain that a completion queue is made for, or null, and the program's promise that one
+/// thread uses it.
+///
+/// # Safety
+/// The objects in `wanted` are of this library.
+unsafe fn domain_of(
+    context: *mut ibv_context,
+    wanted: &ibv_cq_init_attr_ex,
+) -> Result<(*mut ibv_pd, bool), c_int> {
+    let flags = match wanted.comp_mask & cq_init::FLAGS {
+        0 => 0,
+        _ => wanted.flags,
+    };
+    if wanted.comp_mask & !(cq_init::FLAGS | cq_init::DOMAIN) != 0
+        || flags & !cq_init::SINGLE_THREADED != 0
+    {
+        return Err(libc::EOPNOTSUPP);
+    }
+    let mut is_single = flags & cq_init::SINGLE_THREADED != 0;
+    if wanted.comp_mask & cq_init::DOMAIN == 0 {
+        return Ok((std::ptr::null_mut(), is_single));
+    }
+    if wanted.parent_domain.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let domain = unsafe { DomainObject::of(wanted.parent_domain) };
+    if domain.public.context != context || !domain.is_parent() {
+        return Err(libc::EINVAL);
+    }
+    is_single |= domain.is_single();
+    Ok((wanted.parent_domain, is_single))
+}
+
+/// Makes a completion queue, whose table of the extended form is empty.
+///
+/// # Safety
+/// `context` is open; the objects in `wanted` are of this library.
+pub(crate) unsafe fn make(
+    context: *mut ibv_context,
+    wanted: &ibv_cq_init_attr_ex,
+) -> Result<*mut ibv_cq_ex, c_int> {
     // SAFETY: the caller's promise.
     let object = unsafe { ContextObject::of(context) };
-    let wanted = u32::try_from(completions).unwrap_or(0);
-    if wanted == 0 || !(0..object.table.context.num_comp_vectors).contains(&vector) {
-        return errno::null(libc::EINVAL);
+    let vectors = u32::try_from(object.table.context.num_comp_vectors).unwrap_or(0);
+    let completions = c_int::try_from(wanted.cqe).unwrap_or(0);
+    if completions == 0 || wanted.comp_vector >= vectors {
+        return Err(libc::EINVAL);
     }
-    let queue = match object.port.device.completion_queue(wanted) {
-        Ok(queue) => queue,
-        Err(error) => return errno::null(errno::of(&error)),
-    };
-    let number = queue.number();
-    let target = queue.target();
+    // SAFETY: the caller's promise.
+    let (domain, is_single) = unsafe { domain_of(context, wanted) }?;
+    let queue = object.port.device.completion_queue(wanted.cqe);
+    let queue = queue.map_err(|error| errno::of(&error))?;
+    let (number, target) = (queue.number(), queue.target());
+    // SAFETY: numbers, pointers and functions that may be missing: all zero is a value.
+    let mut public: ibv_cq_ex = unsafe { std::mem::zeroed() };
+    public.cq.context = context;
+    public.cq.channel = wanted.channel;
+    public.cq.cq_context = wanted.cq_context;
+    public.cq.handle = number;
+    public.cq.cqe = completions;
     let made = Box::new(CompletionObject {
-        public: ibv_cq {
-            context,
-            channel,
-            cq_context: program,
-            handle: number,
-            cqe: completions,
-            mutex: [0; 5],
-            cond: [0; 6],
-            comp_events_completed: 0,
-            async_events_completed: 0,
-        },
-        polled: Mutex::new(Polled {
-            queue,
-            made: VecDeque::new(),
-            empty: 0,
-        }),
+        public,
+        polled: Guarded::new(Polled { queue, empty: 0 }, is_single),
+        made: Made::default(),
+        open: UnsafeCell::new(None),
+        current: Cell::new(flushed(0, 0, 0)),
         is_model: object.port.is_model,
+        domain,
         shared: AtomicPtr::default(),
         shared_users: AtomicU32::new(0),
         target,
@@ -207,19 +392,25 @@ pub unsafe extern "C" fn ibv_create_cq(
         counted: Condvar::new(),
         users: AtomicU32::new(0),
     });
-    if !channel.is_null() {
-        // SAFETY: the caller's promise.
-        let channel = unsafe { ChannelObject::of(channel) };
-        channel.users.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the caller's promise.
+    unsafe {
+        if !wanted.channel.is_null() {
+            let channel = ChannelObject::of(wanted.channel);
+            channel.users.fetch_add(1, Ordering::Relaxed);
+        }
+        if !domain.is_null() {
+            let domain = DomainObject::of(domain);
+            domain.users.fetch_add(1, Ordering::Relaxed);
+        }
     }
-    let made: *mut ibv_cq = Box::into_raw(made).cast();
+    let made: *mut ibv_cq_ex = Box::into_raw(made).cast();
     let mut registry = lock(&object.port.registry);
     registry.completion_queues.insert(number, made as usize);
-    made
+    Ok(made)
 }
 
-/// Destroys a completion queue: takes back events that were not read, and waits until those that
-/// were read are acknowledged.
+/// Destroys a completion queue: discards unread events, and waits until those that were read are
+/// acknowledged.
 ///
 /// # Safety
 /// `queue` came from [`ibv_create_cq`].
@@ -231,13 +422,13 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
         return libc::EBUSY;
     }
     // SAFETY: a context outlives its objects.
-    let context = unsafe { ContextObject::of(object.public.context) };
+    let context = unsafe { ContextObject::of(object.public.cq.context) };
     lock(&context.port.registry)
         .completion_queues
-        .remove(&object.public.handle);
-    if !object.public.channel.is_null() {
+        .remove(&object.public.cq.handle);
+    if !object.public.cq.channel.is_null() {
         // SAFETY: the channel outlives its queues.
-        let channel = unsafe { ChannelObject::of(object.public.channel) };
+        let channel = unsafe { ChannelObject::of(object.public.cq.channel) };
         channel.events.withdraw(|event| *event == queue as usize);
         channel.users.fetch_sub(1, Ordering::Relaxed);
         let mut counts = lock(&object.counts);
@@ -249,12 +440,17 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
         }
     }
     context.finish_events(queue as usize);
+    if !object.domain.is_null() {
+        // SAFETY: a domain outlives its objects.
+        let domain = unsafe { DomainObject::of(object.domain) };
+        domain.users.fetch_sub(1, Ordering::Relaxed);
+    }
     // SAFETY: it is in no table any more, and the caller gives it up.
     drop(unsafe { Box::from_raw(queue.cast::<CompletionObject>()) });
     0
 }
 
-/// Resizing keeps what is complete.
+/// Resizes the queue; its completions are kept.
 ///
 /// # Safety
 /// `queue` came from [`ibv_create_cq`].
@@ -263,7 +459,7 @@ pub unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, completions: c_int) -
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
     let wanted = u32::try_from(completions).unwrap_or(0);
-    match lock(&object.polled).queue.resize(wanted) {
+    match object.polled.hold().queue.resize(wanted) {
         Ok(()) => {
             // SAFETY: the public field belongs to the library, and the caller lets no other thread
             // resize at the same time.
@@ -324,7 +520,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only
     } else {
         Notify::Solicited
     };
-    lock(&object.polled).queue.arm(notify);
+    object.polled.hold().queue.arm(notify);
     0
 }
 
@@ -339,138 +535,22 @@ pub(crate) unsafe extern "C" fn poll_cq(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
-    let wanted = usize::try_from(count).unwrap_or(0);
-    let mut polled = lock(&object.polled);
-    let mut batch = [Completion::EMPTY; BATCH];
-    let shared = object.shared.load(Ordering::Relaxed);
-    let mut done = 0;
-    while done < wanted {
-        let room = (wanted - done).min(BATCH);
-        let place = batch.get_mut(..room).unwrap_or(&mut []);
-        let taken = if shared.is_null() {
-            polled.queue.poll(place)
-        } else {
-            // SAFETY: it outlives the queue pairs that it feeds, and is set while there are some.
-            let shared = unsafe { SharedObject::of(shared) };
-            let mut receives = lock(&shared.queue);
-            let taken = receives.poll(&mut polled.queue, place);
-            shared.report_limit(&mut receives);
-            taken
-        };
-        for completion in taken {
-            // SAFETY: fewer than `count` were written so far.
-            unsafe { into.add(done).write(converted(completion)) };
-            done += 1;
-        }
-        if taken.len() < room {
-            break;
-        }
-    }
-    while done < wanted {
-        let Some(completion) = polled.made.pop_front() else {
-            break;
-        };
-        // SAFETY: as above.
-        unsafe { into.add(done).write(completion) };
-        done += 1;
-    }
-    if done > 0 {
-        polled.empty = 0;
-    } else if object.is_model {
-        polled.empty += 1;
-        let waits = polled.empty >= EMPTY_POLLS;
-        if waits {
-            polled.empty = 0;
-            drop(polled);
-            // The model and the peer are processes of this machine: one that polls without end
-            // takes the cores that they need.
-            std::thread::yield_now();
-        }
+    let mut polled = object.polled.hold();
+    let done = match usize::try_from(count) {
+        Ok(1) => match object.take_one(&mut polled) {
+            Some(completion) => {
+                // SAFETY: the caller's promise.
+                unsafe { into.write(completion) };
+                1
+            }
+            None => 0,
+        },
+        // SAFETY: the caller's promise.
+        Ok(wanted) => unsafe { object.take_many(&mut polled, wanted, into) },
+        Err(_) => return -libc::EINVAL,
+    };
+    if done == 0 {
+        object.found_nothing(polled);
     }
     done as c_int
-}
-
-/// A completion as verbs has it.
-fn converted(completion: &Completion) -> ibv_wc {
-    let mut flags = 0;
-    let mut number = 0;
-    if let Some(immediate) = completion.immediate() {
-        flags |= wc_flags::WITH_IMM;
-        number = immediate.to_be();
-    } else if completion.is_received()
-        && let Some(key) = completion.invalidated_key()
-    {
-        flags |= wc_flags::WITH_INV;
-        number = key;
-    }
-    let datagram = completion.datagram();
-    if datagram.is_some() {
-        flags |= wc_flags::GRH;
-    }
-    let (status, vendor_err) = status_of(completion.status());
-    ibv_wc {
-        wr_id: completion.id,
-        status,
-        opcode: opcode_of(completion),
-        vendor_err,
-        byte_len: completion.byte_length(),
-        imm_data: number,
-        qp_num: completion.queue_pair(),
-        src_qp: datagram.map_or(0, |datagram| datagram.source_queue_pair),
-        wc_flags: flags,
-        pkey_index: 0,
-        slid: 0,
-        sl: 0,
-        dlid_path_bits: 0,
-    }
-}
-
-fn opcode_of(completion: &Completion) -> c_int {
-    match completion.operation() {
-        Operation::Write => completed::RDMA_WRITE,
-        Operation::Read => completed::RDMA_READ,
-        Operation::Receive => completed::RECV,
-        Operation::ReceiveWriteImmediate => completed::RECV_RDMA_WITH_IMM,
-        Operation::BindWindow => 5,
-        Operation::LocalInvalidate => 6,
-        _ => completed::SEND,
-    }
-}
-
-/// Status and vendor error.
-const fn status_of(status: Status) -> (c_int, u32) {
-    match status {
-        Status::Success => (status::SUCCESS, 0),
-        Status::LocalLength => (1, 0),
-        Status::LocalOperation => (2, 0),
-        Status::LocalProtection => (4, 0),
-        Status::Flushed => (status::WR_FLUSH_ERR, 0),
-        Status::WindowBind => (6, 0),
-        Status::RemoteInvalidRequest => (9, 0),
-        Status::RemoteAccess => (10, 0),
-        Status::RemoteOperation => (11, 0),
-        Status::RetryExceeded => (12, 0),
-        Status::ReceiverNotReady => (13, 0),
-        Status::Fatal | Status::Unreported => (19, 0),
-        Status::Unknown { major, minor } => (21, (major as u32) << 16 | minor as u32),
-    }
-}
-
-/// A completion of a request that was posted to a queue pair that has failed.
-pub(crate) const fn flushed(id: u64, queue_pair: u32, opcode: c_int) -> ibv_wc {
-    ibv_wc {
-        wr_id: id,
-        status: status::WR_FLUSH_ERR,
-        opcode,
-        vendor_err: 0,
-        byte_len: 0,
-        imm_data: 0,
-        qp_num: queue_pair,
-        src_qp: 0,
-        wc_flags: 0,
-        pkey_index: 0,
-        slid: 0,
-        sl: 0,
-        dlid_path_bits: 0,
-    }
 }

@@ -10,12 +10,13 @@ use crate::errno;
 use crate::gid::gid_of;
 use ringside_pmd::rdma::PortState;
 use std::ffi::{c_int, c_void};
+use std::net::{IpAddr, Ipv6Addr};
 
 /// Receives that a shared receive queue holds.
-const SHARED_RECEIVES_MOST: u32 = 65_536;
+const MAX_SHARED_RECEIVES: u32 = 65_536;
 /// Fragments of such a receive.
-const SHARED_FRAGMENTS_MOST: u32 = 13;
-/// Size of the oldest port attributes: what `ibv_query_port` without a length fills.
+const MAX_SHARED_FRAGMENTS: u32 = ringside_spec::rdma::limits::MAX_FRAGMENTS;
+/// The size of the oldest port attributes, which `ibv_query_port` without a length fills.
 const OLDEST_PORT_ATTRIBUTES: usize = 48;
 
 /// # Safety
@@ -80,8 +81,8 @@ fn fill_device(
     attributes.max_total_mcast_qp_attach = count(usage.multicast_groups.limit);
     attributes.max_ah = count(usage.address_handles.limit);
     attributes.max_srq = count(limits.queue_pairs);
-    attributes.max_srq_wr = count(SHARED_RECEIVES_MOST);
-    attributes.max_srq_sge = count(SHARED_FRAGMENTS_MOST);
+    attributes.max_srq_wr = count(MAX_SHARED_RECEIVES);
+    attributes.max_srq_sge = count(MAX_SHARED_FRAGMENTS);
     attributes.max_pkeys = 1;
     attributes.phys_port_cnt = 1;
     Ok(())
@@ -142,7 +143,7 @@ pub(crate) fn mtu_code(bytes: u32) -> c_int {
     c_int::try_from(bytes.max(256).ilog2().saturating_sub(7)).unwrap_or(1)
 }
 
-fn port_attributes(port: &Port) -> Result<ibv_port_attr, ringside_pmd::rdma::RdmaError> {
+pub(crate) fn port_attributes(port: &Port) -> Result<ibv_port_attr, ringside_pmd::rdma::RdmaError> {
     const ACTIVE: c_int = 4;
     const DOWN: c_int = 1;
     const LINK_UP: u8 = 5;
@@ -158,7 +159,7 @@ fn port_attributes(port: &Port) -> Result<ibv_port_attr, ringside_pmd::rdma::Rdm
     attributes.state = if up { ACTIVE } else { DOWN };
     attributes.max_mtu = mtu_code(report.most_mtu);
     attributes.active_mtu = mtu_code(report.active_mtu);
-    attributes.gid_tbl_len = c_int::try_from(port.gids.len()).unwrap_or(0);
+    attributes.gid_tbl_len = c_int::try_from(port.gids().len()).unwrap_or(0);
     attributes.port_cap_flags = CONNECTION_MANAGEMENT | IP_BASED_GIDS;
     attributes.max_msg_sz = report.message_bytes;
     attributes.pkey_tbl_len = 1;
@@ -197,7 +198,7 @@ pub(crate) unsafe extern "C" fn query_port(
     0
 }
 
-/// For programs without the slot: fills the oldest form.
+/// Fills the oldest form, for programs that do not use the slot.
 ///
 /// # Safety
 /// `attributes` is a place of 48 bytes.
@@ -229,13 +230,16 @@ pub unsafe extern "C" fn ibv_query_gid(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let port = unsafe { &ContextObject::of(context).port };
+    let gids = port.gids();
     let found = usize::try_from(index)
         .ok()
-        .and_then(|index| port.gid(index));
+        .and_then(|index| gids.get(index));
     match found {
-        Some(address) if port_number == 1 => {
+        Some(found) if port_number == 1 => {
+            // An index without an address has a GID of zeros, as in the kernel.
+            let none = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
             // SAFETY: the caller's promise.
-            unsafe { *gid = gid_of(address) };
+            unsafe { *gid = gid_of(found.unwrap_or(none)) };
             0
         }
         _ => errno::minus_one(libc::EINVAL),
@@ -264,15 +268,17 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     }
     // SAFETY: an open context, as the caller promises.
     let port = unsafe { &ContextObject::of(context).port };
-    let Some(address) = port.gid(index as usize) else {
-        return libc::EINVAL;
+    let address = match port.gids().get(index as usize) {
+        Some(Some(address)) => *address,
+        Some(None) => return libc::ENODATA,
+        None => return libc::EINVAL,
     };
     // SAFETY: long enough by the check.
     unsafe { *entry = gid_entry(address, index) };
     0
 }
 
-fn gid_entry(address: std::net::IpAddr, gid_index: u32) -> ibv_gid_entry {
+fn gid_entry(address: IpAddr, gid_index: u32) -> ibv_gid_entry {
     ibv_gid_entry {
         gid: gid_of(address),
         gid_index,
@@ -296,15 +302,18 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
         return -(libc::EOPNOTSUPP as isize);
     }
     // SAFETY: an open context, as the caller promises.
-    let gids = unsafe { &ContextObject::of(context).port.gids };
-    if most < gids.len() || length < size_of::<ibv_gid_entry>() {
+    let gids = unsafe { ContextObject::of(context) }.port.gids();
+    let there = gids.iter().enumerate();
+    let there = there.filter_map(|(index, gid)| gid.map(|address| (index as u32, address)));
+    let count = there.clone().count();
+    if most < count || length < size_of::<ibv_gid_entry>() {
         return -(libc::EINVAL as isize);
     }
-    for (index, address) in gids.iter().enumerate() {
+    for (place, (index, address)) in there.enumerate() {
         // SAFETY: in the caller's table by the check above; entries are `length` bytes apart.
-        unsafe { *entries.byte_add(index * length) = gid_entry(*address, index as u32) };
+        unsafe { *entries.byte_add(place * length) = gid_entry(address, index) };
     }
-    gids.len() as isize
+    count as isize
 }
 
 /// The type of a GID in the counting of the private call: 1 is RoCE v2.
@@ -320,11 +329,12 @@ pub unsafe extern "C" fn ibv_query_gid_type(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let port = unsafe { &ContextObject::of(context).port };
-    if port_number != 1 || port.gid(index as usize).is_none() {
+    let gids = port.gids();
+    let Some(found) = gids.get(index as usize).filter(|_| port_number == 1) else {
         return errno::minus_one(libc::EINVAL);
-    }
+    };
     // SAFETY: the caller's promise.
-    unsafe { *kind = 1 };
+    unsafe { *kind = found.is_some().into() };
     0
 }
 

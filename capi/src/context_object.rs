@@ -33,7 +33,7 @@ impl ContextObject {
         (&raw const self.table.context).cast_mut()
     }
 
-    /// Whether an event is this context's: of one of its objects, or of the device.
+    /// True if an event belongs to this context: to one of its objects, or to the device.
     pub(crate) fn owns(&self, element: *mut c_void, _kind: c_int) -> bool {
         // SAFETY: every object begins with a pointer to its context.
         element.is_null() || unsafe { *element.cast::<*mut ibv_context>() } == self.public()

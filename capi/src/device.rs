@@ -4,19 +4,21 @@
 //! A card is reset by the kernel when its descriptor closes, a model by its server.
 
 use crate::abi::{ibv_cq, ibv_device, ibv_qp};
+use crate::network::Network;
 use crate::wakeup::Wakeup;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
 use ringside_config::Config;
 use ringside_model::{Threaded, WorldSettings};
-use ringside_pmd::rdma::address::{MacAddress, link_local, multicast_mac, private_address};
+use ringside_pmd::rdma::address::{MacAddress, multicast_mac};
 use ringside_pmd::{BringUpOptions, Device};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Locks, whatever a thread that panicked left: every change under these locks is one assignment.
+/// Takes a lock, also after a panic of its holder: every change under these locks is one
+/// assignment.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -25,7 +27,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// pointers of their own, and must find none.
 const PRIVATE_BYTES: usize = 64;
 
-/// What programs see of the device.
+/// The device, in the form of the public headers.
 #[repr(C)]
 pub(crate) struct DeviceObject {
     pub(crate) public: ibv_device,
@@ -59,10 +61,12 @@ pub(crate) struct Port {
     pub(crate) mac: MacAddress,
     /// the device is a model, which runs on the cores of this machine
     pub(crate) is_model: bool,
-    /// the GID table
-    pub(crate) gids: Vec<IpAddr>,
+    /// the GID table; an index stays with its address as long as that is there
+    gids: Mutex<Vec<Option<IpAddr>>>,
+    /// nothing if the stack did not start: then only own addresses are reached
+    pub(crate) network: Option<Network>,
     pub(crate) registry: Mutex<Registry>,
-    /// contexts that want asynchronous events, by address
+    /// contexts that receive asynchronous events, by address
     pub(crate) contexts: Mutex<Vec<usize>>,
     /// the model in this process, where there is one
     _model: Option<Threaded>,
@@ -75,7 +79,7 @@ unsafe impl Send for Port {}
 // SAFETY: as above.
 unsafe impl Sync for Port {}
 
-/// Why there is no device.
+/// The reason why there is no device.
 pub(crate) struct Failure {
     pub(crate) errno: c_int,
     pub(crate) text: String,
@@ -144,17 +148,20 @@ impl Port {
             .map_err(|error| Failure::of(libc::EIO, error))?;
         let no_rdma = |error: &dyn std::fmt::Display| Failure::of(libc::ENODEV, error);
         let addresses = device.local_addresses().map_err(|error| no_rdma(&error))?;
-        let mut gids = addresses.to_vec();
+        let mut gids = addresses;
         // As on Linux: the link-local address comes first.
         gids.sort_by_key(
             |address| !matches!(address, IpAddr::V6(six) if six.is_unicast_link_local()),
         );
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
+        let network = Network::start(&device)
+            .inspect_err(|error| tracing::error!(%error, "no IP stack: peers are not found"));
         Ok(Arc::new(Self {
             device,
             mac,
             is_model: !matches!(address, DeviceAddress::Pci { .. }),
-            gids,
+            gids: Mutex::new(gids.into_iter().map(Some).collect()),
+            network: network.ok(),
             registry: Mutex::default(),
             contexts: Mutex::default(),
             _model: model,
@@ -162,7 +169,7 @@ impl Port {
         }))
     }
 
-    /// What programs see of it.
+    /// Returns the device in the form of the public headers.
     pub(crate) fn object(&self) -> *mut ibv_device {
         (&raw const self.object.public).cast_mut()
     }
@@ -173,37 +180,68 @@ impl Port {
         u64::from_ne_bytes([a ^ 2, b, c, 0xFF, 0xFE, d, e, f])
     }
 
-    /// An address of the GID table.
-    pub(crate) fn gid(&self, index: usize) -> Option<IpAddr> {
-        self.gids.get(index).copied()
+    /// The GID table, by index.
+    pub(crate) fn gids(&self) -> Vec<Option<IpAddr>> {
+        lock(&self.gids).clone()
     }
 
-    /// The MAC address of a neighbour.
-    ///
-    /// There is no resolution yet: the device's own addresses are made from its MAC address, and
-    /// those of its neighbours are taken to be made in the same way, by a vendor with the same
-    /// first three octets. That holds between functions of one model.
+    /// The addresses of the GID table, in the order of their indexes.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        lock(&self.gids).iter().flatten().copied().collect()
+    }
+
+    /// An address of the GID table.
+    pub(crate) fn gid(&self, index: usize) -> Option<IpAddr> {
+        lock(&self.gids).get(index).copied().flatten()
+    }
+
+    /// The index of an address of the device.
+    pub(crate) fn gid_index(&self, address: IpAddr) -> Option<usize> {
+        let gids = lock(&self.gids);
+        gids.iter().position(|gid| *gid == Some(address))
+    }
+
+    /// The device's table has changed: takes addresses that are gone out of this one, and gives new
+    /// ones the first free indexes.
+    pub(crate) fn refresh_gids(&self) {
+        let now = match self.device.local_addresses() {
+            Ok(now) => now,
+            Err(error) => {
+                tracing::warn!(%error, "the GID table is not read");
+                return;
+            }
+        };
+        let mut gids = lock(&self.gids);
+        for gid in gids.iter_mut() {
+            *gid = gid.filter(|address| now.contains(address));
+        }
+        for address in now {
+            if gids.contains(&Some(address)) {
+                continue;
+            }
+            match gids.iter_mut().find(|gid| gid.is_none()) {
+                Some(free) => *free = Some(address),
+                None => gids.push(Some(address)),
+            }
+        }
+    }
+
+    /// The MAC address of a neighbour, or of the router on the way to a peer; asks for it and waits
+    /// for the answer, 3 s at most.
     pub(crate) fn neighbour(&self, address: IpAddr) -> Option<MacAddress> {
+        self.way(address).map(|(mac, _)| mac)
+    }
+
+    /// The same, with the VLAN that the neighbour is on.
+    pub(crate) fn way(&self, address: IpAddr) -> Option<(MacAddress, Option<u16>)> {
         if let Some(group) = multicast_mac(address) {
-            return Some(group);
+            return Some((group, None));
         }
-        if self.gids.contains(&address) {
-            return Some(self.mac);
+        if self.gid_index(address).is_some() {
+            return Some((self.mac, None));
         }
-        let [a, b, c, ..] = self.mac;
-        match address {
-            IpAddr::V4(four) => {
-                let [_, d, e, f] = four.octets();
-                let mac = [a, b, c, d, e, f];
-                (private_address(mac) == four).then_some(mac)
-            }
-            IpAddr::V6(six) => {
-                let octets = six.octets();
-                let [.., a, b, c, _, _, d, e, f] = octets;
-                let mac = [a ^ 2, b, c, d, e, f];
-                (link_local(mac) == six).then_some(mac)
-            }
-        }
+        let found = self.network.as_ref()?.resolve(address)?;
+        Some((found.mac, found.vlan_tag))
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
 pub(crate) fn of_post(error: &PostError) -> c_int {
     match error {
         PostError::QueueFull => libc::ENOMEM,
-        PostError::DeviceFailed | PostError::Destroyed => libc::EIO,
+        PostError::DeviceFailed | PostError::Destroyed | PostError::OtherProcess => libc::EIO,
         PostError::NoAtomics => libc::EOPNOTSUPP,
         _ => libc::EINVAL,
     }

@@ -1,46 +1,31 @@
-//! The housekeeping thread: it sleeps on the device's interrupt, wakes completion channels and
+//! The housekeeping thread: it sleeps until the device's interrupt, signals completion channels and
 //! reports asynchronous events.
 
 use crate::abi::event;
 use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
 use crate::device::{Port, lock};
+use crate::signals::{block_signals, restore_signals};
 use ringside_pmd::rdma::{Event, Interrupts};
 use ringside_spec::rdma::ae_codes::QueuePairEvent;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// Longest sleep: an interrupt that was lost on the way delays events by so much at most.
+/// The longest sleep, and so the longest delay of events after a lost interrupt.
 const SLEEP: Duration = Duration::from_millis(100);
 
 /// Starts the thread. It ends with the process.
 pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
     let interrupts = port.device.interrupts().map_err(std::io::Error::other)?;
     let port = Arc::downgrade(port);
-    // Signals are the program's: its own threads take them.
+    // The program's own threads handle its signals.
     let before = block_signals();
     let started = std::thread::Builder::new()
         .name("ringside-events".to_owned())
         .spawn(move || watch(&port, &interrupts));
     restore_signals(&before);
     started.map(drop)
-}
-
-pub(crate) fn block_signals() -> libc::sigset_t {
-    // SAFETY: both sets are live values that the calls fill.
-    unsafe {
-        let mut all = std::mem::zeroed();
-        let mut before = std::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    }
-}
-
-pub(crate) fn restore_signals(before: &libc::sigset_t) {
-    // SAFETY: the set was filled by `block_signals`.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
 
 fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
@@ -71,6 +56,11 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
             own.set();
         }
         drop(registry);
+        if let Some(network) = &port.network
+            && port.device.config().network.dhcp
+        {
+            network.follow_lease(&port.device);
+        }
         events.clear();
         if let Err(error) = port.device.poll_events(&mut events) {
             tracing::debug!(%error, "asynchronous events");
@@ -106,6 +96,10 @@ fn report(port: &Port, event: &Event) {
             None => return,
         },
         Event::DeviceFailed { .. } => (std::ptr::null_mut(), event::DEVICE_FATAL),
+        Event::GidChange { .. } => {
+            port.refresh_gids();
+            (std::ptr::null_mut(), event::GID_CHANGE)
+        }
         _ => return,
     };
     let reported = Reported {
@@ -120,3 +114,6 @@ fn report(port: &Port, event: &Event) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

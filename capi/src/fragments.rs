@@ -3,21 +3,19 @@
 use crate::abi::ibv_sge;
 use ringside_pmd::rdma::Fragment;
 use std::ffi::c_int;
+use std::mem::offset_of;
 
 /// Fragments of a request.
-const FRAGMENTS_MOST: usize = 13;
+const MAX_FRAGMENTS: usize = ringside_spec::rdma::limits::MAX_FRAGMENTS as usize;
 
-/// Fragments of a request, on the stack.
-pub(crate) struct Fragments {
-    all: [Fragment; FRAGMENTS_MOST],
-    count: usize,
-}
-
-impl Fragments {
-    pub(crate) fn as_slice(&self) -> &[Fragment] {
-        self.all.get(..self.count).unwrap_or(&[])
-    }
-}
+const _: () = assert!(
+    size_of::<Fragment>() == size_of::<ibv_sge>()
+        && align_of::<Fragment>() == align_of::<ibv_sge>()
+        && offset_of!(Fragment, address) == offset_of!(ibv_sge, addr)
+        && offset_of!(Fragment, length_bytes) == offset_of!(ibv_sge, length)
+        && offset_of!(Fragment, steering_tag) == offset_of!(ibv_sge, lkey),
+    "a program's list is read as a list of fragments"
+);
 
 /// # Safety
 /// `list` has `count` entries.
@@ -27,7 +25,7 @@ pub(crate) unsafe fn entries<'a>(
 ) -> Result<&'a [ibv_sge], c_int> {
     match usize::try_from(count) {
         Ok(0) => Ok(&[]),
-        Ok(count) if count <= FRAGMENTS_MOST => {
+        Ok(count) if count <= MAX_FRAGMENTS => {
             // SAFETY: the caller's promise.
             Ok(unsafe { std::slice::from_raw_parts(list, count) })
         }
@@ -37,25 +35,12 @@ pub(crate) unsafe fn entries<'a>(
 
 /// # Safety
 /// `list` has `count` entries.
-pub(crate) unsafe fn fragments(list: *const ibv_sge, count: c_int) -> Result<Fragments, c_int> {
-    let none = Fragment {
-        address: 0,
-        length_bytes: 0,
-        steering_tag: 0,
-    };
-    let mut found = Fragments {
-        all: [none; FRAGMENTS_MOST],
-        count: 0,
-    };
+pub(crate) unsafe fn fragments<'a>(
+    list: *const ibv_sge,
+    count: c_int,
+) -> Result<&'a [Fragment], c_int> {
     // SAFETY: the caller's promise.
     let entries = unsafe { entries(list, count) }?;
-    for (place, entry) in found.all.iter_mut().zip(entries) {
-        *place = Fragment {
-            address: entry.addr,
-            length_bytes: entry.length,
-            steering_tag: entry.lkey,
-        };
-    }
-    found.count = entries.len();
-    Ok(found)
+    // SAFETY: both have the same layout, which is checked above.
+    Ok(unsafe { std::slice::from_raw_parts(entries.as_ptr().cast(), entries.len()) })
 }

@@ -4,20 +4,22 @@
 //! rdma-core's runs on ringside: on the device that the environment variable `RINGSIDE_DEVICE`
 //! names, without a kernel driver.
 //!
-//! The structures in [`abi`] are those of rdma-core's public headers, which are not here: programs
-//! are built against theirs. A test compares every field with `tests/vectors/verbs_abi.json`.
+//! The structures in [`abi`] are those of rdma-core's public headers. ringside has no copy of the
+//! headers: programs are built against rdma-core's. A test compares every field with
+//! `tests/vectors/verbs_abi.json`.
 //!
 //! # Safety
-//! Every exported function trusts what verbs has a caller promise: pointers to objects come from
-//! this library, are not destroyed while another thread uses them, and structures are as long as
-//! their header says. What a program only reads or writes by a number (keys, lengths, opcodes) is
-//! checked.
+//! Every exported function relies on the promises of a verbs caller: pointers to objects come from
+//! this library, objects are not destroyed while another thread uses them, and structures have the
+//! size in their header. Plain numbers (keys, lengths, opcodes) are checked.
 #![allow(unsafe_code)] // a C interface: each function states what it trusts
 #![allow(non_camel_case_types, non_upper_case_globals)] // names of a C interface
 #![allow(unreachable_pub)] // exported symbols, reached from C
 
 pub mod abi;
 mod address;
+mod bounce;
+mod builder;
 mod channel;
 mod cm;
 mod completion;
@@ -26,15 +28,26 @@ mod context_object;
 mod device;
 mod errno;
 mod events;
+mod extended;
+mod files;
 mod fragments;
 mod gid;
+mod guarded;
 mod memory;
+mod network;
 mod open;
+mod pair;
+mod polling;
 mod post;
 mod queue_pair;
+mod room;
+mod rsocket;
 mod shared;
+mod signals;
 mod text;
+mod thread_domain;
 mod transitions;
 mod unsupported;
 mod verbs_table;
 mod wakeup;
+mod work_completion;

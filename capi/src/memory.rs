@@ -1,6 +1,6 @@
 //! Protection domains and memory regions.
 
-use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
+use crate::abi::{access, ibv_context, ibv_mr, ibv_pd, ibv_td};
 use crate::context_object::ContextObject;
 use crate::errno;
 use ringside_bus::function::DmaAccess;
@@ -15,9 +15,36 @@ pub(crate) struct DomainObject {
     pub(crate) domain: ProtectionDomain,
     /// objects in it
     pub(crate) users: AtomicU32,
+    /// the members of a parent domain; `None` in a plain one
+    pub(crate) parent: Option<Joined>,
+}
+
+/// A protection domain and a thread domain, which a parent domain joins.
+#[derive(Clone, Copy)]
+pub(crate) struct Joined {
+    pub(crate) domain: *mut ibv_pd,
+    /// or null
+    pub(crate) thread: *mut ThreadObject,
+}
+
+/// A thread domain.
+#[repr(C)]
+pub(crate) struct ThreadObject {
+    pub(crate) public: ibv_td,
+    /// parent domains with it
+    pub(crate) users: AtomicU32,
 }
 
 impl DomainObject {
+    pub(crate) fn is_parent(&self) -> bool {
+        self.parent.is_some()
+    }
+
+    /// True if the program promised that one thread at a time uses the objects in it.
+    pub(crate) fn is_single(&self) -> bool {
+        self.parent.is_some_and(|joined| !joined.thread.is_null())
+    }
+
     /// # Safety
     /// `domain` came from [`ibv_alloc_pd`] and is not freed while the result is used.
     pub(crate) unsafe fn of<'a>(domain: *mut ibv_pd) -> &'a Self {
@@ -41,6 +68,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
                 },
                 domain,
                 users: AtomicU32::new(0),
+                parent: None,
             });
             Box::into_raw(made).cast()
         }
@@ -48,17 +76,26 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     }
 }
 
+/// Frees a protection domain or a parent domain.
+///
 /// # Safety
-/// `domain` came from [`ibv_alloc_pd`].
+/// `domain` is one of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int {
     // SAFETY: the caller's promise.
-    if unsafe { DomainObject::of(domain) }
-        .users
-        .load(Ordering::Relaxed)
-        > 0
-    {
+    let object = unsafe { DomainObject::of(domain) };
+    if object.users.load(Ordering::Relaxed) > 0 {
         return libc::EBUSY;
+    }
+    if let Some(joined) = object.parent {
+        // SAFETY: what a parent domain joins outlives it.
+        unsafe {
+            let base = DomainObject::of(joined.domain);
+            base.users.fetch_sub(1, Ordering::Relaxed);
+            if let Some(thread) = joined.thread.as_ref() {
+                thread.users.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
     }
     // SAFETY: nothing uses it any more.
     drop(unsafe { Box::from_raw(domain.cast::<DomainObject>()) });

@@ -4,7 +4,7 @@ use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::channel::EventQueue;
 use crate::context_object::ContextObject;
 use crate::device::{Failure, Port, lock, start_log};
-use crate::{errno, events, verbs_table};
+use crate::{errno, events, files, verbs_table};
 use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
@@ -20,6 +20,7 @@ pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
         };
         let opened = Port::open(&name.to_string_lossy()).and_then(|port| {
             events::start(&port).map_err(|error| Failure::of(libc::EIO, error))?;
+            files::write(&port);
             Ok(port)
         });
         opened.map(Some).map_err(|failure| {

@@ -1,54 +1,69 @@
-//! Posting requests: what the slots behind `ibv_post_send` and `ibv_post_recv` do.
+//! Posting requests: the slots behind `ibv_post_send` and `ibv_post_recv`.
 
 use crate::abi::{
     completed, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, request, send_flags, state,
 };
 use crate::address::HandleObject;
-use crate::completion::{CompletionObject, flushed};
+use crate::completion::CompletionObject;
 use crate::errno;
 use crate::fragments::{entries, fragments};
-use crate::queue_pair::{Inner, Pair, QueuePairObject};
-use ringside_pmd::rdma::{Connected, DatagramReady, PostError, QueuePair, SendFlags, To};
-use ringside_qp::{Read, Send, SendInline, SendKind, Write, WriteInline};
+use crate::pair::Pair;
+use crate::queue_pair::{Inner, QueuePairObject};
+use crate::room::Room;
+use crate::work_completion::flushed;
+use ringside_pmd::rdma::{Connected, DatagramReady, Fragment, PostError, QueuePair, SendFlags, To};
+use ringside_qp::{LocalInvalidate, Read, Send, SendInline, SendKind, Write, WriteInline};
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 /// Inline bytes of a request.
-const INLINE_MOST: usize = ringside_spec::rdma::limits::MAX_INLINE_BYTES as usize;
+const MAX_INLINE: usize = ringside_spec::rdma::limits::MAX_INLINE_BYTES as usize;
 
-/// Data of an inline request, gathered.
-struct Inline {
-    bytes: [u8; INLINE_MOST],
-    length: usize,
+/// Places for the data of one request.
+struct Scratch {
+    bytes: MaybeUninit<[u8; MAX_INLINE]>,
+    fragment: MaybeUninit<Fragment>,
 }
 
-impl Inline {
-    fn as_slice(&self) -> &[u8] {
-        self.bytes.get(..self.length).unwrap_or(&[])
-    }
+impl Scratch {
+    const NEW: Self = Self {
+        bytes: MaybeUninit::uninit(),
+        fragment: MaybeUninit::uninit(),
+    };
 
+    /// Gathers inline data that fits into a request.
+    ///
     /// # Safety
-    /// `list` has `count` entries; each names memory of the program.
-    unsafe fn gather(list: *const ibv_sge, count: c_int) -> Result<Self, c_int> {
-        let mut inline = Self {
-            bytes: [0; INLINE_MOST],
-            length: 0,
-        };
-        // SAFETY: the caller's promise.
-        for entry in unsafe { entries(list, count) }? {
+    /// Each entry names memory of the program.
+    unsafe fn gather(&mut self, entries: &[ibv_sge]) -> Result<&[u8], c_int> {
+        let place: *mut u8 = self.bytes.as_mut_ptr().cast();
+        let mut end = 0;
+        for entry in entries {
             let length = entry.length as usize;
-            let end = inline.length + length;
-            let place = inline
-                .bytes
-                .get_mut(inline.length..end)
-                .ok_or(libc::EINVAL)?;
-            // SAFETY: the program's memory, as it promises; the place has that length.
-            unsafe {
-                std::ptr::copy_nonoverlapping(entry.addr as *const u8, place.as_mut_ptr(), length);
+            if length > MAX_INLINE - end {
+                return Err(libc::EINVAL);
             }
-            inline.length = end;
+            // SAFETY: the program's memory, as it promises; the place has so much room left.
+            unsafe {
+                std::ptr::copy_nonoverlapping(entry.addr as *const u8, place.add(end), length);
+            }
+            end += length;
         }
-        Ok(inline)
+        // SAFETY: so many bytes were written.
+        Ok(unsafe { std::slice::from_raw_parts(place, end) })
     }
+}
+
+/// The data of a request: bytes to send, or memory to send from or to read into.
+enum Data<'a> {
+    /// bytes in the request itself
+    Inline(&'a [u8]),
+    /// registered memory
+    Fragments {
+        list: &'a [Fragment],
+        /// of the library: the slot is to be marked once the request is posted
+        is_bounced: bool,
+    },
 }
 
 fn flags_of(wanted: u32, signal_all: bool) -> SendFlags {
@@ -65,7 +80,7 @@ fn flags_of(wanted: u32, signal_all: bool) -> SendFlags {
     flags
 }
 
-/// Why a request was not posted.
+/// The reason why a request was not posted.
 enum Refused {
     /// an errno value
     Errno(c_int),
@@ -88,41 +103,38 @@ impl From<PostError> for Refused {
     }
 }
 
-/// # Safety
-/// The request is valid, as verbs has it.
-unsafe fn post_connected(
+fn post_connected(
     pair: &mut QueuePair<Connected>,
     wanted: &ibv_send_wr,
+    data: &Data<'_>,
     flags: SendFlags,
 ) -> Result<(), Refused> {
     let [remote_address, key, ..] = wanted.wr;
     let remote_key = key as u32;
     let immediate = u32::from_be(wanted.imm_data);
     let id = wanted.wr_id;
-    if wanted.send_flags & send_flags::INLINE != 0 && wanted.opcode != request::RDMA_READ {
-        // SAFETY: the caller's promise.
-        let data = unsafe { Inline::gather(wanted.sg_list, wanted.num_sge) }?;
-        let data = data.as_slice();
-        let kind = send_kind(wanted, immediate);
-        return Ok(match (wanted.opcode, kind) {
-            (request::RDMA_WRITE | request::RDMA_WRITE_WITH_IMM, _) => {
-                let immediate =
-                    (wanted.opcode == request::RDMA_WRITE_WITH_IMM).then_some(immediate);
-                let write = WriteInline {
-                    data,
-                    remote_address,
-                    remote_key,
-                    immediate,
-                };
-                pair.post(id, &write, flags)
-            }
-            (_, Some(kind)) => pair.post(id, &SendInline { data, kind }, flags),
-            _ => return Err(Refused::Errno(libc::EINVAL)),
-        }?);
-    }
-    // SAFETY: the caller's promise.
-    let found = unsafe { fragments(wanted.sg_list, wanted.num_sge) }?;
-    let fragments = found.as_slice();
+    let list = match data {
+        Data::Inline(data) => {
+            let kind = send_kind(wanted, immediate);
+            return Ok(match (wanted.opcode, kind) {
+                (request::RDMA_WRITE | request::RDMA_WRITE_WITH_IMM, _) => {
+                    let immediate =
+                        (wanted.opcode == request::RDMA_WRITE_WITH_IMM).then_some(immediate);
+                    let write = WriteInline {
+                        data,
+                        remote_address,
+                        remote_key,
+                        immediate,
+                    };
+                    pair.post(id, &write, flags)
+                }
+                (_, Some(kind)) => pair.post(id, &SendInline { data, kind }, flags),
+                _ => return Err(Refused::Errno(libc::EINVAL)),
+            }?);
+        }
+        Data::Fragments { list, .. } => list,
+    };
+    let fragments = *list;
     Ok(match wanted.opcode {
         request::RDMA_WRITE | request::RDMA_WRITE_WITH_IMM => {
             let immediate = (wanted.opcode == request::RDMA_WRITE_WITH_IMM).then_some(immediate);
@@ -165,6 +177,7 @@ const fn send_kind(wanted: &ibv_send_wr, immediate: u32) -> Option<SendKind> {
 unsafe fn post_datagram(
     pair: &mut QueuePair<DatagramReady>,
     wanted: &ibv_send_wr,
+    data: &Data<'_>,
     flags: SendFlags,
 ) -> Result<(), Refused> {
     let [handle, numbers, ..] = wanted.wr;
@@ -184,14 +197,10 @@ unsafe fn post_datagram(
         queue_key: (numbers >> 32) as u32,
     };
     let id = wanted.wr_id;
-    if wanted.send_flags & send_flags::INLINE != 0 {
-        // SAFETY: the caller's promise.
-        let data = unsafe { Inline::gather(wanted.sg_list, wanted.num_sge) }?;
-        return Ok(pair.post_send_inline_to(id, &to, data.as_slice(), immediate, flags)?);
-    }
-    // SAFETY: the caller's promise.
-    let found = unsafe { fragments(wanted.sg_list, wanted.num_sge) }?;
-    Ok(pair.post_send_to(id, &to, found.as_slice(), immediate, flags)?)
+    Ok(match data {
+        Data::Inline(data) => pair.post_send_inline_to(id, &to, data, immediate, flags),
+        Data::Fragments { list, .. } => pair.post_send_to(id, &to, list, immediate, flags),
+    }?)
 }
 
 impl Inner {
@@ -202,15 +211,95 @@ impl Inner {
             return Err(Refused::Flushed);
         }
         let flags = flags_of(wanted.send_flags, signal_all);
+        if wanted.opcode == request::LOCAL_INV {
+            return self.invalidate(wanted, flags);
+        }
+        let mut scratch = Scratch::NEW;
+        // SAFETY: the caller's promise.
+        let data = unsafe { self.data(wanted, &mut scratch) }?;
         match &mut self.pair {
-            // SAFETY: the caller's promise.
-            Pair::Connected(pair) => unsafe { post_connected(pair, wanted, flags) },
+            Pair::Connected(pair) => post_connected(pair, wanted, &data, flags)?,
             Pair::DatagramReady(pair) if self.state == state::RTS => {
                 // SAFETY: the caller's promise.
-                unsafe { post_datagram(pair, wanted, flags) }
+                unsafe { post_datagram(pair, wanted, &data, flags) }?;
             }
-            _ => Err(Refused::Errno(libc::EINVAL)),
+            _ => return Err(Refused::Errno(libc::EINVAL)),
         }
+        if let (
+            Data::Fragments {
+                is_bounced: true, ..
+            },
+            Some((_, head)),
+            Some(bounce),
+        ) = (&data, self.position(), &mut self.bounce)
+        {
+            bounce.posted(head);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn invalidate(&mut self, wanted: &ibv_send_wr, flags: SendFlags) -> Result<(), Refused> {
+        let Pair::Connected(pair) = &mut self.pair else {
+            return Err(Refused::Errno(libc::EINVAL));
+        };
+        // The key is in the place of the immediate data.
+        let key = wanted.imm_data;
+        Ok(pair.post(wanted.wr_id, &LocalInvalidate { key }, flags)?)
+    }
+
+    /// The data of a request. Inline data that does not fit into the request is copied.
+    ///
+    /// # Safety
+    /// The request is valid, as verbs has it.
+    #[inline(always)]
+    unsafe fn data<'a>(
+        &self,
+        wanted: &ibv_send_wr,
+        scratch: &'a mut Scratch,
+    ) -> Result<Data<'a>, c_int> {
+        if wanted.send_flags & send_flags::INLINE == 0 || wanted.opcode == request::RDMA_READ {
+            // SAFETY: the caller's promise.
+            let list = unsafe { fragments(wanted.sg_list, wanted.num_sge) }?;
+            let is_bounced = false;
+            return Ok(Data::Fragments { list, is_bounced });
+        }
+        // SAFETY: the caller's promise.
+        let entries = unsafe { entries(wanted.sg_list, wanted.num_sge) }?;
+        if let [only] = entries
+            && (1..=MAX_INLINE).contains(&(only.length as usize))
+        {
+            let (data, length) = (only.addr as *const u8, only.length as usize);
+            // SAFETY: the program's memory, as it promises.
+            return Ok(Data::Inline(unsafe {
+                std::slice::from_raw_parts(data, length)
+            }));
+        }
+        let length: u64 = entries.iter().map(|entry| u64::from(entry.length)).sum();
+        if length <= MAX_INLINE as u64 {
+            // SAFETY: the caller's promise.
+            return unsafe { scratch.gather(entries) }.map(Data::Inline);
+        }
+        let (Some(bounce), Some((tail, _))) = (&self.bounce, self.position()) else {
+            return Err(libc::EINVAL);
+        };
+        // SAFETY: the caller's promise.
+        let fragment = unsafe { bounce.copy(tail, entries) }?;
+        let fragment: &Fragment = scratch.fragment.write(fragment);
+        Ok(Data::Fragments {
+            list: std::slice::from_ref(fragment),
+            is_bounced: true,
+        })
+    }
+
+    /// Tail and head of the send queue, quanta since it was made.
+    fn position(&self) -> Option<(u64, u64)> {
+        let (head, used) = match &self.pair {
+            Pair::Connected(pair) => (pair.send_quanta_posted(), pair.send_quanta_used()),
+            Pair::DatagramReady(pair) => (pair.send_quanta_posted(), pair.send_quanta_used()),
+            _ => return None,
+        };
+        Some((head - u64::from(used), head))
     }
 
     fn ring(&self) {
@@ -232,7 +321,7 @@ impl Inner {
         }
         // SAFETY: the caller's promise.
         let found = unsafe { fragments(wanted.sg_list, wanted.num_sge) }?;
-        let (id, fragments) = (wanted.wr_id, found.as_slice());
+        let (id, fragments) = (wanted.wr_id, found);
         Ok(match &mut self.pair {
             Pair::Initialised(pair) => pair.receive(id, fragments),
             Pair::Receiving(pair) => pair.receive(id, fragments),
@@ -244,10 +333,54 @@ impl Inner {
     }
 }
 
-/// The slot behind `ibv_post_send`: posts a list, and tells the device once.
+/// Posts all requests of a batch, or none, and rings the doorbell once.
+///
+/// Errors: an errno value; `ENOMEM` if they do not all find room.
 ///
 /// # Safety
-/// `pair` came from `ibv_create_qp`; the list and what it names is valid.
+/// The requests are valid, as verbs has it.
+pub(crate) unsafe fn post_all<'a>(
+    object: &QueuePairObject,
+    requests: impl Iterator<Item = &'a ibv_send_wr> + Clone,
+) -> Result<(), c_int> {
+    let mut inner = object.inner();
+    if inner.state != state::ERR {
+        let mut room = Room::of(&inner)?;
+        for wanted in requests.clone() {
+            // SAFETY: the caller's promise.
+            unsafe { room.take(wanted) }?;
+        }
+        room.check()?;
+    }
+    for wanted in requests {
+        // SAFETY: the caller's promise.
+        match unsafe { inner.post_send(wanted, object.signal_all) } {
+            Ok(()) => {}
+            Err(Refused::Flushed) => object.flush(wanted),
+            Err(Refused::Errno(error)) => {
+                tracing::error!(error, "a request of a batch was not posted");
+                return Err(error);
+            }
+        }
+    }
+    inner.ring();
+    Ok(())
+}
+
+impl QueuePairObject {
+    /// Completes a request that was posted after the queue pair had failed.
+    #[cold]
+    fn flush(&self, wanted: &ibv_send_wr) {
+        // SAFETY: a queue pair's completion queue outlives it.
+        let queue = unsafe { CompletionObject::of(self.plain().send_cq) };
+        queue.complete(flushed(wanted.wr_id, self.plain().qp_num, completed::SEND));
+    }
+}
+
+/// Implements `ibv_post_send`: posts a list, and rings the doorbell once.
+///
+/// # Safety
+/// `pair` came from `ibv_create_qp`; the list and the memory that it names are valid.
 pub(crate) unsafe extern "C" fn post_send(
     pair: *mut ibv_qp,
     list: *mut ibv_send_wr,
@@ -264,11 +397,7 @@ pub(crate) unsafe extern "C" fn post_send(
         // SAFETY: the caller's promise.
         match unsafe { inner.post_send(wanted, object.signal_all) } {
             Ok(()) => {}
-            Err(Refused::Flushed) => {
-                // SAFETY: a queue pair's completion queue outlives it.
-                let queue = unsafe { CompletionObject::of(object.public.send_cq) };
-                queue.complete(flushed(wanted.wr_id, object.public.qp_num, completed::SEND));
-            }
+            Err(Refused::Flushed) => object.flush(wanted),
             Err(Refused::Errno(error)) => {
                 // SAFETY: the caller's place.
                 unsafe { *refused = next };
@@ -285,7 +414,7 @@ pub(crate) unsafe extern "C" fn post_send(
 /// The slot behind `ibv_post_recv`.
 ///
 /// # Safety
-/// `pair` came from `ibv_create_qp`; the list and what it names is valid.
+/// `pair` came from `ibv_create_qp`; the list and the memory that it names are valid.
 pub(crate) unsafe extern "C" fn post_recv(
     pair: *mut ibv_qp,
     list: *mut ibv_recv_wr,
@@ -293,7 +422,7 @@ pub(crate) unsafe extern "C" fn post_recv(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { QueuePairObject::of(pair) };
-    if !object.public.srq.is_null() {
+    if !object.plain().srq.is_null() {
         // SAFETY: the caller's place.
         unsafe { *refused = list };
         return libc::EINVAL;
@@ -308,8 +437,12 @@ pub(crate) unsafe extern "C" fn post_recv(
             Ok(()) => {}
             Err(Refused::Flushed) => {
                 // SAFETY: a queue pair's completion queue outlives it.
-                let queue = unsafe { CompletionObject::of(object.public.recv_cq) };
-                queue.complete(flushed(wanted.wr_id, object.public.qp_num, completed::RECV));
+                let queue = unsafe { CompletionObject::of(object.plain().recv_cq) };
+                queue.complete(flushed(
+                    wanted.wr_id,
+                    object.plain().qp_num,
+                    completed::RECV,
+                ));
             }
             Err(Refused::Errno(error)) => {
                 // SAFETY: the caller's place.

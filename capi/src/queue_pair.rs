@@ -1,140 +1,53 @@
 //! Queue pairs: making, changing, asking, destroying.
 
-use crate::abi::{ibv_context, ibv_gid};
 use crate::abi::{
-    ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, kind, mask,
-    state,
+    event, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, kind,
+    mask, state,
 };
 use crate::address::destination;
+use crate::bounce::{Bounce, MAX_BOUNCE};
+use crate::builder::Builder;
 use crate::completion::CompletionObject;
-use crate::context_object::ContextObject;
+use crate::context_object::{ContextObject, Reported};
 use crate::device::lock;
 use crate::errno;
 use crate::gid::address_of;
+use crate::guarded::{Guarded, Held};
 use crate::memory::DomainObject;
+use crate::pair::Pair;
 use crate::shared::SharedObject;
 use crate::transitions::{check, keep, no_attributes};
-use ringside_pmd::rdma::{
-    Connected, DatagramInitialised, DatagramReady, Initialised, QueuePair, QueuePairConfig,
-    RdmaError, ReceiveAttributes, Receiving, SendAttributes,
-};
+use ringside_pmd::rdma::{QueuePairConfig, RdmaError, ReceiveAttributes, SendAttributes};
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Inline bytes that the card takes.
-const INLINE_MOST: u32 = ringside_spec::rdma::limits::MAX_INLINE_BYTES;
+const MAX_INLINE: u32 = ringside_spec::rdma::limits::MAX_INLINE_BYTES;
 
-/// A queue pair in the state that the driver has it in.
-pub(crate) enum Pair {
-    Initialised(QueuePair<Initialised>),
-    Receiving(QueuePair<Receiving>),
-    Connected(QueuePair<Connected>),
-    DatagramInitialised(QueuePair<DatagramInitialised>),
-    DatagramReady(QueuePair<DatagramReady>),
-    /// the device refused a change, and nothing is left
-    Gone,
-}
-
-impl Pair {
-    fn number(&self) -> u32 {
-        match self {
-            Self::Initialised(pair) => pair.number(),
-            Self::Receiving(pair) => pair.number(),
-            Self::Connected(pair) => pair.number(),
-            Self::DatagramInitialised(pair) => pair.number(),
-            Self::DatagramReady(pair) => pair.number(),
-            Self::Gone => 0,
-        }
-    }
-
-    /// Has the shared receive queue feed it, if the program names one.
-    ///
-    /// # Safety
-    /// The objects in `init` are of this library.
-    unsafe fn attach(&mut self, init: &ibv_qp_init_attr) -> Result<(), c_int> {
-        if init.srq.is_null() {
-            return Ok(());
-        }
-        // SAFETY: the caller's promise.
-        let (shared, queue) = unsafe {
-            (
-                SharedObject::of(init.srq.cast()),
-                CompletionObject::of(init.recv_cq),
-            )
-        };
-        queue.share(init.srq.cast())?;
-        let mut receives = lock(&shared.queue);
-        let attached = match self {
-            Self::Initialised(pair) => receives.attach(pair),
-            Self::DatagramInitialised(pair) => receives.attach(pair),
-            _ => Ok(()),
-        };
-        drop(receives);
-        if let Err(error) = attached {
-            queue.stop_sharing();
-            return Err(errno::of(&error));
-        }
-        shared.users.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Destroys one that a shared receive queue feeds: what it had not used serves the others.
-    ///
-    /// # Safety
-    /// The objects in `init` are of this library.
-    unsafe fn detach(self, init: &ibv_qp_init_attr) {
-        // SAFETY: the caller's promise.
-        let (shared, queue) = unsafe {
-            (
-                SharedObject::of(init.srq.cast()),
-                CompletionObject::of(init.recv_cq),
-            )
-        };
-        let mut receives = lock(&shared.queue);
-        let gone = match self {
-            Self::Initialised(pair) => receives.destroy(pair),
-            Self::Receiving(pair) => receives.destroy(pair),
-            Self::Connected(pair) => receives.destroy(pair),
-            Self::DatagramInitialised(pair) => receives.destroy(pair),
-            Self::DatagramReady(pair) => receives.destroy(pair),
-            Self::Gone => Ok(0),
-        };
-        drop(receives);
-        if let Err(error) = gone {
-            errno::of(&error);
-        }
-        queue.stop_sharing();
-        shared.users.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn has_failed(&self) -> bool {
-        match self {
-            Self::Initialised(pair) => pair.has_failed(),
-            Self::Receiving(pair) => pair.has_failed(),
-            Self::Connected(pair) => pair.has_failed(),
-            Self::DatagramInitialised(pair) => pair.has_failed(),
-            Self::DatagramReady(pair) => pair.has_failed(),
-            Self::Gone => true,
-        }
-    }
-}
-
-/// What calls change.
+/// State that calls change.
 pub(crate) struct Inner {
     pub(crate) pair: Pair,
     pub(crate) state: c_int,
+    /// for inline data beyond the card's; freed after the queue pair
+    pub(crate) bounce: Option<Bounce>,
+    /// the shared receive queue that feeds it, or null
+    shared: *mut SharedObject,
     attributes: ibv_qp_attr,
 }
 
-/// A queue pair. The public part is as long as the extended form, which programs may ask for.
+/// A queue pair. The public part has the size of the extended form, which programs may request.
 #[repr(C)]
 pub(crate) struct QueuePairObject {
-    pub(crate) public: ibv_qp,
-    extended: [u64; 25],
+    public: ibv_qp_ex,
     pub(crate) signal_all: bool,
+    /// the operations of the extended form that it was made for, if it was made for some
+    pub(crate) operations: Cell<Option<u64>>,
+    /// the builder, from `ibv_wr_start` to the end of the batch; used by its holder alone
+    pub(crate) batch: UnsafeCell<Option<Held<'static, Builder>>>,
+    pub(crate) builder: Guarded<Builder>,
     init: ibv_qp_init_attr,
-    inner: Mutex<Inner>,
+    inner: Guarded<Inner>,
 }
 
 impl QueuePairObject {
@@ -145,21 +58,27 @@ impl QueuePairObject {
         unsafe { &*pair.cast() }
     }
 
-    pub(crate) fn inner(&self) -> MutexGuard<'_, Inner> {
-        lock(&self.inner)
+    /// The plain form of its public part.
+    pub(crate) fn plain(&self) -> &ibv_qp {
+        &self.public.qp_base
+    }
+
+    #[inline(always)]
+    pub(crate) fn inner(&self) -> Held<'_, Inner> {
+        self.inner.hold()
     }
 }
 
-/// The sizes that are made for a wish: what was asked for, and at least one of each.
+/// The sizes for a request: the requested ones, and at least one of each.
 fn sizes(asked: &ibv_qp_cap, has_shared: bool) -> Result<ibv_qp_cap, c_int> {
-    const REQUESTS_MOST: u32 = 4094;
-    const FRAGMENTS_MOST: u32 = ringside_spec::rdma::limits::MAX_FRAGMENTS;
+    const MAX_REQUESTS: u32 = 16_384;
+    const MAX_FRAGMENTS: u32 = ringside_spec::rdma::limits::MAX_FRAGMENTS;
     let receives = if has_shared { 1 } else { asked.max_recv_wr };
-    let beyond = asked.max_send_wr > REQUESTS_MOST
-        || receives > REQUESTS_MOST
-        || asked.max_send_sge > FRAGMENTS_MOST
-        || asked.max_recv_sge > FRAGMENTS_MOST
-        || asked.max_inline_data > INLINE_MOST;
+    let beyond = asked.max_send_wr > MAX_REQUESTS
+        || receives > MAX_REQUESTS
+        || asked.max_send_sge > MAX_FRAGMENTS
+        || asked.max_recv_sge > MAX_FRAGMENTS
+        || asked.max_inline_data > MAX_BOUNCE;
     if beyond {
         tracing::warn!(
             sends = asked.max_send_wr,
@@ -167,8 +86,8 @@ fn sizes(asked: &ibv_qp_cap, has_shared: bool) -> Result<ibv_qp_cap, c_int> {
             send_fragments = asked.max_send_sge,
             receive_fragments = asked.max_recv_sge,
             inline_bytes = asked.max_inline_data,
-            "no queue pair: at most {REQUESTS_MOST} requests of {FRAGMENTS_MOST} fragments and \
-             {INLINE_MOST} inline bytes"
+            "no queue pair: at most {MAX_REQUESTS} requests of {MAX_FRAGMENTS} fragments and \
+             {MAX_BOUNCE} inline bytes"
         );
         return Err(libc::EINVAL);
     }
@@ -195,7 +114,7 @@ fn make(domain: &DomainObject, init: &ibv_qp_init_attr, cap: &ibv_qp_cap) -> Res
         .receive_requests(cap.max_recv_wr)
         .send_fragments(cap.max_send_sge)
         .receive_fragments(cap.max_recv_sge)
-        .inline_bytes(cap.max_inline_data);
+        .inline_bytes(cap.max_inline_data.min(MAX_INLINE));
     let made = match init.qp_type {
         kind::RC => domain.domain.queue_pair(config).map(Pair::Initialised),
         kind::UD => domain
@@ -205,6 +124,17 @@ fn make(domain: &DomainObject, init: &ibv_qp_init_attr, cap: &ibv_qp_cap) -> Res
         _ => return Err(libc::EOPNOTSUPP),
     };
     made.map_err(|error| errno::of(&error))
+}
+
+/// Memory for inline data that the card does not take in a request.
+fn bounce(domain: &DomainObject, cap: &ibv_qp_cap) -> Result<Option<Bounce>, c_int> {
+    if cap.max_inline_data <= MAX_INLINE {
+        return Ok(None);
+    }
+    // SAFETY: a domain's context outlives it.
+    let context = unsafe { ContextObject::of(domain.public.context) };
+    let (sends, bytes) = (cap.max_send_wr, cap.max_inline_data);
+    Bounce::make(&context.port, &domain.domain, sends, bytes).map(Some)
 }
 
 /// # Safety
@@ -225,40 +155,45 @@ pub unsafe extern "C" fn ibv_create_qp(
             let shared = unsafe { SharedObject::of(init.srq.cast()) };
             (cap.max_recv_wr, cap.max_recv_sge) = (shared.window(), shared.fragments);
         }
+        let bounce = bounce(object, &cap)?;
         let mut pair = make(object, init, &cap)?;
         // SAFETY: the caller's promise.
         unsafe { pair.attach(init) }?;
-        Ok((pair, cap))
+        Ok((pair, bounce, cap))
     });
-    let (pair, cap) = match made {
+    let (pair, bounce, cap) = match made {
         Ok(made) => made,
         Err(error) => return errno::null(error),
     };
     init.cap = cap;
+    // SAFETY: numbers, pointers and functions that may be missing: all zero is a value.
+    let mut public: ibv_qp_ex = unsafe { std::mem::zeroed() };
+    public.qp_base.context = object.public.context;
+    public.qp_base.qp_context = init.qp_context;
+    public.qp_base.pd = domain;
+    public.qp_base.send_cq = init.send_cq;
+    public.qp_base.recv_cq = init.recv_cq;
+    public.qp_base.srq = init.srq;
+    public.qp_base.handle = pair.number();
+    public.qp_base.qp_num = pair.number();
+    public.qp_base.state = state::RESET;
+    public.qp_base.qp_type = init.qp_type;
+    let inner = Inner {
+        pair,
+        state: state::RESET,
+        bounce,
+        shared: init.srq.cast(),
+        attributes: no_attributes(cap),
+    };
+    let is_single = object.is_single();
     let made = Box::new(QueuePairObject {
-        public: ibv_qp {
-            context: object.public.context,
-            qp_context: init.qp_context,
-            pd: domain,
-            send_cq: init.send_cq,
-            recv_cq: init.recv_cq,
-            srq: init.srq,
-            handle: pair.number(),
-            qp_num: pair.number(),
-            state: state::RESET,
-            qp_type: init.qp_type,
-            mutex: [0; 5],
-            cond: [0; 6],
-            events_completed: 0,
-        },
-        extended: [0; 25],
+        public,
         signal_all: init.sq_sig_all != 0,
+        operations: Cell::new(None),
+        batch: UnsafeCell::new(None),
+        builder: Guarded::new(Builder::default(), is_single),
         init: *init,
-        inner: Mutex::new(Inner {
-            pair,
-            state: state::RESET,
-            attributes: no_attributes(cap),
-        }),
+        inner: Guarded::new(inner, is_single),
     });
     object.users.fetch_add(1, Ordering::Relaxed);
     for queue in [init.send_cq, init.recv_cq] {
@@ -266,31 +201,13 @@ pub unsafe extern "C" fn ibv_create_qp(
         let queue = unsafe { CompletionObject::of(queue) };
         queue.users.fetch_add(1, Ordering::Relaxed);
     }
-    let number = made.public.qp_num;
+    let number = made.plain().qp_num;
     let made: *mut ibv_qp = Box::into_raw(made).cast();
     // SAFETY: a domain's context outlives it.
     let context = unsafe { ContextObject::of(object.public.context) };
     let mut registry = lock(&context.port.registry);
     registry.queue_pairs.insert(number, made as usize);
     made
-}
-
-/// The slot behind `ibv_create_qp_ex`, for programs that ask for nothing beyond the plain form.
-///
-/// # Safety
-/// `init` is valid; its objects are of this library.
-pub(crate) unsafe extern "C" fn create_qp_ex(
-    _context: *mut ibv_context,
-    init: *mut ibv_qp_init_attr_ex,
-) -> *mut ibv_qp {
-    const DOMAIN: u32 = 1;
-    // SAFETY: the caller's promise.
-    let wanted = unsafe { &*init };
-    if wanted.comp_mask != DOMAIN {
-        return errno::null(libc::EOPNOTSUPP);
-    }
-    // SAFETY: the first 64 bytes of both structures are equal; the caller's promise.
-    unsafe { ibv_create_qp(wanted.pd, init.cast()) }
 }
 
 /// # Safety
@@ -300,25 +217,24 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { QueuePairObject::of(pair) };
     // SAFETY: a context outlives its objects.
-    let context = unsafe { ContextObject::of(object.public.context) };
+    let context = unsafe { ContextObject::of(object.plain().context) };
     lock(&context.port.registry)
         .queue_pairs
-        .remove(&object.public.qp_num);
+        .remove(&object.plain().qp_num);
     context.finish_events(pair as usize);
-    for queue in [object.public.send_cq, object.public.recv_cq] {
+    for queue in [object.plain().send_cq, object.plain().recv_cq] {
         // SAFETY: completion queues outlive the queue pairs that report to them.
         let queue = unsafe { CompletionObject::of(queue) };
         queue.users.fetch_sub(1, Ordering::Relaxed);
     }
     // SAFETY: a domain outlives its objects.
-    let domain = unsafe { DomainObject::of(object.public.pd) };
+    let domain = unsafe { DomainObject::of(object.plain().pd) };
     domain.users.fetch_sub(1, Ordering::Relaxed);
     // SAFETY: it is in no table any more, and the caller gives it up.
     let object = unsafe { Box::from_raw(pair.cast::<QueuePairObject>()) };
     if !object.init.srq.is_null() {
         let init = object.init;
         let inner = object.inner.into_inner();
-        let inner = inner.unwrap_or_else(PoisonError::into_inner);
         // SAFETY: shared receive queue and completion queue outlive it.
         unsafe { inner.pair.detach(&init) };
     }
@@ -336,28 +252,44 @@ pub unsafe extern "C" fn ibv_modify_qp(
     // SAFETY: the caller's promise.
     let (object, wanted) = unsafe { (QueuePairObject::of(pair), &*attributes) };
     // SAFETY: a context outlives its objects.
-    let context = unsafe { ContextObject::of(object.public.context) };
+    let context = unsafe { ContextObject::of(object.plain().context) };
     let mut inner = object.inner();
-    let from = if inner.pair.has_failed() {
-        state::ERR
-    } else {
-        inner.state
-    };
+    let from = inner.shown_state();
     let to = if given & mask::STATE != 0 {
         wanted.qp_state
     } else {
         from
     };
-    let result = check(object.public.qp_type, from, to, given)
+    let result = check(object.plain().qp_type, from, to, given)
         .and_then(|()| inner.change(context, wanted, given, from, to));
     let now = inner.state;
     drop(inner);
     // SAFETY: the public field belongs to the library, and follows its calls.
     unsafe { (*pair).state = now };
+    if now == state::ERR && from != state::ERR && !object.plain().srq.is_null() {
+        // It takes no more receives of its shared queue: programs wait for that before they
+        // destroy it.
+        context.events.push(Reported {
+            element: pair as usize,
+            kind: event::QP_LAST_WQE_REACHED,
+        });
+    }
     result.err().unwrap_or(0)
 }
 
 impl Inner {
+    fn has_failed(&self) -> bool {
+        self.pair.has_failed()
+    }
+
+    /// The state in the form of verbs.
+    fn shown_state(&self) -> c_int {
+        match self.has_failed() {
+            true if self.state != state::RESET => state::ERR,
+            _ => self.state,
+        }
+    }
+
     fn change(
         &mut self,
         context: &ContextObject,
@@ -379,7 +311,10 @@ impl Inner {
             (state::RTR, state::RTS) => self.send(&next)?,
             (_, state::ERR) => self.fail()?,
             (state::RESET, state::RESET) => {}
-            (_, state::RESET) => return Err(libc::EOPNOTSUPP),
+            (_, state::RESET) => {
+                self.reset()?;
+                next = no_attributes(next.cap);
+            }
             _ => {}
         }
         self.attributes = next;
@@ -424,6 +359,7 @@ impl Inner {
                 let wanted = SendAttributes {
                     psn: next.sq_psn & 0xFF_FFFF,
                     retries: next.retry_cnt.min(7),
+                    acknowledge_timeout: next.timeout & 31,
                     receiver_not_ready_retries: next.rnr_retry.min(7),
                     outbound_reads: next.max_rd_atomic.min(127),
                 };
@@ -435,6 +371,44 @@ impl Inner {
             other => self.pair = other,
         }
         Ok(())
+    }
+
+    /// Makes it anew under its number. What was outstanding is dropped; receives of a shared
+    /// receive queue that it had not used serve the others.
+    fn reset(&mut self) -> Result<(), c_int> {
+        // SAFETY: a shared receive queue outlives the queue pairs that it feeds.
+        let shared = unsafe { self.shared.as_ref() };
+        let mut shared = shared.map(|shared| shared.queue.hold());
+        macro_rules! reset {
+            ($pair:ident, $before:ident, $after:ident) => {
+                match match &mut shared {
+                    Some(shared) => shared.reset($pair),
+                    None => $pair.reset(),
+                } {
+                    Ok(pair) => (Pair::$after(pair), Ok(())),
+                    Err(refused) => {
+                        let error = errno::of(&refused.error);
+                        let left = refused.into_queue_pair().map_or(Pair::Gone, Pair::$before);
+                        (left, Err(error))
+                    }
+                }
+            };
+        }
+        let (pair, result) = match std::mem::replace(&mut self.pair, Pair::Gone) {
+            Pair::Initialised(pair) => reset!(pair, Initialised, Initialised),
+            Pair::Receiving(pair) => reset!(pair, Receiving, Initialised),
+            Pair::Connected(pair) => reset!(pair, Connected, Initialised),
+            Pair::DatagramInitialised(pair) => {
+                reset!(pair, DatagramInitialised, DatagramInitialised)
+            }
+            Pair::DatagramReady(pair) => reset!(pair, DatagramReady, DatagramInitialised),
+            Pair::Gone => (Pair::Gone, Err(libc::EIO)),
+        };
+        self.pair = pair;
+        if let Some(bounce) = &mut self.bounce {
+            bounce.begin_again();
+        }
+        result
     }
 
     fn fail(&mut self) -> Result<(), c_int> {
@@ -474,18 +448,26 @@ fn receive_attributes(
 pub unsafe extern "C" fn ibv_query_qp(
     pair: *mut ibv_qp,
     attributes: *mut ibv_qp_attr,
-    _mask: c_int,
+    given: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { QueuePairObject::of(pair) };
     let inner = object.inner();
-    let now = if inner.pair.has_failed() {
-        state::ERR
-    } else {
-        inner.state
-    };
+    let now = inner.shown_state();
     let mut all = inner.attributes;
+    if given & (mask::RQ_PSN | mask::SQ_PSN) != 0
+        && let Pair::Connected(pair) = &inner.pair
+    {
+        match pair.query() {
+            Ok(report) => {
+                (all.sq_psn, all.rq_psn) = (report.next_psn, report.expected_psn);
+            }
+            Err(error) => {
+                return errno::of(&error);
+            }
+        }
+    }
     all.qp_state = now;
     all.cur_qp_state = now;
     drop(inner);
@@ -502,12 +484,6 @@ pub unsafe extern "C" fn ibv_query_qp(
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order(_: *mut ibv_qp, _: c_int, _: u32) -> c_int {
     0
-}
-
-/// There is no extended form of posting: programs fall back to work requests.
-#[unsafe(no_mangle)]
-pub extern "C" fn ibv_qp_to_qp_ex(_: *mut ibv_qp) -> *mut ibv_qp {
-    std::ptr::null_mut()
 }
 
 fn group(pair: *mut ibv_qp, gid: *const ibv_gid, join: bool) -> c_int {
@@ -559,7 +535,7 @@ mod tests {
             (100, 1, 101)
         );
         let more = ibv_qp_cap {
-            max_inline_data: 102,
+            max_inline_data: 1025,
             ..asked
         };
         assert_eq!(sizes(&more, false).err(), Some(libc::EINVAL));

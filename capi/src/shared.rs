@@ -3,29 +3,35 @@
 
 use crate::abi::{event, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
 use crate::context_object::{ContextObject, Reported};
-use crate::device::lock;
 use crate::errno;
 use crate::fragments::fragments;
+use crate::guarded::Guarded;
 use crate::memory::DomainObject;
 
 use ringside_pmd::rdma::{SharedReceiveConfig, SharedReceiveQueue};
 use std::ffi::c_int;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Receives that each queue pair is given at a time.
-const WINDOW: u32 = 64;
+/// Most receives that each queue pair is given at a time.
+const MAX_WINDOW: u32 = 64;
+/// Queue pairs that are to have receives at a time, however many of them come after the receives.
+const SHARES: u32 = 8;
 
 /// A shared receive queue.
 #[repr(C)]
 pub(crate) struct SharedObject {
     pub(crate) public: ibv_srq,
-    pub(crate) queue: Mutex<SharedReceiveQueue>,
+    pub(crate) queue: Guarded<SharedReceiveQueue>,
     receives: u32,
     pub(crate) fragments: u32,
     limit: AtomicU32,
     /// queue pairs that it feeds
     pub(crate) users: AtomicU32,
+}
+
+/// Receives that each queue pair of a shared receive queue of this size is given at a time.
+fn window(receives: u32) -> u32 {
+    (receives / SHARES).clamp(1, MAX_WINDOW)
 }
 
 impl SharedObject {
@@ -38,10 +44,10 @@ impl SharedObject {
 
     /// Receives that a queue pair has at a time.
     pub(crate) fn window(&self) -> u32 {
-        self.receives.min(WINDOW)
+        window(self.receives)
     }
 
-    /// Reports that the limit was reached, if that was asked for.
+    /// Reports that the limit was reached, if the program requested the event.
     pub(crate) fn report_limit(&self, queue: &mut SharedReceiveQueue) {
         if !queue.take_limit_event() {
             return;
@@ -69,7 +75,7 @@ pub unsafe extern "C" fn ibv_create_srq(
     let config = SharedReceiveConfig {
         receives,
         fragments,
-        window: receives.min(WINDOW),
+        window: window(receives),
     };
     let queue = match object.domain.shared_receive_queue(&config) {
         Ok(queue) => queue,
@@ -87,7 +93,7 @@ pub unsafe extern "C" fn ibv_create_srq(
             cond: [0; 6],
             events_completed: 0,
         },
-        queue: Mutex::new(queue),
+        queue: Guarded::new(queue, object.is_single()),
         receives,
         fragments,
         limit: AtomicU32::new(0),
@@ -115,7 +121,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(shared: *mut ibv_srq) -> c_int {
     0
 }
 
-/// Sets the limit below which an event comes. The size stays as it is.
+/// Sets the limit below which an event is reported. The size stays as it is.
 ///
 /// # Safety
 /// `shared` came from [`ibv_create_srq`]; `wanted` is valid.
@@ -131,7 +137,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     if given != LIMIT || wanted.srq_limit > object.receives {
         return libc::EINVAL;
     }
-    let mut queue = lock(&object.queue);
+    let mut queue = object.queue.hold();
     queue.arm_limit(wanted.srq_limit);
     object.limit.store(wanted.srq_limit, Ordering::Relaxed);
     object.report_limit(&mut queue);
@@ -160,7 +166,7 @@ pub unsafe extern "C" fn ibv_query_srq(
 /// The slot behind `ibv_post_srq_recv`.
 ///
 /// # Safety
-/// `shared` came from [`ibv_create_srq`]; the list and what it names is valid.
+/// `shared` came from [`ibv_create_srq`]; the list and the memory that it names are valid.
 pub(crate) unsafe extern "C" fn post_srq_recv(
     shared: *mut ibv_srq,
     list: *mut ibv_recv_wr,
@@ -168,7 +174,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { SharedObject::of(shared) };
-    let mut queue = lock(&object.queue);
+    let mut queue = object.queue.hold();
     let mut next = list;
     while !next.is_null() {
         // SAFETY: the caller's promise.
@@ -176,7 +182,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
             let wanted = &*next;
             fragments(wanted.sg_list, wanted.num_sge).and_then(|found| {
                 queue
-                    .post(wanted.wr_id, found.as_slice())
+                    .post(wanted.wr_id, found)
                     .map_err(|error| errno::of_post(&error))
             })
         };

@@ -1,4 +1,4 @@
-//! The states of queue pairs: what each transition needs and may change.
+//! The states of queue pairs: the attributes that each transition needs and may change.
 
 use crate::abi::{ibv_ah_attr, ibv_gid, ibv_qp_attr, ibv_qp_cap, kind, mask, state};
 use std::ffi::c_int;
@@ -86,7 +86,7 @@ fn masks(kind: c_int, from: c_int, to: c_int) -> Option<(c_int, c_int)> {
     Some(table)
 }
 
-/// Whether a mask fits a transition.
+/// Checks if a mask fits a transition.
 pub(crate) fn check(kind: c_int, from: c_int, to: c_int, given: c_int) -> Result<(), c_int> {
     let (needed, allowed) = masks(kind, from, to).ok_or(libc::EINVAL)?;
     let complete = given & needed == needed;

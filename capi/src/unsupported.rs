@@ -3,7 +3,7 @@
 use crate::errno;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// The library of a vendor registers here; it is not needed.
+/// The value of the flag below, which has no effect here.
 static NOTHING: u8 = 0;
 
 /// Set by an environment variable of rdma-core's; read by vendor libraries.
@@ -18,7 +18,7 @@ pub(crate) unsafe extern "C" fn refuse_call() -> *mut c_void {
 
 macro_rules! refuse {
     ($result:ty, $value:expr; $($name:ident),* $(,)?) => {$(
-        /// Not supported here.
+        /// Refused: not supported.
         #[unsafe(no_mangle)]
         pub extern "C" fn $name() -> $result {
             errno::set(libc::EOPNOTSUPP);
@@ -55,32 +55,32 @@ refuse! { (), ();
     ibv_copy_path_rec_to_kern, ibv_copy_qp_attr_from_kern, ibv_copy_ah_attr_from_kern,
 }
 
-/// The device's pages stay the parent's after a fork: nothing is to be done.
+/// Does nothing: the device's pages stay the parent's after a fork.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_fork_init() -> c_int {
     0
 }
 
-/// Says so.
+/// Reports that fork support is not needed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_is_fork_initialized() -> c_int {
     const UNNEEDED: c_int = 2;
     UNNEEDED
 }
 
-/// Nothing to do, as for [`ibv_fork_init`].
+/// Does nothing, like [`ibv_fork_init`].
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_dontfork_range(_: *mut c_void, _: usize) -> c_int {
     0
 }
 
-/// Nothing to do, as for [`ibv_fork_init`].
+/// Does nothing, like [`ibv_fork_init`].
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_dofork_range(_: *mut c_void, _: usize) -> c_int {
     0
 }
 
-/// Where programs look for files of the kernel.
+/// The path of the kernel's files.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     length as c_int
 }
 
-/// A vendor's library offers itself when it is loaded. It is never asked.
+/// Accepts the registration of a vendor's library, and ignores it.
 #[unsafe(no_mangle)]
 pub extern "C" fn verbs_register_driver_34(_: *const c_void) {}
 
@@ -128,7 +128,7 @@ pub extern "C" fn verbs_register_driver_65(_: *const c_void) {}
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_register_driver(_: *const c_char, _: *const c_void) {}
 
-/// What the calls that only providers need answer (`capi/symbols/libibverbs.s`).
+/// The result of calls that only providers need (`capi/symbols/libibverbs.s`).
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_refuse_number() -> c_int {
     errno::set(libc::EOPNOTSUPP);

@@ -1,11 +1,13 @@
-//! The table of a context: what programs reach without a symbol.
+//! The table of a context: the operations that programs call without a symbol.
 
 use crate::abi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use crate::completion::{poll_cq, req_notify_cq};
 use crate::context::{ibv_query_device, ibv_query_port, query_device_ex, query_port};
+use crate::extended::create_qp_ex;
+use crate::polling::create_cq_ex;
 use crate::post::{post_recv, post_send};
-use crate::queue_pair::create_qp_ex;
 use crate::shared::post_srq_recv;
+use crate::thread_domain::{alloc_parent_domain, alloc_td, dealloc_td};
 use crate::unsupported::refuse_call;
 use std::ffi::c_int;
 
@@ -16,14 +18,14 @@ pub(crate) fn table(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
         newest: [None; 6],
         query_port: Some(query_port),
         advise_to_rate_limit: [None; 13],
-        alloc_parent_domain: None,
-        dealloc_td: None,
-        alloc_td: None,
+        alloc_parent_domain: Some(alloc_parent_domain),
+        dealloc_td: Some(dealloc_td),
+        alloc_td: Some(alloc_td),
         modify_cq: None,
         post_srq_ops: None,
         work_queues: [None; 5],
         query_rt_values: None,
-        create_cq_ex: None,
+        create_cq_ex: Some(create_cq_ex),
         private: std::ptr::null_mut(),
         query_device_ex: Some(query_device_ex),
         flows: [None; 4],

@@ -3,22 +3,22 @@
     .globl raccept
     .type raccept, @function
 raccept:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_raccept@PLT
     .size raccept, . - raccept
     .globl rbind
     .type rbind, @function
 rbind:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rbind@PLT
     .size rbind, . - rbind
     .globl rclose
     .type rclose, @function
 rclose:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rclose@PLT
     .size rclose, . - rclose
     .globl rconnect
     .type rconnect, @function
 rconnect:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rconnect@PLT
     .size rconnect, . - rconnect
     .globl rdma_accept
     .type rdma_accept, @function
@@ -198,117 +198,117 @@ rdma_set_option:
     .globl rfcntl
     .type rfcntl, @function
 rfcntl:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rfcntl@PLT
     .size rfcntl, . - rfcntl
     .globl rgetpeername
     .type rgetpeername, @function
 rgetpeername:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rgetpeername@PLT
     .size rgetpeername, . - rgetpeername
     .globl rgetsockname
     .type rgetsockname, @function
 rgetsockname:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rgetsockname@PLT
     .size rgetsockname, . - rgetsockname
     .globl rgetsockopt
     .type rgetsockopt, @function
 rgetsockopt:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rgetsockopt@PLT
     .size rgetsockopt, . - rgetsockopt
     .globl riomap
     .type riomap, @function
 riomap:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_riomap@PLT
     .size riomap, . - riomap
     .globl riounmap
     .type riounmap, @function
 riounmap:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_riounmap@PLT
     .size riounmap, . - riounmap
     .globl riowrite
     .type riowrite, @function
 riowrite:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_riowrite@PLT
     .size riowrite, . - riowrite
     .globl rlisten
     .type rlisten, @function
 rlisten:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rlisten@PLT
     .size rlisten, . - rlisten
     .globl rpoll
     .type rpoll, @function
 rpoll:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rpoll@PLT
     .size rpoll, . - rpoll
     .globl rread
     .type rread, @function
 rread:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rread@PLT
     .size rread, . - rread
     .globl rreadv
     .type rreadv, @function
 rreadv:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rreadv@PLT
     .size rreadv, . - rreadv
     .globl rrecv
     .type rrecv, @function
 rrecv:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rrecv@PLT
     .size rrecv, . - rrecv
     .globl rrecvfrom
     .type rrecvfrom, @function
 rrecvfrom:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rrecvfrom@PLT
     .size rrecvfrom, . - rrecvfrom
     .globl rrecvmsg
     .type rrecvmsg, @function
 rrecvmsg:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rrecvmsg@PLT
     .size rrecvmsg, . - rrecvmsg
     .globl rselect
     .type rselect, @function
 rselect:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rselect@PLT
     .size rselect, . - rselect
     .globl rsend
     .type rsend, @function
 rsend:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rsend@PLT
     .size rsend, . - rsend
     .globl rsendmsg
     .type rsendmsg, @function
 rsendmsg:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rsendmsg@PLT
     .size rsendmsg, . - rsendmsg
     .globl rsendto
     .type rsendto, @function
 rsendto:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rsendto@PLT
     .size rsendto, . - rsendto
     .globl rsetsockopt
     .type rsetsockopt, @function
 rsetsockopt:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rsetsockopt@PLT
     .size rsetsockopt, . - rsetsockopt
     .globl rshutdown
     .type rshutdown, @function
 rshutdown:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rshutdown@PLT
     .size rshutdown, . - rshutdown
     .globl rsocket
     .type rsocket, @function
 rsocket:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rsocket@PLT
     .size rsocket, . - rsocket
     .globl rwrite
     .type rwrite, @function
 rwrite:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rwrite@PLT
     .size rwrite, . - rwrite
     .globl rwritev
     .type rwritev, @function
 rwritev:
-    jmp ringside_rdma_refuse@PLT
+    jmp ringside_rwritev@PLT
     .size rwritev, . - rwritev
     .globl rdma_join_multicast_ex
     .type rdma_join_multicast_ex, @function

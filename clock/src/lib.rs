@@ -1,7 +1,7 @@
 //! Moments, deadlines, and the clock that a caller injects.
 //!
 //! Engines take the time as an argument ([`Instant`]); code that waits takes a [`Clock`]. Neither
-//! asks the operating system, so a test or a simulation decides when it is.
+//! reads the operating system's clock, so a test or a simulation controls the time.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// The moment `after` later; stops at the end of time rather than wrapping.
+    /// The moment `after` later; saturates instead of wrapping.
     #[must_use]
     pub fn plus(self, after: Duration) -> Self {
         Self(
@@ -27,9 +27,9 @@ impl Instant {
     }
 }
 
-/// The driver's clock, also used for its waits.
+/// A source of time, also used for waits.
 pub trait Clock: Send + Sync {
-    /// Now.
+    /// The current time.
     fn now(&self) -> Instant;
 
     /// Lets time pass while waiting for a device: at most `at_most`, possibly much less.
@@ -42,14 +42,14 @@ pub trait Clock: Send + Sync {
 /// A moment after which waiting ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline {
-    /// When waiting started.
+    /// The start of the wait.
     pub start: Instant,
-    /// When it ends.
+    /// The end of the wait.
     pub end: Instant,
 }
 
 impl Deadline {
-    /// Waiting from now for at most `limit`.
+    /// Makes a deadline `limit` from now.
     #[must_use]
     pub fn after(clock: &dyn Clock, limit: Duration) -> Self {
         let start = clock.now();
@@ -72,10 +72,10 @@ impl Deadline {
     }
 }
 
-/// Waits until `ready` gives a value or `limit` has passed, asking every `step`.
+/// Waits until `ready` returns a value or `limit` has passed, calling it every `step`.
 ///
-/// The condition is asked once more after the deadline, so that a process that was not scheduled
-/// for a while does not blame the device.
+/// `ready` is called once more after the deadline, so that a process that was not scheduled for a
+/// while does not report a timeout of the device.
 pub fn wait_for<T, E>(
     clock: &dyn Clock,
     limit: Duration,
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_ends_at_its_deadline_and_asks_once_more() {
+    fn a_wait_ends_at_its_deadline_after_one_more_check() {
         let clock = Stepping(AtomicU64::new(0));
         let mut asked = 0;
         let step = Duration::from_millis(1);

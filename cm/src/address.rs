@@ -105,11 +105,11 @@ pub struct AddressHeader {
     pub source_port: u16,
     /// address of the caller
     pub source: IpAddr,
-    /// address that the caller wants
+    /// address that the caller connects to
     pub destination: IpAddr,
 }
 
-/// Why there is no address header that can be used. The request is refused with reason 28.
+/// The reason why an address header is not valid. The request is refused with reason 28.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HeaderError {
@@ -168,7 +168,7 @@ impl AddressHeader {
         })
     }
 
-    /// Writes the header. IPv4 addresses stand in the last four of sixteen bytes, after zeros.
+    /// Writes the header. An IPv4 address is in the last four of sixteen bytes, after zeros.
     #[must_use]
     pub fn encode(&self) -> [u8; ADDRESS_HEADER_BYTES] {
         let mut bytes = [0; ADDRESS_HEADER_BYTES];

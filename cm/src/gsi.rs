@@ -33,20 +33,20 @@ pub struct Arrived<'a> {
     pub payload: &'a [u8],
 }
 
-/// Why a datagram is dropped without an answer.
+/// The reason why a datagram is dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Discard {
-    /// For another queue pair.
+    /// A datagram for another queue pair.
     #[error("a datagram for queue pair {0}, not {QUEUE_PAIR}")]
     QueuePair(u32),
-    /// Of another partition: only the membership bit may differ.
+    /// A datagram of another partition: only the membership bit may differ.
     #[error("P_Key {0:#06x} is of another partition than {PARTITION_KEY:#06x}")]
     PartitionKey(u16),
-    /// Without the right to send to queue pair 1.
+    /// A datagram without the right to send to queue pair 1.
     #[error("Q_Key {0:#010x}, not {QUEUE_KEY:#010x}")]
     QueueKey(u32),
-    /// Not a message of the connection manager.
+    /// A datagram that is no message of the connection manager.
     #[error(transparent)]
     Mad(#[from] MadError),
     /// Sent to an address that this node does not have.

@@ -4,7 +4,7 @@
 pub const MAD_BYTES: usize = 256;
 /// Length of the header of a MAD.
 pub const HEADER_BYTES: usize = 24;
-/// Length of what follows the header.
+/// The length after the header.
 pub const DATA_BYTES: usize = MAD_BYTES - HEADER_BYTES;
 
 /// The part of a MAD behind its header.
@@ -60,7 +60,7 @@ pub(crate) fn put(data: &mut Data, first: usize, width: usize, value: u128) {
     }
 }
 
-/// Whether no two of these (first bit, width) share a bit and all lie inside a MAD's data.
+/// True if no two of these (first bit, width) share a bit and all lie inside a MAD's data.
 pub(crate) const fn is_disjoint(fields: &[(usize, usize)]) -> bool {
     let mut one = 0;
     while one < fields.len() {

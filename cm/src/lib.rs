@@ -1,13 +1,13 @@
 //! The InfiniBand connection manager (CM) over RoCEv2.
 //!
-//! Two programs that want a reliable connection, or the queue pair behind a datagram service, agree
-//! on it with management datagrams (MADs) between their queue pairs 1. This crate holds the
-//! messages and the state machines of both sides.
+//! Two programs set up a reliable connection, or find the queue pair of a datagram service, with
+//! management datagrams (MADs) between their queue pairs 1. This crate holds the messages and the
+//! state machines of both sides.
 //!
-//! [`Manager`] does no input or output. The caller hands in MADs that arrived and the time, and
-//! takes out [`Action`]s: MADs to send and events for the program. The same manager serves the C
-//! libraries, Rust programs, simulations and tests. It speaks to Linux's `rdma_cm` and follows
-//! Linux where that differs from the standard.
+//! [`Manager`] does no input or output. The caller passes in received MADs and the time, and takes
+//! out [`Action`]s: MADs to send and events for the program. The same manager serves the C
+//! libraries, Rust programs, simulations and tests. It interoperates with Linux's `rdma_cm` and
+//! follows Linux where that differs from the standard.
 //!
 //! ```
 //! use ringside_cm::{Action, Arrived, Identity, Manager, PortSpace, ServiceId};
@@ -45,8 +45,8 @@ pub use address::{AddressHeader, Gid, HeaderError, PortSpace, ServiceId};
 pub use gsi::{Arrived, Discard};
 pub use mad::{Mad, MadError, Message};
 pub use manager::{
-    Accept, Action, CONNECTIONS_MAX, Connect, ConnectionId, Event, EventKind, Identity,
-    ListenError, ListenerId, Manager, OutgoingMad, Parameters, Refused, RequestError, Resolve,
+    Accept, Action, Connect, ConnectionId, Event, EventKind, Identity, LISTENER_WAIT, ListenError,
+    ListenerId, MAX_CONNECTIONS, Manager, OutgoingMad, Parameters, Refused, RequestError, Resolve,
     ServiceAnswer, StateName,
 };
 pub use reason::{Reason, ServiceStatus};

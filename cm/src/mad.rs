@@ -79,7 +79,7 @@ macro_rules! messages {
 }
 
 messages! {
-    /// asks for a connection
+    /// requests a connection
     Request(ConnectionRequest) = 0x10, "REQ";
     /// the answer takes longer
     Receipt(MessageReceipt) = 0x11, "MRA";
@@ -93,7 +93,7 @@ messages! {
     Disconnect(DisconnectRequest) = 0x15, "DREQ";
     /// confirms the end
     DisconnectReply(DisconnectReply) = 0x16, "DREP";
-    /// asks for the queue pair of a datagram service
+    /// requests the queue pair of a datagram service
     ServiceRequest(ServiceRequest) = 0x17, "SIDR_REQ";
     /// names it, or refuses
     ServiceReply(ServiceReply) = 0x18, "SIDR_REP";
@@ -103,7 +103,8 @@ messages! {
     AlternatePathResponse(AlternatePathResponse) = 0x1A, "APR";
 }
 
-/// Why bytes are not a message of the connection manager. The receiver drops them and counts.
+/// The reason why bytes are not a message of the connection manager. The receiver drops them and
+/// counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MadError {
@@ -116,7 +117,7 @@ pub enum MadError {
     /// The header's version is unknown.
     #[error("MAD of base version {0}, not {BASE_VERSION}")]
     BaseVersion(u8),
-    /// For another agent, or one that queue pair 1 does not serve.
+    /// A message for another agent, or for one that queue pair 1 does not serve.
     #[error("MAD of class {0:#04x}, not {CLASS:#04x}")]
     Class(u8),
     /// A later or earlier connection manager.

@@ -4,6 +4,7 @@ mod active;
 mod connection;
 mod datagram;
 mod disconnect;
+mod held;
 mod interface;
 mod passive;
 mod receive;
@@ -12,6 +13,7 @@ mod timers;
 #[cfg(test)]
 mod tests;
 
+pub use held::LISTENER_WAIT;
 pub use interface::{
     Accept, Action, Connect, ConnectionId, Event, EventKind, Identity, ListenError, ListenerId,
     OutgoingMad, Parameters, Refused, RequestError, Resolve, ServiceAnswer, StateName,
@@ -27,7 +29,7 @@ use std::time::Duration;
 
 /// Connections and open service requests at a time. What comes beyond is forgotten, and the
 /// peer's repeats may find room later.
-pub const CONNECTIONS_MAX: usize = 65_536;
+pub const MAX_CONNECTIONS: usize = 65_536;
 
 /// The connection manager. See the crate's documentation.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub struct Manager {
     /// address and request id of a peer: repeated service requests are found here
     by_service_request: BTreeMap<(Gid, u32), u32>,
     timers: BTreeSet<(Duration, u32)>,
+    /// requests without a listener, in the order of their arrival
+    held: VecDeque<held::Held>,
     actions: VecDeque<Action>,
 }
 
@@ -93,6 +97,7 @@ impl Manager {
             by_queue_pair: BTreeMap::new(),
             by_service_request: BTreeMap::new(),
             timers: BTreeSet::new(),
+            held: VecDeque::new(),
             actions: VecDeque::new(),
         }
     }
@@ -114,7 +119,8 @@ impl Manager {
     /// Takes requests for a service: at any address of the node, or at one.
     ///
     /// `backlog` limits the requests that the program has not answered yet; those beyond are
-    /// forgotten, and the callers repeat them.
+    /// forgotten, and the callers repeat them. Requests of the last [`LISTENER_WAIT`] are taken too:
+    /// take the actions afterwards.
     ///
     /// Errors: [`ListenError`].
     pub fn listen(
@@ -146,6 +152,7 @@ impl Manager {
             waiting: 0,
             backlog: backlog.max(1),
         });
+        self.take_held(service);
         Ok(id)
     }
 
@@ -172,16 +179,17 @@ impl Manager {
     /// The time of the next [`Manager::tick`], if anything waits.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        timer.into_iter().chain(self.held_until()).min()
     }
 
-    /// The state of a connection; none if it is gone.
+    /// The state of a connection; `None` if it no longer exists.
     #[must_use]
     pub fn state(&self, id: ConnectionId) -> Option<StateName> {
         self.connections.get(&id.0).map(|one| one.state.name())
     }
 
-    /// What the queue pair of a connection has to be set to, as far as the peer has said.
+    /// The required settings of a connection's queue pair, as far as the peer has sent them.
     #[must_use]
     pub fn parameters(&self, id: ConnectionId) -> Option<Parameters> {
         self.connections.get(&id.0).map(|one| one.parameters)
@@ -285,7 +293,7 @@ impl Manager {
         self.connections.remove(&id);
     }
 
-    /// The connection of an own and a remote id; `remote` 0 asks for one whose peer is not known.
+    /// The connection of an own and a remote id; `remote` 0 finds one whose peer is not known.
     fn find(&self, own: u32, remote: u32) -> Option<&Connection> {
         let found = self.connections.get(&own)?;
         (found.remote_id == remote && !found.state.is_service()).then_some(found)

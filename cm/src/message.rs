@@ -9,13 +9,13 @@ use crate::address::Gid;
 use crate::layout::message;
 
 message! {
-    /// REQ: asks for a connection.
+    /// REQ: requests a connection.
     pub struct ConnectionRequest {
         /// communication id of the sender
         local_comm_id: u32 = [0 + 0, 32],
         /// vendor of an extension (ECE); 0 without one
         vendor_id: u32 = [5 + 0, 24],
-        /// service that is asked for
+        /// requested service
         service_id: u64 = [8 + 0, 64],
         /// GUID of the sender's node
         local_ca_guid: u64 = [16 + 0, 64],
@@ -177,7 +177,7 @@ message! {
         initiator_depth: u8 = [25 + 0, 8],
         /// time that the sender takes for an acknowledgement, a code
         target_ack_delay: u8 = [26 + 0, 5],
-        /// answer to an alternate path, 0 = accepted or none asked
+        /// answer to an alternate path, 0 = accepted or none requested
         failover_accepted: u8 = [26 + 5, 2],
         /// whether the sender implements end-to-end flow control
         end_to_end_flow_control: bool = [26 + 7, 1],
@@ -239,13 +239,13 @@ message! {
 }
 
 message! {
-    /// SIDR_REQ: asks for the queue pair of a datagram service.
+    /// SIDR_REQ: requests the queue pair of a datagram service.
     pub struct ServiceRequest {
         /// number of the request
         request_id: u32 = [0 + 0, 32],
         /// partition key
         partition_key: u16 = [4 + 0, 16],
-        /// service that is asked for
+        /// requested service
         service_id: u64 = [8 + 0, 64],
     }
     areas {

@@ -41,7 +41,7 @@ reasons! {
     INVALID_SERVICE_ID = 8, "invalid service id";
     /// transport type not served
     INVALID_TRANSPORT = 9, "invalid transport service type";
-    /// the queue pair belongs to a connection that still exists
+    /// a connection that still exists uses the queue pair
     STALE_CONNECTION = 10, "stale connection";
     /// the channel does not exist
     NO_CHANNEL = 11, "reliable datagram channel does not exist";
@@ -77,7 +77,7 @@ reasons! {
     PATH_MTU = 26, "path MTU rejected";
     /// too few responder resources
     RESPONDER_RESOURCES = 27, "insufficient responder resources";
-    /// the program refuses; its private data may say why
+    /// the program refuses; its private data may hold the reason
     CONSUMER = 28, "rejected by the program";
     /// receiver-not-ready retry count
     RNR_RETRY_COUNT = 29, "receiver-not-ready retry count rejected";

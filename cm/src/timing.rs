@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-/// Shortest time between two repeats, whatever the peer asks for.
-/// A peer may ask for 4 us; a table lookup of a cold neighbour alone takes longer.
+/// Shortest time between two repeats, for any request of the peer. A peer may request 4 us; a table
+/// lookup of a cold neighbour alone takes longer.
 pub const REPEAT_MIN: Duration = Duration::from_millis(64);
-/// Longest time between two repeats, and longest timewait, whatever the peer asks for.
-pub const WAIT_MAX: Duration = Duration::from_secs(70);
+/// Longest time between two repeats, and longest timewait, for any request of the peer.
+pub const MAX_WAIT: Duration = Duration::from_secs(70);
 /// Life time of a packet on RoCE, a code: 2^16 times 4.096 us.
 pub const PACKET_LIFE_TIME: u8 = 16;
 

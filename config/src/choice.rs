@@ -1,4 +1,4 @@
-//! Values that are one of a few words, or a number.
+//! Values that are one of a few words or a number.
 
 use std::fmt;
 
@@ -9,13 +9,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The page size behind the memory that the device reads and writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum HugePages {
-    /// The largest that the machine has free: 1 GiB, else 2 MiB, else ordinary pages with a warning.
+    /// The largest size of which pages are free: 1 GiB, then 2 MiB, then ordinary pages with a
+    /// warning.
     #[serde(rename = "auto")]
     Auto,
-    /// 1 GiB pages, or the start fails.
+    /// 1 GiB pages; bring-up fails without them.
     #[serde(rename = "1GiB")]
     OneGib,
-    /// 2 MiB pages, or the start fails.
+    /// 2 MiB pages; bring-up fails without them.
     #[serde(rename = "2MiB")]
     TwoMib,
     /// Ordinary 4 KiB pages.
@@ -34,7 +35,8 @@ impl fmt::Display for HugePages {
     }
 }
 
-/// The RDMA transport of the function. The E810 runs one of two at a time; ringside speaks RoCEv2.
+/// The RDMA transport of the function. The E810 runs one of two at a time; ringside supports
+/// RoCEv2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum Protocol {
     /// RoCEv2: InfiniBand transport over UDP port 4791.
@@ -42,10 +44,10 @@ pub enum Protocol {
     Roce,
 }
 
-/// The speed at which the link is asked to run.
+/// The requested speed of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum LinkSpeed {
-    /// Whatever both ends agree on.
+    /// The speed that both ends negotiate.
     #[serde(rename = "auto")]
     Auto,
     /// 10 Gbit/s.
@@ -76,7 +78,7 @@ impl LinkSpeed {
     }
 }
 
-/// The payload of one RoCEv2 packet: one of the five sizes that InfiniBand has.
+/// The payload of one RoCEv2 packet: one of the five sizes that InfiniBand defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(try_from = "u32", into = "u32")]
 pub enum PathMtu {
@@ -117,7 +119,7 @@ impl TryFrom<u32> for PathMtu {
             2048 => Ok(Self::Bytes2048),
             4096 => Ok(Self::Bytes4096),
             _ => Err(format!(
-                "{bytes} is no path MTU: allowed are 256, 512, 1024, 2048 and 4096"
+                "{bytes} is not a path MTU: allowed are 256, 512, 1024, 2048 and 4096"
             )),
         }
     }
@@ -145,18 +147,18 @@ impl From<PathMtu> for u32 {
 /// The way a polling core waits for work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum Polling {
-    /// It polls on: the shortest latency, a core for itself.
+    /// Polls all the time: the shortest latency, but it occupies a core.
     #[serde(rename = "busy")]
     Busy,
-    /// It polls on, and lets other threads run once it has been idle for `idle_us`.
+    /// Polls all the time, and yields to other threads once it has been idle for `idle_us`.
     #[serde(rename = "busy-then-yield")]
     BusyThenYield,
-    /// It sleeps until the device's interrupt once it has been idle for `idle_us`.
+    /// Sleeps until the device's interrupt once it has been idle for `idle_us`.
     #[serde(rename = "busy-then-sleep")]
     BusyThenSleep,
 }
 
-/// Reads either the word `word` or a number that fits 32 bits.
+/// Decodes either the word `word` or a number that fits 32 bits.
 struct WordOrNumber {
     word: &'static str,
     what: &'static str,
@@ -239,22 +241,22 @@ macro_rules! word_or_number {
     };
 }
 
-/// From which NUMA node memory for the device comes.
+/// The NUMA node that memory for the device is allocated on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NumaNode {
-    /// The node that the device is attached to; no preference where the machine doesn't say.
+    /// The node that the device is attached to; no preference if the machine does not report it.
     Auto,
     /// This node.
     Node(u32),
 }
 word_or_number!(NumaNode, Auto = "auto", Node, "the number of a NUMA node");
 
-/// On which core a thread of our own runs.
+/// The core that a thread of ringside runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Core {
-    /// Wherever the scheduler puts it.
+    /// Any core, chosen by the scheduler.
     Any,
-    /// Pinned to this logical CPU, by the number that the operating system gives it.
+    /// This logical CPU, by the operating system's number.
     Pinned(u32),
 }
 word_or_number!(Core, Any = "any", Pinned, "the number of a logical CPU");

@@ -1,11 +1,11 @@
-//! Errors of a configuration, and their places.
+//! Errors of a configuration, and their positions.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// A place in the text, both counted from 1; the column counts characters.
+/// A position in the text, both counted from 1; the column counts characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// Line, from 1.
@@ -15,7 +15,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// The place of a byte offset in `text`; an offset past the end is the end.
+    /// The position of a byte offset in `text`; an offset past the end is the end.
     #[must_use]
     pub fn of_offset(text: &str, offset_bytes: usize) -> Self {
         let mut position = Self { line: 1, column: 1 };
@@ -36,13 +36,13 @@ impl Position {
     }
 }
 
-/// One thing that is wrong.
+/// One error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Its place in the file; `None` for a configuration that was made in code, and for a
-    /// value that the file leaves at its default.
+    /// Its position in the file; `None` for a configuration made in code, and for a value that the
+    /// file leaves at its default.
     pub position: Option<Position>,
-    /// The key with its section (`rdma.queue_pairs`); `None` for text that is no TOML.
+    /// The key with its section (`rdma.queue_pairs`); `None` for text that is not TOML.
     pub key: Option<String>,
     /// The error: value, permitted values, remedy.
     pub message: String,
@@ -60,10 +60,10 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Why there is no configuration.
+/// Reasons why a configuration could not be loaded.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// The file can't be read: check the path and its permissions.
+    /// The file cannot be read: check the path and its permissions.
     #[error("cannot read the configuration {}: {source}", path.display())]
     Unreadable {
         /// The file.
@@ -81,10 +81,10 @@ pub enum ConfigError {
         path: PathBuf,
         /// Its length.
         length_bytes: u64,
-        /// The longest that is read.
+        /// The longest file that is read.
         limit_bytes: u64,
     },
-    /// The text is no valid configuration: correct each fault.
+    /// The text is not a valid configuration: correct each fault.
     #[error("{}", list_of(origin, faults))]
     Invalid {
         /// The file, or `None` for a text or a value given by code.

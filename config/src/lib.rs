@@ -34,26 +34,27 @@ pub use fault::{ConfigError, Fault, Position};
 pub use network::LocalAddress;
 pub use ringside_bus::DeviceAddress;
 pub use sections::{
-    Config, DdpSection, DeadlinesSection, DeviceSection, LinkSection, MemorySection, ModelSection,
-    NetworkSection, RdmaSection, WorkerSection,
+    Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,
+    MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
 };
 
-/// The commented sample, as it lies in the source tree. It holds every key at its default.
+/// The commented sample, as in the source tree. It holds every key at its default.
 pub const SAMPLE: &str = include_str!("../ringside.toml");
 
-/// Samples for three kinds of use: name and text. Each holds only what differs from the defaults.
+/// Samples for three kinds of use: name and text. Each holds only the values that differ from the
+/// defaults.
 pub const SAMPLES: [(&str, &str); 3] = [
     ("appliance", include_str!("../samples/appliance.toml")),
     ("benchmark", include_str!("../samples/benchmark.toml")),
     ("low-latency", include_str!("../samples/low-latency.toml")),
 ];
 
-/// The JSON schema of a configuration, for editors and other tools: keys, words and ranges. What
-/// must hold between keys is checked by [`Config::validate`] alone.
+/// The JSON schema of a configuration, for editors and other tools: keys, words and ranges.
+/// Conditions between keys are checked by [`Config::validate`] only.
 #[must_use]
 pub fn json_schema() -> String {
     let schema = schemars::schema_for!(Config);
-    // A schema is plain JSON: it can always be written.
+    // A schema is plain JSON and can always be serialized.
     serde_json::to_string_pretty(&schema).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! From a file or a text to a configuration, with every fault found on the way.
+//! Reads a configuration from a file or a text, and collects every fault.
 
 use std::io::Read;
 use std::ops::Range;
@@ -76,7 +76,7 @@ impl Config {
         }
     }
 
-    /// The configuration as TOML text, every key written out.
+    /// Returns the configuration as TOML text, with every key.
     ///
     /// Errors: the serializer's message; a configuration that validates has none.
     pub fn to_toml_string(&self) -> Result<String, toml::ser::Error> {
@@ -109,8 +109,8 @@ fn parse(text: &str) -> Result<Config, Vec<Fault>> {
     Err(faults)
 }
 
-/// Reads the table into a configuration; a key at fault is noted, taken out and read over, so that
-/// the faults behind it are found too.
+/// Reads the table into a configuration. A key with a fault is noted and removed, and the rest is
+/// read again, so that the later faults are found too.
 fn read_all(text: &str, mut table: Spanned<DeTable<'_>>) -> (Option<Config>, Vec<Fault>) {
     let mut faults = Vec::new();
     while faults.len() < FAULTS {
@@ -131,7 +131,7 @@ fn read_all(text: &str, mut table: Spanned<DeTable<'_>>) -> (Option<Config>, Vec
     (None, faults)
 }
 
-/// Removes the entry that `span` lies in, and returns its dotted key.
+/// Removes the entry that contains `span`, and returns its dotted key.
 fn take_out(table: &mut DeTable<'_>, span: &Range<usize>) -> Option<String> {
     let inside = |outer: Range<usize>| outer.start <= span.start && span.end <= outer.end;
     let entry_of = |section: &Spanned<DeValue<'_>>| {
@@ -193,7 +193,7 @@ fn type_fault(text: &str, error: &toml::de::Error, key: Option<String>) -> Fault
     fault
 }
 
-/// Adds to a fault of validation the place of its value in the text.
+/// Adds the position of a value in the text to a fault of validation.
 fn located(text: &str, table: &Spanned<DeTable<'_>>, mut fault: Fault) -> Fault {
     let place = fault.key.as_deref().and_then(|key| {
         let (section, name) = key.split_once('.')?;

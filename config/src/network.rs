@@ -7,8 +7,8 @@ use std::str::FromStr;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-/// An IP address of the port, with the length of its network's prefix and its VLAN:
-/// `192.0.2.1/24`, `2001:db8::1/64`, `10.1.0.1/24@100`.
+/// An IP address of the port, with its prefix length and its VLAN: `192.0.2.1/24`,
+/// `2001:db8::1/64`, `10.1.0.1/24@100`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct LocalAddress {
@@ -16,12 +16,12 @@ pub struct LocalAddress {
     pub address: IpAddr,
     /// Bits of the prefix: 1..=32 for IPv4, 1..=128 for IPv6.
     pub prefix_bits: u8,
-    /// The VLAN that it is reached on, 1..=4094; `None` for frames without a tag.
+    /// The VLAN of the address, 1..=4094; `None` for untagged frames.
     pub vlan: Option<u16>,
 }
 
 impl LocalAddress {
-    /// An address for frames without a tag.
+    /// Makes an address for untagged frames.
     #[must_use]
     pub const fn new(address: IpAddr, prefix_bits: u8) -> Self {
         Self {
@@ -31,7 +31,7 @@ impl LocalAddress {
         }
     }
 
-    /// The same address on a VLAN.
+    /// Returns the same address on a VLAN.
     #[must_use]
     pub const fn on_vlan(self, vlan: u16) -> Self {
         Self {
@@ -40,7 +40,7 @@ impl LocalAddress {
         }
     }
 
-    /// Whether `other` is in the address's network.
+    /// Returns true if `other` is in the address's network.
     #[must_use]
     pub fn is_neighbour(&self, other: IpAddr) -> bool {
         match (self.address, other) {
@@ -62,7 +62,9 @@ impl FromStr for LocalAddress {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
-            format!("{text} is no address of a port: {why}; write 192.0.2.1/24 or 10.1.0.1/24@100")
+            format!(
+                "{text} is not an address of a port: {why}; write 192.0.2.1/24 or 10.1.0.1/24@100"
+            )
         };
         let (network, vlan) = match text.split_once('@') {
             Some((network, vlan)) => (network, Some(vlan)),
@@ -73,7 +75,7 @@ impl FromStr for LocalAddress {
             .ok_or_else(|| wrong("the prefix length is missing"))?;
         let address: IpAddr = address
             .parse()
-            .map_err(|_| wrong("that is no IPv4 or IPv6 address"))?;
+            .map_err(|_| wrong("it is not an IPv4 or IPv6 address"))?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let prefix_bits = prefix.parse().ok().filter(|bits| (1..=most).contains(bits));
         let prefix_bits =
@@ -146,7 +148,7 @@ mod tests {
             ("192.0.2.1/33", "1 to 32 bits"),
             ("192.0.2.1/0", "1 to 32 bits"),
             ("2001:db8::1/129", "1 to 128 bits"),
-            ("192.0.2/24", "no IPv4 or IPv6 address"),
+            ("192.0.2/24", "not an IPv4 or IPv6 address"),
             ("224.0.0.1/24", "unicast"),
             ("192.0.2.1/24@0", "1 to 4094"),
             ("192.0.2.1/24@4095", "1 to 4094"),

@@ -14,11 +14,11 @@ use crate::network::LocalAddress;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// `[device]`: which function, and how long it may take to reset.
+    /// `[device]`: the function, and its time limits for a reset.
     pub device: DeviceSection,
-    /// `[memory]`: what backs the memory that the device reads and writes.
+    /// `[memory]`: the pages behind the memory that the device reads and writes.
     pub memory: MemorySection,
-    /// `[rdma]`: how many RDMA objects the device is sized for.
+    /// `[rdma]`: the numbers of RDMA objects that the device is sized for.
     pub rdma: RdmaSection,
     /// `[link]`: frame size and speed.
     pub link: LinkSection,
@@ -26,12 +26,33 @@ pub struct Config {
     pub network: NetworkSection,
     /// `[ddp]`: the device's pipeline package.
     pub ddp: DdpSection,
-    /// `[deadlines]`: how long an answer is waited for.
+    /// `[deadlines]`: the longest waits for an answer.
     pub deadlines: DeadlinesSection,
+    /// `[housekeeping]`: the thread that looks after the device.
+    pub housekeeping: HousekeepingSection,
     /// `[worker]`: the cores that poll.
     pub worker: WorkerSection,
     /// `[model]`: the E810 in software.
     pub model: ModelSection,
+}
+
+impl Config {
+    /// Completion event queues that the configuration asks for: `rdma.event_queues`, or one for
+    /// each of `worker.cores`, at least 1.
+    #[must_use]
+    pub fn event_queues(&self) -> u16 {
+        match self.rdma.event_queues {
+            0 => u16::try_from(self.worker.cores.len()).map_or(u16::MAX, |cores| cores.max(1)),
+            asked => asked,
+        }
+    }
+
+    /// The logical CPU whose worker a completion event queue wakes: the one at the same place of
+    /// `worker.cores`. `None`: a worker without a CPU of its own.
+    #[must_use]
+    pub fn core_of_event_queue(&self, event_queue: u16) -> Option<u32> {
+        self.worker.cores.get(usize::from(event_queue)).copied()
+    }
 }
 
 /// `[device]`
@@ -42,14 +63,13 @@ pub struct DeviceSection {
     #[serde(with = "crate::address")]
     #[schemars(with = "String")]
     pub address: DeviceAddress,
-    /// The time that a PF reset may take, in ms. 100..=120_000.
+    /// The time limit of a PF reset, in ms. 100..=120_000.
     ///
     /// The device grants 300 ms for the reset itself and 5 s for a configuration lock that another
     /// function may hold.
     #[schemars(range(min = 100, max = 120_000))]
     pub reset_deadline_ms: u64,
-    /// The time that firmware and protocol engine may take after a reset, in ms.
-    /// 100..=120_000.
+    /// The time limit of firmware and protocol engine after a reset, in ms. 100..=120_000.
     #[schemars(range(min = 100, max = 120_000))]
     pub ready_deadline_ms: u64,
 }
@@ -83,8 +103,8 @@ impl Default for MemorySection {
     }
 }
 
-/// `[rdma]`: the numbers wanted. The device's own limits may be lower; bring-up then says which key
-/// to lower and to what.
+/// `[rdma]`: the numbers of objects to request. The device's own limits may be lower; bring-up then
+/// names the key to lower and its largest value.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RdmaSection {
@@ -96,14 +116,14 @@ pub struct RdmaSection {
     /// Completion queues that applications may hold at once. 1..=524_285.
     #[schemars(range(min = 1, max = 524_285))]
     pub completion_queues: u32,
-    /// Memory regions registered at once. 1..=8_388_607.
+    /// Memory regions registered at the same time. 1..=8_388_607.
     #[schemars(range(min = 1, max = 8_388_607))]
     pub memory_regions: u32,
     /// Page list entries for regions and rings that are not contiguous, one for each page of them.
     /// 0..=536_870_911.
     #[schemars(range(min = 0, max = 536_870_911))]
     pub pbles: u32,
-    /// Peers that queue pairs may address at once. 1..=262_143.
+    /// Peers that queue pairs may address at the same time. 1..=262_143.
     #[schemars(range(min = 1, max = 262_143))]
     pub address_handles: u32,
     /// ARP entries: own addresses and next hops. 1..=131_071.
@@ -112,6 +132,10 @@ pub struct RdmaSection {
     /// Multicast groups. 0..=4096.
     #[schemars(range(min = 0, max = 4096))]
     pub multicast_groups: u32,
+    /// Completion event queues, each with a vector of its own. 0..=1024; 0: one for each of
+    /// `worker.cores`, at least one. The device may have fewer.
+    #[schemars(range(min = 0, max = 1024))]
+    pub event_queues: u16,
     /// Largest payload of one packet, in bytes: 256, 512, 1024, 2048 or 4096.
     pub path_mtu: PathMtu,
 }
@@ -127,6 +151,7 @@ impl Default for RdmaSection {
             address_handles: 256,
             arp_entries: 64,
             multicast_groups: 64,
+            event_queues: 0,
             path_mtu: PathMtu::Bytes4096,
         }
     }
@@ -157,16 +182,15 @@ impl Default for LinkSection {
     }
 }
 
-/// `[network]`: the IP addresses that the port answers for and that RDMA sends from.
+/// `[network]`: the IP addresses that the port responds to and that RDMA sends from.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkSection {
-    /// Addresses of the port. Beside them RDMA has two that are made from the MAC address. At most
-    /// 64.
+    /// Addresses of the port. RDMA has two more, derived from the MAC address. At most 64.
     pub addresses: Vec<LocalAddress>,
-    /// Routers for all networks that the addresses do not name: one of each IP version at most.
+    /// Gateways for all networks other than those of the addresses: at most one of each IP version.
     pub gateways: Vec<IpAddr>,
-    /// True if the port asks a DHCP server for an IPv4 address.
+    /// True if the port requests an IPv4 address from a DHCP server.
     pub dhcp: bool,
 }
 
@@ -174,12 +198,12 @@ pub struct NetworkSection {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DdpSection {
-    /// Folders that are searched, in this order. At most 16.
+    /// Folders to search, in this order. At most 16.
     pub search: Vec<PathBuf>,
     /// File name within them, also tried with `.xz` and `.zst`; or an absolute path.
     pub file: PathBuf,
-    /// True if bring-up fails without a package. If not, the device runs in safe mode: one queue
-    /// and no RDMA.
+    /// True if bring-up fails without a package. If false, the device runs in safe mode without a
+    /// package: one queue and no RDMA.
     pub require: bool,
 }
 
@@ -197,7 +221,7 @@ impl Default for DdpSection {
     }
 }
 
-/// `[deadlines]`: how long an answer is waited for, in ms, before the device counts as gone.
+/// `[deadlines]`: the longest waits for an answer, in ms, before the device counts as failed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeadlinesSection {
@@ -230,16 +254,52 @@ impl Default for DeadlinesSection {
     }
 }
 
+/// `[housekeeping]`: the thread that takes events, flushes failed queue pairs, and recovers the
+/// device, beside the threads that poll.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct HousekeepingSection {
+    /// True if each opened device has such a thread. If not, the program calls `supervise`.
+    pub thread: bool,
+    /// Logical CPU of the thread: `"any"` or a number. It sleeps nearly always, so it may be a CPU
+    /// that does other work.
+    pub core: Core,
+    /// True if a device that failed is brought up again without being asked.
+    pub recover: bool,
+    /// Longest sleep, in ms: what no interrupt announces is seen after it. 1..=60_000.
+    #[schemars(range(min = 1, max = 60_000))]
+    pub period_ms: u64,
+    /// Time between two probes of firmware and RDMA engine, in ms. 1..=3_600_000.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    pub probe_ms: u64,
+    /// Time between two attempts to recover the device, in ms. 1..=3_600_000.
+    #[schemars(range(min = 1, max = 3_600_000))]
+    pub retry_ms: u64,
+}
+
+impl Default for HousekeepingSection {
+    fn default() -> Self {
+        Self {
+            thread: true,
+            core: Core::Any,
+            recover: true,
+            period_ms: 20,
+            probe_ms: 1_000,
+            retry_ms: 1_000,
+        }
+    }
+}
+
 /// `[worker]`
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WorkerSection {
-    /// Logical CPUs that poll, one worker each, no CPU twice. Empty: one worker, not pinned.
+    /// Logical CPUs of the workers, one worker each, no CPU twice. Empty: one worker, not pinned.
     pub cores: Vec<u32>,
     /// Completions taken by one poll. 1..=256.
     #[schemars(range(min = 1, max = 256))]
     pub poll_batch: u32,
-    /// Requests from other cores that one worker keeps waiting. 2..=65_536.
+    /// The most requests from other cores that wait for one worker. 2..=65_536.
     #[schemars(range(min = 2, max = 65_536))]
     pub inbox: u32,
     /// The way a worker waits for work. Default: [`Polling::Busy`].
@@ -247,7 +307,7 @@ pub struct WorkerSection {
     /// The idle time after which a worker yields or sleeps, in us. 0..=1_000_000.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub idle_us: u64,
-    /// Longest sleep, in ms: what no interrupt announces is seen after it. 1..=60_000.
+    /// Longest sleep, in ms: work without an interrupt is found at its end. 1..=60_000.
     #[schemars(range(min = 1, max = 60_000))]
     pub sleep_ms: u64,
 }

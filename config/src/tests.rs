@@ -42,7 +42,7 @@ fn sample_names_every_key_of_the_schema() {
         .map(|t| t.len())
         .sum();
     assert_eq!(
-        keys, 36,
+        keys, 43,
         "a new key needs a test of its range, and its line in the sample"
     );
 }
@@ -153,6 +153,7 @@ fn every_number_out_of_range_is_refused_below_and_above() {
         ("rdma", "address_handles", 0, 262_144),
         ("rdma", "arp_entries", 0, 131_072),
         ("rdma", "multicast_groups", -1, 4097),
+        ("rdma", "event_queues", -1, 1025),
         ("rdma", "path_mtu", 255, 9000),
         ("link", "mtu", 575, 9703),
         ("link", "wait_ms", -1, 120_001),
@@ -361,13 +362,13 @@ fn every_sample_is_valid_and_differs_from_the_defaults() {
     for (name, text) in SAMPLES {
         let config = Config::from_toml_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_ne!(config, Config::default(), "{name}");
-        // It holds nothing that is the default anyway, apart from what it stresses.
+        // It holds no default values, except those that it emphasises.
         let sample: toml::Table = text.parse().expect("TOML");
         assert!(sample.contains_key("worker"), "{name}");
     }
 }
 
-/// The place of a section's keys in the schema.
+/// Returns the properties of a section's keys in the schema.
 fn properties<'s>(schema: &'s serde_json::Value, section: &str) -> &'s serde_json::Value {
     let place = &schema["properties"][section];
     let name = place["$ref"]
@@ -414,7 +415,7 @@ fn the_schema_has_every_key_and_its_ranges_are_those_that_are_checked() {
             assert!(low == 0 || faults(low - 1), "{section}.{key}: {}", low - 1);
         }
     }
-    assert_eq!(ranges, 21, "a key with a range has it in its schema too");
+    assert_eq!(ranges, 25, "a key with a range has it in its schema too");
 }
 
 #[test]
@@ -454,4 +455,16 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
         let named = found.iter().any(|message| message.contains(expected));
         assert!(named, "{text}: {found:?}");
     }
+}
+
+#[test]
+fn an_event_queue_for_each_core_unless_a_number_is_given() {
+    let read = |text: &str| Config::from_toml_str(text).expect(text);
+    assert_eq!(read("").event_queues(), 1);
+    let cores = read("[worker]\ncores = [3, 5, 7]\n");
+    assert_eq!(cores.event_queues(), 3);
+    let of = [0, 1, 2, 3].map(|number| cores.core_of_event_queue(number));
+    assert_eq!(of, [Some(3), Some(5), Some(7), None]);
+    let given = read("[rdma]\nevent_queues = 8\n[worker]\ncores = [3, 5]\n");
+    assert_eq!(given.event_queues(), 8);
 }

@@ -1,4 +1,4 @@
-//! The allowed ranges, and what must hold between keys.
+//! The allowed ranges, and the conditions between keys.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -8,8 +8,8 @@ use ringside_bus::DeviceAddress;
 use crate::choice::{Core, NumaNode};
 use crate::fault::Fault;
 use crate::sections::{
-    Config, DdpSection, DeadlinesSection, DeviceSection, LinkSection, MemorySection, ModelSection,
-    NetworkSection, RdmaSection, WorkerSection,
+    Config, DdpSection, DeadlinesSection, DeviceSection, HousekeepingSection, LinkSection,
+    MemorySection, ModelSection, NetworkSection, RdmaSection, WorkerSection,
 };
 
 /// Bytes that RoCEv2 adds to a payload within an IP packet, at most: IPv6 40, UDP 8, base
@@ -67,7 +67,7 @@ impl Checks {
 }
 
 impl Config {
-    /// Everything that is wrong with the values, without positions.
+    /// Returns every fault in the values, without positions.
     pub(crate) fn faults(&self) -> Vec<Fault> {
         let mut checks = Checks::default();
         device(&mut checks, &self.device);
@@ -77,6 +77,7 @@ impl Config {
         network(&mut checks, &self.network);
         ddp(&mut checks, &self.ddp);
         deadlines(&mut checks, &self.deadlines);
+        housekeeping(&mut checks, &self.housekeeping);
         worker(&mut checks, &self.worker);
         model(&mut checks, &self.model);
         between_sections(&mut checks, self);
@@ -141,6 +142,7 @@ fn rdma(checks: &mut Checks, section: &RdmaSection) {
         0..=4_096,
         "",
     );
+    checks.range("rdma.event_queues", section.event_queues, 0..=1_024, "");
 }
 
 fn link(checks: &mut Checks, section: &LinkSection) {
@@ -246,6 +248,21 @@ fn deadlines(checks: &mut Checks, section: &DeadlinesSection) {
         1..=600_000,
         "ms",
     );
+}
+
+fn housekeeping(checks: &mut Checks, section: &HousekeepingSection) {
+    const MAX_MS: u64 = 3_600_000;
+    if let Core::Pinned(core) = section.core {
+        checks.range("housekeeping.core", core, CORES, "");
+    }
+    checks.range(
+        "housekeeping.period_ms",
+        section.period_ms,
+        1..=60_000,
+        "ms",
+    );
+    checks.range("housekeeping.probe_ms", section.probe_ms, 1..=MAX_MS, "ms");
+    checks.range("housekeeping.retry_ms", section.retry_ms, 1..=MAX_MS, "ms");
 }
 
 fn worker(checks: &mut Checks, section: &WorkerSection) {

@@ -1,10 +1,10 @@
-//! The order in which arming and the poll after it take place.
+//! The order of arming a completion queue and the poll that follows.
 
 use crate::sync::{Ordering, fence};
 
-/// Stores the arming and rings. No read that follows is carried out before both are stored: a
-/// processor may otherwise read the ring first, and then a completion in between is missed by the
-/// poll, and its event is missing too since the queue was not armed when it came.
+/// Stores the arming and rings the doorbell. No later read is carried out before both are stored.
+/// Otherwise a processor could read the ring first: the poll would miss a completion that arrives
+/// in between, and its event would be missing too, because the queue was not armed when it arrived.
 pub(crate) fn arm(store: impl FnOnce(), ring: impl FnOnce()) {
     store();
     ring();

@@ -1,4 +1,4 @@
-//! A completion, in the words of verbs.
+//! A completion, in the terms of verbs.
 
 use ringside_qp::state::{SendRecordInfo, Tracker};
 use ringside_spec::verbs::completion::{
@@ -19,26 +19,26 @@ pub enum Status {
     LocalOperation,
     /// A local buffer was not registered, too short, or lacked the right.
     LocalProtection,
-    /// Not carried out: the queue pair had failed before.
+    /// Not carried out: the queue pair had failed before. Verbs: `IBV_WC_WR_FLUSH_ERR`.
     Flushed,
     /// A memory window could not be bound.
     WindowBind,
     /// The peer found the request invalid.
     RemoteInvalidRequest,
-    /// The peer refused key, range or right.
+    /// The peer refused the key, the range or the access right.
     RemoteAccess,
-    /// The peer could not carry it out.
+    /// The peer could not carry out the request.
     RemoteOperation,
-    /// The peer did not answer, however often it was asked.
+    /// The peer did not respond to any retry.
     RetryExceeded,
-    /// The peer had no receive request posted, however long was waited.
+    /// The peer had no receive request posted, and all retries were used.
     ReceiverNotReady,
-    /// The device gave up the queue pair.
+    /// The device put the queue pair into a fatal error state.
     Fatal,
-    /// The device completed a later receive without a word about this one: whether its buffer was
-    /// written is unknown. A fault of the device.
+    /// The device completed a later receive but never reported this one: it is unknown if the
+    /// buffer was written. A fault of the device.
     Unreported,
-    /// Codes that this version doesn't know. Verbs: `IBV_WC_GENERAL_ERR` with a vendor error.
+    /// A code that this version does not know. Verbs: `IBV_WC_GENERAL_ERR` with a vendor error.
     Unknown {
         /// major code
         major: u16,
@@ -48,10 +48,10 @@ pub enum Status {
 }
 
 impl Status {
-    /// The status that a failed completion's codes mean.
+    /// Returns the status for the error codes of a failed completion.
     ///
-    /// Source: irdma `verbs.c`, irdma_flush_err_to_ib_wc_status; only major code 1 has the
-    /// meaning of "flushed" (rdma-core 65 also takes 0xFFFE; the kernel doesn't, nor do we).
+    /// Source: irdma `verbs.c`, irdma_flush_err_to_ib_wc_status. Only major code 1 means "flushed"
+    /// (rdma-core 65 also accepts 0xFFFE; the kernel and ringside do not).
     #[must_use]
     pub const fn from_codes(major: u16, minor: u16) -> Self {
         if major != FLUSH_MAJOR {
@@ -126,7 +126,7 @@ pub enum Operation {
     FetchAdd,
     /// Atomic compare and swap
     CompareSwap,
-    /// A receive request took a message
+    /// A receive request was consumed by a message
     Receive,
     /// A receive request was consumed by a peer's RDMA write with immediate
     ReceiveWriteImmediate,
@@ -135,15 +135,15 @@ pub enum Operation {
 }
 
 ringside_spec::words! {
-    /// The message details of a receive completion.
+    /// Details of the message that a receive completion reports.
     pub(crate) struct ReceiveDetail: u64 {
         /// bytes of the message
         payload_bytes: [31:0],
-        /// immediate data, if the header says that there is any
+        /// immediate data, if the header says that there is one
         immediate: [63:32],
     }
 
-    /// Whose completion it is, and word 2 of the device's.
+    /// The queue pair of a completion, and word 2 of the device's completion.
     pub(crate) struct Origin: u64 {
         /// number of the queue pair
         queue_pair: [23:0],
@@ -151,38 +151,37 @@ ringside_spec::words! {
         key_or_source: [55:24],
     }
 
-    /// The same of a datagram.
+    /// The queue pair of a datagram's completion, and the datagram's origin.
     pub(crate) struct DatagramOrigin: u64 {
         /// number of the queue pair
         queue_pair: [23:0],
         /// queue pair that sent it
         source: [47:24],
-        /// VLAN tag, if the note says that it is known
+        /// VLAN tag, if `vlan_known` of the note is set
         vlan_tag: [63:48],
     }
 
-    /// The values that software keeps in bits of the header that the device leaves clear; and, in
-    /// the bits
-    /// that hold error codes and the index otherwise, where a datagram came from.
+    /// Values that software keeps in header bits that the device leaves clear. For a datagram, its
+    /// origin replaces the bits that otherwise hold error codes and the index.
     pub(crate) struct SoftwareNote: u64 {
         /// octets 1 to 5 of the source MAC address
         mac_low: [39:0],
-        /// octet 0 without its group bit, which no source has
+        /// octet 0 without its group bit, which no source address has
         mac_high: [46:40],
         /// the source MAC address is known
         mac_known: [47],
         /// the VLAN tag is known
         vlan_known: [48],
-        /// the device passed over this receive
+        /// the device skipped this receive
         unreported: [49],
     }
 }
 
-/// Bit of a MAC address, as a number, that says "group".
+/// The group bit of a MAC address that is held as a number.
 const MAC_GROUP: u64 = 1 << 40;
 
 impl Origin {
-    /// Of a queue pair, whose number has 24 bits: its state was made like that.
+    /// Returns the origin for a queue pair. The tracker ensures that its number has 24 bits.
     #[inline(always)]
     pub(crate) fn of(tracker: &Tracker) -> Self {
         Self(u64::from(tracker.number()))
@@ -190,8 +189,8 @@ impl Origin {
 }
 
 impl SoftwareNote {
-    /// A header without codes and index, in which the source MAC address is noted. One that is no
-    /// station's is not.
+    /// Returns the header without codes and index, with the source MAC address noted. A group
+    /// address is not noted.
     pub(crate) const fn of_source(header: CompletionHeader, mac: u64) -> CompletionHeader {
         if mac & MAC_GROUP != 0 {
             return header;
@@ -215,35 +214,36 @@ impl SoftwareNote {
 pub struct Datagram {
     /// Queue pair that sent it, 24 bits.
     pub source_queue_pair: u32,
-    /// MAC address that it came from, if the device says so.
+    /// MAC address of the sender, if the device reports it.
     pub source_mac: Option<[u8; 6]>,
-    /// VLAN tag that it came with.
+    /// VLAN tag of the frame.
     pub vlan_tag: Option<u16>,
-    /// It came over IPv4; else over IPv6.
+    /// True for a datagram over IPv4, false over IPv6.
     pub ipv4: bool,
     /// Bytes of the payload; it begins [`Datagram::PAYLOAD_OFFSET`] bytes into the buffer.
     pub payload_bytes: u32,
 }
 
 impl Datagram {
-    /// Bytes before the payload: the route, see the RDMA module's `Route`.
+    /// Bytes before the payload: the route headers, see `Route` of the RDMA module.
     pub const PAYLOAD_OFFSET: usize = GLOBAL_ROUTE_BYTES;
 }
 
-/// One completion: 32 bytes, decoded when asked.
+/// One completion: 32 bytes. The methods decode its fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     /// The number that the request was posted with.
     pub id: u64,
     /// Send: the record of the request. Receive: [`ReceiveDetail`].
     pub(crate) detail: u64,
-    /// As the device wrote it, or as it would have; `extended` says that there is an immediate.
+    /// The header as the device wrote it, or as it would have written it; `extended` means that
+    /// there is an immediate.
     pub(crate) header: CompletionHeader,
     pub(crate) origin: Origin,
 }
 
 impl Completion {
-    /// A value to fill a batch with before it is polled into.
+    /// An empty completion, to fill a batch before polling into it.
     pub const EMPTY: Self = Self {
         id: 0,
         detail: 0,
@@ -251,7 +251,7 @@ impl Completion {
         origin: Origin::ZERO,
     };
 
-    /// A receive that was flushed in software. `queue_pair` 0: it was in no queue pair's queue.
+    /// A receive that software flushed. `queue_pair` is 0 if it was in no queue pair's queue.
     #[must_use]
     pub fn flushed_receive(queue_pair: u32, id: u64) -> Self {
         Self {
@@ -272,7 +272,7 @@ impl Completion {
         !self.header.error()
     }
 
-    /// True for a receive that took a message.
+    /// True for a receive that a message consumed.
     #[inline(always)]
     #[must_use]
     pub const fn is_received(&self) -> bool {
@@ -313,7 +313,8 @@ impl Completion {
         self.origin.queue_pair() as u32
     }
 
-    /// The completed request. For sends: the posted operation, whatever the device says.
+    /// The completed operation. For sends it is the posted operation, independent of the device's
+    /// report.
     #[must_use]
     pub const fn operation(&self) -> Operation {
         if !self.is_send() {
@@ -343,14 +344,14 @@ impl Completion {
         }
     }
 
-    /// True if it is of the send queue, false if of the receive queue.
+    /// True for the send queue, false for the receive queue.
     #[inline]
     #[must_use]
     pub const fn is_send(&self) -> bool {
         self.header.send_queue()
     }
 
-    /// The number that came with the message, in host order.
+    /// The immediate data of the message, in host order.
     #[inline]
     #[must_use]
     pub const fn immediate(&self) -> Option<u32> {
@@ -366,7 +367,7 @@ impl Completion {
         !self.is_send() && matches!(operation, PACKET_DATAGRAM | PACKET_DATAGRAM_IMMEDIATE)
     }
 
-    /// The source of a datagram; nothing for other messages and failed receives.
+    /// The source of a datagram; `None` for other messages and for failed receives.
     #[must_use]
     pub const fn datagram(&self) -> Option<Datagram> {
         if !self.is_datagram() || !self.is_success() {
@@ -403,13 +404,13 @@ impl Completion {
         }
     }
 
-    /// Queue pair that sent a datagram, 24 bits. Without meaning on connected queue pairs.
+    /// Queue pair that sent a datagram, 24 bits. Has no meaning on connected queue pairs.
     #[must_use]
     pub const fn source_queue_pair(&self) -> u32 {
         DatagramOrigin(self.origin.0).source() as u32
     }
 
-    /// The sender asked for an event.
+    /// True if the sender requested an event.
     #[must_use]
     pub const fn is_solicited(&self) -> bool {
         self.header.solicited()

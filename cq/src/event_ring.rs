@@ -1,5 +1,6 @@
-//! Rings that the device fills and that need no table: event queues (completion events, one word;
-//! asynchronous events, two words) and the control completion queue (four words).
+//! Rings that the device fills and that need no table of queue pairs: event queues (completion
+//! events of one word; asynchronous events of two words) and the control completion queue (four
+//! words).
 //!
 //! In all of them bit 63 of an entry's last word is its valid bit; the polarity is 1 on the first
 //! pass and turns at each wrap. Source: irdma `ctrl.c`, irdma_sc_get_next_aeqe,
@@ -9,7 +10,7 @@ use crate::QueueError;
 use ringside_bus::Words;
 use std::sync::atomic::Ordering;
 
-/// A ring of entries of `WORDS` words, in order. `Send`; takes `&mut` to read.
+/// A ring of entries of `WORDS` words, read in order. `Send`; reading takes `&mut self`.
 #[derive(Debug)]
 pub struct EventRing<const WORDS: usize> {
     ring: Words,
@@ -19,7 +20,8 @@ pub struct EventRing<const WORDS: usize> {
 }
 
 impl<const WORDS: usize> EventRing<WORDS> {
-    /// A ring in `ring`, which the device doesn't write yet. Any number of entries will do.
+    /// Makes an event ring in `ring`, which the device must not write yet. Any number of entries is
+    /// valid.
     ///
     /// Effects: fills the ring with zeros.
     pub fn new(ring: Words) -> Result<Self, QueueError> {
@@ -62,7 +64,7 @@ impl<const WORDS: usize> EventRing<WORDS> {
         Some(words)
     }
 
-    /// Index of the next entry: what a shadow area gets as the head.
+    /// Index of the next entry: the value that a shadow area gets as the head.
     #[must_use]
     pub fn index(&self) -> usize {
         self.index

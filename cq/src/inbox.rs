@@ -1,4 +1,4 @@
-//! Access from other cores to a completion queue that is being polled.
+//! Requests from other cores to a completion queue that is being polled.
 
 use crate::sync::{ArrayQueue, AtomicU64, Ordering};
 use crate::table::{AttachError, Sides};
@@ -8,7 +8,7 @@ use ringside_spec::verbs::completion::CompletionHeader;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why a request to a completion queue was not accepted.
+/// Reasons why a request to a completion queue was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HandleError {
     /// Too many requests wait for the next poll.
@@ -17,7 +17,7 @@ pub enum HandleError {
         /// requests that wait
         waiting: usize,
     },
-    /// The queue pair doesn't fit the table.
+    /// The queue pair does not fit the table.
     #[error(transparent)]
     Attach(#[from] AttachError),
 }
@@ -30,18 +30,18 @@ pub(crate) enum Request {
     Flush(CompletionContext, QueueSide),
 }
 
-/// Bits of a header that no header has once it is cut to what a poll compares.
+/// Header bits that no header has after masking with the bits that a poll compares.
 pub(crate) const NOTHING_IS_PLAIN: u64 = CompletionHeader::MINOR_MASK;
 
 /// Requests that wait for the polling core, and the word by which its polls notice them.
 ///
-/// `expected` is what a plain success has in its header. Each poll compares the next slot with it.
-/// Whoever puts a request in makes it [`NOTHING_IS_PLAIN`]: so the next poll takes nothing from the
-/// ring before it has looked here. A poll needs no test of its own for that.
+/// `expected` holds the header of a plain success. Each poll compares the next slot with it. A core
+/// that adds a request sets it to [`NOTHING_IS_PLAIN`], so the next poll takes nothing from the
+/// ring before it has handled the request. A poll therefore needs no separate test for requests.
 ///
-/// Both sides change the word by a swap. The polling core looks for requests after each of its own:
-/// of two swaps the later one sees what came before the earlier. So either the request is seen, or
-/// the word still says that nothing is plain.
+/// Both sides change the word by a swap. The polling core checks for requests after each of its own
+/// swaps. Of two swaps the later one sees everything before the earlier one. So either the polling
+/// core sees the request, or the word is still [`NOTHING_IS_PLAIN`].
 #[derive(Debug)]
 pub(crate) struct Inbox {
     expected: AtomicU64,
@@ -56,15 +56,15 @@ impl Inbox {
         }
     }
 
-    /// What a poll compares the next slot with: one relaxed load.
+    /// Returns the header that a poll compares the next slot with: one relaxed load.
     #[inline(always)]
     pub(crate) fn expected(&self) -> u64 {
         self.expected.load(Ordering::Relaxed)
     }
 
-    /// Has polls look for `plain` from now on, unless a request waits. For the polling core.
+    /// Makes polls look for `plain` from now on, unless a request waits. For the polling core.
     pub(crate) fn expect(&self, plain: u64) {
-        // One that came meanwhile has changed it: that stays.
+        // A request that arrived meanwhile has changed the word: it stays changed.
         if self.expected() == plain {
             return;
         }
@@ -74,7 +74,8 @@ impl Inbox {
         }
     }
 
-    /// True if a request waits. Not for each poll: [`Inbox::expected`] tells that.
+    /// True if a request waits. Polls do not need it on every call: [`Inbox::expected`] covers
+    /// that.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.requests.is_empty()
     }
@@ -94,7 +95,7 @@ impl Inbox {
     }
 }
 
-/// A way to a completion queue from any core. Cheap to clone.
+/// Access to a completion queue from any core. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct CompletionQueueHandle {
     pub(crate) inbox: Arc<Inbox>,
@@ -102,11 +103,11 @@ pub struct CompletionQueueHandle {
 }
 
 impl CompletionQueueHandle {
-    /// Makes the queue accept completions of a queue pair, from its first on.
+    /// Makes the queue accept completions of a queue pair.
     ///
-    /// To be called before the device can complete anything of it: before its first post.
-    /// Errors: the slot is beyond the table, or too many requests wait. That a slot is taken shows
-    /// only at the poll: it is counted in [`crate::Anomalies::attach_refused`].
+    /// Call it before the device can complete any request of the queue pair: before its first post.
+    /// Errors: the slot is beyond the table, or too many requests wait. A slot that is in use is
+    /// found only at the next poll, which counts it in [`crate::Anomalies::attach_refused`].
     pub fn attach(&self, state: Arc<QueuePairState>, sides: Sides) -> Result<(), HandleError> {
         let slot = state.context.slot() as u32;
         if slot as usize >= self.slots {
@@ -116,19 +117,19 @@ impl CompletionQueueHandle {
         self.inbox.put(Request::Attach(state, sides))
     }
 
-    /// Makes the queue forget a queue pair; its requests that have not completed are discarded. The
-    /// queue does so at the beginning of its next poll, and delivers no completion of it afterwards.
+    /// Detaches a queue pair; its requests that have not completed are discarded. The queue does so
+    /// at the beginning of its next poll, and delivers no completion of the queue pair afterwards.
     ///
-    /// To be called when the device has destroyed the queue pair. Done when the reference that the
-    /// queue held to its state is gone ([`Arc::strong_count`]).
+    /// Call it when the device has destroyed the queue pair. It is complete when the queue has
+    /// dropped its reference to the queue pair's state ([`Arc::strong_count`]).
     pub fn detach(&self, context: CompletionContext) -> Result<(), HandleError> {
         self.inbox.put(Request::Detach(context))
     }
 
-    /// Completes what is outstanding, and all that will be posted, as flushed.
+    /// Completes all outstanding requests, and all requests posted later, as flushed.
     ///
-    /// To be called when the device has answered a flush: then all completions that it will ever
-    /// write for this queue are in memory, and the poll takes those first.
+    /// Call it when the device has completed a flush command: all completions that it will write
+    /// for this queue are then in memory, and the poll takes those first.
     pub fn flush(&self, context: CompletionContext, side: QueueSide) -> Result<(), HandleError> {
         self.inbox.put(Request::Flush(context, side))
     }

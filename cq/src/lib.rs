@@ -1,13 +1,13 @@
 //! Completion queues and event queues: decoding and burst polling.
 //!
-//! - [`Completion`]: what the caller gets; it speaks verbs.
+//! - [`Completion`]: a completion in the terms of verbs.
 //! - [`CompletionQueue`]: the ring that the device writes and one core polls.
-//! - [`CompletionQueueHandle`]: how other cores attach and detach queue pairs.
+//! - [`CompletionQueueHandle`]: lets other cores attach and detach queue pairs.
 //! - [`EventRing`]: event queues and the control completion queue.
 //!
-//! All that the device writes is checked: a context is a table slot with a generation, an index
-//! must name an outstanding request, codes are kept as they are. What doesn't fit is counted in
-//! [`Anomalies`] and skipped, never guessed at.
+//! Everything that the device writes is checked: a context must be a table slot with its
+//! generation, an index must name an outstanding request, unknown codes are kept unchanged. An
+//! invalid completion is counted in [`Anomalies`] and skipped.
 #![forbid(unsafe_code)]
 
 mod arming;
@@ -27,11 +27,13 @@ pub use table::{AttachError, Sides};
 
 use thiserror::Error;
 
-/// Why a completion or event queue can't be made of the memory given.
+/// Reasons why a completion or event queue cannot be made in the given memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum QueueError {
-    /// A completion ring is a power of two of slots.
-    #[error("{words} words are no completion ring: a power of two of 32-byte slots, 4..=2^20")]
+    /// The words of a completion ring are not a power of two of slots.
+    #[error(
+        "{words} words cannot hold a completion ring: give a power of two of 32-byte slots, 4..=2^20"
+    )]
     WrongSize {
         /// words given
         words: usize,
@@ -42,8 +44,10 @@ pub enum QueueError {
         /// words given
         words: usize,
     },
-    /// An event ring is a whole number of entries.
-    #[error("{words} words are no ring of entries of {entry_words} words")]
+    /// The words of an event ring are not a whole number of entries.
+    #[error(
+        "{words} words cannot hold whole entries of {entry_words} words: give a multiple of that"
+    )]
     WrongEntries {
         /// words given
         words: usize,

@@ -1,19 +1,19 @@
 //! The completion queue: a ring that the device writes and one core polls.
 //!
-//! # Nothing lost, nothing twice, nothing to the wrong request
+//! # Each completion is reported once, to the right request
 //! A completion names its queue pair by context and its request by ring index. The context must be
-//! that of an attached queue pair, slot and generation; the index must be the first quantum of an
+//! that of an attached queue pair, slot and generation. The index must be the first quantum of an
 //! outstanding request. A request is outstanding until the tail has passed its 64-bit position, so
-//! a second completion of the same one finds none.
+//! a second completion of the same request is rejected.
 //!
-//! A completion also retires what came before it on its queue. That is right for sends that asked
-//! for no completion. Each record also holds where the signalled request before it ends: if the
-//! tail has not got there, the device passed over a request, and the queue reports the missed ones
-//! one by one (a later success means theirs), before it goes on.
+//! A completion also retires the earlier requests of its queue. That is right for sends that
+//! requested no completion. For requests that did, it means that the device passed over them: the
+//! queue then reports the missed ones one by one before it goes on. A later success implies that
+//! missed sends succeeded.
 //!
 //! # Errors
-//! After a failure the device writes one completion for each queue: the oldest request with the
-//! reason. From there on software completes what is posted, now and later, as flushed.
+//! After a failure the device writes one completion for each queue: the oldest request, with the
+//! reason. From then on software completes all posted requests, present and future, as flushed.
 //! Source: irdma `uk.c`, irdma_uk_cq_poll_cmpl; `verbs.c`, irdma_generate_flush_completions.
 
 mod attend;
@@ -22,7 +22,7 @@ mod ring_words;
 mod slots;
 
 use self::ring_words::{extension_header_of, header_of, word};
-use self::slots::{Raw, deliver, find, oldest, take_plain, take_run};
+use self::slots::{Raw, deliver, find, oldest, plain_send, take_plain, take_run};
 use crate::QueueError;
 use crate::arming;
 use crate::completion::Completion;
@@ -42,38 +42,38 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Slots of the largest completion ring. Source: irdma `icrdma_hw.c`, `max_hw_cq_size`.
-const MAXIMUM_SLOTS: usize = (CqShadowHead::HEAD_MASK + 1) as usize;
+const MAX_SLOTS: usize = (CqShadowHead::HEAD_MASK + 1) as usize;
 
 /// Words of the shadow area.
 const SHADOW_WORDS: usize = 8;
 
-/// Requests from other cores that can wait for the next poll at least; more where there are many
-/// queue pairs, so that all can be attached, flushed and detached without a poll between.
+/// The fewest requests from other cores that can wait for the next poll. With many queue pairs it
+/// is more, so that all can be attached, flushed and detached without a poll between.
 const INBOX_CAPACITY: usize = 256;
 
 /// Polls that wait for the second half of a completion while a queue is to be flushed. A device
-/// writes both in one go: a few microseconds at most. Without an end, a device that stopped in
-/// between would hold up the flush for ever.
+/// writes both halves within a few microseconds. Without this limit, a device that stops between
+/// them would block the flush forever.
 const HALF_WRITTEN_POLLS: u32 = 4096;
 
-/// The impossible reports of the device; each was skipped or corrected. All zero on a device
-/// that keeps the rules.
+/// Counts of impossible reports by the device; each was skipped or corrected. All are zero for a
+/// device that follows the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Anomalies {
-    /// Completions whose context is no attached queue pair's (0 included). Not a fault for a while
-    /// after a queue pair was detached.
+    /// Completions whose context is not that of an attached queue pair (0 included). For a while
+    /// after a queue pair was detached these are normal.
     pub unknown_context: u64,
-    /// Completions of a queue that doesn't report here.
+    /// Completions of a queue that does not report to this completion queue.
     pub wrong_queue: u64,
-    /// Completions whose index is no outstanding request's: also second ones.
+    /// Completions whose index is not that of an outstanding request, including repeated ones.
     pub bad_index: u64,
-    /// Requests that the device passed over, reported by software.
+    /// Requests that the device passed over, and that software reported.
     pub passed_over: u64,
-    /// Successes of sends that had asked for none; not reported.
+    /// Successes of sends that had requested no completion; not reported.
     pub unasked: u64,
-    /// Queue pairs from other cores that the table had no place for.
+    /// Queue pairs from other cores for which the table had no free slot.
     pub attach_refused: u64,
-    /// Completions of two slots whose second one never came, given up while a queue was flushed.
+    /// Two-slot completions whose second slot never arrived, given up while a queue was flushed.
     pub half_written: u64,
 }
 
@@ -81,27 +81,26 @@ pub struct Anomalies {
 #[derive(Debug)]
 pub struct CompletionQueue {
     ring: ReadRing<QUANTUM_WORDS>,
-    /// Where the device reads how far this side has read.
+    /// The shadow word in which the device reads the head of this ring.
     head: SharedWord,
-    /// Requests of other cores; and what a plain success of a send has in its header. While there is
-    /// something else to attend to, that is a value that no header has: a poll asks one question
-    /// only.
+    /// Requests of other cores, and the header of a plain success of a send. While other work is
+    /// pending, that is a value that no header has, so a poll needs one comparison only.
     inbox: Arc<Inbox>,
-    /// Valid bit of this pass, in its place in the header.
+    /// Valid bit of this pass, at its position in the header.
     valid: u64,
     shadow: Words,
-    /// The first slot of a pair is there and the second isn't: wait for it.
+    /// The first slot of a pair is written and the second is not: wait for it.
     stalled: bool,
-    /// Polls that found it so, one after the other, with a queue to flush.
+    /// Consecutive polls that found it so, with a queue to flush.
     stalled_polls: u32,
-    /// The largest number of them.
+    /// The limit of `stalled_polls`.
     stalled_polls_max: u32,
     table: Table,
-    /// The condition to report before the ring is read further.
+    /// Requests to report before the ring is read further.
     drain: Option<Drain>,
-    /// Contexts of queue pairs of which a queue is flushed.
+    /// Contexts of queue pairs with a flushed queue.
     flushed: Vec<CompletionContext>,
-    /// Taken from a ring that the queue left, and not delivered yet.
+    /// Completions taken from a ring that the queue left, not delivered yet.
     backlog: VecDeque<Completion>,
     anomalies: Anomalies,
     one_core: PhantomData<Cell<()>>,
@@ -109,21 +108,21 @@ pub struct CompletionQueue {
 
 /// The result of reading one slot.
 enum Step {
-    /// A completion is in the batch.
+    /// A completion was written to the batch.
     Delivered,
-    /// The slot was consumed without one.
+    /// The slot was consumed and gave no completion.
     Skipped,
     /// There is nothing to read.
     Empty,
-    /// Requests have to be retired one by one first.
+    /// Requests must be retired one by one first.
     Drain(Drain),
 }
 
 impl CompletionQueue {
-    /// A queue in `ring` with its shadow area, for up to `queue_pairs` slots of contexts.
+    /// Makes a queue in `ring` with its shadow area, for up to `queue_pairs` context slots.
     ///
     /// Range: 4..=2^20 slots of 32 bytes, a power of two; 8 words of shadow.
-    /// Effects: fills ring and shadow with zeros; allocates all that polling will ever need.
+    /// Effects: fills ring and shadow area with zeros; allocates all that polling needs later.
     pub fn new(ring: Words, shadow: Words, queue_pairs: u32) -> Result<Self, QueueError> {
         if shadow.count() < SHADOW_WORDS {
             let words = shadow.count();
@@ -154,14 +153,14 @@ impl CompletionQueue {
         })
     }
 
-    /// Takes what is complete, up to the length of `batch`, and returns how many there are.
+    /// Takes completions, at most the length of `batch`, and returns their number.
     ///
-    /// Looks at no more slots than the ring has, whatever the device writes meanwhile.
-    /// Effects: gives the requests' places in their rings back; writes the head to the shadow area
-    /// once, however many there are. Never blocks, allocates or calls the system.
+    /// Reads no more slots than the ring has, even if the device keeps writing.
+    /// Effects: frees the requests' places in their rings; writes the head to the shadow area once
+    /// per call. Never blocks, allocates or makes a system call.
     #[inline(always)]
     pub fn poll(&mut self, batch: &mut [Completion]) -> usize {
-        // The first one by itself: with one request in flight that is all there is.
+        // The first one alone: with one request in flight there is no other.
         let Some(place) = batch.first_mut() else {
             return 0;
         };
@@ -175,9 +174,9 @@ impl CompletionQueue {
         1
     }
 
-    /// Takes one completion, if there is any, and says whether there was.
+    /// Takes one completion, if there is one; returns true if it did.
     ///
-    /// The same as a poll with room for one, without a look at what comes next.
+    /// Equals a poll with room for one completion, without checking the slot after it.
     #[inline(always)]
     pub fn poll_one(&mut self, place: &mut Completion) -> bool {
         if self.take_first(place) {
@@ -189,7 +188,7 @@ impl CompletionQueue {
 
     /// Takes the next slot if it is a plain success of a send.
     ///
-    /// Not while a request of another core waits: no completion of a queue pair that was detached
+    /// Takes nothing while a request of another core waits: no completion of a detached queue pair
     /// may be delivered.
     #[inline(always)]
     fn take_first(&mut self, place: &mut Completion) -> bool {
@@ -202,7 +201,7 @@ impl CompletionQueue {
         taken
     }
 
-    /// The same for a receive.
+    /// Takes the next slot if it is a plain success of a receive.
     #[inline(always)]
     fn take_first_receive(&mut self, place: &mut Completion) -> bool {
         let expected = self.inbox.expected() ^ CompletionHeader::SEND_QUEUE_MASK;
@@ -220,7 +219,7 @@ impl CompletionQueue {
         (header.0 ^ self.valid) & CompletionHeader::VALID_MASK == 0
     }
 
-    /// What follows where the first slot is no plain success of a send.
+    /// Continues a poll whose first slot is not a plain success of a send.
     #[inline(never)]
     fn poll_other(&mut self, batch: &mut [Completion]) -> usize {
         if let Some(place) = batch.first_mut()
@@ -235,7 +234,7 @@ impl CompletionQueue {
         self.poll_all(batch, 0)
     }
 
-    /// What follows behind a first plain success of a send: a run of them, and then whatever comes.
+    /// Continues a poll after a first plain success of a send: takes a run of them, then the rest.
     #[inline(never)]
     fn poll_on(&mut self, batch: &mut [Completion]) -> usize {
         let [_, places @ ..] = batch else {
@@ -252,7 +251,7 @@ impl CompletionQueue {
         count
     }
 
-    /// Attends to what is not in the ring, if there is any; goes on polling until the ring is empty
+    /// Handles pending work outside the ring, if there is any; then polls until the ring is empty
     /// or the batch full, and publishes the head.
     #[inline(never)]
     fn poll_all(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
@@ -265,7 +264,7 @@ impl CompletionQueue {
         if may_read {
             count = self.take(batch, count);
         }
-        // The device's side of the line is left alone while nothing comes.
+        // The cache line that the device reads is not written while no completion arrives.
         if before != (self.ring.index(), 0) {
             self.publish_head();
         }
@@ -273,8 +272,8 @@ impl CompletionQueue {
         count
     }
 
-    /// Takes completions from the ring until it is empty or the batch full: runs of plain
-    /// successes of one side, and [`Self::take_other`] for all else. At most a ring of slots.
+    /// Takes completions from the ring until it is empty or the batch full: runs of plain successes
+    /// of one side, and [`Self::take_other`] for all others. Takes at most one ring of slots.
     fn take(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
         let mut left = self.slots();
         while left > 0
@@ -306,13 +305,13 @@ impl CompletionQueue {
                 }
             }
             let passed = self.ring.index().wrapping_sub(before) & (self.slots() - 1);
-            // A run as long as the ring ends where it began.
+            // A run as long as the ring ends at the slot where it began.
             left = left.saturating_sub(passed.max(taken));
         }
         count
     }
 
-    /// Moves on by some slots, at most to the second one of the next pass.
+    /// Advances by `slots`, at most to the second slot of the next pass.
     #[inline(always)]
     fn advance(&mut self, slots: usize) {
         if self.ring.pass(slots) {
@@ -320,7 +319,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Goes on with the other valid bit.
+    /// Begins the next pass, with the other valid bit.
     #[cold]
     #[inline(never)]
     fn begin_pass(&mut self) {
@@ -328,12 +327,12 @@ impl CompletionQueue {
         self.expect();
     }
 
-    /// True if there is more to attend to than the ring.
+    /// True if there is pending work besides the ring.
     fn is_irregular(&self) -> bool {
         self.drain.is_some() || !self.flushed.is_empty() || !self.backlog.is_empty()
     }
 
-    /// Sets what polls look for in the next slot.
+    /// Sets the header that polls look for in the next slot.
     fn expect(&mut self) {
         self.inbox.expect(if self.is_irregular() {
             NOTHING_IS_PLAIN
@@ -342,7 +341,7 @@ impl CompletionQueue {
         });
     }
 
-    /// Takes one completion that is not of the common case.
+    /// Takes one completion that is not a plain success.
     #[cold]
     fn take_other(&mut self, batch: &mut [Completion], count: usize) -> usize {
         let Some(place) = batch.get_mut(count) else {
@@ -363,7 +362,8 @@ impl CompletionQueue {
         count
     }
 
-    /// Half a completion is there: ends this poll, or gives it up if a flush waited long enough.
+    /// Handles a completion of which only the first slot is written: ends this poll, or gives the
+    /// completion up if a flush has waited for the full limit.
     #[cold]
     fn wait_for_second_half(&mut self) {
         self.stalled = true;
@@ -379,19 +379,21 @@ impl CompletionQueue {
         }
     }
 
-    /// Makes the queue accept completions of a queue pair, before its first post.
+    /// Makes the queue accept completions of a queue pair. Call it before the queue pair's first
+    /// post.
     pub fn attach(&mut self, state: Arc<QueuePairState>, sides: Sides) -> Result<(), AttachError> {
         self.table.attach(&state, sides)
     }
 
-    /// Makes the queue forget a queue pair that the device has destroyed; false if it has none
-    /// with this context. What it had not completed is dropped.
+    /// Detaches a queue pair that the device has destroyed. Returns false if no queue pair with
+    /// this context is attached. Its requests that have not completed are discarded.
     pub fn detach(&mut self, context: CompletionContext) -> bool {
         self.flushed.retain(|flushed| *flushed != context);
         if self.drain.is_some_and(|drain| drain.context == context.0) {
             self.drain = None;
         }
-        // Its number may soon be another's: what was taken from a former ring goes with it.
+        // Another queue pair may soon get its number, so completions from a former ring are dropped
+        // too.
         let sides = [QueueSide::Send, QueueSide::Receive];
         let found = sides
             .iter()
@@ -403,8 +405,8 @@ impl CompletionQueue {
         self.table.detach(context)
     }
 
-    /// Completes what is outstanding, and all that will be posted, as flushed; false if the queue
-    /// doesn't serve this. See [`CompletionQueueHandle::flush`] for when to call it.
+    /// Completes all outstanding requests, and all posted later, as flushed. Returns false if the
+    /// queue does not report here. See [`CompletionQueueHandle::flush`] for when to call it.
     pub fn flush(&mut self, context: CompletionContext, side: QueueSide) -> bool {
         let served = self.table.mark_flushed(side, context);
         if served && !self.flushed.contains(&context) {
@@ -414,15 +416,16 @@ impl CompletionQueue {
         served
     }
 
-    /// Has half a completion given up after so many polls with a queue to flush, in place of 4096.
+    /// Sets the number of polls after which half a completion is given up during a flush; the
+    /// default is 4096.
     ///
-    /// Range: at least 1. For tests of what follows, which need not poll that often for it.
+    /// Range: at least 1. For tests of the behaviour afterwards, which need not poll that often.
     #[doc(hidden)]
     pub fn give_up_half_written_after(&mut self, polls: u32) {
         self.stalled_polls_max = polls;
     }
 
-    /// A way to this queue from other cores.
+    /// Returns a handle by which other cores reach this queue.
     #[must_use]
     pub fn handle(&self) -> CompletionQueueHandle {
         CompletionQueueHandle {
@@ -431,11 +434,12 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks for an event at the next completion, or at the next solicited or failed one.
+    /// Requests an event at the next completion, or at the next solicited or failed one.
     ///
-    /// `doorbell` is the arm doorbell, `number` the queue's. Poll once more afterwards: what came
-    /// before may give no event. No read of that poll is carried out before the arming is stored:
-    /// otherwise a completion in between could be missed by both.
+    /// `doorbell` is the arm doorbell, `number` the queue's number. Poll once more afterwards: a
+    /// completion that arrived before the arming may give no event. No read of that poll is carried
+    /// out before the arming is stored. Otherwise a completion in between could be missed by both
+    /// poll and event.
     /// Source: irdma `uk.c`, irdma_uk_cq_request_notification.
     pub fn arm(&mut self, doorbell: &Doorbell, number: u32, solicited_only: bool) {
         let before = CqShadowArm(self.shadow.load(CQ_SHADOW_ARM_WORD));
@@ -446,7 +450,7 @@ impl CompletionQueue {
         );
     }
 
-    /// The impossible reports of the device so far.
+    /// Counts of the device's impossible reports so far.
     #[must_use]
     pub fn anomalies(&self) -> Anomalies {
         self.anomalies
@@ -476,7 +480,7 @@ impl CompletionQueue {
             .store_release(CqShadowHead(self.ring.index() as u64).0);
     }
 
-    /// Reads the next slot, whatever is in it.
+    /// Reads the next slot, with any content.
     fn step(&mut self, place: &mut Completion) -> Step {
         let slot = self.ring.next();
         let header = header_of(slot);
@@ -492,7 +496,7 @@ impl CompletionQueue {
         self.deliver(place, context, &raw)
     }
 
-    /// Reads a completion that takes two slots; nothing until both are there.
+    /// Reads a completion of two slots. Returns [`Step::Empty`] until both are written.
     fn step_extended(
         &mut self,
         place: &mut Completion,
@@ -539,8 +543,8 @@ impl CompletionQueue {
         }
     }
 
-    /// A completion that is not the next success of its queue: an error, a wrong index, a skipped
-    /// request.
+    /// Handles a completion that is not the next success of its queue: an error, a wrong index, or
+    /// one after a skipped request.
     #[cold]
     fn out_of_line(&mut self, context: u64, raw: &Raw) -> Step {
         let side = raw.side();
@@ -581,19 +585,13 @@ impl CompletionQueue {
         })
     }
 
-    /// Makes memory ready to be a ring, and gives the proof of it.
+    /// Prepares memory as a ring and returns the proof of it.
     ///
     /// Range: as for [`CompletionQueue::new`]. Effects: fills it with zeros.
     pub fn check_ring(ring: Words) -> Result<ZeroedRing<QUANTUM_WORDS>, QueueError> {
-        ZeroedRing::new(ring, 4..=MAXIMUM_SLOTS)
+        ZeroedRing::new(ring, 4..=MAX_SLOTS)
             .map_err(|error| QueueError::WrongSize { words: error.words })
     }
-}
-
-/// What a plain success of a send has in the bits that a poll compares, but for its index. `valid`:
-/// the valid bit of the pass.
-const fn plain_send(valid: u64) -> u64 {
-    CompletionHeader(valid).with_send_queue(true).0
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The queue pairs whose completions a queue gets, found by completion context.
+//! The queue pairs whose completions a queue reports, found by completion context.
 
 use crate::completion::Completion;
 use ringside_qp::state::Tracker;
@@ -27,10 +27,10 @@ impl Sides {
     }
 }
 
-/// Why a queue pair was not attached.
+/// Reasons why a queue pair was not attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AttachError {
-    /// Its slot is beyond the table.
+    /// The slot of its context is beyond the table.
     #[error("slot {slot}, but the completion queue was made for {slots} queue pairs")]
     NoSuchSlot {
         /// slot in the completion context
@@ -48,24 +48,24 @@ pub enum AttachError {
 
 /// All attached queue pairs by slot, for each side; its size is fixed.
 ///
-/// Places are rounded up to a power of two, and a context finds one whatever its slot: the state
-/// there tells whether the context is its own. A place without a queue pair holds the state of
-/// nobody, which has no request outstanding, so no look-up needs to ask first.
+/// The number of places is rounded up to a power of two, and every context maps to a place. The
+/// state there tells if the context is its own. A place without a queue pair holds an unattached
+/// state, which has no request outstanding, so a look-up needs no test for an empty place.
 #[derive(Debug)]
 pub(crate) struct Table {
     send: ringside_bus::Table<Arc<QueuePairState>>,
     receive: ringside_bus::Table<Arc<QueuePairState>>,
-    /// Queues that failed: what is posted to them from now on completes here, in software.
+    /// Failed queues: requests posted to them from now on are completed here, in software.
     flushed: [Vec<bool>; 2],
-    nobody: Arc<QueuePairState>,
+    unattached: Arc<QueuePairState>,
     slots: usize,
 }
 
 /// Look-ups of one side of a [`Table`].
 pub(crate) type View<'a> = ringside_bus::ring::TableView<'a, Arc<QueuePairState>>;
 
-/// The queue at the slot of `context`, if the context is its own: slot and generation. It may be
-/// nobody's, which has nothing outstanding.
+/// Returns the queue at the slot of `context`, if the context matches slot and generation. It may
+/// be the unattached state, which has nothing outstanding.
 #[inline(always)]
 pub(crate) fn look_up<'a, const SEND: bool>(view: &View<'a>, context: u64) -> Option<&'a Tracker> {
     let state = view.at(CompletionContext(context).slot() as usize);
@@ -91,16 +91,16 @@ pub(crate) fn tracker(state: &QueuePairState, side: QueueSide) -> &Tracker {
 
 impl Table {
     pub(crate) fn new(slots: u32) -> Self {
-        let nobody = Arc::new(QueuePairState::new(CompletionContext::ZERO, 0, 0, 0, 0));
+        let unattached = Arc::new(QueuePairState::new(CompletionContext::ZERO, 0, 0, 0, 0));
         let slots = slots as usize;
-        let empty = || ringside_bus::Table::new(slots, |_| Arc::clone(&nobody));
+        let empty = || ringside_bus::Table::new(slots, |_| Arc::clone(&unattached));
         let (send, receive) = (empty(), empty());
         let flushed = [vec![false; slots], vec![false; slots]];
         Self {
             send,
             receive,
             flushed,
-            nobody,
+            unattached,
             slots,
         }
     }
@@ -109,7 +109,7 @@ impl Table {
         self.slots
     }
 
-    /// Places of a side, for look-ups by [`look_up`].
+    /// The places of one side, for [`look_up`].
     #[inline(always)]
     pub(crate) fn view<const SEND: bool>(&self) -> View<'_> {
         if SEND {
@@ -143,16 +143,16 @@ impl Table {
         }
     }
 
-    /// The queue pair with this context, if this side of it reports here.
+    /// Returns the queue pair with this context, if this side of it reports here.
     pub(crate) fn find(&self, side: QueueSide, context: u64) -> Option<&QueuePairState> {
         let state = self
             .places(side)
             .at(CompletionContext(context).slot() as usize);
-        let found = state.context.0 == context && !Arc::ptr_eq(state, &self.nobody);
+        let found = state.context.0 == context && !Arc::ptr_eq(state, &self.unattached);
         found.then_some(&**state)
     }
 
-    /// Marks a queue as failed; false if it doesn't report here.
+    /// Marks a queue as failed. False if the queue does not report here.
     pub(crate) fn mark_flushed(&mut self, side: QueueSide, context: CompletionContext) -> bool {
         let found = self.find(side, context.0).is_some();
         let flushed = self
@@ -189,7 +189,7 @@ impl Table {
             return Err(AttachError::NoSuchSlot { slot, slots });
         }
         let both = [QueueSide::Send, QueueSide::Receive];
-        let is_free = |side| Arc::ptr_eq(self.places(side).at(slot as usize), &self.nobody);
+        let is_free = |side| Arc::ptr_eq(self.places(side).at(slot as usize), &self.unattached);
         if !both.into_iter().all(is_free) {
             return Err(AttachError::SlotTaken { slot });
         }
@@ -203,7 +203,7 @@ impl Table {
         let mut found = false;
         for side in [QueueSide::Send, QueueSide::Receive] {
             if self.find(side, context.0).is_some() {
-                self.set(side, context.slot() as usize, Arc::clone(&self.nobody));
+                self.set(side, context.slot() as usize, Arc::clone(&self.unattached));
                 found = true;
             }
         }
@@ -211,15 +211,15 @@ impl Table {
     }
 }
 
-/// Requests to retire one by one, out of the ring's own pace.
+/// Requests to retire one by one, when the device's completion is not for the next request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Drain {
     pub(crate) context: u64,
     pub(crate) side: QueueSide,
     /// Position of the request that the device named.
     pub(crate) at: u64,
-    /// The completion to report for it; nothing for a success that was not asked for.
+    /// The completion to report for it; `None` for a success that was not requested.
     pub(crate) named: Option<Completion>,
-    /// Go on after it, to the end of what is posted, with "flushed".
+    /// Continue after it to the end of the posted requests, with status "flushed".
     pub(crate) to_end: bool,
 }

@@ -1,20 +1,20 @@
-//! Arming a completion queue and polling it once more, in every order that the memory model allows.
+//! Arms a completion queue and polls it once more, in every order that the memory model allows.
 //!
-//! `src/arming.rs` is read here with loom's fence. The claim: a completion that the device writes
-//! meanwhile is seen by the poll, or the device sees the queue armed and gives an event. It is shown
-//! able to fail: without the fence both can miss it.
+//! This test compiles `src/arming.rs` with loom's fence. The claim: a completion that the device
+//! writes meanwhile is seen by the poll, or the device sees the queue armed and gives an event. A
+//! second test shows that the claim can fail: without the fence both can miss it.
 
 #[allow(dead_code)]
 #[path = "../src/arming.rs"]
 mod arming;
 
-/// In place of the crate's own.
+/// Replaces the crate's own fence.
 mod sync {
     use std::cell::Cell;
     pub(crate) use std::sync::atomic::Ordering;
 
     thread_local! {
-        /// loom runs all threads of a model on one thread of the system.
+        /// loom runs all threads of a model on one thread of the operating system.
         static NO_FENCE: Cell<bool> = const { Cell::new(false) };
     }
 

@@ -1,20 +1,21 @@
 //! The inbox by which other cores reach a completion queue that is being polled, in every order of
 //! its steps.
 //!
-//! `src/inbox.rs` is read here with loom's primitives. The claim: a request that was accepted is taken
-//! by the poll that follows it, whatever poll was under way. It is shown able to fail: a polling core
-//! that does not look for requests once it has said what it expects loses one.
+//! This test compiles `src/inbox.rs` with loom's primitives. The claim: an accepted request is
+//! taken by the poll that follows it, even if another poll is in progress. A second test shows that
+//! the claim can fail: a polling core that does not check for requests after it has set the
+//! expected header loses one.
 
 #[allow(dead_code, unreachable_pub)] // the crate has another face, and uses the rest
 #[path = "../src/inbox.rs"]
 mod inbox;
 
-/// In place of the crate's own.
+/// Replaces the crate's own module.
 mod table {
     pub(crate) use ringside_cq::{AttachError, Sides};
 }
 
-/// In place of the crate's own.
+/// Replaces the crate's own primitives.
 mod sync {
     use loom::sync::Mutex;
     pub(crate) use loom::sync::atomic::AtomicU64;
@@ -23,7 +24,7 @@ mod sync {
     pub(crate) use std::sync::atomic::Ordering;
 
     thread_local! {
-        /// loom runs all threads of a model on one thread of the system.
+        /// loom runs all threads of a model on one thread of the operating system.
         static LOOKS_EMPTY: Cell<bool> = const { Cell::new(false) };
     }
 
@@ -31,7 +32,7 @@ mod sync {
         LOOKS_EMPTY.set(true);
     }
 
-    /// A queue of which each call is one step, as crossbeam's are for their callers.
+    /// A queue in which each call is one step, as in crossbeam's queues.
     #[derive(Debug)]
     pub(crate) struct ArrayQueue<T> {
         items: Mutex<VecDeque<T>>,
@@ -69,12 +70,12 @@ use inbox::{CompletionQueueHandle, Inbox, NOTHING_IS_PLAIN, Request};
 use ringside_qp::CompletionContext;
 use std::sync::Arc;
 
-/// What plain successes have, in two passes of the ring: any values that are not
+/// The headers of plain successes in two passes of the ring: any values except
 /// [`NOTHING_IS_PLAIN`].
 const PLAIN: [u64; 2] = [0, 1 << 63];
 
-/// One poll, as `CompletionQueue::poll` does it, in which a pass of the ring ends: how many requests
-/// it took.
+/// One poll, in the order of `CompletionQueue::poll`, in which a pass of the ring ends. Returns the
+/// number of requests taken.
 fn poll(inbox: &Inbox) -> u32 {
     inbox.expect(PLAIN[1]);
     if inbox.expected() != NOTHING_IS_PLAIN {
@@ -94,7 +95,7 @@ fn take_all(inbox: &Inbox) -> u32 {
     taken
 }
 
-/// Two other cores send while one polls; then one last poll.
+/// Two other cores send requests while one core polls; then one last poll.
 fn sending_while_polling() {
     let inbox = Arc::new(Inbox::new(4, PLAIN[0]));
     let senders: Vec<_> = (1..3)

@@ -1,24 +1,24 @@
-//! Reading a slot of a completion queue while the device writes it, in every order that the memory
+//! Reads a slot of a completion queue while the device writes it, in every order that the memory
 //! model allows.
 //!
-//! `src/queue/ring_words.rs` is read here with loom's atomics. The claim: a completion whose valid bit is
-//! seen is whole, of one slot and of two. It is shown able to fail: with the valid bit read relaxed it
-//! breaks.
+//! This test compiles `src/queue/ring_words.rs` with loom's atomics. The claim: a completion whose
+//! valid bit is seen is complete, with one slot and with two. A second test shows that the claim
+//! can fail: it fails when the valid bit is read relaxed.
 
 #[path = "../src/queue/ring_words.rs"]
 mod ring_words;
 
-/// In place of the crate's own: loom's atomics, whose acquires can be taken away.
+/// Replaces the crate's own atomics with loom's, whose acquire ordering can be disabled.
 mod sync {
     use std::cell::Cell;
     pub(crate) use std::sync::atomic::Ordering;
 
     thread_local! {
-        /// loom runs all threads of a model on one thread of the system.
+        /// loom runs all threads of a model on one thread of the operating system.
         static ALL_RELAXED: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// From here on no load is before another.
+    /// Disables the order of all loads that follow.
     pub(crate) fn relax_everything() {
         ALL_RELAXED.set(true);
     }
@@ -54,12 +54,12 @@ fn words_of(slot: &Slot) -> [u64; 3] {
     [0, 1, 2].map(|at| word(slot, at))
 }
 
-/// The words of a completion of one slot.
+/// Returns the words of a completion of one slot.
 fn first(slot: &Slot) -> Option<[u64; 3]> {
     header_of(slot).valid().then(|| words_of(slot))
 }
 
-/// The words of the second slot of one.
+/// Returns the words of a completion's second slot.
 fn second(slot: &Slot) -> Option<[u64; 3]> {
     extension_header_of(slot).valid().then(|| words_of(slot))
 }

@@ -1,4 +1,4 @@
-//! Guide pages: start, memory, threads, errors, recovery, tuning.
+//! Guide pages: start, memory, threads, asynchronous programs, packets, storage, errors, recovery, tuning, verbs.
 
 #[doc = include_str!("../guide/start.md")]
 pub mod start {}
@@ -9,6 +9,15 @@ pub mod memory {}
 #[doc = include_str!("../guide/threads.md")]
 pub mod threads {}
 
+#[doc = include_str!("../guide/asynchronous.md")]
+pub mod asynchronous {}
+
+#[doc = include_str!("../guide/packets.md")]
+pub mod packets {}
+
+#[doc = include_str!("../guide/storage.md")]
+pub mod storage {}
+
 #[doc = include_str!("../guide/errors.md")]
 pub mod errors {}
 
@@ -17,3 +26,6 @@ pub mod recovery {}
 
 #[doc = include_str!("../guide/tuning.md")]
 pub mod tuning {}
+
+#[doc = include_str!("../guide/verbs.md")]
+pub mod verbs {}

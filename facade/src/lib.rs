@@ -46,30 +46,52 @@
 //! the crates of the driver, so an application needs no other dependency.
 #![forbid(unsafe_code)]
 
+mod device;
+mod error;
+mod functions;
+mod housekeeping;
+mod network;
 mod open;
+mod signal;
+mod sync;
 
 pub mod guide;
 
-pub use open::{Device, OpenError, open, open_with};
+pub use device::Device;
+pub use error::OpenError;
+pub use housekeeping::{Driver, Events};
+pub use network::NetworkError;
+pub use open::{open, open_with};
 
 /// Access to PCI functions: device addresses, DMA memory, clocks, pinning of threads.
 pub use ringside_bus as bus;
 /// The configuration file: sections, defaults, validation.
 pub use ringside_config as config;
+/// The connection manager: listening and connecting by IP address and port.
+pub use ringside_connect as connect;
+/// Packet queues: packets, bursts, the packet pool.
+pub use ringside_lan as lan;
 /// The software model of the E810, for tests with faults and virtual time.
 pub use ringside_model as model;
 /// The driver: bring-up, verbs, recovery, workers.
 pub use ringside_pmd as driver;
 
+/// The documented interface of the card: codes of events and statuses, registers, descriptors.
+pub use ringside_spec as spec;
+
+/// The IP stack on the port: ARP, neighbour discovery, ping, DHCP.
+pub use ringside_stack as stack;
+
 /// The names that most applications use.
 pub mod prelude {
     pub use crate::{Device, OpenError, open};
-    pub use ringside_bus::{DeviceAddress, DmaBuffer};
+    pub use ringside_bus::{DeviceAddress, DmaBuffer, LendPermit, Memory};
     pub use ringside_config::Config;
     pub use ringside_pmd::rdma::{
-        Access, Base, Completion, CompletionQueue, Connected, Endpoint, Event, Flags, MemoryRegion,
-        ProtectionDomain, QueuePair, QueuePairConfig, RemoteRegion, SharedReceiveConfig,
-        SharedReceiveQueue, Status,
+        Access, Base, CacheSettings, Completion, CompletionQueue, Connected, Endpoint, Event,
+        Flags, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig, Registered,
+        RegistrationCache, RemoteRegion, SharedReceiveConfig, SharedReceiveQueue, Status,
+        Unmapping,
     };
     pub use ringside_pmd::worker::{Polled, Worker};
 }

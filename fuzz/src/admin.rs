@@ -1,8 +1,8 @@
-//! Answers of the firmware to admin commands, and the events that it reports unasked.
+//! Answers of the firmware to admin commands, and events that it reports.
 //!
-//! Checked: whatever is answered, a command ends within its deadline with a value or an error;
-//! nothing longer than the buffer is given out; one call takes at most one ring of events; what
-//! the typed commands make of an answer keeps within what the firmware interface can say.
+//! Checked for any answer: a command ends within its deadline with a value or an error; no result
+//! is longer than the buffer; one call takes at most one ring of events; the results of typed
+//! commands stay within the ranges of the firmware interface.
 
 use crate::hostile::{Firmware, Rig};
 use crate::source::Source;
@@ -18,16 +18,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::FromBytes;
 
-/// For one command.
+/// The deadline of one command.
 const DEADLINE: Duration = Duration::from_millis(20);
-/// The longest that a typed command may take: several commands, some of them three times.
-const LONGEST: Duration = Duration::from_secs(2);
+/// The time limit of a typed command: several commands, some of them three times.
+const MAX_DURATION: Duration = Duration::from_secs(2);
 
 thread_local! {
     static RIG: Rig = Rig::new();
 }
 
-/// Firmware that answers as the fuzzer says.
+/// Firmware whose answers come from the fuzzer.
 struct Liar {
     script: VecDeque<u8>,
 }
@@ -70,7 +70,7 @@ impl Liar {
         if how & 32 != 0 {
             let length = usize::from(self.half()) % (BUFFER_SIZE + 1);
             let data = self.bytes(length);
-            // a device can only write where it was told
+            // a device can only write to mapped memory
             space.write(Iova(asked.buffer_address()), &data).ok();
         }
         space
@@ -124,7 +124,7 @@ fn started(rig: &Rig, script: &[u8]) -> AdminQueue {
     queue
 }
 
-/// One command of a driver. An error is as good as a value; a value makes sense.
+/// Runs one command of a driver. Errors are accepted; a value must be valid.
 fn command(queue: &AdminQueue, which: u8) {
     match which % 24 {
         0 => drop(queue.get_version()),
@@ -176,11 +176,11 @@ pub fn admin_answers(bytes: &[u8]) {
             let began = rig.now();
             command(&queue, which);
             let took = rig.now().since(began);
-            assert!(took <= LONGEST, "command {which} took {took:?}");
+            assert!(took <= MAX_DURATION, "command {which} took {took:?}");
         }
         let began = rig.now();
         let _ = queue.shut_down();
-        assert!(rig.now().since(began) <= LONGEST);
+        assert!(rig.now().since(began) <= MAX_DURATION);
     });
 }
 
@@ -223,7 +223,7 @@ pub fn admin_events(bytes: &[u8]) {
 }
 
 impl Rig {
-    /// Writes an event and, where its descriptor had its buffer, the body.
+    /// Writes an event and, if its descriptor has a buffer, the body.
     fn put_event(&self, entry: u8, raw: &[u8; DESCRIPTOR_SIZE], body: &[u8]) {
         self.look(|registers, space| {
             let ring = base(&ADMIN_RECEIVE, registers);
@@ -231,7 +231,7 @@ impl Rig {
             let mut free = [0; DESCRIPTOR_SIZE];
             space.read(at, &mut free).expect("a ring that is mapped");
             if let Ok(free) = Descriptor::read_from_bytes(&free) {
-                // of a descriptor that was overwritten before there is no buffer
+                // a descriptor that was overwritten before has no buffer
                 space.write(Iova(free.buffer_address()), body).ok();
             }
             space.write(at, raw).expect("a ring that is mapped");

@@ -1,8 +1,8 @@
-//! Completions (CQE): a device that writes anything to a completion ring, at any time.
+//! Completions (CQE): a device that writes any data to a completion ring, at any time.
 //!
-//! Checked: a completion names a request that was posted, on the side on which it was posted, and
-//! was not completed before, in the order of posting; a ring gives back no more than was taken from
-//! it; a queue pair that is detached completes nothing more; a flush completes all that is left.
+//! Checked: a completion names a request that was posted on its side and was not completed before,
+//! in the order of posting; a ring frees no more than was taken from it; a detached queue pair has
+//! no further completions; a flush completes all remaining requests.
 
 use crate::source::Source;
 use ringside_bus::{Doorbell, Memory, PageSize, Words};
@@ -21,23 +21,23 @@ const SEND_QUANTA: u32 = 64;
 const RECEIVES: u32 = 32;
 const NUMBER: u32 = 42;
 
-/// Polls after which half a completion is given up: enough of them to see it wait.
+/// Polls after which half a completion is given up: enough to observe the wait.
 const PATIENCE: u32 = 5;
 
 /// Bytes of one place in the memory: the largest ring.
 const PLACE_BYTES: usize = 2 * SLOTS * QUANTUM_WORDS * 8;
 
 thread_local! {
-    // allocated once: that takes longer than an input
+    // allocated once: allocation takes longer than an input
     static MEMORY: Memory =
         Memory::allocate(Place::COUNT * PLACE_BYTES, PageSize::FourKiB, None).expect("two pages");
 }
 
-/// What lies where in the memory.
+/// The ranges of the memory.
 #[derive(Clone, Copy)]
 enum Place {
     Completions,
-    /// Where a resize goes, from the other.
+    /// The ring after a resize, and again the first after the next.
     OtherCompletions,
     Shadow,
     Send,
@@ -48,7 +48,7 @@ enum Place {
 impl Place {
     const COUNT: usize = 6;
 
-    /// This many words there, all zero.
+    /// Returns this many zeroed words of the range.
     fn words(self, count: usize) -> Words {
         let at = self as usize * PLACE_BYTES;
         let words = MEMORY.with(|memory| memory.words(at, count * 8));
@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-/// What was posted on one side and not completed; numbers rise.
+/// The requests posted on one side and not completed; numbers rise.
 #[derive(Default)]
 struct Posted {
     open: std::collections::VecDeque<(u64, bool)>,
@@ -83,7 +83,7 @@ struct Bench {
     send: SendQueue,
     receive: ReceiveQueue,
     queue: CompletionQueue,
-    /// Where the ring is.
+    /// The range of the current ring.
     place: Place,
     ring: Words,
     state: Arc<QueuePairState>,
@@ -192,7 +192,7 @@ impl Bench {
         assert!(self.receive.used() <= self.receive.capacity());
     }
 
-    /// Writes one slot after the last, with the valid bit that it should have.
+    /// Writes the slot after the last, with the expected valid bit.
     fn put(&mut self, encode: impl FnOnce(bool) -> [u64; QUANTUM_WORDS]) {
         let slots = self.ring.count() as u64 / QUANTUM_WORDS as u64;
         let at = (self.written % slots) as usize * QUANTUM_WORDS;
@@ -203,7 +203,7 @@ impl Bench {
         self.written += 1;
     }
 
-    /// A completion as a device might write it, with some of it wrong.
+    /// Writes a completion as a device might, with some of its fields wrong.
     fn put_likely(&mut self, source: &mut Source) {
         let [how, index, what, detail] = source.array();
         let side = if how & 1 == 0 {
@@ -243,9 +243,9 @@ impl Bench {
         let count = self.queue.poll(&mut batch[..places]);
         assert!(count <= places);
         for completion in &batch[..count] {
-            assert!(self.attached, "a queue pair that is gone: {completion:?}");
+            assert!(self.attached, "a detached queue pair: {completion:?}");
             assert_eq!(completion.queue_pair(), NUMBER);
-            // any of these may be asked of any completion
+            // each of these methods must accept any completion
             let _ = (
                 completion.status(),
                 completion.operation(),
@@ -265,15 +265,15 @@ impl Bench {
         assert!(self.receive.used() <= self.receive.capacity());
     }
 
-    /// Nothing may be left once the software flushed.
+    /// Checks that nothing is left after a flush in software.
     fn finish(&mut self) {
         if !self.attached {
             return;
         }
         assert!(self.queue.flush(self.context, QueueSide::Send));
         assert!(self.queue.flush(self.context, QueueSide::Receive));
-        // What the device wrote comes first, and then what is posted: bounded. Half a completion
-        // in a slot is waited for, and then given up.
+        // Completions of the device come first, then the posted requests: bounded. A half-written
+        // completion is waited for, and then given up.
         let in_use = |bench: &Self| bench.send.used_quanta() + bench.receive.used();
         for _ in 0..PATIENCE as usize * 4 * SLOTS {
             if in_use(self) == 0 && self.queue.backlog().next().is_none() {
@@ -294,7 +294,7 @@ impl Bench {
             3 => self.post_receive(),
             4..=6 => self.put_likely(source),
             7 => {
-                // anything, in order, with the right valid bit
+                // any data, in order, with the right valid bit
                 let quantum: [u64; QUANTUM_WORDS] = source.words();
                 self.put(|polarity| {
                     let [a, b, c, d] = quantum;
@@ -302,7 +302,7 @@ impl Bench {
                 });
             }
             8 => {
-                // anything, anywhere
+                // any data, at any slot
                 let quantum: [u64; QUANTUM_WORDS] = source.words();
                 let slots = self.ring.count() / QUANTUM_WORDS;
                 let at = usize::from(detail) % slots * QUANTUM_WORDS;
@@ -323,7 +323,7 @@ impl Bench {
                 self.attached = false;
             }
             11 => {
-                // what the queue had is read when it moves: the place before is free again
+                // the old ring is read when the queue moves: its range is free again
                 self.place = match self.place {
                     Place::Completions => Place::OtherCompletions,
                     _ => Place::Completions,

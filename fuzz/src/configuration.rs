@@ -1,7 +1,7 @@
-//! The configuration file: any text gives a configuration or faults with places in it.
+//! The configuration file: any text gives a configuration or faults with positions.
 //!
-//! Checked: a configuration that was read validates, and written out it reads as itself; a refusal
-//! has 1 to 50 faults, each in a line of the text, and can be shown.
+//! Checked: a configuration that was read is valid, and reads as itself after it is written; a
+//! refusal has 1 to 50 faults, each in a line of the text, and can be printed.
 
 use ringside_config::{Config, ConfigError};
 

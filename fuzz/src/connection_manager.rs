@@ -1,15 +1,15 @@
-//! The connection manager, fed with any MADs, at any time, between any calls of its program.
+//! The connection manager, which receives any MADs at any time, between any calls of its program.
 //!
-//! Checked: a MAD that is taken is written again with the same fields; what the manager sends are
-//! MADs; an event names a connection that exists; a connection begins only by a call or a request
-//! that is told to the program; after [`Manager::tick`] nothing is overdue; without connections
-//! nothing waits.
+//! Checked: an accepted MAD is encoded again with the same fields; the manager sends valid MADs; an
+//! event names a connection that exists; a connection begins only by a call or by a request that
+//! was reported to the program; after [`Manager::tick`] no timer is overdue; without connections
+//! there are no timers.
 
 use crate::source::Source;
 use ringside_cm::mad::MAD_BYTES;
 use ringside_cm::{
-    Accept, Action, Arrived, Connect, ConnectionId, EventKind, Gid, Identity, Mad, Manager,
-    PortSpace, Reason, Refused, Resolve, ServiceAnswer, ServiceId, ServiceStatus, gsi,
+    Accept, Action, Arrived, Connect, ConnectionId, EventKind, Gid, Identity, LISTENER_WAIT, Mad,
+    Manager, PortSpace, Reason, Refused, Resolve, ServiceAnswer, ServiceId, ServiceStatus, gsi,
 };
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -19,8 +19,8 @@ const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
 const TCP: ServiceId = ServiceId::of(PortSpace::Tcp, 7471);
 const UDP: ServiceId = ServiceId::of(PortSpace::Udp, 7174);
 /// Calls and MADs of one input.
-const STEPS_MAX: usize = 256;
-/// First byte of a message's data behind the header of a MAD.
+const MAX_STEPS: usize = 256;
+/// First byte of a message's data after the header of a MAD.
 const DATA: usize = 24;
 
 struct Bench {
@@ -36,7 +36,7 @@ impl Bench {
         self.open.get(which % count).copied()
     }
 
-    /// A MAD with a sound header and any content; often for a connection that exists.
+    /// A MAD with a valid header and any content; often for a connection that exists.
     fn receive(&mut self, source: &mut Source) {
         let mut mad = [0; MAD_BYTES];
         mad[..4].copy_from_slice(&[1, 7, 2, 3]);
@@ -47,7 +47,7 @@ impl Bench {
             *place = *byte;
         }
         match (mad[17], source.byte() % 4) {
-            // The service of a listener, and addresses that it takes.
+            // The service of a listener, and addresses that it accepts.
             (0x10 | 0x17, kind @ 1..) => {
                 let (service, header, gid) = if mad[17] == 0x10 {
                     (8, 140, 72)
@@ -95,7 +95,7 @@ impl Bench {
         assert_eq!(made, self.take_actions(), "a connection without a request");
     }
 
-    /// Takes actions; returns how many requests were told.
+    /// Takes actions; returns the number of requests reported.
     fn take_actions(&mut self) -> usize {
         let mut requests = 0;
         while let Some(action) = self.manager.next_action() {
@@ -107,7 +107,10 @@ impl Bench {
                 }
                 Action::Event(event) => {
                     let known = self.manager.state(event.id).is_some();
-                    assert!(known, "an event of a connection that is gone: {event:?}");
+                    assert!(
+                        known,
+                        "an event of a connection that was removed: {event:?}"
+                    );
                     let request = matches!(
                         event.kind,
                         EventKind::Request { .. } | EventKind::ServiceRequest { .. }
@@ -177,7 +180,7 @@ impl Bench {
             queue_key: source.number(),
             private_data: accept.private_data.clone(),
         };
-        // Refused in most states: no call may change anything then, which the table test checks.
+        // Refused in most states: a refused call must change nothing, which the table test checks.
         let _ = match kind {
             0 => self.manager.accept(self.now, id, &accept),
             1 => self.manager.reject(id, &refusal),
@@ -189,7 +192,7 @@ impl Bench {
                 Ok(())
             }
             _ => {
-                // Events of a connection are taken before it goes.
+                // Events of a connection are taken before it is removed.
                 self.take_actions();
                 self.manager.destroy(self.now, id);
                 self.open.retain(|other| *other != id);
@@ -211,7 +214,7 @@ pub fn connection_manager(bytes: &[u8]) {
         now: Duration::from_secs(1),
         open: Vec::new(),
     };
-    for _ in 0..STEPS_MAX {
+    for _ in 0..MAX_STEPS {
         if source.is_empty() {
             break;
         }
@@ -236,6 +239,9 @@ pub fn connection_manager(bytes: &[u8]) {
     for id in std::mem::take(&mut bench.open) {
         bench.manager.destroy(bench.now, id);
     }
+    // A request that waits for a listener has a timer of its own, without a connection.
+    bench.now += LISTENER_WAIT;
+    bench.manager.tick(bench.now);
     bench.take_actions();
     assert_eq!(bench.manager.connections(), 0);
     assert_eq!(

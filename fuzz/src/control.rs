@@ -1,7 +1,7 @@
 //! Answers of the control queue pair: registers first, then completions in memory.
 //!
-//! Checked: a command ends within its deadline; a queue that took an answer for another's, or had
-//! none, sends nothing more until it is reset.
+//! Checked: a command ends within its deadline; a queue that got an invalid answer or none sends
+//! nothing more until it is reset.
 
 use crate::hostile::{Firmware, Rig};
 use crate::source::Source;
@@ -20,10 +20,10 @@ thread_local! {
     static RIG: Rig = Rig::new();
 }
 
-/// What the engine does at the next doorbells.
+/// The engine's behaviour at the next doorbells.
 struct Engine {
     script: VecDeque<u8>,
-    /// Where completions go, once there is a queue for them.
+    /// The address of completions, once there is a queue for them.
     completions: Option<Iova>,
     written: u32,
     asked: u16,
@@ -52,7 +52,7 @@ impl Engine {
                 *word ^= self.word();
             }
         }
-        // a page that is mapped, unless the address was never given
+        // a mapped page, unless the address was never given
         space
             .write_words(ring.add(u64::from(slot) * 32), &words)
             .ok();
@@ -63,7 +63,7 @@ impl Engine {
 impl Firmware for Engine {
     fn written(&mut self, offset: u64, registers: &mut BTreeMap<u64, u32>, space: &DmaSpace) {
         if offset == CQP_STATUS {
-            // as if it had been created
+            // the state after the queue was created
             registers.insert(CQP_STATUS, 1);
         }
         if offset != CQP_DOORBELL {
@@ -106,7 +106,7 @@ pub fn control_answers(bytes: &[u8]) {
             entries: ENTRIES,
             deadline: DEADLINE,
         };
-        let mut queue = ControlQueue::prepare(registers, &rig.pool, settings).expect("room");
+        let queue = ControlQueue::prepare(registers, &rig.pool, settings).expect("room");
         if in_memory {
             assert!(queue.use_completions(ring, ENTRIES as usize, shadow));
         }

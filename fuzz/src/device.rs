@@ -1,9 +1,9 @@
-//! A whole driver on a device that lies: brought up, used, recovered, shut down.
+//! A whole driver on a device with false answers: brought up, used, recovered, shut down.
 //!
-//! Checked: every call ends within a time; memory is taken back only from a function that may not
-//! touch it any more; a request completes once at most; a device that never lied was brought up,
-//! did what it was asked, found no breach of the rules, and is left without a trace; one that is
-//! honest again can be recovered.
+//! Checked: every call ends within a time limit; memory is unmapped only from a function that can
+//! no longer access it; a request completes at most once. A device without false answers is brought
+//! up, works, finds no breach of the interface, and is left in its initial state. A device that
+//! gives correct answers again can be recovered.
 
 use crate::interposer::{Interposer, Lying};
 use crate::source::Source;
@@ -19,11 +19,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The longest that one call may take, on the clock of the device.
+/// The time limit of one call, on the clock of the device.
 const CALL_LIMIT: Duration = Duration::from_secs(60);
 /// Steps of one input.
 const STEPS: usize = 48;
-/// Connections at once, of two queue pairs each.
+/// The most connections at the same time, of two queue pairs each.
 const PAIRS: usize = 3;
 const REGIONS: usize = 4;
 const REGION_BYTES: usize = 8192;
@@ -43,7 +43,7 @@ fn config() -> Config {
     config
 }
 
-/// What the driver's user holds of one life of the device.
+/// The objects of the driver's user between two recoveries of the device.
 struct Life {
     domain: ProtectionDomain,
     completions: CompletionQueue,
@@ -61,7 +61,7 @@ impl Life {
         })
     }
 
-    /// Two queue pairs, each the other's peer.
+    /// Connects two queue pairs with each other.
     fn connect(&mut self) -> Result<(), RdmaError> {
         if self.pairs.len() >= 2 * PAIRS {
             return Ok(());
@@ -101,7 +101,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Does something that has to end, and says how.
+    /// Does work that must end within the limit; `what` names it.
     fn within<T>(lies: &Interposer, what: &str, work: impl FnOnce() -> T) -> T {
         let (began, before) = (lies.now(), lies.jumped());
         let result = work();
@@ -212,11 +212,11 @@ impl Bench {
         Ok(())
     }
 
-    /// Brings the device up again; what was made before goes without a word to it.
+    /// Recovers the device; earlier objects are dropped without commands.
     fn recover(&mut self) -> Result<(), String> {
         let recovered = self.device.recover();
         self.poll();
-        // requests of a life that ended complete, or go with it
+        // requests from before the recovery complete, or are dropped with their queue pair
         self.life = None;
         self.posted.clear();
         recovered.map_err(|error| error.to_string())?;
@@ -252,7 +252,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The device is honest again: it comes back, and works.
+    /// Stops the false answers, recovers the device and checks that it works.
     fn come_back(&mut self) {
         self.lies.be_honest();
         if let Err(error) = self.recover() {
@@ -316,7 +316,7 @@ pub fn device(bytes: &[u8]) {
     lies.empty_memory();
 }
 
-/// Uses a device and shuts it down: bytes that were given up, and undos that failed.
+/// Uses a device and shuts it down. Returns the bytes leaked and the undos that failed.
 fn serve(mut bench: Bench, source: &mut Source, comes_back: bool) -> (usize, usize) {
     let lies = Arc::clone(&bench.lies);
     for _ in 0..STEPS {

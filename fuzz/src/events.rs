@@ -1,8 +1,8 @@
 //! Asynchronous events and completion events: entries that a device wrote to a ring, in any order
 //! and with any polarity.
 //!
-//! Checked: the ring gives exactly the entries that an independent reading of it gives, and what
-//! an entry says is what is written again for it, but for the bits without a meaning.
+//! Checked: the ring returns exactly the entries that a second, independent reader finds, and each
+//! decoded entry is encoded to the same bits, except bits without a meaning.
 
 use crate::source::Source;
 use ringside_bus::{Memory, PageSize, Words};
@@ -12,7 +12,7 @@ use ringside_spec::rdma::events::{AsynchronousEvent, CompletionEvent};
 /// Entries of the rings under test.
 const ENTRIES: usize = 8;
 
-/// What the driver makes of one entry.
+/// The driver's decoder of one entry.
 trait Entry<const WORDS: usize> {
     fn check(words: &[u64; WORDS]);
 }
@@ -23,7 +23,7 @@ impl Entry<2> for AsynchronousEvent {
         let defined = [words[0] & Self::DEFINED[0], words[1] & Self::DEFINED[1]];
         assert_eq!(event.encode(), defined, "{event:?}");
         assert!(event.queue_number < 1 << 19);
-        // any code has an attribution and a name
+        // any code has a subject and a name
         let _ = (event.subject(), format!("{:?}", event.ae_code));
     }
 }
@@ -35,7 +35,7 @@ impl Entry<1> for CompletionEvent {
     }
 }
 
-/// A device writes, a driver takes; each step is the fuzzer's.
+/// A device writes, a driver takes; the fuzzer chooses each step.
 fn ring<const WORDS: usize, E: Entry<WORDS>>(bytes: &[u8]) {
     let memory = Memory::allocate(4096, PageSize::FourKiB, None).expect("a page");
     let words: Words = memory
@@ -43,7 +43,7 @@ fn ring<const WORDS: usize, E: Entry<WORDS>>(bytes: &[u8]) {
         .expect("inside the page");
     let mut ring = EventRing::<WORDS>::new(words.clone()).expect("whole entries");
     let mut source = Source::new(bytes);
-    // the other reading: position and pass of the next entry
+    // the independent reader: position and pass of the next entry
     let (mut position, mut pass) = (0, 0u64);
     while !source.is_empty() {
         let step = source.byte();

@@ -1,8 +1,8 @@
 //! Frames of the wire: RoCEv2 over Ethernet, IP and UDP, and anything else.
 //!
-//! Checked: a frame that is understood is written again with the same headers and the same payload;
-//! what damages a covered byte is noticed; the headers of a datagram's receiver fit the packet. An
-//! input may ask for its checksums to be put right, since no fuzzer guesses a CRC.
+//! Checked: a decoded frame is encoded with the same headers and payload; damage to a byte that a
+//! checksum covers is detected; the headers for a datagram's receiver fit the packet. An input may
+//! request corrected checksums, since a fuzzer cannot guess a CRC.
 
 use crate::source::Source;
 use ringside_model::packet::{
@@ -11,7 +11,7 @@ use ringside_model::packet::{
 };
 use ringside_model::wire::Frame;
 
-/// Where the IP header of a frame begins; a tag takes four bytes.
+/// Returns the offset of a frame's IP header; a tag takes four bytes.
 fn ip_offset(frame: &[u8]) -> usize {
     match frame.get(12..14) {
         Some([0x81, 0x00]) => 18,
@@ -28,7 +28,7 @@ fn ones_complement(bytes: &[u8]) -> u16 {
     !((folded & 0xFFFF) + (folded >> 16)) as u16
 }
 
-/// Puts the checksum of an IPv4 header and the invariant CRC right, and switches UDP's off.
+/// Corrects the checksum of an IPv4 header and the invariant CRC, and disables UDP's checksum.
 fn put_right(frame: &mut [u8]) {
     let ip = ip_offset(frame);
     let Some(datagram) = frame.get_mut(ip..) else {

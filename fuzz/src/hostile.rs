@@ -1,5 +1,5 @@
-//! A PCI function whose every answer is the fuzzer's, in a time that passes only while a caller
-//! waits.
+//! A PCI function whose every answer comes from the fuzzer, in a time that passes only while a
+//! caller waits.
 
 use ringside_bus::dma_pool::{Placement, PoolSettings};
 use ringside_bus::double::{Double, Script};
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What happens when a register is written.
+/// Called when a register is written.
 pub(crate) trait Firmware: Send {
     /// Called after the value is in `registers`.
     fn written(&mut self, offset: u64, registers: &mut BTreeMap<u64, u32>, space: &DmaSpace);
@@ -57,10 +57,10 @@ impl Script for Inside {
     }
 }
 
-/// See the module.
+/// The function; see the module.
 pub(crate) type Hostile = Double<Inside>;
 
-/// A hostile function and memory for it, made once: an input takes what it needs and gives it back.
+/// A hostile function and memory for it, made once: an input allocates what it needs and frees it.
 #[derive(Clone)]
 pub(crate) struct Rig {
     pub(crate) function: Arc<Hostile>,
@@ -76,7 +76,7 @@ impl Rig {
             space,
             firmware: Box::new(Dead),
         };
-        // A deadline is met after a bounded number of looks, whatever its length.
+        // A deadline of any length passes after a bounded number of polls.
         let function = Arc::new(Hostile::new(inside, Duration::from_millis(1)));
         let settings = PoolSettings {
             largest_page: PageSize::FourKiB,
@@ -90,7 +90,7 @@ impl Rig {
         }
     }
 
-    /// All registers zero, and this firmware behind them.
+    /// Sets all registers to zero and installs this firmware.
     pub(crate) fn restart(&self, firmware: impl Firmware + 'static) -> Registers {
         let mut inside = self.function.script();
         inside.registers.clear();
@@ -106,7 +106,7 @@ impl Rig {
         self.function.now()
     }
 
-    /// What the device sees.
+    /// Runs `look` on the device's view of registers and memory.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&mut BTreeMap<u64, u32>, &DmaSpace) -> T) -> T {
         let mut inside = self.function.script();
         let Inside {
@@ -115,7 +115,7 @@ impl Rig {
         look(registers, space)
     }
 
-    /// Writes a register behind the driver's back.
+    /// Writes a register as the device, not as the driver.
     pub(crate) fn set(&self, offset: u64, value: u32) {
         self.function.script().registers.insert(offset, value);
     }

@@ -1,5 +1,5 @@
-//! Stands between a driver and the model, and has the device lie: the true answers, of which the
-//! input changes some. So a driver gets as deep as one change lets it.
+//! A function between a driver and the model that changes some of the device's answers, as the
+//! input says. The rest is unchanged, so that a driver gets as far as one false answer permits.
 
 use crate::source::Source;
 use ringside_bus::function::{Backend, BarInfo, DmaAccess, DmaLimits};
@@ -20,18 +20,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use zerocopy::FromBytes;
 
-/// Most lies of one input.
-const LIES_MAX: u8 = 16;
-/// A pause takes at least that long where nothing happens: a deadline is a bounded number of looks.
+/// The most false answers of one input.
+const MAX_LIES: u8 = 16;
+/// A pause takes at least this long if nothing happens: a deadline is a bounded number of polls.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// Bit 2 of the command register: the function may touch memory.
+/// Bytes of the command register; its bit 2 lets the function access memory.
 const COMMAND_REGISTER: Range<u16> = 4..6;
 const BUS_MASTER: u8 = 4;
 const VALID: u64 = 1 << 63;
 /// Words of a command of the control queue pair.
 const COMMAND_WORDS: usize = 8;
 
-/// What the device lies about, each on its own count.
+/// The subject of a false answer, each counted separately.
 #[derive(Clone, Copy)]
 pub(crate) enum About {
     /// Registers that are read.
@@ -40,9 +40,9 @@ pub(crate) enum About {
     Admin,
     /// Completions of the control queue pair.
     Control,
-    /// Whatever else may happen between two steps of the driver's user.
+    /// Other faults between two steps of the driver's user.
     Steps,
-    /// Whether a call is carried out.
+    /// The success of calls.
     Calls,
 }
 
@@ -50,7 +50,7 @@ const ABOUT: usize = 5;
 
 #[derive(Clone, Copy, Default)]
 struct Lie {
-    /// How many chances it lets pass first.
+    /// The number of opportunities that it skips first.
     after: u16,
     how: u8,
     word: u64,
@@ -71,32 +71,32 @@ struct State {
     struck: u32,
     memory: Vec<Memory>,
     registers: BTreeMap<u64, u32>,
-    /// A lie about the answer that goes into this descriptor, once it is there.
+    /// A change of the answer that will be in this descriptor.
     admin: Option<(Iova, Lie)>,
-    /// A lie about the completion that goes into this slot, and the valid bit that is there now.
+    /// A change of the completion that will be in this slot, and the slot's present valid bit.
     control: Option<(Iova, u64, Lie)>,
     /// A register that reads wrong for a while.
     held: Option<(u64, u32, Lie)>,
-    /// All registers read as all ones, that often.
+    /// The number of reads for which all registers read as all ones.
     dead: u32,
     command_ring: Option<(Iova, u32)>,
     rings: Vec<Ring>,
-    /// Time that was jumped over.
+    /// Time that was skipped.
     jumped: Duration,
 }
 
-/// See the module.
+/// The interposed function; see the module.
 pub(crate) struct Interposer {
     inner: Arc<dyn Function>,
     world: Stepped,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// What the driver has mapped, as the device reaches it.
+    /// The driver's mappings, as the device reaches them.
     space: Mutex<DmaSpace>,
 }
 
 impl State {
-    /// The lie that is due, one chance having come.
+    /// Counts an opportunity, and returns the false answer that is due.
     fn due(&mut self, about: About) -> Option<Lie> {
         let lies = &mut self.lies[about as usize];
         let next = lies.front_mut()?;
@@ -124,7 +124,7 @@ impl State {
         });
     }
 
-    /// The rings that a command makes known.
+    /// Notes the rings that a command names.
     fn learn(&mut self, command: &Command) {
         match command {
             Command::CreateCompletionQueue(made) if !made.ring_virtual => {
@@ -141,12 +141,12 @@ impl State {
     }
 }
 
-/// Reads what a device can reach; zeros elsewhere.
+/// Reads memory that the device can reach; zeros elsewhere.
 fn words<const N: usize>(space: &DmaSpace, at: Iova) -> [u64; N] {
     space.read_words(at).unwrap_or([0; N])
 }
 
-/// A device can only write where it was told; elsewhere nothing happens.
+/// Changes mapped memory; elsewhere a device's write has no effect.
 fn change(space: &DmaSpace, at: Iova, by: u64) {
     let at = Iova(at.0 & !7);
     let [word] = words(space, at);
@@ -164,19 +164,19 @@ impl Ring {
         word
     }
 
-    /// Where the device writes next: valid bits change there.
+    /// Returns the index that the device writes next: valid bits change there.
     fn next(&self, space: &DmaSpace) -> u32 {
         let first = self.last_word(space, 0) & VALID;
         let next = (1..self.entries).find(|index| self.last_word(space, *index) & VALID != first);
         match next {
             Some(next) if first != 0 => next,
-            // in the second pass the ones come last
+            // in the second pass the valid entries come last
             Some(next) if self.last_word(space, self.entries - 1) & VALID != 0 => next,
             _ => 0,
         }
     }
 
-    /// An entry that the device never wrote: one that was, changed.
+    /// Forges an entry that the device never wrote: an earlier one, changed.
     fn forge(&self, space: &DmaSpace, lie: Lie) {
         let next = self.next(space);
         let before = (next + self.entries - 1) % self.entries.max(1);
@@ -201,7 +201,7 @@ impl Ring {
     }
 }
 
-/// What the model can do wrong by itself.
+/// Returns a fault of the model itself.
 fn fault(lie: Lie) -> Fault {
     let [a, b, c, ..] = lie.word.to_le_bytes();
     let by = Duration::from_millis(u64::from(b));
@@ -236,10 +236,10 @@ fn fault(lie: Lie) -> Fault {
 }
 
 impl Interposer {
-    /// Lies as the input says, in front of function 0.
+    /// Makes the interposed function 0, whose false answers come from the input.
     pub(crate) fn new(world: &Stepped, source: &mut Source) -> Arc<Self> {
         let mut state = State::default();
-        for _ in 0..source.byte() % (LIES_MAX + 1) {
+        for _ in 0..source.byte() % (MAX_LIES + 1) {
             let about = usize::from(source.byte()) % ABOUT;
             let (after, how, word) = (source.half(), source.byte(), source.word());
             state.lies[about].push_back(Lie { after, how, word });
@@ -263,17 +263,17 @@ impl Interposer {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many lies have been told.
+    /// Returns the number of false answers given.
     pub(crate) fn struck(&self) -> u32 {
         self.state().struck
     }
 
-    /// Time that was jumped over so far.
+    /// Returns the time that was skipped so far.
     pub(crate) fn jumped(&self) -> Duration {
         self.state().jumped
     }
 
-    /// No more lies, and no faults.
+    /// Ends all false answers and faults.
     pub(crate) fn be_honest(&self) {
         let mut state = self.state();
         state.lies = Default::default();
@@ -282,24 +282,24 @@ impl Interposer {
         self.world.with(|world| world.clear_faults(0));
     }
 
-    /// Mappings that there are.
+    /// Returns the number of mappings.
     pub(crate) fn mappings(&self) -> usize {
         self.space().mappings().count()
     }
 
-    /// True if the function may touch memory, whatever the driver was told.
+    /// Returns true if the function can access memory, independent of the driver's view.
     pub(crate) fn is_bus_master(&self) -> bool {
         let mut bytes = [0; 2];
         let read = self.inner.config_read(COMMAND_REGISTER.start, &mut bytes);
         read.is_err() || bytes[0] & BUS_MASTER != 0
     }
 
-    /// Gives the pages of memory back that a driver has kept for the life of the process.
+    /// Frees the pages of memory that a driver keeps until the process ends.
     pub(crate) fn empty_memory(&self) {
         use rustix::fs::{FallocateFlags, fallocate};
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         for memory in self.state().memory.drain(..) {
-            // what cannot be given back is only missed
+            // a failure only costs memory
             fallocate(
                 memory.descriptor().expect("a file"),
                 flags,
@@ -310,7 +310,7 @@ impl Interposer {
         }
     }
 
-    /// Between two steps of the driver's user.
+    /// Injects faults between two steps of the driver's user.
     pub(crate) fn between(&self) {
         let Some(lie) = self.state().due(About::Steps) else {
             return;
@@ -349,7 +349,7 @@ impl Interposer {
         }
     }
 
-    /// A register was written: what the driver asks for is known from then on.
+    /// Notes a register write: the driver's requests are known from then on.
     fn note(&self, offset: u64, value: u32) {
         let mut state = self.state();
         state.registers.insert(offset, value);
@@ -395,7 +395,7 @@ impl Interposer {
         }
     }
 
-    /// Changes the answers that have come, before the driver sees them.
+    /// Changes answers that have arrived, before the driver reads them.
     fn settle(&self) {
         let mut state = self.state();
         if state.admin.is_none() && state.control.is_none() {
@@ -417,7 +417,7 @@ impl Interposer {
         }
     }
 
-    /// What becomes of a register that was read.
+    /// Returns the value that the driver reads from a register.
     fn lie_about(&self, offset: u64, value: u32) -> u32 {
         let mut state = self.state();
         if state.dead > 0 {
@@ -445,7 +445,7 @@ impl Interposer {
         }
     }
 
-    /// A call that the device or what is before it does not carry out.
+    /// Makes a call fail, as the device or the path to it might.
     fn refuses(&self) -> Result<(), FunctionError> {
         match self.state().due(About::Calls) {
             None => Ok(()),
@@ -457,7 +457,7 @@ impl Interposer {
     }
 }
 
-/// Changes an admin answer; false if it has not come.
+/// Changes an admin answer; false if it has not arrived.
 fn change_answer(space: &DmaSpace, at: Iova, lie: Lie) -> bool {
     let mut raw = [0; DESCRIPTOR_SIZE];
     let read = space.read(at, &mut raw).ok();
@@ -493,7 +493,7 @@ impl Clock for Interposer {
     }
 }
 
-/// The clock of a function, which may live longer than it.
+/// The clock of a function, which may outlive it.
 struct Passing(Arc<Interposer>);
 
 impl Clock for Passing {
@@ -505,7 +505,7 @@ impl Clock for Passing {
     }
 }
 
-/// What the driver is given.
+/// The function that the driver gets.
 pub(crate) struct Lying(pub(crate) Arc<Interposer>);
 
 impl Function for Lying {

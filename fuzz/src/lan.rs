@@ -1,10 +1,10 @@
-//! The network stack's half of the device: descriptors and packets of a driver on their way out,
-//! frames from the wire on their way in.
+//! The LAN half of the device: a driver's descriptors and packets for transmission, and frames from
+//! the wire.
 //!
-//! Checked: a frame that goes out is as long as frames are, and that of a driver which keeps the
-//! rules has good checksums and, in order, all bytes of its payload; a frame that comes in is in
-//! the buffers byte for byte, without its tag where the VSI is so set, and nowhere else; a bit of
-//! a sound segment that changes makes its checksum wrong; both directions of a flow have one
+//! Checked: a transmitted frame has a valid length, and that of a driver that follows the interface
+//! has correct checksums and, in order, all bytes of its payload. A received frame is in the
+//! buffers byte for byte, without its tag if the VSI is so configured, and nowhere else. A changed
+//! bit of a valid segment makes its checksum wrong. Both directions of a flow have the same
 //! symmetric hash.
 
 use crate::source::Source;
@@ -15,22 +15,22 @@ use ringside_spec::lan::receive::{
     FlexDescriptor, PacketLength, ReceiveContext, Status0, packet_type, profile,
 };
 use ringside_spec::lan::transmit::{
-    ContextCommand, DataCommand, SEGMENT_BYTES_MAX, TransmitContext, inner_ip, kind, layer_4,
+    ContextCommand, DataCommand, MAX_SEGMENT_BYTES, TransmitContext, inner_ip, kind, layer_4,
 };
 
 const ENTRIES: u16 = 64;
 /// Bytes of the longest frame, with its check sequence.
-const FRAME_BYTES_MAX: usize = 9728;
+const MAX_FRAME_BYTES: usize = 9728;
 const FRAME_BYTES_MIN: usize = 60;
-/// The longest segment with the longest headers that descriptors can say, two tags of its own and
-/// one of the port.
-const LONGEST: usize = SEGMENT_BYTES_MAX as usize + 2 * (127 * 4 + 127 * 2) + 60 + 3 * TAG_BYTES;
+/// The longest segment with the longest headers that descriptors can express, with two tags of its
+/// own and one of the port.
+const MAX_BYTES: usize = MAX_SEGMENT_BYTES as usize + 2 * (127 * 4 + 127 * 2) + 60 + 3 * TAG_BYTES;
 const TRANSMIT_RING: u64 = 0;
 const RECEIVE_RING: u64 = 0x1000;
-/// Receive buffers, one after the other, with a guard behind each.
+/// Receive buffers, one after the other, with a guard after each.
 const RECEIVE_BUFFERS: u64 = 0x2000;
 const RECEIVE_STRIDE: u64 = 0x800;
-/// What is sent; longer than the longest buffer.
+/// The packet to send; longer than the longest buffer.
 const PACKET: u64 = 0x2_2000;
 const MEMORY_BYTES: usize = 0x2_6000;
 const GUARD: u8 = 0xA5;
@@ -74,9 +74,9 @@ struct Bench<'a> {
     strip_crc: bool,
     tag_kept: bool,
     symmetric: bool,
-    /// No frame without a VLAN id gets anywhere.
+    /// Frames without a VLAN id are dropped.
     prune: bool,
-    /// Nothing but what a driver may do was done.
+    /// All operations so far follow the interface.
     lawful: bool,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Bench<'a> {
         self.lan.enable_receive(dwords, profile, 56, self.space);
     }
 
-    /// Gives a receive descriptor its buffer, and the buffer its guard.
+    /// Gives a receive descriptor a buffer, and the buffer its guard.
     fn free(&self, index: u16) {
         let at = RECEIVE_BUFFERS + u64::from(index) * RECEIVE_STRIDE;
         let guard = [GUARD; RECEIVE_STRIDE as usize];
@@ -170,18 +170,18 @@ impl<'a> Bench<'a> {
         self.tail = (self.tail + 1) % ENTRIES;
     }
 
-    /// Takes all frames that leave.
+    /// Takes all transmitted frames.
     fn sent(&mut self) -> Vec<Vec<u8>> {
-        // a packet may become some thousand frames; 64 descriptors have no more packets than that
+        // a packet may become some thousand frames; 64 descriptors hold no more packets than that
         let frames: Vec<_> = std::iter::from_fn(|| self.lan.next_frame(self.space)).collect();
         for frame in &frames {
             assert!(frame.len() >= FRAME_BYTES_MIN, "{} bytes", frame.len());
-            assert!(frame.len() <= LONGEST, "{} bytes", frame.len());
+            assert!(frame.len() <= MAX_BYTES, "{} bytes", frame.len());
         }
         frames
     }
 
-    /// Descriptors with anything in them.
+    /// Posts descriptors with any content.
     fn post_anything(&mut self, source: &mut Source) {
         self.lawful = false;
         let count = source.byte() % 8;
@@ -213,7 +213,7 @@ impl<'a> Bench<'a> {
         self.sent();
     }
 
-    /// A packet as a driver sends it, and what becomes of it.
+    /// Sends a packet as a driver does, and checks the frames.
     fn send(&mut self, source: &mut Source) {
         let [how, length_low, length_high, segment, ports] = source.array();
         let tcp = how & 1 != 0;
@@ -259,19 +259,20 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// All frames of a lawful packet, or none because the VSI may not send them.
+    /// Checks that all frames of a valid packet were sent, or none because the VSI may not send
+    /// them.
     fn check_sent(&mut self, frames: &[Vec<u8>], payload: &[u8], headers: usize) {
         assert!(self.lan.breaches().is_empty(), "{:?}", self.lan.breaches());
         assert!(self.prune || !frames.is_empty(), "nothing left");
         let mut left = payload;
         for frame in frames {
-            assert!(frame.len() + 4 <= FRAME_BYTES_MAX, "{} bytes", frame.len());
+            assert!(frame.len() + 4 <= MAX_FRAME_BYTES, "{} bytes", frame.len());
             let found = self.lan.parse(frame).expect("an Ethernet header");
             assert!(!found.ip_wrong && !found.layer_4_wrong, "{found:?}");
             let tags = frame.iter().skip(12).step_by(TAG_BYTES).zip([0; 3]);
             let tags = tags.take_while(|(byte, _)| matches!(byte, 0x81 | 0x88));
             let start = tags.count() * TAG_BYTES + headers;
-            // a short frame is padded, and is the last
+            // a short frame is padded, and is the last one
             let body = frame.get(start..).expect("headers");
             let (piece, rest) = left.split_at(body.len().min(left.len()));
             assert_eq!(&body[..piece.len()], piece);
@@ -313,7 +314,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The bytes of the frame that came, if one did; its descriptors are free again.
+    /// Returns the bytes of a received frame, if there is one, and frees its descriptors.
     fn taken(&mut self, headers: ringside_model::BenchHeaders) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         for _ in 0..ENTRIES {
@@ -350,7 +351,7 @@ impl<'a> Bench<'a> {
         panic!("a frame of a whole ring");
     }
 
-    /// A frame for us, of anything; then one like it with a bit that changed.
+    /// Receives a frame of any content for this function; then the same with a changed bit.
     fn receive_anything(&mut self, source: &mut Source) {
         let [length, bit] = source.array();
         let mut frame = HERE.to_vec();
@@ -361,14 +362,14 @@ impl<'a> Bench<'a> {
         self.receive(&frame);
     }
 
-    /// A sound segment, and the same one damaged or the other way round.
+    /// Receives a valid segment, and the same one damaged or in the other direction.
     fn receive_sound(&mut self, source: &mut Source) {
         let [how, length, at, bit] = source.array();
         let (tcp, v6) = (how & 1 != 0, how & 2 != 0);
         let payload = vec![how ^ length; 1 + usize::from(length)];
         let (mut frame, headers) = packet(tcp, v6, false, &payload);
         finish(&mut frame, tcp, v6);
-        // from there to here
+        // swaps source and destination
         frame[..12].rotate_left(6);
         if how & 4 != 0 {
             frame.splice(12..12, [0x81, 0, 0, 1]);
@@ -394,7 +395,8 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A packet with headers as drivers leave them to the device, and the bytes of all headers.
+/// Returns a packet with headers as drivers prepare them for the device, and the bytes of all
+/// headers.
 fn packet(tcp: bool, v6: bool, cut: bool, payload: &[u8]) -> (Vec<u8>, usize) {
     let layer_4_bytes = if tcp { 20 } else { 8 };
     let protocol = if tcp { 6u8 } else { 17 };
@@ -429,7 +431,7 @@ fn packet(tcp: bool, v6: bool, cut: bool, payload: &[u8]) -> (Vec<u8>, usize) {
     (packet, headers)
 }
 
-/// Puts in the checksums that the device would.
+/// Inserts the checksums that the device would.
 fn finish(packet: &mut [u8], tcp: bool, v6: bool) {
     let layer_4 = if v6 { 54 } else { 34 };
     if !v6 {

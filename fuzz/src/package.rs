@@ -1,16 +1,16 @@
-//! The package of the packet pipeline: a file, perhaps packed.
+//! The package of the packet pipeline: a file, optionally compressed.
 //!
-//! Checked: every buffer to download has 4096 bytes and lies in the file; a packed file unpacks to
-//! no more than the limit, and one that is not packed is read as it is.
+//! Checked: every buffer to download has 4096 bytes and lies in the file; a compressed file unpacks
+//! to at most the limit, and an uncompressed one is read unchanged.
 
-use ringside_pmd::ddp::{PACKAGE_BYTES_MAX, Package, read};
+use ringside_pmd::ddp::{MAX_PACKAGE_BYTES, Package, read};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-/// A package, unpacked.
+/// A package, not compressed.
 pub fn package(bytes: &[u8]) {
     match Package::parse(bytes.to_vec()) {
         Ok(package) => {
@@ -25,7 +25,7 @@ pub fn package(bytes: &[u8]) {
     }
 }
 
-/// A file, which may be packed with zstd or xz.
+/// A file, optionally compressed with zstd or xz.
 pub fn package_file(bytes: &[u8]) {
     let descriptor = memfd_create("package", MemfdFlags::CLOEXEC).expect("a file in memory");
     let mut file = File::from(descriptor);
@@ -33,7 +33,7 @@ pub fn package_file(bytes: &[u8]) {
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     match read(&path) {
         Ok(unpacked) => {
-            assert!(unpacked.len() as u64 <= PACKAGE_BYTES_MAX);
+            assert!(unpacked.len() as u64 <= MAX_PACKAGE_BYTES);
             let is_packed = bytes.starts_with(&[0xFD, b'7', b'z', b'X', b'Z', 0])
                 || bytes.starts_with(&[0x28, 0xB5, 0x2F, 0xFD]);
             assert!(is_packed || unpacked == bytes);

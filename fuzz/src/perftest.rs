@@ -1,6 +1,6 @@
-//! What perftest's programs say to each other: records of fixed length.
+//! The exchange of perftest's programs: records of fixed length.
 //!
-//! Checked: keys and reports that were read are read again from what is written for them.
+//! Checked: decoded keys and reports equal themselves after they are encoded and decoded again.
 
 use crate::source::Source;
 

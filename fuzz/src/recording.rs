@@ -1,6 +1,6 @@
-//! A recording of what a driver did: text in lines of JSON, which people exchange.
+//! A recording of a driver's accesses: lines of JSON, which people exchange.
 //!
-//! Checked: what was read and is written again reads as itself.
+//! Checked: a decoded recording equals itself after it is encoded and decoded again.
 
 use ringside_model::record::text;
 

@@ -1,9 +1,9 @@
-//! The requester of a reliable connection, fed with any answers, at any time.
+//! The requester of a reliable connection, which receives any answers at any time.
 //!
 //! Checked: work requests complete in the order of posting, each once; payload of a read is placed
-//! inside the read that waits for it and nowhere else; the window is kept; a requester that stopped
-//! sends nothing more and names the oldest request that is not complete; with nobody answering it
-//! stops within its retries.
+//! inside the read that waits for it and nowhere else; the window is respected; a stopped requester
+//! sends nothing more and names the oldest incomplete request; without answers it stops after its
+//! retries.
 
 use crate::source::Source;
 use ringside_bus::Instant;
@@ -184,7 +184,7 @@ impl Bench {
         }
     }
 
-    /// Nobody answers any more: it ends, one way or the other.
+    /// Gives no more answers and checks that the requester ends.
     fn finish(&mut self) {
         for _ in 0..2 * RETRIES + 4 {
             self.send();
@@ -196,7 +196,7 @@ impl Bench {
         self.complete();
         assert!(
             self.stopped || self.open.is_empty(),
-            "{} requests wait for ever: {:?}",
+            "{} requests wait without end: {:?}",
             self.open.len(),
             self.requester
         );

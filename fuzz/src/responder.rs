@@ -1,8 +1,8 @@
-//! The responder of a reliable connection, fed with any packets.
+//! The responder of a reliable connection, which receives any packets.
 //!
-//! Checked: bytes are placed only where the host granted them or inside a receive request; each
-//! receive request is completed at most once and only after it was taken; what is answered is
-//! answered in order; a responder that stopped takes nothing more, and its last word is one NAK.
+//! Checked: bytes are placed only in granted memory or inside a receive request; each receive
+//! request is completed at most once and only after it was taken; answers are in order; a stopped
+//! responder accepts nothing more, and its last packet is one NAK.
 
 use crate::source::Source;
 use ringside_model::packet::{
@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 const MTU: u32 = 256;
 const START: u32 = Psn::MODULUS - 3;
 /// Longest message that the host grants: a response stays short.
-const LONGEST: u32 = 16 * MTU;
+const MAX_BYTES: u32 = 16 * MTU;
 const READS: u16 = 4;
 
-/// A grant is proof of one check.
+/// A grant: proof of one access check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Grant {
     key: u32,
@@ -30,10 +30,10 @@ struct Grant {
 }
 
 struct Host {
-    /// Answers to the questions that come, the fuzzer's.
+    /// The fuzzer's answers to access checks.
     mood: u8,
     next_token: u32,
-    /// Receive requests that were taken and are not complete, with what they hold.
+    /// Receive requests that were taken and are not complete, with their lengths.
     taken: BTreeMap<u32, u32>,
 }
 
@@ -51,7 +51,7 @@ impl ResponderHost for Host {
         if address.checked_add(length_bytes.into()).is_none() {
             return Err(AccessFault::Wrap);
         }
-        if self.mood & 1 == 1 || length_bytes > LONGEST {
+        if self.mood & 1 == 1 || length_bytes > MAX_BYTES {
             return Err(AccessFault::Bounds);
         }
         Ok(Grant {
@@ -87,7 +87,7 @@ impl ResponderHost for Host {
     }
 }
 
-/// Any headers, near the number that is expected more often than not.
+/// Any headers, in most cases close to the expected sequence number.
 fn headers(source: &mut Source, expected: Psn) -> TransportHeaders {
     let [opcode, distance, flags] = source.array();
     let opcode = match flags & 1 {
@@ -144,7 +144,7 @@ fn headers(source: &mut Source, expected: Psn) -> TransportHeaders {
 struct Bench {
     responder: Responder<Grant>,
     host: Host,
-    /// Set once it stopped: the NAKs that may still come.
+    /// Set once it stopped: the number of NAKs that may still be sent.
     naks_left: Option<u32>,
 }
 
@@ -210,7 +210,7 @@ impl Bench {
         }
     }
 
-    /// Takes up to `count` of the answers.
+    /// Takes up to `count` answers.
     fn answer(&mut self, count: u32) {
         for _ in 0..count {
             let Some(packet) = self.responder.next_packet() else {
@@ -261,7 +261,7 @@ pub fn responder(bytes: &[u8]) {
             _ => bench.take(&mut source),
         }
     }
-    // every response that can wait, and one acknowledgement
-    bench.answer(u32::from(READS) * LONGEST / MTU + 2);
+    // every response that can be pending, and one acknowledgement
+    bench.answer(u32::from(READS) * MAX_BYTES / MTU + 2);
     assert!(!bench.responder.has_packet(), "the answers end");
 }

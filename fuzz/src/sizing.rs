@@ -1,8 +1,8 @@
-//! What the device says of its memory cache, and the list of its features.
+//! The device's report of its host memory cache, and its list of features.
 //!
-//! Checked: an answer that makes sense is written again as itself; whatever plan comes of it keeps
-//! within the device's limits, and whatever layout comes of a second answer has no two objects in
-//! one place and no more than the plan asked for.
+//! Checked: a valid answer is encoded again unchanged; any plan made from it stays within the
+//! device's limits; any layout made from a second answer has no overlapping objects and no more
+//! than the plan requested.
 
 use crate::source::Source;
 use ringside_hmc::{DeviceLimits, Layout, Plan, Setting, Wanted};

@@ -1,6 +1,6 @@
-//! Bytes of the fuzzer, taken apart into values.
+//! Decodes the fuzzer's bytes into values.
 
-/// What is left of the input. Once it is empty, every value is zero.
+/// The rest of the input. Once it is empty, every value is zero.
 pub(crate) struct Source<'a>(&'a [u8]);
 
 impl<'a> Source<'a> {
@@ -12,19 +12,19 @@ impl<'a> Source<'a> {
         self.0.is_empty()
     }
 
-    /// All that is left.
+    /// Returns the rest of the input.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0
     }
 
-    /// Up to `count` bytes.
+    /// Returns up to `count` bytes.
     pub(crate) fn some(&mut self, count: usize) -> &'a [u8] {
         let (taken, left) = self.0.split_at(count.min(self.0.len()));
         self.0 = left;
         taken
     }
 
-    /// Exactly `N` bytes; missing ones are zero.
+    /// Returns exactly `N` bytes; missing ones are zero.
     pub(crate) fn array<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
         for (to, from) in bytes.iter_mut().zip(self.some(N)) {

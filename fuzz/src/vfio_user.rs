@@ -1,8 +1,8 @@
-//! vfio-user: its messages, and a whole server that is sent anything.
+//! vfio-user: its messages, and a whole server that receives any data.
 //!
-//! Checked: a value that is encoded decodes to itself; a stream of any bytes gives messages, faults
-//! or its end, in as many steps as it has bytes; a server whose client is gone has unmapped its
-//! memory, disconnected its interrupts and goes on serving.
+//! Checked: an encoded value decodes to itself; a stream of any bytes gives messages, faults or its
+//! end, in at most as many steps as it has bytes; a server whose client disconnected has unmapped
+//! its memory, disconnected its interrupts and continues to serve.
 
 use crate::source::Source;
 use ringside_bus::Instant;
@@ -57,11 +57,11 @@ fn payloads(bytes: &[u8]) {
 fn stream(bytes: &[u8]) {
     let (mut ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     let mut theirs = Stream::new(theirs).expect("a stream");
-    // More than a socket takes would wait for a reader.
+    // More than a socket holds would wait for a reader.
     ours.write_all(bytes.get(..65_536).unwrap_or(bytes))
         .expect("room");
     drop(ours);
-    // Each message takes 16 bytes at least.
+    // Each message takes at least 16 bytes.
     for _ in 0..=65_536 / 16 {
         match theirs.receive() {
             Ok(Received::Message(_) | Received::Nothing) => {}
@@ -77,15 +77,15 @@ pub fn vfio_user_messages(bytes: &[u8]) {
     stream(bytes);
 }
 
-/// Bytes of the memory that goes along with messages.
+/// Bytes of the memory that is sent with messages.
 const MEMORY_BYTES: u64 = 1 << 16;
-/// What passes on the server's clock with each round: longer than it leaves a socket alone.
+/// The time that passes on the server's clock in each round: longer than its polling interval.
 const ROUND: Duration = Duration::from_micros(20);
-/// Rounds after the client has gone. The server takes 32 messages a round, and a socket holds fewer
-/// than 32 times as many.
+/// Rounds after the client disconnected. The server processes 32 messages a round, and a socket
+/// holds fewer than 32 times as many.
 const LAST_ROUNDS: usize = 32;
 
-/// A server that lives as long as the fuzzer, on a clock of its own.
+/// A server that exists as long as the fuzzer, on its own clock.
 struct Service {
     server: Server,
     now: Instant,
@@ -123,7 +123,7 @@ impl Service {
         ours
     }
 
-    /// The client has gone: so are its memory and its interrupts.
+    /// Disconnects the client and checks that its memory and interrupts are released.
     fn finish(&mut self) {
         let gone = (0..LAST_ROUNDS).any(|_| {
             self.round();
@@ -160,7 +160,7 @@ fn send(to: &mut Stream, source: &mut Source, memory: BorrowedFd<'_>) -> bool {
     header.encode(&mut bytes);
     bytes.extend_from_slice(payload);
     if how & 7 == 7 {
-        // a header that says something else
+        // a header with a wrong field
         let at = usize::from(how >> 3) % 16;
         bytes[at] ^= source.byte();
     }
@@ -172,7 +172,7 @@ fn send(to: &mut Stream, source: &mut Source, memory: BorrowedFd<'_>) -> bool {
     to.send(bytes, &descriptors).is_ok() && to.flush().is_ok()
 }
 
-/// A server of the model, and a client that sends anything.
+/// A server of the model, and a client that sends any data.
 pub fn vfio_user_server(bytes: &[u8]) {
     SERVICE.with_borrow_mut(|service| {
         let client = service.client();

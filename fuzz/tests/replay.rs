@@ -1,9 +1,10 @@
-//! The committed corpus and every damage of it that a fuzzer tries first, with any compiler.
+//! Replays the committed corpus, and every mutation of it that a fuzzer tries first, with any
+//! compiler.
 
 use ringside_fuzz::TARGETS;
 use std::path::{Path, PathBuf};
 
-/// Bytes that all of the corpus may take: it is part of the repository.
+/// The most bytes that the corpus may take: it is part of the repository.
 const CORPUS_BYTES: usize = 200_000;
 
 fn corpus(target: &str) -> Vec<PathBuf> {

@@ -6,13 +6,13 @@ use ringside_spec::rdma::segments::{FpmLocation, SEGMENT_BYTES};
 
 /// A byte address in function private memory, counted from 0 for each function.
 ///
-/// The device never puts it on the bus: segment and page descriptors turn it into an I/O virtual
-/// address.
+/// It never appears on the bus: the device's segment and page descriptors translate it into an I/O
+/// virtual address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct FpmAddress(pub u64);
 
 impl FpmAddress {
-    /// Segment, page and offset, as the device takes the address apart to translate it.
+    /// Segment, page and offset: the parts by which the device translates the address.
     #[must_use]
     pub const fn location(self) -> FpmLocation {
         FpmLocation::of(self.0)

@@ -1,14 +1,15 @@
-//! The memory that must back the objects, and the memory that already does.
+//! The host memory that must back the objects, and the memory that already does.
 //!
 //! Function private memory is backed segment by segment (2 MiB): *direct*, one contiguous buffer,
-//! or *paged*, a page of 512 descriptors that name 4 KiB pages each. This module decides which, and
-//! keeps the books; it allocates nothing and sends nothing. The caller asks what is missing, brings
-//! it, tells the device, and then notes it with [`Backing::note`]; if that fails half way, the
-//! books hold what was done.
+//! Function private memory is backed segment by segment (2 MiB): *direct*, one contiguous buffer,
+//! or *paged*, a page of 512 descriptors that name 4 KiB pages each. This module decides which kind
+//! a segment has, and records which memory exists. It allocates nothing and sends nothing. The
+//! caller queries what is missing, allocates it, sends the device its address, and then records it
+//! with [`Backing::note`]. If the caller fails half way, the record holds the part that was done.
 //!
-//! Objects that the device may touch on its own account must be backed as a whole before the first
-//! queue is created: its own queues and free lists, the hash table, and also queue pair contexts
-//! and memory regions, since a packet from the wire can carry any queue pair number and any key.
+//! Objects that the device accesses on its own must be fully backed before the first queue is
+//! created: its internal queues and free lists, the hash table, and also queue pair contexts and
+//! memory regions, since a packet from the network can carry any queue pair number and any key.
 //! Objects that only the host names (completion queues, ARP entries, address vectors, multicast
 //! groups, page lists) are backed when they come into use.
 
@@ -42,7 +43,7 @@ pub enum SegmentKind {
     Paged,
 }
 
-/// Memory that is not there yet.
+/// Memory that must be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Missing {
     /// A zeroed contiguous buffer of 2 MiB, aligned to its size, that a segment descriptor must
@@ -66,7 +67,7 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// Bytes of memory to bring.
+    /// Size of the memory in bytes.
     #[must_use]
     pub fn bytes(self) -> u64 {
         match self {
@@ -75,8 +76,8 @@ impl Missing {
         }
     }
 
-    /// The entry that names memory at `address` (I/O virtual) in the segment table, for the command
-    /// that updates segments; `None` for a page, whose descriptor the host writes itself.
+    /// Returns the segment table entry that names memory at `address` (I/O virtual), for the
+    /// command that updates segments. `None` for a page, whose descriptor the host writes itself.
     #[must_use]
     pub fn segment_entry(self, address: u64) -> Option<SegmentEntry> {
         match self {
@@ -92,8 +93,8 @@ impl Missing {
         }
     }
 
-    /// For a page: byte offset in the segment's table, and the descriptor that names memory at
-    /// `address` (I/O virtual). `None` for the others.
+    /// For a page, returns the byte offset in the segment's table and the descriptor that names
+    /// memory at `address` (I/O virtual). `None` for the others.
     #[must_use]
     pub fn page_descriptor(self, address: u64) -> Option<(usize, PageDescriptor)> {
         match self {
@@ -106,7 +107,7 @@ impl Missing {
     }
 }
 
-/// Backing was asked for something that does not exist: a bug of the caller.
+/// Backing was requested for something that does not exist: a bug of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BackingError {
     /// The object has no such indexes.
@@ -121,7 +122,7 @@ pub enum BackingError {
         /// The number of them.
         count: u32,
     },
-    /// Memory was noted that isn't missing, or that the segment's kind doesn't take.
+    /// The memory noted is not missing, or does not fit the segment's kind.
     #[error("{0:?} was not missing")]
     NotMissing(Missing),
 }
@@ -182,7 +183,7 @@ pub fn may_be_sparse(object: ObjectType) -> bool {
 }
 
 impl Backing {
-    /// Books in which nothing has memory.
+    /// Makes a record in which nothing has memory.
     #[must_use]
     pub fn new(layout: &Layout, policy: BackingPolicy) -> Self {
         let mut kinds = vec![SegmentKind::Paged; layout.segments() as usize];
@@ -207,16 +208,17 @@ impl Backing {
         self.kinds.len()
     }
 
-    /// The current or planned backing of a segment; `None` for one that holds no object.
+    /// Returns the current or planned kind of a segment; `None` for one that holds no object.
     #[must_use]
     pub fn kind(&self, segment: u16) -> Option<SegmentKind> {
         self.kinds.get(usize::from(segment)).copied()
     }
 
-    /// The memory needed before the device may use its objects at all, in the order of segments.
+    /// Returns the memory needed before the device may use its objects at all, in the order of
+    /// segments.
     ///
-    /// This is every direct segment: those that hold an object which the device touches on its own
-    /// account, or all of them.
+    /// This is every direct segment: those that hold an object which the device accesses on its
+    /// own, or all segments under [`BackingPolicy::Whole`].
     pub fn missing_at_start(&self) -> impl Iterator<Item = Missing> {
         self.kinds
             .iter()
@@ -227,8 +229,8 @@ impl Backing {
             .map(|(_, segment)| Missing::Segment { segment })
     }
 
-    /// The memory needed before the objects with these indexes are used. Each page table comes
-    /// right before its pages.
+    /// Returns the memory needed before the objects with these indexes are used. Each page table
+    /// precedes its pages.
     ///
     /// Errors: [`BackingError::OutOfRange`].
     pub fn missing(
@@ -259,7 +261,7 @@ impl Backing {
         Ok(missing)
     }
 
-    /// Adds what one segment lacks of a range of bytes in function private memory.
+    /// Adds the missing memory of one segment for a range of bytes in function private memory.
     fn missing_in_segment(&self, segment: u16, bytes: &Range<u64>, missing: &mut Vec<Missing>) {
         let present = self.present.get(&segment);
         if self.kind(segment) == Some(SegmentKind::Direct) {
@@ -283,10 +285,10 @@ impl Backing {
         }
     }
 
-    /// Notes that memory was brought and the device was told.
+    /// Records that memory was allocated and the device has its address.
     ///
-    /// Errors: [`BackingError::NotMissing`] if it was there already or does not belong there; the
-    /// books stay as they were.
+    /// Errors: [`BackingError::NotMissing`] if the memory was recorded already or does not belong
+    /// there; the record stays unchanged.
     pub fn note(&mut self, brought: Missing) -> Result<(), BackingError> {
         let refuse = BackingError::NotMissing(brought);
         let (segment, present) = match brought {
@@ -311,7 +313,8 @@ impl Backing {
         Ok(())
     }
 
-    /// The segments that have a descriptor, in ascending order: what teardown must clear.
+    /// Returns the segments that have a descriptor, in ascending order: those that teardown must
+    /// clear.
     pub fn present(&self) -> impl Iterator<Item = (u16, SegmentKind)> {
         self.present
             .iter()
@@ -321,10 +324,10 @@ impl Backing {
             })
     }
 
-    /// The entries that take the backing of all present segments away. The books are left alone:
-    /// call [`Backing::forget`] once the device has taken them. Page descriptors of a paged segment
-    /// may still be cached: a segment that is to be used again without a reset between needs them
-    /// invalidated (register PFHMC_PDINV) first.
+    /// Returns the entries that clear the descriptors of all present segments. The record is
+    /// unchanged: call [`Backing::forget`] once the device has processed them. The device may still
+    /// cache page descriptors of a paged segment: invalidate them (register PFHMC_PDINV) before the
+    /// segment is used again without a reset between.
     pub fn clearing_entries(&self) -> impl Iterator<Item = SegmentEntry> {
         self.present().map(|(segment, kind)| {
             SegmentEntry::write(segment, SegmentData::cleared(kind == SegmentKind::Direct))
@@ -336,7 +339,7 @@ impl Backing {
         self.present.remove(&segment).is_some()
     }
 
-    /// Bytes of memory that are there, page tables included.
+    /// Bytes of memory that are present, page tables included.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.present

@@ -1,4 +1,4 @@
-//! A small device for the tests: its limits, and how it lays objects out.
+//! A small device for the tests: its limits and its layout of objects.
 
 use ringside_spec::rdma::fpm::{
     BASE_UNIT_BYTES, FpmCommit, FpmQuery, ObjectGrant, ObjectLimit, ObjectType, PerObject,
@@ -58,7 +58,7 @@ pub(crate) fn limits(change: impl FnOnce(&mut FpmQuery)) -> DeviceLimits {
     DeviceLimits::from_query(&query).expect("sensible limits")
 }
 
-/// Numbers that the example has room for.
+/// Wanted numbers that fit the example.
 pub(crate) fn wanted() -> Wanted {
     Wanted {
         queue_pairs: 64,

@@ -1,4 +1,4 @@
-//! The positions of the objects: the device's answer to COMMIT_FPM, checked.
+//! The addresses of the objects: the device's answer to COMMIT_FPM, checked.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::pble::PbleSpace;
 use crate::sizing::{Plan, extent_bytes};
 use crate::table;
 
-/// Objects without which no user can be served, and how many the driver takes for itself.
+/// Objects without which no user can be served, and the number that the driver uses for itself.
 const RESERVED: [(ObjectType, u32); 4] = [
     (ObjectType::QueuePair, FIRST_USER_QUEUE_PAIR),
     (ObjectType::CompletionQueue, FIRST_USER_COMPLETION_QUEUE),
@@ -22,32 +22,32 @@ const RESERVED: [(ObjectType, u32); 4] = [
     (ObjectType::AddressVector, 1),
 ];
 
-/// The device's answer contradicts the request or itself. It must not be used: the device would
-/// read and write other objects' memory. Reset it and start over; if it answers so again, its
-/// firmware is broken.
+/// The device's answer contradicts the request or itself. The caller must not use it: the device
+/// would read and write the memory of other objects. Reset the device and start again; if it
+/// repeats the answer, its firmware is defective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CommitError {
-    /// More than was asked for.
-    #[error("the device grants {granted} of {}, asked were {asked}", .object.name())]
+    /// The device grants more than was requested.
+    #[error("the device grants {granted} of {}, requested were {asked}", .object.name())]
     Raised {
         /// The object.
         object: ObjectType,
-        /// Asked for.
+        /// Requested number.
         asked: u32,
-        /// Granted.
+        /// Granted number.
         granted: u32,
     },
-    /// So few that not even one user can be served.
-    #[error("the device grants {granted} of {}, the driver itself takes {reserved}", .object.name())]
+    /// The device grants too few for even one user.
+    #[error("the device grants {granted} of {}, the driver itself needs {reserved}", .object.name())]
     TooFew {
         /// The object.
         object: ObjectType,
         /// Granted.
         granted: u32,
-        /// The driver's own.
+        /// The number that the driver itself needs.
         reserved: u32,
     },
-    /// Two objects share memory.
+    /// Two objects overlap.
     #[error(
         "the device puts {} at {second_base}, within {}, which ends at {first_end}",
         .second.name(), .first.name()
@@ -64,7 +64,7 @@ pub enum CommitError {
     },
     /// An object ends past the last segment that may be mapped.
     #[error(
-        "the device lets {} end at {end}, but only {max_segments} segments may be mapped",
+        "the device places {} up to {end}, but only {max_segments} segments may be mapped",
         .object.name()
     )]
     OutOfSegments {
@@ -80,11 +80,11 @@ pub enum CommitError {
 /// One object's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// The number of them.
+    /// The number of objects.
     pub count: u32,
     /// Bytes of one.
     pub size_bytes: u64,
-    /// The position of the first one.
+    /// The address of the first one.
     pub base: FpmAddress,
 }
 
@@ -112,8 +112,8 @@ pub struct Layout {
 impl Layout {
     /// Checks the device's answer to the plan's [`Plan::commit_request`].
     ///
-    /// Counts may be lower than asked ([`Layout::lowered`] names them), never higher. Bases are
-    /// taken in any order, but no two objects may share memory.
+    /// Counts may be lower than requested ([`Layout::lowered`] names them), never higher. Bases may
+    /// be in any order, but objects must not overlap.
     /// Errors: [`CommitError`].
     pub fn from_commit(plan: Plan, answer: &FpmCommit) -> Result<Self, CommitError> {
         let placements = PerObject::from_fn(|object| {
@@ -206,7 +206,8 @@ impl Layout {
         self.placements[object].count
     }
 
-    /// The objects of which the device granted fewer than asked: object, asked, granted.
+    /// Returns the objects of which the device granted fewer than requested: object, requested,
+    /// granted.
     pub fn lowered(&self) -> impl Iterator<Item = (ObjectType, u32, u32)> {
         self.placements
             .iter()
@@ -248,7 +249,7 @@ impl Layout {
     }
 }
 
-/// A table: asked for, granted, the device's maximum, size of one, base, memory.
+/// Prints a table: requested, granted, the device's maximum, size of one, base, memory.
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limits = self.plan.limits();

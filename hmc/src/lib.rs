@@ -2,15 +2,15 @@
 //!
 //! The device keeps queue pair contexts, memory regions and all its other RDMA objects in host
 //! memory, in a space of its own that starts at 0 ("function private memory", FPM) and is mapped by
-//! segment descriptors of 2 MiB. How it gets there, step by step:
+//! segment descriptors of 2 MiB. The memory is set up in these steps:
 //!
 //! 1. [`DeviceLimits`]: what the device can have at most (its answer to QUERY_FPM, checked);
 //! 2. [`Plan`]: how many of each object are asked for, from the numbers that are [`Wanted`];
-//! 3. [`Layout`]: how many were granted, and where they lie (the answer to COMMIT_FPM, checked);
-//! 4. [`Backing`]: which segments and pages need memory, when, and which have it;
-//! 5. [`PbleAllocator`]: who holds which page list entries.
+//! 3. [`Layout`]: how many were granted, and their addresses (the answer to COMMIT_FPM, checked);
+//! 4. [`Backing`]: the segments and pages that need memory, when, and which of them have it;
+//! 5. [`PbleAllocator`]: the owner of each page list entry.
 //!
-//! Everything here is plain computation: no memory is allocated for the device, nothing is sent.
+//! Everything here is computation: it allocates no memory for the device and sends nothing.
 //! The device's answers are never trusted: every number is checked before it is used.
 //!
 //! ```

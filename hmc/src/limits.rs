@@ -12,8 +12,8 @@ const MAX_SIZE_EXPONENT: u32 = 15;
 /// Segments that a segment command can name.
 const NAMEABLE_SEGMENTS: u32 = SegmentCommand::SEGMENT_INDEX_MASK as u32 + 1;
 
-/// Objects that a driver can't do without, and how many of them it takes for itself and at least
-/// one user. Source: e810-rdma reference 2.5, "driver-side floor".
+/// Objects that a driver needs, and the fewest of each for the driver itself and one user. Source:
+/// e810-rdma reference 2.5, "driver-side floor".
 const FLOORS: [(ObjectType, u32); 5] = [
     (ObjectType::QueuePair, 4),
     (ObjectType::CompletionQueue, 4),
@@ -42,12 +42,12 @@ pub(crate) struct Blocks {
     pub(crate) out_of_order: u32,
 }
 
-/// The device reports limits that no driver can work with. Nothing in the configuration helps: the
-/// firmware is broken or speaks another version of the interface.
+/// The device reports limits that no driver can work with. No configuration helps: the firmware is
+/// defective or implements another version of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LimitsError {
     /// The size of an object is beyond what the device's registers can hold.
-    #[error("the device reports {size_bytes} bytes for each {}: at most 32768 make sense", .object.name())]
+    #[error("the device reports {size_bytes} bytes for each {}: at most 32768 are possible", .object.name())]
     Size {
         /// The object.
         object: ObjectType,
@@ -79,10 +79,10 @@ pub enum LimitsError {
 }
 
 impl DeviceLimits {
-    /// Checks what the device answered to QUERY_FPM.
+    /// Checks the device's answer to QUERY_FPM.
     ///
-    /// Counts that exceed what queue pair and completion queue numbers can express, and segments
-    /// that a command can't name, are not used.
+    /// Counts beyond the range of queue pair and completion queue numbers, and segments that a
+    /// command cannot name, are not used.
     ///
     /// Errors: [`LimitsError`] for the first limit that no driver can work with.
     pub fn from_query(query: &FpmQuery) -> Result<Self, LimitsError> {
@@ -170,7 +170,7 @@ impl DeviceLimits {
         }
     }
 
-    /// The most of an object that the device can have.
+    /// Returns the most of an object that the device supports.
     #[must_use]
     pub fn maximum(&self, object: ObjectType) -> u32 {
         self.objects[object].max_count

@@ -2,9 +2,9 @@
 //!
 //! A page buffer list entry (PBLE) is 8 bytes in FPM space that the CPU writes: the I/O virtual
 //! address of one page. A list has one level (its entries are the pages) or two (a root whose
-//! entries are the *indexes* of leaves, each leaf holding up to 512 pages). This module decides who
-//! gets which entries; it touches no memory. [`PageList::entries`] says what to write and
-//! [`PbleSpace::address`] where.
+//! entries are the *indexes* of leaves, each leaf holding up to 512 pages). This module allocates
+//! entries to lists; it touches no memory. [`PageList::entries`] gives the values to write and
+//! [`PbleSpace::address`] their addresses.
 //!
 //! Source: irdma `pble.c`, `irdma_get_pble`, `irdma_free_pble`; e810-rdma reference 2.7.
 
@@ -22,11 +22,11 @@ use thiserror::Error;
 /// Entries that one 2 MiB segment holds; no list crosses from one segment into the next.
 pub const ENTRIES_PER_SEGMENT: u32 = (SEGMENT_BYTES / PBLE_BYTES) as u32;
 
-/// Entries that belong together: a list of one level, a root or a leaf.
+/// Entries that are allocated together: a list of one level, a root or a leaf.
 ///
-/// Not `Clone`: the owner of the value owns the entries, and returns them by value.
+/// Not `Clone`: the owner of the value owns the entries, and frees them by value.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "entries that are dropped without being freed are lost until the allocator is made anew"]
+#[must_use = "entries that are dropped without being freed stay allocated until the allocator is created again"]
 pub struct PbleRange {
     first_index: u32,
     entries: u32,
@@ -52,7 +52,7 @@ impl PbleRange {
     }
 }
 
-/// Why there are no entries for a list.
+/// Reasons why no entries are available for a list.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PbleError {
     /// A list without pages: a caller's mistake.
@@ -68,7 +68,7 @@ pub enum PbleError {
         pages: u64,
         /// Entries needed for them.
         needed: u64,
-        /// Entries that there are at all.
+        /// All entries of the device.
         total: u32,
     },
     /// A list of one level that is longer than a segment: a caller's mistake.
@@ -79,31 +79,31 @@ pub enum PbleError {
         /// The most that one level holds.
         limit: u32,
     },
-    /// Others hold the entries: free something and try again, or configure more.
+    /// Other lists hold the entries: free a list and try again, or configure more entries.
     #[error(
         "no room for a page list of {entries} entries ({free} of {total} free, the longest run \
          has {longest}): deregister memory, or raise rdma.pbles in the configuration"
     )]
     Exhausted {
-        /// Entries that were wanted in one run.
+        /// Entries requested in one run.
         entries: u32,
-        /// Entries free in all.
+        /// All free entries.
         free: u32,
         /// The longest run of free entries.
         longest: u32,
-        /// Entries that there are.
+        /// All entries of the device.
         total: u32,
     },
-    /// The range was not given out by this allocator, or was given back already: a bug of the
-    /// caller. Nothing is freed.
-    #[error("page buffer list entries {first_index}..+{entries} were not given out here")]
+    /// The range was not allocated by this allocator, or was freed already: a bug of the caller.
+    /// Nothing is freed.
+    #[error("page buffer list entries {first_index}..+{entries} were not allocated here")]
     NotAllocated {
         /// First entry of the range.
         first_index: u32,
         /// Entries of the range.
         entries: u32,
     },
-    /// Addresses and entries don't match in number: a caller's mistake.
+    /// The number of addresses differs from the number of pages: a caller's mistake.
     #[error("{addresses} page addresses for a list of {pages} pages")]
     WrongNumberOfAddresses {
         /// Addresses given.

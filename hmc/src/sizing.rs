@@ -1,9 +1,9 @@
-//! The number of each object that a function gets, from the wanted numbers.
+//! Computes the number of each object that a function gets from the requested numbers.
 //!
-//! The wanted numbers come first: a plan asks for what they need and no more, and if that does not
-//! fit it says which number to lower and to what, instead of shrinking some other number silently.
-//! The counts that follow from others (queues, free lists, timers, hash table) obey the rules that
-//! the device is known to work with: e810-rdma reference 2.5, irdma `ctrl.c`, `irdma_cfg_fpm_val`.
+//! A plan requests what the wanted numbers need and no more. If that does not fit, the error names
+//! the number to lower and its largest valid value; no other number is lowered silently. The counts
+//! that follow from others (queues, free lists, timers, hash table) obey the rules that the device
+//! is known to work with: e810-rdma reference 2.5, irdma `ctrl.c`, `irdma_cfg_fpm_val`.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::limits::DeviceLimits;
 use crate::table;
 
-/// Entries of the hash table and of the timer wheel are counted in groups of so many queue pairs.
+/// Queue pairs of one group: the hash table and the timer wheel are sized in groups.
 const QUEUE_PAIR_GROUP: u64 = 512;
 
 /// Transmit queue blocks for each queue pair.
@@ -26,13 +26,13 @@ const TRANSMIT_BLOCKS_PER_QUEUE_PAIR: u64 = 4;
 /// Read responses, and pieces of out-of-order state, for each queue pair.
 const RESPONSES_PER_QUEUE_PAIR: u64 = 32;
 
-/// Inbound reads that the device keeps whatever the number of queue pairs (RoCEv2).
+/// Inbound reads that the device reserves for any number of queue pairs (RoCEv2).
 const SHARED_INBOUND_READS: u64 = 512;
 
-/// The most that one object is taken to need, so that sums of all stay in range.
+/// The largest size assumed for one object, so that sums over all objects do not overflow.
 const EXTENT_CEILING_BYTES: u64 = 1 << 58;
 
-/// The number of each object that a user wants at once. The driver's own come on top.
+/// The number of each object that a user needs at the same time. The driver adds its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
     /// Queue pairs.
@@ -96,8 +96,8 @@ impl Setting {
         }
     }
 
-    /// The setting that an object's count follows from; `None` for what is as large as the device
-    /// has it.
+    /// Returns the setting that determines an object's count; `None` for objects that take the
+    /// device's maximum.
     #[must_use]
     pub fn behind(object: ObjectType) -> Option<Self> {
         match object {
@@ -129,14 +129,14 @@ impl Setting {
 }
 
 impl Wanted {
-    /// The number behind a setting.
+    /// Returns the value of a setting.
     #[must_use]
     pub fn get(&self, setting: Setting) -> u32 {
         let mut copy = *self;
         *copy.number(setting)
     }
 
-    /// The same with another number for one setting.
+    /// Returns the same numbers with another value for one setting.
     #[must_use]
     pub fn with(mut self, setting: Setting, number: u32) -> Self {
         *self.number(setting) = number;
@@ -162,7 +162,7 @@ pub enum SizingError {
     /// A number of 0 where at least one is needed.
     #[error("{} = 0: at least 1 is needed", .0.key())]
     Zero(Setting),
-    /// More of an object than the device has.
+    /// The wanted number needs more of an object than the device has.
     #[error(
         "{} = {value} takes {needed} of {}, the device has {maximum}: {}",
         .setting.key(), .object.name(), Advice { setting: *.setting, lower_to: *.lower_to }
@@ -172,23 +172,23 @@ pub enum SizingError {
         setting: Setting,
         /// Its value.
         value: u32,
-        /// The object that there are too few of.
+        /// The object of which the device has too few.
         object: ObjectType,
         /// The number needed.
         needed: u64,
         /// The number that the device has.
         maximum: u32,
-        /// The largest value that fits, the other settings left alone; `None` if none does.
+        /// The largest value that fits with the other settings unchanged; `None` if none fits.
         lower_to: Option<u32>,
     },
-    /// More memory than the function may map.
+    /// The objects need more memory than the function may map.
     #[error(
         "the host memory cache would take {needed} segments of 2 MiB, the device has {maximum}; \
          {} = {value} takes most: {}",
         .setting.key(), Advice { setting: *.setting, lower_to: *.lower_to }
     )]
     TooMuchMemory {
-        /// The setting that takes most of what can be saved.
+        /// The setting whose reduction saves most memory.
         setting: Setting,
         /// Its value.
         value: u32,
@@ -196,8 +196,8 @@ pub enum SizingError {
         needed: u64,
         /// Segments that may be mapped.
         maximum: u32,
-        /// The largest value that fits, the other settings left alone; `None` if that alone does
-        /// not suffice.
+        /// The largest value that fits with the other settings unchanged; `None` if no value of
+        /// this setting alone is low enough.
         lower_to: Option<u32>,
     },
 }
@@ -229,11 +229,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans for the numbers that are wanted.
+    /// Makes a plan for the wanted numbers.
     ///
     /// Every count stays within the maximum that the device reports. Linux compares only the counts
-    /// that it starts from and commits the ones that follow unchecked; whether a card takes more of
-    /// those than it reports was not tried.
+    /// that it starts from, and commits the derived ones unchecked; it was not tested if a card
+    /// accepts more of those than it reports.
     /// Errors: [`SizingError`], which names the setting to lower and the largest value that fits.
     pub fn new(limits: &DeviceLimits, wanted: &Wanted) -> Result<Self, SizingError> {
         for setting in Setting::ALL {
@@ -258,7 +258,7 @@ impl Plan {
         })
     }
 
-    /// The numbers that the plan was made for.
+    /// The wanted numbers of the plan.
     #[must_use]
     pub fn wanted(&self) -> &Wanted {
         &self.wanted
@@ -296,7 +296,7 @@ impl Plan {
     }
 }
 
-/// A table: asked for, the device's maximum, size of one, memory.
+/// Prints a table: requested, the device's maximum, size of one, memory.
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = ObjectType::ALL.into_iter().map(|object| table::Row {
@@ -312,8 +312,7 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Bytes of `count` objects, in whole units of 512; absurd numbers end at a ceiling far above any
-/// device.
+/// Bytes of `count` objects, in whole units of 512, limited to a ceiling far above any device.
 pub(crate) fn extent_bytes(limits: &DeviceLimits, object: ObjectType, count: u64) -> u64 {
     count
         .saturating_mul(limits.size_bytes(object))
@@ -321,11 +320,11 @@ pub(crate) fn extent_bytes(limits: &DeviceLimits, object: ObjectType, count: u64
         .next_multiple_of(BASE_UNIT_BYTES)
 }
 
-/// The counts that the wanted numbers need, whether the device has them or not.
+/// The counts that the wanted numbers need, without regard to the device's maxima.
 fn needed_counts(limits: &DeviceLimits, wanted: &Wanted) -> PerObject<u64> {
     use ObjectType as Object;
     let power = |number: u32| u64::from(number).next_power_of_two();
-    // Where the count need not be a power of two, the device's maximum is as good as the next one.
+    // Where the count need not be a power of two, the device's maximum serves as well.
     let power_within = |object: ObjectType, number: u64| {
         number
             .next_power_of_two()
@@ -369,7 +368,7 @@ fn needed_counts(limits: &DeviceLimits, wanted: &Wanted) -> PerObject<u64> {
         Object::HashTableEntry => hashed.next_power_of_two() * u64::from(limits.hash_multiplier()),
         Object::Arp => power_within(object, u64::from(wanted.arp_entries)),
         Object::PortBitVector => 1,
-        // Index 0 is never given out.
+        // Index 0 is never allocated.
         Object::MemoryRegion => power_within(object, u64::from(wanted.memory_regions) + 1),
         Object::TransmitFifo => transmit_blocks.saturating_mul(u64::from(blocks.transmit_fifo)),
         Object::TransmitFifoFreeList => transmit_blocks,
@@ -410,7 +409,7 @@ fn too_many(
     object: ObjectType,
     needed: u64,
 ) -> SizingError {
-    // What follows from no setting is taken at its maximum, so it is never over it.
+    // A count without a setting equals the device's maximum, so it never exceeds it.
     let setting = Setting::behind(object).unwrap_or(Setting::QueuePairs);
     let concerned = |object| Setting::behind(object) == Some(setting);
     let fits = |wanted: &Wanted| {
@@ -449,7 +448,8 @@ fn too_much_memory(limits: &DeviceLimits, wanted: &Wanted, needed: u64) -> Sizin
     }
 }
 
-/// The largest number up to the wanted one with which `fits` holds; it holds below, if anywhere.
+/// Returns the largest number up to the wanted one for which `fits` holds. If it holds for a
+/// number, it holds for all lower ones.
 fn largest(wanted: &Wanted, setting: Setting, fits: impl Fn(&Wanted) -> bool) -> Option<u32> {
     let mut low = setting.floor();
     let mut high = wanted.get(setting);

@@ -4,12 +4,12 @@ use crate::packet::Packet;
 use arrayvec::ArrayVec;
 
 /// Packets of a burst at most.
-pub const BURST_MAX: usize = 64;
+pub const MAX_BURST: usize = 64;
 
-/// Up to [`BURST_MAX`] packets, or fewer if it was made so.
+/// Up to [`MAX_BURST`] packets, or fewer if it was made so.
 #[derive(Debug)]
 pub struct Burst {
-    pub(crate) packets: ArrayVec<Packet, BURST_MAX>,
+    pub(crate) packets: ArrayVec<Packet, MAX_BURST>,
     limit: usize,
 }
 
@@ -20,30 +20,30 @@ impl Default for Burst {
 }
 
 impl Burst {
-    /// An empty burst for `limit` packets, 1..=[`BURST_MAX`]; a value outside is brought inside.
+    /// An empty burst for `limit` packets, 1..=[`MAX_BURST`]; a value outside is brought inside.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
         Self {
             packets: ArrayVec::new(),
-            limit: limit.clamp(1, BURST_MAX),
+            limit: limit.clamp(1, MAX_BURST),
         }
     }
 
-    /// How many packets it takes yet.
+    /// The number of packets that it can still take.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         self.limit - self.packets.len().min(self.limit)
     }
 
-    /// How many packets it has.
+    /// The number of packets.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.packets.len()
     }
 
-    /// Whether it has none.
+    /// True if it has no packets.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -78,7 +78,7 @@ impl Burst {
         self.packets.drain(..)
     }
 
-    /// Keeps those that `keep` says, and drops the rest.
+    /// Keeps the packets for which `keep` returns true, and drops the others.
     pub fn retain(&mut self, mut keep: impl FnMut(&mut Packet) -> bool) {
         self.packets.retain(|packet| keep(packet));
     }

@@ -1,5 +1,5 @@
-//! Who owns the buffers of a queue: the device, until it confirmed that the queue stopped or was
-//! reset.
+//! Ownership of a queue's buffers: the device owns them until it confirmed that the queue stopped,
+//! or until it was reset.
 
 use crate::pool::PacketPool;
 use ringside_bus::DmaBuffer;
@@ -16,27 +16,27 @@ pub enum QueueKind {
     Transmit,
 }
 
-/// Why a queue did not start or stop.
+/// The reason why a queue did not start or stop.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StopError {
-    /// The device failed; its buffers come back once it was reset.
+    /// The device failed; its buffers are returned after a reset.
     #[error("the device is out of service: recover it, then its queues give their packets back")]
     OutOfService,
-    /// The device did not do it, or did not say so.
+    /// The device did not do it, or did not confirm it.
     #[error("{kind:?} queue {number}: {reason}; recover the device: it keeps the queue's buffers")]
     NotConfirmed {
         /// Direction.
         kind: QueueKind,
         /// Number.
         number: u16,
-        /// What was seen.
+        /// The observation.
         reason: String,
     },
 }
 
 /// Starts and stops one queue: implemented by the driver. Control path.
 pub trait QueueControl: Send + Sync {
-    /// Gives the device the ring, empty. Nothing moves yet.
+    /// Writes the context of the empty ring to the device. The queue is not started yet.
     fn configure(&self) -> Result<(), StopError>;
     /// Lets the device use the ring.
     fn enable(&self) -> Result<(), StopError>;
@@ -49,7 +49,7 @@ pub trait QueueControl: Send + Sync {
 pub enum QueueState {
     /// Made, or stopped: holds no packets.
     Stopped,
-    /// In service.
+    /// The queue is in service.
     Running,
     /// The device failed or did not confirm a stop: it may still use the queue's buffers.
     Lost,
@@ -59,11 +59,12 @@ const IN_SERVICE: u8 = 0;
 const FAILED: u8 = 1;
 const RELEASED: u8 = 2;
 
-/// Whether the device of a group of queues is in service. Shared by the driver and its queues.
+/// True while the device of a group of queues is in service. Shared by the driver and its queues.
 #[derive(Debug, Default)]
 pub struct Service {
     state: AtomicU8,
     kept: Mutex<Vec<Remains>>,
+    memory: Mutex<Vec<KeptMemory>>,
 }
 
 impl Service {
@@ -73,14 +74,14 @@ impl Service {
         Arc::default()
     }
 
-    /// Whether queues may be used.
+    /// True if queues may be used.
     #[inline(always)]
     #[must_use]
     pub fn in_service(&self) -> bool {
         self.state.load(Ordering::Relaxed) == IN_SERVICE
     }
 
-    /// Whether the device is known to use no buffer any more.
+    /// True if the device certainly uses no buffer any more.
     #[must_use]
     pub fn is_released(&self) -> bool {
         self.state.load(Ordering::Acquire) == RELEASED
@@ -97,11 +98,13 @@ impl Service {
     /// many those were that dropped queues had left.
     pub fn release(&self) -> usize {
         self.state.store(RELEASED, Ordering::Release);
+        let memory = std::mem::take(&mut *self.memory());
+        memory.into_iter().for_each(KeptMemory::give_back);
         let kept = std::mem::take(&mut *self.kept());
         kept.into_iter().map(Remains::give_back).sum()
     }
 
-    /// Buffers that dropped queues left to a device that has not let go of them.
+    /// Buffers of dropped queues that the device may still use.
     #[must_use]
     pub fn kept_buffers(&self) -> usize {
         self.kept().iter().map(|one| one.buffers.len()).sum()
@@ -117,12 +120,44 @@ impl Service {
         kept.push(remains);
     }
 
+    /// Memory that the device may still use: it goes back once the device was reset, at once if that
+    /// was confirmed already.
+    pub(crate) fn keep_memory(&self, memory: DmaBuffer) {
+        let mut kept = self.memory();
+        if self.is_released() {
+            return;
+        }
+        kept.push(KeptMemory(Some(memory)));
+    }
+
+    fn memory(&self) -> std::sync::MutexGuard<'_, Vec<KeptMemory>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn kept(&self) -> std::sync::MutexGuard<'_, Vec<Remains>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a queue leaves to a device that may still use it.
+/// Memory of a device that may still use it; never confirmed, it is not used again.
+#[derive(Debug)]
+struct KeptMemory(Option<DmaBuffer>);
+
+impl KeptMemory {
+    fn give_back(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for KeptMemory {
+    fn drop(&mut self) {
+        if let Some(memory) = self.0.take() {
+            memory.leak();
+        }
+    }
+}
+
+/// The resources that a queue leaves to a device that may still use them.
 #[derive(Debug)]
 pub struct Remains {
     pub(crate) ring: Option<DmaBuffer>,
@@ -131,7 +166,7 @@ pub struct Remains {
 }
 
 impl Remains {
-    /// The device has let go: the buffers go back. Returns how many.
+    /// Returns the buffers to the pool, after the device has stopped. Returns their number.
     fn give_back(mut self) -> usize {
         self.ring = None;
         let buffers = std::mem::take(&mut self.buffers);

@@ -2,12 +2,14 @@
 
 use crate::burst::Burst;
 use crate::control::{QueueControl, QueueState, Remains, Service, StopError};
-use crate::packet::{Flags, Packet};
-use crate::pool::{NO_BUFFER, PacketPool};
+use crate::packet::{Packet, Written};
+use crate::pool::PacketPool;
 use crate::ring::{Ring, RingError};
+use crate::shared::NO_BUFFER;
+use crate::vector::{Arrivals, PacketPath, Posted, Template, post, receive};
 use ringside_bus::{DmaBuffer, Doorbell};
 use ringside_spec::lan::receive::{
-    BUFFERS_PER_PACKET_MAX, TAIL_MULTIPLE, WriteBack0, WriteBack1, WriteBack2, WriteBack3, profile,
+    MAX_BUFFERS_PER_PACKET, TAIL_MULTIPLE, WriteBack0, WriteBack1, WriteBack2, profile,
 };
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -26,6 +28,8 @@ pub struct ReceiveSettings {
     pub descriptors: u16,
     /// Longest frame with its check sequence, up to 9728 bytes, and up to five buffers.
     pub frame_bytes_max: u16,
+    /// Instructions to use; `None` for those of the environment variable, else the widest.
+    pub path: Option<PacketPath>,
 }
 
 impl Default for ReceiveSettings {
@@ -33,11 +37,12 @@ impl Default for ReceiveSettings {
         Self {
             descriptors: 1024,
             frame_bytes_max: 1522,
+            path: None,
         }
     }
 }
 
-/// What a receive queue has counted since it was made.
+/// Counts of a receive queue since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct ReceiveCounters {
     /// Packets delivered.
@@ -46,7 +51,7 @@ pub struct ReceiveCounters {
     pub bytes: u64,
     /// Calls of [`ReceiveQueue::receive`].
     pub polls: u64,
-    /// Those that found nothing.
+    /// Calls that found no packet.
     pub empty_polls: u64,
     /// Calls that filled the burst: the queue is the bottleneck.
     pub full_polls: u64,
@@ -60,7 +65,7 @@ pub struct ReceiveCounters {
     pub chain_too_long: u64,
 }
 
-/// A ring of buffers that the device fills. `Send`, not `Sync`: it belongs to one core.
+/// A ring of buffers that the device fills. `Send`, not `Sync`: only one core uses it.
 pub struct ReceiveQueue {
     ring: Ring<WORDS>,
     /// the buffer of each descriptor that is posted
@@ -73,6 +78,10 @@ pub struct ReceiveQueue {
     buffer_bytes: u16,
     headroom: u16,
     state: QueueState,
+    path: PacketPath,
+    template: Template,
+    #[cfg(test)]
+    pub(crate) one_by_one: bool,
     /// the rest of a packet that was dropped is still coming
     skipping: bool,
     /// a packet whose last buffer has not come
@@ -99,14 +108,19 @@ impl ReceiveQueue {
     ) -> Result<Self, RingError> {
         let ring = Ring::new(memory, settings.descriptors)?;
         let sizes = pool.settings();
-        let most = u32::from(sizes.buffer_bytes) * u32::from(BUFFERS_PER_PACKET_MAX);
+        let most = u32::from(sizes.buffer_bytes) * u32::from(MAX_BUFFERS_PER_PACKET);
         if u32::from(settings.frame_bytes_max) > most {
             return Err(RingError::Frame {
                 frame_bytes: settings.frame_bytes_max,
                 buffer_bytes: sizes.buffer_bytes,
             });
         }
+        let template = Packet::empty(pool.reference(), NO_BUFFER, sizes.headroom_bytes);
         Ok(Self {
+            path: PacketPath::choose(settings.path)?,
+            template: Template::of(template),
+            #[cfg(test)]
+            one_by_one: false,
             slots: vec![NO_BUFFER; settings.descriptors.into()].into(),
             ring,
             head: 0,
@@ -126,9 +140,10 @@ impl ReceiveQueue {
         })
     }
 
-    /// Posts buffers and has the device fill them.
+    /// Posts buffers and starts the queue.
     ///
-    /// Control path. Errors: [`StopError`]; the queue is stopped, or lost if the device did not say.
+    /// Control path. Errors: [`StopError`]; the queue is stopped, or lost if the device did not
+    /// answer.
     pub fn start(&mut self) -> Result<(), StopError> {
         if !self.service.in_service() {
             return Err(StopError::OutOfService);
@@ -196,10 +211,16 @@ impl ReceiveQueue {
         }
     }
 
-    /// What it has counted.
+    /// Its counts.
     #[must_use]
     pub const fn counters(&self) -> &ReceiveCounters {
         &self.counters
+    }
+
+    /// The instructions that it uses.
+    #[must_use]
+    pub const fn path(&self) -> PacketPath {
+        self.path
     }
 
     /// The pool that its packets come from.
@@ -214,6 +235,12 @@ impl ReceiveQueue {
         self.posted
     }
 
+    #[cfg(test)]
+    pub(crate) fn cursors(&self) -> (u16, u16, u16, bool, bool) {
+        let chain = self.partial.is_some();
+        (self.head, self.fill, self.posted, self.skipping, chain)
+    }
+
     /// Appends packets that have arrived to `burst`, as many as it has room for; returns how many.
     ///
     /// Data path: no lock, no allocation. A queue that is not running delivers nothing.
@@ -225,17 +252,25 @@ impl ReceiveQueue {
         let before = burst.len();
         let room = burst.room();
         let mut bytes = 0;
+        // Descriptors up to the next attempt at plain packets: the first attempt is now.
+        let mut single = self.first_attempt();
         while burst.len() - before < room && self.posted > 0 {
-            let Some((descriptor, written)) = self.next_descriptor() else {
+            if single == 0 {
+                bytes += self.receive_plain(burst, room - (burst.len() - before));
+                single = self.path.stride();
+                continue;
+            }
+            let Some((descriptor, buffer)) = self.next_descriptor() else {
                 break;
             };
+            single -= 1;
             // The only buffer of its packet, and nothing wrong with it: the common case.
             if descriptor.is_plain(self.buffer_bytes) && !self.is_in_chain() {
-                let packet = self.packet(&descriptor, written);
-                bytes += u64::from(packet.total);
+                let packet = self.packet(&descriptor, buffer);
+                bytes += u64::from(packet.first_bytes());
                 burst.packets.push(packet);
-            } else if let Some(packet) = self.assemble(&descriptor, written) {
-                bytes += u64::from(packet.total);
+            } else if let Some(packet) = self.assemble(&descriptor, buffer) {
+                bytes += u64::from(packet.total());
                 burst.packets.push(packet);
             }
         }
@@ -249,9 +284,43 @@ impl ReceiveQueue {
         received
     }
 
+    /// Zero; tests of the paths never attempt in the queue that they compare with.
+    #[inline(always)]
+    const fn first_attempt(&self) -> usize {
+        #[cfg(test)]
+        if self.one_by_one {
+            return usize::MAX;
+        }
+        0
+    }
+
+    /// Appends plain packets, as many as the path takes; returns their bytes.
+    #[inline(always)]
+    fn receive_plain(&mut self, burst: &mut Burst, room: usize) -> u64 {
+        let head = usize::from(self.head);
+        let to_end = usize::from(self.ring.length) - head;
+        let limit = room.min(self.posted.into()).min(to_end);
+        if self.is_in_chain() {
+            return 0;
+        }
+        let from = Arrivals {
+            words: &self.ring.words().as_slice()[head * WORDS..],
+            slots: &self.slots[head..],
+            template: &self.template,
+            buffer_bytes: self.buffer_bytes,
+        };
+        let handled = receive(self.path, &from, &mut burst.packets, limit);
+        self.posted -= handled.packets as u16;
+        self.head += handled.packets as u16;
+        if self.head == self.ring.length {
+            self.head = 0;
+        }
+        handled.bytes
+    }
+
     /// The next descriptor if the device is done with it, and its buffer, which is the caller's.
     #[inline(always)]
-    fn next_descriptor(&mut self) -> Option<(Written, u32)> {
+    fn next_descriptor(&mut self) -> Option<(Descriptor, u32)> {
         let at = usize::from(self.head) * WORDS;
         let words: &[_; WORDS] = self.ring.words().as_slice()[at..].first_chunk()?;
         let status = WriteBack1(u64::from_le(words[1].load(Ordering::Acquire)));
@@ -259,16 +328,11 @@ impl ReceiveQueue {
             return None;
         }
         let load = |word: usize| u64::from_le(words[word].load(Ordering::Relaxed));
-        let descriptor = Written {
-            first: WriteBack0(load(0)),
-            status,
-            tags: WriteBack2(load(2)),
-            flow: WriteBack3(load(3)),
-        };
+        let written = [load(0), status.0, load(2), load(3)];
         let buffer = self.slots[usize::from(self.head)];
         self.head = self.ring.after(self.head);
         self.posted -= 1;
-        Some((descriptor, buffer))
+        Some((Descriptor(written), buffer))
     }
 
     #[inline(always)]
@@ -276,30 +340,29 @@ impl ReceiveQueue {
         self.partial.is_some() || self.skipping
     }
 
-    /// A packet in one buffer, with all that the descriptor says.
+    /// A packet in one buffer, with all values of the descriptor.
     #[inline(always)]
-    fn packet(&self, descriptor: &Written, buffer: u32) -> Packet {
-        let shared = self.pool.shared();
-        let mut packet = Packet::empty(self.pool.reference(), buffer, shared);
-        let length = descriptor.first.bytes() as u16;
-        packet.length = length;
-        packet.total = length.into();
-        descriptor.describe(&mut packet);
+    fn packet(&self, descriptor: &Descriptor, buffer: u32) -> Packet {
+        let pool = self.pool.reference();
+        let mut packet = Packet::delivered(pool, buffer, self.headroom, descriptor.0);
+        if descriptor.has_tags() {
+            descriptor.describe_tags(&mut packet);
+        }
         packet
     }
 
     /// One buffer of several, or something that must not be.
     #[cold]
-    fn assemble(&mut self, descriptor: &Written, buffer: u32) -> Option<Packet> {
-        let piece = Packet::empty(self.pool.reference(), buffer, self.pool.shared());
-        let last = descriptor.status.end_of_packet();
+    fn assemble(&mut self, descriptor: &Descriptor, buffer: u32) -> Option<Packet> {
+        let mut piece = Packet::empty(self.pool.reference(), buffer, self.headroom);
+        let last = descriptor.status().end_of_packet();
         if self.skipping {
             self.skipping = !last;
             return None;
         }
-        let length = descriptor.first.bytes() as u16;
+        let length = descriptor.first().bytes() as u16;
         let empty_end = length == 0 && last && self.partial.is_some();
-        let wrong = if descriptor.first.profile() != u64::from(profile::NIC) {
+        let wrong = if descriptor.first().profile() != u64::from(profile::NIC) {
             Some(&mut self.counters.bad_profile)
         } else if length > self.buffer_bytes || (length == 0 && !empty_end) {
             Some(&mut self.counters.bad_length)
@@ -312,14 +375,12 @@ impl ReceiveQueue {
             self.skipping = !last;
             return None;
         }
-        let mut piece = piece;
-        piece.length = length;
-        piece.total = length.into();
+        piece.set_first_bytes(length);
         let mut whole = match self.partial.take() {
             None => piece,
             Some(whole) if empty_end => whole,
             Some(mut whole) => {
-                if whole.segment_count() >= usize::from(BUFFERS_PER_PACKET_MAX)
+                if whole.segment_count() >= usize::from(MAX_BUFFERS_PER_PACKET)
                     || whole.chain(piece).is_err()
                 {
                     self.counters.chain_too_long += 1;
@@ -334,7 +395,11 @@ impl ReceiveQueue {
             return None;
         }
         // All fields but the length are those of the last descriptor.
-        descriptor.describe(&mut whole);
+        let first_bytes = whole.first_bytes();
+        whole.describe(descriptor.0, first_bytes);
+        if descriptor.has_tags() {
+            descriptor.describe_tags(&mut whole);
+        }
         Some(whole)
     }
 
@@ -358,13 +423,12 @@ impl ReceiveQueue {
             let slots = &mut self.slots[first..first + usize::from(count)];
             let shared = self.pool.shared();
             let got = shared.take(slots);
-            let words = self.ring.words().as_slice()[first * WORDS..].chunks_exact(WORDS);
-            for (buffer, descriptor) in slots[..got].iter().zip(words) {
-                let address = shared.iova(*buffer) + u64::from(self.headroom);
-                descriptor[0].store(address.to_le(), Ordering::Relaxed);
-                // The word that will say "done"; the other two are the device's leavings.
-                descriptor[1].store(0, Ordering::Relaxed);
-            }
+            let words = &self.ring.words().as_slice()[first * WORDS..];
+            let buffers = Posted {
+                base: shared.iova(0) + u64::from(self.headroom),
+                stride: shared.stride(),
+            };
+            post(self.path, &buffers, words, &slots[..got]);
             self.posted += got as u16;
             left -= got as u16;
             self.fill += got as u16;
@@ -385,69 +449,58 @@ impl ReceiveQueue {
 
 /// A descriptor as the device wrote it.
 #[derive(Clone, Copy)]
-struct Written {
-    first: WriteBack0,
-    status: WriteBack1,
-    tags: WriteBack2,
-    flow: WriteBack3,
-}
+struct Descriptor(Written);
 
-impl Written {
+impl Descriptor {
+    #[inline(always)]
+    const fn first(&self) -> WriteBack0 {
+        WriteBack0(self.0[0])
+    }
+
+    #[inline(always)]
+    const fn status(&self) -> WriteBack1 {
+        WriteBack1(self.0[1])
+    }
+
+    #[inline(always)]
+    const fn tags(&self) -> WriteBack2 {
+        WriteBack2(self.0[2])
+    }
+
     /// One buffer, the layout of the queue, and a length that fits.
     #[inline(always)]
     fn is_plain(&self, buffer_bytes: u16) -> bool {
-        let length = self.first.bytes();
-        self.status.end_of_packet()
-            && self.first.profile() == u64::from(profile::NIC)
+        // All 16 bits of the word of the length: the packet keeps it as it is.
+        let length = (self.0[0] >> 32) & 0xFFFF;
+        self.status().end_of_packet()
+            && self.first().profile() == u64::from(profile::NIC)
             && length.wrapping_sub(1) < u64::from(buffer_bytes)
     }
 
     #[inline(always)]
-    fn describe(&self, packet: &mut Packet) {
-        let status = self.status;
-        packet.packet_type = self.first.packet_type() as u16;
-        packet.hash = status.hash() as u32;
-        packet.mark = self.flow.flow_id() as u32;
-        packet.time_stamp = self.flow.time_stamp() as u32;
-        let cast = self.first.cast();
-        let checked = status.checksums_checked();
-        let marked = packet.mark != u32::MAX && packet.mark != 0;
-        packet.flags = Flags::ZERO
-            .with_checksums_checked(checked)
-            .with_ip_checksum_wrong(checked && status.ip_checksum_error())
-            .with_layer_4_checksum_wrong(checked && status.layer_4_checksum_error())
-            .with_hash_valid(status.hash_valid())
-            .with_mark_valid(marked)
-            .with_time_stamp_valid(self.tags.time_stamp_valid())
-            .with_multicast(cast == 1)
-            .with_broadcast(cast == 2)
-            .with_loopback(status.loopback())
-            .with_receive_error(status.receive_error());
-        let (first, second) = (status.l2tag1_present(), self.tags.l2tag2_present());
-        if first || second {
-            self.describe_tags(packet, first, second);
-        }
+    const fn has_tags(&self) -> bool {
+        self.status().l2tag1_present() || self.tags().l2tag2_present()
     }
 
     /// One tag is in either place; of two, the outer one is in the first.
-    fn describe_tags(&self, packet: &mut Packet, first: bool, second: bool) {
-        let (outer, inner) = (status_tag(self.status), self.tags.l2tag2_second() as u16);
-        packet.vlan = if second { inner } else { outer };
-        packet.flags = packet.flags.with_vlan(true);
+    #[cold]
+    fn describe_tags(&self, packet: &mut Packet) {
+        let (outer, inner) = (self.status().l2tag1(), self.tags().l2tag2_second());
+        let (first, second) = (self.status().l2tag1_present(), self.tags().l2tag2_present());
+        packet.set_vlan(Some(if second { inner } else { outer } as u16));
         if first && second {
-            packet.outer_vlan = outer;
-            packet.flags = packet.flags.with_outer_vlan(true);
+            packet.set_outer_vlan(Some(outer as u16));
         }
     }
 }
 
-const fn status_tag(status: WriteBack1) -> u16 {
-    status.l2tag1() as u16
-}
-
 impl Drop for ReceiveQueue {
-    /// Stops the queue. What the device does not give up is kept until it was reset.
+    /// Stops the queue. Buffers that the device does not release are kept until its reset.
     fn drop(&mut self) {
+        // In a child by fork: the queue is its parent's.
+        if self.ring.is_elsewhere() {
+            return;
+        }
         if self.stop().is_ok() {
             return;
         }

@@ -1,9 +1,10 @@
 //! Memory of a descriptor ring.
 
+use crate::vector::PathError;
 use ringside_bus::{DmaBuffer, Words};
 use thiserror::Error;
 
-/// Why a ring is not possible.
+/// The reason why a ring is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RingError {
     /// A length out of range.
@@ -12,7 +13,7 @@ pub enum RingError {
     /// Memory that is too small or not aligned.
     #[error("a ring of {descriptors} descriptors needs {needed} bytes at a multiple of 128")]
     Memory {
-        /// Descriptors wanted.
+        /// The requested number of descriptors.
         descriptors: u16,
         /// Bytes that they take.
         needed: usize,
@@ -20,11 +21,14 @@ pub enum RingError {
     /// The pool's buffers do not fit the queue.
     #[error("frames of {frame_bytes} bytes do not fit 5 buffers of {buffer_bytes} bytes")]
     Frame {
-        /// Longest frame wanted.
+        /// The requested length of the longest frame.
         frame_bytes: u16,
         /// Bytes of a buffer.
         buffer_bytes: u16,
     },
+    /// The requested instructions are not available.
+    #[error(transparent)]
+    Path(#[from] PathError),
 }
 
 /// The ring: `N` words to a descriptor.
@@ -67,6 +71,11 @@ impl<const N: usize> Ring<N> {
     pub(crate) const fn after(&self, index: u16) -> u16 {
         let next = index + 1;
         if next == self.length { 0 } else { next }
+    }
+
+    /// True in a child by fork of the process that made it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.buffer.as_ref().is_some_and(DmaBuffer::is_elsewhere)
     }
 
     /// Takes its memory out, when the queue ends.

@@ -1,4 +1,4 @@
-//! A device of the tests: it writes what it is told into the rings, sound or not.
+//! A device for tests: it writes given data into the rings, valid or not.
 
 use crate::{PacketPool, PoolSettings, QueueControl, Service, StopError};
 use ringside_bus::dma_pool::{Placement, PoolSettings as DmaSettings};
@@ -8,7 +8,7 @@ use ringside_spec::lan::receive::{WriteBack0, WriteBack1, WriteBack2, WriteBack3
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Answers for a device: it confirms what it is asked, or does not.
+/// Answers for a device: it confirms each request, or does not.
 #[derive(Default)]
 pub(crate) struct Control {
     pub(crate) refuses_to_start: AtomicBool,
@@ -80,7 +80,7 @@ impl Bench {
         Doorbell::mapped(&self.page, 0).unwrap()
     }
 
-    /// What was rung last.
+    /// The value that was rung last.
     pub(crate) fn rung(&self) -> u32 {
         self.page.words(0, 8).unwrap().load(0) as u32
     }

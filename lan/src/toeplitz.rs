@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-/// Addresses and ports of a flow, as they stand in its packets.
+/// Addresses and ports of a flow, in the byte order of its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Source address.
@@ -27,7 +27,7 @@ impl Toeplitz {
         Self { key }
     }
 
-    /// Hash of bytes as they stand in the packet.
+    /// The hash of bytes in the order of the packet.
     #[must_use]
     pub fn hash_bytes(&self, input: impl IntoIterator<Item = u8>) -> u32 {
         let [a, b, c, d, rest @ ..] = &self.key;

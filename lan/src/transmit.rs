@@ -1,15 +1,19 @@
 //! Transmit queues.
 
 mod limits;
+mod reclaim;
 
 use crate::burst::Burst;
 use crate::control::{QueueControl, QueueState, Remains, Service, StopError};
 use crate::packet::{COMMAND_SHIFT, Packet};
-use crate::pool::{Link, NO_BUFFER, PacketPool, Shared};
+use crate::pool::PacketPool;
 use crate::ring::{Ring, RingError};
+use crate::shared::{Link, NO_BUFFER};
+use crate::vector::{Departures, PacketPath, Template, forget_front, send};
 use limits::{CHECK_BYTES, Refused, TAG_BYTES, check};
+use reclaim::free_slot;
 use ringside_bus::{DmaBuffer, Doorbell};
-use ringside_spec::lan::receive::FRAME_BYTES_MAX;
+use ringside_spec::lan::receive::MAX_FRAME_BYTES;
 use ringside_spec::lan::transmit::{ContextCommand, DataCommand, FRAME_BYTES_MIN, kind};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -18,25 +22,33 @@ use std::sync::atomic::Ordering;
 
 /// Words of a descriptor.
 const WORDS: usize = 2;
-/// Descriptors after which the device is asked to report, at the next end of a packet.
+/// Descriptors after which the queue requests a report, at the next end of a packet.
 const REPORT_EVERY: u16 = 32;
 /// A slot whose buffer belongs to a packet with several handles: the rest is its first buffer.
 const SHARED: u32 = 1 << 31;
+
+/// Longest packet whose length needs no further check: one tag may be added to it.
+const MAX_PLAIN_BYTES: u32 = MAX_FRAME_BYTES as u32 - CHECK_BYTES - TAG_BYTES;
 
 /// Sizes of a transmit queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitSettings {
     /// Descriptors of the ring: a multiple of 32, 64..=8160.
     pub descriptors: u16,
+    /// Instructions to use; `None` for those of the environment variable, else the widest.
+    pub path: Option<PacketPath>,
 }
 
 impl Default for TransmitSettings {
     fn default() -> Self {
-        Self { descriptors: 1024 }
+        Self {
+            descriptors: 1024,
+            path: None,
+        }
     }
 }
 
-/// What a transmit queue has counted since it was made.
+/// Counts of a transmit queue since it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TransmitCounters {
     /// Packets given to the device.
@@ -57,10 +69,10 @@ pub struct TransmitCounters {
     pub no_buffers: u64,
 }
 
-/// A ring of packets that the device sends. `Send`, not `Sync`: it belongs to one core.
+/// A ring of packets that the device sends. `Send`, not `Sync`: only one core uses it.
 pub struct TransmitQueue {
     ring: Ring<WORDS>,
-    /// the buffer of each descriptor, to be given back when the device is done
+    /// the buffer of each descriptor, which is freed when the device is done
     slots: Box<[u32]>,
     /// descriptors that the device reports, oldest first; a ring of its own
     reports: Box<[u16]>,
@@ -68,11 +80,17 @@ pub struct TransmitQueue {
     report_count: usize,
     /// the descriptor that is filled next
     next: u16,
-    /// the oldest descriptor that is not given back
+    /// the oldest descriptor whose buffer is not free yet
     clean: u16,
     free: u16,
     since_report: u16,
+    /// descriptors that the device has reported done, ever
+    done: u64,
     state: QueueState,
+    path: PacketPath,
+    template: Template,
+    #[cfg(test)]
+    pub(crate) one_by_one: bool,
     pool: PacketPool,
     doorbell: Doorbell,
     service: Arc<Service>,
@@ -95,7 +113,13 @@ impl TransmitQueue {
         control: Arc<dyn QueueControl>,
     ) -> Result<Self, RingError> {
         let ring = Ring::new(memory, settings.descriptors)?;
+        let headroom = pool.settings().headroom_bytes;
+        let template = Packet::empty(pool.reference(), NO_BUFFER, headroom);
         Ok(Self {
+            path: PacketPath::choose(settings.path)?,
+            template: Template::of(template),
+            #[cfg(test)]
+            one_by_one: false,
             slots: vec![NO_BUFFER; settings.descriptors.into()].into(),
             reports: vec![0; settings.descriptors.into()].into(),
             ring,
@@ -105,6 +129,7 @@ impl TransmitQueue {
             clean: 0,
             free: settings.descriptors - 1,
             since_report: 0,
+            done: 0,
             state: QueueState::Stopped,
             pool,
             doorbell,
@@ -115,9 +140,10 @@ impl TransmitQueue {
         })
     }
 
-    /// Gives the ring to the device.
+    /// Starts the queue.
     ///
-    /// Control path. Errors: [`StopError`]; the queue is stopped, or lost if the device did not say.
+    /// Control path. Errors: [`StopError`]; the queue is stopped, or lost if the device did not
+    /// answer.
     pub fn start(&mut self) -> Result<(), StopError> {
         if !self.service.in_service() {
             return Err(StopError::OutOfService);
@@ -183,16 +209,43 @@ impl TransmitQueue {
         }
     }
 
-    /// What it has counted.
+    /// Its counts.
     #[must_use]
     pub const fn counters(&self) -> &TransmitCounters {
         &self.counters
+    }
+
+    /// The instructions that it uses.
+    #[must_use]
+    pub const fn path(&self) -> PacketPath {
+        self.path
     }
 
     /// The pool that it sends from without a copy.
     #[must_use]
     pub const fn pool(&self) -> &PacketPool {
         &self.pool
+    }
+
+    #[cfg(test)]
+    pub(crate) fn cursors(&self) -> ([u16; 4], Vec<u16>) {
+        let count = self.reports.len();
+        let reports =
+            (0..self.report_count).map(|at| self.reports[(self.first_report + at) % count]);
+        let places = [self.next, self.clean, self.free, self.since_report];
+        (places, reports.collect())
+    }
+
+    /// Buffers of descriptors that are not free yet, oldest first.
+    #[cfg(test)]
+    pub(crate) fn buffers(&self) -> Vec<u32> {
+        let mut at = self.clean;
+        std::iter::from_fn(|| {
+            let slot = (at != self.next).then(|| self.slots[usize::from(at)])?;
+            at = self.ring.after(at);
+            Some(slot)
+        })
+        .collect()
     }
 
     /// Descriptors that the device has not reported done.
@@ -221,7 +274,25 @@ impl TransmitQueue {
         let first = self.next;
         let mut taken = 0;
         let mut end = None;
-        for packet in &mut burst.packets {
+        // Packets up to the next attempt at plain ones: the first attempt is now.
+        let mut single = self.first_attempt();
+        // Plain packets at the front: their handles are not marked.
+        let mut front = 0;
+        while taken < burst.packets.len() {
+            if single == 0 {
+                let count = self.send_plain(&burst.packets[taken..], &mut end);
+                if taken == front {
+                    front += count;
+                } else {
+                    let sent = burst.packets[taken..].iter_mut().take(count);
+                    sent.for_each(|packet| packet.buffer = NO_BUFFER);
+                }
+                taken += count;
+                single = self.path.stride();
+                continue;
+            }
+            single -= 1;
+            let packet = &mut burst.packets[taken];
             if usize::from(self.free) < packet.segment_count() + 1 {
                 self.counters.ring_full += 1;
                 break;
@@ -231,10 +302,14 @@ impl TransmitQueue {
             }
             taken += 1;
         }
-        for packet in burst.packets.drain(..taken) {
-            // What was placed is the ring's now, and marked so; the rest is dropped.
-            if packet.buffer == NO_BUFFER {
-                std::mem::forget(packet);
+        forget_front(&mut burst.packets, front);
+        if taken > front {
+            for packet in burst.packets.drain(..taken - front) {
+                // The ring owns the placed packets now, and they are marked; the others are
+                // dropped.
+                if packet.buffer == NO_BUFFER {
+                    std::mem::forget(packet);
+                }
             }
         }
         if self.next != first {
@@ -244,7 +319,54 @@ impl TransmitQueue {
         taken
     }
 
-    /// Asks for a report of the last packet, so that its buffers come back when the queue idles.
+    /// Zero; tests of the paths never attempt in the queue that they compare with.
+    #[inline(always)]
+    const fn first_attempt(&self) -> usize {
+        #[cfg(test)]
+        if self.one_by_one {
+            return usize::MAX;
+        }
+        0
+    }
+
+    /// Sends plain packets from the front, as many as the path takes; returns their number. The
+    /// caller must not drop them.
+    #[inline(always)]
+    fn send_plain(&mut self, packets: &[Packet], end: &mut Option<(u16, DataCommand)>) -> usize {
+        let next = usize::from(self.next);
+        // One descriptor stays free, as for single packets; a report ends a run.
+        let to_end = usize::from(self.ring.length) - next;
+        let to_report = usize::from(REPORT_EVERY.saturating_sub(self.since_report));
+        let room = usize::from(self.free).saturating_sub(1);
+        let limit = packets.len().min(room).min(to_end).min(to_report);
+        let shared = self.pool.shared();
+        let mut to = Departures {
+            words: &self.ring.words().as_slice()[next * WORDS..],
+            slots: &mut self.slots[next..],
+            template: &self.template,
+            base: shared.iova(0),
+            stride: shared.stride(),
+            bytes_max: MAX_PLAIN_BYTES,
+        };
+        let handled = send(self.path, packets, &mut to, limit);
+        let Some(last) = packets[..handled.packets].last() else {
+            return 0;
+        };
+        let command = DataCommand::ZERO
+            .with_end_of_packet(true)
+            .with_buffer_bytes(last.first_bytes().into());
+        let count = handled.packets as u16;
+        let index = self.next + count - 1;
+        self.next = self.ring.after(index);
+        self.free -= count;
+        self.since_report += count;
+        self.counters.packets += u64::from(count);
+        self.counters.bytes += handled.bytes;
+        self.end_of_packet(index, command, end);
+        handled.packets
+    }
+
+    /// Requests a report of the last packet, so that its buffers are freed when the queue is idle.
     #[inline(always)]
     fn report_last(&mut self, end: Option<(u16, DataCommand)>) {
         if self.since_report > 0
@@ -289,14 +411,14 @@ impl TransmitQueue {
         if packet.pool_reference() != self.pool.reference() {
             self.copy(packet)?;
         }
-        let flags = packet.flags;
+        let flags = packet.own;
         let plain = packet.next == NO_BUFFER
             && !flags.shared()
             && !flags.segmentation()
             && !flags.outer_vlan();
-        let length = packet.total;
-        let fits = length.wrapping_sub(FRAME_BYTES_MIN as u32)
-            <= u32::from(FRAME_BYTES_MAX) - FRAME_BYTES_MIN as u32 - CHECK_BYTES - TAG_BYTES;
+        let length = packet.total();
+        let shortest = FRAME_BYTES_MIN as u32;
+        let fits = length.wrapping_sub(shortest) <= MAX_PLAIN_BYTES - shortest;
         if !plain || !fits {
             return self.place_other(packet, end);
         }
@@ -306,7 +428,7 @@ impl TransmitQueue {
         if flags.vlan() {
             command = command
                 .with_insert_l2tag1(true)
-                .with_l2tag1(packet.vlan.into());
+                .with_l2tag1(packet.written.l2tag1.get().into());
         }
         let address = self.pool.shared().iova(packet.buffer) + u64::from(packet.offset);
         let index = self.write(address, command, packet.buffer);
@@ -339,8 +461,19 @@ impl TransmitQueue {
         end: &mut Option<(u16, DataCommand)>,
     ) {
         self.counters.packets += 1;
-        self.counters.bytes += u64::from(packet.total);
+        self.counters.bytes += u64::from(packet.total());
         packet.buffer = NO_BUFFER;
+        self.end_of_packet(index, command, end);
+    }
+
+    /// Ends a packet at descriptor `index`: requests a report if one is due.
+    #[inline(always)]
+    fn end_of_packet(
+        &mut self,
+        index: u16,
+        command: DataCommand,
+        end: &mut Option<(u16, DataCommand)>,
+    ) {
         if self.since_report >= REPORT_EVERY {
             let word = command.with_report_status(true);
             self.ring
@@ -366,12 +499,11 @@ impl TransmitQueue {
             }
         }
         let mut copy = copy.ok_or(Refused::TooShort)?;
-        copy.flags = packet.flags.with_shared(false);
+        let first_bytes = copy.first_bytes();
+        copy.own = packet.own.with_shared(false);
         copy.command = packet.command;
-        copy.vlan = packet.vlan;
-        copy.outer_vlan = packet.outer_vlan;
-        copy.segment_bytes = packet.segment_bytes;
-        copy.header_bytes = packet.header_bytes;
+        copy.written = packet.written;
+        copy.set_first_bytes(first_bytes);
         *packet = copy;
         self.counters.copied += 1;
         if usize::from(self.free) < packet.segment_count() + 1 {
@@ -389,19 +521,19 @@ impl TransmitQueue {
         end: &mut Option<(u16, DataCommand)>,
     ) -> Result<(), Refused> {
         check(packet)?;
-        let flags = packet.flags;
+        let flags = packet.own;
         if flags.segmentation() || flags.outer_vlan() {
-            let payload = packet.total - u32::from(packet.header_bytes);
+            let payload = packet.total() - u32::from(packet.header_bytes());
             let mut context = ContextCommand::ZERO.with_kind(kind::CONTEXT);
             if flags.segmentation() {
                 context = context
                     .with_segmentation(true)
                     .with_payload_bytes(payload.into())
-                    .with_segment_bytes(packet.segment_bytes.into());
+                    .with_segment_bytes(packet.cut_bytes().into());
             }
             let low = if flags.outer_vlan() {
                 context = context.with_insert_l2tag2(true);
-                u64::from(packet.outer_vlan) << 32
+                u64::from(packet.written.l2tag2_second.get()) << 32
             } else {
                 0
             };
@@ -411,12 +543,13 @@ impl TransmitQueue {
         if flags.vlan() {
             base = base
                 .with_insert_l2tag1(true)
-                .with_l2tag1(packet.vlan.into());
+                .with_l2tag1(packet.written.l2tag1.get().into());
         }
         let count = packet.segment_count();
         let mut last = None;
         let mut next = packet.next;
-        let (mut buffer, mut offset, mut length) = (packet.buffer, packet.offset, packet.length);
+        let (mut buffer, mut offset, mut length) =
+            (packet.buffer, packet.offset, packet.first_bytes());
         for number in 1..=count {
             let command = base
                 .with_buffer_bytes(length.into())
@@ -437,14 +570,14 @@ impl TransmitQueue {
             let link = Link {
                 next: packet.next,
                 offset: packet.offset,
-                length: packet.length,
+                length: packet.first_bytes(),
             };
             self.pool.shared().set_link(packet.buffer, link);
         } else if flags.shared() {
             let link = Link {
                 next: NO_BUFFER,
                 offset: packet.offset,
-                length: packet.length,
+                length: packet.first_bytes(),
             };
             self.pool.shared().set_link(packet.buffer, link);
         }
@@ -453,78 +586,15 @@ impl TransmitQueue {
         }
         Ok(())
     }
-
-    /// Takes back what the device reports done: returns how many descriptors are free again.
-    ///
-    /// [`TransmitQueue::send`] does it too; a core that sends nothing calls this to get packets back.
-    #[inline]
-    pub fn reclaim(&mut self) -> usize {
-        if !self.service.in_service() {
-            return 0;
-        }
-        let before = self.free;
-        while self.report_count > 0 {
-            let index = self.reports[self.first_report];
-            let word = self
-                .ring
-                .words()
-                .load_acquire(usize::from(index) * WORDS + 1);
-            if DataCommand(word).kind() != kind::DONE {
-                break;
-            }
-            self.first_report += 1;
-            if self.first_report == self.reports.len() {
-                self.first_report = 0;
-            }
-            self.report_count -= 1;
-            self.free_through(index);
-        }
-        usize::from(self.free - before)
-    }
-
-    /// Gives back everything up to descriptor `last`.
-    fn free_through(&mut self, last: u16) {
-        if last < self.clean {
-            self.free_range(usize::from(self.clean), self.slots.len());
-            self.free_range(0, usize::from(last) + 1);
-        } else {
-            self.free_range(usize::from(self.clean), usize::from(last) + 1);
-        }
-        self.clean = self.ring.after(last);
-    }
-
-    #[inline]
-    fn free_range(&mut self, first: usize, end: usize) {
-        let shared = self.pool.shared();
-        let slots = &self.slots[first..end];
-        self.free += slots.len() as u16;
-        // All plain buffers, as nearly always: given back as they lie.
-        if slots.iter().all(|slot| *slot < SHARED) {
-            return shared.give(slots);
-        }
-        for slot in slots {
-            free_slot(shared, *slot);
-        }
-    }
-}
-
-#[cold]
-fn free_slot(shared: &Shared, slot: u32) {
-    match slot {
-        NO_BUFFER => {}
-        slot if slot & SHARED != 0 => {
-            let buffer = slot & !SHARED;
-            if shared.drop_share(buffer) {
-                shared.give_chain(buffer, shared.link(buffer).next);
-            }
-        }
-        slot => shared.give(&[slot]),
-    }
 }
 
 impl Drop for TransmitQueue {
-    /// Stops the queue. What the device does not give up is kept until it was reset.
+    /// Stops the queue. Buffers that the device does not release are kept until its reset.
     fn drop(&mut self) {
+        // In a child by fork: the queue is its parent's.
+        if self.ring.is_elsewhere() {
+            return;
+        }
         if self.stop().is_ok() {
             return;
         }

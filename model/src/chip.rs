@@ -1,4 +1,4 @@
-//! The state that the parts of a function share, and what they are lent of one another.
+//! The state that the parts of a function share, and the parts that they borrow from one another.
 
 mod context;
 mod filter;

@@ -101,7 +101,7 @@ impl Request {
 /// The answer to a [`Request`].
 #[derive(Debug)]
 pub enum Reply {
-    /// Done, nothing to say.
+    /// Done; there is no value.
     Done,
     /// Configuration bytes.
     Bytes(Vec<u8>),
@@ -111,6 +111,6 @@ pub enum Reply {
     Bar(BarInfo),
     /// A number of vectors.
     Vectors(u16),
-    /// Refused; the text says why.
+    /// Refused; the text is the reason.
     Refused(String),
 }

@@ -14,12 +14,12 @@ pub const ANY_CONTROL_COMMAND: u8 = 0xFF;
 /// Stands for every opcode of the admin queue in a fault.
 pub const ANY_ADMIN_COMMAND: u16 = 0xFFFF;
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The PF reset bit never clears.
     ResetNeverEnds,
-    /// GLNVM_ULD never says that everything is loaded.
+    /// GLNVM_ULD never reports that everything is loaded.
     FirmwareNeverReady,
     /// A protocol-engine processor reports this instead of 0x80.
     ProtocolEngineStatus(u32),
@@ -75,6 +75,14 @@ pub enum Fault {
         /// The delay.
         by: Duration,
     },
+    /// Completions of this CQP command come late: the latency of a card. The commands behind it are
+    /// carried out and completed meanwhile, so completions may change their order.
+    ControlCompletionLate {
+        /// Opcode, or [`ANY_CONTROL_COMMAND`].
+        opcode: u8,
+        /// The delay.
+        by: Duration,
+    },
     /// Completions of this CQP command are wrong: they name another command.
     ControlCommandGarbled {
         /// Opcode, or [`ANY_CONTROL_COMMAND`].
@@ -83,8 +91,8 @@ pub enum Fault {
     /// Another driver resets the function or the whole device, once. Accesses of this driver before
     /// it notices are no breach.
     Reset(ResetKind),
-    /// The function is gone from the bus: it reads as all ones and does nothing. After the end of the
-    /// fault it is as after power on.
+    /// The function does not respond on the bus: it reads as all ones and does nothing. After the
+    /// end of the fault it is as after power on.
     FunctionDead,
     /// Interrupts are lost, by seed: the event descriptor of the vector is not signalled.
     InterruptsLost {
@@ -102,8 +110,8 @@ pub enum Fault {
     /// message fails its queue pair, a completion its completion queue. Rings of commands and events
     /// stop, and PFINT_OICR reports PCI_EXCEPTION.
     DmaRefused(Refusal),
-    /// The host memory cache reports an error, once: PFHMC_ERRORINFO and PFHMC_ERRORDATA say which,
-    /// and the cause HMC_ERR is raised. A driver is expected to reset the function.
+    /// The host memory cache reports an error, once: PFHMC_ERRORINFO and PFHMC_ERRORDATA describe
+    /// it, and the cause HMC_ERR is raised. A driver is expected to reset the function.
     HmcError {
         /// Kind of error, 0..=15.
         kind: u8,
@@ -112,7 +120,7 @@ pub enum Fault {
         /// More about it, 30 bits.
         data: u32,
     },
-    /// The RDMA engine reports a critical error, once: GLPE_CRITERR says which, and the cause
+    /// The RDMA engine reports a critical error, once: GLPE_CRITERR has its code, and the cause
     /// PE_CRITERR is raised. 0x0001024D is a warning; at any other a driver is expected to reset.
     CriticalError {
         /// Value of GLPE_CRITERR.
@@ -209,6 +217,18 @@ impl Fault {
             Self::AdminCommandDelayed { opcode, by } if meant(opcode) => OnCommand::Delay(by),
             _ => return None,
         })
+    }
+
+    /// The time by which it makes the completion of this CQP command late.
+    pub(crate) fn control_completion_late(&self, code: u8) -> Option<Duration> {
+        match *self {
+            Self::ControlCompletionLate { opcode, by }
+                if opcode == code || opcode == ANY_CONTROL_COMMAND =>
+            {
+                Some(by)
+            }
+            _ => None,
+        }
     }
 
     /// Its effect on this CQP command.

@@ -7,6 +7,7 @@ mod forwarding;
 mod generic;
 mod link;
 mod logging;
+mod media;
 mod nvm;
 mod package;
 mod queues;
@@ -49,7 +50,7 @@ use vsi::Vsis;
 const BURST: usize = 8;
 
 /// Events that wait for a free descriptor at most; older ones are lost.
-const EVENTS_MAX: usize = 64;
+const MAX_EVENTS: usize = 64;
 
 /// An event on its way to the receive ring.
 type Event = (Descriptor, Vec<u8>);
@@ -233,7 +234,7 @@ impl Firmware {
         self.package.clone()
     }
 
-    /// Somebody else loads the package.
+    /// Records a package that another function has loaded.
     pub(crate) fn set_package(&mut self, package: Package) {
         self.package = package;
     }
@@ -336,7 +337,7 @@ impl Firmware {
         self.delayed_until.is_some_and(|until| now < until)
     }
 
-    /// When it goes on by itself.
+    /// The moment of the next action that needs no request.
     pub(crate) const fn next_timer(&self) -> Option<Instant> {
         self.delayed_until
     }
@@ -367,7 +368,7 @@ impl Firmware {
                 opcode: Opcode::GetLinkStatus.code().into(),
                 ..Descriptor::zeroed()
             };
-            if self.events.len() >= EVENTS_MAX {
+            if self.events.len() >= MAX_EVENTS {
                 self.events.pop_front();
             }
             self.events.push_back((event, Link::event_body(&status)));
@@ -420,7 +421,8 @@ impl Firmware {
         true
     }
 
-    /// True if the command can be carried out; what is merely out of order is written down.
+    /// True if the command can be carried out; one that is merely out of order only counts as a
+    /// breach.
     fn check(&self, command: &Command, context: &mut Context<'_>) -> bool {
         let opcode = command.descriptor.opcode();
         let free = matches!(opcode, Opcode::GetVersion | Opcode::QueueShutdown);

@@ -6,27 +6,36 @@ mod ethernet;
 pub use ethernet::EthernetFrame;
 pub(crate) use ethernet::{Cast, is_group};
 
-use crate::packet::{self, EmitError, Network, Packet, ParseError};
+use crate::packet::{
+    self, EmitError, Extension, ExtensionKind, Ipv4, MacAddress, Network, Opcode, Packet,
+    ParseError, Path, Psn, QpNumber, TransportHeaders, UdpChecksum,
+};
 use ringside_bus::{Direction, DmaFault, DmaSpace, Iova};
+use std::net::Ipv4Addr;
 
 /// Bytes that travel inside a frame.
-pub const INLINE_BYTES_MAX: usize = 128;
+pub const MAX_INLINE_BYTES: usize = 128;
 
 /// Pieces of memory that one payload may be gathered from, before it is copied instead: no more
 /// than make a frame as large as one that carries its bytes.
-pub const PIECES_MAX: usize = 7;
+pub const MAX_PIECES: usize = 7;
 
 /// Bytes of Ethernet, IPv4, UDP, base transport header, invariant CRC and frame check sequence.
 const OVERHEAD_IPV4: usize = 14 + 20 + 8 + 12 + 4 + 4;
 const OVERHEAD_IPV6: usize = OVERHEAD_IPV4 + 20;
 
-/// A RoCEv2 packet with its payload.
+/// Bytes of payload that one frame carries at most, where nothing on the wire needs the packets.
+pub(crate) const RUN_BYTES: u32 = 1 << 16;
+
+/// A RoCEv2 packet with its payload, or a run of packets of one message that travel as one.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Its headers.
+    /// Its headers; those of the first packet of a run.
     pub packet: Packet,
-    /// The payload.
+    /// The payload, of all packets of a run.
     pub payload: Payload,
+    /// The number of packets, at least 1. Those of a run have payloads of the same length.
+    pub packets: u32,
 }
 
 /// The place of the payload.
@@ -36,8 +45,8 @@ pub enum Payload {
     /// In the frame itself.
     Inline {
         /// The bytes, `length` of them.
-        bytes: [u8; INLINE_BYTES_MAX],
-        /// The number of valid bytes, at most [`INLINE_BYTES_MAX`].
+        bytes: [u8; MAX_INLINE_BYTES],
+        /// The number of valid bytes, at most [`MAX_INLINE_BYTES`].
         length: u8,
     },
     /// In the memory of function `source`, which the wire fills in; it stays there until the frame
@@ -48,14 +57,14 @@ pub enum Payload {
         /// The pieces.
         pieces: Pieces,
     },
-    /// In a buffer: what came from outside of the process, or was serialised on the way.
+    /// In a buffer: the frame came from outside the process, or was serialised on the way.
     Bytes(Vec<u8>),
 }
 
 /// A short list of memory ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pieces {
-    list: [(Iova, u32); PIECES_MAX],
+    list: [(Iova, u32); MAX_PIECES],
     count: u8,
     length: u32,
 }
@@ -66,14 +75,14 @@ impl Pieces {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            list: [(Iova(0), 0); PIECES_MAX],
+            list: [(Iova(0), 0); MAX_PIECES],
             count: 0,
             length: 0,
         }
     }
 
     /// Adds `length` bytes at `at`, joined to the piece before if that ends there. False if there
-    /// are [`PIECES_MAX`] pieces already or the sum leaves 32 bits.
+    /// are [`MAX_PIECES`] pieces already or the sum leaves 32 bits.
     #[inline]
     #[must_use]
     pub fn push(&mut self, at: Iova, length: u32) -> bool {
@@ -118,7 +127,7 @@ impl Default for Pieces {
     }
 }
 
-/// Why bytes of a payload could not be had or placed.
+/// The reason why bytes of a payload could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
     /// The range leaves the payload: a bug of the caller.
@@ -131,7 +140,7 @@ pub enum PayloadError {
         /// Length of the payload.
         available: usize,
     },
-    /// The sender's memory is gone or was never there.
+    /// The sender's memory is no longer mapped, or never was.
     #[error("the payload cannot be read: {0}")]
     Source(DmaFault),
     /// The receiver's memory refuses.
@@ -139,22 +148,80 @@ pub enum PayloadError {
     Target(DmaFault),
 }
 
+impl Default for Frame {
+    /// A frame to be filled: an empty acknowledgement without a destination.
+    fn default() -> Self {
+        Self {
+            packet: Packet {
+                path: Path {
+                    destination: MacAddress([0; 6]),
+                    source: MacAddress([0; 6]),
+                    vlan: None,
+                    network: Network::V4(Ipv4 {
+                        source: Ipv4Addr::UNSPECIFIED,
+                        destination: Ipv4Addr::UNSPECIFIED,
+                        type_of_service: 0,
+                        time_to_live: 0,
+                        identification: 0,
+                        do_not_fragment: true,
+                    }),
+                    source_port: 0,
+                    udp_checksum: UdpChecksum::Absent,
+                },
+                transport: TransportHeaders {
+                    opcode: Opcode::ACKNOWLEDGE,
+                    solicited: false,
+                    migrated: true,
+                    partition_key: 0,
+                    forward_congestion: false,
+                    backward_congestion: false,
+                    destination_qp: QpNumber::new(0),
+                    acknowledge_request: false,
+                    psn: Psn::new(0),
+                    extension: Extension::None,
+                },
+            },
+            payload: Payload::empty(),
+            packets: 1,
+        }
+    }
+}
+
 impl Payload {
+    /// Makes it one of `length` bytes in the frame itself, and gives these; `None` if they are too
+    /// many. Bytes that the caller does not write are those of a payload before.
+    #[inline]
+    pub(crate) fn start_inline(&mut self, length: usize) -> Option<&mut [u8]> {
+        if !matches!(self, Self::Inline { .. }) {
+            *self = Self::empty();
+        }
+        let Self::Inline {
+            bytes,
+            length: held,
+        } = self
+        else {
+            return None;
+        };
+        let bytes = bytes.get_mut(..length)?;
+        *held = length as u8;
+        Some(bytes)
+    }
+
     /// No payload.
     #[inline]
     #[must_use]
     pub const fn empty() -> Self {
         Self::Inline {
-            bytes: [0; INLINE_BYTES_MAX],
+            bytes: [0; MAX_INLINE_BYTES],
             length: 0,
         }
     }
 
-    /// A payload in the frame itself; `None` if it is longer than [`INLINE_BYTES_MAX`].
+    /// A payload in the frame itself; `None` if it is longer than [`MAX_INLINE_BYTES`].
     #[inline]
     #[must_use]
     pub fn inline(from: &[u8]) -> Option<Self> {
-        let mut bytes = [0; INLINE_BYTES_MAX];
+        let mut bytes = [0; MAX_INLINE_BYTES];
         bytes.get_mut(..from.len())?.copy_from_slice(from);
         Some(Self::Inline {
             bytes,
@@ -208,6 +275,30 @@ impl Payload {
             skip = 0;
         }
         Ok(())
+    }
+
+    /// `length` bytes from `offset`; nothing where they leave the payload.
+    fn part(&self, offset: usize, length: usize) -> Self {
+        if let Some(bytes) = self.own_bytes() {
+            let part = bytes.get(offset..offset + length).unwrap_or_default();
+            return Self::inline(part).unwrap_or_else(|| Self::Bytes(part.to_vec()));
+        }
+        let Self::Memory { source, pieces } = self else {
+            return Self::empty();
+        };
+        let mut part = Pieces::new();
+        let found = Self::for_each_piece(pieces, offset, length, |at, bytes, _| {
+            // No more pieces than there are.
+            let _ = part.push(at, bytes as u32);
+            Ok(())
+        });
+        match found {
+            Ok(()) => Self::Memory {
+                source: *source,
+                pieces: part,
+            },
+            Err(_) => Self::empty(),
+        }
     }
 
     fn check(&self, offset: usize, length: usize) -> Result<(), PayloadError> {
@@ -272,7 +363,7 @@ impl Payload {
                         Direction::Write => PayloadError::Target(fault),
                     };
                 }
-                // else `copy` does not say which side refused
+                // else `copy` does not report which side refused
                 match space.check(at, bytes, ringside_bus::function::DmaAccess::Read) {
                     Err(fault) => PayloadError::Source(fault),
                     Ok(()) => PayloadError::Target(fault),
@@ -290,7 +381,7 @@ fn source_space(spaces: &[DmaSpace], source: usize) -> Result<&DmaSpace, Payload
     spaces.get(source).ok_or(PayloadError::Source(gone))
 }
 
-/// Why a frame has no bytes.
+/// The reason why a frame has no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SerialiseError {
     /// Its payload cannot be read.
@@ -302,10 +393,57 @@ pub enum SerialiseError {
 }
 
 impl Frame {
-    /// Bytes on the wire, from the Ethernet header to the frame check sequence.
+    /// Bytes on the wire, from the Ethernet header to the frame check sequence; of a run those of
+    /// the first packet.
     #[inline]
     #[must_use]
     pub fn length(&self) -> usize {
+        let payload = match self.packets {
+            1 => self.payload.length(),
+            _ => self.packet_bytes(),
+        };
+        self.length_with(self.packet.transport.extension.kind(), payload)
+    }
+
+    /// Bytes on the wire of each packet of a run but the first.
+    #[must_use]
+    pub fn further_length(&self) -> usize {
+        self.length_with(ExtensionKind::None, self.packet_bytes())
+    }
+
+    /// Bytes on the wire of all packets.
+    #[inline]
+    #[must_use]
+    pub fn total_length(&self) -> usize {
+        match self.packets {
+            1 => self.length(),
+            packets => self.length() + (packets as usize - 1) * self.further_length(),
+        }
+    }
+
+    /// Bytes of payload of each packet of a run.
+    #[must_use]
+    pub fn packet_bytes(&self) -> usize {
+        self.payload.length() / self.packets.max(1) as usize
+    }
+
+    /// Packet `index` of a run by itself.
+    #[must_use]
+    pub fn part(&self, index: u32) -> Self {
+        let bytes = self.packet_bytes();
+        let transport = self.packet.transport.of_run(index, self.packets);
+        Self {
+            packet: Packet {
+                transport,
+                ..self.packet
+            },
+            payload: self.payload.part(index as usize * bytes, bytes),
+            packets: 1,
+        }
+    }
+
+    #[inline]
+    fn length_with(&self, extension: ExtensionKind, payload: usize) -> usize {
         let overhead = match self.packet.path.network {
             Network::V4(_) => OVERHEAD_IPV4,
             Network::V6(_) => OVERHEAD_IPV6,
@@ -315,9 +453,8 @@ impl Frame {
         } else {
             0
         };
-        let extension = self.packet.transport.extension.kind().length_bytes();
-        let padded = self.payload.length().next_multiple_of(4);
-        (overhead + tag + extension + padded).max(64)
+        let padded = payload.next_multiple_of(4);
+        (overhead + tag + extension.length_bytes() + padded).max(64)
     }
 
     /// Copies the payload out.
@@ -354,7 +491,11 @@ impl Frame {
         let (packet, range) = packet::parse(bytes)?;
         let payload = bytes.get(range).unwrap_or_default();
         let payload = Payload::inline(payload).unwrap_or_else(|| Payload::Bytes(payload.to_vec()));
-        Ok(Self { packet, payload })
+        Ok(Self {
+            packet,
+            payload,
+            packets: 1,
+        })
     }
 }
 

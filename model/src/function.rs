@@ -75,9 +75,9 @@ pub struct FunctionModel {
     resets: Resets,
     ledger: Ledger,
     faults: Vec<Fault>,
-    /// nobody answers: the function is gone from the bus
+    /// the function does not respond on the bus
     dead: bool,
-    /// somebody else resets it, in the next step
+    /// another owner resets it, in the next step
     foreign_reset: Option<ResetKind>,
     causes: Causes,
     tap: Option<Tap>,
@@ -101,7 +101,7 @@ impl FunctionModel {
     /// Function `index` of its world, as power on leaves it.
     #[must_use]
     pub fn new(index: usize, settings: &FunctionSettings) -> Self {
-        let vectors = u64::from(identity::MSIX_VECTORS_MAX);
+        let vectors = u64::from(identity::MAX_MSIX_VECTORS);
         // bit 0 of the last dword of each entry: masked
         let masked = (0..vectors).map(|vector| (identity::MSIX_TABLE_OFFSET + 16 * vector + 12, 1));
         let defaults = register_file::reset_values(settings.pci_function);
@@ -128,7 +128,7 @@ impl FunctionModel {
         }
     }
 
-    /// Records what its driver asks from now on.
+    /// Records the requests of its driver from now on.
     pub(crate) fn record(&mut self, recorder: &Recorder) {
         let tap = Tap::new(recorder.clone(), self.index);
         self.firmware.record(tap.clone());
@@ -195,7 +195,7 @@ impl FunctionModel {
                     ))
                 }
             }
-            Request::InterruptVectors => Reply::Vectors(identity::MSIX_VECTORS_MAX),
+            Request::InterruptVectors => Reply::Vectors(identity::MAX_MSIX_VECTORS),
             Request::SetInterrupts { first, events } => {
                 if self.interrupts.connect(first, events) {
                     Reply::Done
@@ -268,7 +268,7 @@ impl FunctionModel {
         self.refresh();
     }
 
-    /// Works out again what depends on the firmware's tables and on faults.
+    /// Recomputes all values that depend on the firmware's tables and on faults.
     fn refresh(&mut self) {
         self.filter = self.firmware.receive_filter();
         // A function that came back takes nothing before it was reset.
@@ -316,25 +316,33 @@ impl FunctionModel {
         }
     }
 
-    /// The next frame for the wire, if there is one and the link is up.
+    /// Puts the next frame for the wire into `frame`; false if there is none or the link is down.
+    ///
+    /// Of long messages up to `run_bytes` travel in one frame; 0: each packet by itself.
     #[inline]
-    pub fn next_frame(&mut self, spaces: &[DmaSpace], now: Instant) -> Option<Frame> {
-        let memory = spaces.get(self.index)?;
+    pub fn next_frame(
+        &mut self,
+        spaces: &[DmaSpace],
+        now: Instant,
+        run_bytes: u32,
+        frame: &mut Frame,
+    ) -> bool {
+        let Some(memory) = spaces.get(self.index) else {
+            return false;
+        };
         let mut context = lend!(self, memory, now);
-        // Changed in place: a frame is large to move.
-        let mut next = self.rdma.next_frame(&mut context);
-        let frame = next.as_mut()?;
+        if !self.rdma.fill_next(run_bytes, frame, &mut context) {
+            return false;
+        }
         if !self.link_up {
             self.discard_frames(memory, now);
-            return None;
+            return false;
         }
         if let Payload::Memory { source, .. } = &mut frame.payload {
             *source = self.index;
         }
-        self.statistics
-            .sent
-            .count(frame.packet.path.destination, frame.length());
-        next
+        self.statistics.sent.count_packets(frame);
+        true
     }
 
     #[cold]
@@ -359,31 +367,32 @@ impl FunctionModel {
             return;
         }
         let destination = frame.packet.path.destination;
-        let length = frame.length();
-        self.statistics.received.count(destination, length);
+        self.statistics.received.count_packets(frame);
         let Verdict::Accepted { rdma } = self.filter.judge(destination) else {
-            self.statistics.not_for_us += 1;
+            self.statistics.not_for_us += u64::from(frame.packets);
             return;
         };
         if rdma && self.rdma.claims(&frame.packet) {
-            self.statistics.vsi_received.count(destination, length);
+            self.statistics.vsi_received.count_packets(frame);
             let mut context = lend!(self, memory, now);
             self.rdma.receive(frame, spaces, &mut context);
             self.deliver_causes();
         } else {
-            self.receive_unclaimed(frame, spaces, now);
+            for index in 0..frame.packets {
+                self.receive_unclaimed(&frame.part(index), spaces, now);
+            }
         }
     }
 
-    /// True if the function's own switch delivers what it sends to `destination` itself.
+    /// True if the function's own switch delivers its frames to `destination`.
     #[inline]
     #[must_use]
     pub fn loops_back(&self, destination: MacAddress) -> bool {
         self.filter.owns(destination)
     }
 
-    /// When something will next happen by itself. `space` is what it reaches: without bus mastering
-    /// firmware and RDMA engine stand still, and only resets end.
+    /// The moment of the next action that needs no request. `space` is the memory that the function
+    /// reaches: without bus mastering, firmware and RDMA engine are stopped, and only resets end.
     #[must_use]
     pub fn next_timer(&self, space: &DmaSpace) -> Option<Instant> {
         if self.dead {
@@ -403,7 +412,7 @@ impl FunctionModel {
         timers.into_iter().flatten().min()
     }
 
-    /// The doorbell page of the RDMA engine, shared with whoever rings by plain stores.
+    /// The doorbell page of the RDMA engine, shared with clients that ring by plain stores.
     pub fn share_doorbell_page(&mut self, page: Memory) {
         self.rdma.share_doorbell_page(page);
     }
@@ -460,13 +469,13 @@ impl FunctionModel {
         self.interrupts.fired(vector)
     }
 
-    /// Frames from the wire that no rule of the function wanted.
+    /// Frames from the wire that matched no rule of the function.
     #[must_use]
     pub const fn frames_not_for_us(&self) -> u64 {
         self.statistics.not_for_us
     }
 
-    /// The RDMA engine, to look at.
+    /// The RDMA engine, for inspection.
     #[must_use]
     pub const fn rdma(&self) -> &RdmaEngine {
         &self.rdma

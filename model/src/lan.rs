@@ -36,7 +36,7 @@ use ringside_spec::lan::receive::{ReceiveContext, profile};
 use ringside_spec::lan::transmit::TransmitContext;
 use std::collections::{BTreeMap, VecDeque};
 use switching::{Key, Tables, UNTAGGED, Vsi};
-use transmit::{FRAME_BYTES_MAX, Packet, TransmitQueue};
+use transmit::{MAX_FRAME_BYTES, Packet, TransmitQueue};
 
 /// Packets that one call takes from the rings at most, if none of them is for the wire.
 const PACKETS_BURST: usize = 32;
@@ -53,7 +53,7 @@ pub(crate) type TransmitQueues<'a> =
 pub(crate) struct LanEngine {
     tables: Tables,
     transmit: BTreeMap<u16, TransmitQueue>,
-    /// Queues whose doorbell rang and that have not been looked at, in order.
+    /// Queues whose doorbell rang and whose descriptors have not been read since, in order.
     ready: VecDeque<u16>,
     receive: BTreeMap<u16, ReceiveQueue>,
     /// Frames on their way to the wire.
@@ -73,7 +73,7 @@ impl LanEngine {
         self.director.reset();
     }
 
-    /// Takes over what commands changed.
+    /// Takes over the changes of commands.
     pub(crate) fn configure(
         &mut self,
         tables: Tables,
@@ -134,7 +134,7 @@ impl LanEngine {
         queue.map_or(0, TransmitQueue::head)
     }
 
-    /// A receive queue is enabled, with what its registers hold.
+    /// Enables a receive queue with the values of its registers.
     pub(crate) fn enable_receive(
         &mut self,
         number: u32,
@@ -193,7 +193,7 @@ impl LanEngine {
         Some(frame)
     }
 
-    /// The link is down: what waits to be sent is lost, and counted.
+    /// Drops and counts the waiting frames when the link is down.
     pub(crate) fn discard(&mut self, context: &mut Context<'_>) {
         for _ in 0..PACKETS_BURST {
             let Some(number) = self.ready.pop_front() else {
@@ -233,7 +233,7 @@ impl LanEngine {
         }
     }
 
-    /// Carries out what a packet programs, and reports the outcome if that is wanted.
+    /// Executes the programming descriptor of a packet, and reports the outcome if requested.
     fn program(&mut self, vsi: u16, packet: &Packet, context: &mut Context<'_>) {
         let Some(programming) = &packet.programming else {
             return;
@@ -333,7 +333,7 @@ impl LanEngine {
         }
     }
 
-    /// Takes a frame from the wire. False: nobody wants it.
+    /// Takes a frame from the wire. False: no receiver accepts it.
     pub(crate) fn receive(&mut self, frame: &[u8], context: &mut Context<'_>) -> bool {
         let bytes = frame.len() + CHECK_BYTES;
         let parsed = headers::parse(frame);
@@ -342,7 +342,7 @@ impl LanEngine {
             self.counters.undersize += 1;
             return true;
         };
-        if bytes > FRAME_BYTES_MAX {
+        if bytes > MAX_FRAME_BYTES {
             self.counters.oversize += 1;
             return true;
         }
@@ -350,7 +350,7 @@ impl LanEngine {
         self.take(frame, &key, context)
     }
 
-    /// Takes a frame that the port has counted already. False: nobody wants it.
+    /// Takes a frame that the port has counted already. False: no receiver accepts it.
     pub(crate) fn receive_counted(&mut self, frame: &[u8], context: &mut Context<'_>) -> bool {
         let parsed = headers::parse(frame);
         match parsed.and_then(|parsed| key_of(frame, &parsed)) {

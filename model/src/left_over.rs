@@ -8,7 +8,7 @@ use std::fmt::Debug;
 /// Things of one kind that are there and were not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOver {
-    /// Which kind.
+    /// The kind of object.
     pub what: &'static str,
     /// Each of them.
     pub items: Vec<String>,

@@ -9,6 +9,7 @@ mod access;
 mod control;
 mod counters;
 mod fault_codes;
+mod heads;
 mod hmc;
 mod objects;
 mod queues;
@@ -23,7 +24,7 @@ pub use snapshot::RdmaSnapshot;
 
 use crate::chip::{Context, FunctionSettings};
 use crate::frame::Frame;
-use crate::packet::{Network, OpcodeClass, Packet};
+use crate::packet::{OpcodeClass, Packet};
 use crate::record::Tap;
 use control::ControlQueue;
 use control::SchedulerNode;
@@ -49,7 +50,7 @@ enum Stall {
     No,
     /// It does nothing.
     Yes,
-    /// It goes on where it stood.
+    /// The stall ends; work continues where it stopped.
     Ending,
 }
 
@@ -101,9 +102,9 @@ impl RdmaEngine {
     pub fn reset(&mut self) {
         self.receive_enabled = false;
         self.stall = Stall::No;
-        // What was rung before is no doorbell of what comes after.
+        // Doorbells from before do not count for objects that are made later.
         if let Some(page) = &mut self.page {
-            let _ = page.look();
+            let _ = page.take();
         }
         self.registers = Registers::default();
         self.control = None;
@@ -130,14 +131,14 @@ impl RdmaEngine {
         self.multicast_groups.clear();
     }
 
-    /// Queues or tags that live in the host memory cache exist.
+    /// True if queues or tags in the host memory cache exist.
     fn has_objects(&self) -> bool {
         self.queue_pairs.iter().any(Option::is_some)
             || self.objects.completion_queues.iter().any(Option::is_some)
             || self.objects.regions.in_use().next().is_some()
     }
 
-    /// Polls a doorbell page that somebody rings by plain stores.
+    /// Polls a doorbell page that clients ring by plain stores.
     pub fn share_doorbell_page(&mut self, page: Memory) {
         self.page = DoorbellPage::new(&page);
     }
@@ -170,14 +171,14 @@ impl RdmaEngine {
         self.stall = Stall::Yes;
     }
 
-    /// The engine goes on where it stopped, if it did.
+    /// Continues where the engine stopped, if it is stalled.
     pub fn end_stall(&mut self) {
         if self.stall == Stall::Yes {
             self.stall = Stall::Ending;
         }
     }
 
-    /// Takes up what was asked for meanwhile.
+    /// Processes the requests that arrived meanwhile.
     #[cold]
     fn go_on(&mut self, context: &mut Context<'_>) {
         self.stall = Stall::No;
@@ -199,29 +200,15 @@ impl RdmaEngine {
         if self.stall == Stall::Yes || !context.memory.is_bus_master() {
             return;
         }
-        let is_ipv4 = matches!(frame.packet.path.network, Network::V4(_));
-        let bytes = frame.length() as u64;
-        let counters = &mut self.objects.counters;
-        if is_ipv4 {
-            counters.ipv4_received += 1;
-            counters.ipv4_received_bytes += bytes;
-        } else {
-            counters.ipv6_received += 1;
-            counters.ipv6_received_bytes += bytes;
-        }
+        self.objects.counters.count_received(frame);
         let number = frame.packet.transport.destination_qp.value();
         let taken = if number == MULTICAST_QP {
             self.receive_group(frame, spaces, context)
         } else {
             self.receive_at(number, frame, spaces, context)
         };
-        if taken {
-            return;
-        }
-        if is_ipv4 {
-            self.objects.counters.ipv4_discarded += 1;
-        } else {
-            self.objects.counters.ipv6_discarded += 1;
+        if !taken {
+            self.objects.counters.count_discarded(frame);
         }
     }
 
@@ -271,12 +258,12 @@ impl RdmaEngine {
         taken
     }
 
-    /// Delivers datagrams of this function to its own members of the group, where the sender asked
-    /// for it.
+    /// Delivers datagrams of this function to its own members of the group, where the sender
+    /// requested it.
     #[cold]
     fn loop_back(&mut self, context: &mut Context<'_>) {
         while let Some(frame) = self.objects.looped_back.pop_front() {
-            // A datagram holds its bytes itself: no memory but its own is looked at.
+            // A datagram holds its bytes itself: no other memory is read.
             self.receive(&frame, &[], context);
         }
     }

@@ -1,4 +1,4 @@
-//! A recording of what a driver asks of the device: commands of the admin queue and of the control
+//! A recording of a driver's requests to the device: commands of the admin queue and of the control
 //! queue pair with their buffers, events, register writes and resets, in the order in which the
 //! model met them.
 //!
@@ -14,7 +14,7 @@ use std::fmt;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// One thing that a driver did, or that the device told it.
+/// One access of a driver, or one report of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Position in the recording, from 0, over all functions of the world.
@@ -49,7 +49,7 @@ pub enum Event {
 pub struct AdminCommand {
     /// The descriptor as the driver wrote it.
     pub before: [u8; DESCRIPTOR_SIZE],
-    /// The buffer that the driver told the firmware to read; empty if it told it nothing.
+    /// The buffer that the driver sent to the firmware; empty if there was none.
     pub sent: Vec<u8>,
     /// The descriptor as the firmware wrote it back; `None` if it never answered.
     pub after: Option<[u8; DESCRIPTOR_SIZE]>,
@@ -84,7 +84,7 @@ pub struct ControlCommand {
     pub index: u32,
     /// The work queue element.
     pub element: [u64; 8],
-    /// The memory that it points to, as far as that says what the command does.
+    /// The memory that it points to, as far as it determines the command's effect.
     pub buffers: Vec<Buffer>,
     /// The completion without its valid bit; `None` if there was none.
     pub completion: Option<[u64; 4]>,
@@ -97,9 +97,9 @@ pub struct Buffer {
     pub name: String,
     /// I/O virtual address; of a page list the index of its first entry.
     pub address: u64,
-    /// Before the command.
+    /// The bytes before the command.
     pub before: Vec<u8>,
-    /// After it; `None` if it did not change.
+    /// The bytes after it; `None` if they did not change.
     pub after: Option<Vec<u8>>,
 }
 
@@ -112,7 +112,7 @@ pub struct RegisterWrite {
     pub value: u32,
 }
 
-/// Which reset.
+/// The kind of reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResetSeen {
     /// `function-level` (configuration space, or by the host), `Function`, `Core`, `Global`,
@@ -194,7 +194,7 @@ impl Recorder {
         self.inside().next
     }
 
-    /// Why writing ended, if it did; the entries from then on are lost.
+    /// The reason why writing ended, if it did; the entries from then on are lost.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         match &self.inside().destination {

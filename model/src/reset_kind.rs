@@ -4,12 +4,13 @@
 /// Source: DPDK `ice_hw_autogen.h`, "Reset Source" of each register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ResetKind {
-    /// Of the physical function.
+    /// Reset of the physical function.
     Function,
-    /// Of the LAN engine.
+    /// Reset of the LAN engine.
     Core,
-    /// Of MAC and PHY as well.
+    /// Reset of the LAN engine, MAC and PHY.
     Global,
-    /// Of the firmware as well; a function-level reset of PCI clears the same registers.
+    /// Reset of all these and the firmware; a function-level reset of PCI clears the same
+    /// registers.
     Firmware,
 }

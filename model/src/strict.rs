@@ -1,6 +1,7 @@
 //! The ledger of breaches: everything that a driver did and the interface forbids.
 //!
-//! A breach never stops the model: it does what the card would do, or nothing, and writes it down.
+//! A breach never stops the model: it does what the card would do, or nothing, and counts the
+//! breach.
 //! Our own tests and benchmarks demand an empty ledger.
 
 use std::collections::BTreeMap;
@@ -20,12 +21,13 @@ pub struct Breach {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     breaches: BTreeMap<&'static str, (u64, String)>,
-    /// The driver cannot know yet that somebody else has reset its function.
+    /// Breaches are not counted: the driver cannot know yet that another owner has reset its
+    /// function.
     excused: bool,
 }
 
 impl Ledger {
-    /// Writes one down; `detail` is asked for only the first time.
+    /// Counts a breach; `detail` is called only the first time.
     #[cold]
     pub fn breach(&mut self, kind: &'static str, detail: impl FnOnce() -> String) {
         if self.excused {
@@ -39,8 +41,8 @@ impl Ledger {
         }
     }
 
-    /// From now on, or no longer, nothing is held against the driver: somebody else has reset its
-    /// function, and it does not know before it resets it itself.
+    /// Starts or ends a period in which breaches are not counted: another owner has reset the
+    /// function, and the driver cannot know that before it resets the function itself.
     pub fn excuse(&mut self, on: bool) {
         self.excused = on;
     }

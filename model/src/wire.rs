@@ -1,11 +1,10 @@
-//! The wire: a learning switch whose first ports are functions; further ports lead out of the
-//! world.
+//! The wire: a learning switch whose first ports are functions; further ports are external.
 //!
 //! A RoCEv2 packet of a function travels as parsed headers and a payload that stays in the sender's
-//! memory; it becomes bytes only for a capture tap, a port that leads outside, a fault that changes
-//! it, or where [`crate::WorldSettings::frames_as_bytes`] asks for it. Everything else is bytes.
+//! memory. It becomes bytes only for a capture tap, an external port, a fault that changes it, or
+//! if [`crate::WorldSettings::frames_as_bytes`] is set. All other frames are bytes.
 //!
-//! The switch does no input or output: whoever owns a port outside moves its frames
+//! The switch does no input or output: the owner of an external port moves its frames
 //! ([`Switch::inject_frame`], [`Switch::outgoing`]).
 
 mod fate;
@@ -15,13 +14,13 @@ mod outside;
 mod table;
 
 pub use crate::frame::{
-    EthernetFrame, Frame, INLINE_BYTES_MAX, PIECES_MAX, Payload, PayloadError, Pieces,
+    EthernetFrame, Frame, MAX_INLINE_BYTES, MAX_PIECES, Payload, PayloadError, Pieces,
     SerialiseError,
 };
 pub use fate::{FrameFate, Script};
 
 use crate::faults::Fault;
-use crate::frame::is_group;
+use crate::frame::{RUN_BYTES, is_group};
 use crate::function::FunctionModel;
 use crate::packet::MacAddress;
 use impairment::{Fate, Impairment};
@@ -34,12 +33,12 @@ use table::MacTable;
 /// Frames that a port may send before the next port has its turn.
 const BURST: usize = 32;
 
-/// Frames that may wait to come in from outside.
-const INJECTED_MAX: usize = 1024;
+/// The most frames from outside that may wait.
+const MAX_INJECTED: usize = 1024;
 
 /// The longest frame that the wire carries, in bytes from the Ethernet header on, without frame
 /// check sequence. Source: ice `ice_adminq_cmd.h`, ICE_AQ_SET_MAC_FRAME_SIZE_MAX (9728 with it).
-pub const FRAME_BYTES_MAX: usize = 9724;
+pub const MAX_FRAME_BYTES: usize = 9724;
 
 /// Sees every frame that a port sends: time, port, bytes without frame check sequence.
 pub type Tap = Box<dyn FnMut(Instant, usize, &[u8]) + Send>;
@@ -70,7 +69,7 @@ pub struct SwitchCounters {
     pub marked: u64,
 }
 
-/// Why a frame from outside was not taken.
+/// The reason why a frame from outside was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InjectError {
     /// It ends inside its Ethernet header.
@@ -80,13 +79,13 @@ pub enum InjectError {
         bytes: usize,
     },
     /// No wire carries it.
-    #[error("a frame of {bytes} bytes is longer than {FRAME_BYTES_MAX}; lower the sender's MTU")]
+    #[error("a frame of {bytes} bytes is longer than {MAX_FRAME_BYTES}; lower the sender's MTU")]
     TooLong {
         /// Its length.
         bytes: usize,
     },
     /// Too many wait already; let the world take a step.
-    #[error("{INJECTED_MAX} frames wait to come in already")]
+    #[error("{MAX_INJECTED} frames wait to come in already")]
     Full,
 }
 
@@ -103,6 +102,8 @@ pub struct Switch {
     injected: VecDeque<(usize, Vec<u8>)>,
     counters: SwitchCounters,
     scratch: Vec<u8>,
+    /// The frame of a function that is on its way.
+    frame: Option<Box<Frame>>,
 }
 
 /// The functions, the memory that each can reach, and the time.
@@ -113,7 +114,7 @@ struct Stations<'a> {
 }
 
 impl Switch {
-    /// A switch that knows nobody; ports from 0 to `functions` - 1 are functions.
+    /// Makes a switch without learnt addresses; ports from 0 to `functions` - 1 are functions.
     #[must_use]
     pub fn new(functions: usize, frames_as_bytes: bool) -> Self {
         Self {
@@ -127,6 +128,7 @@ impl Switch {
             injected: VecDeque::new(),
             counters: SwitchCounters::default(),
             scratch: Vec::new(),
+            frame: None,
         }
     }
 
@@ -148,8 +150,8 @@ impl Switch {
         self.find_special();
     }
 
-    /// Lets `script` say what happens to each frame, in place of all faults of the wire; `None`
-    /// ends that. It is asked for each frame that a port sends, once.
+    /// Lets `script` decide what happens to each frame, in place of all faults of the wire; `None`
+    /// ends that. It is called once for each frame that a port sends.
     pub fn set_script(&mut self, script: Option<Script>) {
         self.impairment.script(script);
         self.find_special();
@@ -161,7 +163,7 @@ impl Switch {
         self.find_special();
     }
 
-    /// Ends a fault of the wire, whatever its numbers.
+    /// Ends a fault of the wire, with any numbers.
     pub fn clear_fault(&mut self, fault: Fault) {
         self.impairment.end(fault);
         self.find_special();
@@ -187,8 +189,8 @@ impl Switch {
         let bytes = frame.len();
         match bytes {
             0..HEADER_BYTES => Err(InjectError::TooShort { bytes }),
-            HEADER_BYTES..=FRAME_BYTES_MAX if self.room_inside() == 0 => Err(InjectError::Full),
-            HEADER_BYTES..=FRAME_BYTES_MAX => {
+            HEADER_BYTES..=MAX_FRAME_BYTES if self.room_inside() == 0 => Err(InjectError::Full),
+            HEADER_BYTES..=MAX_FRAME_BYTES => {
                 self.injected.push_back((port, frame.to_vec()));
                 Ok(())
             }
@@ -199,7 +201,7 @@ impl Switch {
     /// The number of frames from outside that would be taken now.
     #[must_use]
     pub fn room_inside(&self) -> usize {
-        INJECTED_MAX.saturating_sub(self.injected.len())
+        MAX_INJECTED.saturating_sub(self.injected.len())
     }
 
     /// The oldest frame that waits at a port outside; it stays there.
@@ -215,7 +217,7 @@ impl Switch {
         self.outside.get_mut(number)?.pop()
     }
 
-    /// Forwards what came from outside and what a fault held back; true if there was anything.
+    /// Forwards frames from outside and frames that a fault held back; true if there was any.
     #[inline]
     pub fn step(
         &mut self,
@@ -272,17 +274,24 @@ impl Switch {
             return false;
         }
         let mut worked = false;
+        // Single packets, where anything on the wire reads packets or takes them as bytes.
+        let run_bytes = match self.special || !self.outside.is_empty() {
+            true => 0,
+            false => RUN_BYTES,
+        };
+        // One frame is filled again and again: it is large to move.
+        let mut frame = self.frame.take().unwrap_or_default();
         for _ in 0..BURST {
             let Some(sender) = functions.get_mut(index) else {
                 break;
             };
-            let next = sender.next_frame(spaces, now);
-            let Some(frame) = &next else {
+            if !sender.next_frame(spaces, now, run_bytes, &mut frame) {
                 break;
-            };
+            }
             worked = true;
-            self.forward(index, frame, functions, spaces, now);
+            self.forward(index, &frame, functions, spaces, now);
         }
+        self.frame = Some(frame);
         for _ in 0..BURST {
             let Some(sender) = functions.get_mut(index) else {
                 break;
@@ -301,7 +310,7 @@ impl Switch {
         worked
     }
 
-    /// When something will happen by itself: a frame that a fault held back arrives.
+    /// The moment of the next arrival of a frame that a fault held back.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
         self.impairment.next_timer()
@@ -326,7 +335,7 @@ impl Switch {
             && own.loops_back(path.destination)
         {
             own.receive(frame, spaces, now);
-            self.counters.delivered += 1;
+            self.counters.delivered += u64::from(frame.packets);
             return;
         }
         if !self.special {
@@ -337,7 +346,7 @@ impl Switch {
                 && let Some(function) = functions.get_mut(port)
             {
                 function.receive(frame, spaces, now);
-                self.counters.delivered += 1;
+                self.counters.delivered += u64::from(frame.packets);
                 return;
             }
         }
@@ -391,7 +400,7 @@ impl Switch {
         self.accept(from, bytes, stations);
     }
 
-    /// A frame as bytes comes in at a port.
+    /// Takes a frame as bytes from a port.
     fn accept(&mut self, from: usize, mut bytes: Vec<u8>, stations: &mut Stations<'_>) {
         if bytes.len() < SHORTEST_BYTES {
             bytes.resize(SHORTEST_BYTES, 0);
@@ -406,7 +415,7 @@ impl Switch {
         }
     }
 
-    /// Does to a frame what a fault has chosen.
+    /// Applies the choice of a fault to a frame.
     fn suffer(&mut self, from: usize, mut bytes: Vec<u8>, fate: Fate, stations: &mut Stations<'_>) {
         if fate.marked && crate::packet::mark_congestion(&mut bytes) {
             self.counters.marked += 1;
@@ -527,7 +536,11 @@ impl Switch {
             return self.give_outside((from, port), message, spaces);
         };
         match message {
-            Message::Roce(frame, _) => function.receive(frame, spaces, now),
+            Message::Roce(frame, _) => {
+                function.receive(frame, spaces, now);
+                // The others of a run.
+                self.counters.delivered += u64::from(frame.packets - 1);
+            }
             Message::Plain(bytes) => function.receive_ethernet_frame(bytes, spaces, now),
             Message::Damaged(_) => {
                 self.counters.damaged += 1;

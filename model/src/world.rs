@@ -1,7 +1,7 @@
 //! The software machine: functions, the memory each can reach, and the switch between their ports.
 //!
-//! Nothing here has a thread, a clock or a socket. A transport hands in requests and says what time
-//! it is; everything else follows from that, so a run can be repeated exactly.
+//! No part has a thread, a clock or a socket. A transport passes requests and the time; everything
+//! else follows from them, so a run can be repeated exactly.
 
 use crate::chip::FunctionSettings;
 use crate::device::{Reply, Request};
@@ -38,7 +38,7 @@ impl WorldSettings {
 pub struct World {
     now: Instant,
     functions: Vec<FunctionModel>,
-    /// `spaces[n]` is what function `n` can reach.
+    /// `spaces[n]` is the memory that function `n` can reach.
     spaces: Vec<DmaSpace>,
     switch: Switch,
 }
@@ -92,7 +92,7 @@ impl World {
         worked
     }
 
-    /// When something will next happen by itself (a timer), if anything will.
+    /// The moment of the next timer, if there is one.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
         let functions = self.functions.iter().zip(&self.spaces);
@@ -100,7 +100,7 @@ impl World {
         timers.chain(self.switch.next_timer()).min()
     }
 
-    /// The doorbell page of a function, shared with whoever rings by plain stores.
+    /// The doorbell page of a function, shared with clients that ring by plain stores.
     pub fn share_doorbell_page(&mut self, index: usize, page: Memory) {
         if let Some(function) = self.functions.get_mut(index) {
             function.share_doorbell_page(page);
@@ -117,7 +117,7 @@ impl World {
         self.refuse_accesses(index);
     }
 
-    /// Has the address space of a function refuse what its faults say.
+    /// Makes the address space of a function refuse the accesses that its faults name.
     fn refuse_accesses(&mut self, index: usize) {
         let (Some(function), Some(space)) = (self.functions.get(index), self.spaces.get_mut(index))
         else {
@@ -130,7 +130,7 @@ impl World {
         space.set_refusal(refusal);
     }
 
-    /// Writes down from now on what the drivers of all functions ask; see [`crate::record`].
+    /// Records the requests of the drivers of all functions from now on; see [`crate::record`].
     pub fn record(&mut self, recorder: &Recorder) {
         for function in &mut self.functions {
             function.record(recorder);
@@ -146,7 +146,7 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// The function, to look at.
+    /// The function, for inspection.
     #[must_use]
     pub fn function(&self, index: usize) -> Option<&FunctionModel> {
         self.functions.get(index)

@@ -1,13 +1,13 @@
-//! Why a device failed.
+//! Causes of a device's failure.
 
 use serde::Serialize;
 use std::fmt;
 
-/// Why a device has to be brought up again.
+/// The cause for which a device must be brought up again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureCause {
-    /// Somebody else reset the function: its control queue pair is gone.
+    /// Other software reset the function: its control queue pair is destroyed.
     FunctionReset,
     /// A core reset: the LAN engine of the whole card. Source: `GLGEN_RSTAT`, CORERCNT.
     CoreReset,
@@ -34,7 +34,7 @@ pub enum FailureCause {
     /// The bus refused the card something, its accesses to memory for instance. Source: `PFINT_OICR`,
     /// PCI_EXCEPTION; ice `ice_main.c`, `ice_misc_intr`, resets the function as well.
     PciException,
-    /// The RDMA engine said that the whole function failed. Source: irdma `defs.h`,
+    /// The RDMA engine reported that the whole function failed. Source: irdma `defs.h`,
     /// IRDMA_AE_RESERVED and neighbours; see [`ringside_spec::rdma::ae_codes::AeCode`].
     FunctionFailed {
         /// Code of the asynchronous event.
@@ -44,9 +44,9 @@ pub enum FailureCause {
     FirmwareSilent,
     /// The RDMA engine did not answer a command within its deadline, or its answer made no sense.
     ControlQueueSilent,
-    /// Nobody answers on the bus: registers read all ones, or the backend says so.
+    /// The device does not respond on the bus: registers read all ones, or the backend reports it.
     Gone,
-    /// The user asked for it.
+    /// The user requested it.
     Requested,
 }
 
@@ -75,7 +75,7 @@ impl FailureCause {
 impl fmt::Display for FailureCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::FunctionReset => f.write_str("somebody else reset the function"),
+            Self::FunctionReset => f.write_str("other software reset the function"),
             Self::CoreReset => f.write_str("a core reset"),
             Self::GlobalReset => f.write_str("a global reset"),
             Self::FirmwareReset => f.write_str("a reset of the firmware"),
@@ -102,8 +102,8 @@ impl fmt::Display for FailureCause {
             }
             Self::FirmwareSilent => f.write_str("the firmware stopped answering"),
             Self::ControlQueueSilent => f.write_str("the RDMA engine stopped answering commands"),
-            Self::Gone => f.write_str("nobody answers on the bus"),
-            Self::Requested => f.write_str("it was asked for"),
+            Self::Gone => f.write_str("the device does not respond on the bus"),
+            Self::Requested => f.write_str("it was requested"),
         }
     }
 }

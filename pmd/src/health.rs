@@ -1,4 +1,4 @@
-//! The registers that say whether a device is in service.
+//! The registers that show if a device is in service.
 
 use crate::Registers;
 use crate::failure::FailureCause;
@@ -11,7 +11,7 @@ use ringside_spec::rdma::registers::{
     HMC_ERROR_INFO, HmcErrorInfo,
 };
 
-/// The resets that a device has seen when its life in service begins.
+/// The number of resets of a device when its period of service begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Baseline {
     status: ResetStatus,
@@ -19,12 +19,12 @@ pub(crate) struct Baseline {
     marked: bool,
 }
 
-/// The mark: a length of the mailbox's ring, which nobody uses and which stays off. A reset of the
-/// function clears it. Source: [`MAILBOX_SEND`].
+/// The mark: a length of the mailbox's ring, which is unused and stays off. A reset of the function
+/// clears it. Source: [`MAILBOX_SEND`].
 const MARK: u32 = RingLength::ZERO.with_entries(1).0;
 
 impl Baseline {
-    /// As it is now; causes that came before are forgotten.
+    /// Reads the present state; earlier causes are discarded.
     pub(crate) fn take(registers: &Registers) -> Result<Self, FunctionError> {
         registers.read_quietly(OTHER_CAUSES)?;
         Ok(Self {
@@ -56,8 +56,8 @@ impl Baseline {
     }
 }
 
-/// Reads what says that the device failed; nothing if it is in service. `control_queue`: it has a
-/// control queue pair.
+/// Reads the registers that report a failed device; `None` if it is in service. `control_queue`: it
+/// has a control queue pair.
 pub(crate) fn look(
     registers: &Registers,
     baseline: Baseline,

@@ -23,3 +23,4 @@ pub use bring_up::{BringUpError, BringUpOptions, StageError};
 pub use device::{Device, ShutdownReport};
 pub use registers::{Polled, Registers};
 pub use returned::Returned;
+pub use ringside_bus::process::Birth;

@@ -1,4 +1,4 @@
-//! Registers of BAR 0, with "all ones" understood as "nobody answers".
+//! Registers of BAR 0; "all ones" means that the device does not respond.
 
 use crate::trace::{Exchange, Recorder, RegisterAccess};
 use ringside_bus::clock::{Clock, wait_for};
@@ -33,7 +33,7 @@ pub struct Registers {
 }
 
 impl Registers {
-    /// Registers of `function`; what is read and written goes to `recorder`.
+    /// Registers of `function`; reads and writes are recorded by `recorder`.
     #[must_use]
     pub fn new(function: Arc<dyn Function>, recorder: Recorder) -> Self {
         let clock = function.clock();
@@ -64,8 +64,8 @@ impl Registers {
 
     /// Reads the register at `offset` (bytes).
     ///
-    /// Errors: [`FunctionError::Gone`] also when the register and then the identity register read
-    /// all ones, as they do when nobody answers on the bus.
+    /// Errors: [`FunctionError::Gone`] also if the register and then the identity register read all
+    /// ones, as they do when the device does not respond on the bus.
     pub fn read(&self, offset: u64) -> Result<u32, FunctionError> {
         let value = self.read_quietly(offset)?;
         self.recorder.record(|| Exchange::Register {
@@ -78,7 +78,7 @@ impl Registers {
         Ok(value)
     }
 
-    /// As [`Registers::read`], without a record: for polling loops.
+    /// Like [`Registers::read`], without a record: for polling loops.
     pub fn read_quietly(&self, offset: u64) -> Result<u32, FunctionError> {
         let value = self.function.read32(BAR, offset)?;
         if value == u32::MAX && self.function.read32(BAR, IDENTITY)? == u32::MAX {
@@ -102,14 +102,14 @@ impl Registers {
         self.function.write32(BAR, offset, value)
     }
 
-    /// As [`Registers::write`], without a record: for what is written once a command.
+    /// Like [`Registers::write`], without a record: for registers that are written once a command.
     pub fn write_quietly(&self, offset: u64, value: u32) -> Result<(), FunctionError> {
         self.function.write32(BAR, offset, value)
     }
 
-    /// Reads the register every `step` until `ready` likes it or `limit` has passed.
+    /// Reads the register every `step` until `ready` accepts the value or `limit` has passed.
     ///
-    /// A deadline that passed is not an error here: the caller knows what it means.
+    /// An expired deadline is not an error here: its meaning depends on the caller.
     pub fn poll(
         &self,
         offset: u64,

@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-/// A value that an error gives back. It can only be taken out, so the error is `Sync` even where the
-/// value is not: errors of many crates have to be.
+/// A value that an error returns to the caller. It can only be taken out, so the error is `Sync`
+/// even if the value is not: many error libraries require that.
 pub struct Returned<T>(Box<Mutex<T>>);
 
 impl<T> Returned<T> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Most exchanges kept for one stage; further ones are counted only.
-pub const EXCHANGES_MAX: usize = 4096;
+pub const MAX_EXCHANGES: usize = 4096;
 
 /// The kind of a register access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,9 +66,9 @@ pub enum Exchange {
         opcode: u16,
         /// its name
         name: &'static str,
-        /// what was asked
+        /// the request
         asked: String,
-        /// what was answered
+        /// the answer
         answered: String,
         /// how often it was sent
         attempts: u32,
@@ -160,7 +160,7 @@ pub enum StageOutcome {
     Done,
     /// not run, and why
     Skipped(String),
-    /// failed, and with what
+    /// failed, with the reason
     Failed(String),
 }
 
@@ -176,7 +176,7 @@ pub struct StageReport {
     pub took: Duration,
     /// A note for the user, such as a link that is slower than it could be.
     pub warnings: Vec<String>,
-    /// Each exchange with the device, in order, at most [`EXCHANGES_MAX`].
+    /// Each exchange with the device, in order, at most [`MAX_EXCHANGES`].
     pub exchanges: Vec<Exchange>,
     /// Exchanges beyond those.
     pub exchanges_dropped: u64,
@@ -240,13 +240,13 @@ impl Recorder {
         self.0.on.store(on, Ordering::Relaxed);
     }
 
-    /// Keeps what `exchange` makes; it is not called while the recorder is off.
+    /// Keeps the result of `exchange`, which is not called while the recorder is off.
     pub fn record(&self, exchange: impl FnOnce() -> Exchange) {
         if !self.0.on.load(Ordering::Relaxed) {
             return;
         }
         let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.exchanges.len() < EXCHANGES_MAX {
+        if kept.exchanges.len() < MAX_EXCHANGES {
             kept.exchanges.push(exchange());
         } else {
             kept.dropped += 1;
@@ -258,7 +258,7 @@ impl Recorder {
         self.record(|| Exchange::Note { text: text.into() });
     }
 
-    /// Takes what was kept, and how many were not.
+    /// Takes the kept exchanges, and the number of discarded ones.
     #[must_use]
     pub fn take(&self) -> (Vec<Exchange>, u64) {
         let mut kept = self.0.kept.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
 //! A worker: one thread, pinned to one core, that owns its queue pairs and completion queues and
-//! polls them. What it does while there is nothing to do is its [`Policy`]: by default it polls on.
+//! polls them. Its [`Policy`] determines its behaviour while idle: by default it polls on.
 //!
 //! A worker owns a plain value of the user's (the state). No other thread touches it, so the
 //! data path needs no lock. Other cores reach it with requests: closures on the state, through a
@@ -36,6 +36,7 @@ pub use request::Request;
 use crate::Returned;
 use inbox::Shared;
 use ringside_bus::pinning::pin_to;
+use ringside_bus::process::Birth;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -47,9 +48,9 @@ const DROP_WAIT: Duration = Duration::from_secs(5);
 /// The result of one poll. It goes into the statistics only; the worker polls on either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polled {
-    /// There was something to do, and it was done.
+    /// The poll found work and did it.
     Worked,
-    /// There was nothing.
+    /// The poll found no work.
     Idle,
 }
 
@@ -76,6 +77,7 @@ pub struct Worker<S: Send + 'static> {
     handle: Handle<S>,
     /// Gone once the worker was stopped.
     thread: Option<JoinHandle<()>>,
+    birth: Birth,
 }
 
 impl<S: Send + 'static> Worker<S> {
@@ -97,10 +99,10 @@ impl<S: Send + 'static> Worker<S> {
         Self::start_with(Policy::Busy, core, inbox, make_state, poll)
     }
 
-    /// The same with a policy of its own for while there is nothing to do.
+    /// The same with a policy for idle times.
     ///
     /// # Errors
-    /// As [`Worker::start`]; and a policy that sleeps needs a descriptor of the system.
+    /// Those of [`Worker::start`]; a policy that sleeps also needs a file descriptor.
     pub fn start_with(
         policy: Policy<S>,
         core: Option<usize>,
@@ -147,26 +149,27 @@ impl<S: Send + 'static> Worker<S> {
         Ok(Self {
             handle: Handle::new(shared),
             thread: Some(thread),
+            birth: Birth::now(),
         })
     }
 
-    /// A handle for another core: sends and asks, cannot stop.
+    /// A handle for another core: it sends requests and questions, and cannot stop the worker.
     pub fn handle(&self) -> Handle<S> {
         self.handle.clone()
     }
 
-    /// As [`Handle::send`].
+    /// See [`Handle::send`].
     ///
     /// # Errors
-    /// As [`Handle::send`].
+    /// See [`Handle::send`].
     pub fn send(&self, request: impl FnOnce(&mut S) + Send + 'static) -> Result<(), SendError<S>> {
         self.handle.send(request)
     }
 
-    /// As [`Handle::ask`].
+    /// See [`Handle::ask`].
     ///
     /// # Errors
-    /// As [`Handle::ask`].
+    /// See [`Handle::ask`].
     pub fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut S) -> T + Send + 'static,
@@ -184,9 +187,9 @@ impl<S: Send + 'static> Worker<S> {
     /// Stops the worker after the requests that are already in its inbox, and hands back the state.
     ///
     /// # Errors
-    /// A poll or a request had panicked: the state comes back as the panic left it. Or the poll
-    /// closure or a request did not return within `limit`: the worker comes back, still told to
-    /// stop, and can be stopped again.
+    /// A poll or a request panicked: the state is returned as the panic left it. Or the poll
+    /// closure or a request did not return within `limit`: the worker is returned, with the stop
+    /// still requested, and can be stopped again.
     pub fn stop(mut self, limit: Duration) -> Result<S, StopError<S>> {
         self.handle.tell_to_stop();
         let Some(ended) = self.handle.take_ended(limit) else {
@@ -212,11 +215,16 @@ impl<S: Send + 'static> Worker<S> {
 impl<S: Send + 'static> Drop for Worker<S> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
+            if !self.birth.is_here() {
+                // The thread stayed in the process that started it.
+                std::mem::forget(thread);
+                return;
+            }
             self.handle.tell_to_stop();
             match self.handle.take_ended(DROP_WAIT) {
                 Some(_) => drop(thread.join()),
                 None => tracing::error!(
-                    "a worker was dropped and does not come back from its poll or a request; its thread and what it owns are left behind"
+                    "a worker was dropped while its poll or a request did not return; its thread and its objects are leaked"
                 ),
             }
         }

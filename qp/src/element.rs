@@ -1,10 +1,13 @@
-//! The order in which an element of a work queue is written. `tests/elements.rs` reads this file with
-//! atomics that try every order that the memory model allows.
+//! The order of the stores that write one work queue element.
+//!
+//! `tests/elements.rs` compiles this file with loom's atomics, which try every order that the
+//! memory model allows.
 
 use crate::sync::{AtomicU64, Ordering};
 use ringside_spec::verbs::{QUANTUM_WORDS, Quantum};
 
-/// Stores a quantum behind the first one: the device comes to it only through that.
+/// Stores a quantum other than the first. The device reads it only after the first quantum is
+/// valid.
 #[inline(always)]
 pub(crate) fn store_further(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum) {
     for (word, value) in place.iter().zip(quantum) {
@@ -12,7 +15,7 @@ pub(crate) fn store_further(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum
     }
 }
 
-/// Stores the words of a first quantum that have no valid bit. Returns the word that has it, for
+/// Stores the words of a first quantum that hold no valid bit. Returns the word that does, for
 /// [`make_valid`].
 #[inline(always)]
 pub(crate) fn store_words(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum) -> u64 {
@@ -23,14 +26,14 @@ pub(crate) fn store_words(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum) 
     header
 }
 
-/// Stores the word with the valid bit: after everything before this call.
+/// Stores the word with the valid bit, after all stores that precede this call.
 #[inline(always)]
 pub(crate) fn make_valid(place: &[AtomicU64; QUANTUM_WORDS], header: u64) {
     place[3].store(header.to_le(), Ordering::Release);
 }
 
-/// Stores a first quantum, the word with the valid bit last: after its other words, after what
-/// `note` stores, and after everything before this call.
+/// Stores a first quantum. The word with the valid bit is stored last: after the other words, after
+/// the stores of `note`, and after all stores that precede this call.
 #[inline(always)]
 pub(crate) fn commit(place: &[AtomicU64; QUANTUM_WORDS], quantum: Quantum, note: impl FnOnce()) {
     let header = store_words(place, quantum);

@@ -1,9 +1,10 @@
 //! Work queues: encoding of work queue elements (pure) and the rings that hold them.
 //!
-//! Three layers, each usable alone:
-//! - [`request`]: what a caller asks for, and its encoding into quanta. Plain functions.
-//! - [`state`]: what is outstanding. Shared by the queue pair, which posts, and the completion
-//!   queue, which retires; relaxed atomics, no lock.
+//! Three layers and a pool. Each can be used alone:
+//! - [`request`]: the requests that a caller can post, and their encoding into quanta. Plain
+//!   functions.
+//! - [`state`]: the outstanding requests. The queue pair posts and the completion queue retires;
+//!   both share this state through relaxed atomics, without a lock.
 //! - [`SendQueue`] and [`ReceiveQueue`]: the rings in memory that the device reads.
 //! - [`SharedReceives`]: a pool of receives that feeds many receive queues.
 //!
@@ -30,12 +31,12 @@ pub use state::{CompletionContext, QueuePairState};
 
 use thiserror::Error;
 
-/// Why a ring can't be made of the memory given.
+/// Reasons why a ring cannot be made in the given memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RingError {
-    /// The memory is not a power of two of elements within the device's limits.
+    /// The memory is not a power of two of elements, or is outside the device's limits.
     #[error(
-        "{words} words are no ring: a power of two of quanta, {minimum}..={maximum}, is needed"
+        "{words} words cannot hold a ring: give a power of two of quanta, {minimum}..={maximum}"
     )]
     WrongSize {
         /// words given
@@ -45,7 +46,7 @@ pub enum RingError {
         /// most quanta
         maximum: u32,
     },
-    /// Ring and completion state were made for different sizes.
+    /// The ring and the completion state have different sizes.
     #[error("the ring has {ring} elements, its completion state {state}")]
     StateMismatch {
         /// elements of the ring

@@ -1,7 +1,8 @@
-//! The receive queue: a ring of elements of one size that the device reads when it needs one.
+//! The receive queue: a ring of elements of one size. The device reads an element when a message
+//! needs it.
 //!
-//! There is no doorbell: the valid bit alone tells the device, so software keeps the queue from
-//! overrunning. Source: irdma `uk.c`, irdma_uk_post_receive.
+//! There is no doorbell: the valid bit alone hands an element to the device, so software must keep
+//! the queue from overrunning. Source: irdma `uk.c`, irdma_uk_post_receive.
 
 use crate::RingError;
 use crate::element::{commit, store_further};
@@ -11,7 +12,7 @@ use crate::state::{QueuePairState, SendRecordInfo, Tracker};
 use ringside_bus::ring::Taken;
 use ringside_bus::{PostRing, Words, ZeroedRing};
 use ringside_spec::verbs::receive::ReceiveHeader;
-use ringside_spec::verbs::sizes::{MAXIMUM_FRAGMENTS, MAXIMUM_RING_QUANTA};
+use ringside_spec::verbs::sizes::{MAX_FRAGMENTS, MAX_RING_QUANTA};
 use ringside_spec::verbs::{Fragment, Quantum, ReceiveElement};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -19,51 +20,48 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use thiserror::Error;
 
-/// Why a receive request was not posted. Nothing was written.
+/// Reasons why a receive request was not posted. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PostReceiveError {
     /// No room: poll completions and try again.
     #[error("the receive queue is full: poll its completion queue, then post again")]
     QueueFull,
-    /// More pieces than this queue's elements hold.
+    /// The request has more fragments than an element of this queue holds.
     #[error("{given} fragments; this receive queue takes at most {maximum}: split the buffer less")]
     TooManyFragments {
         /// fragments given
         given: usize,
-        /// what the queue was made for
+        /// the most that an element of this queue holds
         maximum: usize,
     },
-    /// A piece longer than the field that tells its length.
-    #[error(
-        "a fragment of {length_bytes} bytes; at most {}",
-        Fragment::MAXIMUM_BYTES
-    )]
+    /// A fragment is longer than its length field can express.
+    #[error("a fragment of {length_bytes} bytes; at most {}", Fragment::MAX_BYTES)]
     FragmentTooLong {
-        /// its bytes
+        /// length of the fragment
         length_bytes: u32,
     },
 }
 
 /// A queue pair's receive queue. `Send`, not `Sync`: it belongs to one core.
 ///
-/// A post reads one cache line of it. The limit of its ring is set as that of the send queue is.
+/// A post reads one cache line of it.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct ReceiveQueue {
     ring: PostRing<EachPost>,
-    // From here on: looked at when the limit is reached.
-    /// Passes of the ring before this one.
+    // The fields below are read only when a post reaches the limit.
+    /// Passes of the ring that are complete.
     passes: u64,
     state: Arc<QueuePairState>,
     one_core: PhantomData<Cell<()>>,
 }
 
-/// What each post needs besides the ring.
+/// The values besides the ring that each post needs.
 #[derive(Clone, Copy, Debug)]
 struct EachPost {
     polarity: Polarity,
     maximum_fragments: u16,
-    /// Quanta of an element.
+    /// quanta of an element
     quanta: u16,
 }
 
@@ -79,11 +77,11 @@ impl ReceiveQueue {
     /// Effects: fills the ring with zeros.
     pub fn new(ring: Words, state: Arc<QueuePairState>) -> Result<Self, RingError> {
         let quanta = 1 << state.receive.element_shift();
-        let sizes = 2 * usize::from(quanta)..=MAXIMUM_RING_QUANTA as usize;
+        let sizes = 2 * usize::from(quanta)..=MAX_RING_QUANTA as usize;
         let ring = ZeroedRing::new(ring, sizes).map_err(|error| RingError::WrongSize {
             words: error.words,
             minimum: 2 * u32::from(quanta),
-            maximum: MAXIMUM_RING_QUANTA,
+            maximum: MAX_RING_QUANTA,
         })?;
         let mismatch = RingError::StateMismatch {
             ring: ring.places() / usize::from(quanta),
@@ -91,7 +89,7 @@ impl ReceiveQueue {
         };
         let each_post = EachPost {
             polarity: true.into(),
-            maximum_fragments: (2 * quanta - 1).min(MAXIMUM_FRAGMENTS as u16),
+            maximum_fragments: (2 * quanta - 1).min(MAX_FRAGMENTS as u16),
             quanta,
         };
         let ring = PostRing::new(ring, state.receive.records().clone(), each_post);
@@ -105,11 +103,12 @@ impl ReceiveQueue {
         Ok(queue)
     }
 
-    /// Posts one buffer, in up to as many pieces as the queue was made for.
+    /// Posts one buffer, in at most as many fragments as the queue was made for.
     ///
-    /// Effects: memory only; the device may take it at once. `id` comes back in the completion.
-    /// Errors: [`PostReceiveError::QueueFull`] (poll, then retry); the others are the caller's
-    /// mistakes.
+    /// Effects: writes memory only; the device may use the element at once. The completion returns
+    /// `id`.
+    /// Errors: [`PostReceiveError::QueueFull`] (poll, then retry); the other errors are the
+    /// caller's mistakes.
     #[inline(always)]
     pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
         self.check(fragments)?;
@@ -136,14 +135,15 @@ impl ReceiveQueue {
             return Err(PostReceiveError::TooManyFragments { given, maximum });
         }
         let longest = fragments.iter().map(|piece| piece.length_bytes).max();
-        match longest.filter(|&bytes| bytes > Fragment::MAXIMUM_BYTES) {
+        match longest.filter(|&bytes| bytes > Fragment::MAX_BYTES) {
             Some(length_bytes) => Err(PostReceiveError::FragmentTooLong { length_bytes }),
             None => Ok(()),
         }
     }
 
-    /// Sets the limit to what is free now, at most the end of the pass; turns at the end of one. One
-    /// element stays free, so that a full ring differs from an empty one.
+    /// Sets the ring's limit to the places that are free now, at most to the end of the pass. At
+    /// the end of a pass the polarity turns. One element stays free, so that a full ring differs
+    /// from an empty one.
     #[cold]
     #[inline(never)]
     fn look_at_tail(&mut self) {
@@ -157,8 +157,9 @@ impl ReceiveQueue {
         }
     }
 
-    /// The pieces of the request at a position, in quanta, as they stand in the ring: good for those
-    /// that are outstanding or completed last. The device only reads them. Allocates.
+    /// Returns the fragments of the request at `position`, counted in quanta, as they stand in the
+    /// ring. Valid for outstanding requests and for those completed last: the device only reads
+    /// them. Allocates.
     #[must_use]
     pub fn fragments_at(&self, position: u64) -> Vec<Fragment> {
         let places = (0..usize::from(self.ring.beside.quanta))
@@ -168,27 +169,27 @@ impl ReceiveQueue {
             .collect();
         let pieces = ReceiveElement::new(&read).map(|element| element.fragments().collect());
         let mut pieces: Vec<Fragment> = pieces.unwrap_or_default();
-        // A zero piece at the end only completes a quantum.
+        // A zero fragment at the end only fills the quantum.
         if pieces.len() > 1 && pieces.last() == Some(&Fragment::default()) {
             pieces.pop();
         }
         pieces
     }
 
-    /// Requests posted and not retired.
+    /// Receive requests posted and not retired.
     #[must_use]
     pub fn used(&self) -> u32 {
         let head = self.passes * u64::from(self.ring.count()) + u64::from(self.ring.next());
         (head - self.state.receive.tail()) as u32 / u32::from(self.ring.beside.quanta)
     }
 
-    /// Requests that can be outstanding.
+    /// The most receive requests that can be outstanding.
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.ring.count() / u32::from(self.ring.beside.quanta) - 1
     }
 
-    /// Pieces that one request may have.
+    /// The most fragments that one request may have.
     #[must_use]
     pub fn maximum_fragments(&self) -> usize {
         self.ring.beside.maximum_fragments.into()
@@ -201,7 +202,7 @@ impl ReceiveQueue {
     }
 }
 
-/// Writes the quanta behind an element's first one; returns the first one, for [`commit`].
+/// Writes all quanta of an element but the first. Returns the first one, for [`commit`].
 #[inline(always)]
 fn write_further(element: &Taken<'_>, polarity: Polarity, fragments: &[Fragment]) -> Quantum {
     let (first, rest) = match fragments {

@@ -1,18 +1,18 @@
 //! Work requests of the send queue, and their encoding into quanta.
 //!
 //! Encoding is pure: a request, its flags and the ring's polarity give words. The first quantum is
-//! returned, because its last word commits the element and has to be stored after all others;
-//! further quanta are handed to the caller one by one.
+//! returned, because its last word commits the element and must be stored after all others. Further
+//! quanta go to the caller one by one.
 
 pub(crate) mod encoding;
 
 use ringside_spec::verbs::sizes;
-use ringside_spec::verbs::{Fragment, MAXIMUM_QUANTA, Quantum, SendHeader, SendOpcode};
+use ringside_spec::verbs::{Fragment, MAX_QUANTA, Quantum, SendHeader, SendOpcode};
 use std::ops::BitOr;
 use thiserror::Error;
 
 /// Bytes of the longest message: 2^31 - 1. Source: irdma `icrdma_hw.c`, ICRDMA_MAX_OUTBOUND_MSG_SIZE.
-pub const MAXIMUM_MESSAGE_BYTES: u64 = 0x7FFF_FFFF;
+pub const MAX_MESSAGE_BYTES: u64 = ringside_spec::rdma::limits::MAX_MESSAGE_BYTES as u64;
 
 /// The flags of a request. Combine with `|`.
 ///
@@ -58,9 +58,10 @@ impl BitOr for SendFlags {
     }
 }
 
-/// The valid bit of a ring's pass, where every element has it: bit 63 of a word.
+/// The valid bit of a ring's pass: bit 63 of a word.
 ///
-/// Words, so that encoding is one OR: the bit by itself, and beside the flag that most requests have.
+/// Kept as words, so that encoding is one OR: one word with the valid bit alone, one with the
+/// signalled flag beside it, since most requests have that flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polarity {
     plain: u64,
@@ -68,14 +69,15 @@ pub struct Polarity {
 }
 
 impl Polarity {
-    /// A word whose valid bit is clear, with this one.
+    /// Returns `word`, whose valid bit is clear, with this polarity.
     #[inline(always)]
     #[must_use]
     pub const fn on(self, word: u64) -> u64 {
         word | self.plain
     }
 
-    /// A header whose valid bit is clear, with this one and with those flags that are in `bits`.
+    /// Returns `word`, whose valid bit is clear, with this polarity and with the flags that are in
+    /// `bits`.
     #[inline(always)]
     #[must_use]
     const fn on_header(self, header: u64, flags: SendFlags, bits: u64) -> u64 {
@@ -87,7 +89,7 @@ impl Polarity {
         }
     }
 
-    /// The other one: that of the next pass.
+    /// The opposite polarity: that of the next pass.
     #[must_use]
     pub const fn turned(self) -> Self {
         Self {
@@ -108,34 +110,34 @@ impl From<bool> for Polarity {
     }
 }
 
-/// A request that no queue of this device takes: the caller's mistake.
+/// A request that no queue of this device accepts: the caller's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RequestError {
-    /// More pieces than one request may gather or scatter.
+    /// More fragments than one request may gather or scatter.
     #[error(
         "{given} fragments; a request takes at most {}: split it",
-        sizes::MAXIMUM_FRAGMENTS
+        sizes::MAX_FRAGMENTS
     )]
     TooManyFragments {
         /// fragments given
         given: usize,
     },
-    /// More bytes than an element holds inline.
+    /// The request carries more bytes than an element holds inline.
     #[error(
         "{length_bytes} bytes inline; at most {} fit: use a registered buffer",
-        sizes::MAXIMUM_INLINE_BYTES
+        sizes::MAX_INLINE_BYTES
     )]
     InlineTooLong {
         /// bytes given
         length_bytes: usize,
     },
-    /// A message beyond 2^31 - 1 bytes.
+    /// The message is longer than 2^31 - 1 bytes.
     #[error("a message of {length_bytes} bytes; at most 2147483647: split it")]
     MessageTooLong {
         /// bytes in all fragments
         length_bytes: u64,
     },
-    /// A region longer than the field that tells its length.
+    /// The region is longer than its length field can express.
     #[error("a region of {length_bytes} bytes; at most 2^41 - 1 can be fast-registered")]
     RegionTooLong {
         /// bytes asked for
@@ -143,7 +145,7 @@ pub enum RequestError {
     },
 }
 
-/// The facts about a request that the ring needs before it encodes it.
+/// The properties of a request that the ring needs before it encodes the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Quanta, 1..=8.
@@ -152,18 +154,18 @@ pub struct Shape {
     pub length_bytes: u32,
 }
 
-/// Something that a send queue can be asked to do.
+/// An operation that a send queue can carry out.
 pub trait WorkRequest {
-    /// Checks the request and says how much room it takes.
+    /// Checks the request and returns its size.
     fn shape(&self) -> Result<Shape, RequestError>;
 
-    /// The operation that the element will name.
+    /// Returns the operation code that the element names.
     fn opcode(&self, flags: SendFlags) -> SendOpcode;
 
-    /// The words of a request that [`WorkRequest::shape`] accepted.
+    /// Encodes a request that [`WorkRequest::shape`] accepted.
     ///
-    /// Shape: returns the first quantum, whose word 3 commits the element, and hands further
-    /// quanta, numbered from 1, to `further`.
+    /// Shape: returns the first quantum, whose word 3 commits the element. Passes further quanta,
+    /// numbered from 1, to `further`.
     fn encode(
         &self,
         flags: SendFlags,
@@ -172,16 +174,16 @@ pub trait WorkRequest {
     ) -> Quantum;
 }
 
-/// An encoded element by itself, for whoever does not write into a ring.
+/// An encoded element that is not in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoded {
     /// The quanta; those beyond `count` are zero.
-    pub quanta: [Quantum; MAXIMUM_QUANTA],
-    /// The number of them.
+    pub quanta: [Quantum; MAX_QUANTA],
+    /// The number of quanta.
     pub count: usize,
 }
 
-/// Encodes a request by itself.
+/// Encodes a request without writing it into a ring.
 ///
 /// Errors: those of [`WorkRequest::shape`].
 pub fn encode<R: WorkRequest>(
@@ -190,7 +192,7 @@ pub fn encode<R: WorkRequest>(
     polarity: bool,
 ) -> Result<Encoded, RequestError> {
     let count = request.shape()?.quanta;
-    let mut quanta = [[0; 4]; MAXIMUM_QUANTA];
+    let mut quanta = [[0; 4]; MAX_QUANTA];
     let first = request.encode(flags, polarity.into(), |index, quantum| {
         if let Some(place) = quanta.get_mut(index) {
             *place = quantum;

@@ -17,29 +17,29 @@
 //! wrote is what the next pass calls invalid. The tests check the invariant over the whole ring
 //! after each post of a random sequence.
 //!
-//! A quantum inside an element gets its bit before the first quantum commits the element. That is
-//! no hole: the device comes to it only through that first quantum.
+//! A quantum inside an element gets its bit before the first quantum commits the element. This is
+//! safe: the device reads it only through that first quantum.
 
 use crate::RingError;
 use crate::element::{commit, make_valid, store_further, store_words};
 use crate::request::{Nop, Polarity, RequestError, SendFlags, WorkRequest};
 use crate::state::{QueuePairState, SendRecordInfo, Tracker};
 use ringside_bus::{Doorbell, PostRing, Words, ZeroedRing};
-use ringside_spec::verbs::sizes::{MAXIMUM_RING_QUANTA, MINIMUM_SEND_RING_QUANTA};
-use ringside_spec::verbs::{MAXIMUM_QUANTA, SendOpcode};
+use ringside_spec::verbs::sizes::{MAX_RING_QUANTA, MIN_SEND_RING_QUANTA};
+use ringside_spec::verbs::{MAX_QUANTA, SendOpcode};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why a send request was not posted. Nothing was written.
+/// Reasons why a send request was not posted. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PostSendError {
-    /// No room: poll completions and try again. Unsignalled requests give their room back only
-    /// when a later signalled one completes.
+    /// No room: poll completions and try again. An unsignalled request frees its room only when a
+    /// later signalled one completes.
     #[error("the send queue is full: poll its completion queue, then post again")]
     QueueFull,
-    /// The request itself is wrong.
+    /// The request itself is invalid.
     #[error(transparent)]
     Request(#[from] RequestError),
 }
@@ -47,33 +47,33 @@ pub enum PostSendError {
 /// Quanta that always stay free, so that a full ring differs from an empty one.
 const FREE_QUANTA: u64 = 1;
 
-/// Quanta of a block, whose end no element crosses.
-const BLOCK: u32 = MAXIMUM_QUANTA as u32;
+/// Quanta of a block. No element crosses the end of a block.
+const BLOCK: u32 = MAX_QUANTA as u32;
 
 /// A queue pair's send queue. `Send`, not `Sync`: it belongs to one core.
 ///
-/// What each post and each doorbell needs is in its first cache line. The ring's limit is that of
-/// the free places, or the end of the pass: so a post looks at the tail, and turns the polarity,
-/// only when it comes to the limit.
+/// The first cache line holds what each post and each doorbell needs. The ring's limit is the end
+/// of the free places or the end of the pass, whichever comes first: a post reads the tail and
+/// turns the polarity only when it reaches the limit.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct SendQueue {
     ring: PostRing<EachPost>,
-    // From here on: looked at when the limit is reached.
-    /// Passes of the ring before this one.
+    // The fields below are read only when a post reaches the limit.
+    /// Passes of the ring that are complete.
     passes: u64,
     state: Arc<QueuePairState>,
     one_core: PhantomData<Cell<()>>,
 }
 
-/// What each post and each doorbell needs besides the ring.
+/// The values besides the ring that each post and each doorbell needs.
 #[derive(Debug)]
 #[repr(C)]
 struct EachPost {
     polarity: Polarity,
-    /// Number of the queue pair.
+    /// number of the queue pair
     number: u32,
-    /// Ends beyond the line: what a mapped one needs comes first.
+    /// Extends beyond the cache line: the part that a mapped doorbell needs comes first.
     doorbell: Doorbell,
 }
 
@@ -83,7 +83,7 @@ const _: () = assert!(
 );
 
 impl SendQueue {
-    /// A queue in `ring`, which must be unknown to the device as yet.
+    /// Makes a queue in `ring`, which the device must not know yet.
     ///
     /// Range: 64..=32768 quanta, a power of two, as many as `state` was made for.
     /// Effects: fills the ring with zeros.
@@ -92,11 +92,11 @@ impl SendQueue {
         doorbell: Doorbell,
         state: Arc<QueuePairState>,
     ) -> Result<Self, RingError> {
-        let sizes = MINIMUM_SEND_RING_QUANTA as usize..=MAXIMUM_RING_QUANTA as usize;
+        let sizes = MIN_SEND_RING_QUANTA as usize..=MAX_RING_QUANTA as usize;
         let ring = ZeroedRing::new(ring, sizes).map_err(|error| RingError::WrongSize {
             words: error.words,
-            minimum: MINIMUM_SEND_RING_QUANTA,
-            maximum: MAXIMUM_RING_QUANTA,
+            minimum: MIN_SEND_RING_QUANTA,
+            maximum: MAX_RING_QUANTA,
         })?;
         let mismatch = RingError::StateMismatch {
             ring: ring.places(),
@@ -118,10 +118,10 @@ impl SendQueue {
         Ok(queue)
     }
 
-    /// Posts one request; the device sees it, but may not look until [`Self::ring_doorbell`].
+    /// Posts one request. The device may process it only after [`Self::ring_doorbell`].
     ///
     /// Shape: 1..=8 contiguous quanta that do not cross a block of eight; NOPs fill the gap.
-    /// Effects: memory only. `id` comes back in the completion.
+    /// Effects: writes memory only. The completion returns `id`.
     /// Errors: [`PostSendError::QueueFull`] (poll, then retry), [`PostSendError::Request`].
     /// Source: rdma-core `uk.c`, irdma_qp_get_next_send_wqe.
     #[inline(always)]
@@ -131,8 +131,8 @@ impl SendQueue {
         request: &R,
         flags: SendFlags,
     ) -> Result<(), PostSendError> {
-        // Before the request is read, so that little has to be kept meanwhile; and with a copy of
-        // what follows, so that the common case keeps in registers what it has read of the ring.
+        // Checked before the request is read, so that few values are live meanwhile. The rest works
+        // on a copy, so that the common case keeps the ring's values in registers.
         if !self.ring.has(1) {
             self.look_at_tail();
             return self.post_now(id, request, flags);
@@ -140,7 +140,7 @@ impl SendQueue {
         self.post_now(id, request, flags)
     }
 
-    /// Posts one request where a place is free, or none is.
+    /// Posts one request if a place is free.
     #[inline(always)]
     fn post_now<R: WorkRequest>(
         &mut self,
@@ -165,7 +165,8 @@ impl SendQueue {
                 store_further(place, quantum);
             }
         });
-        // The words without the valid bit before the record, so that few values are kept at a time.
+        // The words without the valid bit are stored before the record, so that few values are live
+        // at a time.
         let place = element.first();
         let header = store_words(place, quantum);
         let info = SendRecordInfo::ZERO
@@ -178,11 +179,11 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Tells the device that there is work: once for a burst of posts.
+    /// Notifies the device of new work. Call it once for a burst of posts.
     ///
-    /// Always rung. The Linux driver leaves it out when the device's own tail says that it is
-    /// still reading; that saves a store to the device at the price of a fence and a load of a
-    /// line that the device writes, at each post.
+    /// The doorbell is always rung. The Linux driver omits it while the device's own tail shows
+    /// that the device is still reading. That saves a store to the device, but each post pays a
+    /// fence and a load of a cache line that the device writes.
     #[inline(always)]
     pub fn ring_doorbell(&self) {
         let EachPost {
@@ -191,10 +192,11 @@ impl SendQueue {
         doorbell.ring(*number);
     }
 
-    /// Brings what the next post writes nearer to the core: its quantum and its record.
+    /// Prefetches the memory that the next post writes: its quantum and its record.
     ///
-    /// A hint, which changes nothing. With thousands of queue pairs in turn, ask for the one that
-    /// comes some four posts later; with a few it costs about 1 ns a post and wins nothing.
+    /// A hint without effect on results. With thousands of queue pairs in turn, prefetch the queue
+    /// that is posted to about four posts later. With a few queue pairs it costs about 1 ns a post
+    /// and gains nothing.
     #[inline(always)]
     pub fn prefetch(&self) {
         self.ring.prefetch();
@@ -218,7 +220,7 @@ impl SendQueue {
         last_free.wrapping_sub(self.ring.next()) & (self.ring.count() - 1)
     }
 
-    /// Index of the ring that the next post begins at, before any padding.
+    /// Ring index at which the next post begins, before any padding.
     #[must_use]
     pub fn head_index(&self) -> u32 {
         self.ring.next() % self.ring.count()
@@ -236,17 +238,17 @@ impl SendQueue {
         &self.state
     }
 
-    /// Pads to the next block, which an element of `quanta` reaches into. Without room for both
-    /// nothing can be taken afterwards either.
+    /// Pads to the next block if an element of `quanta` would reach into it. Without room for both
+    /// padding and element, posting is stopped.
     #[cold]
     #[inline(never)]
     fn fill_block(&mut self, quanta: u32) {
         let padding = BLOCK - self.ring.next() % BLOCK;
         if !self.ring.has(padding + quanta) {
             self.renew();
-            // Those of the next pass too: the limit ends with this one.
+            // Free quanta of the next pass count too: the ring's limit covers this pass only.
             if padding + quanta > self.free_quanta() {
-                // An element that fits but for its padding is refused too.
+                // An element whose padding does not fit is refused too.
                 self.ring.stop();
                 return;
             }
@@ -257,7 +259,8 @@ impl SendQueue {
         }
     }
 
-    /// Sets the limit to what is free now, at most the end of the pass; turns at the end of one.
+    /// Sets the ring's limit to the places that are free now, at most to the end of the pass. At
+    /// the end of a pass the polarity turns.
     #[cold]
     #[inline(never)]
     fn look_at_tail(&mut self) {
@@ -266,7 +269,7 @@ impl SendQueue {
 
     #[inline(always)]
     fn renew(&mut self) {
-        // The last free place is a ring behind the tail, less one.
+        // The last free place is one ring length behind the tail, less one.
         if self
             .ring
             .renew(self.state.send.tail().wrapping_sub(FREE_QUANTA))
@@ -295,7 +298,7 @@ impl SendQueue {
     }
 }
 
-/// True if so many quanta from place `next` on reach into the next block.
+/// True if `quanta` quanta from place `next` reach into the next block.
 #[inline(always)]
 const fn crosses(next: u32, quanta: u32) -> bool {
     next % BLOCK + quanta > BLOCK

@@ -1,66 +1,67 @@
 //! Receives shared by many queue pairs: a pool of buffers that feeds their receive queues.
 //!
-//! The E810 has no shared receive queue. Each member's own queue is kept filled up to a window: what
-//! a member's messages took is replaced by what is posted next, or from the pool once half a window
-//! is missing. What a failed member had not used goes back to the pool, so each receive completes
-//! exactly once.
+//! The E810 has no shared receive queue. This pool keeps each member's own receive queue filled up
+//! to a window. A receive that a member's message consumed is replaced by the next one posted, or
+//! by one from the pool once half a window is missing. Receives that a failed member did not use
+//! return to the pool, so each receive completes exactly once.
 //!
-//! The queue pair's completion queue says which member took a buffer; [`SharedReceives::consumed`]
-//! is to be called for each receive that completes.
+//! The member's completion queue reports which member consumed a buffer. Call
+//! [`SharedReceives::consumed`] for each receive that completes.
 
 use crate::state::QUEUE_PAIR_NUMBERS;
 use crate::{PostReceiveError, ReceiveQueue};
 use ringside_bus::Table;
 use ringside_spec::verbs::Fragment;
-use ringside_spec::verbs::sizes::MAXIMUM_FRAGMENTS;
+use ringside_spec::verbs::sizes::MAX_FRAGMENTS;
 
 /// A pool of receives and the receive queues that it feeds. `Send`, not `Sync`.
 ///
-/// The common case does not go through the pool: a receive is posted to a member that misses one,
-/// and a member whose receive was taken is noted as missing one. Only when enough are missing, and
-/// receives wait in the pool, they are given out.
+/// The common case bypasses the pool: `consumed` notes the member that now misses a receive, and
+/// `post` posts directly to that member. Receives are handed out from the pool only when it holds
+/// some and enough of them are missing.
 #[derive(Debug)]
 pub struct SharedReceives {
-    /// The number of the queue pair that missed a receive last, if it is not in the list: a receive
-    /// that is posted next goes there. Else [`NOBODY`], or [`IN_THE_LIST`].
+    /// Number of the queue pair that missed a receive last, if it is not in `hungry`: the next post
+    /// goes to it. Otherwise [`NO_QUEUE_PAIR`] or [`USE_LIST`].
     last: u32,
-    /// Receive queues of members, by number of the queue pair. There are more places than numbers.
+    /// Receive queues of members, by number of the queue pair. The table has more places than there
+    /// are numbers.
     members: Table<Member>,
-    /// Numbers of members that miss a receive, once for each; the first `missing` of them count.
-    /// It is as long as may be missing before something has to be done: filling it up is the
-    /// common case, and its end the other.
+    /// Numbers of members that miss a receive, one entry for each missing receive. The first
+    /// `missing` entries are valid. Its length is the number of receives that may be missing before
+    /// the slow path must act: the fast path only fills it.
     hungry: Vec<u32>,
     missing: usize,
-    /// Places in members' queues, filled and missing.
+    /// Receives that members' queues hold when full: filled and missing ones.
     places: usize,
-    /// So many may be missing while receives wait in the pool: half the smallest window.
+    /// The most receives that may be missing while the pool holds some: half the smallest window.
     patience: usize,
     pool: Pool,
     capacity: usize,
-    /// Queue pairs have numbers below this.
+    /// Numbers of queue pairs are below this.
     numbers: usize,
-    /// Below this number the limit is reached; 0: nobody asks.
+    /// The limit event is due when fewer receives than this are left; 0: not armed.
     limit: usize,
     limit_reached: bool,
-    /// Nothing is given out any more, and nothing taken.
+    /// The service has ended: receives are neither handed out nor accepted.
     closed: bool,
 }
 
 /// The receive queue of a member, or none.
 type Member = Option<Box<ReceiveQueue>>;
 
-/// Nobody misses a receive besides those in the list. Its place in the table is the last one, which
-/// no member has.
-const NOBODY: u32 = u32::MAX;
-/// The same; and whoever misses one next has to be attended to at once.
-const IN_THE_LIST: u32 = u32::MAX / 2;
+/// No queue pair misses a receive besides those in the list. Its index is beyond the members of the
+/// table.
+const NO_QUEUE_PAIR: u32 = u32::MAX;
+/// As [`NO_QUEUE_PAIR`]; in addition, the next consumed receive must take the slow path at once.
+const USE_LIST: u32 = u32::MAX / 2;
 
-/// Receives that wait.
+/// Receives that wait for a member.
 #[derive(Debug)]
 struct Pool {
     /// The caller's number and the count of fragments.
     waiting: Box<[(u64, usize)]>,
-    /// Their fragments, `stride` places each.
+    /// Fragments of the receives, `stride` places each.
     fragments: Box<[Fragment]>,
     stride: usize,
     head: usize,
@@ -83,7 +84,8 @@ impl Pool {
         self.head.wrapping_sub(self.tail)
     }
 
-    /// There is room: what is posted and not consumed never exceeds the capacity here.
+    /// Appends a receive. There is always room: receives posted and not consumed never exceed the
+    /// capacity.
     fn put(&mut self, id: u64, fragments: &[Fragment]) {
         let slot = self.head & (self.waiting.len() - 1);
         self.head = self.head.wrapping_add(1);
@@ -109,7 +111,7 @@ impl Pool {
         Some((id, self.fragments.get(first..first + count)?))
     }
 
-    /// Makes room for so many; what waits keeps its order.
+    /// Makes room for `capacity` receives and keeps the order of those that wait.
     fn grow(&mut self, capacity: usize) {
         if capacity <= self.waiting.len() {
             return;
@@ -127,10 +129,10 @@ impl Pool {
     }
 }
 
-/// A queue pair that can't be fed.
+/// Reasons why a queue pair cannot become a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
-    /// Its number is beyond the table.
+    /// The number of the queue pair is beyond the table.
     #[error("queue pair {number}; the shared receive queue was made for numbers below {numbers}")]
     NumberTooHigh {
         /// the number
@@ -138,7 +140,7 @@ pub enum MemberError {
         /// numbers that there are
         numbers: usize,
     },
-    /// It is fed already, or has receives of its own.
+    /// The queue pair is a member already, or has receives of its own.
     #[error(
         "queue pair {number} has {receives} receives of its own: share it before any is posted"
     )]
@@ -148,7 +150,7 @@ pub enum MemberError {
         /// receives posted
         receives: u32,
     },
-    /// Its elements are too small.
+    /// The elements of its receive queue are too small.
     #[error(
         "queue pair {number} takes {fragments} fragments a receive, the pool has up to {needed}"
     )]
@@ -163,22 +165,22 @@ pub enum MemberError {
 }
 
 impl SharedReceives {
-    /// A pool for `capacity` receives of up to `fragments` pieces, for queue pairs with numbers
-    /// below `numbers`. More are taken while members miss some.
+    /// Makes a pool for `capacity` receives of up to `fragments` fragments, for queue pairs with
+    /// numbers below `numbers`. Accepts more receives than `capacity` while members miss some.
     ///
-    /// Range: at least 1 receive; 1..=13 fragments. Allocates all that posting will ever need.
+    /// Range: at least 1 receive; 1..=13 fragments. Allocates all that posting needs later.
     #[must_use]
     pub fn new(capacity: u32, fragments: usize, numbers: u32) -> Self {
         let capacity = capacity.max(1) as usize;
         let numbers = numbers.min(QUEUE_PAIR_NUMBERS);
         Self {
-            last: NOBODY,
+            last: NO_QUEUE_PAIR,
             members: Table::new(numbers as usize + 1, |_| None),
             hungry: Vec::new(),
             missing: 0,
             places: 0,
             patience: usize::MAX,
-            pool: Pool::new(capacity, fragments.clamp(1, MAXIMUM_FRAGMENTS)),
+            pool: Pool::new(capacity, fragments.clamp(1, MAX_FRAGMENTS)),
             capacity,
             numbers: numbers as usize,
             limit: 0,
@@ -187,22 +189,23 @@ impl SharedReceives {
         }
     }
 
-    /// Posts a receive for whichever member gets a message first.
+    /// Posts a receive for the member that gets the next message.
     ///
-    /// Errors: [`PostReceiveError::QueueFull`] (poll, then retry); the others are the caller's
-    /// mistakes.
+    /// Errors: [`PostReceiveError::QueueFull`] (poll, then retry); the other errors are the
+    /// caller's mistakes.
     #[inline(always)]
     pub fn post(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
         if let Some(queue) = self.members.at_mut(self.last as usize)
             && queue.post(id, fragments).is_ok()
         {
-            self.last = NOBODY;
+            self.last = NO_QUEUE_PAIR;
             return Ok(());
         }
         self.post_to_listed(id, fragments)
     }
 
-    /// Who missed one last is nobody: the next one in the list gets it.
+    /// Slow path of [`Self::post`]: no unlisted queue pair misses a receive, so the next one in the
+    /// list gets it.
     #[cold]
     fn post_to_listed(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
         let missing = self.missing.wrapping_sub(1);
@@ -216,7 +219,8 @@ impl SharedReceives {
         self.post_aside(id, fragments)
     }
 
-    /// Nobody misses one, or what is noted as missing one is no member.
+    /// Slowest path of [`Self::post`]: no queue pair misses a receive, or the one noted is not a
+    /// member.
     #[cold]
     fn post_aside(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
         let before = self.missing + usize::from(self.is_last_known());
@@ -234,7 +238,7 @@ impl SharedReceives {
             return Err(PostReceiveError::TooManyFragments { given, maximum });
         }
         let longest = fragments.iter().map(|piece| piece.length_bytes).max();
-        if let Some(length_bytes) = longest.filter(|&bytes| bytes > Fragment::MAXIMUM_BYTES) {
+        if let Some(length_bytes) = longest.filter(|&bytes| bytes > Fragment::MAX_BYTES) {
             return Err(PostReceiveError::FragmentTooLong { length_bytes });
         }
         if self.left() as usize >= self.capacity || self.pool.count() >= self.pool.waiting.len() {
@@ -245,20 +249,20 @@ impl SharedReceives {
         Ok(())
     }
 
-    /// A receive of this queue pair completed, with data or with an error of its own: it misses one
-    /// now, if it is a member.
+    /// Notes that a receive of this queue pair completed, with data or with an error of its own. A
+    /// member misses one receive from now on.
     ///
-    /// Range: a number below that for which this was made.
+    /// Range: a number below the `numbers` of [`SharedReceives::new`].
     #[inline(always)]
     pub fn consumed(&mut self, queue_pair: u32) {
-        if self.last == NOBODY {
+        if self.last == NO_QUEUE_PAIR {
             self.last = queue_pair;
             return;
         }
         self.consumed_too(queue_pair);
     }
 
-    /// One more misses one: who was the last goes into the list.
+    /// Notes a further missing receive: the queue pair noted last moves into the list.
     #[cold]
     fn consumed_too(&mut self, queue_pair: u32) {
         let listed = match self.is_last_known() {
@@ -274,12 +278,12 @@ impl SharedReceives {
         }
     }
 
-    /// True if somebody misses a receive who is not in the list.
+    /// True if a queue pair that is not in the list misses a receive.
     fn is_last_known(&self) -> bool {
-        self.last != NOBODY && self.last != IN_THE_LIST
+        self.last != NO_QUEUE_PAIR && self.last != USE_LIST
     }
 
-    /// So many are missing that something has to be done.
+    /// Slow path of [`Self::consumed`]: so many receives are missing that the pool must act.
     #[cold]
     fn consumed_aside(&mut self, queue_pair: u32) {
         if self.closed {
@@ -292,9 +296,36 @@ impl SharedReceives {
         self.attend();
     }
 
+    /// Sorts the list so that posts, which take its last entry, go to the members with the fewest
+    /// receives first: few receives are shared out evenly, and no member stays without one.
+    ///
+    /// Control path.
+    fn poorest_last(&mut self) {
+        self.hungry.truncate(self.missing);
+        self.hungry.sort_unstable();
+        // Receives that a member has once an entry of its is served: one more for each entry.
+        let mut levels = Vec::with_capacity(self.missing);
+        let mut previous = None;
+        let mut level = 0;
+        for &number in &self.hungry {
+            level = match previous == Some(number) {
+                true => level + 1,
+                false => match self.members.get(number as usize) {
+                    Some(Some(queue)) => queue.used() + 1,
+                    _ => 1,
+                },
+            };
+            previous = Some(number);
+            levels.push((std::cmp::Reverse(level), number));
+        }
+        levels.sort_unstable();
+        self.hungry.clear();
+        self.hungry.extend(levels.iter().map(|(_, number)| number));
+    }
+
     fn note_missing(&mut self, queue_pair: u32) {
         if self.hungry.len() <= self.missing {
-            // Within what was reserved.
+            // The capacity for this was reserved by `insert`.
             self.hungry.resize(self.missing + 1, 0);
         }
         if let Some(place) = self.hungry.get_mut(self.missing) {
@@ -303,7 +334,8 @@ impl SharedReceives {
         }
     }
 
-    /// The limit was reached, or receives wait that members miss.
+    /// Raises the limit event if the limit is reached, and hands out receives if enough are
+    /// missing.
     #[cold]
     fn attend(&mut self) {
         self.forget_others();
@@ -317,7 +349,7 @@ impl SharedReceives {
         self.set_trigger();
     }
 
-    /// Gives out what waits to those that miss some.
+    /// Hands out receives from the pool to the members that miss some.
     fn feed(&mut self) {
         if self.closed {
             return;
@@ -345,27 +377,27 @@ impl SharedReceives {
             0 => usize::MAX,
             limit => (self.pool.count() + self.places + 1).saturating_sub(limit),
         };
-        // The one that makes them so many is the first that finds no place in the list, which has
-        // room for all before it but the last. A full list is looked through for queue pairs that are
-        // no members.
+        // The consumed receive that reaches this number is the first that finds no place in the
+        // list: the list has room for all before it but the last. When the list is full, queue
+        // pairs that are not members are removed from it.
         let so_many = to_feed.min(to_tell);
         let before = so_many.saturating_sub(2).min(self.places);
         self.hungry.resize(before.max(self.missing), 0);
         if !self.is_last_known() {
             let every_one = so_many < self.missing.saturating_add(2) || self.closed;
-            self.last = if every_one { IN_THE_LIST } else { NOBODY };
+            self.last = if every_one { USE_LIST } else { NO_QUEUE_PAIR };
         }
     }
 
-    /// Ends the service: nothing is given out any more, and every post is refused as if the pool
-    /// were full. What waits is taken with [`SharedReceives::take_waiting`]; what members have not
-    /// used comes back as before.
+    /// Ends the service: receives are no longer handed out, and every post is refused as if the
+    /// pool were full. [`SharedReceives::take_waiting`] takes the receives that wait; receives that
+    /// members have not used return as before.
     pub fn close(&mut self) {
         self.closed = true;
         self.capacity = 0;
         self.missing = 0;
         self.hungry.clear();
-        self.last = IN_THE_LIST;
+        self.last = USE_LIST;
     }
 
     /// True if the service has ended.
@@ -374,14 +406,15 @@ impl SharedReceives {
         self.closed
     }
 
-    /// Takes the oldest receive that waits; the caller's number.
+    /// Takes the oldest receive that waits and returns the caller's number for it.
     pub fn take_waiting(&mut self) -> Option<u64> {
         let (id, _) = self.pool.oldest()?;
         self.pool.drop_oldest();
         Some(id)
     }
 
-    /// The number of completed receives of a member so far.
+    /// Returns the number of receives that completed on a member so far; `None` if it is not a
+    /// member.
     #[must_use]
     pub fn retired(&self, queue_pair: u32) -> Option<u64> {
         let queue = self.members.get(queue_pair as usize)?.as_ref()?;
@@ -389,9 +422,9 @@ impl SharedReceives {
         Some(receives.tail() >> receives.element_shift())
     }
 
-    /// A receive of this queue pair was flushed unused: it goes back to the pool, and the queue
-    /// pair is fed no more. `position` counts the receives that completed on it before. False if
-    /// the queue pair is no member.
+    /// Returns to the pool a receive of this queue pair that was flushed unused. The queue pair
+    /// gets no further receives. `position` counts the receives that completed on it before. False
+    /// if the queue pair is not a member.
     pub fn returned(&mut self, queue_pair: u32, id: u64, position: u64) -> bool {
         let Some(Some(queue)) = self.members.get(queue_pair as usize) else {
             return false;
@@ -404,7 +437,7 @@ impl SharedReceives {
         true
     }
 
-    /// Takes a queue pair off the list of those that miss receives.
+    /// Removes a queue pair from the list of those that miss receives.
     fn starve(&mut self, queue_pair: u32) {
         self.forget_others();
         let before = self.missing;
@@ -412,14 +445,14 @@ impl SharedReceives {
         self.places = self.places.saturating_sub(before - self.missing);
     }
 
-    /// Takes queue pairs that are no members off that list: they have receives of their own.
+    /// Removes queue pairs that are not members from the list: they have receives of their own.
     fn forget_others(&mut self) {
         self.keep_hungry(is_member);
     }
 
     fn keep_hungry(&mut self, wanted: impl Fn(&Table<Member>, u32) -> bool) {
         if self.is_last_known() {
-            let number = std::mem::replace(&mut self.last, IN_THE_LIST);
+            let number = std::mem::replace(&mut self.last, USE_LIST);
             self.note_missing(number);
         }
         let members = &self.members;
@@ -429,9 +462,9 @@ impl SharedReceives {
         self.set_trigger();
     }
 
-    /// Makes a queue pair's receive queue a member, with up to `window` receives at a time.
+    /// Makes the receive queue of a queue pair a member, with up to `window` receives at a time.
     ///
-    /// Control path: allocates. Errors: [`MemberError`], with the queue.
+    /// Control path: allocates. Errors: [`MemberError`], together with the queue.
     pub fn add(
         &mut self,
         queue_pair: u32,
@@ -464,20 +497,23 @@ impl SharedReceives {
             *place = Some(Box::new(queue));
         }
         self.places += window;
-        // All may miss all of theirs, and what was posted beyond the capacity may come back.
+        // All members may miss all of their receives, and receives posted beyond the capacity may
+        // return.
         self.forget_others();
-        // And one that was not in the list, and one of a queue pair that is no member.
+        // Room also for one that is not in the list, and for one of a queue pair that is not a
+        // member.
         self.hungry.reserve(self.places + 3);
         self.pool.grow(self.capacity + self.places);
         for _ in 0..window {
             self.note_missing(queue_pair);
         }
+        self.poorest_last();
         self.patience = self.patience.min((window / 2).max(1));
         self.feed();
     }
 
-    /// Takes a queue pair out that the device has destroyed; what it had not used goes back to the
-    /// pool. Returns how many that were; nothing if it is no member.
+    /// Removes a queue pair that the device has destroyed. Its unused receives return to the pool.
+    /// Returns their number; `None` if it is not a member.
     pub fn remove(&mut self, queue_pair: u32) -> Option<usize> {
         if !is_member(&self.members, queue_pair) {
             return None;
@@ -498,19 +534,19 @@ impl SharedReceives {
         Some(count)
     }
 
-    /// Asks to be told once fewer than `receives` are left; 0 takes that back.
+    /// Arms the limit event: it is due once fewer than `receives` are left. 0 disarms it.
     pub fn arm_limit(&mut self, receives: u32) {
         self.limit = receives as usize;
         self.limit_reached = false;
         self.attend();
     }
 
-    /// True if the limit was reached since it was armed; once.
+    /// True once after the limit was reached.
     pub fn take_limit(&mut self) -> bool {
         std::mem::take(&mut self.limit_reached)
     }
 
-    /// Receives posted and not consumed, those in members' queues included.
+    /// Receives posted and not consumed, including those in members' queues.
     #[must_use]
     pub fn left(&self) -> u32 {
         let last = self.is_last_known().then_some(&self.last);
@@ -521,13 +557,13 @@ impl SharedReceives {
         (self.pool.count() + self.places).saturating_sub(of_members) as u32
     }
 
-    /// Numbers of the queue pairs that are fed.
+    /// Numbers of the member queue pairs.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         let numbers = 0..self.members.count() as u32;
         numbers.filter(|number| is_member(&self.members, *number))
     }
 
-    /// Queue pairs that are fed.
+    /// The number of member queue pairs.
     #[must_use]
     pub fn members(&self) -> usize {
         self.numbers().count()

@@ -1,58 +1,58 @@
 //! The outstanding requests of a queue pair: shared by the side that posts and the side that
 //! retires.
 //!
-//! The queue pair writes records, the completion queue reads records and writes the tail; each value
-//! has one writer at a time. On x86 every access here is a plain move. The two sides may run on
-//! different cores: a record is published by its second word (release), and its place is given back
-//! by the tail (release).
+//! The queue pair writes records. The completion queue reads records and writes the tail. Each
+//! value has one writer at a time. On x86 every access here is a plain move. The two sides may run
+//! on different cores: the second word of a record publishes it (release), and the tail frees its
+//! place (release).
 //!
-//! Positions count quanta since the queue was made, in 64 bits, and never wrap in practice. A record
-//! lies beside the first quantum of each element and tells its length, so whoever walks from the
-//! tail goes from element to element. Padding has a record too. Places inside an element have none
-//! ([`SendRecordInfo::NONE`]), nor has one that was retired: the walk ends at the first place
-//! without a record, which is the head. The poster therefore publishes no head.
+//! Positions count quanta since the queue was made, in 64 bits, and never wrap in practice. Each
+//! element has a record at its first quantum, which holds the element's length, so a walk from the
+//! tail goes from element to element. Padding has a record too. Places inside an element and
+//! retired places have none ([`SendRecordInfo::NONE`]). The walk ends at the first place without a
+//! record, which is the head, so the queue pair need not publish its head.
 //!
-//! A completion names the index of its request. In the common case that is the oldest one: its index
-//! is the tail's, all bits of it compared, and its record asks for a report. Anything else is found by
-//! walking. An index beyond the ring, or of no element that is outstanding, finds nothing.
+//! A completion names the ring index of its request. In the common case that is the oldest request:
+//! the index equals the tail's index and the record requests a report. Any other index is found by
+//! a walk. An index beyond the ring, or one at which no outstanding element begins, finds nothing.
 
 use crate::sync::{AtomicU64, Ordering, Records};
-use ringside_spec::verbs::sizes::{MAXIMUM_RING_QUANTA, MINIMUM_SEND_RING_QUANTA};
+use ringside_spec::verbs::sizes::{MAX_RING_QUANTA, MIN_SEND_RING_QUANTA};
 
 ringside_spec::words! {
-    /// The values that the device returns in every completion of a queue pair: the slot of a
-    /// completion
-    /// queue's table, and which of the queue pairs that had this slot.
+    /// The context that the device returns in every completion of a queue pair: a slot of the
+    /// completion queue's table, and the number of uses of this slot.
     ///
-    /// Never a pointer: the device is not trusted to return what it was given.
+    /// Never a pointer: the device is not trusted to return the value that it was given.
     pub struct CompletionContext: u64 {
         /// slot in the tables of completion queues
         slot: [31:0],
-        /// which use of the slot, from 1; so the context is never 0
+        /// count of uses of the slot, from 1; so the context is never 0
         generation: [63:32],
     }
 
-    /// What a record says besides the caller's number.
+    /// The properties of a request besides the caller's number.
     pub struct SendRecordInfo: u64 {
-        /// quanta that the element takes besides the first: 0 needs no instruction
+        /// quanta of the element besides the first: 0 needs no instruction
         further_quanta: [3:0],
         /// operation code
         opcode: [9:4],
-        /// no request: what fills a block up
+        /// not a request: fills the rest of a block
         padding: [10],
         /// bytes of the message
         length_bytes: [62:32],
-        /// the device reports no success
+        /// the device reports no success for it
         silent: [63],
     }
 }
 
 impl SendRecordInfo {
-    /// Of a place in which no outstanding element begins. No element has it: bits 11 to 31 are clear.
-    /// It is silent, so that one test tells a request to report from all else.
+    /// The record of a place in which no outstanding element begins. No element has this value:
+    /// bits 11 to 31 of an element's record are clear. It is silent, so that one test separates
+    /// requests to be reported from all other records.
     pub const NONE: Self = Self(u64::MAX);
 
-    /// With the quanta that the element takes, at least 1.
+    /// Returns a record for an element of `quanta` quanta, at least 1.
     #[inline(always)]
     #[must_use]
     pub const fn with_quanta(self, quanta: u64) -> Self {
@@ -75,7 +75,8 @@ impl SendRecordInfo {
 }
 
 impl CompletionContext {
-    /// The context of a slot's use. Generation 0 becomes 1: a context of 0 means "none".
+    /// Makes the context of the `generation`th use of a slot. Generation 0 becomes 1: a context of
+    /// 0 means "none".
     #[must_use]
     pub const fn new(slot: u32, generation: u32) -> Self {
         let generation = if generation == 0 { 1 } else { generation };
@@ -86,35 +87,35 @@ impl CompletionContext {
 }
 
 /// Words of a record: the caller's number, and info. Few, because with thousands of queue pairs
-/// each is brought in from memory; a power of two, so that finding one is a shift.
+/// each record is loaded from memory; a power of two, so that finding a record is a shift.
 const RECORD_WORDS: usize = 2;
 
 /// Position of the index in the header of a completion.
 pub const INDEX_SHIFT: u32 = 32;
 
-/// A request that was found outstanding.
+/// An outstanding request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outstanding {
     /// The caller's number.
     pub id: u64,
-    /// Quanta before it, since the queue was made.
+    /// Quanta posted before it since the queue was made.
     pub position: u64,
-    /// What it is. Receive: only its quanta.
+    /// Its properties. For a receive only the count of quanta is set.
     pub info: SendRecordInfo,
 }
 
 impl Outstanding {
-    /// The position behind it.
+    /// The position after the last quantum of the request.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.position + self.info.quanta()
     }
 }
 
-/// One queue's outstanding requests, and all else of the queue that retiring one needs.
+/// The outstanding requests of one queue, and everything else that retiring one needs.
 ///
-/// One cache line, so that with thousands of queue pairs a completion brings in no more than that
-/// (`benches/scaling` counts).
+/// It takes one cache line, so that with thousands of queue pairs a completion loads no more than
+/// that (`benches/scaling` measures it).
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Tracker {
@@ -126,7 +127,8 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// For a ring of `quanta` places, rounded up to a power of two, of queue pair `number`.
+    /// Makes a tracker for a ring of `quanta` places, rounded up to a power of two, of queue pair
+    /// `number`.
     ///
     /// `element_shift`: quanta of a receive element, as a power of two; 0 for sends.
     #[must_use]
@@ -167,14 +169,15 @@ impl Tracker {
         self.records.count()
     }
 
-    /// Position of the oldest place not given back.
+    /// Position of the oldest place that is still in use.
     #[inline(always)]
     #[must_use]
     pub fn tail(&self) -> u64 {
         self.tail.load(Ordering::Acquire)
     }
 
-    /// Position behind the last element posted. Walks over what is outstanding: not for a data path.
+    /// Position after the last element posted. Walks over all outstanding requests: not for a data
+    /// path.
     #[must_use]
     pub fn head(&self) -> u64 {
         let tail = self.tail();
@@ -187,20 +190,21 @@ impl Tracker {
         head
     }
 
-    /// The records, for the poster's ring.
+    /// The records, for the ring of the posting side.
     pub(crate) fn records(&self) -> &Records<RECORD_WORDS> {
         &self.records
     }
 
-    /// Notes an element in its record. Only the poster calls this, for a place behind the head that
-    /// the tail has passed since it was last used.
+    /// Writes the record of an element. Only the posting side calls this, for a place after the
+    /// head that the tail has passed since its last use.
     #[inline(always)]
     pub(crate) fn note(record: &[AtomicU64; RECORD_WORDS], id: u64, info: SendRecordInfo) {
         record[0].store(id, Ordering::Relaxed);
         record[1].store(info.0, Ordering::Release);
     }
 
-    /// The element that begins at a position less than a ring behind the tail, padding included.
+    /// Returns the element that begins at `position`, which is less than one ring length after the
+    /// tail. Padding counts as an element.
     fn element(&self, position: u64) -> Option<Outstanding> {
         let [id, info] = self.records.at(position as usize);
         let info = SendRecordInfo(info.load(Ordering::Acquire));
@@ -211,7 +215,7 @@ impl Tracker {
         })
     }
 
-    /// The first outstanding request at `position` or behind it, padding passed over. `position` is
+    /// Returns the first outstanding request at or after `position`, without padding. `position` is
     /// the tail or the end of an element. For the retiring side.
     #[must_use]
     pub fn next_from(&self, mut position: u64) -> Option<Outstanding> {
@@ -226,7 +230,8 @@ impl Tracker {
         None
     }
 
-    /// The request that begins at `position`, if one is outstanding there. For the retiring side.
+    /// Returns the request that begins at `position`, if one is outstanding there. For the retiring
+    /// side.
     #[must_use]
     pub fn at(&self, position: u64) -> Option<Outstanding> {
         let behind = position.checked_sub(self.tail())?;
@@ -234,10 +239,10 @@ impl Tracker {
         (behind < self.slots() as u64 && !found.info.padding()).then_some(found)
     }
 
-    /// The outstanding request at ring index `index`.
+    /// Returns the outstanding request at ring index `index`.
     ///
-    /// `index` comes from the device: nothing if the ring has no such index, or no request that
-    /// begins there is outstanding. For the retiring side.
+    /// `index` comes from the device. Returns `None` if the ring has no such index, or if no
+    /// outstanding request begins there. For the retiring side.
     #[must_use]
     pub fn find(&self, index: u64) -> Option<Outstanding> {
         let mask = self.slots() as u64 - 1;
@@ -248,10 +253,11 @@ impl Tracker {
         self.at(tail + (index.wrapping_sub(tail) & mask))
     }
 
-    /// Takes the oldest request if it is to be reported and `named` is `rest` with its ring index in
-    /// bits 32 to 46, and gives its places back; its number and what it is. For the retiring side.
+    /// Retires the oldest request if it is to be reported and `named` equals `rest` with the
+    /// request's ring index in bits 32 to 46. Returns its number and properties. For the retiring
+    /// side.
     ///
-    /// One comparison of a completion's header, for its index and for all else.
+    /// One comparison checks the index and all other bits of a completion's header.
     #[inline(always)]
     #[must_use]
     pub fn take_next(&self, named: u64, rest: u64) -> Option<(u64, SendRecordInfo)> {
@@ -271,8 +277,8 @@ impl Tracker {
         Some((id, info))
     }
 
-    /// The same for the oldest request to be reported, with silent ones and padding before it: they
-    /// are retired with it. Nothing if the first to be reported has another index.
+    /// Retires the oldest request to be reported, together with silent requests and padding before
+    /// it. Returns `None` if the first request to be reported has another index.
     #[cold]
     #[must_use]
     pub fn take_behind_silent(&self, index: u16) -> Option<(u64, SendRecordInfo)> {
@@ -294,8 +300,8 @@ impl Tracker {
         None
     }
 
-    /// Gives back every place before `tail`, which is at most the head. Only the retiring side
-    /// calls this, with values that never fall.
+    /// Frees every place before `tail`, which is at most the head. Only the retiring side calls
+    /// this, with values that never decrease.
     pub fn retire_to(&self, tail: u64) {
         for position in self.tail.load(Ordering::Relaxed)..tail {
             let [_, info] = self.records.at(position as usize);
@@ -321,10 +327,10 @@ pub struct QueuePairState {
 }
 
 impl QueuePairState {
-    /// State for rings of `send_quanta` quanta and `receive_elements` elements of
-    /// `1 << receive_shift` quanta.
+    /// Makes the state for rings of `send_quanta` quanta and `receive_elements` elements of `1 <<
+    /// receive_shift` quanta.
     ///
-    /// Allocates all that posting and polling will ever need.
+    /// Allocates all that posting and polling need later.
     #[must_use]
     pub fn new(
         context: CompletionContext,
@@ -333,9 +339,9 @@ impl QueuePairState {
         receive_elements: u32,
         receive_shift: u32,
     ) -> Self {
-        let send_quanta = send_quanta.clamp(MINIMUM_SEND_RING_QUANTA, MAXIMUM_RING_QUANTA);
+        let send_quanta = send_quanta.clamp(MIN_SEND_RING_QUANTA, MAX_RING_QUANTA);
         let receive_shift = receive_shift.min(3);
-        let receive_elements = receive_elements.clamp(1, MAXIMUM_RING_QUANTA >> receive_shift);
+        let receive_elements = receive_elements.clamp(1, MAX_RING_QUANTA >> receive_shift);
         let receive_quanta = receive_elements << receive_shift;
         let number = number % QUEUE_PAIR_NUMBERS;
         Self {

@@ -1,24 +1,24 @@
-//! Writing an element while the device reads it, in every order that the memory model allows.
+//! Writes an element while the device reads it, in every order that the memory model allows.
 //!
-//! `src/element.rs` is read here with loom's atomics. The claim: a device that sees an element's valid
-//! bit sees all of its words, and the record of it is noted. It is shown able to fail: with every
-//! release made relaxed it breaks.
+//! This test compiles `src/element.rs` with loom's atomics. The claim: a device that sees an
+//! element's valid bit sees all of its words, and its record is written. A second test shows that
+//! the claim can fail: it fails when every release is made relaxed.
 
 #[allow(dead_code)]
 #[path = "../src/element.rs"]
 mod element;
 
-/// In place of the crate's own: loom's atomics, whose releases can be taken away.
+/// Replaces the crate's own atomics with loom's, whose release ordering can be disabled.
 mod sync {
     use std::cell::Cell;
     pub(crate) use std::sync::atomic::Ordering;
 
     thread_local! {
-        /// loom runs all threads of a model on one thread of the system.
+        /// loom runs all threads of a model on one thread of the operating system.
         static ALL_RELAXED: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// From here on no store is behind another.
+    /// Disables the order of all stores that follow.
     pub(crate) fn relax_everything() {
         ALL_RELAXED.set(true);
     }
@@ -38,7 +38,7 @@ mod sync {
             };
             self.0.store(value, order);
         }
-        /// As the device reads: nothing after it is read before it.
+        /// Reads as the device does: no later read is carried out before this one.
         pub(crate) fn read(&self) -> u64 {
             u64::from_le(self.0.load(Ordering::Acquire))
         }

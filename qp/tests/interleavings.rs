@@ -1,26 +1,27 @@
-//! The state that poster and retirer of a queue pair share, in every order of the memory model.
+//! The state that the posting and the retiring side of a queue pair share, in every order that the
+//! memory model allows.
 //!
-//! `src/state.rs` is read here with loom's atomics. Each claim is shown able to fail: the same code
-//! with every release and acquire made relaxed breaks it.
+//! This test compiles `src/state.rs` with loom's atomics. Each claim is shown to be able to fail:
+//! the same code with every release and acquire made relaxed violates it.
 //!
-//! The claims: a request that is found is whole (its number, kind and place were noted before it could
-//! be found), and is one that is outstanding; a place that was given back is written only afterwards.
+//! The claims: a request that is found is complete (its number, kind and place were written before
+//! it could be found) and outstanding; a place is written again only after it was freed.
 
 #[allow(dead_code, unreachable_pub)] // the crate has another face, and uses the rest
 #[path = "../src/state.rs"]
 mod state;
 
-/// In place of the crate's own: loom's atomics, whose orders can be taken away.
+/// Replaces the crate's own atomics with loom's, whose orders can be disabled.
 mod sync {
     use std::cell::Cell;
     pub(crate) use std::sync::atomic::Ordering;
 
     thread_local! {
-        /// loom runs all threads of a model on one thread of the system.
+        /// loom runs all threads of a model on one thread of the operating system.
         static ALL_RELAXED: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// From here on no access orders another.
+    /// Disables the order of all accesses that follow.
     pub(crate) fn relax_everything() {
         ALL_RELAXED.set(true);
     }
@@ -91,7 +92,7 @@ fn is_whole(request: &Outstanding) {
     assert_eq!(request.info, info(request.position), "{request:?}");
 }
 
-/// A device completes whatever it likes while requests are posted.
+/// A device completes arbitrary indexes while requests are posted.
 fn finding_while_posting() {
     let tracker = tracker(2);
     let poster = {
@@ -118,8 +119,8 @@ fn finding_while_posting() {
     assert_eq!(tracker.head(), 2);
 }
 
-/// A ring of one place: each post needs the place that was given back before.
-fn posting_into_what_was_given_back() {
+/// A ring of one place: each post needs the place that was freed before it.
+fn posting_into_freed_places() {
     let tracker = tracker(1);
     post(&tracker, 0);
     let poster = {
@@ -190,7 +191,7 @@ fn a_request_that_is_found_while_others_are_posted_is_whole() {
 
 #[test]
 fn a_place_that_was_given_back_holds_the_old_request_or_the_whole_new_one() {
-    loom::model(posting_into_what_was_given_back);
+    loom::model(posting_into_freed_places);
 }
 
 #[test]
@@ -204,5 +205,5 @@ fn without_release_and_acquire_half_a_request_would_be_found() {
 #[should_panic(expected = "Outstanding")]
 fn without_release_and_acquire_a_place_given_back_would_hold_half_a_request() {
     sync::relax_everything();
-    loom::model(posting_into_what_was_given_back);
+    loom::model(posting_into_freed_places);
 }

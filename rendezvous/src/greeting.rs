@@ -1,23 +1,23 @@
-//! The facts that two ends of a connection need about each other, as bytes.
+//! The data that two ends of a connection exchange, as bytes.
 //!
-//! A [`Greeting`] has a version, the endpoint and the memory regions that the peer may use. What a
-//! peer sends is checked and bounded.
+//! A [`Greeting`] has a version, the endpoint and the memory regions that the peer may use. Data
+//! from a peer is checked and bounded.
 
 use ringside_pmd::rdma::{Endpoint, RemoteRegion};
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The message of one end to the other.
+/// The message from one end to the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
-    /// Its end of the connection.
+    /// The endpoint of the sender.
     pub endpoint: Endpoint,
-    /// Memory that the other end may use, at most [`REGIONS_MAX`].
+    /// Memory that the peer may use, at most [`MAX_REGIONS`].
     pub regions: Vec<RemoteRegion>,
 }
 
-/// Memory regions in a greeting at most.
-pub const REGIONS_MAX: usize = 64;
+/// The most memory regions in a greeting.
+pub const MAX_REGIONS: usize = 64;
 
 /// First bytes of a greeting.
 const MAGIC: [u8; 8] = *b"ringside";
@@ -28,7 +28,7 @@ const HEAD_BYTES: usize = 8 + 2 + 2 + 4 + 4 + 4 + 6 + 2 + 16;
 /// Bytes of a region.
 const REGION_BYTES: usize = 20;
 
-/// Why a greeting was not sent or not understood.
+/// Reasons why a greeting was not sent or not decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum GreetingError {
     /// The connection broke, or the peer did not answer in time.
@@ -41,20 +41,20 @@ pub enum GreetingError {
         /// The deadline.
         waited_ms: u64,
     },
-    /// The peer speaks another protocol.
-    #[error("the peer does not speak this protocol: it began with {found:02x?}")]
+    /// The peer uses another protocol.
+    #[error("the peer does not use this protocol: it began with {found:02x?}")]
     NotRingside {
         /// Its first bytes.
         found: [u8; 8],
     },
-    /// The peer is of another version.
+    /// The peer uses another version.
     #[error(
-        "the peer speaks version {found} of the exchange, this end {ours}; use the same version on both"
+        "the peer uses version {found} of the exchange, this end {ours}; use the same version on both"
     )]
     Version {
-        /// The peer's.
+        /// The peer's version.
         found: u16,
-        /// Ours.
+        /// The version of this end.
         ours: u16,
     },
     /// The peer's message is malformed.
@@ -64,7 +64,7 @@ pub enum GreetingError {
         reason: String,
     },
     /// More regions than a greeting holds.
-    #[error("{given} memory regions; a greeting holds at most {REGIONS_MAX}")]
+    #[error("{given} memory regions; a greeting holds at most {MAX_REGIONS}")]
     TooManyRegions {
         /// The number given.
         given: usize,
@@ -72,12 +72,12 @@ pub enum GreetingError {
 }
 
 impl Greeting {
-    /// The bytes on the wire, all numbers big-endian: magic, version, number of regions, queue
-    /// pair, sequence number, MTU, MAC address, address family (4 or 6), address; then each
-    /// region's address, length and key.
+    /// Encodes the greeting, all numbers big-endian: magic, version, number of regions, queue pair,
+    /// sequence number, MTU, MAC address, address family (4 or 6), address; then each region's
+    /// address, length and key.
     pub fn encode(&self) -> Result<Vec<u8>, GreetingError> {
         let given = self.regions.len();
-        let count = u16::try_from(given).ok().filter(|_| given <= REGIONS_MAX);
+        let count = u16::try_from(given).ok().filter(|_| given <= MAX_REGIONS);
         let count = count.ok_or(GreetingError::TooManyRegions { given })?;
         let endpoint = &self.endpoint;
         let mut bytes = Vec::with_capacity(HEAD_BYTES + given * REGION_BYTES);
@@ -102,7 +102,7 @@ impl Greeting {
         Ok(bytes)
     }
 
-    /// Reads a greeting; at most [`REGIONS_MAX`] regions are taken.
+    /// Reads a greeting; accepts at most [`MAX_REGIONS`] regions.
     pub fn read(from: &mut impl Read, waited_ms: u64) -> Result<Self, GreetingError> {
         let stream = |error| GreetingError::Stream { error, waited_ms };
         let mut head = [0; HEAD_BYTES];
@@ -120,9 +120,9 @@ impl Greeting {
             });
         }
         let count = usize::from(u16::from_be_bytes(head.take()?));
-        if count > REGIONS_MAX {
+        if count > MAX_REGIONS {
             return Err(malformed(format!(
-                "{count} memory regions, at most {REGIONS_MAX} are taken"
+                "{count} memory regions, at most {MAX_REGIONS} are taken"
             )));
         }
         let endpoint = read_endpoint(&mut head)?;
@@ -175,7 +175,7 @@ fn malformed(reason: String) -> GreetingError {
     GreetingError::Malformed { reason }
 }
 
-/// Bytes that are taken from the front.
+/// Bytes that are decoded from the front.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {

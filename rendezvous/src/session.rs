@@ -8,7 +8,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a session did not begin, or ended.
+/// Reasons why a session did not begin, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The address cannot be listened on.
@@ -18,7 +18,7 @@ pub enum SessionError {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// The system's message.
+        /// The operating system's message.
         reason: String,
     },
     /// No peer connected in time.
@@ -34,37 +34,37 @@ pub enum SessionError {
     Connect {
         /// The other side's address.
         address: SocketAddr,
-        /// The duration of the attempt.
+        /// The time allowed for the attempt.
         limit: Duration,
-        /// The system's message.
+        /// The operating system's message.
         reason: String,
     },
     /// The peer is connected and sends nothing.
-    #[error("the peer {peer} said nothing within {} ms; it hangs, or is something else", limit.as_millis())]
+    #[error("the peer {peer} sent nothing within {} ms; it hangs, or is another program", limit.as_millis())]
     Silent {
         /// The peer.
         peer: SocketAddr,
         /// The time waited.
         limit: Duration,
     },
-    /// The peer stopped in the middle.
-    #[error("the peer {peer} stopped after {received} bytes and sent no more within {} ms; it hangs, or is something else", limit.as_millis())]
+    /// The peer stopped within a message.
+    #[error("the peer {peer} stopped after {received} bytes and sent no more within {} ms; it hangs, or is another program", limit.as_millis())]
     Incomplete {
         /// The peer.
         peer: SocketAddr,
-        /// Bytes that came.
+        /// Bytes received.
         received: usize,
         /// The time waited.
         limit: Duration,
     },
     /// The peer closed the connection.
     #[error(
-        "the peer {peer} closed the connection after {received} bytes; see what it says about the reason"
+        "the peer {peer} closed the connection after {received} bytes; see its own output for the reason"
     )]
     Closed {
         /// The peer.
         peer: SocketAddr,
-        /// Bytes of what was awaited that had come.
+        /// Bytes of the expected message that were received.
         received: usize,
     },
     /// The connection broke.
@@ -74,7 +74,7 @@ pub enum SessionError {
     Broken {
         /// The peer.
         peer: SocketAddr,
-        /// The system's message.
+        /// The operating system's message.
         reason: String,
     },
     /// The peer's message is malformed, of another version, or too long.
@@ -89,10 +89,10 @@ pub enum SessionError {
         peer: SocketAddr,
         /// The step of this side.
         expected: Step,
-        /// The bytes that the peer sent.
+        /// The byte that the peer sent.
         found: u8,
     },
-    /// The peer failed and said why.
+    /// The peer failed and reported the reason.
     #[error("the peer {peer} gave up: {reason}")]
     PeerFailed {
         /// The peer.
@@ -102,30 +102,30 @@ pub enum SessionError {
     },
 }
 
-/// A point that both sides have to reach before either goes on.
+/// A point that both sides must reach before either continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Step {
     /// The queue pairs are connected.
     Connected = b'R',
-    /// Memory is filled and cleared, receives are posted.
+    /// Memory is initialised and receives are posted.
     Prepared = b'P',
-    /// One's own requests are complete, and what was to be received has arrived.
+    /// The side's own requests are complete, and all expected messages have arrived.
     Transferred = b'T',
     /// Ready for a measurement.
     Measuring = b'M',
     /// The measurement is over.
     Ended = b'E',
-    /// Nothing of the peer's is needed any more.
+    /// The side needs nothing of the peer any more.
     Done = b'D',
 }
 
-/// Sent by a busy side from time to time; skipped wherever a step is awaited.
+/// Sent by a busy side from time to time; skipped while a step is awaited.
 const BEAT: u8 = b'.';
 /// Begins the reason of a side that failed.
 const FAILED: u8 = b'X';
-/// Longest text of a side that failed, bytes.
-pub const REASON_MAX: usize = 512;
+/// Longest reason text of a side that failed, in bytes.
+pub const MAX_REASON: usize = 512;
 
 /// Waits for a peer at an address.
 pub struct Listener {
@@ -143,8 +143,8 @@ impl std::fmt::Debug for Listener {
 }
 
 impl Listener {
-    /// Listens on `address` and no other; port 0 lets the system choose, see [`Listener::address`].
-    /// `clock` measures all deadlines, those of its sessions too.
+    /// Listens on `address` only. Port 0 lets the system choose a port, see [`Listener::address`].
+    /// `clock` measures all deadlines, including those of its sessions.
     ///
     /// # Errors
     /// [`SessionError::Listen`].
@@ -186,7 +186,7 @@ impl Listener {
         loop {
             match self.socket.accept() {
                 Ok((stream, peer)) => return Session::new(stream, peer, Arc::clone(&self.clock)),
-                // A peer that gave up between its request and now: wait for the next.
+                // The peer gave up between its request and now: wait for the next one.
                 Err(error)
                     if matches!(
                         error.kind(),
@@ -235,9 +235,9 @@ pub fn connect(
     }
     let stream =
         TcpStream::connect_timeout(&address, limit).map_err(|error| failed(error.to_string()))?;
-    // TCP lets a socket connect to itself when nobody listens and it got that very port.
+    // TCP lets a socket connect to itself if no process listens and the socket got that port.
     if stream.local_addr().is_ok_and(|own| own == address) {
-        return Err(failed("nobody listens there".into()));
+        return Err(failed("no process listens there".into()));
     }
     Session::new(stream, address, clock)
 }
@@ -287,13 +287,14 @@ impl Session {
     /// Sends `ours` to the peer and receives its greeting, within `limit`. Both sides call this.
     ///
     /// # Errors
-    /// The greeting did not come, is incomplete, or is malformed. The session cannot be used after that.
+    /// The greeting did not arrive, is incomplete, or is malformed. The session is unusable after
+    /// that.
     pub fn greet(&mut self, ours: &Greeting, limit: Duration) -> Result<Greeting, SessionError> {
         let bytes = ours.encode().map_err(SessionError::Greeting)?;
         let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let written = timed.write_all(&bytes);
-        // A peer that refuses may have said something before it closed: that is not read, as its
-        // greeting would be of no use.
+        // A peer that refuses may have sent data before it closed. It is not read: its greeting
+        // would be of no use.
         written.map_err(|error| self.failure(&error, 0, limit))?;
         let waited_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
         Greeting::read(&mut timed, waited_ms).map_err(|error| match error {
@@ -305,7 +306,7 @@ impl Session {
     /// Waits until the peer has reached `step` too, at most `limit`.
     ///
     /// # Errors
-    /// It did not, is at another one, or [failed](SessionError::PeerFailed).
+    /// The peer did not reach it, is at another step, or [failed](SessionError::PeerFailed).
     pub fn synchronise(&mut self, step: Step, limit: Duration) -> Result<(), SessionError> {
         let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let exchanged = timed
@@ -325,27 +326,27 @@ impl Session {
         })
     }
 
-    /// Sends a message of the application's own, within `limit`.
+    /// Sends a message of the application, within `limit`.
     ///
     /// # Errors
-    /// The connection broke, or the peer does not take it.
+    /// The connection broke, or the peer does not receive the message.
     pub fn send(&mut self, message: &[u8], limit: Duration) -> Result<(), SessionError> {
         let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let told = timed.write_all(message);
         told.map_err(|error| self.failure(&error, 0, limit))
     }
 
-    /// Takes a message of the application's own, as long as `into`, within `limit`.
+    /// Receives a message of the application, as long as `into`, within `limit`.
     ///
     /// # Errors
-    /// It did not come.
+    /// The message did not arrive.
     pub fn receive(&mut self, into: &mut [u8], limit: Duration) -> Result<(), SessionError> {
         let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let heard = timed.read_exact(into);
         heard.map_err(|error| self.failure(&error, timed.received, limit))
     }
 
-    /// Tells the peer that this side is still there. Call it about once a second during long work.
+    /// Reports to the peer that this side is alive. Call it about once a second during long work.
     ///
     /// # Errors
     /// The connection broke, or the peer has not read for very long.
@@ -353,11 +354,11 @@ impl Session {
         self.send(&[BEAT], Duration::from_millis(100))
     }
 
-    /// The next byte of the peer, which is left unread; waits at most `at_most`, which may be zero.
-    /// A byte of [`Session::keep_alive`] is taken and returned.
+    /// Returns the next byte of the peer without consuming it; waits at most `at_most`, which may
+    /// be zero. A byte of [`Session::keep_alive`] is consumed and returned.
     ///
     /// # Errors
-    /// The connection is gone, or the peer [failed](SessionError::PeerFailed).
+    /// The connection is closed, or the peer [failed](SessionError::PeerFailed).
     pub fn peek(&mut self, at_most: Duration) -> Result<Option<u8>, SessionError> {
         let timeout = Timespec::try_from(at_most).ok();
         match poll(
@@ -390,41 +391,41 @@ impl Session {
         }
     }
 
-    /// Tells the peer that this side failed, and the reason, cut to [`REASON_MAX`] bytes. Ends the
-    /// session. A peer that is gone is no further error.
+    /// Reports to the peer that this side failed, and the reason, cut to [`MAX_REASON`] bytes. Ends
+    /// the session. A closed connection is not a further error.
     pub fn fail(mut self, reason: &str) {
-        let text = shortened(reason, REASON_MAX);
+        let text = shortened(reason, MAX_REASON);
         let mut message = vec![FAILED];
         message.extend(u16::try_from(text.len()).unwrap_or(0).to_be_bytes());
         message.extend(text.as_bytes());
         let _ = self.send(&message, Duration::from_secs(1));
-        // Closing while the peer's bytes are unread would reset the connection and take the reason
-        // along: read until the peer has closed, or long enough.
+        // Closing with unread bytes of the peer would reset the connection and discard the reason:
+        // read until the peer has closed, or until the deadline.
         let _ = self.stream.shutdown(std::net::Shutdown::Write);
         let mut timed = Timed::new(&self.stream, &*self.clock, Duration::from_secs(1));
         let mut sink = [0; 512];
         while timed.read(&mut sink).is_ok_and(|length| length > 0) {}
     }
 
-    /// The reason that follows the byte which says that the peer failed.
+    /// Reads the reason that follows the byte [`FAILED`].
     fn failure_reason(&mut self, limit: Duration) -> SessionError {
         let mut timed = Timed::new(&self.stream, &*self.clock, limit);
         let mut read = || -> io::Result<String> {
             let mut length = [0; 2];
             timed.read_exact(&mut length)?;
-            let length = usize::from(u16::from_be_bytes(length)).min(REASON_MAX);
+            let length = usize::from(u16::from_be_bytes(length)).min(MAX_REASON);
             let mut text = vec![0; length];
             timed.read_exact(&mut text)?;
             Ok(printable(&String::from_utf8_lossy(&text)))
         };
-        let reason = read().unwrap_or_else(|_| "it did not say why".to_owned());
+        let reason = read().unwrap_or_else(|_| "it gave no reason".to_owned());
         SessionError::PeerFailed {
             peer: self.peer,
             reason,
         }
     }
 
-    /// The error behind a failed read or write, after `received` bytes of what was awaited.
+    /// Returns the error of a failed read or write, after `received` bytes of the expected message.
     fn failure(&self, error: &io::Error, received: usize, limit: Duration) -> SessionError {
         let peer = self.peer;
         match error.kind() {
@@ -448,14 +449,14 @@ impl Session {
     }
 }
 
-/// The first `most` bytes of a text at most, whole characters.
+/// Returns at most the first `most` bytes of a text, whole characters only.
 fn shortened(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev();
     let end = end.into_iter().find(|&end| text.is_char_boundary(end));
     text.get(..end.unwrap_or(0)).unwrap_or("")
 }
 
-/// A peer's text as it may be shown on a terminal: no control characters.
+/// Returns a peer's text in a form that is safe on a terminal: without control characters.
 #[must_use]
 pub fn printable(text: &str) -> String {
     let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
@@ -471,7 +472,7 @@ fn read_past_beats(from: &mut impl Read) -> io::Result<u8> {
     Ok(found)
 }
 
-/// A stream whose reads and writes all together have one deadline.
+/// A stream whose reads and writes share one deadline.
 struct Timed<'a> {
     stream: &'a TcpStream,
     clock: &'a dyn Clock,
@@ -489,7 +490,7 @@ impl<'a> Timed<'a> {
         }
     }
 
-    /// The time that is left; none is an error, as the system takes zero for "without end".
+    /// Returns the remaining time. Zero is an error, because the system treats zero as "no limit".
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.end.since(self.clock.now());
         if left.is_zero() {
@@ -498,7 +499,7 @@ impl<'a> Timed<'a> {
         Ok(Some(left))
     }
 
-    /// The next bytes, without taking them.
+    /// Returns the next bytes without consuming them.
     fn peek(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
         self.stream.peek(into)

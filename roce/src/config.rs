@@ -46,7 +46,7 @@ impl PathMtu {
         })
     }
 
-    /// In bytes.
+    /// The size in bytes.
     #[inline]
     #[must_use]
     pub const fn bytes(self) -> u32 {
@@ -59,12 +59,33 @@ impl PathMtu {
         }
     }
 
+    /// Its binary logarithm.
+    #[inline]
+    const fn shift(self) -> u32 {
+        match self {
+            Self::Bytes256 => 8,
+            Self::Bytes512 => 9,
+            Self::Bytes1024 => 10,
+            Self::Bytes2048 => 11,
+            Self::Bytes4096 => 12,
+        }
+    }
+
     /// Packets that a message of `length_bytes` takes; an empty one takes one.
     #[inline]
     #[must_use]
     pub const fn packets(self, length_bytes: u32) -> u32 {
-        let packets = length_bytes.div_ceil(self.bytes());
+        let full = length_bytes >> self.shift();
+        let packets = full + (length_bytes & (self.bytes() - 1) != 0) as u32;
         if packets == 0 { 1 } else { packets }
+    }
+
+    /// Full packets that `length_bytes` hold, at least 1.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn full_packets(self, length_bytes: u32) -> u32 {
+        let full = length_bytes >> self.shift();
+        if full == 0 { 1 } else { full }
     }
 }
 
@@ -89,7 +110,8 @@ pub struct RequesterConfig {
     pub retransmit_after: Duration,
     /// Packets that may be unacknowledged, at least 1. Context `w14[55:32]`.
     pub window_packets: u32,
-    /// An acknowledgement is asked for at the end of each message and each so many packets.
+    /// The number of packets after which an acknowledgement is requested; the end of each message
+    /// also requests one.
     pub acknowledge_every_packets: u32,
     /// Work requests that may be outstanding, completions not taken included; rounded up to a
     /// power of two.
@@ -139,8 +161,8 @@ pub struct ResponderConfig {
 }
 
 impl ResponderConfig {
-    /// A connection from `destination_qp` that takes 16 reads, counts no credits and asks for
-    /// 0.64 ms where no receive request is posted.
+    /// A connection from `destination_qp` that takes 16 reads, counts no credits and requests a
+    /// wait of 0.64 ms where no receive request is posted.
     #[must_use]
     pub const fn new(destination_qp: QpNumber, path_mtu: PathMtu, expected_psn: Psn) -> Self {
         Self {
@@ -155,7 +177,7 @@ impl ResponderConfig {
     }
 }
 
-/// The wait that an RNR NAK asks for; `timer` is its 5-bit code.
+/// The wait that an RNR NAK requests; `timer` is its 5-bit code.
 ///
 /// Source: InfiniBand Architecture Specification volume 1, table 45.
 #[must_use]
@@ -164,7 +186,7 @@ pub const fn receiver_not_ready_wait(timer: u8) -> Duration {
         65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024,
         1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152,
     ];
-    // the code has five bits; whatever more a caller brings is the longest wait
+    // the code has five bits; a larger value from a caller means the longest wait
     let index = if timer < 32 { timer as usize } else { 0 };
     Duration::from_micros(TENS_OF_MICROSECONDS[index] as u64 * 10)
 }

@@ -1,8 +1,9 @@
-//! What stops a half of a connection. Which event tells a driver of it is the adapter's matter.
+//! Faults that stop one half of a connection. The adapter chooses the event that reports one to a
+//! driver.
 
 use crate::packet::NegativeCode;
 
-/// Why memory may not be touched.
+/// The reason why memory may not be accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AccessFault {
     /// No region has this key.
@@ -54,7 +55,7 @@ pub enum RequesterFaultReason {
     #[error("the peer had no receive request after all retries")]
     NotReadyRetriesExhausted,
     /// NAK 1.
-    #[error("the peer says that the request is invalid")]
+    #[error("the peer reports that the request is invalid")]
     RemoteInvalidRequest,
     /// NAK 2.
     #[error("the peer refuses access to its memory")]
@@ -65,7 +66,7 @@ pub enum RequesterFaultReason {
     /// A read response whose length does not fit the request.
     #[error("a read response of {found} bytes where {expected} belong")]
     ResponseLength {
-        /// bytes that belong there
+        /// expected bytes
         expected: u32,
         /// bytes that came
         found: u32,
@@ -93,11 +94,10 @@ pub enum ResponderFault {
     /// A send longer than the receive request.
     #[error("message of more than {capacity_bytes} bytes for a receive request of that size")]
     MessageTooLong {
-        /// what the receive request holds
+        /// bytes of the receive request
         capacity_bytes: u32,
     },
-    /// A packet that has no place in the message that it is in, or an operation that the card
-    /// does not know.
+    /// A packet at a wrong place of its message, or an operation that the card does not support.
     #[error("opcode out of order or not supported")]
     BadOpcode,
     /// A payload length that its place in the message does not allow.
@@ -106,7 +106,7 @@ pub enum ResponderFault {
         /// bytes of the packet
         found: u32,
     },
-    /// A write whose packets hold more or less than its first one said, or that is too long.
+    /// A write whose packets hold more or less than its first one announced, or that is too long.
     #[error("an RDMA write's packets contradict its length")]
     BadWriteLength,
     /// A read request with payload or of impossible length.
@@ -115,7 +115,7 @@ pub enum ResponderFault {
     /// More reads than may be outstanding.
     #[error("more RDMA reads outstanding than the connection allows")]
     TooManyReads,
-    /// A send asked to invalidate a key that it may not.
+    /// A send requested to invalidate a key without the right to.
     #[error("remote invalidation refused: {0}")]
     Invalidate(AccessFault),
 }

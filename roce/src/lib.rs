@@ -1,23 +1,22 @@
 //! RoCEv2 without input or output: frames ([`packet`]), and the two halves of a reliable connection
 //! as state machines that take packets and the time and give packets and actions.
 //!
-//! The crate knows no card, clock, socket or thread. Ringside's model of the E810 is one user; a
-//! program that speaks RoCEv2 over a UDP socket could be another.
+//! The crate is independent of cards, clocks, sockets and threads. Ringside's model of the E810 is
+//! one user; a program that sends RoCEv2 over a UDP socket could be another.
 //!
 //! A connected queue pair is a [`Requester`] (its send queue's half: sends requests, receives
 //! acknowledgements and read responses, completes work) and a [`Responder`] (the other half:
-//! receives requests, answers). They share nothing; each works for its own queue pair only.
-//! Neither holds a clock, a socket, a thread or a byte of payload, and neither allocates after it
-//! was made.
+//! receives requests, answers). They share nothing; each serves its own queue pair only. Neither
+//! holds a clock, a socket, a thread or a byte of payload, and neither allocates after it was made.
 //!
 //! # Payload
 //! Packets carry no bytes here. [`RequestPacket`] names bytes of a work request by the token that
-//! [`WorkRequest`] was posted with, [`ResponsePacket`] names the responder's memory by what
-//! [`ResponderHost::grant`] gave. Whoever carries a packet copies those bytes once, straight to
-//! where [`RequestOutcome`] or [`ResponseOutcome`] says that they belong. A retransmission reads
-//! them again.
+//! [`WorkRequest`] was posted with, [`ResponsePacket`] names the responder's memory by the value
+//! that [`ResponderHost::grant`] returned. The carrier of a packet copies those bytes once,
+//! directly to the place in [`RequestOutcome`] or [`ResponseOutcome`]. A retransmission reads them
+//! again.
 //!
-//! # Who calls what
+//! # Calls
 //! For each burst, the caller
 //! 1. sorts incoming packets by [`Opcode::class`]: `Request` goes to [`Responder::on_request`],
 //!    `Response` to [`Requester::on_response`];
@@ -109,12 +108,13 @@
 //! ```
 //!
 //! # Errors
-//! A fault stops its half for good and is given out once, as [`RequesterFault`] or
-//! [`ResponderFault`]; which event it raises is the adapter's matter. Everything that a peer can do
-//! wrong ends in a fault, a NAK or a counted drop, never in a panic.
+//! A fault stops its half for good and is returned once, as [`RequesterFault`] or
+//! [`ResponderFault`]; the adapter decides which event it raises. Every error of a peer ends in a
+//! fault, a NAK or a counted drop, never in a panic.
 //!
-//! Source: InfiniBand Architecture Specification volume 1, 9.7 (reliable service); which fields of
-//! the E810's queue pair context feed the configuration is said at each field.
+//! Source: InfiniBand Architecture Specification volume 1, 9.7 (reliable service). The
+//! documentation of each field of the configuration names the field of the E810's queue pair
+//! context.
 //!
 //! [`Opcode::class`]: crate::packet::Opcode::class
 
@@ -140,8 +140,7 @@ pub use responder::{
     ResponderHost, ResponderStatistics, ResponsePacket,
 };
 pub use work::{
-    Completion, MAXIMUM_MESSAGE_BYTES, MessageBytes, Operation, PostError, RequestPacket,
-    WorkRequest,
+    Completion, MAX_MESSAGE_BYTES, MessageBytes, Operation, PostError, RequestPacket, WorkRequest,
 };
 
 /// True if a packet's P_Key may talk to ours: same key, and not both limited members.

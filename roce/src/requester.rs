@@ -13,6 +13,7 @@
 //! `done`. Going back always means going back to it.
 
 mod response;
+mod shape;
 
 #[cfg(test)]
 mod tests;
@@ -22,16 +23,17 @@ use ringside_clock::Instant;
 use super::config::{PathMtu, RequesterConfig};
 use super::fault::{RequesterFault, RequesterFaultReason};
 use super::work::{
-    Completion, MAXIMUM_MESSAGE_BYTES, MessageBytes, Operation, PostError, RequestPacket,
-    WorkRequest,
+    Completion, MAX_MESSAGE_BYTES, MessageBytes, Operation, PostError, RequestPacket, WorkRequest,
 };
 use crate::packet::{Extension, Opcode, Psn, TransportHeaders};
+
+use shape::shape;
 
 pub use response::{IgnoredResponse, ResponseOutcome};
 
 /// Packets that may lie between the oldest unanswered and the newest: half the numbers.
-const LARGEST_SPAN: u64 = Psn::MODULUS as u64 / 2;
-const LARGEST_CAPACITY: usize = 1 << 16;
+const MAX_SPAN: u64 = Psn::MODULUS as u64 / 2;
+const MAX_CAPACITY: usize = 1 << 16;
 
 /// The send queue's half of a reliable connection.
 ///
@@ -68,28 +70,28 @@ pub struct Requester {
     statistics: RequesterStatistics,
 }
 
-/// What the requester waits for.
+/// The state in which the requester waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// For nothing: no packet is unanswered, or all of them are about to be sent again.
+    /// It waits for nothing: no packet is unanswered, or all of them are about to be sent again.
     Open,
-    /// For an answer; without one by then it goes back.
+    /// It waits for an answer; without one by then it sends again.
     Unanswered { until: Instant },
-    /// For the receiver to post a receive request. No packet is unanswered meanwhile.
+    /// It waits for the receiver to post a receive request. No packet is unanswered meanwhile.
     NotReady { until: Instant },
     /// It has ended.
     Stopped,
 }
 
-/// What it has done about the oldest unanswered packet since the last progress. A loss takes one
-/// retry, although a time-out and several answers may tell of it.
+/// Its action on the oldest unanswered packet since the last progress. A loss takes one retry, even
+/// if a time-out and several answers report it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Recovery {
     /// Nothing.
     Untried,
-    /// It went back because time was up. The answers that come late tell of the same loss.
+    /// It sent again because of a time-out. Answers that come late report the same loss.
     TimedOut,
-    /// It went back because an answer told of a gap.
+    /// It sent again because an answer reported a gap.
     Told,
 }
 
@@ -104,7 +106,7 @@ struct Settings {
     retry_limit: u8,
     not_ready_retry_limit: u8,
     retransmit_after_ns: u64,
-    /// what all its packets have in common
+    /// the common fields of all its packets
     template: TransportHeaders,
 }
 
@@ -194,10 +196,7 @@ impl Requester {
     /// A requester at rest. This is the only place that allocates.
     #[must_use]
     pub fn new(config: &RequesterConfig) -> Self {
-        let capacity = config
-            .capacity
-            .clamp(1, LARGEST_CAPACITY)
-            .next_power_of_two();
+        let capacity = config.capacity.clamp(1, MAX_CAPACITY).next_power_of_two();
         // far enough from zero that no packet of the past has a negative position
         let start = u64::from(config.first_psn.value()) + u64::from(Psn::MODULUS);
         Self {
@@ -266,7 +265,7 @@ impl Requester {
         )
     }
 
-    /// Ends it for good: nothing is sent or taken any more. Completions can still be drained.
+    /// Stops it permanently: it sends and takes no more packets. Completions can still be drained.
     pub fn stop(&mut self) {
         self.phase = Phase::Stopped;
     }
@@ -279,8 +278,8 @@ impl Requester {
 
     /// Takes one work request. Order of posting is order of execution.
     ///
-    /// Fences are the caller's: it posts only once [`Requester::is_idle`] or
-    /// [`Requester::open_reads`] says so.
+    /// The caller enforces fences: it posts only once [`Requester::is_idle`] or
+    /// [`Requester::open_reads`] permits it.
     ///
     /// # Errors
     /// [`PostError`]; the request was not taken.
@@ -294,7 +293,7 @@ impl Requester {
                 capacity: self.slots.len(),
             });
         }
-        if request.length_bytes > MAXIMUM_MESSAGE_BYTES {
+        if request.length_bytes > MAX_MESSAGE_BYTES {
             return Err(PostError::TooLong {
                 length_bytes: request.length_bytes,
             });
@@ -328,6 +327,34 @@ impl Requester {
     /// a receiver that is not ready allow it. Call it until it gives `None` or the wire is full.
     #[inline]
     pub fn next_packet(&mut self, now: Instant) -> Option<RequestPacket> {
+        self.next_run(now, 0)
+    }
+
+    /// The same, where a carrier takes several packets at once: up to `run_bytes` of a message's
+    /// full packets come as one, the last packet of each message by itself.
+    ///
+    /// A run has the headers of its first packet, but requests an acknowledgement if any packet of
+    /// it would. [`TransportHeaders::of_run`] gives the headers of each packet.
+    #[inline]
+    pub fn next_run(&mut self, now: Instant, run_bytes: u32) -> Option<RequestPacket> {
+        let mut headers = self.settings.template;
+        let (payload, packets) = self.next_run_into(now, run_bytes, &mut headers)?;
+        Some(RequestPacket {
+            headers,
+            payload,
+            packets,
+        })
+    }
+
+    /// The same, with the headers written to the caller's place. Returns the payload's bytes and
+    /// the number of packets.
+    #[inline]
+    pub fn next_run_into(
+        &mut self,
+        now: Instant,
+        run_bytes: u32,
+        headers: &mut TransportHeaders,
+    ) -> Option<(MessageBytes, u32)> {
         if self.cursor == self.tail {
             return None;
         }
@@ -340,14 +367,14 @@ impl Requester {
         let slot = *self.slot(self.cursor);
         let offset_bytes = (self.next - slot.first) as u32 * self.settings.mtu.bytes();
         let packet = if slot.is_read() {
-            self.read_request(&slot, offset_bytes)?
+            self.read_request(&slot, offset_bytes, headers)?
         } else {
-            self.data_packet(&slot, offset_bytes)?
+            self.data_packets(&slot, offset_bytes, run_bytes, headers)?
         };
         if self.phase == Phase::Open {
             self.await_answer(now);
         }
-        self.statistics.packets_sent += 1;
+        self.statistics.packets_sent += u64::from(packet.1);
         Some(packet)
     }
 
@@ -369,7 +396,7 @@ impl Requester {
         })
     }
 
-    /// When to call [`Requester::on_time`], or to ask for packets again; `None` if never.
+    /// The moment to call [`Requester::on_time`], or to request packets again; `None` if never.
     #[inline]
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
@@ -402,7 +429,7 @@ impl Requester {
         &self.slots[(index & self.mask) as usize]
     }
 
-    /// From now on an answer is due.
+    /// Starts the wait for an answer.
     #[inline]
     fn await_answer(&mut self, now: Instant) {
         let until = Instant(now.0.saturating_add(self.settings.retransmit_after_ns));
@@ -410,11 +437,17 @@ impl Requester {
     }
 
     #[inline]
-    fn data_packet(&mut self, slot: &Slot, offset_bytes: u32) -> Option<RequestPacket> {
+    fn data_packets(
+        &mut self,
+        slot: &Slot,
+        offset_bytes: u32,
+        run_bytes: u32,
+        headers: &mut TransportHeaders,
+    ) -> Option<(MessageBytes, u32)> {
         let waiting = self
             .next
             .saturating_sub(self.unanswered.max(self.reads_end));
-        if waiting >= self.settings.window || self.next - self.unanswered >= LARGEST_SPAN {
+        if waiting >= self.settings.window || self.next - self.unanswered >= MAX_SPAN {
             return None;
         }
         let WorkRequest {
@@ -425,32 +458,51 @@ impl Requester {
         } = slot.request;
         let remaining = length_bytes - offset_bytes;
         let (is_first, is_last) = (self.next == slot.first, self.next + 1 == slot.end());
+        let packets = match is_last || run_bytes == 0 {
+            true => 1,
+            false => self.run(slot, waiting, run_bytes),
+        };
+        let behind = self.next + u64::from(packets);
         let (opcode, extension) = shape(operation, length_bytes, is_first, is_last);
-        let headers = TransportHeaders {
+        *headers = TransportHeaders {
             opcode,
             extension,
             solicited: solicited && is_last,
             acknowledge_request: is_last
-                || waiting + 1 == self.settings.window
-                || (self.next + 1) & self.settings.acknowledge_mask == 0,
+                || waiting + u64::from(packets) == self.settings.window
+                || (self.next ^ behind) > self.settings.acknowledge_mask,
             psn: Psn::from_position(self.next),
             ..self.settings.template
         };
-        self.sent(1, is_last);
-        let length_bytes = remaining.min(self.settings.mtu.bytes());
-        Some(RequestPacket {
-            headers,
-            payload: MessageBytes {
-                token,
-                offset_bytes,
-                length_bytes,
-            },
-        })
+        let repeated = self.sent_end.saturating_sub(self.next);
+        self.statistics.packets_repeated += repeated.min(u64::from(packets));
+        self.sent(u64::from(packets), is_last);
+        let length_bytes = remaining.min(self.settings.mtu.bytes() * packets);
+        let payload = MessageBytes {
+            token,
+            offset_bytes,
+            length_bytes,
+        };
+        Some((payload, packets))
     }
 
-    fn read_request(&mut self, slot: &Slot, offset_bytes: u32) -> Option<RequestPacket> {
+    /// Packets that the next run may have: full ones, and no more than the window lets out.
+    fn run(&self, slot: &Slot, waiting: u64, run_bytes: u32) -> u32 {
+        let full = slot.end() - 1 - self.next;
+        let window = self.settings.window - waiting;
+        let span = MAX_SPAN - (self.next - self.unanswered);
+        let most = u64::from(self.settings.mtu.full_packets(run_bytes));
+        most.min(full).min(window).min(span) as u32
+    }
+
+    fn read_request(
+        &mut self,
+        slot: &Slot,
+        offset_bytes: u32,
+        headers: &mut TransportHeaders,
+    ) -> Option<(MessageBytes, u32)> {
         let end = slot.end();
-        if self.reads_sent >= self.settings.reads_limit || end - self.unanswered > LARGEST_SPAN {
+        if self.reads_sent >= self.settings.reads_limit || end - self.unanswered > MAX_SPAN {
             return None;
         }
         let mut remote = slot
@@ -458,33 +510,29 @@ impl Requester {
             .operation
             .remote(slot.request.length_bytes - offset_bytes);
         remote.address = remote.address.wrapping_add(u64::from(offset_bytes));
-        let headers = TransportHeaders {
+        *headers = TransportHeaders {
             opcode: Opcode::READ_REQUEST,
             extension: Extension::Remote(remote),
             psn: Psn::from_position(self.next),
             acknowledge_request: true,
             ..self.settings.template
         };
+        self.statistics.packets_repeated += u64::from(self.next < self.sent_end);
         self.sent(end - self.next, true);
         self.reads_sent += 1;
         self.reads_end = end;
         let token = slot.request.token;
-        Some(RequestPacket {
-            headers,
-            payload: MessageBytes {
-                token,
-                offset_bytes,
-                length_bytes: 0,
-            },
-        })
+        let payload = MessageBytes {
+            token,
+            offset_bytes,
+            length_bytes: 0,
+        };
+        Some((payload, 1))
     }
 
-    /// Moves the cursor over what was just handed out.
+    /// Moves the cursor past the packets that were just returned.
     #[inline]
     fn sent(&mut self, packets: u64, is_last: bool) {
-        if self.next < self.sent_end {
-            self.statistics.packets_repeated += 1;
-        }
         self.next += packets;
         self.sent_end = self.sent_end.max(self.next);
         if is_last {
@@ -493,7 +541,7 @@ impl Requester {
         }
     }
 
-    /// Local work is done when it is reached: the cursor never rests on it, nor does `done`.
+    /// Local work is done when it is reached: the cursor never stays on it, nor does `done`.
     #[inline]
     fn skip_local_work(&mut self) {
         while self.cursor != self.tail && self.slot(self.cursor).packets == 0 {
@@ -530,69 +578,5 @@ impl Requester {
             token: self.slot(self.done).request.token,
             reason,
         }
-    }
-}
-
-/// Opcode and extension of a packet at its place in a message.
-#[inline]
-fn shape(
-    operation: Operation,
-    length_bytes: u32,
-    is_first: bool,
-    is_last: bool,
-) -> (Opcode, Extension) {
-    use Opcode as O;
-    match operation {
-        Operation::Write { .. } => {
-            let remote = Extension::Remote(operation.remote(length_bytes));
-            match (is_first, is_last) {
-                (true, true) => (O::WRITE_ONLY, remote),
-                (true, false) => (O::WRITE_FIRST, remote),
-                (false, false) => (O::WRITE_MIDDLE, Extension::None),
-                (false, true) => (O::WRITE_LAST, Extension::None),
-            }
-        }
-        Operation::WriteWithImmediate { immediate, .. } => {
-            let remote = operation.remote(length_bytes);
-            let announced = Extension::RemoteImmediate(remote, immediate);
-            match (is_first, is_last) {
-                (true, true) => (O::WRITE_ONLY_WITH_IMMEDIATE, announced),
-                (true, false) => (O::WRITE_FIRST, Extension::Remote(remote)),
-                (false, false) => (O::WRITE_MIDDLE, Extension::None),
-                (false, true) => (
-                    O::WRITE_LAST_WITH_IMMEDIATE,
-                    Extension::Immediate(immediate),
-                ),
-            }
-        }
-        _ if !is_last => (
-            if is_first {
-                O::SEND_FIRST
-            } else {
-                O::SEND_MIDDLE
-            },
-            Extension::None,
-        ),
-        Operation::SendWithImmediate(value) => {
-            let opcode = if is_first {
-                O::SEND_ONLY_WITH_IMMEDIATE
-            } else {
-                O::SEND_LAST_WITH_IMMEDIATE
-            };
-            (opcode, Extension::Immediate(value))
-        }
-        Operation::SendWithInvalidate(key) => {
-            let opcode = if is_first {
-                O::SEND_ONLY_WITH_INVALIDATE
-            } else {
-                O::SEND_LAST_WITH_INVALIDATE
-            };
-            (opcode, Extension::Invalidate(key))
-        }
-        // reads and local work have no packets of this shape and never come here
-        Operation::Send | Operation::Read { .. } | Operation::Local => (
-            if is_first { O::SEND_ONLY } else { O::SEND_LAST },
-            Extension::None,
-        ),
     }
 }

@@ -6,6 +6,7 @@
 
 mod reads;
 mod request;
+mod run;
 
 #[cfg(test)]
 mod tests;
@@ -21,8 +22,9 @@ pub use request::{DropReason, Placement, Received, RequestOutcome};
 
 /// The services that a responder needs of its adapter.
 pub trait ResponderHost {
-    /// Proof of a check, handed back with the bytes that it covers; whatever spares the adapter a
-    /// second look-up. It may go stale before the last byte moved, which the adapter notices.
+    /// Proof of an access check, returned with the bytes that it covers, so that the adapter need
+    /// not look them up again. It may become invalid before the last byte was moved; the adapter
+    /// detects that.
     type Grant: Copy;
 
     /// May the peer touch these bytes? Asked once for each message, for its whole length, never
@@ -41,7 +43,7 @@ pub trait ResponderHost {
     /// Takes the next receive request of this queue pair.
     fn take_receive(&mut self) -> Receive;
 
-    /// Invalidates a key because the peer's send asks for it.
+    /// Invalidates a key because the peer's send requests it.
     ///
     /// # Errors
     /// The failed check.
@@ -60,18 +62,18 @@ pub enum RemoteRight {
 /// The answer to [`ResponderHost::take_receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receive {
-    /// There was one.
+    /// A receive request was posted.
     Ready {
         /// the adapter's own name for it
         token: u32,
         /// bytes that it takes
         capacity_bytes: u32,
     },
-    /// None is posted; the peer will be asked to come again.
+    /// None is posted; the peer receives a request to repeat the message later.
     Empty,
     /// One is posted and malformed; the responder stops.
     Malformed {
-        /// the adapter's own code for what is wrong, which the fault carries
+        /// the adapter's own code of the error, which the fault carries
         code: u16,
     },
 }
@@ -79,21 +81,23 @@ pub enum Receive {
 /// Bytes of the responder's memory that a read response carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteBytes<G> {
-    /// what [`ResponderHost::grant`] gave for the whole read
+    /// the result of [`ResponderHost::grant`] for the whole read
     pub grant: G,
     /// the first byte
     pub address: u64,
-    /// 1..=path MTU
+    /// 1..=path MTU, or those of all packets of a run
     pub length_bytes: u32,
 }
 
-/// A packet that a responder sends.
+/// A packet that a responder sends, or a run of packets; see [`Responder::next_run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponsePacket<G> {
     /// its headers, ready for the wire
     pub headers: TransportHeaders,
     /// its payload, if it has any
     pub payload: Option<RemoteBytes<G>>,
+    /// number of packets, at least 1
+    pub packets: u32,
 }
 
 /// The counts of a responder.
@@ -134,7 +138,7 @@ enum Message<G> {
     },
 }
 
-/// What becomes of the next packet.
+/// The handling of the next packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// It is taken if it is the expected one; a gap gets a NAK.
@@ -271,10 +275,10 @@ impl<G: Copy> Responder<G> {
         Some(open)
     }
 
-    /// The placement that the last [`Responder::on_request`] asked for could not be carried out:
+    /// Reports that the placement of the last [`Responder::on_request`] could not be carried out:
     /// the packet counts as refused, the peer gets a NAK and the responder stops.
     ///
-    /// Gives the fault to report.
+    /// Returns the fault to report.
     pub fn refuse_placement(
         &mut self,
         placement: &Placement<G>,
@@ -303,8 +307,15 @@ impl<G: Copy> Responder<G> {
     /// full.
     #[inline]
     pub fn next_packet(&mut self) -> Option<ResponsePacket<G>> {
+        self.next_run(0)
+    }
+
+    /// The same, where a carrier takes several packets at once: up to `run_bytes` of a response's
+    /// full packets come as one with the headers of the first, its last packet by itself.
+    #[inline]
+    pub fn next_run(&mut self, run_bytes: u32) -> Option<ResponsePacket<G>> {
         if !self.reads.is_empty() {
-            return self.next_read_response();
+            return self.next_read_response(run_bytes);
         }
         let before = self.expected.plus(Psn::MODULUS - 1);
         let (psn, syndrome) = match self.pending {
@@ -341,12 +352,13 @@ impl<G: Copy> Responder<G> {
                 ..self.template
             },
             payload: None,
+            packets: 1,
         })
     }
 
-    fn next_read_response(&mut self) -> Option<ResponsePacket<G>> {
-        let part = self.reads.next_part(self.mtu)?;
-        self.statistics.read_responses_sent += 1;
+    fn next_read_response(&mut self, run_bytes: u32) -> Option<ResponsePacket<G>> {
+        let part = self.reads.next_part(self.mtu, run_bytes)?;
+        self.statistics.read_responses_sent += u64::from(part.packets);
         let answer = Extension::Acknowledge(Acknowledgement {
             syndrome: Syndrome::Acknowledge {
                 credits: self.acknowledge_credits,
@@ -368,6 +380,7 @@ impl<G: Copy> Responder<G> {
         Some(ResponsePacket {
             headers,
             payload: part.bytes,
+            packets: part.packets,
         })
     }
 

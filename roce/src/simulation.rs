@@ -137,7 +137,7 @@ fn bytes(rng: &mut SmallRng, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Work whose effects can be told apart afterwards: each write has its own place.
+/// Work whose effects can be distinguished afterwards: each write has its own place.
 fn plan(setup: &Setup, rng: &mut SmallRng) -> (Vec<WorkRequest>, u64) {
     let mut written = 0u64;
     let requests = (0..setup.requests as u32)

@@ -3,18 +3,19 @@
 use crate::packet::{RemoteBuffer, TransportHeaders};
 
 /// Longest message in bytes. Source: InfiniBand Architecture Specification volume 1, 9.7.1.
-pub const MAXIMUM_MESSAGE_BYTES: u32 = u32::MAX / 2 + 1;
+pub const MAX_MESSAGE_BYTES: u32 = u32::MAX / 2 + 1;
 
 /// One work request of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkRequest {
-    /// The caller's own name for it; comes back in packets, placements, completions and faults.
+    /// The caller's own name for it, repeated in packets, placements, completions and faults.
     pub token: u32,
     /// The remedy.
     pub operation: Operation,
-    /// Bytes to move, 0..=[`MAXIMUM_MESSAGE_BYTES`].
+    /// Bytes to move, 0..=[`MAX_MESSAGE_BYTES`].
     pub length_bytes: u32,
-    /// Ask the receiver to wake up. Means something on sends and on writes with immediate data.
+    /// Request a completion event at the receiver. Has an effect on sends and on writes with
+    /// immediate data.
     pub solicited: bool,
 }
 
@@ -25,7 +26,7 @@ pub enum Operation {
     Send,
     /// The same, with immediate data (the four bytes as a big-endian number).
     SendWithImmediate(u32),
-    /// The same; the peer then invalidates this key of its own.
+    /// The same; the peer then invalidates its key of this value.
     SendWithInvalidate(u32),
     /// Into the peer's memory.
     Write {
@@ -59,7 +60,7 @@ impl Operation {
     /// The peer's memory that it names, if it does.
     #[inline]
     #[must_use]
-    pub(super) const fn remote(self, length_bytes: u32) -> RemoteBuffer {
+    pub(crate) const fn remote(self, length_bytes: u32) -> RemoteBuffer {
         match self {
             Self::Write { address, key }
             | Self::WriteWithImmediate { address, key, .. }
@@ -79,17 +80,17 @@ impl Operation {
     }
 }
 
-/// Why a work request was not taken.
+/// The reason why a work request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// As many are outstanding as the configuration allows; complete some, then post again.
+    /// The most work requests of the configuration are outstanding; complete some, then post again.
     #[error("{capacity} work requests are outstanding; take completions, then post again")]
     Full {
         /// the limit
         capacity: usize,
     },
     /// The message is longer than any may be (AE 0x020B, invalid parameter).
-    #[error("message of {length_bytes} bytes; at most {MAXIMUM_MESSAGE_BYTES} are possible")]
+    #[error("message of {length_bytes} bytes; at most {MAX_MESSAGE_BYTES} are possible")]
     TooLong {
         /// its length
         length_bytes: u32,
@@ -109,17 +110,21 @@ pub struct MessageBytes {
     pub token: u32,
     /// from the start of the message
     pub offset_bytes: u32,
-    /// 0..=path MTU
+    /// 0..=path MTU, or those of all packets of a run
     pub length_bytes: u32,
 }
 
-/// A packet that a requester sends.
+/// A packet that a requester sends, or a run of packets; see [`Requester::next_run`].
+///
+/// [`Requester::next_run`]: crate::Requester::next_run
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestPacket {
     /// its headers, ready for the wire
     pub headers: TransportHeaders,
     /// its payload; empty for read requests
     pub payload: MessageBytes,
+    /// number of packets, at least 1
+    pub packets: u32,
 }
 
 /// A work request that is done.

@@ -1,5 +1,5 @@
-//! Attachments that a server's thread runs beside the sockets of its functions: wires that lead
-//! outside, a control socket.
+//! Attachments that a server's thread runs beside the sockets of its functions: external wires, a
+//! control socket.
 
 use ringside_bus::Instant;
 use ringside_model::world::World;
@@ -8,19 +8,19 @@ use std::os::fd::BorrowedFd;
 /// The condition that a descriptor is polled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// Something to read.
+    /// The descriptor can be read.
     Readable,
-    /// Room to write.
+    /// The descriptor can be written.
     Writable,
 }
 
-/// Something that has its turn between the steps of a world. It never blocks.
+/// Work that runs between the steps of a world. It never blocks.
 pub trait Attachment: Send {
-    /// Does what is due, for a bounded time; true if there was anything.
+    /// Does its pending work, for a bounded time. Returns true if there was any.
     fn turn(&mut self, world: &mut World, now: Instant) -> bool;
-    /// True if the world has something for it, so that its turn is due at once. Asked after each
-    /// step, so it has to be quick.
+    /// True if the world has work for it, so that its turn is due at once. Called after each step,
+    /// so it must be fast.
     fn has_news(&self, world: &mut World) -> bool;
-    /// Adds the descriptors whose news end a nap.
+    /// Adds the descriptors whose readiness ends a sleep.
     fn descriptors<'a>(&'a self, into: &mut Vec<(BorrowedFd<'a>, Readiness)>);
 }

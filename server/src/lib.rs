@@ -1,7 +1,7 @@
-//! Serves a model to other processes: each function on a vfio-user socket, wires that lead out of
-//! the process, and captures.
+//! Serves a model to other processes: each function on a vfio-user socket, external wires, and
+//! captures.
 //!
-//! The crate `ringside-model` does no input or output itself; this crate does it for the model.
+//! The crate `ringside-model` does no input or output itself; this crate does it.
 #![forbid(unsafe_code)]
 
 pub mod attachment;

@@ -1,65 +1,67 @@
-//! Wires that lead out of the model: what is at the other end of a port of the switch that is no
+//! External wires: ports of the model's switch that lead out of the process instead of to a
 //! function.
 //!
-//! Here is the input and output that the switch does not do. Nothing blocks, and each turn is a
-//! bounded burst. A far end that is slow holds back the functions that send to it. One that is
-//! absent, down or takes nothing costs frames, which are counted, and is not waited for.
+//! The switch itself does no input or output; this module does. Nothing blocks, and each turn is a
+//! bounded burst. A slow far end holds back the functions that send to it. A far end that is
+//! absent, down or refuses frames loses them: they are counted, and nothing waits for it.
 
 mod capture;
 mod datagram;
 mod socket_file;
 mod tap;
+mod udp;
 
 pub use capture::{Capture, CaptureError};
 pub use datagram::{DatagramError, DatagramWire};
 pub use socket_file::{SocketFile, SocketPathError};
 pub use tap::TapWire;
+pub use udp::{UDP_WIRE_PORT, UdpEnds, UdpEndsError, UdpError, UdpWire};
 
 use crate::attachment::{Attachment, Readiness};
 use ringside_bus::Instant;
-use ringside_model::wire::{FRAME_BYTES_MAX, InjectError, Switch};
+use ringside_model::wire::{InjectError, MAX_FRAME_BYTES, Switch};
 use ringside_model::world::World;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Frames of one wire, each way, before others have their turn.
+/// The most frames of one wire, each way, in one turn.
 const BURST: usize = 32;
 
-/// Reads that fail one after the other until a wire is given up: its interface has been removed.
-const FAILURES_MAX: u32 = 16;
+/// Consecutive failed reads after which a wire is given up: its interface was removed.
+const MAX_FAILURES: u32 = 16;
 
 /// The result of a read from a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// A frame of that many bytes is at the start of the buffer; if that is all of the buffer, it
-    /// may have been longer.
+    /// A frame of that many bytes is at the start of the buffer. If it fills the buffer, it may
+    /// have been longer.
     Frame(usize),
-    /// Nothing is there.
+    /// No frame is available.
     Nothing,
-    /// Reading failed; what comes next may be read.
+    /// Reading failed; later reads may succeed.
     Failed,
 }
 
 /// The result of a write of a frame to a wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It is on its way.
+    /// The frame was sent.
     Gone,
-    /// There is no room now; try again later.
+    /// The wire has no room now; try again later.
     NoRoom,
-    /// Nobody is at the other end, or it is down: the frame is lost.
-    NobodyThere,
-    /// The system refused it: the frame is lost.
+    /// The far end is absent or down: the frame is lost.
+    NoPeer,
+    /// The operating system refused it: the frame is lost.
     Refused,
 }
 
-/// Something that carries Ethernet frames to and from outside the process.
+/// A carrier of Ethernet frames to and from outside the process.
 pub trait Wire: Send {
     /// Its name for reports, such as `tap tap0`.
     fn name(&self) -> String;
-    /// Reads one frame, if there is one.
+    /// Reads one frame, if one is available.
     fn receive(&mut self, buffer: &mut [u8]) -> Received;
-    /// Writes one frame, if it can be done at once.
+    /// Writes one frame, if that is possible without blocking.
     fn send(&mut self, frame: &[u8]) -> Sent;
     /// The descriptor that becomes readable when a frame arrives.
     fn descriptor(&self) -> BorrowedFd<'_>;
@@ -68,27 +70,30 @@ pub trait Wire: Send {
 /// Counts of the frames that a wire carried and lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCounters {
-    /// Frames that came in.
+    /// Frames received.
     pub received: u64,
-    /// Bytes of those.
+    /// Bytes of received frames.
     pub received_bytes: u64,
-    /// Frames that went out.
+    /// Frames sent.
     pub sent: u64,
-    /// Bytes of those.
+    /// Bytes of sent frames.
     pub sent_bytes: u64,
-    /// Frames that came in and end inside their Ethernet header.
+    /// Received frames that end inside their Ethernet header.
     pub too_short: u64,
-    /// Frames that came in and are longer than any wire carries.
+    /// Received frames that are longer than any wire carries.
     pub too_long: u64,
+    /// Received frames that name a function of this model as their sender: the far end uses the
+    /// same addresses. They are dropped.
+    pub own_address: u64,
     /// Reads that failed.
     pub read_failures: u64,
-    /// Frames that went nowhere because nobody is at the other end, or it is down.
-    pub nobody_there: u64,
-    /// Frames that the system refused.
+    /// Frames lost because the far end is absent or down.
+    pub no_peer: u64,
+    /// Frames that the operating system refused.
     pub refused: u64,
 }
 
-/// Counters of all wires, to be read while they are in use.
+/// Counters of all wires, readable while the wires are in use.
 #[derive(Clone, Debug, Default)]
 pub struct WireReport(Arc<Mutex<Vec<(String, WireCounters)>>>);
 
@@ -118,11 +123,12 @@ struct Attached {
     failures_in_a_row: u32,
 }
 
-/// All wires of one world; see the module.
+/// All external wires of one world; see the module.
 pub struct Ports {
     attached: Vec<Attached>,
     report: WireReport,
     buffer: Vec<u8>,
+    own: Vec<[u8; 6]>,
 }
 
 impl Default for Ports {
@@ -130,14 +136,15 @@ impl Default for Ports {
         Self {
             attached: Vec::new(),
             report: WireReport::default(),
-            // one byte more than a frame may have, to see that it has more
-            buffer: vec![0; FRAME_BYTES_MAX + 1],
+            // one byte more than a frame may have, to detect a longer frame
+            buffer: vec![0; MAX_FRAME_BYTES + 1],
+            own: Vec::new(),
         }
     }
 }
 
 impl Ports {
-    /// Adds a port to the switch with this wire on it.
+    /// Adds a port with this wire to the switch.
     pub fn attach(&mut self, switch: &mut Switch, wire: Box<dyn Wire>) {
         let mut wires = self.report.0.lock().unwrap_or_else(PoisonError::into_inner);
         wires.push((wire.name(), WireCounters::default()));
@@ -150,18 +157,24 @@ impl Ports {
         });
     }
 
-    /// Counters of all wires; stays up to date while the wires are moved.
+    /// Names the addresses of the model's functions: a frame from outside with one of them as its
+    /// source is dropped and counted, and the first is logged.
+    pub fn refuse_from(&mut self, own: Vec<[u8; 6]>) {
+        self.own = own;
+    }
+
+    /// Counters of all wires. They stay current while the wires are in use.
     #[must_use]
     pub fn report(&self) -> WireReport {
         self.report.clone()
     }
 
-    /// Moves a burst of frames each way; true if any moved or was lost.
+    /// Moves a burst of frames each way. Returns true if any frame moved or was lost.
     pub fn pump(&mut self, switch: &mut Switch) -> bool {
         let mut worked = false;
         for (index, attached) in self.attached.iter_mut().enumerate() {
             attached.changed = false;
-            attached.take_in(switch, &mut self.buffer);
+            attached.take_in(switch, &mut self.buffer, &self.own);
             attached.send_out(switch);
             if attached.changed {
                 worked = true;
@@ -174,10 +187,10 @@ impl Ports {
 
 impl Attached {
     fn is_given_up(&self) -> bool {
-        self.failures_in_a_row >= FAILURES_MAX
+        self.failures_in_a_row >= MAX_FAILURES
     }
 
-    fn take_in(&mut self, switch: &mut Switch, buffer: &mut [u8]) {
+    fn take_in(&mut self, switch: &mut Switch, buffer: &mut [u8], own: &[[u8; 6]]) {
         if self.is_given_up() {
             return;
         }
@@ -190,6 +203,11 @@ impl Attached {
             self.changed = true;
             self.failures_in_a_row = 0;
             let frame = buffer.get(..length).unwrap_or_default();
+            let source = frame.get(6..).and_then(<[u8]>::first_chunk::<6>);
+            if source.is_some_and(|source| own.contains(source)) {
+                self.count_own();
+                continue;
+            }
             match switch.inject_frame(self.port, frame) {
                 Ok(()) => {
                     self.counters.received += 1;
@@ -197,9 +215,21 @@ impl Attached {
                 }
                 Err(InjectError::TooShort { .. }) => self.counters.too_short += 1,
                 Err(InjectError::TooLong { .. }) => self.counters.too_long += 1,
-                // room was asked for
+                // room was checked before
                 Err(InjectError::Full) => break,
             }
+        }
+    }
+
+    #[cold]
+    fn count_own(&mut self) {
+        self.counters.own_address += 1;
+        if self.counters.own_address == 1 {
+            let wire = self.wire.name();
+            tracing::warn!(
+                wire,
+                "the far end has an address of this model: give each side its own --first"
+            );
         }
     }
 
@@ -210,10 +240,7 @@ impl Attached {
         self.failures_in_a_row += 1;
         if self.is_given_up() {
             let wire = self.wire.name();
-            tracing::warn!(
-                wire,
-                "reading fails again and again; it is not read any more"
-            );
+            tracing::warn!(wire, "reading keeps failing; the wire is no longer read");
         }
     }
 
@@ -228,7 +255,7 @@ impl Attached {
                     self.counters.sent_bytes += frame.len() as u64;
                 }
                 Sent::NoRoom => break,
-                Sent::NobodyThere => self.counters.nobody_there += 1,
+                Sent::NoPeer => self.counters.no_peer += 1,
                 Sent::Refused => self.counters.refused += 1,
             }
             self.changed = true;

@@ -1,13 +1,13 @@
-//! The model as a vfio-user server: each function on a socket of its own, all on one switch.
+//! The model as a vfio-user server: each function on its own socket, all on one switch.
 //!
-//! One thread does everything: it steps the world and looks at the sockets in between, never
-//! waiting for any of them, so a client that stalls holds up nobody. A client that goes away,
-//! however it goes, has its function reset and its memory unmapped; the next one finds the function
-//! as new.
+//! One thread does everything: it steps the world and polls the sockets in between. It never waits
+//! for a socket, so a client that stalls delays no other client. When a client disconnects for any
+//! reason, its function is reset and its memory unmapped; the next client finds the function in its
+//! initial state.
 //!
-//! Clients are not trusted. Memory that they hand over must be sealed against shrinking, since a
-//! client that cut its file would kill the server ([`ServerSettings::accept_shrinkable_memory`]
-//! lifts that for clients that are trusted).
+//! Clients are not trusted. Memory from clients must be sealed against shrinking, since a client
+//! that truncates its file would kill the server ([`ServerSettings::accept_shrinkable_memory`]
+//! lifts that for trusted clients).
 
 mod answer;
 mod connection;
@@ -29,24 +29,28 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The interval at which sockets are polled while the world is busy and no message came lately.
+/// The interval at which sockets are polled while the world is busy and no message arrived
+/// recently.
 const SOCKETS_EVERY: Duration = Duration::from_micros(20);
 
-/// The same while messages arrive.
+/// The same interval while messages arrive.
 const SOCKETS_EVERY_ACTIVE: Duration = Duration::from_micros(2);
 
-/// For how long after a message more are expected.
+/// The time after a message in which further messages are expected.
 const ACTIVE_FOR: Duration = Duration::from_micros(200);
 
 /// The shortest and the longest sleep of a server with clients; a message ends it. Work that is
-/// found by looking at memory waits that long at most.
+/// found by reading memory waits at most that long.
 const NAP: Duration = Duration::from_micros(50);
-const LONGEST_NAP: Duration = Duration::from_micros(500);
+const MAX_NAP: Duration = Duration::from_micros(500);
+
+/// Rounds without work between two readings of the clock, which takes as long as a round does.
+const CLOCK_EVERY: u32 = 8;
 
 /// The sleep of a server without clients.
 const ALONE_NAP: Duration = Duration::from_millis(20);
 
-/// The time for which naps stay short after the last work.
+/// The time after the last work during which sleeps stay short.
 const SHORT_NAPS_FOR: Duration = Duration::from_millis(50);
 
 /// Settings of a server.
@@ -56,20 +60,20 @@ pub struct ServerSettings {
     pub world: WorldSettings,
     /// The paths of the sockets, one for each function.
     pub sockets: Vec<PathBuf>,
-    /// Offer the doorbell page to be mapped. Otherwise every doorbell is a message.
+    /// Offer the doorbell page for mapping. Otherwise every doorbell is a message.
     pub doorbell_page: bool,
-    /// Accept memory that its owner can cut while it is mapped: for trusted clients only.
+    /// Accept memory that its owner can truncate while it is mapped: for trusted clients only.
     pub accept_shrinkable_memory: bool,
-    /// Make accesses outside of what a client has mapped once more through the client (DMA_READ,
-    /// DMA_WRITE), whose IOMMU then refuses and reports them as those of a card; at most 256 for
-    /// each client. The answers change nothing.
+    /// Repeat accesses outside a client's mappings through the client (DMA_READ, DMA_WRITE), whose
+    /// IOMMU then refuses and reports them as it would for a card. At most 256 for each client. The
+    /// answers have no effect.
     pub refused_through_client: bool,
-    /// The time for which the server spins without work before it naps.
+    /// The time for which the server polls without work before it sleeps.
     pub spin: Duration,
 }
 
 impl ServerSettings {
-    /// Functions with default settings, one for each socket.
+    /// Settings for functions with default settings, one for each socket.
     #[must_use]
     pub fn new(sockets: Vec<PathBuf>) -> Self {
         let count = u16::try_from(sockets.len()).unwrap_or(u16::MAX);
@@ -84,10 +88,10 @@ impl ServerSettings {
     }
 }
 
-/// Why there is no server.
+/// Reasons why a server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// Sockets and functions do not match.
+    /// The numbers of sockets and functions differ.
     #[error("{sockets} sockets for {functions} functions; give each function one socket")]
     Counts {
         /// Sockets given.
@@ -95,12 +99,12 @@ pub enum ServerError {
         /// Functions of the world.
         functions: usize,
     },
-    /// A path cannot be had.
+    /// The path of a socket cannot be used.
     #[error(transparent)]
     Path(#[from] SocketPathError),
 }
 
-/// See the module.
+/// A vfio-user server; see the module.
 pub struct Server {
     world: World,
     clock: TscClock,
@@ -113,10 +117,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates the sockets. A socket that a dead server left behind is replaced.
+    /// Creates the sockets. A socket that an ended server left behind is replaced.
     ///
     /// # Errors
-    /// A path that is in use, taken by something else, or cannot be created.
+    /// The path is in use, is not a socket, or cannot be created.
     pub fn bind(settings: &ServerSettings) -> Result<Self, ServerError> {
         let functions = settings.world.functions.len();
         let sockets = settings.sockets.len();
@@ -138,14 +142,14 @@ impl Server {
         })
     }
 
-    /// Looks after something else too, for as long as the server lives.
+    /// Runs an attachment too, for the lifetime of the server.
     pub fn attach(&mut self, attachment: Box<dyn Attachment>) {
         self.attachments.push(attachment);
     }
 
-    /// Serves a client on a connected socket, such as one end of a pair, as if it had come to the
-    /// socket of function `index`. False if that has a client or there is no such function, or if
-    /// the socket cannot be used; it is closed then.
+    /// Serves a client on a connected socket, for example one end of a pair, as if it had connected
+    /// to the socket of function `index`. False if the function has a client or does not exist, or
+    /// if the socket cannot be used; the socket is closed then.
     pub fn adopt(&mut self, index: usize, client: UnixStream) -> bool {
         let port = self.ports.get_mut(index);
         port.is_some_and(|port| !port.is_connected() && port.welcome(client, &mut self.world))
@@ -157,15 +161,16 @@ impl Server {
         self.ports.get(index).is_some_and(Port::is_connected)
     }
 
-    /// One bounded round: a step of the world, and a look at the sockets when that is due. True if
-    /// anything was done.
+    /// Runs one bounded round: a step of the world, and a poll of the sockets when that is due.
+    /// True if there was any work.
     #[inline]
     pub fn round(&mut self) -> bool {
         let now = self.clock.now();
         self.round_at(now)
     }
 
-    /// A round at a time that the caller says, instead of that of the machine. It never goes back.
+    /// Runs a round at a time given by the caller instead of the machine's. Time never runs
+    /// backwards.
     #[inline]
     pub fn round_at(&mut self, now: Instant) -> bool {
         let mut worked = self.world.step(now);
@@ -205,23 +210,29 @@ impl Server {
         worked
     }
 
-    /// Serves until `stop` is set. `each_second` may look at the world about once a second.
+    /// Serves until `stop` is set. `each_second` is called with the world about once a second.
     pub fn run(&mut self, stop: &AtomicBool, mut each_second: impl FnMut(&mut World)) {
-        let mut next_second = self.clock.now().plus(Duration::from_secs(1));
-        let mut rounds = 0u32;
+        let mut now = self.clock.now();
+        let mut next_second = now.plus(Duration::from_secs(1));
+        let (mut rounds, mut idle) = (0u32, 0u32);
         while !stop.load(Ordering::Relaxed) {
-            let worked = self.round();
+            let worked = self.round_at(now);
             rounds = rounds.wrapping_add(1);
+            idle = if worked { 0 } else { idle.wrapping_add(1) };
+            if !idle.is_multiple_of(CLOCK_EVERY) {
+                continue;
+            }
+            now = self.clock.now();
             if worked && !rounds.is_multiple_of(1024) {
                 continue;
             }
-            let now = self.clock.now();
             if now >= next_second {
                 next_second = now.plus(Duration::from_secs(1));
                 each_second(&mut self.world);
             }
             if !worked {
                 self.rest(now);
+                now = self.clock.now();
             }
         }
     }
@@ -241,18 +252,18 @@ impl Server {
         }
     }
 
-    /// Spins for a while after the last work, then naps; a message ends the nap.
+    /// Spins for a while after the last work, then naps; a message ends the nap. It spins without
+    /// a pause, which would delay what it waits for.
     fn rest(&mut self, now: Instant) {
         let idle = now.since(self.last_work);
         if idle < self.spin {
-            std::hint::spin_loop();
             return;
         }
         let connected = self.ports.iter().any(Port::is_connected);
         let mut nap = match connected {
             false => ALONE_NAP,
             true if idle < SHORT_NAPS_FOR => NAP,
-            true => LONGEST_NAP,
+            true => MAX_NAP,
         };
         if let Some(timer) = self.world.next_timer() {
             nap = nap.min(timer.since(now));
@@ -275,19 +286,19 @@ impl Server {
                 PollFd::from_borrowed_fd(descriptor, flags)
             })
             .collect();
-        // A failure is one of this call alone: the next round looks at every socket anyway.
+        // A failure concerns this call only: the next round polls every socket anyway.
         if rustix::event::poll(&mut sockets, Some(&limit)).is_err() {
             std::thread::yield_now();
         }
         self.next_look = now;
     }
 
-    /// The world, to look at or to change between rounds.
+    /// The world, for inspection or change between rounds.
     pub const fn world(&mut self) -> &mut World {
         &mut self.world
     }
 
-    /// Ends the service: sockets and attachments go, the world stays to be looked at.
+    /// Ends the service: drops sockets and attachments, and returns the world for inspection.
     #[must_use]
     pub fn into_world(self) -> World {
         self.world

@@ -1,5 +1,5 @@
-//! The faults of a run: kinds with their rates, from which a seed draws events; and the events
-//! themselves, each by itself, so that a run can be repeated with fewer of them.
+//! The faults of a run: the kinds with their rates, from which a seed draws events; and the single
+//! events, so that a run can be repeated with fewer of them.
 
 mod event;
 mod kind;

@@ -1,5 +1,5 @@
-//! Driver, model and wire in one thread and in virtual time, from one seed: a random workload of all
-//! verbs under faults, and an oracle that knows what must come of it.
+//! A simulation of driver, model and wire in one thread and in virtual time, from one seed: a
+//! random workload of all verbs under faults, and an oracle that checks the results.
 //!
 //! ```
 //! use ringside_sim::{FaultMix, Scenario, Untouched, run};

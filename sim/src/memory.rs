@@ -1,8 +1,9 @@
-//! The oracle's picture of memory: what every byte of every region must be.
+//! The oracle's model of memory: the expected value of every byte of every region.
 //!
-//! A region is cut into slots with gaps between them that nobody is ever let into. Whoever writes
-//! to a slot has it alone until the request has ended; whoever reads from one shares it with other
-//! readers. So each byte has one right value at all times, or two while it is being written.
+//! A region is divided into slots with gaps between them that no request may access. A request that
+//! writes to a slot owns it until the request has ended; a request that reads from one shares it
+//! with other readers. So each byte has one expected value at any time, or two while it is being
+//! written.
 
 use crate::random::Random;
 use crate::rule::{Problem, Rule};
@@ -12,13 +13,13 @@ use std::ops::Range;
 /// The purpose of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Everybody may do everything.
+    /// All accesses are permitted.
     Open,
-    /// The same, with addresses from zero.
+    /// Like [`Purpose::Open`], with addresses from zero.
     ZeroBased,
     /// Peers may only read.
     ReadOnly,
-    /// Receives of its own side; nothing for peers.
+    /// Memory for receives of its own side; no access for peers.
     Receives,
 }
 
@@ -27,7 +28,7 @@ pub(crate) enum Purpose {
 enum Pending {
     /// These bytes are being written, at this place of the region.
     Write { at: usize, bytes: Vec<u8> },
-    /// Anything may be written here.
+    /// Any bytes may be written here.
     Anything(Range<usize>),
 }
 
@@ -39,17 +40,17 @@ struct Slot {
     pending: Option<Pending>,
 }
 
-/// A region and its picture.
+/// A region and its expected content.
 #[derive(Debug)]
 pub(crate) struct Arena {
     pub(crate) purpose: Purpose,
-    /// `None` only while it is registered anew.
+    /// `None` only while it is being reregistered.
     pub(crate) region: Option<MemoryRegion>,
     picture: Vec<u8>,
     slots: Vec<Slot>,
 }
 
-/// The use of a slot; given back to [`Memory`] when it ends.
+/// The use of a slot; returned to [`Memory`] when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) side: usize,
@@ -61,8 +62,9 @@ pub(crate) struct Claim {
 /// Bytes between slots.
 const GAP: usize = 64;
 
-/// Sizes of the slots of a region. Those for receives have room for all that can be outstanding at
-/// a time: else a connection whose receives are short waits for memory that others keep.
+/// Sizes of the slots of a region. There are enough slots for all receives that can be outstanding
+/// at the same time; otherwise a connection without receives would wait for memory that other
+/// connections hold.
 fn slot_sizes(purpose: Purpose, longest: usize) -> Vec<usize> {
     let (small, large) = match purpose {
         Purpose::Receives => (96, 12),
@@ -85,7 +87,7 @@ pub(crate) fn arena_bytes(purpose: Purpose, longest: usize) -> usize {
 }
 
 impl Arena {
-    /// The picture of a region, which is filled with noise.
+    /// Makes the expected content of a region, which is filled with random bytes.
     pub(crate) fn new(
         (purpose, longest): (Purpose, usize),
         region: MemoryRegion,
@@ -119,7 +121,8 @@ impl Arena {
         slots.all(|slot| slot.readers == 0 && !slot.taken)
     }
 
-    /// Nobody writes any more: what may have been written is right.
+    /// No writes are in progress any more: the current content of slots that may have been written
+    /// is accepted.
     pub(crate) fn settle_all(&mut self) {
         let open = self
             .slots
@@ -166,7 +169,8 @@ impl Memory {
         arena.slots.get_mut(claim.slot)
     }
 
-    /// A slot for that many bytes in a region of one of these purposes: alone, or for reading.
+    /// Claims a slot for `bytes` bytes in a region of one of these purposes: exclusively, or for
+    /// reading.
     pub(crate) fn claim(
         &mut self,
         side: usize,
@@ -223,7 +227,7 @@ impl Memory {
         self.slot(claim).map_or(0, |slot| slot.range.start)
     }
 
-    /// Fresh bytes to send, unless somebody reads the slot already; what is in it then.
+    /// Returns new bytes to send. If the slot has another reader already, returns its content.
     pub(crate) fn source(&mut self, claim: Claim, length: usize, random: &mut Random) -> Vec<u8> {
         let alone = self.slot(claim).is_some_and(|slot| slot.readers == 1);
         let start = self.start(claim);
@@ -249,7 +253,7 @@ impl Memory {
         place.to_vec()
     }
 
-    /// The rightful content of the slot.
+    /// Returns the expected content of the slot.
     pub(crate) fn content(&self, claim: Claim, length: usize) -> Vec<u8> {
         let start = self.start(claim);
         let arena = self.arena(claim);
@@ -269,13 +273,13 @@ impl Memory {
         all.collect()
     }
 
-    /// The address of the slot's first byte for a peer.
+    /// Returns the address of the slot's first byte for a peer.
     pub(crate) fn remote(&self, claim: Claim) -> Option<RemoteAddress> {
         let region = self.arena(claim)?.region.as_ref()?;
         Some(region.remote().at(self.start(claim) as u64))
     }
 
-    /// From now on these bytes may appear at the slot's start.
+    /// Expects these bytes at the slot's start from now on.
     pub(crate) fn expect(&mut self, claim: Claim, bytes: Vec<u8>) {
         if let Some(slot) = self.slot_mut(claim) {
             let at = slot.range.start;
@@ -283,7 +287,7 @@ impl Memory {
         }
     }
 
-    /// From now on anything may appear in the slot's first bytes.
+    /// Expects any bytes at the slot's start from now on.
     pub(crate) fn expect_anything(&mut self, claim: Claim, length: usize) {
         if let Some(slot) = self.slot_mut(claim) {
             let start = slot.range.start;
@@ -302,7 +306,8 @@ impl Memory {
         }
     }
 
-    /// The use has ended well: what was to be written is there, and nothing else.
+    /// Ends a successful use: checks that the written bytes are there, and that no other byte
+    /// changed.
     pub(crate) fn done(&mut self, claim: Claim, what: &str) -> Result<(), Problem> {
         match self.release(claim) {
             Some(Pending::Write { at, bytes }) => {
@@ -313,7 +318,7 @@ impl Memory {
         }
     }
 
-    /// A message has come into the slot, at this place in it.
+    /// A message has been placed in the slot, at this offset.
     pub(crate) fn received(
         &mut self,
         claim: Claim,
@@ -326,7 +331,8 @@ impl Memory {
         self.compare_slot(claim, Rule::BytesIntact, what)
     }
 
-    /// The same where another message may have been written before: behind this one anything may be.
+    /// As above, if another message may have been written before: after this one any bytes are
+    /// accepted.
     pub(crate) fn received_over(
         &mut self,
         claim: Claim,
@@ -345,7 +351,7 @@ impl Memory {
         ))
     }
 
-    /// The bytes that are in the slot, right or not.
+    /// The present bytes of the slot, right or wrong.
     pub(crate) fn look(&self, claim: Claim, length: usize) -> Vec<u8> {
         let start = self.start(claim);
         let arena = self.arena(claim);
@@ -354,7 +360,7 @@ impl Memory {
             .unwrap_or_default()
     }
 
-    /// Takes what is in the slot's first bytes for right.
+    /// Accepts the present content of the slot's first bytes as right.
     pub(crate) fn adopt(&mut self, claim: Claim, length: usize) {
         let actual = self.look(claim, length);
         self.release(claim);
@@ -362,7 +368,7 @@ impl Memory {
         self.paint(claim, at, &actual);
     }
 
-    /// The use has ended and nobody knows how far it came: each byte is the old or the new one.
+    /// The use has ended with an unknown result: each byte is the old or the new one.
     pub(crate) fn unknown(&mut self, claim: Claim, what: &str) -> Result<(), Problem> {
         let pending = self.release(claim);
         let (range, new) = match &pending {
@@ -439,7 +445,7 @@ impl Memory {
         ))
     }
 
-    /// Compares every byte that nobody may be writing.
+    /// Compares every byte that no request may be writing.
     pub(crate) fn compare(&self) -> Result<(), Problem> {
         for (side, arenas) in self.arenas.iter().enumerate() {
             for (number, arena) in arenas.iter().enumerate() {
@@ -460,7 +466,7 @@ impl Memory {
 }
 
 impl Arena {
-    /// The first byte that is not as it must be.
+    /// The first byte that differs from its expected value.
     fn first_wrong(&self) -> Option<usize> {
         self.region.as_ref()?;
         let actual = self.actual(&(0..self.picture.len()));

@@ -1,4 +1,4 @@
-//! The rules. They know the requests and the answers, and nothing of driver and model.
+//! The rules. They use requests and answers only, and no state of driver or model.
 
 mod datagrams;
 mod flight;

@@ -13,7 +13,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Numbers that have nothing to do with those of the seed itself.
+    /// Random numbers that are independent of those of the seed itself.
     pub(crate) fn split(seed: u64, number: u64) -> Self {
         let mut mixed = Self(seed ^ number.wrapping_mul(GOLDEN));
         mixed.0 = mixed.next();
@@ -39,12 +39,12 @@ impl Random {
         least + self.below(most.saturating_sub(least) + 1)
     }
 
-    /// True so often of a thousand times.
+    /// True with this probability in a thousand.
     pub(crate) fn chance(&mut self, per_thousand: usize) -> bool {
         self.below(1000) < per_thousand
     }
 
-    /// One of them; nothing if there are none.
+    /// One of the values; `None` if there are none.
     pub(crate) fn pick<T: Copy>(&mut self, of: &[T]) -> Option<T> {
         of.get(self.below(of.len())).copied()
     }
@@ -59,13 +59,13 @@ impl Random {
     }
 }
 
-/// A number that stands for everything that happened, in its order.
+/// A hash of all events of a run, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Digest(u64);
 
 impl Digest {
     pub(crate) const fn new() -> Self {
-        // Offset basis and prime of FNV-1a with 64 bits, taken word by word.
+        // Offset basis and prime of 64-bit FNV-1a, applied word by word.
         Self(0xCBF2_9CE4_8422_2325)
     }
 

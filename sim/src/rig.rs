@@ -1,4 +1,4 @@
-//! Two devices on one wire, with everything that steps work on.
+//! Two devices on one wire, with the objects that steps use.
 
 use crate::memory::{Arena, Purpose, arena_bytes};
 use crate::random::Random;
@@ -25,7 +25,7 @@ pub(crate) const QUEUES: usize = 2;
 /// Completions that each of them holds at least.
 pub(crate) const COMPLETIONS: u32 = 256;
 
-/// Connections that may be there at once.
+/// The most connections at the same time.
 pub(crate) const LINKS: usize = 4;
 
 /// Regions of each side.
@@ -36,10 +36,10 @@ const PURPOSES: [Purpose; 4] = [
     Purpose::Receives,
 ];
 
-/// Bytes of memory that no device has been told of.
+/// Bytes of memory that no device has access to.
 const UNGRANTED_BYTES: usize = 8192;
 
-/// A connected queue pair, wherever it is in its life.
+/// A connected queue pair, in any of its states.
 #[derive(Debug)]
 pub(crate) enum Handle {
     Ready(QueuePair<Connected>),
@@ -61,11 +61,11 @@ pub(crate) struct Held {
     pub(crate) receives: usize,
 }
 
-/// A completion queue, and what its user remembers of it.
+/// A completion queue, and the state that its user keeps.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) queue: CompletionQueue,
-    /// It was armed, and nothing has come since.
+    /// True after it was armed, until an event arrives.
     pub(crate) armed: bool,
 }
 
@@ -78,9 +78,9 @@ pub(crate) struct Side {
     pub(crate) to_peer: Option<AddressHandle>,
     pub(crate) to_group: Option<AddressHandle>,
     pub(crate) in_group: bool,
-    /// It was to join or to leave, and the device did not say that it had.
+    /// It was to join or leave the group, and the device did not confirm it.
     pub(crate) perhaps_in_group: bool,
-    /// In runs in which interrupts get lost.
+    /// The interrupts, in runs in which some are lost.
     pub(crate) interrupts: Option<Interrupts>,
     pub(crate) domain: ProtectionDomain,
     pub(crate) ungranted: DmaBuffer,
@@ -102,7 +102,7 @@ pub(crate) fn config() -> Config {
     config.rdma.address_handles = 16;
     config.rdma.arp_entries = 16;
     config.rdma.multicast_groups = 8;
-    // A device that has fallen silent is known for it soon.
+    // A device that no longer responds is detected soon.
     config.deadlines.control_queue_ms = 100;
     config.deadlines.admin_queue_ms = 100;
     config
@@ -131,7 +131,7 @@ pub(crate) fn usage(device: &Device) -> Result<(ObjectUsage, usize), RdmaError> 
     Ok((usage, besides))
 }
 
-/// The two functions as every world has them at first: looked at once, as it takes a while.
+/// The initial state of the two functions in every world: read once, because it takes long.
 static AS_FOUND: [OnceLock<FunctionSnapshot>; 2] = [OnceLock::new(), OnceLock::new()];
 
 fn as_found(world: &Stepped, index: u16) -> Result<FunctionSnapshot, Problem> {
@@ -161,7 +161,7 @@ pub(crate) fn bring_up(
     Ok((device, before))
 }
 
-/// One of the regions that a side has.
+/// Makes one of the regions of a side.
 fn arena(
     device: &Device,
     domain: &ProtectionDomain,
@@ -178,7 +178,7 @@ fn arena(
         Purpose::ZeroBased => Base::Zero,
         _ => Base::Address,
     };
-    // Several buffers: the device finds their pages in a list.
+    // Several buffers: the device finds their pages through a page list.
     let first = 4096 * random.within(1, 3);
     let sizes = if random.chance(700) {
         vec![first, bytes - first]
@@ -207,7 +207,7 @@ fn completion_queues(device: &Device) -> Result<Vec<Queue>, Problem> {
 }
 
 impl Side {
-    /// Everything that a side has all the time, and the pictures of its regions.
+    /// Makes the objects that a side always has, and the expected contents of its regions.
     pub(crate) fn new(
         (device, before): (Device, FunctionSnapshot),
         longest: usize,
@@ -249,7 +249,7 @@ impl Side {
         Ok((side, arenas))
     }
 
-    /// Makes everything anew on a device that was recovered: memory stays, with what is in it.
+    /// Makes all objects again on a recovered device; memory keeps its content.
     pub(crate) fn renew(&mut self, arenas: &mut [Arena]) -> Result<(), Problem> {
         let domain = self.device.protection_domain();
         self.domain = domain.map_err(|error| failed("a protection domain", &error))?;
@@ -272,7 +272,7 @@ impl Side {
         Ok(())
     }
 
-    /// True if memory that no device was told of is unchanged.
+    /// Checks that memory to which no device has access is unchanged.
     pub(crate) fn check_ungranted(&self) -> Result<(), Problem> {
         let mut bytes = vec![0; self.ungranted_picture.len()];
         let read = self.ungranted.read(0, &mut bytes);

@@ -9,7 +9,7 @@ pub enum Rule {
     CompletesOnce,
     /// Each signalled request completes; each message of a success was received.
     Completes,
-    /// A request ends with a status that it may have, after what went wrong so far.
+    /// A request ends with a status that the faults so far permit.
     StatusAllowed,
     /// Completions of a queue come in the order of its requests, and messages in that of the sends.
     InOrder,
@@ -17,19 +17,20 @@ pub enum Rule {
     BytesIntact,
     /// Length, immediate data, invalidated key, kind and source are those of the message.
     MessageRight,
-    /// No byte changes that no request may write.
+    /// No byte changes unless a request may write it.
     OutsideUntouched,
-    /// Destroyed objects are gone: objects, memory, everything in the device after shutdown.
+    /// Destroyed objects leave nothing behind: no objects, no memory, and nothing in the device
+    /// after shutdown.
     NothingLeft,
     /// The driver keeps to the interface of the device.
     NoBreach,
-    /// The driver sees nothing of the device that cannot be.
+    /// The driver observes nothing impossible of the device.
     NoAnomaly,
     /// Every call ends within its deadline.
     EndsInTime,
-    /// A call succeeds unless there is a reason that it cannot, and a wrong one is refused.
+    /// A valid call succeeds unless a fault prevents it, and an invalid one is refused.
     CallRight,
-    /// An event is reported only of what happened, and an armed queue gives one.
+    /// An event is reported only if its cause happened, and an armed queue gives one.
     EventRight,
     /// Nothing panics.
     NoPanic,
@@ -75,7 +76,7 @@ impl Rule {
         }
     }
 
-    /// Its words.
+    /// Its description.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         match self {
@@ -87,13 +88,13 @@ impl Rule {
             Self::InOrder => "completions and messages come in the order of their requests",
             Self::BytesIntact => "every byte that was transferred is right",
             Self::MessageRight => "length, immediate data, key and source are those of the message",
-            Self::OutsideUntouched => "no byte changes that no request may write",
-            Self::NothingLeft => "what was destroyed is gone",
+            Self::OutsideUntouched => "no byte changes unless a request may write it",
+            Self::NothingLeft => "destroyed objects leave nothing behind",
             Self::NoBreach => "the driver keeps to the interface of the device",
-            Self::NoAnomaly => "the driver sees nothing of the device that cannot be",
+            Self::NoAnomaly => "the driver observes nothing impossible of the device",
             Self::EndsInTime => "every call ends within its deadline",
-            Self::CallRight => "right calls succeed, wrong ones are refused",
-            Self::EventRight => "events are of what happened, and armed queues give one",
+            Self::CallRight => "valid calls succeed, invalid ones are refused",
+            Self::EventRight => "events have a cause, and armed queues give one",
             Self::NoPanic => "nothing panics",
         }
     }
@@ -105,7 +106,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A rule that does not hold, seen by a part that knows neither step nor time.
+/// A violated rule, found by code that has neither step nor time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) rule: Rule,
@@ -121,14 +122,14 @@ impl Problem {
     }
 }
 
-/// A rule that does not hold.
+/// A violated rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
-    /// The observations.
+    /// The observation.
     pub what: String,
-    /// At which step; `None` before the first and after the last.
+    /// The step in which it was found; `None` before the first and after the last.
     pub step: Option<u32>,
     /// Virtual time, nanoseconds.
     pub time_ns: u64,

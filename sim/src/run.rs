@@ -1,4 +1,4 @@
-//! One run: brings everything up, takes the steps, judges, takes everything down.
+//! One run: brings both devices up, performs the steps, checks the results, and shuts down.
 
 mod connections;
 mod control;
@@ -31,35 +31,35 @@ use std::time::Duration;
 /// five seconds that a queue pair may take to drain.
 const CALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Of a thousand runs, how many have messages of up to 1 MiB.
+/// The number of runs in a thousand that have messages of up to 1 MiB.
 const RUNS_WITH_LONG_MESSAGES: usize = 20;
 
-/// Of a thousand runs, in how many both devices have their doorbells mapped. In the others each
-/// doorbell is a message, so that one which the driver forgets is a hang that the run sees.
+/// The number of runs in a thousand in which both devices have their doorbells mapped. In the
+/// others each doorbell is a message, so that a forgotten doorbell is a hang that the run detects.
 const RUNS_WITH_MAPPED_DOORBELLS: usize = 100;
 
-/// The actions of a run.
+/// Counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests that were posted, receives included.
+    /// Requests posted, receives included.
     pub posted: u64,
-    /// Completions that came.
+    /// Completions.
     pub completed: u64,
-    /// Of those, successes.
+    /// Successful completions.
     pub succeeded: u64,
-    /// Frames that were sent.
+    /// Frames sent.
     pub frames: u64,
     /// Bytes of requests that succeeded.
     pub bytes: u64,
-    /// Accesses to memory that the host refused.
+    /// Memory accesses that the host refused.
     pub accesses_refused: u64,
-    /// Completion events whose interrupt did not come.
+    /// Completion events whose interrupt did not arrive.
     pub interrupts_lost: u64,
-    /// Admin commands that failed or came late.
+    /// Admin commands that failed or were answered late.
     pub admin_troubles: u64,
-    /// Completion queues that overflowed, on purpose.
+    /// Completion queues that overflowed on purpose.
     pub overflows: u64,
-    /// Buffers that came back from a device in trouble and were used again.
+    /// Buffers that a device in trouble returned and that were used again.
     pub reused: u64,
     /// Requests of more than 5,000 bytes that succeeded.
     pub long_messages: u64,
@@ -68,7 +68,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds those of another run.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         self.posted += other.posted;
         self.completed += other.completed;
@@ -88,17 +88,17 @@ impl Counts {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The first rule that did not hold.
+    /// The first violated rule.
     pub finding: Option<Finding>,
-    /// Stands for everything that happened; the same scenario gives the same.
+    /// A hash of all events of the run; the same scenario gives the same value.
     pub digest: u64,
-    /// Faults that struck, in their order.
+    /// Faults that struck, in order.
     pub events: Vec<FaultEvent>,
-    /// The action taken.
+    /// The counts of the run.
     pub counts: Counts,
     /// Virtual time that passed, nanoseconds.
     pub time_ns: u64,
-    /// The steps of the run, if they were asked for.
+    /// The steps of the run, if a trace was requested.
     pub trace: Vec<String>,
 }
 
@@ -118,16 +118,16 @@ pub(crate) struct Run<'a> {
     step: Option<u32>,
     next_id: u64,
     next_link: u32,
-    /// Requests whose completion somebody waits for, and what came.
+    /// Requests whose completion is waited for, and those completions.
     watched: BTreeSet<u64>,
     caught: BTreeMap<u64, (Seen, ringside_pmd::rdma::Completion)>,
-    /// Remote keys that are good for nothing any more, by side.
+    /// Remote keys that are no longer valid, by side.
     dead_keys: [Vec<ringside_pmd::rdma::RemoteAddress>; 2],
     /// Faults of functions that end before a step: function, fault.
     ending: Vec<(u32, u16, ringside_model::Fault)>,
-    /// The number of failure reports that a side got since its device was brought up.
+    /// The number of failure reports that a side received since its device was brought up.
     told: [u32; 2],
-    /// No fault can strike.
+    /// True while no fault can strike.
     quiet_wire: bool,
     /// Interrupts of a side may have been lost, and its vector be masked for it.
     lossy: [bool; 2],
@@ -262,12 +262,12 @@ fn breaks_commands(event: &FaultEvent) -> bool {
     }
 }
 
-/// Bytes of the longest message of a run.
+/// Returns the longest message of a run, in bytes.
 fn longest(seed: u64) -> usize {
     if Random::split(seed, 0xB16).chance(RUNS_WITH_LONG_MESSAGES) {
         1 << 20
     } else {
-        transfers::LONGEST
+        transfers::MAX_BYTES
     }
 }
 
@@ -386,7 +386,7 @@ impl<'a> Run<'a> {
             .between(step, &self.world, devices, ungranted);
     }
 
-    /// Writes a line into the trace, if there is one.
+    /// Adds a line to the trace, if there is one.
     fn note(&mut self, text: impl FnOnce() -> String) {
         let now = self.clock.now().0;
         if let Some(trace) = &mut self.trace {
@@ -406,7 +406,7 @@ impl<'a> Run<'a> {
         id
     }
 
-    /// A call of the driver: it ends in time.
+    /// Calls the driver, and checks that the call ends in time.
     fn call<T>(&mut self, what: &str, call: impl FnOnce(&mut Self) -> T) -> Result<T, Problem> {
         let before = self.clock.now();
         let result = call(self);
@@ -423,7 +423,7 @@ impl<'a> Run<'a> {
         Ok(result)
     }
 
-    /// A call that has to succeed, unless a function is in trouble.
+    /// Makes a call that must succeed, unless a function is in trouble.
     fn must<T, E: std::fmt::Display>(
         &mut self,
         what: &str,

@@ -3,7 +3,7 @@
 use crate::fault::{FaultEvent, FaultMix};
 use crate::random::Random;
 
-/// One kind of step; what exactly it does follows from the step's own number and from what there is
+/// One kind of step. Its details follow from the step's own number and from the objects that exist
 /// at its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StepKind {
@@ -31,29 +31,29 @@ pub enum StepKind {
     FastRegister,
     /// A region's key is invalidated by its owner, or by the peer's send.
     Invalidate,
-    /// A region is registered anew.
+    /// A region is reregistered.
     Reregister,
     /// A connection is made.
     Connect,
-    /// A connection is destroyed, with what is outstanding.
+    /// A connection is destroyed, with its outstanding requests.
     Destroy,
     /// A queue pair is failed on purpose.
     Fail,
     /// A queue pair is drained.
     Drain,
-    /// A drained queue pair goes on.
+    /// A drained queue pair resumes sending.
     Resume,
     /// A completion queue is resized.
     Resize,
     /// A completion queue is armed.
     Arm,
-    /// Objects are asked what they are like.
+    /// Objects are queried.
     Query,
     /// Objects are made and dropped.
     Objects,
     /// A request that the peer's device must refuse.
     WrongRemote,
-    /// A request that the own device must refuse.
+    /// A request that the local device must refuse.
     WrongLocal,
     /// A message longer than its receive.
     TooLong,
@@ -67,7 +67,7 @@ pub enum StepKind {
     Compare,
 }
 
-/// Each kind, and how often of a thousand.
+/// Each kind with its weight in a thousand.
 const WEIGHTS: &[(StepKind, usize)] = &[
     (StepKind::Write, 150),
     (StepKind::Read, 90),
@@ -103,7 +103,7 @@ const WEIGHTS: &[(StepKind, usize)] = &[
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Its number in the run that the seed gives; stays when others are left out.
+    /// Its number in the run of the seed; it stays when other steps are left out.
     pub number: u32,
     /// Its action.
     pub kind: StepKind,
@@ -118,7 +118,7 @@ pub enum Faults {
     Events(Vec<FaultEvent>),
 }
 
-/// Everything that decides what happens in a run.
+/// Everything that determines a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
     /// The seed.
@@ -130,7 +130,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// The scenario of a seed with so many steps.
+    /// Makes the scenario of a seed with `steps` steps.
     #[must_use]
     pub fn new(seed: u64, steps: u32, mix: FaultMix) -> Self {
         let mut random = Random::split(seed, 0x57E9);
@@ -155,7 +155,7 @@ impl Scenario {
         }
     }
 
-    /// The same with only the steps of these numbers.
+    /// Returns the same scenario with only the steps of these numbers.
     #[must_use]
     pub fn keeping(mut self, numbers: &[u32]) -> Self {
         self.steps.retain(|step| numbers.contains(&step.number));

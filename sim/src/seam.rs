@@ -1,5 +1,5 @@
-//! The points between the parts of a run at which a test can intervene, plant an error and see it
-//! found.
+//! The points between the parts of a run at which a test can intervene, to plant an error and check
+//! that it is found.
 
 use crate::oracle::Seen;
 use ringside_bus::{Function, Iova};
@@ -7,19 +7,19 @@ use ringside_model::Stepped;
 use ringside_pmd::Device;
 use std::sync::Arc;
 
-/// Stands at the seams: between driver and device, between driver and its user, and beside the
-/// world. Each method leaves everything as it is by default.
+/// Intervenes between driver and device, between driver and its user, and in the world. By default
+/// the methods change nothing.
 pub trait Interference {
-    /// Before the devices are brought up.
+    /// Called before the devices are brought up.
     fn begin(&mut self, _world: &Stepped) {}
 
-    /// The function that a driver gets in place of this one.
+    /// Returns the function that a driver gets in place of this one.
     fn function(&mut self, _index: u16, function: Arc<dyn Function>) -> Arc<dyn Function> {
         function
     }
 
-    /// Before each step, and once after the last with a number behind all others. `ungranted` is
-    /// memory of each side that no device was told of.
+    /// Called before each step, and once after the last with a number above all others. `ungranted`
+    /// is memory of each side to which no device has access.
     fn between(
         &mut self,
         _step: u32,
@@ -29,19 +29,20 @@ pub trait Interference {
     ) {
     }
 
-    /// The completions that the driver of a side gave to its user.
+    /// Called with the completions that the driver of a side returned to its user.
     fn seen(&mut self, _side: usize, _seen: &mut Vec<Seen>) {}
 
-    /// Memory of a side that its driver gave back in trouble, and that has a new owner now.
+    /// Called with memory of a side that its driver returned in trouble, and that has a new owner
+    /// now.
     fn reused(&mut self, _side: usize, _at: Iova, _world: &Stepped) {}
 
-    /// Bit that changes in the payload of this frame, with an invariant CRC that fits.
+    /// Returns the bit to change in the payload of a frame, whose invariant CRC is then corrected.
     fn forges(&self) -> Option<Box<dyn FnMut(u64) -> Option<u32> + Send>> {
         None
     }
 }
 
-/// Nobody.
+/// Changes nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untouched;
 

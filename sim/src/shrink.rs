@@ -1,23 +1,23 @@
-//! The shortest run that still shows a finding: fewer faults, then fewer steps.
-//! Method: A. Zeller, R. Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
+//! Finds the shortest run that still shows a finding: fewer faults, then fewer steps. Method: A.
+//! Zeller, R. Hildebrandt, "Simplifying and isolating failure-inducing input", 2002.
 
 use crate::rule::{Finding, Rule};
 use crate::run::{Outcome, run};
 use crate::scenario::{Faults, Scenario, Step};
 use crate::seam::Interference;
 
-/// The rest of a scenario.
+/// The result of shrinking a scenario.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
     /// The scenario.
     pub scenario: Scenario,
-    /// Its subject.
+    /// The finding that it shows.
     pub finding: Finding,
-    /// Runs that were needed.
+    /// Runs that the search took.
     pub runs: usize,
 }
 
-/// Makes a scenario shorter, in at most so many runs; `None` if it shows nothing.
+/// Shortens a scenario, in at most `runs` runs; `None` if it shows no finding.
 pub fn shrink(
     scenario: &Scenario,
     most_runs: usize,
@@ -33,7 +33,7 @@ pub fn shrink(
     let mut finding = first.finding?;
     search.rule = finding.rule;
     let mut best = scenario.clone();
-    // From faults drawn by seed to a list of those that struck, if that shows the same.
+    // Replaces faults drawn by the seed by the list of those that struck, if that shows the same.
     let listed = Scenario {
         faults: Faults::Events(first.events),
         ..scenario.clone()
@@ -41,7 +41,7 @@ pub fn shrink(
     if let Some(found) = search.shows(&listed) {
         (best, finding) = (listed, found);
     }
-    // What comes after is of no interest.
+    // Steps after the finding are not needed.
     if let Some(step) = finding.step {
         let mut shorter = best.clone();
         shorter.steps.retain(|one| one.number <= step);
@@ -81,7 +81,7 @@ impl Search<'_> {
         run(scenario, false, &mut *(self.interference)())
     }
 
-    /// The finding, if it is of the same rule.
+    /// Returns the finding, if it violates the same rule.
     fn shows(&mut self, scenario: &Scenario) -> Option<Finding> {
         if self.runs >= self.most_runs {
             return None;
@@ -90,7 +90,7 @@ impl Search<'_> {
         (finding.rule == self.rule).then_some(finding)
     }
 
-    /// Leaves out pieces of a list, ever smaller ones, as long as the finding stays.
+    /// Leaves out pieces of a list, smaller ones each time, as long as the finding stays.
     fn reduce<T: Clone>(
         &mut self,
         mut list: Vec<T>,

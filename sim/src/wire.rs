@@ -1,4 +1,4 @@
-//! The wire's script: what happens to each frame, and the book of what did.
+//! The wire's script, which decides the fault of each frame, and the record of them.
 
 use crate::fault::{FaultEvent, FrameFault};
 use crate::scenario::Faults;
@@ -8,7 +8,7 @@ use ringside_model::wire::{FrameFate, Script, Tap};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The fate of frames.
+/// The record of faults of frames.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WireBook {
     /// Events, oldest first.
@@ -17,14 +17,14 @@ pub(crate) struct WireBook {
     pub(crate) losses: u64,
     /// Frames that arrived twice.
     pub(crate) copies: u64,
-    /// Nothing happens to frames any more.
+    /// True once frames have no more faults.
     pub(crate) quiet: bool,
-    /// For the trace: frames as they arrive, and what happened to them; nobody asks for it, or each
-    /// since the last look.
+    /// For the trace: frames as they arrive, and their faults, since the last call; `None` if no
+    /// trace was requested.
     pub(crate) shown: Option<Vec<(Option<Instant>, String)>>,
 }
 
-/// The book, shared with the script and the tap.
+/// The record, shared with the script and the tap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Wire(Arc<Mutex<WireBook>>);
 
@@ -33,7 +33,7 @@ impl Wire {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes each frame down that arrives.
+    /// Returns a tap that records each frame that arrives.
     pub(crate) fn tap(&self) -> Tap {
         let wire = self.clone();
         Box::new(move |now, port, bytes| {
@@ -43,7 +43,7 @@ impl Wire {
         })
     }
 
-    /// A script that does what `faults` say, writes it down, and asks `forge` besides.
+    /// Returns a script that applies `faults`, records them, and calls `forge` besides.
     pub(crate) fn script(
         &self,
         faults: WireFaults,
@@ -64,7 +64,7 @@ impl Wire {
                     let event = FaultEvent::Frame { frame, fault };
                     book.events.push(event);
                     if let Some(shown) = &mut book.shown {
-                        // The book knows no time; the next frame does.
+                        // The record has no time; the next frame has.
                         shown.push((None, format!("fault: {event}")));
                     }
                 });
@@ -74,7 +74,7 @@ impl Wire {
     }
 }
 
-/// A frame in a line.
+/// Describes a frame in a line.
 fn describe(bytes: &[u8]) -> String {
     match parse(bytes) {
         Ok((Packet { transport, .. }, payload)) => format!(
@@ -97,7 +97,7 @@ pub(crate) enum WireFaults {
 }
 
 impl WireFaults {
-    /// Nothing happens to any frame.
+    /// True if no frame has a fault.
     pub(crate) fn is_quiet(&self) -> bool {
         match self {
             Self::Drawn(drawn) => drawn.is_quiet(),
@@ -116,7 +116,7 @@ impl WireFaults {
     }
 }
 
-/// Faults of frames, and those of functions.
+/// Divides faults into those of frames and those of functions.
 pub(crate) fn divide(faults: &Faults, seed: u64, steps: u32) -> (WireFaults, Vec<FaultEvent>) {
     match faults {
         Faults::Mix(mix) => {

@@ -1,4 +1,5 @@
-//! Each rule of the oracle fires: an error is planted at a seam, and found by its name.
+//! Each rule of the oracle detects its violation: an error is planted, and the rule is found by its
+//! name.
 
 mod slow;
 
@@ -11,7 +12,7 @@ use ringside_sim::{FaultMix, Interference, Rule, Scenario, Seen, run, shrink};
 use ringside_spec::rdma::commands::{CreateCompletionQueue, Opcode};
 use ringside_spec::verbs::{CompletionElement, QueueSide};
 
-/// The changes to completions between driver and user: each happens once.
+/// Changes completions between driver and user: each change happens once.
 struct Changed<F>(F, bool);
 
 impl<F: FnMut(&mut Vec<Seen>) -> bool> Interference for Changed<F> {
@@ -26,7 +27,7 @@ fn changed(change: impl FnMut(&mut Vec<Seen>) -> bool) -> impl Interference {
     Changed(change, false)
 }
 
-/// The actions beside the world, before one step.
+/// An action on the world before one step.
 struct Beside<F>(u32, F);
 
 impl<F: FnMut(&Stepped, [&Device; 2], [Iova; 2])> Interference for Beside<F> {
@@ -41,7 +42,7 @@ fn none() -> FaultMix {
     FaultMix::Chosen(Vec::new())
 }
 
-/// The rule that one of some seeds breaks under this interference; without it none does.
+/// Returns the rule that one of some seeds violates under this interference; without it none does.
 fn broken<I: Interference>(plant: impl Fn() -> I) -> Option<Rule> {
     (1..=12).find_map(|seed| {
         let scenario = Scenario::new(seed, 80, none());
@@ -67,7 +68,7 @@ fn a_completion_that_comes_twice_is_found() {
 }
 
 #[test]
-fn a_completion_that_was_never_asked_for_is_found() {
+fn an_unexpected_completion_is_found() {
     let rule = broken(|| {
         changed(|seen| match seen.first_mut() {
             Some(first) => {
@@ -82,7 +83,7 @@ fn a_completion_that_was_never_asked_for_is_found() {
 
 #[test]
 fn a_completion_that_does_not_come_is_found() {
-    // All of one queue pair from some time on, so that no later one shows the gap.
+    // All completions of one queue pair from some time on, so that no later one shows the gap.
     let rule = broken(|| {
         let mut victim = None;
         changed(move |seen| {
@@ -146,7 +147,7 @@ fn a_byte_that_changes_on_the_way_is_found() {
 }
 
 #[test]
-fn a_message_that_says_something_else_is_found() {
+fn a_message_with_other_content_is_found() {
     let rule = broken(|| {
         changed(|seen| {
             let received = seen
@@ -183,7 +184,7 @@ fn a_byte_that_the_device_writes_where_it_may_not_is_found() {
     assert_eq!(rule, Some(Rule::OutsideUntouched));
 }
 
-/// Writes to memory that came back from a device in trouble, as a device does that was not told.
+/// Writes to memory that a device in trouble returned, as a device does that was not notified.
 #[derive(Default)]
 struct LateWriter;
 
@@ -228,14 +229,14 @@ fn a_breach_of_the_interface_is_found() {
         Beside(9, |_: &Stepped, devices: [&Device; 2], _: [Iova; 2]| {
             let registers = devices[1].registers();
             let arm = ringside_spec::rdma::registers::CQ_ARM;
-            // A doorbell of a completion queue that there is not.
+            // A doorbell of a completion queue that does not exist.
             registers.write(arm, 4_000).expect("a register");
         })
     });
     assert_eq!(rule, Some(Rule::NoBreach));
 }
 
-/// Writes a completion that nobody asked for into the first completion queue that is made.
+/// Writes an unexpected completion into the first completion queue that is made.
 #[derive(Default)]
 struct Stray(Option<Recorder>);
 
@@ -256,7 +257,7 @@ impl Interference for Stray {
             .find_map(|entry| match entry.event {
                 Event::Control(command) if entry.function == 0 => {
                     let made = CreateCompletionQueue::decode(&command.element).ok();
-                    // The first ones are the driver's own, for its commands.
+                    // The first ones belong to the driver, for its commands.
                     made.filter(|made| made.cq_number > 2)
                 }
                 _ => None,
@@ -273,7 +274,7 @@ impl Interference for Stray {
 
 #[test]
 fn something_that_a_device_cannot_say_is_found() {
-    // Not every seed: what a queue pair leaves behind when it is destroyed is no anomaly.
+    // Not every seed shows it: completions of a destroyed queue pair are not an anomaly.
     let rule = (1..=12).find_map(|seed| {
         let scenario = Scenario::new(seed, 0, none());
         let outcome = run(&scenario, false, &mut Stray::default());
@@ -304,7 +305,7 @@ fn a_call_that_is_refused_without_a_reason_is_found() {
 }
 
 #[test]
-fn an_event_of_which_nobody_knows_the_reason_is_found() {
+fn an_event_without_a_cause_is_found() {
     let rule = broken(|| {
         Beside(3, |world: &Stepped, _: [&Device; 2], _: [Iova; 2]| {
             let fault = ringside_model::Fault::CriticalError { code: 7 };

@@ -25,7 +25,7 @@ impl Struck {
         self.counts.add(&outcome.counts);
     }
 
-    /// Every kind struck, and did what it is there for.
+    /// Every kind struck and had its effect.
     fn check(&self) {
         for kind in FaultKind::all() {
             let times = self.kinds.get(&kind).copied().unwrap_or(0);
@@ -76,8 +76,8 @@ fn two_thousand_seeds_keep_all_rules_and_every_kind_of_fault_strikes() {
 
 #[test]
 fn seeds_that_once_found_something_keep_all_rules() {
-    // A queue pair stopped after it was given back as sending; a function that wrote to memory
-    // after it had come back and before it was reset; too few places for long receives.
+    // A queue pair stopped after it was returned as sending; a function wrote to memory after it
+    // was recovered and before it was reset; too few places for long receives.
     for seed in [1_511, 51_280, 56_189, 71_869] {
         let scenario = Scenario::new(seed, STEPS, FaultMix::BySeed);
         let outcome = run(&scenario, false, &mut Untouched);
@@ -88,9 +88,9 @@ fn seeds_that_once_found_something_keep_all_rules() {
 #[test]
 fn short_runs_that_once_found_something_keep_all_rules() {
     let table: &[(u64, &str, &[u32])] = &[
-        // A datagram took the receive of one that was sent before it from the other side.
+        // A datagram took the receive of an earlier one from the other side.
         (306_341, "", &[25, 67, 79, 80]),
-        // A queue pair whose destruction was not confirmed took a write that had been delayed.
+        // A queue pair whose destruction was not confirmed received a delayed write.
         (
             326_392,
             "control-garbled:0x1/0@step5+13,delay:197@22",
@@ -102,7 +102,7 @@ fn short_runs_that_once_found_something_keep_all_rules() {
             "protocol-engine-stall/0@step53+15,hmc-error:7:7:0x30bded24/1@step56+7",
             &[15, 30, 40, 52, 53, 56, 63],
         ),
-        // A rule was removed, and the host did not let the firmware say so.
+        // A rule was removed, and the host refused the firmware's answer.
         (
             700_386,
             "dma-writes-refused:0:0x0:0xffffffffffffffff/0@step61+17",
@@ -110,7 +110,7 @@ fn short_runs_that_once_found_something_keep_all_rules() {
         ),
         // A group was joined by a command whose answer was garbled.
         (183, "control-garbled:0xff/0@step104+15", &[104, 109, 111]),
-        // A NAK that came twice took two retries.
+        // A repeated NAK used up two retries.
         (
             331_684,
             "reorder:5@6,duplicate@10,reorder:3@15",

@@ -1,4 +1,4 @@
-//! Each kind of fault strikes: alone and seen by what it does, and each in the mix that seeds draw.
+//! Each kind of fault strikes: alone, with its effect checked; and in the mix that seeds draw.
 
 use ringside_sim::{Counts, FaultKind, FaultMix, Scenario, Untouched, run};
 

@@ -53,7 +53,7 @@ macro_rules! words {
             $vis const ZERO: Self = Self(0);
             /// Every bit that has a name.
             $vis const DEFINED: $int = 0 $( | $crate::words!(@mask $int, $($bits)+) )*;
-            /// Every bit that has none; a strict reader wants them zero.
+            /// Every bit without a meaning; a strict reader requires them to be zero.
             $vis const RESERVED: $int = !Self::DEFINED;
             $( $crate::words!(@field $vis, $int, [$(#[$inner])*] $field, $($bits)+); )*
         }

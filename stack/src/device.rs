@@ -1,6 +1,6 @@
 //! smoltcp's interface to a pair of packet queues.
 
-use ringside_lan::{BURST_MAX, Burst, Packet, ReceiveQueue, TransmitQueue};
+use ringside_lan::{Burst, MAX_BURST, Packet, ReceiveQueue, TransmitQueue};
 use smoltcp::phy::{Device, DeviceCapabilities, Medium, RxToken, TxToken};
 use smoltcp::time::Instant;
 use std::collections::VecDeque;
@@ -37,8 +37,8 @@ impl Queues {
         Self {
             receive,
             transmit,
-            burst: Burst::with_limit(BURST_MAX),
-            waiting: VecDeque::with_capacity(BURST_MAX),
+            burst: Burst::with_limit(MAX_BURST),
+            waiting: VecDeque::with_capacity(MAX_BURST),
             frame_bytes: HEADER_BYTES + usize::from(mtu),
             unsent: 0,
         }
@@ -174,7 +174,7 @@ impl TxToken for Sending<'_> {
     }
 }
 
-/// Has the frame written and drops it: a frame that is lost is sent again by the protocols above.
+/// Lets the frame be written and drops it: the protocols above repeat lost frames.
 fn not_sent<R>(queues: &mut Queues, bytes: usize, fill: impl FnOnce(&mut [u8]) -> R) -> R {
     queues.unsent += 1;
     fill(&mut vec![0; bytes])

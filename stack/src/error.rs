@@ -5,7 +5,7 @@ use ringside_pmd::lan::PortError;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// Why the stack cannot do what it was asked.
+/// The reason why the stack cannot carry out a call.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StackError {
     /// The port did not take a filter.
@@ -22,7 +22,7 @@ pub enum StackError {
     TooMany {
         /// The address.
         address: LocalAddress,
-        /// How many an interface takes.
+        /// The most that an interface accepts.
         limit: usize,
     },
     /// A gateway that no address reaches.
@@ -36,7 +36,7 @@ pub enum StackError {
     Ended,
 }
 
-/// Why an address has no MAC address.
+/// The reason why an address has no MAC address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResolveError {
     /// No network of the stack holds the address, and there is no gateway.
@@ -53,20 +53,20 @@ pub enum ResolveError {
     NoAnswer {
         /// The destination.
         address: IpAddr,
-        /// The neighbour that was asked for: the destination, or the gateway to it.
+        /// The requested neighbour: the destination, or the gateway to it.
         next_hop: IpAddr,
         /// Requests that were sent.
         probes: u8,
-        /// How long.
+        /// The time waited.
         waited: Duration,
     },
     /// An address that no host has.
     #[error("{0} is no address of a host: resolve a unicast or multicast address")]
     NotUnicast(IpAddr),
-    /// Too many neighbours are asked for at once.
-    #[error("{limit} neighbours are being asked for already: try again in a second")]
+    /// Too many neighbours are being resolved at once.
+    #[error("{limit} neighbours are being resolved already: try again in a second")]
     Busy {
-        /// How many are possible.
+        /// The most that are possible.
         limit: usize,
     },
     /// The stack's queues do nothing more.

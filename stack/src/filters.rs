@@ -1,6 +1,7 @@
 //! Frames that the port lets in for the stack.
 
 use crate::MacAddress;
+use ringside_pmd::lan::port::{FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKind, RuleNumber};
 use ringside_pmd::lan::{Port, PortError};
 use ringside_pmd::rdma::address::multicast_mac;
 use std::collections::BTreeMap;
@@ -20,35 +21,170 @@ pub(crate) fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
 pub(crate) struct Filters {
     port: Port,
     groups: BTreeMap<MacAddress, usize>,
+    /// queue of the stack on a port of several
+    queue: Option<u16>,
+    rules: Vec<Steered>,
+}
+
+/// A rule that brings packets to the stack's queue, and its users.
+#[derive(Debug)]
+struct Steered {
+    packets: FlowMatch,
+    number: RuleNumber,
+    users: usize,
+}
+
+/// Type of an ARP packet: RFC 826.
+const ARP: u16 = 0x0806;
+/// Protocols of IP: RFC 792, RFC 4443.
+const ICMP: u8 = 1;
+const ICMP_V6: u8 = 58;
+/// Port of DHCP clients: RFC 2131.
+const DHCP_CLIENT: u16 = 68;
+
+/// Packets to an address that the stack receives: ICMP, and fragments, which may be of ICMP.
+fn packets_to(address: IpAddr) -> [FlowMatch; 2] {
+    let (other, fragment, protocol) = match address {
+        IpAddr::V4(_) => (FlowKind::OtherV4, FlowKind::FragmentV4, ICMP),
+        IpAddr::V6(_) => (FlowKind::OtherV6, FlowKind::FragmentV6, ICMP_V6),
+    };
+    let to = |kind| FlowMatch {
+        destination: Some(address),
+        ..FlowMatch::of(RuleKind::Flow(kind))
+    };
+    [
+        FlowMatch {
+            protocol: Some(protocol),
+            ..to(other)
+        },
+        to(fragment),
+    ]
+}
+
+/// The address, and the groups that its solicitations come to.
+fn destinations(address: IpAddr) -> Vec<IpAddr> {
+    match address {
+        IpAddr::V4(_) => vec![address],
+        IpAddr::V6(own) => vec![address, solicited_node(own).into(), ALL_NODES.into()],
+    }
 }
 
 impl Filters {
-    pub(crate) const fn new(port: Port) -> Self {
-        Self {
+    /// Filters of a port; with `queue`, ARP comes to that queue.
+    pub(crate) fn new(port: Port, queue: Option<u16>) -> Result<Self, PortError> {
+        let mut filters = Self {
             port,
             groups: BTreeMap::new(),
+            queue,
+            rules: Vec::new(),
+        };
+        filters.steer(FlowMatch {
+            ether_type: Some(ARP),
+            ..FlowMatch::of(RuleKind::Ethernet)
+        })?;
+        Ok(filters)
+    }
+
+    /// Brings answers of DHCP servers to the stack's queue.
+    pub(crate) fn add_dhcp(&mut self) -> Result<(), PortError> {
+        self.steer(FlowMatch {
+            destination_port: Some(DHCP_CLIENT),
+            ..FlowMatch::of(RuleKind::Flow(FlowKind::UdpV4))
+        })
+    }
+
+    /// Brings packets to the stack's queue, on a port of several.
+    fn steer(&mut self, packets: FlowMatch) -> Result<(), PortError> {
+        let Some(queue) = self.queue else {
+            return Ok(());
+        };
+        if let Some(rule) = self.rules.iter_mut().find(|rule| rule.packets == packets) {
+            rule.users += 1;
+            return Ok(());
         }
+        let number = self.port.add_rule(&FlowRule {
+            packets: packets.clone(),
+            target: FlowTarget::Queue(queue),
+            mark: None,
+            count: false,
+        })?;
+        self.rules.push(Steered {
+            packets,
+            number,
+            users: 1,
+        });
+        Ok(())
+    }
+
+    fn release(&mut self, packets: &FlowMatch) {
+        let place = self.rules.iter().position(|rule| rule.packets == *packets);
+        let Some(place) = place else {
+            return;
+        };
+        let Some(rule) = self.rules.get_mut(place) else {
+            return;
+        };
+        rule.users -= 1;
+        if rule.users > 0 {
+            return;
+        }
+        let rule = self.rules.remove(place);
+        if let Err(error) = self.port.remove_rule(rule.number) {
+            tracing::warn!(%error, ?packets, "packets go on coming to the stack's queue");
+        }
+    }
+
+    fn steer_all(&mut self, address: IpAddr) -> Result<(), PortError> {
+        let wanted = destinations(address).into_iter().flat_map(packets_to);
+        let mut done = Vec::new();
+        for packets in wanted {
+            if let Err(error) = self.steer(packets.clone()) {
+                for packets in &done {
+                    self.release(packets);
+                }
+                return Err(error);
+            }
+            done.push(packets);
+        }
+        Ok(())
     }
 
     pub(crate) const fn port(&self) -> &Port {
         &self.port
     }
 
-    /// Lets in what concerns an address: solicitations in its groups.
+    /// Opens the port for an address: solicitations in its groups. On a port of several queues,
+    /// its ICMP comes to the stack's.
     pub(crate) fn add_address(&mut self, address: IpAddr) -> Result<(), PortError> {
+        self.steer_all(address)?;
+        let added = self.add_groups(address);
+        if added.is_err() {
+            self.release_all(address);
+        }
+        added
+    }
+
+    fn add_groups(&mut self, address: IpAddr) -> Result<(), PortError> {
         let IpAddr::V6(address) = address else {
             return Ok(());
         };
         self.add_group(ALL_NODES)?;
-        if let Err(error) = self.add_group(solicited_node(address)) {
+        let added = self.add_group(solicited_node(address));
+        if added.is_err() {
             self.remove_group(ALL_NODES);
-            return Err(error);
         }
-        Ok(())
+        added
+    }
+
+    fn release_all(&mut self, address: IpAddr) {
+        for packets in destinations(address).into_iter().flat_map(packets_to) {
+            self.release(&packets);
+        }
     }
 
     /// Takes that back.
     pub(crate) fn remove_address(&mut self, address: IpAddr) {
+        self.release_all(address);
         if let IpAddr::V6(address) = address {
             self.remove_group(solicited_node(address));
             self.remove_group(ALL_NODES);
@@ -79,12 +215,17 @@ impl Filters {
         }
         self.groups.remove(&mac);
         if let Err(error) = self.port.remove_address(mac) {
-            tracing::warn!(%error, %group, "the port goes on letting a group in");
+            tracing::warn!(%error, %group, "the port continues to receive a group");
         }
     }
 
     /// Removes all of them.
     pub(crate) fn clear(&mut self) {
+        for rule in std::mem::take(&mut self.rules) {
+            if let Err(error) = self.port.remove_rule(rule.number) {
+                tracing::debug!(%error, "a rule of the stack goes with the port");
+            }
+        }
         let groups: Vec<_> = std::mem::take(&mut self.groups).into_keys().collect();
         for mac in groups {
             if let Err(error) = self.port.remove_address(mac) {

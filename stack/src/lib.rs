@@ -3,16 +3,16 @@
 //! - [`QueueDevice`] is `smoltcp::phy::Device` for one receive and one transmit queue: a stack of
 //!   smoltcp runs on the port's queues as on any other interface.
 //! - [`Stack`] answers ARP, IPv6 neighbour discovery and ping for the port's addresses, gets an
-//!   address from a DHCP server if asked to, and resolves neighbours: [`Stack::resolve`] finds the
+//!   address from a DHCP server if configured, and resolves neighbours: [`Stack::resolve`] finds the
 //!   MAC address that RDMA needs for an address handle or a connection.
 //! - [`StackThread`] runs a stack on a thread of its own and resolves for other threads.
 //!
 //! The protocols are those of smoltcp. Two things are here because smoltcp does not have them: a
-//! neighbour table that can be asked, and VLANs.
+//! neighbour table with look-ups, and VLANs.
 //!
-//! The stack sees the frames that arrive in its receive queue. With several receive queues the
-//! device spreads frames of IP over them, so a port that has a stack beside other queues steers the
-//! stack's frames to its queue.
+//! The stack sees the frames that arrive in its receive queue. On a port of several receive queues,
+//! [`StackSettings::queue`] names the stack's: rules of the flow director bring ARP, neighbour
+//! discovery, DHCP and ICMP to it.
 #![forbid(unsafe_code)]
 
 mod device;
@@ -34,3 +34,12 @@ pub use thread::{Resolver, StackThread};
 
 /// A MAC address, first octet first.
 pub type MacAddress = [u8; 6];
+
+/// Returns the address and the MAC address of the neighbour that a frame of address resolution names.
+///
+/// The frame has no VLAN tag. Only for fuzzing: [`Stack`] reads such frames itself.
+#[doc(hidden)]
+#[must_use]
+pub fn neighbour_in(frame: &[u8]) -> Option<(std::net::IpAddr, MacAddress)> {
+    wire::said(frame).map(|said| (said.address, said.mac))
+}

@@ -11,7 +11,7 @@ use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
 use std::net::{IpAddr, Ipv4Addr};
 
 /// Addresses that an interface takes.
-/// Source: the feature `iface-max-addr-count-8` of smoltcp that the workspace asks for.
+/// Source: the feature `iface-max-addr-count-8` of smoltcp in the workspace's manifest.
 pub(crate) const ADDRESSES: usize = 8;
 
 /// See the module.
@@ -59,7 +59,7 @@ impl Link {
         }
     }
 
-    /// Begins to ask DHCP servers for an address.
+    /// Starts to request an address from DHCP servers.
     pub(crate) fn start_dhcp(&mut self) {
         self.dhcp = Some(self.sockets.add(dhcpv4::Socket::new()));
     }
@@ -103,7 +103,7 @@ impl Link {
             packet: Some(packet),
             vlan: self.vlan,
         };
-        // One frame: bounded work, whatever arrives meanwhile.
+        // One frame: bounded work, even if more arrive meanwhile.
         let processed = self
             .interface
             .poll_ingress_single(now, &mut device, &mut self.sockets);
@@ -112,7 +112,7 @@ impl Link {
         }
     }
 
-    /// Sends what is due by itself; returns what DHCP brought.
+    /// Sends due packets; returns the change by DHCP.
     pub(crate) fn maintain(&mut self, queues: &mut Queues, now: Instant) -> Option<DhcpChange> {
         let mut device = LinkDevice {
             queues,
@@ -135,13 +135,14 @@ impl Link {
         }
     }
 
-    /// Whether an address is one of its own.
+    /// True if an address is one of its own.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.interface.has_ip_addr(IpAddress::from(address))
     }
 }
 
-/// The queues as one link sees them: at most one received frame, and its tag on what it sends.
+/// The queues of one link: at most one received frame, and the link's tag on each frame that it
+/// sends.
 struct LinkDevice<'a> {
     queues: &'a mut Queues,
     packet: Option<Packet>,

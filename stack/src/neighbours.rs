@@ -1,4 +1,5 @@
-//! The neighbour table: an engine without I/O. It is told frames and the time, and says what to send.
+//! The neighbour table: an engine without I/O. It takes frames and the time, and returns the frames
+//! to send.
 
 use crate::MacAddress;
 use crate::wire::{How, Said};
@@ -10,14 +11,14 @@ use std::time::Duration;
 /// Neighbours that are remembered at most: a host that invents addresses does not fill the memory.
 pub(crate) const ENTRIES: usize = 1024;
 
-/// How neighbours are asked for, and how long an answer counts.
+/// The timing of queries for neighbours, and the lifetime of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResolveSettings {
     /// Requests before an address has no host, at least 1.
     pub probes: u8,
     /// Time between two requests.
     pub interval: Duration,
-    /// Time after which a neighbour is asked again before it is used.
+    /// The time after which a neighbour is queried again before it is used.
     pub lifetime: Duration,
 }
 
@@ -43,18 +44,18 @@ pub struct Neighbour {
     pub address: IpAddr,
     /// The VLAN that it is on; `None` for frames without a tag.
     pub vlan: Option<u16>,
-    /// What is known of it.
+    /// Its state.
     pub state: NeighbourState,
 }
 
-/// What is known of a neighbour.
+/// The state of a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeighbourState {
-    /// It has been asked for and has not answered yet.
+    /// It was queried and has not answered yet.
     Asked,
     /// It has this MAC address.
     Reachable(MacAddress),
-    /// It had this MAC address, and is asked again before it is used.
+    /// It had this MAC address, and is queried again before it is used.
     Stale(MacAddress),
     /// No host answered.
     Failed,
@@ -81,7 +82,7 @@ enum State {
     },
 }
 
-/// What is known when an address is asked for.
+/// The state of an address at a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Mac(MacAddress),
@@ -102,7 +103,7 @@ pub(crate) struct Question {
     pub(crate) vlan: Option<u16>,
     pub(crate) own: IpAddr,
     pub(crate) target: IpAddr,
-    /// the station that had the address, which alone is asked
+    /// the station that had the address, the only one to query
     pub(crate) to: Option<MacAddress>,
 }
 
@@ -121,7 +122,7 @@ impl Neighbours {
         }
     }
 
-    /// The MAC address of a neighbour, which is asked for from `own` if it is not known.
+    /// The MAC address of a neighbour. If it is unknown, a query from `own` is due.
     pub(crate) fn find(&mut self, key: Key, own: IpAddr, now: Instant) -> Found {
         let before = match self.entries.get(&key).copied() {
             Some(State::Known { mac, since }) if now.since(since) < self.settings.lifetime => {
@@ -167,7 +168,8 @@ impl Neighbours {
         true
     }
 
-    /// A frame on `vlan` spoke of a neighbour; `is_ours` tells if the stack has an address.
+    /// Notes that a frame on `vlan` named a neighbour; `is_ours` is true if the stack has an
+    /// address.
     pub(crate) fn hear(
         &mut self,
         vlan: Option<u16>,
@@ -189,7 +191,7 @@ impl Neighbours {
             (Some(_), _) => {
                 self.entries.insert(key, known);
             }
-            // Who asks for us will be answered to, and soon be spoken to.
+            // A station that queries our address gets an answer, and probably packets soon.
             (None, How::Question { target, .. }) if is_ours(target) && self.make_room() => {
                 self.entries.insert(key, known);
             }
@@ -225,7 +227,8 @@ impl Neighbours {
                 };
                 continue;
             }
-            // The station that had the address is asked once; then all are.
+            // The first query goes to the station that had the address, all others to every
+            // station.
             let to = before.filter(|_| *sent == 0);
             *sent += 1;
             *next = now.plus(interval);

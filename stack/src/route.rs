@@ -3,7 +3,7 @@
 use crate::LocalAddress;
 use std::net::IpAddr;
 
-/// The way to a destination: the neighbour to ask, and the address of ours to ask from.
+/// The route to a destination: the neighbour to resolve, and the source address of the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hop {
     pub(crate) next: IpAddr,

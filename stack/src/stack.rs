@@ -9,7 +9,7 @@ use crate::wire;
 use crate::{LocalAddress, MacAddress, Neighbour, ResolveError, ResolveSettings, StackError};
 use ringside_clock::{Clock, Instant};
 use ringside_config::Config;
-use ringside_lan::{BURST_MAX, Packet, QueueState, ReceiveQueue, TransmitQueue};
+use ringside_lan::{MAX_BURST, Packet, QueueState, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::Port;
 use ringside_pmd::rdma::Destination;
 use ringside_pmd::rdma::address::{local_addresses, multicast_mac};
@@ -20,22 +20,25 @@ use std::time::Duration;
 const TAGGED: [u8; 2] = [0x81, 0x00];
 /// Bits of a tag that name the VLAN.
 const VLAN_BITS: u16 = 0xFFF;
-/// Between two looks at the queues while an answer is waited for.
+/// The time between two polls of the queues during a wait for an answer.
 const STEP: Duration = Duration::from_micros(20);
 
-/// What a stack is to have.
+/// The settings of a stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackSettings {
     /// Addresses that it answers for.
     pub addresses: Vec<LocalAddress>,
     /// Routers for other networks, one of each IP version at most.
     pub gateways: Vec<IpAddr>,
-    /// An IPv4 address is asked for from a DHCP server, on frames without a tag.
+    /// Requests an IPv4 address from a DHCP server, on frames without a tag.
     pub dhcp: bool,
     /// Bytes of a frame behind its Ethernet header: the port's MTU.
     pub mtu: u16,
-    /// How neighbours are asked for.
+    /// The timing of queries for neighbours.
     pub resolve: ResolveSettings,
+    /// Number of the stack's receive queue on a port of several: rules bring ARP, neighbour
+    /// discovery, DHCP and ICMP to it. `None` on a port of one queue.
+    pub queue: Option<u16>,
     /// Seeds identifiers of packets and of DHCP: another one in each process.
     pub seed: u64,
 }
@@ -50,12 +53,13 @@ impl StackSettings {
             dhcp: config.network.dhcp,
             mtu,
             resolve: ResolveSettings::default(),
+            queue: None,
             seed: u64::from(std::process::id()),
         }
     }
 }
 
-/// What a stack has counted.
+/// The counts of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct StackCounters {
     /// Frames that arrived.
@@ -99,7 +103,7 @@ impl Stack {
             queues: Queues::new(receive, transmit, settings.mtu),
             links: Vec::new(),
             neighbours: Neighbours::new(settings.resolve),
-            filters: Filters::new(port),
+            filters: Filters::new(port, settings.queue)?,
             addresses: Vec::new(),
             gateways: Vec::new(),
             lease: None,
@@ -113,6 +117,7 @@ impl Stack {
             stack.set_gateway(*gateway)?;
         }
         if settings.dhcp {
+            stack.filters.add_dhcp()?;
             stack.link(None, now).start_dhcp();
         }
         Ok(stack)
@@ -148,7 +153,7 @@ impl Stack {
         self.neighbours.list(now)
     }
 
-    /// What it has counted.
+    /// Its counts.
     #[must_use]
     pub fn counters(&self) -> StackCounters {
         StackCounters {
@@ -234,11 +239,11 @@ impl Stack {
         &mut self.links[place]
     }
 
-    /// Processes what has arrived, at most a burst, and sends what is due; returns how many frames
-    /// had arrived.
+    /// Processes arrived frames, at most a burst, and sends due ones; returns the number of arrived
+    /// frames.
     pub fn poll(&mut self, now: Instant) -> usize {
         let mut count = 0;
-        while count < BURST_MAX
+        while count < MAX_BURST
             && let Some(packet) = self.queues.next()
         {
             count += 1;
@@ -375,7 +380,7 @@ impl Stack {
         }
     }
 
-    /// Forgets what is known of a neighbour, so that it is asked for anew; false if nothing is.
+    /// Forgets the state of a neighbour, so that it is queried again; false if it has none.
     pub fn forget(&mut self, address: IpAddr, vlan: Option<u16>) -> bool {
         self.neighbours.forget((vlan, address))
     }

@@ -2,6 +2,7 @@
 
 use crate::{ResolveError, Stack, StackError};
 use ringside_clock::Clock;
+use ringside_pmd::Birth;
 use ringside_pmd::rdma::Destination;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ const REQUESTS: usize = 64;
 const IDLE: Duration = Duration::from_micros(200);
 /// Polls that find nothing before the thread sleeps.
 const IDLE_POLLS: u32 = 64;
-/// How much virtual time a poll that finds nothing lets pass.
+/// The virtual time that passes in a poll that finds nothing.
 const STEP: Duration = Duration::from_micros(20);
 
 type Request = Box<dyn FnOnce(&mut Stack) + Send>;
@@ -27,6 +28,7 @@ pub struct StackThread {
     resolver: Resolver,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Stack>>,
+    birth: Birth,
 }
 
 /// The way to a stack on another thread. Cheap to clone.
@@ -38,7 +40,7 @@ pub struct Resolver {
 impl StackThread {
     /// Runs `stack` until this is dropped.
     ///
-    /// Errors: [`StackError::Thread`]; the stack is gone.
+    /// Errors: [`StackError::Thread`]; the stack is dropped.
     pub fn start(stack: Stack, clock: Arc<dyn Clock>) -> Result<Self, StackError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = sync_channel(REQUESTS);
@@ -51,10 +53,11 @@ impl StackThread {
             resolver: Resolver { requests: sender },
             stop,
             thread: Some(thread),
+            birth: Birth::now(),
         })
     }
 
-    /// For other threads.
+    /// A handle for other threads.
     #[must_use]
     pub fn resolver(&self) -> Resolver {
         self.resolver.clone()
@@ -70,6 +73,11 @@ impl StackThread {
 impl Drop for StackThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        if !self.birth.is_here() {
+            // In a child by fork: the thread stayed in the process that started it.
+            std::mem::forget(self.thread.take());
+            return;
+        }
         if let Some(thread) = self.thread.take()
             && let Ok(stack) = thread.join()
         {
@@ -105,7 +113,7 @@ fn run(
 }
 
 impl Resolver {
-    /// Has the stack's thread call `look`, and returns the result.
+    /// Calls `look` on the stack's thread, and returns the result.
     ///
     /// Errors: [`StackError::Ended`].
     pub fn with<T: Send + 'static>(
@@ -114,7 +122,7 @@ impl Resolver {
     ) -> Result<T, StackError> {
         let (sender, receiver) = sync_channel(1);
         let request: Request = Box::new(move |stack| {
-            // A caller that is gone wants no result.
+            // A caller that has ended needs no result.
             let _ = sender.send(look(stack));
         });
         let sent = self.requests.send(request);
@@ -122,7 +130,8 @@ impl Resolver {
         receiver.recv().map_err(|_| StackError::Ended)
     }
 
-    /// The way to an address; waits for the neighbour's answer as long as the stack's settings say.
+    /// The route to an address; waits for the neighbour's answer for the time in the stack's
+    /// settings.
     ///
     /// Control path. Errors: [`ResolveError`].
     pub fn resolve(

@@ -17,7 +17,7 @@ const HOP_LIMIT: u8 = 255;
 const ETHERNET_BYTES: usize = 14;
 const IPV6_BYTES: usize = 40;
 
-/// What a frame says of a neighbour.
+/// A frame's information about a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) address: IpAddr,
@@ -25,18 +25,19 @@ pub(crate) struct Said {
     pub(crate) how: How,
 }
 
-/// How much a statement of a neighbour changes.
+/// The extent to which a neighbour's message changes its entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// It answers, or announces itself: an entry gets this MAC address.
+    /// It answers, or announces itself: the entry takes this MAC address.
     Answer,
-    /// It answers without the wish to replace another MAC address.
+    /// It answers without the override flag: another known MAC address stays.
     Hint,
-    /// It asks for this address of ours, and says who it is.
+    /// It queries this address of ours, and announces its own.
     Question { target: IpAddr },
 }
 
-/// What a frame without VLAN tag says of its sender, if it is one of address resolution.
+/// Returns the information of a frame without VLAN tag about its sender, if it is one of address
+/// resolution.
 pub(crate) fn said(frame: &[u8]) -> Option<Said> {
     let frame = EthernetFrame::new_checked(frame).ok()?;
     match frame.ethertype() {
@@ -131,9 +132,9 @@ fn ethernet(bytes: &[u8]) -> Option<EthernetAddress> {
     Some(EthernetAddress(bytes.try_into().ok()?))
 }
 
-/// The frame that asks who has `target`, from an address of the same IP version.
+/// The frame that queries the MAC address of `target`, from an address of the same IP version.
 ///
-/// `to` is the MAC address that is asked again; without one the question goes to all.
+/// `to` is the MAC address of the station to query; without one the query goes to all.
 pub(crate) fn question(
     own_mac: MacAddress,
     own: IpAddr,

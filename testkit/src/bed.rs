@@ -6,12 +6,12 @@ use ringside_model::{Stepped, World, WorldSettings};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// The variable that names other functions than the stepped world's.
+/// The environment variable that names functions other than those of the stepped world.
 const DEVICES: &str = "RINGSIDE_TEST_DEVICES";
 
-/// Two functions that reach each other.
+/// Two functions that can reach each other.
 pub enum Bed {
-    /// Of a model in this process and in virtual time.
+    /// Functions of a model in this process, in virtual time.
     Stepped(Stepped),
     /// Cards, or models in other processes, in real time.
     Devices([DeviceAddress; 2]),
@@ -23,7 +23,8 @@ impl Bed {
         std::env::var_os(DEVICES).is_none()
     }
 
-    /// The functions that `RINGSIDE_TEST_DEVICES` names; without it, those of a stepped world.
+    /// Opens the functions that `RINGSIDE_TEST_DEVICES` names; without it, those of a stepped
+    /// world.
     pub fn open() -> Self {
         let Ok(text) = std::env::var(DEVICES) else {
             return Self::Stepped(Stepped::new(&WorldSettings::with_functions(2)));
@@ -60,7 +61,8 @@ impl Bed {
         }
     }
 
-    /// Looks into the model, or has it misbehave: only where it is in this process.
+    /// Runs `look` on the model, to inspect it or inject a fault. Panics if the model is not in
+    /// this process.
     pub fn with<T>(&self, look: impl FnOnce(&mut World) -> T) -> T {
         match self {
             Self::Stepped(world) => world.with(look),
@@ -68,8 +70,9 @@ impl Bed {
         }
     }
 
-    /// No breach of the interface but of these kinds, and each of these on some function; a model
-    /// in another process counts and says so itself.
+    /// Checks that the model counted no breaches of the interface except `expected`, and each of
+    /// those on at least one function. A model in another process counts and reports its own
+    /// breaches.
     pub fn check_breaches(&self, expected: &[&str]) {
         let Self::Stepped(world) = self else { return };
         let found = [0, 1].map(|index| world.with(|world| world.breaches(index)));

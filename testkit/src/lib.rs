@@ -1,8 +1,8 @@
 //! Two devices and a connection between them, for tests.
 //!
-//! The functions are those of one stepped world in this process, or what `RINGSIDE_TEST_DEVICES`
-//! names: two addresses, separated by a comma, of cards or of models in other processes. Failures
-//! panic, as tests want it.
+//! The functions are those of one stepped world in this process. `RINGSIDE_TEST_DEVICES` can name
+//! two addresses instead, separated by a comma, of cards or of models in other processes. Failures
+//! panic, as tests expect.
 #![forbid(unsafe_code)]
 
 mod bed;

@@ -12,13 +12,13 @@ use ringside_pmd::{BringUpOptions, Device};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Rounds that a test waits for completions: each lets at most a tenth of a millisecond pass.
+/// Rounds that a test waits for completions: each takes at most a tenth of a millisecond.
 const ROUNDS: usize = 200_000;
 
 /// The configuration of tests: in process it takes any page size.
 pub fn config() -> Config {
     let mut config = Config::default();
-    // In process any page will do, and a machine that runs tests may have no others.
+    // In process any page size works, and a machine that runs tests may have no huge pages.
     if Bed::is_in_process() {
         config.memory.hugepages = ringside_config::HugePages::None;
     }
@@ -56,7 +56,7 @@ impl End {
         Self::on(bed.function(index), index, config)
     }
 
-    /// Brings up `function`, such as one that a test intercepts.
+    /// Brings up `function`, for example one that a test intercepts.
     pub fn on(function: Arc<dyn Function>, index: u16, config: &Config) -> Self {
         let device = bring_up_function(function, index, config);
         let domain = device.protection_domain().expect("a protection domain");
@@ -140,24 +140,24 @@ impl Pair {
         self.world.clock().pause(Duration::from_micros(100));
     }
 
-    /// Lets the world go on until this many completions have come to `a`.
+    /// Runs the world until this many completions have arrived at `a`.
     pub fn wait_a(&mut self, count: usize) -> Vec<Completion> {
         let (world, queue) = (&self.world, &mut self.a.completions);
         wait(world, queue, count)
     }
 
-    /// Lets the world go on until this many completions have come to `b`.
+    /// Runs the world until this many completions have arrived at `b`.
     pub fn wait_b(&mut self, count: usize) -> Vec<Completion> {
         let (world, queue) = (&self.world, &mut self.b.completions);
         wait(world, queue, count)
     }
 
-    /// Shuts both down; nothing may be left over.
+    /// Shuts both down; nothing may be left.
     pub fn finish(self) {
         self.finish_with(&[]);
     }
 
-    /// Shuts both down where the test itself has broken the interface in these ways.
+    /// Shuts both down after a test that breaks the interface in these ways.
     pub fn finish_with(self, expected: &[&str]) {
         self.world.check_breaches(expected);
         for end in [&self.a, &self.b] {

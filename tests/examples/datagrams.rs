@@ -1,9 +1,10 @@
-//! datagrams listen|connect ADDRESS:PORT DEVICE: datagrams to and from a peer, each answered and compared.
+//! datagrams listen|connect ADDRESS:PORT DEVICE: sends datagrams to a peer and receives them, each
+//! answered and compared.
 //!
-//! The other side is the scene `datagrams` of `tests/guest/verbs_peer`, or this program. They meet
-//! over TCP (`docs/exchange.md`: greeting, steps R, P, T and D), then each asks in turn: a datagram
-//! of every length, with and without immediate data, which the other answers to where it came from.
-//! Exit status 0: every byte, source and immediate was as it has to be.
+//! The other side is the scene `datagrams` of `tests/guest/verbs_peer`, or this program. They
+//! connect over TCP (`docs/exchange.md`: greeting, steps R, P, T and D). Then each side in turn
+//! sends a datagram of every length, with and without immediate data, and the other side answers to
+//! its source. Exit status 0: every byte, source and immediate was correct.
 
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};

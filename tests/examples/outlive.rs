@@ -1,9 +1,10 @@
-//! outlive FIRST SECOND SPARE: traffic between two devices until they vanish, and life goes on.
+//! outlive FIRST SECOND SPARE: traffic between two devices until they are removed, and the process
+//! continues.
 //!
-//! Brings up FIRST and SECOND (PCI addresses, or vfio-user:PATH), says "under traffic" and writes from
-//! one to the other until something fails. Then every kind of call is made once more, each with the time
-//! that it took: none may hang and none may panic. At last SPARE is brought up and shut down in the same
-//! process. Exit status 0: outlived.
+//! Brings up FIRST and SECOND (PCI addresses, or vfio-user:PATH), prints "under traffic" and writes
+//! from one to the other until a call fails. Then it makes every kind of call once more, and prints
+//! the time of each: none may hang or panic. Finally it brings SPARE up and shuts it down in the
+//! same process. Exit status 0: all calls returned.
 
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
@@ -16,10 +17,10 @@ use std::fmt::{Debug, Display};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The time without any progress after which the device counts as gone.
+/// The time without progress after which the device counts as removed.
 const STALL: Duration = Duration::from_secs(2);
 
-/// The longest time for a call on a device that is gone.
+/// The time limit of a call on a removed device.
 const LIMIT: Duration = Duration::from_secs(60);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -61,7 +62,7 @@ fn end(device: &Device) -> Result<End> {
     })
 }
 
-/// Writes until something fails; says what it was.
+/// Writes until a call fails; returns its error.
 fn until_it_fails(
     device: &Device,
     queue_pair: &mut QueuePair<Connected>,

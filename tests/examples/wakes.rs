@@ -1,12 +1,13 @@
-//! wakes FIRST SECOND [COUNT]: how fast a worker that sleeps on SECOND's interrupt is awake, and what it costs meanwhile.
+//! wakes FIRST SECOND [COUNT]: measures the time from an interrupt of SECOND until a sleeping
+//! worker runs, and its CPU time meanwhile.
 //!
-//! FIRST and SECOND are PCI addresses, or vfio-user:PATH, or both `model`: two functions of a model in
-//! this process. COUNT messages (1000) of 8 bytes go from one to the other, each once the worker has
-//! gone to sleep; the time is that from the sender's doorbell to the poll that sees the message, so the
-//! device's own share is in it. The same seen by the sender's own thread, which polls, and between two threads
-//! with nothing but an event descriptor, tell what share waking has, and what the machine can do at all.
+//! FIRST and SECOND are PCI addresses, or vfio-user:PATH, or both `model`: two functions of a model
+//! in this process. COUNT messages (1000) of 8 bytes are sent from one to the other, each once the
+//! worker sleeps. The time is that from the sender's doorbell to the poll that finds the message,
+//! so it includes the device's own share. For comparison it measures the same with the sender's own
+//! polling thread, and between two threads with only an event descriptor.
 //!
-//! Exit status 0: no wake was lost, and the idle worker used less than 2 % of a core.
+//! Exit status 0: no wake-up was lost, and the idle worker used less than 2 % of a core.
 
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
@@ -22,10 +23,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest wait for anything.
+/// Longest wait for any step.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A message that was not seen after this is lost, as far as waking goes.
+/// A message that was not found after this time counts as a lost wake-up.
 const LOST: Duration = Duration::from_secs(5);
 
 /// The time that the worker is left idle.
@@ -211,14 +212,14 @@ fn to_sleeper(
     let mut slept = worker.statistics().sleeps;
     for index in 1..=count {
         wait(LOST, || worker.statistics().sleeps > slept);
-        // What is between the counter and the system call that sleeps.
+        // The time between the counter and the system call that sleeps.
         std::thread::sleep(Duration::from_micros(300));
         slept = worker.statistics().sleeps;
         rung.push(sender.send()?);
         let come = || seen.load(Ordering::Acquire) >= before + index;
         if !wait(LOST, come) {
             lost += 1;
-            // a request wakes it
+            // a request ends its sleep
             worker.ask(|_| (), LIMIT)?;
         }
     }
@@ -279,7 +280,7 @@ fn measure(left: &Device, right: &Arc<Device>, count: usize) -> Result<()> {
     let mut receiver = Receiver::new(Arc::clone(right), there.completions, peer, there.region)?;
 
     to_poller(&mut receiver, &mut sender, count)?.print("a message, polled for");
-    // So long that only the interrupt can be what wakes it.
+    // So long that only the interrupt can end it.
     let worker = start(receiver, &section(Polling::BusyThenSleep, 60_000))?;
     let (slept, lost) = to_sleeper(&worker, &mut sender, count)?;
     slept.print("a message, to a worker that sleeps");
@@ -328,7 +329,7 @@ fn main() -> Result<()> {
     let left = bring_up(open(first, 0)?, &config)?;
     let right = Arc::new(bring_up(open(second, 1)?, &config)?);
     measure(&left, &right, count)?;
-    let right = Arc::into_inner(right).ok_or("somebody still has the device")?;
+    let right = Arc::into_inner(right).ok_or("another owner still has the device")?;
     for device in [left, right] {
         if let Some(failure) = device.shutdown().failures.first() {
             return Err(failure.to_string().into());

@@ -17,7 +17,7 @@ const POSTED: u64 = 16;
 /// Bytes of a receive.
 const BYTES: usize = 64;
 
-/// A queue pair with what it needs, not connected yet.
+/// A queue pair with its resources, not connected yet.
 #[derive(Debug)]
 pub struct End {
     /// Its state.
@@ -36,8 +36,19 @@ impl End {
     /// # Errors
     /// The requests that the device refuses.
     pub fn on(device: &Device) -> Result<Self, Box<dyn std::error::Error>> {
+        Self::reporting_to(device, 0)
+    }
+
+    /// The same, reporting to one of the completion event queues.
+    ///
+    /// # Errors
+    /// The requests that the device refuses.
+    pub fn reporting_to(
+        device: &Device,
+        event_queue: u16,
+    ) -> Result<Self, Box<dyn std::error::Error>> {
         let domain = device.protection_domain()?;
-        let completions = device.completion_queue(64)?;
+        let completions = device.completion_queue_on(64, event_queue)?;
         let region = domain.register(device.allocate(4096)?, Access::ALL)?;
         // A receiver that gets no core for a while is waited for, without end.
         let config = QueuePairConfig::reliable(&completions).receiver_not_ready_retries(7);
@@ -89,7 +100,7 @@ impl Receiver {
             queue_pair.receive(id, &[region.slice(0..BYTES)?])?;
         }
         Ok(Self {
-            interrupts: device.interrupts()?,
+            interrupts: device.interrupts_of(completions.event_queue())?,
             device,
             completions,
             queue_pair,
@@ -101,10 +112,10 @@ impl Receiver {
         })
     }
 
-    /// Takes what came.
+    /// Takes the completions that have arrived.
     ///
     /// # Panics
-    /// A receive cannot be posted again: only where a test has gone wrong.
+    /// A receive cannot be posted again: only after a fault of the test.
     pub fn poll(&mut self) -> Polled {
         let mut batch = [Completion::EMPTY; 8];
         let done = self.completions.poll(&mut batch);
@@ -141,14 +152,15 @@ impl Sleeper<Receiver> for OnInterrupt {
 
     fn woken(&mut self, state: &mut Receiver, interrupted: bool) {
         if interrupted {
-            // First what it was woken for: what follows are register writes, which take a while
-            // where registers are reached by messages.
+            // The completion that ended the sleep is handled first: register writes follow, which
+            // take a while if registers are accessed by messages.
             state.poll();
             state.interrupted += 1;
             state.interrupts.take().expect("the interrupt");
         }
         let mut queues = Vec::new();
-        let taken = state.device.poll_completion_events(&mut queues);
+        let own = state.completions.event_queue();
+        let taken = state.device.poll_completion_events_of(own, &mut queues);
         taken.expect("completion events");
     }
 }

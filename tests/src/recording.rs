@@ -1,5 +1,5 @@
-//! Recordings as named fields: to compare what two drivers ask, whatever the order in which they ask,
-//! where their memory lies and which numbers the device happened to give them.
+//! Recordings as named fields, to compare the commands of two drivers independent of their order,
+//! of memory addresses and of numbers that the device allocated.
 
 mod admin;
 mod compare;
@@ -25,7 +25,7 @@ pub enum Value {
     Bytes(Vec<u8>),
     /// An address, a pointer of the driver's own or a number that the device gave: true if it is not 0.
     Some(bool),
-    /// A number that a driver draws or that follows from what it drew.
+    /// A random number of a driver, or one derived from it.
     Drawn,
 }
 
@@ -48,7 +48,7 @@ pub struct Described {
     pub kind: String,
     /// The difference between its uses: `vsi_flags=0x2`; empty if there is none.
     pub variant: String,
-    /// Every field; one that repeats is there several times.
+    /// Every field; a repeated field is listed several times.
     pub fields: Vec<(String, Value)>,
 }
 
@@ -82,7 +82,7 @@ const VARIANTS: &[(&str, &[&str])] = &[
     ("control UpdateSegments", &["valid"]),
 ];
 
-/// Describes an entry; `None` for what the device says by itself, and for resets.
+/// Describes an entry; `None` for unsolicited reports of the device and for resets.
 #[must_use]
 pub fn describe(entry: &Entry) -> Option<Described> {
     let mut described = match &entry.event {

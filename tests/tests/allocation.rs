@@ -9,7 +9,7 @@ use ringside_pmd::{BringUpOptions, Device};
 use std::time::{Duration, Instant};
 
 struct End {
-    // Dropped in this order: a queue pair before what it uses.
+    // Dropped in this order: a queue pair before its resources.
     queue_pair: QueuePair<Connected>,
     completions: CompletionQueue,
     region: MemoryRegion,

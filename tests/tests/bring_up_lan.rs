@@ -66,7 +66,7 @@ fn demand_no_breach(world: &Stepped) {
 #[test]
 fn the_lan_half_comes_up_without_a_breach_of_the_interface() {
     let world = world();
-    // Failing after the last LAN stage shows its trace, whatever comes after it.
+    // Failing after the last LAN stage shows its trace, independent of later stages.
     let error = bring_up(&world, Some(LAST_STAGE)).unwrap_err();
     assert_eq!(error.cause, StageError::Injected, "{error}");
     for report in &error.trace.stages {
@@ -154,7 +154,7 @@ fn a_command_that_is_never_answered_fails_its_stage_and_leaves_the_device_as_fou
         );
         assert_eq!(error.leaked_bytes, 0, "{opcode:?}");
         assert_eq!(snapshot(&world), before, "{opcode:?}: {error}");
-        // A firmware that keeps silent cannot be told that its queue is switched off.
+        // Firmware that does not respond cannot confirm that its queue is switched off.
         let breaches = world.with(|world| world.breaches(0));
         let unavoidable = "admin queue switched off without a queue shutdown";
         assert!(
@@ -187,7 +187,7 @@ fn a_device_that_never_gets_ready_fails_at_its_deadline() {
 }
 
 #[test]
-fn without_a_package_the_device_says_safe_mode_and_offers_no_rdma() {
+fn without_a_package_the_device_reports_safe_mode_and_offers_no_rdma() {
     let world = world();
     world.with(|world| world.inject(0, Fault::NoPackageLoaded));
     let before = snapshot(&world);
@@ -263,7 +263,7 @@ fn bus_mastering_is_off_before_memory_is_given_back() {
 }
 
 #[test]
-fn every_command_in_the_trace_says_what_was_asked_and_answered() {
+fn every_command_in_the_trace_has_request_and_answer() {
     let world = world();
     let error = bring_up(&world, Some(LAST_STAGE)).unwrap_err();
     let exchanges = error.trace.stages.iter().flat_map(|stage| &stage.exchanges);
@@ -340,14 +340,14 @@ fn without_memory_nothing_is_claimed_of_the_firmware_and_the_device_is_left_as_f
 }
 
 #[test]
-fn the_pool_falls_back_and_says_so_when_huge_pages_are_short() {
+fn the_pool_falls_back_and_reports_it_when_huge_pages_are_short() {
     let world = world();
     world.with(|world| world.inject(0, Fault::NoPackageLoaded));
     let mut config = config();
     config.memory.hugepages = HugePages::Auto;
     let device = bring_up_with(&world, &config, None).unwrap();
     let usage = device.pool().unwrap().usage();
-    // On a machine that has huge pages there is nothing to say.
+    // On a machine that has huge pages there is no warning.
     assert_eq!(
         usage.fallback.is_some(),
         usage.page_size == Some(PageSize::FourKiB)
@@ -466,7 +466,7 @@ fn a_package_that_is_found_is_downloaded_and_rdma_is_there() {
 }
 
 #[test]
-fn in_safe_mode_resets_by_somebody_else_and_a_silent_firmware_are_noticed_and_recovered_from() {
+fn in_safe_mode_foreign_resets_and_stalled_firmware_are_detected_and_recovered_from() {
     let world = world();
     world.with(|world| world.inject(0, Fault::NoPackageLoaded));
     let before = snapshot(&world);

@@ -1,8 +1,9 @@
-//! Sizing of the host memory cache against what Linux's own driver computed for the same devices.
+//! Sizing of the host memory cache compared with the values that Linux's own driver computed for
+//! the same devices.
 //!
 //! `vectors/fpm.json` holds queries, the counts that irdma (6.12) chose and committed, the device's
-//! answers, and the segment updates that followed. Our plan starts from the numbers wanted, so each
-//! test wants what that driver settled on; every count that follows from them must then be the same.
+//! answers, and the segment updates that followed. Our plan starts from wanted numbers, so each
+//! test uses the final numbers of that driver; every count derived from them must then be the same.
 
 use ringside_hmc::{
     Backing, BackingPolicy, CommitError, DeviceLimits, FpmAddress, Layout, LimitsError, Plan,
@@ -42,7 +43,7 @@ fn name(vector: &Value) -> &str {
 fn number(value: &Value) -> u64 {
     value
         .as_u64()
-        .unwrap_or_else(|| panic!("{value} is no number"))
+        .unwrap_or_else(|| panic!("{value} is not a number"))
 }
 
 fn bytes(value: &Value) -> Vec<u8> {
@@ -63,8 +64,7 @@ fn query_of(vector: &Value) -> Result<FpmQuery, FpmQueryError> {
     FpmQuery::decode(&words::<BUFFER_WORDS>(&vector["input"]["query_buffer"]))
 }
 
-/// The numbers that the other driver settled on, as our wanted numbers; `None` if none was left for
-/// users.
+/// The final numbers of the other driver, as our wanted numbers; `None` if none was left for users.
 fn wanted_of(committed: &Value) -> Option<Wanted> {
     let count = |object: &str| number(&committed[object]) as u32;
     Some(Wanted {
@@ -78,9 +78,9 @@ fn wanted_of(committed: &Value) -> Option<Wanted> {
     })
 }
 
-/// The device's limits, as the other driver treats them: it trims what it asks for directly to any
-/// number and hands spare segments to page lists, past the maximum; and what follows from the queue
-/// pairs it does not compare with the maxima at all (we do).
+/// The device's limits, as the other driver uses them: it reduces its requested counts to any
+/// number and gives spare segments to page lists, past the maximum; and it does not compare counts
+/// derived from the queue pairs with the maxima (ours does).
 fn limits_of(query: &FpmQuery, committed: &Value) -> DeviceLimits {
     let mut query = *query;
     for object in ObjectType::ALL {
@@ -228,7 +228,7 @@ fn limits_are_the_maxima_that_the_other_driver_read() {
         );
         accepted += 1;
     }
-    // Sizes of 2 GiB each are no sizes; the other driver computes with them.
+    // Sizes of 2 GiB each are invalid; the other driver computes with them.
     let mut expected: Vec<String> = [1, 2, 4, 5, 6, 7, 9, 11, 12, 13, 16, 18, 19, 20]
         .map(|word| format!("query_word_{word}_size_31_ones"))
         .into();
@@ -240,7 +240,7 @@ fn limits_are_the_maxima_that_the_other_driver_read() {
 }
 
 #[test]
-fn a_device_of_one_segment_is_too_small_for_what_the_other_driver_wants() {
+fn a_device_of_one_segment_is_too_small_for_the_counts_of_the_other_driver() {
     let vector = named("fpm_exchange", "max_segments_1_fails");
     let limits = DeviceLimits::from_query(&query_of(&vector).expect("readable")).expect("sensible");
     assert_eq!(vector["decoded"]["result"], -22);

@@ -108,7 +108,7 @@ fn frames_that_are_not_rocev2_are_named() {
 }
 
 #[test]
-fn headers_of_the_capture_mean_what_the_sender_meant() {
+fn headers_of_the_capture_decode_as_the_sender_encoded_them() {
     let mut acknowledgements = 0;
     for frame in frames() {
         let Ok((headers, payload)) = packet::parse(frame) else {

@@ -1,4 +1,4 @@
-//! `bench --count-writes`: what the data path does on the bus.
+//! `bench --count-writes`: the bus accesses of the data path.
 
 use super::report::RegisterAccesses;
 use ringside_bus::{CountedFunction, Function};
@@ -20,7 +20,7 @@ impl Counters {
         Self(counted)
     }
 
-    /// Forgets what came so far.
+    /// Discards the counts so far.
     pub(crate) fn restart(&self) {
         for function in &self.0 {
             let _ = function.take();

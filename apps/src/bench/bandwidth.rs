@@ -15,11 +15,11 @@ use std::ops::Range;
 /// Posts before a doorbell, at most.
 const BURST: u64 = 32;
 
-/// One message of so many asks for a completion, unless the window is smaller.
+/// The number of messages for each completion, unless the window is smaller.
 const SIGNAL_EVERY: u64 = 32;
 
-/// From this many bytes on every message asks for a completion: one completion for 32 of them would
-/// fall into one slice and make a peak that never was.
+/// The size from which every message requests a completion: one completion for 32 large messages
+/// would fall into one slice and show a peak that never happened.
 const LARGE: u64 = 32 << 10;
 
 /// Slices of at least this long are compared for the peak.
@@ -120,7 +120,7 @@ impl Slices {
 }
 
 impl Run {
-    /// `places`: one for each queue pair. `target`: whose regions take what a send brings.
+    /// `places`: one for each queue pair. `target`: the side whose regions receive the sends.
     pub(crate) fn prepare(
         side: &Side<'_>,
         target: &Side<'_>,
@@ -130,7 +130,7 @@ impl Run {
     ) -> Result<Self, Failure> {
         let bytes = size as usize;
         let flow = |(index, place): (usize, &Place)| -> Result<Flow, Failure> {
-            // What an earlier test of the same queue pair has left.
+            // Leftovers of an earlier test of the same queue pair.
             let left = target.queue_pairs.get(index);
             let left = left.map_or(0, QueuePair::receives_outstanding);
             let start = place.slot.start;
@@ -149,7 +149,8 @@ impl Run {
         let flows = places.iter().enumerate().map(flow);
         let flows = flows.collect::<Result<Vec<_>, Failure>>()?;
         let window = match plan.operation {
-            // A message without a receive waits for the peer's timer: keep within what is posted.
+            // A message without a receive waits for the peer's timer: send no more than receives
+            // are posted.
             Operation::Send => plan.send_depth.min(plan.receive_depth),
             _ => plan.send_depth,
         };
@@ -332,7 +333,7 @@ impl Run {
         Ok(total)
     }
 
-    /// A completion stands for all messages up to its own.
+    /// Takes completions; each counts for all messages up to its own.
     pub(crate) fn complete(&mut self, side: &mut Side<'_>) -> Result<u64, Failure> {
         let (flows, done) = (&mut self.flows, &mut self.done);
         let taken = side.poll(|completion| {

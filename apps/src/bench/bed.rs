@@ -1,4 +1,4 @@
-//! The two functions of a test, and the model that they live in where that is in this process.
+//! The two functions of a test, and their model if it is in this process.
 
 use crate::cli::Bench;
 use crate::failure::Failure;
@@ -77,7 +77,7 @@ impl Bed {
         found.transpose()
     }
 
-    /// The one line that says what the figures are figures of.
+    /// The line that names the measured device.
     pub(crate) fn driven(&self, cores: Cores, captured: bool) -> String {
         let core =
             |core: Option<usize>| core.map_or("any core".into(), |core| format!("core {core}"));

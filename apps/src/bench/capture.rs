@@ -38,7 +38,8 @@ impl Capture {
                     let Some(writer) = state.writer.as_mut() else {
                         return;
                     };
-                    // After a write that failed (a full disk) the rest is not captured, and that is said.
+                    // After a failed write (a full disk) the rest is not captured; the error is
+                    // reported at the end.
                     if let Err(error) = writer.write_frame(at, frame) {
                         state.writer = None;
                         state.error = Some(error);
@@ -49,7 +50,7 @@ impl Capture {
         Ok(Self(state))
     }
 
-    /// Detaches, writes what is buffered, and tells how many frames there are.
+    /// Detaches, writes the buffered bytes, and returns the number of frames.
     pub(crate) fn finish(self, model: &Threaded) -> Result<u64, Failure> {
         let _ = model.with(|world| world.switch().set_tap(None));
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -74,7 +74,7 @@ pub(super) fn run(
     judge(&breaches?.unwrap_or_default(), &downs)
 }
 
-/// Connects a first pair, to say how long a user waits until traffic can flow.
+/// Connects a first pair, to measure the time until traffic can flow.
 fn time_to_ready(
     run: &Run<'_>,
     client: &Device,
@@ -96,7 +96,7 @@ fn time_to_ready(
     Ok(ready)
 }
 
-/// Measures what the plans say, until a signal ends it.
+/// Measures each plan, until a signal ends it.
 fn tables(
     run: &mut Run<'_>,
     client: &Device,

@@ -1,4 +1,4 @@
-//! `ringside bench`: two functions, a cable, and what passes between them.
+//! `ringside bench`: measures and verifies the traffic between two functions.
 
 mod accesses;
 mod bandwidth;

@@ -1,6 +1,7 @@
-//! Two functions and what a test needs on each: memory, completion queue, connected queue pairs.
+//! Two functions with the objects of a test on each: memory, completion queue, connected queue
+//! pairs.
 
-use super::plan::{LARGEST_MESSAGE, Plan};
+use super::plan::{MAX_MESSAGE, Plan};
 pub(crate) use super::watch::Watch;
 use crate::cli::Bench;
 use crate::failure::Failure;
@@ -24,18 +25,18 @@ pub(crate) const STALL: Duration = Duration::from_secs(5);
 /// One end of a test.
 pub(crate) struct Side<'d> {
     pub(crate) device: &'d Device,
-    // Order of fields is order of dropping: queue pairs before what they use.
+    // Fields are dropped in this order: queue pairs before the objects that they use.
     pub(crate) queue_pairs: Vec<QueuePair<Connected>>,
     pub(crate) completions: CompletionQueue,
-    /// what this side sends from, and reads into
+    /// the memory that this side sends from, and reads into
     pub(crate) source: MemoryRegion,
-    /// what the peer writes to, reads from, or sends into
+    /// the memory that the peer writes to, reads from, or sends into
     pub(crate) target: MemoryRegion,
     batch: [Completion; BATCH],
     _domain: ProtectionDomain,
 }
 
-/// Both ends. Everything of a test belongs to one thread.
+/// Both ends. One thread owns all objects of a test.
 pub(crate) struct Pair<'d> {
     pub(crate) client: Side<'d>,
     pub(crate) server: Side<'d>,
@@ -52,7 +53,7 @@ pub(crate) fn stride(plan: &Plan) -> usize {
         .copied()
         .max()
         .unwrap_or(0)
-        .min(LARGEST_MESSAGE);
+        .min(MAX_MESSAGE);
     (largest as usize).max(64).next_multiple_of(64)
 }
 
@@ -126,6 +127,18 @@ impl<'d> Half<'d> {
             .collect::<Result<_, _>>()?;
         Ok(Side::new(self, connected))
     }
+
+    /// Connects queue pair n by `make`, which gets its index.
+    pub(crate) fn connect_by(
+        mut self,
+        mut make: impl FnMut(u32, QueuePair) -> Result<QueuePair<Connected>, Failure>,
+    ) -> Result<Side<'d>, Failure> {
+        let all = (0..).zip(self.queue_pairs.drain(..));
+        let connected = all
+            .map(|(index, queue_pair)| make(index, queue_pair))
+            .collect::<Result<_, _>>()?;
+        Ok(Side::new(self, connected))
+    }
 }
 
 impl<'d> Pair<'d> {
@@ -175,7 +188,7 @@ impl<'d> Side<'d> {
         self.target.remote()
     }
 
-    /// Takes what is complete; a completion with an error ends the test with its reason.
+    /// Takes completions; one with an error ends the test with its reason.
     #[inline]
     pub(crate) fn poll(&mut self, mut each: impl FnMut(&Completion)) -> Result<usize, Failure> {
         let taken = self.completions.poll(&mut self.batch);
@@ -221,7 +234,7 @@ pub(crate) struct CompletionError {
 }
 
 impl Watch {
-    /// Nothing happened this round; an error once that has lasted too long.
+    /// Counts a round without progress; an error once there was none for too long.
     #[inline(always)]
     pub(crate) fn idle(&mut self, pair: &mut Pair<'_>) -> Result<(), Failure> {
         self.rounds += 1;
@@ -250,7 +263,7 @@ impl Watch {
                 format!("; events: {events:?}")
             };
             return Err(Failure::operation(anyhow!(
-                "nothing was completed for {} s: the device or its peer has stopped{told}",
+                "no completion for {} s: the device or its peer has stopped{told}",
                 STALL.as_secs()
             )));
         }

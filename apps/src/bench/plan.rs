@@ -1,18 +1,18 @@
-//! From flags to what is to be measured, with every wrong flag named.
+//! Makes the list of measurements from the flags, and names every wrong flag.
 
 use crate::cli::{Bench, Measure, Operation};
 use std::time::Duration;
 
 /// Largest message, as perftest's `-a` ends.
-pub(crate) const LARGEST_MESSAGE: u64 = 8 << 20;
+pub(crate) const MAX_MESSAGE: u64 = 8 << 20;
 
 /// Most queue pairs.
-pub(crate) const MOST_QUEUE_PAIRS: u32 = 64;
+pub(crate) const MAX_QUEUE_PAIRS: u32 = 64;
 
 /// Largest payload inside a work request. Source: reference of the send queue, inline rules.
-pub(crate) const LARGEST_INLINE: u32 = ringside_spec::rdma::limits::MAX_INLINE_BYTES;
+pub(crate) const MAX_INLINE: u32 = ringside_spec::rdma::limits::MAX_INLINE_BYTES;
 
-/// Deepest queue a test may ask for.
+/// The deepest queue of a test.
 pub(crate) const DEEPEST_QUEUE: u32 = 2048;
 
 /// The default duration of a test.
@@ -23,7 +23,7 @@ const DEFAULT_TIME: Duration = Duration::from_millis(1000);
 pub(crate) enum Amount {
     /// A number of messages.
     Messages(u64),
-    /// As many as fit a time.
+    /// As many as fit into a time.
     Time(Duration),
 }
 
@@ -61,7 +61,7 @@ fn within(flag: &str, value: u64, least: u64, most: u64, unit: &str) -> Result<(
     )))
 }
 
-/// Every table that the flags ask for, in perftest's order: latency, then bandwidth.
+/// Every table that the flags request, in perftest's order: latency, then bandwidth.
 pub(crate) fn plans(options: &Bench) -> Result<Vec<Plan>, FlagError> {
     check(options)?;
     let operations = options
@@ -95,7 +95,7 @@ pub(crate) fn check(options: &Bench) -> Result<(), FlagError> {
 /// Refuses a number outside its range.
 fn check_numbers(options: &Bench) -> Result<(), FlagError> {
     if let Some(size) = options.size {
-        within("-s", size, 0, LARGEST_MESSAGE, "bytes")?;
+        within("-s", size, 0, MAX_MESSAGE, "bytes")?;
     }
     if let Some(iterations) = options.iterations {
         within("-n", iterations, 5, 10_000_000_000, "messages")?;
@@ -108,7 +108,7 @@ fn check_numbers(options: &Bench) -> Result<(), FlagError> {
             "-I",
             inline.into(),
             0,
-            LARGEST_INLINE.into(),
+            MAX_INLINE.into(),
             "bytes, the most that fits a work request",
         )?;
     }
@@ -116,7 +116,7 @@ fn check_numbers(options: &Bench) -> Result<(), FlagError> {
         "-q",
         options.queue_pairs().into(),
         1,
-        MOST_QUEUE_PAIRS.into(),
+        MAX_QUEUE_PAIRS.into(),
         "queue pairs",
     )?;
     within(
@@ -214,7 +214,7 @@ fn plan(options: &Bench, operation: Operation, measure: Measure) -> Plan {
         receive_depth: options.receive_depth(),
         inline: options
             .inline
-            .unwrap_or(if latency { LARGEST_INLINE } else { 0 }),
+            .unwrap_or(if latency { MAX_INLINE } else { 0 }),
     }
 }
 
@@ -249,7 +249,7 @@ mod tests {
     fn all_sizes_are_the_powers_of_two_up_to_8_mib() {
         let plans = plans(&bench("write bw -a")).unwrap();
         assert_eq!(plans[0].sizes.first(), Some(&2));
-        assert_eq!(plans[0].sizes.last(), Some(&LARGEST_MESSAGE));
+        assert_eq!(plans[0].sizes.last(), Some(&MAX_MESSAGE));
     }
 
     #[test]

@@ -148,13 +148,13 @@ pub(crate) struct RegisterAccesses {
 /// The whole report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Report {
-    /// what was driven, in one line
+    /// the measured device, in one line
     pub(crate) driven: String,
     pub(crate) devices: Vec<String>,
     pub(crate) bring_up: Vec<StageTime>,
     pub(crate) bring_up_to_rts_milliseconds: f64,
     pub(crate) tables: Vec<Table>,
-    /// what was compared apart from the tables' rows
+    /// the results of the comparisons besides the tables' rows
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) verified: Vec<VerifiedRow>,
     /// with `--count-writes`, one for each row of the tables

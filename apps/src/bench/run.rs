@@ -49,8 +49,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Brings a function up and says so in one line, or a line a stage with `--verbose`. A warning
-    /// that an earlier function gave is not repeated.
+    /// Brings a function up and prints one line, or a line for each stage with `--verbose`. A
+    /// warning that an earlier function gave is not repeated.
     pub(crate) fn bring_up(&mut self, function: &Arc<dyn Function>) -> Result<Device, Failure> {
         let function = Arc::clone(function);
         let name = function.address().to_string();
@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
         Ok(device)
     }
 
-    /// Takes the devices down and notes what failed. Nothing of them may be in use any more.
+    /// Shuts the devices down and records failures. No object of the devices may be in use.
     pub(crate) fn take_down(
         &mut self,
         devices: impl IntoIterator<Item = Device>,
@@ -188,7 +188,7 @@ fn stage_time(name: &str, stage: &StageReport) -> StageTime {
     }
 }
 
-/// The configuration with room for what the flags ask for.
+/// The configuration, with room for the objects that the flags need.
 pub(crate) fn sized(config: &Config, options: &Bench) -> Config {
     let mut config = config.clone();
     config.rdma.queue_pairs = config.rdma.queue_pairs.max(options.queue_pairs() + 1);
@@ -223,7 +223,7 @@ pub(crate) fn output(options: &Bench) -> Box<dyn Write> {
     }
 }
 
-/// Writes a report as JSON, where the flags ask for that.
+/// Writes a report as JSON, if the flags request that.
 pub(crate) fn write_json(
     options: &Bench,
     report: &impl Serialize,

@@ -8,15 +8,15 @@ use anyhow::anyhow;
 use ringside_pmd::rdma::{Flags, Fragment, MemoryRegion};
 
 /// Bytes compared for one size, at most; at least one message on each queue pair.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Messages on one queue pair, at most.
-const MOST_MESSAGES: u64 = 16;
+const MAX_MESSAGES: u64 = 16;
 
-/// Transfers patterns and compares what arrived; returns how many messages were compared.
+/// Transfers patterns and compares the received bytes; returns the number of compared messages.
 pub(crate) fn verify(pair: &mut Pair<'_>, plan: &Plan, size: u64) -> Result<u64, Failure> {
     let queue_pairs = u64::from(plan.queue_pairs);
-    let messages = (MOST_BYTES / (size.max(1) * queue_pairs)).clamp(1, MOST_MESSAGES);
+    let messages = (MAX_BYTES / (size.max(1) * queue_pairs)).clamp(1, MAX_MESSAGES);
     let mut pattern = vec![0; size as usize];
     let mut arrived = vec![0; size as usize];
     for message in 0..messages {
@@ -68,7 +68,7 @@ fn transfer(pair: &mut Pair<'_>, plan: &Plan, index: usize, pattern: &[u8]) -> R
     wait(pair, plan.operation == Operation::Send, target)
 }
 
-/// Until the client has its completion and, for a send, the server too.
+/// Waits until the client has its completion and, for a send, the server too.
 fn wait(pair: &mut Pair<'_>, receive: bool, target: Fragment) -> Result<(), Failure> {
     let (mut sent, mut received) = (false, !receive);
     let mut length = None;

@@ -1,11 +1,12 @@
 //! Waiting for something to happen, and noticing that nothing does.
 
-/// Rounds in which nothing happened, and since when. What is looked at now and then is with those who
-/// wait: `pair` for both ends in one process, `meeting::end` for one of two.
+/// Rounds without progress, and the time of the first. The waiting code checks events and
+/// connections from time to time: `pair` for both ends in one process, `meeting::end` for one of
+/// two.
 pub(crate) struct Watch {
     /// Rounds since it last looked further.
     pub(crate) rounds: u32,
-    /// Ticks of the first look of this lull.
+    /// Ticks of the first check since there is no progress.
     pub(crate) since: Option<u64>,
 }
 

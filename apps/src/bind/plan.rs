@@ -9,7 +9,7 @@ use std::fmt;
 /// The driver that hands functions to processes.
 pub(super) const VFIO: &str = "vfio-pci";
 
-/// One thing to do.
+/// One action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Have the kernel load a module.
@@ -49,7 +49,7 @@ pub(super) struct Plan {
     pub(super) warnings: Vec<String>,
 }
 
-/// Why it is not done.
+/// The reason why it is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     InUse { address: String, usage: String },
@@ -151,7 +151,7 @@ pub(super) fn unbind(address: &str, driver: Option<&str>, record: Option<&Record
         steps.push(write(address, format!("{folder}/driver/unbind")));
     }
     match record {
-        // It was nobody's, and stays so.
+        // It had no driver, and stays so.
         Some(Record { driver: None, .. }) => {}
         Some(Record {
             driver: Some(driver),

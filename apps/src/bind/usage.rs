@@ -25,7 +25,7 @@ impl fmt::Display for Usage {
 /// IP addresses by interface.
 pub(crate) type Addresses = BTreeMap<String, Vec<IpAddr>>;
 
-/// Those of this machine.
+/// The addresses of this machine.
 pub(crate) fn system_addresses() -> Addresses {
     let mut found = Addresses::new();
     for entry in nix::ifaddrs::getifaddrs().into_iter().flatten() {
@@ -77,7 +77,7 @@ pub(crate) fn usage(sysfs: &Sysfs, function: &PciFunction, addresses: &Addresses
     Usage(found)
 }
 
-/// Interfaces that stand on another, such as VLANs.
+/// Interfaces on top of another, such as VLANs.
 fn above(folder: &Path, name: &str) -> Vec<String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -91,7 +91,7 @@ fn above(folder: &Path, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Routes through an interface that somebody laid: neither link-local nor multicast.
+/// Counts the routes through an interface that were configured: neither link-local nor multicast.
 /// Source: `/proc/net/route` (interface in the first column) and `/proc/net/ipv6_route`
 /// (destination in the first, interface in the last).
 fn routes(sysfs: &Sysfs, interface: &str) -> usize {

@@ -9,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Weight {
-    /// As it should be.
+    /// No remedy is needed.
     Fine,
     /// It works, below line rate or with a worse tail.
     Slows,
@@ -17,7 +17,7 @@ pub(super) enum Weight {
     Blocks,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) check: &'static str,
@@ -236,7 +236,7 @@ fn permission(facts: &Facts, card: &Card) -> Option<Finding> {
         Weight::Blocks,
         what,
         [
-            format!("chown {user} {path}   # until it is bound anew"),
+            format!("chown {user} {path}   # until it is bound again"),
             "install config/60-ringside-vfio.rules in /etc/udev/rules.d   # for good".into(),
         ],
     ))
@@ -250,7 +250,7 @@ fn link(card: &Card) -> Option<Finding> {
         "{address}: {} x{}, {carries:.0} Gbit/s after line coding",
         now.speed, now.lanes
     );
-    // What a port can use of it after packet overhead, about a tenth.
+    // The usable share after packet overhead, which is about a tenth.
     if carries > 0.0 && carries * 0.9 < PORT_GBITS && gigabits(best) > carries {
         let what = format!("{text}; the card could have {} x{}", best.speed, best.lanes);
         return Some(finding(
@@ -290,7 +290,7 @@ fn numa(facts: &Facts, card: &Card, config: &Config) -> Option<Finding> {
         return None;
     }
     let Some(number) = card.function.numa_node else {
-        let what = format!("{address}: the kernel does not say which node the card is attached to");
+        let what = format!("{address}: the kernel does not report the node of the card");
         return Some(finding(
             check,
             Weight::Slows,
@@ -328,10 +328,10 @@ fn numa(facts: &Facts, card: &Card, config: &Config) -> Option<Finding> {
 fn memlock(facts: &Facts) -> Finding {
     let check = "locked memory";
     if facts.user == 0 {
-        return fine(check, "root may lock what it likes");
+        return fine(check, "root has no limit of locked memory");
     }
     match facts.memlock.map(|limit| limit.soft) {
-        None => fine(check, "the kernel does not say what the limit is"),
+        None => fine(check, "the kernel does not report the limit"),
         Some(None) => fine(check, "unlimited"),
         Some(Some(soft)) if soft < LOCKED_BYTES_GOOD => finding(
             check,
@@ -360,7 +360,7 @@ fn huge_pages(facts: &Facts, config: &Config) -> Vec<Finding> {
         nodes = facts.nodes.iter().map(|node| node.number).take(1).collect();
     }
     let wanted = match config.memory.hugepages {
-        HugePages::None => return vec![fine(check, "not wanted by the configuration")],
+        HugePages::None => return vec![fine(check, "not requested by the configuration")],
         HugePages::OneGib => 1 << 20,
         HugePages::TwoMib | HugePages::Auto => 2048,
     };
@@ -505,7 +505,7 @@ fn clock(facts: &Facts) -> Finding {
                 other.unwrap_or("unknown")
             ),
             [
-                "dmesg | grep -i tsc   # says why".into(),
+                "dmesg | grep -i tsc   # shows the reason".into(),
                 "add tsc=reliable to the kernel's command line if the machine's counters agree"
                     .into(),
             ],

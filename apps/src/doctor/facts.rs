@@ -8,7 +8,7 @@ use ringside_spec::lan::identity;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// Everything that is judged. `None` is what the kernel does not say.
+/// The facts that are judged. `None`: the kernel does not report the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     pub(super) cards: Vec<Card>,
@@ -18,7 +18,7 @@ pub(super) struct Facts {
     pub(super) command_line: String,
     /// `GenuineIntel`, `AuthenticAMD`.
     pub(super) processor_vendor: String,
-    /// Of the first processor.
+    /// Flags of the first processor.
     pub(super) processor_flags: Vec<String>,
     /// vfio-pci is loaded or built in.
     pub(super) vfio_pci: bool,
@@ -83,7 +83,7 @@ pub(super) struct HugePagePool {
 pub(super) struct Node {
     pub(super) number: u32,
     pub(super) cores: Vec<usize>,
-    /// To each node, 10 is itself.
+    /// Distance to each node; 10 is the node itself.
     pub(super) distances: Vec<u32>,
 }
 
@@ -95,7 +95,7 @@ pub(super) fn gather(sysfs: &Sysfs, address: Option<&str>, config: &Config) -> F
     };
     let cards = functions.into_iter().filter_map(|function| {
         let part = identity::find(function.vendor, function.device).map(|part| part.name);
-        // One that was asked for is judged whatever it is.
+        // A function that was requested is checked, of any kind.
         (part.is_some() || address.is_some()).then(|| card(sysfs, function, part))
     });
     let status = sysfs.text("proc/self/status").unwrap_or_default();
@@ -267,7 +267,7 @@ fn governors(sysfs: &Sysfs) -> Vec<(usize, String)> {
     found
 }
 
-/// The first of the files that bring-up would look for.
+/// The first package file that bring-up would find.
 fn package(sysfs: &Sysfs, config: &Config) -> Option<PathBuf> {
     let file = &config.ddp.file;
     let folders = config.ddp.search.iter().map(|folder| folder.join(file));

@@ -5,7 +5,9 @@ use super::statistics::{Report, Shared};
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::output::stdout;
+use crate::rule::Rule;
 use clap::ValueEnum;
+use ringside_pmd::lan::port::RuleNumber;
 use ringside_pmd::lan::{Port, PortError};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -21,6 +23,9 @@ set promisc PORT on|off     all packets of the wire, or those for the port
 set allmulti PORT on|off    all packets to groups, or those that the port asked for
 vlan add|rm ID PORT         let a VLAN in, or shut it out
 mac_addr add|remove PORT A  let packets to one more address in, or shut it out
+rule add PORT RULE          steer packets: tcp4 dst-port 80 action 3; `ringside port --help` has all words
+rule list PORT              rules of a port, with what they counted
+rule remove PORT NUMBER     take a rule back
 show port stats all         what was forwarded
 show port xstats PORT       every counter of the port
 show port info PORT         address, link
@@ -33,11 +38,11 @@ enum Next {
     Quit,
 }
 
-/// Why a line was not done.
+/// The reason why a line was not carried out.
 enum Wrong {
-    /// The line, or what the port says of it: the user is told, and goes on.
+    /// The line, or the port's error: the user is informed, and the session continues.
     Line(String),
-    /// Nothing can be told any more.
+    /// Output is no longer possible.
     Output(io::Error),
 }
 
@@ -115,6 +120,7 @@ fn command(line: &str, shared: &Shared, ports: &[&Port], report: &mut Report) ->
         ["set", what, port, state] => set(what, find(ports, port)?, state)?,
         ["vlan", action, vlan, port] => set_vlan(action, vlan, find(ports, port)?)?,
         ["mac_addr", action, port, mac] => set_address(action, find(ports, port)?, mac)?,
+        ["rule", action, port, words @ ..] => rule(action, find(ports, port)?, words)?,
         ["show", "port", "stats", "all"] => report.totals()?,
         ["show", "port", "xstats", port] => {
             for one in find(ports, port)?.statistics()? {
@@ -171,6 +177,36 @@ fn set_address(action: &str, port: &Port, mac: &str) -> Done {
         }
         "remove" => {}
         other => return Err(Wrong::Line(format!("{other} is neither add nor remove"))),
+    }
+    Ok(())
+}
+
+fn rule(action: &str, port: &Port, words: &[&str]) -> Done {
+    match (action, words) {
+        ("add", words) => {
+            let rule: Rule = words.join(" ").parse().map_err(Wrong::Line)?;
+            let number = port.add_rule(&rule.0)?;
+            writeln!(stdout(), "rule {}", number.0)?;
+        }
+        ("list", []) => {
+            for (number, rule) in port.rules() {
+                let counted = port.rule_hits(number)?;
+                let counted = counted.map(|packets| format!(", {packets} packets"));
+                let counted = counted.unwrap_or_default();
+                writeln!(stdout(), "rule {}: {}{counted}", number.0, Rule(rule))?;
+            }
+        }
+        ("remove", [number]) => {
+            let wrong = |_| Wrong::Line(format!("{number} is no number of a rule"));
+            let number = RuleNumber(number.parse().map_err(wrong)?);
+            if !port.remove_rule(number)? {
+                return Err(Wrong::Line(format!("no rule {}", number.0)));
+            }
+        }
+        _ => {
+            let text = "rule add PORT RULE, rule list PORT, or rule remove PORT NUMBER";
+            return Err(Wrong::Line(text.to_owned()));
+        }
     }
     Ok(())
 }

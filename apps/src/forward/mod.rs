@@ -9,19 +9,22 @@ mod worker;
 use crate::failure::Failure;
 use crate::interrupt;
 use crate::mac::Mac;
+use crate::mirror::{Mirror, MirrorServer};
 use crate::open::{Cores, Opened, model_function, open, start_model};
+use crate::rule::Rule;
 use anyhow::anyhow;
 use clap::Args;
 pub(crate) use mode::Mode;
 use ringside_bus::{DeviceAddress, Function};
 use ringside_config::Config;
-use ringside_lan::PoolSettings;
+use ringside_lan::{PacketPath, PoolSettings};
 use ringside_model::Threaded;
-use ringside_pmd::lan::port::{MTU_MAX, MTU_MIN};
+use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN};
 use ringside_pmd::lan::{OpenPort, Port, PortSettings};
 use ringside_pmd::{BringUpOptions, Device};
 use statistics::{Report, Shared};
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -74,6 +77,10 @@ pub(crate) struct Options {
     /// Largest payload of a frame, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     mtu: u16,
+    /// Instructions of the queues: scalar, avx2 or avx512 [default: RINGSIDE_PACKET_PATH, else the
+    /// widest]
+    #[arg(long, value_name = "PATH", value_parser = packet_path)]
+    packet_path: Option<PacketPath>,
     /// Bytes of a packet that txonly and flowgen send, without frame check sequence
     #[arg(long, value_name = "BYTES", default_value_t = 60, value_parser = clap::value_parser!(u16).range(60..=9724))]
     txpkts: u16,
@@ -86,6 +93,13 @@ pub(crate) struct Options {
     /// Receive only packets to the port's own address and to its groups
     #[arg(long)]
     no_promiscuous: bool,
+    /// Rule for every port, such as 'tcp4 dst-port 80 action 3'; give it once for each. The words are
+    /// those of `ringside port --help`
+    #[arg(long, value_name = "RULE")]
+    rule: Vec<Rule>,
+    /// Let `ringside capture --attach PATH` see what the ports receive and send
+    #[arg(long, value_name = "PATH")]
+    mirror: Option<PathBuf>,
     /// Seconds to run [default: until interrupted]
     #[arg(long, value_name = "SECONDS")]
     duration: Option<u64>,
@@ -108,6 +122,11 @@ struct Brought {
     open: OpenPort,
     device: Device,
     address: DeviceAddress,
+}
+
+fn packet_path(name: &str) -> Result<PacketPath, String> {
+    let path = PacketPath::from_name(name);
+    path.ok_or_else(|| "name one of scalar, avx2 and avx512".to_owned())
 }
 
 pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
@@ -135,7 +154,7 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// Refuses what cannot be, before any device is touched.
+/// Refuses impossible settings, before any device is touched.
 fn check(options: &Options, ports: usize) -> Result<(), Failure> {
     let modes = options.mode.len();
     if modes > 1 && modes != ports {
@@ -156,9 +175,9 @@ fn check(options: &Options, ports: usize) -> Result<(), Failure> {
             )));
         }
     }
-    if !(MTU_MIN..=MTU_MAX).contains(&options.mtu) {
+    if !(MTU_MIN..=MAX_MTU).contains(&options.mtu) {
         return Err(Failure::usage(anyhow!(
-            "--mtu {}: choose {MTU_MIN} to {MTU_MAX} bytes",
+            "--mtu {}: choose {MTU_MIN} to {MAX_MTU} bytes",
             options.mtu
         )));
     }
@@ -173,7 +192,7 @@ fn check(options: &Options, ports: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shuts every device down; the first failure is told, after all of them are down.
+/// Shuts every device down; the first failure is reported after all of them are down.
 fn shut_down(ports: Vec<Brought>) -> Result<(), Failure> {
     let mut failed = None;
     for Brought {
@@ -233,6 +252,7 @@ fn bring_up(
         transmit_descriptors: options.txd,
         mtu: options.mtu,
         promiscuous: !options.no_promiscuous,
+        packet_path: options.packet_path,
         pool: PoolSettings {
             // Rings, bursts under way, and the cache of each thread.
             buffers: rings + queues * 512 + 1024,
@@ -243,6 +263,10 @@ fn bring_up(
     let open = device
         .open_port(&settings)
         .map_err(|error| Failure::claim(anyhow!("{address}: {error}")))?;
+    for rule in &options.rule {
+        let added = open.port.add_rule(&rule.0);
+        added.map_err(|error| Failure::operation(anyhow!("{address}: rule '{rule}': {error}")))?;
+    }
     Ok(Brought {
         open,
         device,
@@ -266,7 +290,12 @@ fn forward(options: &Options, ports: &mut [Brought]) -> Result<(), Failure> {
         .map(|port| *options.mode.get(port).unwrap_or(&options.mode[0]))
         .collect();
     let shared = Arc::new(Shared::new(&names, modes, options.queues.into()));
-    let workers = workers(options, ports, &shared);
+    let mirror = match &options.mirror {
+        Some(path) => Some(MirrorServer::start(path, &names)?),
+        None => None,
+    };
+    let tap = mirror.as_ref().map(MirrorServer::mirror);
+    let workers = workers(options, ports, &shared, tap.as_ref());
     let handles = start(workers, &options.cores);
     let control: Vec<&Port> = ports.iter().map(|port| &port.open.port).collect();
     let mut report = Report::new(Arc::clone(&shared), options.json);
@@ -287,10 +316,18 @@ fn forward(options: &Options, ports: &mut [Brought]) -> Result<(), Failure> {
 }
 
 /// One worker for each queue number: that queue of every port.
-fn workers(options: &Options, ports: &mut [Brought], shared: &Arc<Shared>) -> Vec<Worker> {
+fn workers(
+    options: &Options,
+    ports: &mut [Brought],
+    shared: &Arc<Shared>,
+    mirror: Option<&Arc<Mirror>>,
+) -> Vec<Worker> {
     let macs: Vec<[u8; 6]> = ports.iter().map(|port| port.open.port.mac()).collect();
     let mut workers: Vec<Worker> = (0..usize::from(options.queues))
-        .map(|number| Worker::new(number, Arc::clone(shared), options.burst.into()))
+        .map(|number| {
+            let burst = options.burst.into();
+            Worker::new(number, Arc::clone(shared), burst, mirror.cloned())
+        })
         .collect();
     for (index, port) in ports.iter_mut().enumerate() {
         let pair = peer_of(index, macs.len());
@@ -326,7 +363,7 @@ fn start(workers: Vec<Worker>, cores: &[usize]) -> Handles {
             if let Some(core) = core
                 && let Err(error) = ringside_bus::pinning::pin_to(core)
             {
-                // Standard error may be closed: forwarding goes on.
+                // Standard error may be closed: forwarding continues.
                 let text = format!("ringside: thread {number} runs on any core: {error}");
                 let _ = writeln!(std::io::stderr(), "{text}");
             }

@@ -60,7 +60,7 @@ fn answer_arp(frame: &mut [u8], own: [u8; 6]) -> bool {
     if let Some(operation) = head.last_mut() {
         *operation = 2;
     }
-    // The asker becomes the target; the address that was asked for is ours.
+    // The sender of the query becomes the target; the queried address is ours.
     sender.swap_with_slice(target);
     if let Some(mac) = sender.get_mut(..6) {
         mac.copy_from_slice(&own);
@@ -129,7 +129,7 @@ impl Generator {
         let [high, low] = total.to_be_bytes();
         template.extend([0x45, 0, high, low, 0, 0, 0x40, 0, 64, 17, 0, 0]);
         template.extend([198, 18, 0, 1, 198, 19, 0, 1]);
-        // Port 9 discards; a checksum of zero says that there is none.
+        // Port 9 discards; a checksum of zero means that there is none.
         let [high, low] = (total - 20).to_be_bytes();
         template.extend([0, 9, 0, 9, high, low, 0, 0]);
         template.resize(bytes, 0);

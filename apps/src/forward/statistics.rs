@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// One thread's share of a port. Only that thread writes; a line of its own.
+/// One thread's share of a port, in a cache line of its own. Only that thread writes it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Counters {
@@ -16,12 +16,14 @@ pub(super) struct Counters {
     pub(super) received_bytes: AtomicU64,
     pub(super) sent: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
-    /// received and not sent on: dropped for want of room, or by the mode
+    /// received and not sent on: dropped for lack of room, or by the mode
     pub(super) dropped: AtomicU64,
     pub(super) polls: AtomicU64,
     pub(super) empty_polls: AtomicU64,
     /// packets that the queue dropped because their descriptors made no sense
     pub(super) malformed: AtomicU64,
+    /// descriptors of a transmit queue that does not move; 0 if it does
+    pub(super) stuck: AtomicU64,
 }
 
 /// The state that all threads share.
@@ -82,6 +84,7 @@ impl Shared {
                     (&mut all.polls, &one.polls),
                     (&mut all.empty_polls, &one.empty_polls),
                     (&mut all.malformed, &one.malformed),
+                    (&mut all.tx_stuck, &one.stuck),
                 ];
                 for (total, counter) in pairs {
                     *total += counter.load(Ordering::Relaxed);
@@ -103,6 +106,8 @@ struct Totals {
     polls: u64,
     empty_polls: u64,
     malformed: u64,
+    /// of now: descriptors of queues that do not move
+    tx_stuck: u64,
 }
 
 impl Totals {
@@ -116,6 +121,7 @@ impl Totals {
             polls: self.polls - before.polls,
             empty_polls: self.empty_polls - before.empty_polls,
             malformed: self.malformed - before.malformed,
+            tx_stuck: self.tx_stuck,
         }
     }
 }
@@ -141,7 +147,7 @@ struct Object<'a> {
     ports: Vec<Line<'a>>,
 }
 
-/// Reports what was counted since the last report, and since the start.
+/// Reports the counts since the last report, and since the start.
 pub(super) struct Report {
     shared: Arc<Shared>,
     json: bool,
@@ -177,7 +183,7 @@ impl Report {
         self.show("total", &begin)
     }
 
-    /// Begins to count anew.
+    /// Resets the counts.
     pub(super) fn clear(&mut self) {
         self.begin = (Instant::now(), self.shared.totals());
         self.last = self.begin.clone();
@@ -237,6 +243,13 @@ fn table(kind: &str, ports: &[Line<'_>], with_names: bool) -> String {
             counted.dropped,
             empty
         );
+        if counted.tx_stuck > 0 {
+            text += &format!(
+                "         transmit does not move: {} descriptors wait for the device; check the link \
+                 and pause frames, else recover the device\n",
+                counted.tx_stuck
+            );
+        }
         if kind == "total" {
             text += &format!(
                 "         received {} packets, {} bytes; sent {} packets, {} bytes; {} malformed\n",

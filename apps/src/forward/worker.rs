@@ -3,19 +3,29 @@
 use super::mode::Mode;
 use super::packets::{self, Generator};
 use super::statistics::Shared;
-use ringside_lan::{Burst, ReceiveQueue, TransmitQueue};
+use crate::mirror::{Direction, Mirror};
+use ringside_bus::Instant as Moment;
+use ringside_lan::{Burst, HangWatch, ReceiveQueue, TransmitQueue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Rounds without a packet after which another thread may have the core: there may be fewer cores than
 /// threads.
 const IDLE_ROUNDS: u32 = 64;
 
+/// Rounds after which a thread looks at the time, to look at its transmit queues.
+const WATCH_ROUNDS: u32 = 4096;
+/// Between two looks at the transmit queues.
+const WATCH_EVERY: Duration = Duration::from_millis(500);
+/// Time after which a transmit queue that does not move is reported; Linux takes as long.
+const HANG_LIMIT: Duration = Duration::from_secs(5);
+
 struct PortQueues {
     receive: ReceiveQueue,
     transmit: TransmitQueue,
     generator: Generator,
+    watch: HangWatch,
     /// port that its packets leave by
     pair: usize,
 }
@@ -26,15 +36,22 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     ports: Vec<PortQueues>,
     burst: Burst,
+    mirror: Option<Arc<Mirror>>,
 }
 
 impl Worker {
-    pub(super) fn new(number: usize, shared: Arc<Shared>, burst: usize) -> Self {
+    pub(super) fn new(
+        number: usize,
+        shared: Arc<Shared>,
+        burst: usize,
+        mirror: Option<Arc<Mirror>>,
+    ) -> Self {
         Self {
             number,
             shared,
             ports: Vec::new(),
             burst: Burst::with_limit(burst),
+            mirror,
         }
     }
 
@@ -49,13 +66,15 @@ impl Worker {
             receive,
             transmit,
             generator,
+            watch: HangWatch::new(HANG_LIMIT),
             pair,
         });
     }
 
-    /// Forwards until told to stop.
+    /// Forwards until its stop is requested.
     pub(super) fn run(&mut self) {
         let mut idle = 0;
+        let (begin, mut looked, mut rounds) = (Instant::now(), Instant::now(), 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             if !self.shared.forwarding.load(Ordering::Relaxed) {
                 std::thread::sleep(Duration::from_millis(1));
@@ -65,9 +84,29 @@ impl Worker {
             for port in 0..self.ports.len() {
                 moved += self.round(port);
             }
+            rounds += 1;
+            if rounds == WATCH_ROUNDS {
+                rounds = 0;
+                let now = Instant::now();
+                if now - looked >= WATCH_EVERY {
+                    looked = now;
+                    self.watch(Moment((now - begin).as_nanos() as u64));
+                }
+            }
             idle = if moved == 0 { idle + 1 } else { 0 };
             if idle >= IDLE_ROUNDS {
                 std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Looks whether the transmit queues move, and lets the reporting thread see it.
+    fn watch(&mut self, now: Moment) {
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            let hang = port.watch.look(&mut port.transmit, now);
+            let stuck = hang.map_or(0, |hang| u64::from(hang.descriptors));
+            if let Some(counters) = self.shared.counters(index, self.number) {
+                counters.stuck.store(stuck, Ordering::Relaxed);
             }
         }
     }
@@ -79,6 +118,9 @@ impl Worker {
             return 0;
         };
         let received = port.receive.receive(&mut self.burst);
+        if let Some(mirror) = &self.mirror {
+            mirror.copy(index, Direction::Received, self.burst.packets());
+        }
         let pair = port.pair;
         let out = match mode {
             Mode::Txonly | Mode::Flowgen => {
@@ -91,10 +133,18 @@ impl Worker {
         self.treat(mode, index, out);
         let offered = self.burst.len();
         let bytes_before = self.sent_bytes(out);
+        let mirrored = self.mirror.as_ref().map(|mirror| {
+            let copies = mirror.take(out, Direction::Sent, self.burst.packets());
+            (mirror, copies)
+        });
         let sent = match self.ports.get_mut(out) {
             Some(out) => out.transmit.send(&mut self.burst),
             None => 0,
         };
+        if let Some((mirror, copies)) = mirrored {
+            // Packets without room in the ring were not sent.
+            mirror.give(copies, offered - self.burst.len());
+        }
         self.burst.clear();
         let sent_bytes = self.sent_bytes(out) - bytes_before;
         self.publish(index, out, (sent as u64, sent_bytes));
@@ -115,7 +165,7 @@ impl Worker {
         port.map_or(0, |port| port.transmit.counters().bytes)
     }
 
-    /// Does to the burst what the mode says.
+    /// Applies the mode to the burst.
     fn treat(&mut self, mode: Mode, index: usize, out: usize) {
         let Some(addresses) = self.ports.get(out).map(|port| port.generator.addresses) else {
             return;
@@ -145,7 +195,7 @@ impl Worker {
                 _ => port.generator.same(pool),
             };
             let Some(packet) = packet else {
-                // All buffers are on their way: those that were sent come back.
+                // All buffers are in use: reclaims those that were sent.
                 port.transmit.reclaim();
                 break;
             };
@@ -155,7 +205,7 @@ impl Worker {
         }
     }
 
-    /// Lets the reporting thread see what the queues have counted.
+    /// Publishes the queues' counts for the reporting thread.
     fn publish(&self, index: usize, out: usize, (sent, sent_bytes): (u64, u64)) {
         if let (Some(port), Some(counters)) = (
             self.ports.get(index),

@@ -1,4 +1,4 @@
-//! A socket on which a running server is told things: a line in, a line of JSON out.
+//! A socket for commands to a running server: a line in, a line of JSON out.
 
 use super::Place;
 use super::report::{Report, Sources};
@@ -14,13 +14,13 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 /// Connections at once; more wait.
-const CLIENTS_MAX: usize = 8;
+const MAX_CLIENTS: usize = 8;
 
 /// Longest line, in bytes.
-const LINE_BYTES_MAX: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 
-/// Bytes of answers that wait for a client to read them, before it is let go.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of unread answers of a client; beyond it the client is disconnected.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// See the module.
 pub(super) struct Control {
@@ -57,7 +57,7 @@ impl Control {
 impl Attachment for Control {
     fn turn(&mut self, world: &mut World, _now: Instant) -> bool {
         let mut worked = false;
-        if self.clients.len() < CLIENTS_MAX
+        if self.clients.len() < MAX_CLIENTS
             && let Ok((stream, _)) = self.listener.accept()
             && stream.set_nonblocking(true).is_ok()
         {
@@ -82,7 +82,7 @@ impl Attachment for Control {
     }
 
     fn descriptors<'a>(&'a self, into: &mut Vec<(BorrowedFd<'a>, Readiness)>) {
-        if self.clients.len() < CLIENTS_MAX {
+        if self.clients.len() < MAX_CLIENTS {
             into.push((self.listener.as_fd(), Readiness::Readable));
         }
         into.extend(self.clients.iter().map(|client| {
@@ -101,9 +101,9 @@ impl Client {
     /// whether anything was done.
     fn turn(&mut self, mut answer: impl FnMut(&str) -> Value) -> (bool, bool) {
         let mut worked = false;
-        // What it has not read comes before what it says next.
+        // Unread answers are sent before the client's next line is processed.
         if self.answer.is_empty() {
-            let mut bytes = [0; LINE_BYTES_MAX];
+            let mut bytes = [0; MAX_LINE_BYTES];
             match self.stream.read(&mut bytes) {
                 Ok(0) => return (false, true),
                 Ok(count) => {
@@ -120,11 +120,11 @@ impl Client {
             let answer = answer(String::from_utf8_lossy(&line).trim());
             self.answer.extend_from_slice(answer.to_string().as_bytes());
             self.answer.push(b'\n');
-            if self.answer.len() > ANSWER_BYTES_MAX {
+            if self.answer.len() > MAX_ANSWER_BYTES {
                 return (false, true);
             }
         }
-        if self.heard.len() > LINE_BYTES_MAX {
+        if self.heard.len() > MAX_LINE_BYTES {
             return (false, true);
         }
         let stays = self.flush(&mut worked);
@@ -151,7 +151,7 @@ fn is_later(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Does what a line says; the answer has `ok`, and `error` if that is false.
+/// Executes a line; the answer has `ok`, and `error` if that is false.
 fn answer(line: &str, world: &mut World, sources: &Sources) -> Value {
     match obey(line, world, sources) {
         Ok(answer) => answer,

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Things that are shown of one kind before "and so many more".
-const SHOWN_MAX: usize = 8;
+const MAX_SHOWN: usize = 8;
 
 /// The sources of a report besides the world.
 #[derive(Clone)]
@@ -151,8 +151,8 @@ impl FunctionReport {
         }
         for kind in &self.left_over {
             let count = kind.items.len();
-            let shown = kind.items.get(..SHOWN_MAX).unwrap_or(&kind.items).join(" ");
-            let more = match count.saturating_sub(SHOWN_MAX) {
+            let shown = kind.items.get(..MAX_SHOWN).unwrap_or(&kind.items).join(" ");
+            let more = match count.saturating_sub(MAX_SHOWN) {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
@@ -161,7 +161,7 @@ impl FunctionReport {
     }
 }
 
-/// Which rules of the interface a driver has broken.
+/// The rules of the interface that a driver has broken.
 pub(super) fn breaches_text(index: usize, breaches: &[Breach]) -> String {
     let count: u64 = breaches.iter().map(|breach| breach.count).sum();
     let mut text = format!("function {index}: the driver broke the interface {count} times\n");
@@ -196,8 +196,9 @@ fn wire_json(name: &str, counters: &WireCounters) -> Value {
         "sent_bytes": counters.sent_bytes,
         "too_short": counters.too_short,
         "too_long": counters.too_long,
+        "own_address": counters.own_address,
         "read_failures": counters.read_failures,
-        "nobody_there": counters.nobody_there,
+        "no_peer": counters.no_peer,
         "refused": counters.refused,
     })
 }

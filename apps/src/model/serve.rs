@@ -2,14 +2,14 @@
 
 use super::control::Control;
 use super::report::{Report, Sources, breaches_text};
-use super::{FaultAt, Place, Serve};
+use super::{FaultAt, OutsideWire, Place, Serve};
 use crate::failure::Failure;
 use crate::output::stdout;
 use anyhow::{Context, anyhow};
 use ringside_bus::pinning::pin_to;
 use ringside_model::record::Recorder;
 use ringside_model::{Fault, FunctionSettings, World};
-use ringside_server::ports::{Capture, DatagramWire, Ports, TapWire};
+use ringside_server::ports::{Capture, DatagramWire, Ports, TapWire, UdpWire};
 use ringside_server::vfio_user::{Server, ServerSettings};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
@@ -54,7 +54,7 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
         }
     });
     let report = Report::of(server.world(), &sources);
-    // Sockets go first: whoever waits for them to vanish finds the report written.
+    // Sockets are removed first: a process that waits for that finds the report written.
     server.world().switch().set_tap(None);
     drop(server);
     let captured = sources.capture.map(|capture| capture.finish());
@@ -140,6 +140,16 @@ fn attach(options: &Serve, server: &mut Server) -> Result<Sources, Failure> {
         let wire = DatagramWire::bind(&ends.local, &ends.far).map_err(Failure::operation)?;
         ports.attach(server.world().switch(), Box::new(wire));
     }
+    for OutsideWire(ends) in &options.wires {
+        let wire = UdpWire::open(ends).map_err(Failure::operation)?;
+        ports.attach(server.world().switch(), Box::new(wire));
+    }
+    let numbers = (options.first..).take(options.sockets.len());
+    ports.refuse_from(
+        numbers
+            .map(|number| FunctionSettings::numbered(number).mac)
+            .collect(),
+    );
     for name in &options.taps {
         let wire = TapWire::open(name).map_err(Failure::operation)?;
         ports.attach(server.world().switch(), Box::new(wire));
@@ -186,7 +196,7 @@ impl Output {
     }
 }
 
-/// Says which rules of the interface a driver has broken, whenever there is more to say.
+/// Prints the rules of the interface that a driver has broken, each time there are new breaches.
 fn tell_breaches(world: &World, index: usize, told: &mut u64, output: &mut Output) {
     let breaches = world.breaches(index);
     let count = breaches.iter().map(|breach| breach.count).sum();

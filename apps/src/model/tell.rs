@@ -14,7 +14,7 @@ use std::time::Duration;
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Longest answer, in bytes.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
 pub(super) fn run(options: &Tell) -> Result<(), Failure> {
     let line = options.words.join(" ");
@@ -24,7 +24,7 @@ pub(super) fn run(options: &Tell) -> Result<(), Failure> {
     Ok(shown?)
 }
 
-/// Tells a server something: its answer, and what that means.
+/// Sends a command to a server and judges its answer.
 pub(crate) fn exchange(
     socket: &Path,
     mut line: String,
@@ -41,7 +41,7 @@ pub(crate) fn exchange(
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
         stream.write_all(line.as_bytes())?;
         let mut answer = String::new();
-        BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut answer)?;
+        BufReader::new(stream.take(MAX_ANSWER_BYTES)).read_line(&mut answer)?;
         Ok(answer)
     };
     let answer =
@@ -52,7 +52,7 @@ pub(crate) fn exchange(
         Some(true) => Ok(()),
         _ => {
             let error = parsed.get("error").and_then(Value::as_str);
-            let error = error.unwrap_or("it did not say why").to_owned();
+            let error = error.unwrap_or("it gave no reason").to_owned();
             Err(Failure::operation(anyhow!("the server refused: {error}")))
         }
     };

@@ -2,7 +2,7 @@
 
 use super::{Sim, steps_text};
 use ringside_sim::fault::FrameFault;
-use ringside_sim::{Counts, FaultEvent, Faults, Finding, Outcome, Shrunk};
+use ringside_sim::{Counts, FaultEvent, FaultMix, Faults, Finding, Outcome, Scenario, Shrunk};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -95,29 +95,29 @@ struct Short {
 }
 
 impl Found {
-    pub(super) fn new(seed: u64, finding: &Finding, shrunk: Option<&Shrunk>, steps: u32) -> Self {
-        let mut replay = format!("ringside sim --seed {seed} --runs 1 --steps {steps}");
-        let mut shortest = None;
-        if let Some(shrunk) = shrunk {
-            let mut faults = Vec::new();
-            if let Faults::Events(events) = &shrunk.scenario.faults {
-                faults = events.iter().map(ToString::to_string).collect();
-                replay.push_str(&format!(" --only '{}'", faults.join(",")));
-            }
-            replay.push_str(&format!(" --keep '{}'", steps_text(&shrunk.scenario.steps)));
-            shortest = Some(Short {
-                faults,
-                steps: shrunk
-                    .scenario
-                    .steps
-                    .iter()
-                    .map(|step| step.number)
-                    .collect(),
-                what: shrunk.finding.to_string(),
-                runs_needed: shrunk.runs,
-            });
-        }
-        replay.push_str(" --trace");
+    /// A finding in `scenario`, which had `steps` steps before `--keep` left some out.
+    pub(super) fn new(
+        scenario: &Scenario,
+        finding: &Finding,
+        shrunk: Option<&Shrunk>,
+        steps: u32,
+    ) -> Self {
+        let seed = scenario.seed;
+        let replay = replay(shrunk.map_or(scenario, |shrunk| &shrunk.scenario), steps);
+        let shortest = shrunk.map(|shrunk| Short {
+            faults: match &shrunk.scenario.faults {
+                Faults::Events(events) => events.iter().map(ToString::to_string).collect(),
+                Faults::Mix(_) => Vec::new(),
+            },
+            steps: shrunk
+                .scenario
+                .steps
+                .iter()
+                .map(|step| step.number)
+                .collect(),
+            what: shrunk.finding.to_string(),
+            runs_needed: shrunk.runs,
+        });
         Self {
             seed,
             rule: finding.rule.name(),
@@ -129,6 +129,27 @@ impl Found {
             replay,
         }
     }
+}
+
+/// The command that runs `scenario` again and prints its steps.
+pub(super) fn replay(scenario: &Scenario, steps: u32) -> String {
+    let mut command = format!(
+        "ringside sim --seed {} --runs 1 --steps {steps}",
+        scenario.seed
+    );
+    match &scenario.faults {
+        Faults::Events(events) => {
+            let events: Vec<String> = events.iter().map(ToString::to_string).collect();
+            command.push_str(&format!(" --only '{}'", events.join(",")));
+        }
+        Faults::Mix(FaultMix::BySeed) => {}
+        Faults::Mix(mix) => command.push_str(&format!(" --faults {mix}")),
+    }
+    if scenario.steps.len() != steps as usize {
+        command.push_str(&format!(" --keep '{}'", steps_text(&scenario.steps)));
+    }
+    command.push_str(" --trace");
+    command
 }
 
 /// Everything, as it is shown.

@@ -1,4 +1,4 @@
-//! What the command says when it cannot do what it was told: each message as it was reviewed.
+//! The messages of the command when it cannot carry out its task: each message as it was reviewed.
 //!
 //! After a change that is meant, run with `INSTA_UPDATE=always` and review the difference. What depends on
 //! the machine stands in brackets.

@@ -7,7 +7,8 @@ use tempfile::TempDir;
 /// Far beyond what a refusal takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// What each command line says is what was reviewed as `name`; `{folder}` in it is the folder.
+/// Checks that the output of each command line equals the reviewed `name`; `{folder}` in it is the
+/// folder.
 pub(crate) fn assert_transcript(name: &str, folder: &TempDir, lines: &[&str]) {
     let mut settings = insta::Settings::clone_current();
     settings.set_prepend_module_to_snapshot(false);

@@ -78,6 +78,23 @@ fn queues_of_one_and_many_queue_pairs_lose_nothing() {
 }
 
 #[test]
+fn the_connection_manager_connects_one_and_many_queue_pairs() {
+    let mut model = Model::serve();
+    for flags in ["-R send lat -s 64 -n 50", "-R write bw -s 4096 -n 100 -q 4"] {
+        let flags: Vec<&str> = flags.split(' ').collect();
+        model.bench(&flags);
+    }
+    let (server, place) = model.listen(&["-R"]);
+    let client = model.connect(&place, &["write", "lat", "-n", "50"]);
+    let client = client.end(LIMIT);
+    server.end(LIMIT);
+    let text = "the listening side insists on the connection manager";
+    assert!(client.text.contains(text), "{}", client.text);
+    assert_ne!(client.code, Some(0));
+    model.is_content();
+}
+
+#[test]
 fn spinning_and_yielding_sides_get_on() {
     let model = Model::serve();
     for idle in ["spin", "yield"] {
@@ -148,7 +165,7 @@ fn a_client_that_stops_without_closing_ends_the_server_in_time() {
     client.kill();
     assert_eq!(ended.code, Some(1), "{}", ended.text);
     assert!(
-        ended.text.contains("for 10 s") || ended.text.contains("said nothing within"),
+        ended.text.contains("for 10 s") || ended.text.contains("sent nothing within"),
         "{}",
         ended.text
     );
@@ -214,8 +231,8 @@ fn a_peer_that_speaks_something_else_or_nothing_is_an_error_in_time() {
             b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n",
             "speaks something else",
         ),
-        (b"", "said nothing within 500 ms"),
-        (b"ringback\0\x07\0\0\0\0\0\0", "speaks version 7"),
+        (b"", "sent nothing within 500 ms"),
+        (b"ringback\0\x07\0\0\0\0\0\0", "uses version 7"),
     ];
     for (bytes, part) in talk {
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -237,12 +254,12 @@ fn a_peer_that_speaks_something_else_or_nothing_is_an_error_in_time() {
     server.end(LIMIT).with(1, "speaks something else");
     let (server, place) = model.listen(&config);
     let silent = std::net::TcpStream::connect(place).unwrap();
-    server.end(LIMIT).with(1, "said nothing within 500 ms");
+    server.end(LIMIT).with(1, "sent nothing within 500 ms");
     drop(silent);
 }
 
 #[test]
-fn nobody_there_is_an_error_in_time_on_either_side() {
+fn no_peer_is_an_error_in_time_on_either_side() {
     let model = Model::serve();
     let free = TcpListener::bind("127.0.0.1:0")
         .unwrap()

@@ -228,7 +228,7 @@ fn a_peer_that_waits_for_ever_is_told_with_the_flags_that_lead_to_it() {
     let (server, place) = model.listen(&[&config[..], &words("--perftest send bw")].concat());
     let _peer = talk_without_traffic(&place, 1);
     let ended = server.end(LIMIT);
-    ended.with(1, "said nothing within 900 ms");
+    ended.with(1, "sent nothing within 900 ms");
     ended.with(
         1,
         "such as messages of this side (its -b); this side awaits ib_send_bw -s 65536",

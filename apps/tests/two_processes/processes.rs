@@ -16,7 +16,7 @@ pub(crate) struct Process {
     seen: String,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,

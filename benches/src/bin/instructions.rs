@@ -1,7 +1,7 @@
-//! The loops that `benches/instructions` counts under callgrind. By itself it only runs them.
+//! The loops that `benches/instructions` counts under callgrind. Run alone, it only executes them.
 //!
-//! Each measured function is kept out of line, so that callgrind can count between its entry and
-//! its return.
+//! Each measured function is not inlined, so that callgrind can count between its entry and its
+//! return.
 
 use ringside_benches::{CHAIN, OwnReceives, PooledReceives, Rig, RigError};
 use ringside_qp::SendFlags;
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 const SIGNALLED: SendFlags = SendFlags::SIGNALLED;
 
-/// Post, ring, completion written, polled: one request in flight.
+/// Posts, rings, writes the completion and polls: one request in flight.
 #[inline(never)]
 fn measured_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
     let mut done = 0;
@@ -23,7 +23,7 @@ fn measured_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
     done
 }
 
-/// The same, polled for one.
+/// The same round trip, polled with `poll_one`.
 #[inline(never)]
 fn measured_single_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
     let mut done = 0;
@@ -37,7 +37,7 @@ fn measured_single_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
     done
 }
 
-/// The same with the data in the element.
+/// The same round trip, with the data in the element.
 #[inline(never)]
 fn measured_inline_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
     let mut done = 0;
@@ -51,7 +51,7 @@ fn measured_inline_round_trips(rig: &mut Rig, rounds: u64) -> u64 {
     done
 }
 
-/// Sends in place of writes.
+/// The same round trip with sends.
 #[inline(never)]
 fn measured_sends(rig: &mut Rig, rounds: u64) -> u64 {
     let mut done = 0;
@@ -65,7 +65,7 @@ fn measured_sends(rig: &mut Rig, rounds: u64) -> u64 {
     done
 }
 
-/// Reads.
+/// The same round trip with reads.
 #[inline(never)]
 fn measured_reads(rig: &mut Rig, rounds: u64) -> u64 {
     let mut done = 0;
@@ -79,7 +79,7 @@ fn measured_reads(rig: &mut Rig, rounds: u64) -> u64 {
     done
 }
 
-/// Datagrams.
+/// The same round trip with datagrams.
 #[inline(never)]
 fn measured_datagrams(rig: &mut Rig, rounds: u64) -> u64 {
     let mut done = 0;
@@ -93,7 +93,7 @@ fn measured_datagrams(rig: &mut Rig, rounds: u64) -> u64 {
     done
 }
 
-/// The consumer alone: what the harness costs.
+/// The consumer alone: the cost of the harness.
 #[inline(never)]
 fn measured_harness(rig: &mut Rig, rounds: u64) -> u64 {
     for id in 0..rounds {
@@ -103,7 +103,7 @@ fn measured_harness(rig: &mut Rig, rounds: u64) -> u64 {
     rounds
 }
 
-/// Prints nanoseconds a round trip: the median of a hundred parts of the run.
+/// Prints nanoseconds per round trip: the median of a hundred parts of the run.
 fn timed_round_trips(rig: &mut Rig, rounds: u64) {
     const PARTS: u64 = 100;
     let mut parts: Vec<_> = (0..PARTS)
@@ -144,13 +144,13 @@ fn measured_wide_post(rig: &mut Rig, id: u64) -> u64 {
     u64::from(rig.post_wide_write(id, SIGNALLED).is_ok())
 }
 
-/// Completed, polled, posted again: a receive of a queue pair's own.
+/// One receive of a queue pair's own queue: completed, polled, posted again.
 #[inline(never)]
 fn measured_own_receives(rig: &mut OwnReceives, rounds: u64) -> u64 {
     (0..rounds).map(|id| rig.turn(id) as u64).sum()
 }
 
-/// The same with receives that queue pairs share.
+/// One receive of a shared queue: completed, polled, posted again.
 #[inline(never)]
 fn measured_shared_receives(rig: &mut PooledReceives, rounds: u64) -> u64 {
     (0..rounds).map(|id| rig.turn(id) as u64).sum()
@@ -209,7 +209,7 @@ fn main() -> Result<(), RigError> {
             let cases = "round-trips, single-round-trips, inline-round-trips, time-round-trips, \
                 harness, sends, reads, datagrams, chains, single-posts, wide-posts, \
                 own-receives, shared-receives";
-            eprintln!("no case {other}: {cases}");
+            eprintln!("unknown case {other}; the cases are: {cases}");
             std::process::exit(2);
         }
     }

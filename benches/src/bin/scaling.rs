@@ -1,10 +1,11 @@
 //! The figures of `benches/scaling`: costs by number of queue pairs, and costs of making objects.
 //!
-//! `operations COUNT RUN ROUNDS [AHEAD]` posts and polls over COUNT queue pairs in bursts of 32, RUN
-//! requests of each in turn; prints nanoseconds an operation. With AHEAD the queue pair that comes so
-//! many turns later is prefetched. `objects` makes queue pairs and regions on the
-//! model; prints what each took.
+//! `operations COUNT RUN ROUNDS [AHEAD]` posts and polls over COUNT queue pairs in bursts of 32,
+//! RUN requests of each in turn, and prints nanoseconds per operation. With AHEAD it prefetches the
+//! queue pair that is due that many turns later. `objects` makes queue pairs and regions on the
+//! model and prints the time of each.
 
+use ringside_benches::connected::{Result, connect, devices_of, shut_down};
 use ringside_benches::many::Many;
 use ringside_benches::{CHAIN, RigError};
 use ringside_bus::clock::ticks;
@@ -12,14 +13,9 @@ use ringside_bus::pinning::pin_to;
 use ringside_bus::{PageSize, TscClock};
 use ringside_config::Config;
 use ringside_model::{Threaded, WorldSettings};
-use ringside_pmd::rdma::{
-    Access, Completion, CompletionQueue, Connected, Flags, MemoryRegion, ProtectionDomain,
-    QueuePair, QueuePairConfig,
-};
+use ringside_pmd::rdma::{Access, Completion, Flags, ProtectionDomain, QueuePairConfig};
 use ringside_pmd::{BringUpOptions, Device};
 use std::time::{Duration, Instant};
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Queue pairs made and timed.
 const QUEUE_PAIRS: usize = 1000;
@@ -27,7 +23,7 @@ const QUEUE_PAIRS: usize = 1000;
 /// The region that is registered, in bytes.
 const REGION: usize = 1 << 30;
 
-/// Times that it is registered.
+/// The number of registrations.
 const REGISTRATIONS: usize = 20;
 
 #[inline(never)]
@@ -40,7 +36,7 @@ fn measured_polls(many: &mut Many) -> usize {
     many.poll()
 }
 
-/// Nanoseconds an operation: the median of a hundred parts of the run.
+/// Returns nanoseconds per operation: the median of a hundred parts of the run.
 fn operations(
     count: usize,
     run: usize,
@@ -52,7 +48,7 @@ fn operations(
     let clock = TscClock::new();
     let bursts = rounds.div_ceil(CHAIN * PARTS);
     let mut parts = Vec::with_capacity(PARTS);
-    // The first pass over all queue pairs touches everything for the first time.
+    // The first pass over all queue pairs accesses everything for the first time.
     for _ in 0..(count * run).div_ceil(CHAIN) {
         let posted = measured_posts(&mut many);
         many.complete(posted);
@@ -96,19 +92,19 @@ fn timed<T>(spans: &mut Vec<Duration>, made: impl FnOnce() -> T) -> T {
     made
 }
 
-/// A model on the second core with this thread on the first, where there are two.
+/// Starts a model on the second core with this thread on the first, if there are two.
 fn start_model(functions: u16) -> Result<Threaded> {
     let settings = WorldSettings::with_functions(functions);
     if std::thread::available_parallelism()?.get() < 2 {
         return Ok(Threaded::start(&settings, None)?);
     }
     let model = Threaded::start(&settings, Some(1))?;
-    // Afterwards: a thread inherits its maker's cores.
+    // After the model's thread has started: a thread inherits the cores of its creator.
     pin_to(0)?;
     Ok(model)
 }
 
-/// Median and 99th percentile in microseconds, a line for each kind of object.
+/// Prints median and 99th percentile in microseconds, a line for each kind of object.
 fn objects() -> Result<()> {
     let model = start_model(1)?;
     let mut config = Config::default();
@@ -140,7 +136,7 @@ fn objects() -> Result<()> {
             timed(&mut ended, || region.deregister()).map_err(|failed| failed.to_string())?;
         buffer = buffers
             .pop()
-            .ok_or("the region's memory did not come back")?;
+            .ok_or("the region's memory was not returned")?;
     }
     print("contiguous-region-registered", registered);
     print("contiguous-region-deregistered", ended);
@@ -153,12 +149,12 @@ fn objects() -> Result<()> {
     }
 }
 
-/// The same for a region of single pages in no order, so that the device needs a list of them.
+/// Prints the same for a region of single pages out of order, so that the device needs a page list.
 fn pages(device: &Device, domain: &ProtectionDomain) -> Result<()> {
     const PAGE: usize = 2 << 20;
     let made = (0..REGION / PAGE).map(|_| device.allocate_aligned(PAGE, PageSize::TwoMiB));
     let mut buffers = made.collect::<std::result::Result<Vec<_>, _>>()?;
-    // Neighbours would be one piece.
+    // Adjacent pages would form one piece.
     buffers.sort_by_key(|buffer| (buffer.iova().0 / PAGE as u64 % 2, buffer.iova().0));
     let size = buffers
         .first()
@@ -177,79 +173,24 @@ fn pages(device: &Device, domain: &ProtectionDomain) -> Result<()> {
     Ok(())
 }
 
-/// One function's end of many connections.
-struct End {
-    queue_pairs: Vec<QueuePair<Connected>>,
-    completions: CompletionQueue,
-    region: MemoryRegion,
-    _domain: ProtectionDomain,
-}
-
-/// Two devices and `count` connections between them.
-fn connect(devices: &[Device; 2], count: usize) -> Result<[End; 2]> {
-    let mut halves = Vec::with_capacity(2);
-    for device in devices {
-        let domain = device.protection_domain()?;
-        let completions = device.completion_queue((count * 64) as u32)?;
-        let region = domain.register(device.allocate(4096)?, Access::ALL);
-        let region = region.map_err(|failed| failed.error)?;
-        let wanted = QueuePairConfig::reliable(&completions)
-            .send_requests(64)
-            .receive_requests(64);
-        let made = (0..count).map(|_| domain.queue_pair(wanted.clone()));
-        let made = made.collect::<std::result::Result<Vec<_>, _>>()?;
-        halves.push((made, completions, region, domain));
-    }
-    let addresses: Vec<Vec<_>> = halves
-        .iter()
-        .map(|(made, ..)| made.iter().map(QueuePair::endpoint).collect())
-        .collect();
-    let mut ends = Vec::with_capacity(2);
-    for ((made, completions, region, domain), peers) in
-        halves.into_iter().zip(addresses.iter().rev())
-    {
-        let connected = made
-            .into_iter()
-            .zip(peers)
-            .map(|(made, peer)| made.connect(peer));
-        let connected = connected.collect::<std::result::Result<Vec<_>, _>>();
-        ends.push(End {
-            queue_pairs: connected.map_err(|failed| failed.error)?,
-            completions,
-            region,
-            _domain: domain,
-        });
-    }
-    ends.try_into().map_err(|_| "two ends".into())
-}
-
-/// Nanoseconds an 8-byte write takes from function to function of the model, over `count` queue
+/// Returns nanoseconds per 8-byte write from function to function of the model, over `count` queue
 /// pairs in turn, up to 128 in flight: the median of twenty parts of the run.
-fn through_model(count: usize, rounds: usize) -> Result<f64> {
+fn through_model(count: usize, in_flight: usize, rounds: usize) -> Result<f64> {
     const PARTS: usize = 20;
-    const IN_FLIGHT: usize = 4;
     let model = start_model(2)?;
-    let mut config = Config::default();
-    config.rdma.queue_pairs = count as u32 + 1;
-    let mut devices = Vec::with_capacity(2);
-    for index in 0..2 {
-        let function = model.function(index).ok_or("no function")?;
-        let device = Device::bring_up(function, &config, BringUpOptions::default());
-        devices.push(device.map_err(|error| error.to_string())?);
-    }
-    let devices: [Device; 2] = devices.try_into().map_err(|_| "two devices")?;
-    let [mut near, far] = connect(&devices, count)?;
+    let devices = devices_of(&model, count)?;
+    let [mut near, far] = connect(&devices, count, 4096)?;
     let piece = [near.region.slice(0..8)?];
     let remote = far.region.remote().at(0);
     let mut batch = [Completion::EMPTY; CHAIN];
     let (mut next, mut parts) = (0, Vec::with_capacity(PARTS));
-    // One part more, and not less than a pass over all: the first is not counted.
+    // One part more, and at least one pass over all queue pairs: the first part is not counted.
     for part in 0..=PARTS {
         let messages = if part == 0 { count } else { 0 }.max(rounds / PARTS);
         let (mut posted, mut done) = (0, 0);
         let began = Instant::now();
         while done < messages {
-            while posted < messages && posted - done < IN_FLIGHT {
+            while posted < messages && posted - done < in_flight {
                 let queue_pair = near.queue_pairs.get_mut(next).ok_or("no queue pair")?;
                 queue_pair.write(posted as u64, &piece, remote, Flags::SIGNALLED)?;
                 queue_pair.ring();
@@ -270,11 +211,7 @@ fn through_model(count: usize, rounds: usize) -> Result<f64> {
         }
     }
     drop((near, far));
-    for device in devices {
-        if let Some(failure) = device.shutdown().failures.first() {
-            return Err(failure.to_string().into());
-        }
-    }
+    shut_down(devices)?;
     parts.sort_by(f64::total_cmp);
     Ok(parts.get(PARTS / 2).copied().unwrap_or(f64::NAN))
 }
@@ -289,11 +226,13 @@ fn main() -> Result<()> {
             println!("{:.2}", operations(count, run, rounds, ahead)?);
             Ok(())
         }
-        ["through-model", count, rounds] => {
-            println!("{:.2}", through_model(count.parse()?, rounds.parse()?)?);
+        ["through-model", count, rounds, in_flight @ ..] => {
+            let in_flight = in_flight.first().map_or(Ok(4), |text| text.parse())?;
+            let (count, rounds) = (count.parse()?, rounds.parse()?);
+            println!("{:.2}", through_model(count, in_flight, rounds)?);
             Ok(())
         }
         ["objects"] => objects(),
-        _ => Err("usage: scaling operations COUNT RUN ROUNDS [AHEAD] | scaling through-model COUNT ROUNDS | scaling objects".into()),
+        _ => Err("usage: scaling operations COUNT RUN ROUNDS [AHEAD] | scaling through-model COUNT ROUNDS [IN_FLIGHT] | scaling objects".into()),
     }
 }

@@ -1,4 +1,4 @@
-//! A piece of a pool's memory: goes back to the pool when it is dropped.
+//! A piece of a pool's memory. It returns to the pool when it is dropped.
 
 use super::DmaPool;
 use crate::Iova;
@@ -14,7 +14,7 @@ pub(super) enum Source {
     Application,
 }
 
-/// A piece of DMA memory, contiguous for the device; goes back to its pool when dropped.
+/// A piece of DMA memory, contiguous for the device. It returns to its pool when it is dropped.
 pub struct DmaBuffer {
     pub(super) pool: Arc<DmaPool>,
     pub(super) memory: Memory,
@@ -26,27 +26,27 @@ pub struct DmaBuffer {
 }
 
 impl DmaBuffer {
-    /// Its address for the device.
+    /// The device's address of the buffer.
     #[inline]
     #[must_use]
     pub fn iova(&self) -> Iova {
         self.iova
     }
 
-    /// Bytes: a multiple of 64, but for memory of the application.
+    /// Length in bytes: a multiple of 64, except for memory of the application.
     #[inline]
     #[must_use]
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// The page size of the memory beneath.
+    /// The page size of the memory behind the buffer.
     #[must_use]
     pub fn page_size(&self) -> PageSize {
         self.memory.page_size()
     }
 
-    /// All of it as words; of memory of the application, the whole aligned words in it.
+    /// All of the buffer as words; for memory of the application, the aligned words in it.
     #[must_use]
     pub fn words(&self) -> Words {
         let address = self.memory.virtual_address() as usize + self.offset;
@@ -58,10 +58,10 @@ impl DmaBuffer {
         view.unwrap_or_else(|| self.memory.no_words())
     }
 
-    /// Takes memory of the application back from the device. The buffer, if it is a piece of a
-    /// pool, or the device's mapping cannot be undone.
+    /// Unmaps memory of the application and returns it. Fails with the buffer if it is a piece of a
+    /// pool, or if the device's mapping cannot be removed.
     ///
-    /// Only for memory that the device uses no more: that of a region which was deregistered.
+    /// Only for memory that the device no longer uses: that of a deregistered region.
     pub fn into_memory(mut self) -> Result<Memory, Self> {
         let is_brought = self.source == Source::Application;
         if !is_brought || !self.pool.unmap(self.mapped_at(), self.memory.length()) {
@@ -71,19 +71,19 @@ impl DmaBuffer {
         Ok(self.memory.clone())
     }
 
-    /// The first address of application memory for the device; lent memory begins before the
+    /// The first mapped address of application memory; lent memory is mapped from before the
     /// buffer.
     fn mapped_at(&self) -> Iova {
         Iova(self.iova.0 - self.offset as u64)
     }
 
-    /// Copies out; false, and nothing copied, if the range is outside.
+    /// Copies out of the buffer. Returns false, and copies nothing, if the range is outside.
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
         self.holds(offset, into.len()) && self.memory.read(self.offset + offset, into)
     }
 
-    /// Copies in; false, and nothing copied, if the range is outside.
+    /// Copies into the buffer. Returns false, and copies nothing, if the range is outside.
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> bool {
         self.holds(offset, from.len()) && self.memory.write(self.offset + offset, from)
@@ -95,22 +95,32 @@ impl DmaBuffer {
         self.holds(offset, length) && self.memory.fill(self.offset + offset, length, byte)
     }
 
+    /// True in a child by fork of the process that made it. The buffer is zeroed pages of the child
+    /// there, and dropping it does nothing.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        self.pool.is_elsewhere()
+    }
+
     fn holds(&self, offset: usize, length: usize) -> bool {
         offset
             .checked_add(length)
             .is_some_and(|end| end <= self.length)
     }
 
-    /// The whole mapping beneath and the offset of this piece in it.
+    /// The whole mapping behind the buffer, and the offset of the buffer in it.
     #[must_use]
     pub fn memory(&self) -> (&Memory, usize) {
         (&self.memory, self.offset)
     }
 
-    /// Gives the piece up for good, because the device may still write to it. Counted in
-    /// [`PoolUsage::leaked_bytes`](super::PoolUsage::leaked_bytes); its block still goes back in [`DmaPool::close`], once the
-    /// device has been silenced.
+    /// Keeps the memory mapped permanently, because the device may still write to it. Counted in
+    /// [`PoolUsage::leaked_bytes`](super::PoolUsage::leaked_bytes). Its block is still returned in
+    /// [`DmaPool::close`], once the device no longer writes.
     pub fn leak(mut self) {
+        if self.pool.is_elsewhere() {
+            return;
+        }
         let mut state = self.pool.state();
         state.leaked_bytes += self.length;
         match self.source {

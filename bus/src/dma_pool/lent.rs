@@ -1,4 +1,4 @@
-//! The program's own memory, given to the device where it is.
+//! The program's own memory, mapped for the device at its present address.
 #![allow(unsafe_code)] // names memory that this crate did not map
 
 use super::{DmaBuffer, DmaPool};
@@ -7,12 +7,11 @@ use crate::memory::{Memory, MemoryError, PageSize};
 use std::sync::Arc;
 
 impl DmaPool {
-    /// Lets the device, also one in another process, reach `length` bytes of the program's memory at
-    /// `address`; both may be any.
+    /// Lets the device, also one in another process, access `length` bytes of the program's memory
+    /// at `address`. Both may have any value.
     ///
-    /// The device is given the whole pages that the range touches, and each range its own
-    /// addresses, so that ranges may overlap. Dropping the buffer takes the pages back from the
-    /// device.
+    /// The device can access all pages that the range touches. Each range has its own device
+    /// addresses, so ranges may overlap. Dropping the buffer unmaps the pages.
     ///
     /// # Safety
     /// See [`Memory::lend`]: the range stays mapped until the buffer is dropped and, if it was
@@ -42,5 +41,49 @@ impl DmaPool {
         buffer.length = length;
         buffer.iova = buffer.iova.add(offset as u64);
         Ok(buffer)
+    }
+}
+
+/// The right to lend any range of the program's memory to a device.
+///
+/// Making it needs `unsafe`, with a contract for all uses; lending then does not. It is for a cache of
+/// registrations, which decides by itself how long a range stays lent.
+#[derive(Clone, Debug)]
+pub struct LendPermit(());
+
+impl LendPermit {
+    /// Makes the permit.
+    ///
+    /// # Safety
+    /// The caller promises, for each range that a holder of this permit or of a clone lends, and for
+    /// the rest of its first and last page:
+    /// 1. The range is mapped, readable and writable, when it is asked for, and stays so as long as
+    ///    the holder says that it is in use (for a cache: until the guard is dropped).
+    /// 2. The range is not unmapped, moved, protected or given up by `madvise` while it is lent,
+    ///    unless the holder is told before, or learns of it from the kernel. Its documentation says
+    ///    which.
+    /// 3. While it is in use the device may write to it at any time, if writing was asked for: the
+    ///    program accesses it by atomics, by volatile accesses, or after a completion.
+    /// 4. No request names the range once it is not in use any more.
+    #[must_use]
+    pub const unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+impl DmaPool {
+    /// As [`DmaPool::lend`], by a permit.
+    ///
+    /// # Errors
+    /// [`MemoryError`]
+    pub fn lend_permitted(
+        self: &Arc<Self>,
+        _: &LendPermit,
+        address: usize,
+        length: usize,
+        access: DmaAccess,
+    ) -> Result<DmaBuffer, MemoryError> {
+        // SAFETY: the maker of the permit has promised that the range stays mapped while it is lent.
+        unsafe { self.lend(address, length, access) }
     }
 }

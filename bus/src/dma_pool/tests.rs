@@ -195,7 +195,7 @@ fn a_block_that_cannot_be_unmapped_is_leaked_and_reported() {
 }
 
 #[test]
-fn missing_huge_pages_fall_back_and_the_pool_says_so() {
+fn missing_huge_pages_fall_back_and_the_pool_reports_it() {
     let iommu = Iommu::new();
     let settings = PoolSettings {
         largest_page: PageSize::TwoMiB,
@@ -263,7 +263,7 @@ fn two_pools_place_differently_and_one_seed_places_the_same() {
 }
 
 #[test]
-fn what_overruns_a_block_meets_nothing_that_is_mapped() {
+fn an_access_past_a_block_reaches_no_mapping() {
     let iommu = Iommu::new();
     let pool = pool(&iommu);
     let buffers: Vec<_> = (0..20)
@@ -309,7 +309,7 @@ fn small_blocks_leave_room_for_large_ones_in_a_space_of_39_bits() {
 }
 
 #[test]
-fn nothing_that_is_handed_out_overlaps_whatever_comes_and_goes() {
+fn allocated_buffers_never_overlap_in_any_order_of_frees() {
     use rand::{Rng, SeedableRng};
     for seed in 0..30 {
         let mut random = rand::rngs::StdRng::seed_from_u64(seed);

@@ -50,7 +50,7 @@ fn read_only_mappings_refuse_writes_and_copies_into_them() {
 }
 
 #[test]
-fn what_is_refused_is_told_once_with_the_first_address_that_is_not_to_be_had() {
+fn a_refused_access_is_reported_once_with_its_first_unavailable_address() {
     let (space, memory) = space();
     let read = |iova| RefusedAccess {
         iova: Iova(iova),
@@ -85,10 +85,10 @@ fn what_is_refused_is_told_once_with_the_first_address_that_is_not_to_be_had() {
     assert!(off.map(Iova(0x10000), &memory, 0, 4096, DmaAccess::ReadWrite));
     assert!(off.read(Iova(0x20000), &mut buffer).is_err());
     assert!(space.take_refused().is_empty() && off.take_refused().is_empty());
-    for _ in 0..2 * REFUSED_MAX {
+    for _ in 0..2 * MAX_REFUSED {
         assert!(space.read(Iova(0x20000), &mut buffer).is_err());
     }
-    assert_eq!(space.take_refused().len(), REFUSED_MAX);
+    assert_eq!(space.take_refused().len(), MAX_REFUSED);
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn overlapping_wrapping_and_empty_mappings_are_refused() {
 }
 
 #[test]
-fn what_is_unmapped_is_out_of_reach_and_the_generation_tells() {
+fn unmapped_memory_is_unreachable_and_the_generation_changes() {
     let (mut space, _memory) = space();
     let generation = space.generation();
     assert_eq!(
@@ -134,7 +134,7 @@ fn nothing_is_reached_while_bus_mastering_is_off() {
 }
 
 #[test]
-fn what_a_refusal_names_is_refused_and_nothing_else_until_it_is_spent_or_lifted() {
+fn only_the_accesses_of_a_refusal_are_refused_until_it_is_used_up_or_lifted() {
     let (mut space, _memory) = space();
     let mut bytes = [0; 8];
     let refused = |result: Result<(), DmaFault>| match result {
@@ -169,7 +169,7 @@ fn what_a_refusal_names_is_refused_and_nothing_else_until_it_is_spent_or_lifted(
 }
 
 #[test]
-fn what_neighbouring_mappings_hold_together_is_reached_as_one() {
+fn a_range_over_adjacent_mappings_is_accessed_as_one() {
     let memories = [0; 4].map(|_: i32| Memory::allocate(4096, PageSize::FourKiB, None).unwrap());
     let mut space = DmaSpace::new();
     space.set_bus_master(true);

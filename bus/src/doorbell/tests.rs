@@ -8,7 +8,7 @@ fn word(page: &Memory, offset: usize) -> u32 {
 }
 
 #[test]
-fn a_ring_is_seen_by_whoever_shares_the_page_until_the_doorbell_is_retired() {
+fn a_ring_is_visible_to_all_mappings_of_the_page_until_the_doorbell_is_retired() {
     let page = Memory::window(16384, 4096, 8192).unwrap();
     let doorbell = Doorbell::mapped(&page, 4096 + 8).unwrap();
     let clone = doorbell.clone();
@@ -19,7 +19,7 @@ fn a_ring_is_seen_by_whoever_shares_the_page_until_the_doorbell_is_retired() {
     doorbell.ring(8);
     assert_eq!(word(&page, 4096 + 8), 5);
     doorbell.retire().unwrap();
-    // The next one of the same place rings again.
+    // A new doorbell at the same place works.
     Doorbell::mapped(&page, 4096 + 8).unwrap().ring(9);
     assert_eq!(word(&page, 4096 + 8), 9);
 }

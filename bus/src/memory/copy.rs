@@ -1,16 +1,16 @@
 //! Copies to and from memory that the other side may be changing.
 //!
-//! A Rust `memcpy` of memory that another thread writes at the same time is undefined behaviour, and
-//! so is a volatile access: only atomics may race. Everything here is therefore a relaxed atomic access of
-//! bytes or of aligned words, which on x86 is a plain move. A race gives old bytes or new ones, and an
-//! aligned word is never torn. Longer copies use a string instruction, which is no Rust access at all:
-//! like a device's own DMA it moves bytes in memory that this process shares.
+//! In Rust, a `memcpy` or a volatile access of memory that another thread writes at the same time
+//! is undefined behaviour: only atomics may race. Every access here is therefore a relaxed atomic
+//! access of bytes or of aligned words, which on x86 is a plain move. A race gives old bytes or new
+//! ones, and an aligned word is never torn. Longer copies use a string instruction, which is not a
+//! Rust access: like a device's own DMA it moves bytes in memory that this process shares.
 #![allow(unsafe_code)]
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// Up to this many bytes, copy by words: the string instruction takes some 30 cycles to start.
+/// Up to this many bytes, copy by words: the string instruction takes about 30 cycles to start.
 const SHORT: usize = 64;
 
 /// The source or destination of bytes.

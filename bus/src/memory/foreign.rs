@@ -1,4 +1,4 @@
-//! Files that another process hands over to be mapped.
+//! Files from another process that this process maps.
 
 use super::{Memory, MemoryError, PageSize};
 use rustix::fs::{FileType, SealFlags};
@@ -8,37 +8,37 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// File system type of huge page files. Source: `linux/magic.h`, HUGETLBFS_MAGIC.
 const HUGE_PAGE_FILES: i128 = 0x9584_58F6;
 
-/// Why somebody else's descriptor cannot serve as memory.
+/// Reasons why another process's descriptor cannot serve as memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignError {
-    /// No file of bytes: a socket, a pipe, an event descriptor, a device.
-    #[error("the descriptor is no memory file; hand over a memfd")]
+    /// The descriptor is not a file of bytes but a socket, a pipe, an event descriptor or a device.
+    #[error("the descriptor is not a memory file; send a memfd")]
     NotAFile,
-    /// It could be cut while it is mapped, and the next access would then kill this process.
-    #[error("the file can shrink; hand over a memfd sealed with F_SEAL_SHRINK")]
+    /// The file can shrink while it is mapped, and the next access would then kill this process.
+    #[error("the file can shrink; send a memfd sealed with F_SEAL_SHRINK")]
     CanShrink,
-    /// It is shorter than what shall be mapped.
+    /// The file is shorter than the range to be mapped.
     #[error("{needed:#x} bytes are to be mapped of a file of {length:#x}")]
     TooShort {
-        /// Bytes that the file would have to have.
+        /// Bytes that the file needs.
         needed: u64,
         /// Bytes that it has.
         length: u64,
     },
-    /// The system refused.
+    /// The operating system refused the operation.
     #[error("{operation}: {error}")]
     System {
-        /// The attempt.
+        /// The operation.
         operation: &'static str,
-        /// The system's words.
+        /// The operating system's message.
         error: Errno,
     },
-    /// It could not be mapped.
+    /// The file could not be mapped.
     #[error(transparent)]
     Memory(#[from] MemoryError),
 }
 
-/// A file of somebody else, checked to be mappable without danger to this process.
+/// A file of another process, checked to be safe to map in this process.
 #[derive(Debug)]
 pub struct ForeignFile {
     descriptor: OwnedFd,
@@ -51,10 +51,10 @@ pub struct ForeignFile {
 }
 
 impl ForeignFile {
-    /// Looks at a descriptor. A memfd that can still be sealed is sealed against shrinking here.
+    /// Inspects a descriptor. A memfd that can still be sealed is sealed against shrinking here.
     ///
-    /// `may_shrink` accepts files that cannot be sealed, such as those on a disk: their owner can
-    /// then kill this process by cutting them.
+    /// `may_shrink` accepts files that cannot be sealed, for example files on a disk: their owner
+    /// can then kill this process by truncating them.
     pub fn inspect(descriptor: OwnedFd, may_shrink: bool) -> Result<Self, ForeignError> {
         let system = |operation| move |error| ForeignError::System { operation, error };
         let stat = rustix::fs::fstat(&descriptor).map_err(system("fstat"))?;
@@ -82,7 +82,7 @@ impl ForeignFile {
         })
     }
 
-    /// Maps the whole file. Pages that its owner has not touched come when they are touched.
+    /// Maps the whole file. Pages that its owner has not touched are allocated on first access.
     pub fn map(self) -> Result<Memory, ForeignError> {
         let length = self.length;
         self.map_part(0, length)
@@ -105,7 +105,7 @@ impl ForeignFile {
         };
         let memory = Memory::map(self.descriptor, at, bytes, PageSize::FourKiB, None)?;
         if self.allocated {
-            // The pages are there; only this process's page table is filled.
+            // The file's pages are present; this only fills this process's page table.
             memory.populate()?;
         }
         Ok(memory)
@@ -121,7 +121,7 @@ fn sealed(descriptor: &OwnedFd) -> bool {
     }
 }
 
-/// True if a descriptor is an eventfd: something that an interrupt can be written to.
+/// True if a descriptor is an eventfd, to which an interrupt can be written.
 #[must_use]
 pub fn is_event_descriptor(descriptor: BorrowedFd<'_>) -> bool {
     use std::os::fd::AsRawFd;
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_kill_this_process_or_is_no_memory_is_refused() {
+    fn files_that_can_shrink_or_are_not_memory_are_refused() {
         let unsealable = memfd(MemfdFlags::empty(), 4096);
         let refused = ForeignFile::inspect(unsealable, false).unwrap_err();
         assert_eq!(refused, ForeignError::CanShrink);

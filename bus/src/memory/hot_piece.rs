@@ -1,4 +1,4 @@
-//! Memory that only this process reads, and reads often: on huge pages where there are any.
+//! Memory that only this process reads, and reads often: on huge pages if available.
 #![allow(unsafe_code)] // maps memory, and hands out pieces of it
 
 use crate::ranges::Ranges;
@@ -13,9 +13,10 @@ const CHUNK: usize = 2 << 20;
 /// Pieces begin at cache lines, and take whole ones.
 const LINE: usize = 64;
 
-/// Bytes that a piece takes: an odd number of lines. Pieces of the same size then begin at different
-/// sets of the cache: with a power of two of lines, those of many queue pairs share a few sets, and
-/// push each other out between a post and its poll. A piece as large as the cache covers all sets.
+/// Bytes that a piece takes: an odd number of cache lines. Pieces of the same size then begin at
+/// different sets of the cache. With a power of two of lines, the pieces of many queue pairs would
+/// share a few sets, and evict each other between a post and its poll. A piece as large as the
+/// cache covers all sets.
 const fn taken_bytes(words: usize) -> usize {
     let lines = (words * 8).div_ceil(LINE);
     let odd = if lines < CACHE / LINE {
@@ -29,14 +30,14 @@ const fn taken_bytes(words: usize) -> usize {
 /// Bytes of a first-level cache, or more.
 const CACHE: usize = 64 << 10;
 
-/// Chunks that pieces still use: new pieces are cut from the same.
+/// Chunks that pieces still use: new pieces are cut from them.
 static CHUNKS: Mutex<Vec<Weak<Chunk>>> = Mutex::new(Vec::new());
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Huge pages in a row, and what is free of them.
+/// Contiguous huge pages, and the free ranges in them.
 struct Chunk {
     origin: Origin,
     /// The first byte of the first whole huge page.
@@ -44,7 +45,7 @@ struct Chunk {
     free: Mutex<Ranges>,
 }
 
-/// Where a chunk comes from, and so how it goes.
+/// The origin of a chunk, which decides its release.
 #[derive(Clone, Copy)]
 enum Origin {
     /// The system's pool of huge pages, through `hugepage-rs`.
@@ -59,8 +60,9 @@ unsafe impl Send for Chunk {}
 unsafe impl Sync for Chunk {}
 
 impl Chunk {
-    /// At least `bytes` of private memory, in whole huge pages: of the pool of huge pages, else
-    /// ordinary memory that the kernel is asked to put on transparent ones.
+    /// Allocates at least `bytes` of private memory in whole huge pages: from the pool of huge
+    /// pages, otherwise ordinary memory for which the kernel is asked to use transparent huge
+    /// pages.
     fn new(bytes: usize, pool: impl FnOnce(Layout) -> Option<NonNull<u8>>) -> Self {
         let bytes = bytes.next_multiple_of(CHUNK);
         let whole = Layout::from_size_align(bytes, CHUNK).ok();
@@ -92,10 +94,10 @@ impl Chunk {
     }
 }
 
-/// Pages of the system's pool of huge pages; `None` if not so many are free.
+/// Allocates from the system's pool of huge pages; `None` if not enough are free.
 ///
-/// `hugepage-rs` takes pages of the system's default size, and panics if the kernel has no huge pages at
-/// all: so it is asked only where that size is a chunk's.
+/// `hugepage-rs` uses pages of the system's default size, and panics if the kernel has no huge
+/// pages at all: so it is called only if that size is a chunk's.
 fn of_pool(layout: Layout) -> Option<NonNull<u8>> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     if default_page_bytes(&text) != Some(CHUNK) {
@@ -113,7 +115,7 @@ fn default_page_bytes(meminfo: &str) -> Option<usize> {
     kib.checked_mul(1024)
 }
 
-/// Ordinary memory with `bytes` from a huge page's border on.
+/// Allocates ordinary memory with `bytes` from a huge page boundary on.
 fn ordinary(bytes: usize) -> Option<(NonNull<u8>, Origin)> {
     let mapped_bytes = bytes.checked_add(CHUNK)?;
     let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -155,7 +157,7 @@ impl Drop for Chunk {
     }
 }
 
-/// 64-bit words for the use of this process alone, beside those of others on a huge page.
+/// 64-bit words that only this process uses, on a huge page shared with other pieces.
 pub(crate) struct HotPiece {
     first: NonNull<AtomicU64>,
     words: usize,
@@ -169,7 +171,8 @@ unsafe impl Send for HotPiece {}
 unsafe impl Sync for HotPiece {}
 
 impl HotPiece {
-    /// `words` words, aligned to a cache line, of any value. Control path: locks and may map.
+    /// Allocates `words` words, aligned to a cache line, with arbitrary content. Control path:
+    /// takes a lock and may map memory.
     pub(crate) fn new(words: usize) -> Self {
         let mut chunks = locked(&CHUNKS);
         chunks.retain(|chunk| chunk.strong_count() > 0);

@@ -1,9 +1,9 @@
-//! Memory that no file stands for: the program's own, wherever it came from.
+//! The program's own memory without a file behind it, of any origin.
 //!
-//! A device in this process, and the kernel, reach it where it is. A device in another process
-//! reaches it through the file of the address space, `/proc/self/mem`, whose descriptor travels
-//! with the mapping: it works for memory of any kind, needs no right to trace the process, and
-//! means this address space even if the process's number is used again.
+//! A device in this process, and the kernel, access it directly. A device in another process
+//! accesses it through the file of the address space, `/proc/self/mem`, whose descriptor is sent
+//! with the mapping. That works for memory of any kind, needs no right to trace the process, and
+//! refers to this address space even if the process id is used again.
 #![allow(unsafe_code)] // names memory that this crate did not map
 
 use super::{Mapping, Memory, MemoryError, Origin, PageSize, system};
@@ -12,7 +12,7 @@ use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Bytes that pass through this process at a time from one other process to another.
+/// Bytes that pass through this process at a time between two other processes.
 const PIECE: usize = 64 << 10;
 
 /// Kind of the file system that `/proc/self/mem` is in. Source: `linux/magic.h`, PROC_SUPER_MAGIC.
@@ -46,8 +46,8 @@ impl Memory {
         })))
     }
 
-    /// Memory of another process: `length` bytes from `address` of the address space that
-    /// `descriptor` stands for.
+    /// The memory of another process: `length` bytes from `address` of the address space behind
+    /// `descriptor`.
     ///
     /// Errors: [`MemoryError::BadRequest`] if the descriptor is not of an address space.
     pub fn of_peer(descriptor: OwnedFd, address: u64, length: usize) -> Result<Self, MemoryError> {
@@ -71,7 +71,7 @@ impl Memory {
         })))
     }
 
-    /// True if its descriptor is read and written at positions, because it cannot be mapped.
+    /// True if its descriptor must be read and written at positions, because it cannot be mapped.
     #[must_use]
     pub fn is_positional(&self) -> bool {
         matches!(self.0.origin, Origin::Lent { .. } | Origin::Peer { .. })
@@ -81,7 +81,7 @@ impl Memory {
         matches!(self.0.origin, Origin::Peer { .. })
     }
 
-    /// The range was checked. False if the other process has no memory there any more.
+    /// The range was checked. False if the other process no longer has memory there.
     pub(super) fn read_peer(&self, offset: usize, into: &mut [u8]) -> bool {
         let Origin::Peer { space, address } = &self.0.origin else {
             return false;
@@ -98,7 +98,7 @@ impl Memory {
         true
     }
 
-    /// The range was checked. False if the other process has no memory there any more.
+    /// The range was checked. False if the other process no longer has memory there.
     pub(super) fn write_peer(&self, offset: usize, from: &[u8]) -> bool {
         let Origin::Peer { space, address } = &self.0.origin else {
             return false;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn another_process_sees_and_changes_what_the_program_has() {
+    fn another_process_reads_and_writes_the_programs_memory() {
         let (bytes, at) = page();
         // SAFETY: `bytes` outlives both values, and is read only afterwards.
         let lent = unsafe { Memory::lend(at, 4096) }.unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_gone_is_refused_not_fatal() {
+    fn unmapped_memory_is_refused_not_fatal() {
         let (bytes, at) = page();
         // SAFETY: `bytes` outlives the value; the peer is asked for an address without memory.
         let lent = unsafe { Memory::lend(at, 4096) }.unwrap();

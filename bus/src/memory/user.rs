@@ -1,4 +1,4 @@
-//! Memory that the application brings: owned bytes, or a range that it vouches for.
+//! Memory of the application: owned bytes, or a range whose validity the application guarantees.
 
 use super::{Mapping, Memory, Origin, PageSize};
 use std::ptr::NonNull;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 impl Memory {
     /// Memory of the application, `length` bytes from `first`; any alignment.
     ///
-    /// Copies in and out go to these bytes alone. A device that is given the memory through an
-    /// IOMMU can reach the rest of the first and the last page as well.
+    /// Copies access these bytes only. A device that accesses the memory through an IOMMU can also
+    /// reach the rest of the first and the last page.
     ///
     /// # Safety
     /// 1. The range stays valid for reads and writes until the last clone of this value is gone.
@@ -27,7 +27,8 @@ impl Memory {
         }))
     }
 
-    /// The owned bytes again; the memory as it was if it is shared still, or was made otherwise.
+    /// Returns the owned bytes. Returns the memory unchanged if it is still shared or has another
+    /// origin.
     pub fn into_boxed(self) -> Result<Box<[u8]>, Self> {
         if !matches!(self.0.origin, Origin::Owned) {
             return Err(self);

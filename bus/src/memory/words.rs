@@ -1,4 +1,4 @@
-//! 64-bit words that the device sees too.
+//! 64-bit words that the device accesses too.
 #![allow(unsafe_code)]
 
 use super::Memory;
@@ -40,7 +40,7 @@ impl Words {
         })
     }
 
-    /// No words of `memory`.
+    /// An empty view of `memory`.
     pub(super) fn none(memory: &Memory) -> Self {
         Self {
             first: NonNull::dangling(),

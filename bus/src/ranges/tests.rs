@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_is_given_back_merges_into_what_was() {
+fn freed_ranges_merge_with_their_neighbours() {
     let mut ranges = Ranges::new(std::iter::once(0x1000..0x10000));
     let taken: Vec<_> = (0..5)
         .map(|_| ranges.take(0x2000, 0x1000).unwrap())
@@ -26,7 +26,7 @@ fn alignment_skips_and_returns_the_gap() {
 }
 
 #[test]
-fn what_is_looked_for_from_somewhere_is_found_there_or_above() {
+fn a_search_from_an_address_finds_a_place_there_or_above() {
     let mut ranges = Ranges::new([0x1000..0x4000, 0x8000..0xA000]);
     assert_eq!(ranges.take_from(0x2800, 0x1000, 0x1000), Some(0x3000));
     assert_eq!(ranges.take_from(0x2800, 0x1000, 0x1000), Some(0x8000));
@@ -63,7 +63,7 @@ fn every_place_with_a_gap_is_drawn_and_no_other() {
 }
 
 #[test]
-fn what_was_drawn_is_free_again_once_it_is_given_back() {
+fn a_drawn_range_is_free_after_it_is_returned() {
     use rand::SeedableRng;
     let mut random = rand::rngs::StdRng::seed_from_u64(2);
     let mut ranges = Ranges::new(std::iter::once(0..0x10_0000));

@@ -119,7 +119,7 @@ fn places_are_taken_in_order_up_to_the_limit_and_never_beyond_the_ring() {
 }
 
 #[test]
-fn a_read_ring_goes_round_and_says_when() {
+fn a_read_ring_wraps_and_reports_it() {
     let words = words(32);
     let ring = ZeroedRing::<4>::new(words.clone(), 1..=8).unwrap();
     let mut ring = ReadRing::from(ring);

@@ -32,7 +32,7 @@ impl Tree {
 }
 
 #[test]
-fn a_function_is_what_its_files_say() {
+fn a_function_is_decoded_from_its_files() {
     let tree = Tree::new();
     tree.function("0000:3b:00.1", 0x1592, 0x02_0000, Some("ice"));
     let sysfs = Sysfs::at(tree.0.path());
@@ -77,7 +77,7 @@ fn a_group_is_blocked_by_drivers_that_do_dma_and_not_by_ports() {
 }
 
 #[test]
-fn whoever_holds_a_file_is_named() {
+fn the_processes_that_hold_a_file_are_named() {
     let tree = Tree::new();
     for (pid, target) in [
         ("41", "/dev/vfio/14"),

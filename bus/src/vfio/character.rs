@@ -17,9 +17,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 /// The source of address spaces.
 const IOMMU: &str = "/dev/iommu";
 
-/// Ranges of addresses that are asked for at first, and at most.
+/// The number of address ranges requested, at first and at most.
 const RANGES: u32 = 16;
-const RANGES_MAX: u32 = 4096;
+const MAX_RANGES: u32 = 4096;
 
 ringside_spec::words! {
     /// Source: `linux/iommufd.h`, enum iommufd_ioas_map_flags.
@@ -38,9 +38,9 @@ pub(super) struct Place {
     path: String,
 }
 
-/// A device that is bound to an address space.
+/// A device that is attached to an address space.
 pub(super) struct Character {
-    // The device first: closing it takes it out of the address space.
+    // The device is the first field: closing it detaches it from the address space.
     device: OwnedFd,
     iommu: OwnedFd,
     /// number of the address space
@@ -111,7 +111,7 @@ impl Character {
                     let alignment = alignment.map_or(0, |bytes| u64::from_ne_bytes(*bytes));
                     return Ok(iommu::limits_of(&ranges, alignment));
                 }
-                Err(Errno::MSGSIZE) if found > room && found <= RANGES_MAX => room = found,
+                Err(Errno::MSGSIZE) if found > room && found <= MAX_RANGES => room = found,
                 Err(error) => return Err(error),
             }
         }
@@ -171,9 +171,9 @@ impl Place {
         match ioctl::ask(device.as_fd(), Request::BindToIommu, &mut argument) {
             Ok(()) => {}
             Err(Errno::PERM) => return Err(ClaimError::NoInterruptRemapping),
-            // how the kernel says that somebody else has bound it
+            // the kernel's answer if another process has bound it
             Err(Errno::INVAL | Errno::BUSY) => {
-                // Not this one any more, which has it open too.
+                // This process has it open too and must not be listed.
                 drop(device);
                 let holders = sysfs.holders(&self.path);
                 let path = self.path;

@@ -1,10 +1,10 @@
-//! Why a function cannot be claimed: each reason with the one who can do something about it.
+//! Reasons why a function cannot be claimed, each with its remedy.
 
 use crate::sysfs::{Holder, PciFunction, Sysfs};
 use rustix::io::Errno;
 use vfio_ioctls::VfioError;
 
-/// The driver that hands functions to processes.
+/// The driver that assigns functions to processes.
 pub(super) const DRIVER: &str = "vfio-pci";
 
 /// The container device.
@@ -13,24 +13,24 @@ const CONTAINER: &str = "/dev/vfio/vfio";
 /// Why a function of this machine could not be claimed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
-    /// No such function on the bus.
+    /// No function has this address.
     #[error(
-        "{address}: there is no such PCI function; `ringside devices` lists those that there are"
+        "{address}: no PCI function has this address; `ringside devices` lists the available ones"
     )]
     NoSuchFunction {
-        /// The request.
+        /// The requested address.
         address: String,
     },
-    /// The address names no PCI function.
-    #[error("{address} is no PCI address such as 0000:3b:00.0; this is a bug of the caller")]
+    /// The address is not a PCI address.
+    #[error("{address} is not a PCI address such as 0000:3b:00.0; this is a bug of the caller")]
     NotPci {
-        /// The request.
+        /// The requested address.
         address: String,
     },
-    /// Another driver has it, or none.
+    /// The function is bound to another driver, or to none.
     #[error(
         "{address} is {}, not by vfio-pci; hand it over with: ringside bind {address}",
-        .driver.as_ref().map_or("driven by nobody".to_owned(), |driver| format!("driven by {driver}"))
+        .driver.as_ref().map_or("driven by no driver".to_owned(), |driver| format!("driven by {driver}"))
     )]
     NotBound {
         /// The function.
@@ -38,7 +38,7 @@ pub enum ClaimError {
         /// Its driver.
         driver: Option<String>,
     },
-    /// The kernel translates no addresses for it.
+    /// No IOMMU translates addresses for the function.
     #[error(
         "{address} is in no IOMMU group: without an IOMMU a wrong address would be a write to \
          anywhere. Switch it on in the firmware set-up (VT-d, AMD-Vi), and for Intel with \
@@ -48,13 +48,13 @@ pub enum ClaimError {
         /// The function.
         address: String,
     },
-    /// The kernel's VFIO is not there.
+    /// The kernel has no VFIO.
     #[error("{path} does not exist: load the kernel's VFIO with `modprobe vfio-pci`")]
     NoVfio {
-        /// The file that was looked for.
+        /// The missing file.
         path: String,
     },
-    /// This user may not.
+    /// The user has no permission.
     #[error(
         "{path}: permission denied. As root: chown USER {path}, or for good the udev rule \
          config/60-ringside-vfio.rules, which gives it to the group `ringside`"
@@ -63,7 +63,7 @@ pub enum ClaimError {
         /// The file.
         path: String,
     },
-    /// Somebody else in the group has a driver of the kernel.
+    /// Another function of the group is bound to a kernel driver.
     #[error(
         "IOMMU group {group} is shared with {}: the device could reach their memory. Bind them to \
          vfio-pci too (ringside bind ADDRESS), unbind them, or put the card into another slot",
@@ -72,18 +72,18 @@ pub enum ClaimError {
     GroupNotViable {
         /// The group.
         group: u32,
-        /// The obstacles.
+        /// The functions that prevent the claim.
         others: Vec<PciFunction>,
     },
-    /// Another process has it.
+    /// Another process has claimed it.
     #[error("{path} is in use by {}; a function has one owner at a time: end it first", named(.holders))]
     Busy {
         /// The group's file.
         path: String,
-        /// The processes that have it open, as far as this user may see.
+        /// The processes that have it open and that this user may see.
         holders: Vec<Holder>,
     },
-    /// The machine cannot keep the device's interrupts apart from others'.
+    /// The machine's IOMMU does not isolate interrupts.
     #[error(
         "the IOMMU of this machine does not remap interrupts, so a device could send those of \
          others. Switch interrupt remapping (x2APIC) on in the firmware set-up; or, if every \
@@ -91,7 +91,7 @@ pub enum ClaimError {
          echo 1 > /sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"
     )]
     NoInterruptRemapping,
-    /// A kernel without the interface that is needed.
+    /// The kernel lacks an interface that is needed.
     #[error(
         "the kernel's VFIO has no type 1 v2 IOMMU ({what}): load it with `modprobe vfio_iommu_type1`, or use a kernel that has it"
     )]
@@ -100,13 +100,13 @@ pub enum ClaimError {
         what: String,
     },
     /// The system refused for a reason of its own.
-    #[error("{operation}: {error}; `ringside doctor {address}` looks for what is wrong")]
+    #[error("{operation}: {error}; `ringside doctor {address}` reports what is wrong")]
     System {
         /// The function.
         address: String,
-        /// The attempt.
+        /// The operation.
         operation: String,
-        /// The system's words.
+        /// The operating system's message.
         error: String,
     },
 }
@@ -138,13 +138,13 @@ pub(super) fn group_file(group: u32) -> String {
     format!("/dev/vfio/{group}")
 }
 
-/// Facts that are known before anything is opened: the function and its group.
+/// Reads the facts that are available before anything is opened: the function and its group.
 pub(super) fn look(sysfs: &Sysfs, address: &str) -> Result<(PciFunction, u32), ClaimError> {
     let address = address.to_owned();
     let Some(function) = sysfs.function(&address) else {
         return Err(ClaimError::NoSuchFunction { address });
     };
-    // First what has to be done first: binding is of no use without an IOMMU.
+    // The IOMMU is checked first: binding is of no use without it.
     let Some(group) = function.group else {
         return Err(ClaimError::NoIommuGroup { address });
     };
@@ -155,7 +155,7 @@ pub(super) fn look(sysfs: &Sysfs, address: &str) -> Result<(PciFunction, u32), C
     Ok((function, group))
 }
 
-/// The meaning of an error of `vfio-ioctls` for the function at `address` in `group`.
+/// Translates an error of `vfio-ioctls` for the function at `address` in `group`.
 pub(super) fn explain(error: &VfioError, sysfs: &Sysfs, address: &str, group: u32) -> ClaimError {
     let path = group_file(group);
     match error {
@@ -191,7 +191,7 @@ pub(super) fn explain(error: &VfioError, sysfs: &Sysfs, address: &str, group: u3
     }
 }
 
-/// The meaning of a file that could not be opened.
+/// Translates the error of a file that could not be opened.
 pub(super) fn opening(
     error: &std::io::Error,
     path: String,

@@ -11,6 +11,7 @@ use super::owner::Owner;
 use super::regions::{self, MsixTable, MsixTablePlace, Region};
 use crate::config_space::{COMMAND, Command, ConfigSpace, SNAPSHOT_BYTES};
 use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits};
+use crate::process::Birth;
 use crate::sysfs::{PciFunction, Sysfs};
 use crate::vfio_user::message::{self, REGION_CONFIG};
 use crate::{Clock, DeviceAddress, Doorbell, Function, FunctionError, Iova, Memory};
@@ -21,8 +22,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Offset of revision and class code. They read all ones from a device that has gone, and nothing
-/// else does: the kernel answers for vendor and device id by itself.
+/// Offset of revision and class code. They read all ones from a removed device; vendor and device
+/// id do not, because the kernel supplies them itself.
 const CLASS: u64 = 0x08;
 
 /// The start of configuration space, with identity, command, status and class.
@@ -33,13 +34,15 @@ pub struct VfioFunction {
     address: DeviceAddress,
     clock: Arc<dyn Clock>,
     sysfs: Sysfs,
+    birth: Birth,
     facts: PciFunction,
     owner: ManuallyDrop<Owner>,
     regions: Vec<Region>,
     limits: DmaLimits,
     mapped: Mutex<Mapped>,
     interrupts: Mutex<Interrupts>,
-    /// The command register's memory space bit. Mapped registers must not be touched without it.
+    /// The command register's memory space bit. Mapped registers must not be accessed while it is
+    /// clear.
     memory_space: AtomicBool,
 }
 
@@ -47,7 +50,7 @@ impl VfioFunction {
     /// Claims the function at `address`. The kernel resets it.
     ///
     /// # Errors
-    /// One for each that can do something about it: see [`ClaimError`].
+    /// One variant for each remedy: see [`ClaimError`].
     pub fn claim(address: &DeviceAddress, clock: Arc<dyn Clock>) -> Result<Self, ClaimError> {
         let text = address.to_string();
         if !matches!(address, DeviceAddress::Pci { .. }) {
@@ -60,6 +63,7 @@ impl VfioFunction {
             address: address.clone(),
             clock,
             limits: iommu::limits(&[]),
+            birth: Birth::now(),
             facts,
             regions: Vec::new(),
             interrupts: Mutex::new(Interrupts::NONE),
@@ -68,7 +72,7 @@ impl VfioFunction {
             owner: ManuallyDrop::new(owner),
             sysfs,
         };
-        // From here on dropping it gives everything back.
+        // From here on dropping the value releases everything.
         claimed.learn().map_err(|error| ClaimError::System {
             operation: format!("asking the kernel about {text}"),
             error: error.to_string(),
@@ -77,7 +81,7 @@ impl VfioFunction {
         Ok(claimed)
     }
 
-    /// Asks for regions, interrupts and limits, and maps what can be mapped.
+    /// Queries regions, interrupts and limits, and maps the areas that can be mapped.
     fn learn(&mut self) -> Result<(), FunctionError> {
         let found = regions::query_all(self.fd()).map_err(|error| self.failed("regions", error))?;
         let (found, infos): (Vec<_>, Vec<_>) = found.into_iter().unzip();
@@ -123,7 +127,7 @@ impl VfioFunction {
                     region.mapped.push((area, Arc::new(mapping)));
                 }
             }
-            // Not fatal: what is not mapped is reached by system calls.
+            // Not fatal: registers that are not mapped are accessed by system calls.
             Err(error) => tracing::warn!(bar = index, ?area, %error, "registers were not mapped"),
         }
     }
@@ -149,16 +153,16 @@ impl VfioFunction {
         }
     }
 
-    /// The meaning of an error number of the device's descriptor.
+    /// Translates an error number of the device's descriptor.
     fn failed(&self, operation: &str, error: Errno) -> FunctionError {
         let remedy = match error {
             Errno::NODEV | Errno::NXIO => {
-                return self.gone(format!("{operation}: the kernel says {error}"));
+                return self.gone(format!("{operation}: the kernel reports {error}"));
             }
             Errno::IO => {
-                "the device does not answer or its memory space is off; reset it and claim it again"
+                "the device does not respond or its memory space is off; reset it and claim it again"
             }
-            _ => "this is unexpected: look at the kernel's log (dmesg)",
+            _ => "this is unexpected: see the kernel's log (dmesg)",
         };
         FunctionError::System {
             operation: format!("{}: {operation}", self.address),
@@ -167,7 +171,7 @@ impl VfioFunction {
         }
     }
 
-    /// Refuses what is not in its region.
+    /// Refuses accesses outside their region.
     fn check(&self, index: u32, offset: u64, width: u64) -> Result<&Region, FunctionError> {
         let region = self.regions.get(index as usize);
         let size = region.map_or(0, |region| region.size);
@@ -189,7 +193,7 @@ impl VfioFunction {
     fn check_register(&self, bar: u8, offset: u64, width: u64) -> Result<&Region, FunctionError> {
         let index = u32::from(bar);
         let aligned = offset.is_multiple_of(4) && index < message::REGION_ROM;
-        // an access that is not aligned is in no register
+        // an unaligned access is in no register
         self.check(index, if aligned { offset } else { u64::MAX }, width)
     }
 
@@ -201,7 +205,7 @@ impl VfioFunction {
             .min(SNAPSHOT_BYTES)
     }
 
-    /// By system call, whole.
+    /// Reads by system call, in full.
     fn read_at(&self, place: u64, into: &mut [u8]) -> Result<(), Errno> {
         let mut done = 0;
         while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -215,7 +219,7 @@ impl VfioFunction {
         Ok(())
     }
 
-    /// By system call, whole.
+    /// Writes by system call, in full.
     fn write_at(&self, place: u64, from: &[u8]) -> Result<(), Errno> {
         let mut done = 0;
         while let Some(rest) = from.get(done..).filter(|rest| !rest.is_empty()) {
@@ -235,7 +239,7 @@ impl VfioFunction {
             .map_err(|error| self.failed("reading configuration space", error))
     }
 
-    /// Errors if nobody answers on the bus. Asked where all ones were read.
+    /// Fails if the device does not respond on the bus. Called after a read of all ones.
     fn still_there(&self) -> Result<(), FunctionError> {
         let mut class = [0; 4];
         self.read_config(CLASS, &mut class)?;
@@ -250,7 +254,7 @@ impl VfioFunction {
         self.memory_space.store(on, Ordering::Release);
     }
 
-    /// The mapping of a register; `None` where it has to be a system call.
+    /// The mapping of a register; `None` if it needs a system call.
     fn place<'r>(
         &self,
         region: &'r Region,
@@ -302,8 +306,8 @@ impl Function for VfioFunction {
                 .iter()
                 .map(|(range, _)| range.clone())
                 .collect();
-            // vfio-pci maps registers uncached whatever the register is; its driver API has no
-            // way to ask for write-combining.
+            // vfio-pci maps all registers uncached; its driver interface cannot request
+            // write-combining.
             lines.push(format!(
                 "BAR {bar} mapped uncached at {} of its {:#x} bytes; the kernel gives no write-combining",
                 list(&ranges),
@@ -319,7 +323,7 @@ impl Function for VfioFunction {
 
     fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
         self.read_config(offset.into(), bytes)?;
-        // The kernel has values of its own for parts of the first registers.
+        // The kernel supplies its own values for parts of the first registers.
         if offset < FIRST_REGISTERS || bytes.iter().all(|byte| *byte == 0xFF) {
             self.still_there()?;
         }
@@ -329,7 +333,7 @@ impl Function for VfioFunction {
     fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
         let region = self.check(REGION_CONFIG, offset.into(), bytes.len() as u64)?;
         let written = self.write_at(region.offset + u64::from(offset), bytes);
-        // The command register may have changed, whatever the outcome.
+        // The command register may have changed, even if the write failed.
         if offset <= COMMAND + 1 && usize::from(offset) + bytes.len() > usize::from(COMMAND) {
             let mut now = [0; 2];
             self.read_config(COMMAND.into(), &mut now)?;
@@ -441,7 +445,7 @@ impl Function for VfioFunction {
     }
 
     fn reset(&self) -> Result<(), FunctionError> {
-        // The kernel would wait more than a minute for a device that has gone.
+        // The kernel would wait more than a minute for a removed device.
         self.still_there()?;
         match ioctl::reset(self.fd()) {
             Ok(()) => {}

@@ -8,27 +8,27 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most vectors of a function. Source: PCI Express base specification, section 7.7.2.2.
-const VECTORS_MAX: u32 = 2048;
+const MAX_VECTORS: u32 = 2048;
 
-/// The vectors of a function and what they are connected to.
+/// The vectors of a function and the descriptors that they are connected to.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     count: u16,
     /// they can only be set up as a whole (kernels before 6.5)
     whole: bool,
-    /// as many as the kernel has set up
+    /// the vectors that the kernel has set up
     connected: Vec<Option<OwnedFd>>,
 }
 
 impl Interrupts {
-    /// Before the device was asked.
+    /// The state before the device was queried.
     pub(super) const NONE: Self = Self {
         count: 0,
         whole: false,
         connected: Vec::new(),
     };
 
-    /// Asks how many there are.
+    /// Queries the number of vectors.
     pub(super) fn query(device: BorrowedFd<'_>) -> Result<Self, Errno> {
         let question = InterruptInfo {
             flags: InterruptFlags::ZERO,
@@ -39,7 +39,7 @@ impl Interrupts {
         ioctl::ask(device, Request::InterruptInfo, &mut bytes)?;
         let info = InterruptInfo::decode(&bytes).map_err(|_| Errno::BADMSG)?;
         Ok(Self {
-            count: info.count.min(VECTORS_MAX) as u16,
+            count: info.count.min(MAX_VECTORS) as u16,
             whole: info.flags.no_resize(),
             connected: Vec::new(),
         })
@@ -79,11 +79,11 @@ impl Interrupts {
         if self.connected.iter().all(Option::is_none) {
             return self.disable(device);
         }
-        let anew = grows && enabled && self.whole;
-        if anew {
+        let set_up_again = grows && enabled && self.whole;
+        if set_up_again {
             send(device, 0, None)?;
         }
-        let part = if anew {
+        let part = if set_up_again {
             0..self.connected.len()
         } else {
             first..end
@@ -92,7 +92,7 @@ impl Interrupts {
         send(device, part.start, Some(events))
     }
 
-    /// Switches all of them off.
+    /// Disconnects all vectors.
     pub(super) fn disable(&mut self, device: BorrowedFd<'_>) -> Result<(), Errno> {
         if self.connected.is_empty() {
             return Ok(());

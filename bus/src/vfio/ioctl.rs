@@ -37,10 +37,11 @@ pub(super) enum Request {
 /// VFIO_DEVICE_RESET, which has no argument.
 const RESET: u64 = 0x3B6F;
 
-/// Asks with `argument`, whose first four bytes become its length; the answer replaces it.
+/// Sends a request with `argument`, whose first four bytes are set to its length. The answer
+/// replaces the argument.
 ///
-/// Errors: the kernel's number; `INVAL` without asking for an argument shorter than its own size
-/// field.
+/// Errors: the kernel's number; `INVAL` without a request if the argument is shorter than its own
+/// size field.
 pub(super) fn ask(
     descriptor: BorrowedFd<'_>,
     request: Request,
@@ -53,7 +54,7 @@ pub(super) fn ask(
     //            first field says, which is the length of `argument` (set above).
     //         2. The kernel copies to and from user memory, so alignment does not matter.
     //         3. `MapDma` and `MapPages` have the kernel keep the memory at an address named
-    //            inside; whoever asks for it owns that mapping and touches it by atomics only (see
+    //            inside; the caller owns that mapping and touches it by atomics only (see
     //            `Memory`). `AddressRanges` has it write to one: `Character::limits`, the only
     //            place that asks, names a vector of its own and how much it holds.
     let result = unsafe {

@@ -33,8 +33,9 @@ pub(super) fn whole_length(bytes: &[u8]) -> Option<usize> {
 
 /// Reads struct vfio_iommu_type1_info and its capabilities.
 ///
-/// Kernels before 5.4 give no ranges: then 39 bits without the window of message-signalled
-/// interrupts, which every x86 IOMMU takes. What is malformed counts as not given.
+/// Kernels before 5.4 report no ranges: the default is 39 bits without the window of
+/// message-signalled interrupts, which every x86 IOMMU accepts. Malformed data counts as not
+/// reported.
 pub(super) fn limits(bytes: &[u8]) -> DmaLimits {
     let flags = InfoFlags(u32_at(bytes, 4).unwrap_or(0));
     let sizes = u64_at(bytes, 8).filter(|_| flags.page_sizes()).unwrap_or(0);
@@ -51,7 +52,7 @@ pub(super) fn limits(bytes: &[u8]) -> DmaLimits {
         false => 0,
     };
     let mut before = INFO_BYTES - 1;
-    // each capability lies behind the one before: a loop would be endless
+    // each capability lies after the previous one: a loop would not end
     while at > before {
         before = at;
         let Some(header) = u32_at(bytes, at) else {
@@ -75,8 +76,7 @@ pub(super) fn limits(bytes: &[u8]) -> DmaLimits {
 }
 
 /// The limits of iommufd: ranges with inclusive ends, the smallest page, and no limit to the number
-/// of
-/// mappings.
+/// of mappings.
 pub(super) fn limits_of(ranges: &[[u64; 2]], alignment: u64) -> DmaLimits {
     let ranges = ranges.iter().filter(|[first, last]| first <= last);
     let ranges = ranges.map(|[first, last]| *first..last.saturating_add(1));
@@ -100,7 +100,7 @@ fn ranges(bytes: &[u8], at: usize) -> Vec<Range<u64>> {
         .collect()
 }
 
-/// Sorted, and as few as cover the same addresses.
+/// Returns the ranges sorted and merged.
 fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     let mut made: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
@@ -123,7 +123,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(eight.try_into().ok()?))
 }
 
-/// The current mappings. The kernel counts too, but its refusal comes too late to say more.
+/// The current mappings. The kernel counts them too, but its refusal carries no details.
 #[derive(Debug, Default)]
 pub(super) struct Mapped {
     /// start -> end
@@ -131,7 +131,7 @@ pub(super) struct Mapped {
     warned: bool,
 }
 
-/// Why a mapping is not even asked for.
+/// Reasons why a mapping is not requested from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotMappable {
     #[error("address and length must be multiples of {page_bytes}; this is a bug of the caller")]
@@ -181,7 +181,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// Notes a mapping that was made; true once, when nine tenths of what is allowed are in use.
+    /// Notes a new mapping. Returns true once: when nine tenths of the limit are in use.
     pub(super) fn add(&mut self, iova: u64, length: u64, limits: &DmaLimits) -> bool {
         self.ranges.insert(iova, iova.saturating_add(length));
         let close = self.ranges.len() >= limits.mappings - limits.mappings / 10;
@@ -190,17 +190,17 @@ impl Mapped {
         first
     }
 
-    /// Notes one that was ended.
+    /// Notes the end of a mapping.
     pub(super) fn remove(&mut self, iova: u64) {
         self.ranges.remove(&iova);
     }
 
-    /// The number of them.
+    /// The number of mappings.
     pub(super) fn count(&self) -> usize {
         self.ranges.len()
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all mappings.
     pub(super) fn bytes(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).sum()
     }

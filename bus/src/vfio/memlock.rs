@@ -12,13 +12,13 @@ pub struct Memlock {
 }
 
 impl Memlock {
-    /// Of this process.
+    /// The limit of this process.
     #[must_use]
     pub fn of_this_process() -> Option<Self> {
         Self::read(Path::new("/proc/self/limits"))
     }
 
-    /// From a file laid out as `/proc/PID/limits` is.
+    /// Reads the limit from a file in the format of `/proc/PID/limits`.
     #[must_use]
     pub fn read(path: &Path) -> Option<Self> {
         Self::parse(&std::fs::read_to_string(path).ok()?)

@@ -1,5 +1,5 @@
-//! The kernel's means of handing out a claimed device: its IOMMU group and a container, or its own
-//! character device and an address space of `/dev/iommu` (iommufd).
+//! The kernel objects through which a claimed device is held: its IOMMU group and a container, or
+//! its own character device and an address space of `/dev/iommu` (iommufd).
 #![allow(unsafe_code)] // borrowing descriptors that others own, DMA mappings by address
 
 use super::character::Character;
@@ -14,23 +14,23 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use vfio_ioctls::{VfioContainer, VfioDevice, VfioError};
 
-/// A device and the address space that it is in. Dropping it gives both back.
+/// A device and its address space. Dropping it releases both.
 pub(super) enum Owner {
     Group(Group),
     Character(Character),
 }
 
-/// A device taken out of its group, which is in a container of its own.
+/// A device opened through its group, which is in a container of its own.
 pub(super) struct Group {
-    // The device first: the container ends what it may still reach.
+    // The device is the first field: dropping the container ends its DMA afterwards.
     device: VfioDevice,
     container: Arc<VfioContainer>,
     number: u32,
 }
 
 impl Owner {
-    /// Claims by group, which every kernel with VFIO but the newest configurations has; by
-    /// character device where the group has no file and the function has one.
+    /// Claims the device by its group, which almost every kernel with VFIO has; by its character
+    /// device if the group has no file and the function has one.
     pub(super) fn claim(sysfs: &Sysfs, address: &str, group: u32) -> Result<Self, ClaimError> {
         let file = sysfs.path(&claim::group_file(group));
         match Character::of(sysfs, address) {
@@ -63,10 +63,10 @@ impl Owner {
         }
     }
 
-    /// Lets the device reach `length` bytes at `place`.
+    /// Lets the device access `length` bytes at `place`.
     ///
     /// # Safety
-    /// The memory stays mapped in this process until [`Owner::unmap`], and nobody forms references
+    /// The memory stays mapped in this process until [`Owner::unmap`], and no code forms references
     /// into it but to atomics.
     pub(super) unsafe fn map(
         &self,
@@ -82,7 +82,7 @@ impl Owner {
         }
     }
 
-    /// Takes that back; the kernel's words if it refuses.
+    /// Removes a mapping; the kernel's message if it refuses.
     pub(super) fn unmap(&self, iova: u64, length: usize) -> Result<(), String> {
         match self {
             Self::Group(group) => {
@@ -147,7 +147,7 @@ impl Group {
                     _ => Errno::IO,
                 }),
             DmaAccess::Read => {
-                // as struct vfio_iommu_type1_dma_map, which has an address where vfio-user has an
+                // uses struct vfio_iommu_type1_dma_map, which has an address where vfio-user has an
                 // offset
                 let map = DmaMap {
                     flags: MapFlags::ZERO.with_readable(true),

@@ -1,4 +1,4 @@
-//! Regions of the device: where they are in its descriptor, and which parts can be mapped.
+//! Regions of the device: their place in its descriptor, and the parts that can be mapped.
 
 use super::ioctl::{self, Request};
 use crate::mapping::RegisterMapping;
@@ -11,16 +11,16 @@ use std::sync::Arc;
 /// Bytes of a page of the processor.
 const PAGE: u64 = 4096;
 
-/// The longest answer about a region that is asked for.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
+/// The longest answer about a region that is requested.
+const MAX_ANSWER_BYTES: usize = 64 << 10;
 
 /// The largest area that is mapped.
-const AREA_BYTES_MAX: u64 = 1 << 30;
+const MAX_AREA_BYTES: u64 = 1 << 30;
 
 /// One region: a base address register, or configuration space.
 pub(super) struct Region {
     pub(super) size: u64,
-    /// where it begins in the device's descriptor
+    /// its start in the device's descriptor
     pub(super) offset: u64,
     pub(super) mapped: Vec<(Range<u64>, Arc<RegisterMapping>)>,
 }
@@ -32,7 +32,7 @@ impl Region {
         mapped: Vec::new(),
     };
 
-    /// The mapping that holds `offset` of the region, and where in it.
+    /// The mapping that holds `offset` of the region, and the offset in it.
     pub(super) fn place(&self, offset: u64) -> Option<(&Arc<RegisterMapping>, usize)> {
         let (range, mapping) = self
             .mapped
@@ -42,8 +42,8 @@ impl Region {
     }
 }
 
-/// The place of the MSI-X table: a page that must never be mapped, because its writer chooses
-/// where the device's interrupts go.
+/// The place of the MSI-X table. Its page must never be mapped: a write to it can direct the
+/// device's interrupts anywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MsixTable {
     pub(super) bar: u32,
@@ -76,7 +76,7 @@ ringside_spec::words! {
     }
 }
 
-/// Asks for all regions by their own index; one that the device has not is empty.
+/// Queries all regions by their index; a region that the device does not have is empty.
 pub(super) fn query_all(device: BorrowedFd<'_>) -> Result<Vec<(Region, RegionInfo)>, Errno> {
     let mut found = Vec::new();
     for index in 0..=REGION_CONFIG {
@@ -89,7 +89,7 @@ pub(super) fn query_all(device: BorrowedFd<'_>) -> Result<Vec<(Region, RegionInf
                 };
                 (region, info)
             }
-            // how the kernel says that there is no such region
+            // the kernel's answer for a region that does not exist
             Err(Errno::INVAL) if index != REGION_CONFIG => (Region::NONE, no_region(index)),
             Err(error) => return Err(error),
         });
@@ -109,15 +109,16 @@ fn query(device: BorrowedFd<'_>, index: u32) -> Result<RegionInfo, Errno> {
         ioctl::ask(device, Request::RegionInfo, &mut bytes)?;
         let info = RegionInfo::decode(&bytes).map_err(|_| Errno::BADMSG)?;
         let wanted = info.argument_size as usize;
-        // asked again with room for the capabilities
-        if wanted <= length || length > RegionInfo::BYTES as usize || wanted > ANSWER_BYTES_MAX {
+        // queried again with room for the capabilities
+        if wanted <= length || length > RegionInfo::BYTES as usize || wanted > MAX_ANSWER_BYTES {
             return Ok(info);
         }
         length = wanted;
     }
 }
 
-/// The parts of a region to map: what the kernel offers, whole pages, without the MSI-X table.
+/// The parts of a region to map: the areas that the kernel offers, whole pages, without the MSI-X
+/// table.
 pub(super) fn plan(info: &RegionInfo, table: Option<MsixTable>) -> Vec<Range<u64>> {
     if !info.flags.mmap() || info.index >= REGION_ROM {
         return Vec::new();
@@ -139,7 +140,7 @@ pub(super) fn plan(info: &RegionInfo, table: Option<MsixTable>) -> Vec<Range<u64
         .flat_map(|area| cut(&area, hole.as_ref()));
     parts
         .map(|part| page_up(part.start)..part.end / PAGE * PAGE)
-        .filter(|part| part.start < part.end && part.end - part.start <= AREA_BYTES_MAX)
+        .filter(|part| part.start < part.end && part.end - part.start <= MAX_AREA_BYTES)
         .collect()
 }
 
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mapped_and_the_rom_are_not() {
+    fn unmappable_regions_and_the_rom_are_not_mapped() {
         let mut closed = region(0x8000, &[]);
         closed.flags = RegionFlags::ZERO;
         let mut rom = region(0x8000, &[]);

@@ -1,22 +1,22 @@
-//! The abilities of each side, negotiated once as JSON.
+//! The capabilities of each side, negotiated once as JSON.
 
 mod json;
 
-use super::message::TRANSFER_BYTES_MAX;
+use super::message::MAX_TRANSFER_BYTES;
 use json::Value;
 
-/// Most descriptors beside one message that we take; QEMU accepts no larger offer.
-pub const MESSAGE_DESCRIPTORS_MAX: u32 = 16;
+/// The most descriptors accepted with one message; QEMU accepts no larger offer.
+pub const MAX_MESSAGE_DESCRIPTORS: u32 = 16;
 
 /// The longest capabilities that are read.
-const TEXT_BYTES_MAX: usize = 64 << 10;
+const MAX_TEXT_BYTES: usize = 64 << 10;
 
 /// Capabilities of one side. Source: vfio-user.rst, `VFIO_USER_VERSION`, "Capabilities".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Descriptors that it takes beside one message.
+    /// Descriptors that it accepts with one message.
     pub message_descriptors: u32,
-    /// Data bytes that it takes in one message.
+    /// Data bytes that it accepts in one message.
     pub transfer_bytes: u32,
     /// DMA mappings that it holds at once.
     pub dma_mappings: u32,
@@ -25,7 +25,7 @@ pub struct Capabilities {
 }
 
 impl Default for Capabilities {
-    /// The protocol's default for a value that is not given.
+    /// The protocol's defaults for values that are not given.
     fn default() -> Self {
         Self {
             message_descriptors: 1,
@@ -36,7 +36,7 @@ impl Default for Capabilities {
     }
 }
 
-/// Capabilities that are no JSON, or no numbers where numbers are due.
+/// The capabilities are not JSON, or not numbers where numbers are required.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("capabilities of the other side: {reason}")]
 pub struct CapabilitiesError {
@@ -45,10 +45,10 @@ pub struct CapabilitiesError {
 }
 
 impl Capabilities {
-    /// Our offer, on either side.
+    /// The offer of this implementation, on either side.
     pub const OURS: Self = Self {
-        message_descriptors: MESSAGE_DESCRIPTORS_MAX,
-        transfer_bytes: TRANSFER_BYTES_MAX,
+        message_descriptors: MAX_MESSAGE_DESCRIPTORS,
+        transfer_bytes: MAX_TRANSFER_BYTES,
         dma_mappings: 65_535,
         page_sizes: 4096,
     };
@@ -64,14 +64,14 @@ impl Capabilities {
         text.into_bytes()
     }
 
-    /// From JSON; what is not said has the protocol's default, what is unknown is passed over.
+    /// Decodes JSON. A missing value has the protocol's default; unknown values are ignored.
     pub fn from_text(text: &[u8]) -> Result<Self, CapabilitiesError> {
         let mut found = Self::default();
         if text.is_empty() {
             return Ok(found);
         }
         let refuse = |reason: String| CapabilitiesError { reason };
-        if text.len() > TEXT_BYTES_MAX {
+        if text.len() > MAX_TEXT_BYTES {
             return Err(refuse(format!("{} bytes are too many", text.len())));
         }
         let text = std::str::from_utf8(text).map_err(|error| refuse(error.to_string()))?;
@@ -108,13 +108,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_we_say_is_what_the_other_side_reads() {
+    fn our_capabilities_decode_to_the_same_values() {
         let ours = Capabilities::OURS;
         assert_eq!(Capabilities::from_text(&ours.to_text()), Ok(ours));
     }
 
     #[test]
-    fn what_is_not_said_has_the_default_of_the_protocol() {
+    fn missing_values_have_the_defaults_of_the_protocol() {
         for text in ["", "{}", r#"{"capabilities":{}}"#, r#"{"x":1}"#] {
             let found = Capabilities::from_text(text.as_bytes());
             assert_eq!(found, Ok(Capabilities::default()), "{text}");
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_capability_is_refused() {
+    fn invalid_capabilities_are_refused() {
         let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
         for text in [
             "{",
@@ -142,7 +142,7 @@ mod tests {
                 "{text:.40}"
             );
         }
-        let long = vec![b' '; TEXT_BYTES_MAX + 1];
+        let long = vec![b' '; MAX_TEXT_BYTES + 1];
         assert!(Capabilities::from_text(&long).is_err());
     }
 }

@@ -1,8 +1,8 @@
-//! The client: a [`Function`] that lives in another process.
+//! The client: a [`Function`] in another process.
 //!
 //! Every request is one message and, unless it is a register write, one answer; each wait has a
-//! deadline. Register writes are posted: they are not answered, and a later read sees their effect,
-//! since the socket keeps the order. When the server dies, the next call says so at once.
+//! deadline. Register writes are posted: they have no answer, and a later read sees their effect,
+//! since the socket keeps the order. If the server ends, the next call reports it at once.
 
 mod exchange;
 mod regions;
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The client's longest wait.
+/// The longest waits of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
     /// For the connection and the negotiation.
@@ -40,7 +40,7 @@ impl Default for ClientLimits {
     }
 }
 
-/// See the module.
+/// The vfio-user client; see the module.
 pub struct VfioUserFunction {
     address: DeviceAddress,
     clock: Arc<dyn Clock>,
@@ -52,11 +52,11 @@ pub struct VfioUserFunction {
 }
 
 impl VfioUserFunction {
-    /// Connects to the server at `path`, negotiates, and learns what the function has.
+    /// Connects to the server at `path`, negotiates, and queries the function's properties.
     ///
     /// # Errors
-    /// No socket there, nobody listening, somebody who does not speak the protocol or is busy with
-    /// another client, or no answer in time.
+    /// There is no socket or no server, the server does not implement the protocol or serves
+    /// another client, or it does not answer in time.
     pub fn connect(
         path: &Path,
         clock: Arc<dyn Clock>,
@@ -66,10 +66,10 @@ impl VfioUserFunction {
         let (mut exchange, capabilities) = Exchange::connect(path, Arc::clone(&clock), limits)?;
         let info = exchange.device_info()?;
         if !info.flags.pci() {
-            return Err(exchange.not_ours("the server's device is no PCI function"));
+            return Err(exchange.not_ours("the server's device is not a PCI function"));
         }
         let mut found = Vec::new();
-        // more regions than a PCI function has are none of our business
+        // regions beyond those of a PCI function are ignored
         for index in 0..info.regions.min(message::REGIONS) {
             found.push(regions::query(&mut exchange, index)?);
         }
@@ -97,7 +97,7 @@ impl VfioUserFunction {
         self.regions.get(index as usize)
     }
 
-    /// Refuses what is not in its region, so that a posted write never fails unseen.
+    /// Refuses accesses outside their region, so that a posted write never fails unnoticed.
     fn check(&self, index: u32, offset: u64, width: u64) -> Result<(), FunctionError> {
         let size = self.region(index).map_or(0, |region| region.size);
         let end = offset.checked_add(width);
@@ -158,7 +158,7 @@ impl VfioUserFunction {
         self.exchange().post(Command::RegionWrite, &access.encode())
     }
 
-    /// One message's worth of [`Function::set_interrupts`]: all connected, or all disconnected.
+    /// Sends one message of [`Function::set_interrupts`]: connects all vectors, or disconnects all.
     fn connect_interrupts(
         &self,
         start: u32,
@@ -220,7 +220,8 @@ impl Function for VfioUserFunction {
             count: u32::try_from(bytes.len()).unwrap_or(u32::MAX),
             data: bytes,
         };
-        // Answered, unlike a register write: what follows may depend on the device being in order.
+        // Has an answer, unlike a register write: later steps may depend on its effect on the
+        // device.
         self.exchange()
             .ask(Command::RegionWrite, &access.encode(), &[])?;
         Ok(())
@@ -264,7 +265,7 @@ impl Function for VfioUserFunction {
     }
 
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
-        // The server has no IOMMU; these are the ranges that any x86 one gives.
+        // The server has no IOMMU; these are the ranges that every x86 IOMMU accepts.
         let iova_ranges = vec![0..0xFEE0_0000, 0xFEF0_0000..1 << 48];
         Ok(DmaLimits {
             iova_ranges,
@@ -357,7 +358,7 @@ impl Function for VfioUserFunction {
         events: &[Option<BorrowedFd<'_>>],
     ) -> Result<(), FunctionError> {
         let most = self.capabilities.message_descriptors;
-        let most = most.min(super::capabilities::MESSAGE_DESCRIPTORS_MAX) as usize;
+        let most = most.min(super::capabilities::MAX_MESSAGE_DESCRIPTORS) as usize;
         let mut start = u32::from(first);
         for run in events.chunk_by(|one, next| one.is_some() == next.is_some()) {
             for chunk in run.chunks(most.max(1)) {

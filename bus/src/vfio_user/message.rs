@@ -1,7 +1,7 @@
 //! The messages, as values and as bytes.
 //!
-//! Decoding takes any bytes: what is cut short is a [`DecodeError`], what is unknown is kept. Nothing
-//! here judges whether a request makes sense; that is the receiver's business.
+//! Decoding accepts any bytes: truncated data is a [`DecodeError`], unknown values are kept.
+//! Nothing here checks that a request is valid; the receiver does that.
 
 mod payloads;
 
@@ -27,14 +27,15 @@ ringside_spec::words! {
         /// the device may write
         writable: [1],
         /// the descriptor is of an address space, the offset an address in it: it is read and
-        /// written at positions. Ours; other servers refuse the descriptor, which has no length.
+        /// written at positions. A ringside extension; other servers refuse the descriptor, which
+        /// has no length.
         positional: [31],
     }
     /// Flags of an unmap. Source: `linux/vfio.h`, VFIO_DMA_UNMAP_FLAG_GET_DIRTY_BITMAP and _ALL.
     pub struct UnmapFlags: u32 {
         /// report dirty pages, for migration
         dirty_bitmap: [0],
-        /// everything, whatever address and size say
+        /// all mappings; address and size are ignored
         all: [1],
     }
     /// The kind of a device. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_INFO`.
@@ -93,10 +94,10 @@ pub const KIND_COMMAND: u32 = 0;
 pub const KIND_REPLY: u32 = 1;
 
 /// Most data in one read or write of a region, unless negotiated otherwise.
-pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+pub const MAX_TRANSFER_BYTES: u32 = 1 << 20;
 
-/// The largest message that either of our sides takes: a full transfer and its fields.
-pub const MESSAGE_BYTES_MAX: usize = TRANSFER_BYTES_MAX as usize + 4096;
+/// The largest message that either side of ringside accepts: a full transfer and its fields.
+pub const MAX_MESSAGE_BYTES: usize = MAX_TRANSFER_BYTES as usize + 4096;
 
 /// Major version of the protocol.
 pub const VERSION_MAJOR: u16 = 0;
@@ -125,15 +126,15 @@ pub enum Command {
     Version = 1,
     /// Let the device reach memory.
     DmaMap = 2,
-    /// Take memory back.
+    /// Remove a DMA mapping.
     DmaUnmap = 3,
-    /// Ask what the device is.
+    /// Query the kind of device.
     DeviceInfo = 4,
-    /// Ask about a region.
+    /// Query a region.
     RegionInfo = 5,
-    /// Ask for descriptors that stand for parts of a region.
+    /// Request descriptors for parts of a region.
     RegionDescriptors = 6,
-    /// Ask about an interrupt index.
+    /// Query an interrupt index.
     InterruptInfo = 7,
     /// Connect interrupts.
     SetInterrupts = 8,
@@ -194,25 +195,25 @@ impl Command {
     }
 }
 
-/// Bytes that are not the structure that was expected.
+/// The bytes are not the expected structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// Too short.
+    /// The bytes are too few.
     #[error("{structure}: {length} bytes are too few")]
     Truncated {
         /// The structure.
         structure: &'static str,
-        /// Bytes that there were.
+        /// Bytes available.
         length: usize,
     },
-    /// A count or an offset that the bytes do not bear out.
-    #[error("{structure}: {field} is {value}, which the message does not hold")]
+    /// A count or an offset does not fit the message.
+    #[error("{structure}: {field} is {value}, which does not fit the message")]
     Inconsistent {
         /// The structure.
         structure: &'static str,
         /// The field.
         field: &'static str,
-        /// Its words.
+        /// Its value.
         value: u64,
     },
 }
@@ -281,7 +282,7 @@ fn put_u64(to: &mut Vec<u8>, value: u64) {
 /// The first 16 bytes of every message. Source: vfio-user.rst, "Header".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Chosen by the sender, echoed in the reply.
+    /// Chosen by the sender and repeated in the reply.
     pub id: u16,
     /// [`Command::code`].
     pub command: u16,
@@ -323,15 +324,15 @@ impl Header {
         Self::message(id, command.code(), flags, 0, payload)
     }
 
-    /// The reply to this command.
+    /// Returns the reply to this command.
     #[must_use]
     pub fn reply(&self, payload: &[u8]) -> Vec<u8> {
         let flags = HeaderFlags::ZERO.with_kind(KIND_REPLY);
         Self::message(self.id, self.command, flags, 0, payload)
     }
 
-    /// The refusal of this command. An errno of zero would pass for success with some clients, so
-    /// it is sent as EIO.
+    /// Returns the refusal of this command. Some clients treat an errno of zero as success, so it
+    /// is sent as EIO.
     #[must_use]
     pub fn refusal(&self, errno: u32) -> Vec<u8> {
         let flags = HeaderFlags::ZERO.with_kind(KIND_REPLY).with_error(true);

@@ -1,11 +1,11 @@
-//! Whole messages, with their descriptors, off and onto a non-blocking socket.
+//! Reads and writes whole messages, with their descriptors, on a non-blocking socket.
 //!
-//! A stream has no boundaries of its own, and descriptors belong to bytes: a message is therefore
-//! received in pieces that never reach beyond it, and whatever descriptors came with any of them
-//! are its own.
+//! A stream has no message boundaries, and descriptors belong to bytes. A message is therefore
+//! received in pieces that never extend beyond it, and the descriptors received with any of the
+//! pieces belong to it.
 
-use super::capabilities::MESSAGE_DESCRIPTORS_MAX;
-use super::message::{HEADER_BYTES, Header, MESSAGE_BYTES_MAX};
+use super::capabilities::MAX_MESSAGE_DESCRIPTORS;
+use super::message::{HEADER_BYTES, Header, MAX_MESSAGE_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
@@ -19,17 +19,16 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// The kernel's own limit for one message. Source: `net/scm.h`, SCM_MAX_FD.
-const KERNEL_DESCRIPTORS_MAX: usize = 253;
+const MAX_KERNEL_DESCRIPTORS: usize = 253;
 
-/// Bytes of an oversized message that are thrown away at a time, and how often before others have
-/// their turn.
+/// Bytes of an oversized message that are discarded at a time.
 const DISCARD_BYTES: usize = 64 << 10;
 const DISCARD_BURST: usize = 16;
 
-/// One message as it came.
+/// One received message.
 #[derive(Debug)]
 pub struct Message {
-    /// Its header; the size it claims may be anything.
+    /// Its header; the size in it may be wrong.
     pub header: Header,
     /// The bytes that followed; empty if the message was refused for its size.
     pub body: Vec<u8>,
@@ -39,40 +38,40 @@ pub struct Message {
     pub fault: Option<Fault>,
 }
 
-/// Why a message could not be taken as it is; the stream goes on behind it.
+/// Reasons why a message is invalid; the stream continues after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// It claims to be shorter than its own header.
     #[error("a message claims {0} bytes, fewer than its header")]
     TooShort(u32),
-    /// It is longer than anything that either side sends.
+    /// The size is larger than any valid message.
     #[error("a message claims {0} bytes, more than any needs")]
     TooLong(u32),
-    /// More descriptors than were offered room for.
+    /// More descriptors arrived than this side accepts.
     #[error("a message brings more descriptors than were offered room for")]
     TooManyDescriptors,
 }
 
-/// The received bytes.
+/// The result of [`Stream::receive`].
 #[derive(Debug)]
 pub enum Received {
     /// A message.
     Message(Message),
-    /// Nothing whole yet.
+    /// No complete message yet.
     Nothing,
     /// The other side has closed the connection.
     Closed,
 }
 
-/// Why the connection is of no more use.
+/// Reasons why the connection is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// The system's words.
     #[error("{operation}: {error}")]
     System {
-        /// The attempt.
+        /// The operation.
         operation: &'static str,
-        /// Its words.
+        /// The operating system's message.
         error: Errno,
     },
 }
@@ -88,18 +87,18 @@ struct Partial {
     too_many: bool,
 }
 
-/// A message that did not fit into the socket at once.
+/// The rest of a message that did not fit into the socket.
 struct Unsent {
     bytes: Vec<u8>,
     sent: usize,
     descriptors: Vec<OwnedFd>,
 }
 
-/// See the module.
+/// A vfio-user socket; see the module.
 pub struct Stream {
     socket: OwnedFd,
     partial: Partial,
-    /// Bytes of a message that nobody wants.
+    /// Bytes of an oversized message that remain to be discarded.
     discard: u64,
     unsent: Option<Unsent>,
 }
@@ -111,7 +110,7 @@ impl AsFd for Stream {
 }
 
 impl Stream {
-    /// Over a connected socket, which is made non-blocking.
+    /// Makes a stream of a connected socket, which becomes non-blocking.
     pub fn new(socket: UnixStream) -> Result<Self, StreamError> {
         let operation = "making a socket non-blocking";
         if let Err(error) = socket.set_nonblocking(true) {
@@ -126,10 +125,10 @@ impl Stream {
         })
     }
 
-    /// The next message, if it has come whole.
+    /// Returns the next message, if it is complete.
     ///
-    /// A message whose size makes no sense is handed over with its fault as soon as its header is
-    /// there; its bytes are thrown away as they come. Errors: the socket has failed.
+    /// A message with an invalid size is returned with its fault as soon as its header has arrived;
+    /// its bytes are discarded as they arrive. Errors: the socket has failed.
     pub fn receive(&mut self) -> Result<Received, StreamError> {
         for _ in 0..DISCARD_BURST {
             if self.discard == 0 {
@@ -161,7 +160,7 @@ impl Stream {
         if size < HEADER_BYTES {
             return Ok(self.whole(header, Some(Fault::TooShort(header.size))));
         }
-        if size > MESSAGE_BYTES_MAX {
+        if size > MAX_MESSAGE_BYTES {
             self.discard = (size - HEADER_BYTES) as u64;
             return Ok(self.whole(header, Some(Fault::TooLong(header.size))));
         }
@@ -186,7 +185,7 @@ impl Stream {
 
     fn whole(&mut self, header: Header, fault: Option<Fault>) -> Received {
         let partial = std::mem::take(&mut self.partial);
-        let many = partial.descriptors.len() > MESSAGE_DESCRIPTORS_MAX as usize || partial.too_many;
+        let many = partial.descriptors.len() > MAX_MESSAGE_DESCRIPTORS as usize || partial.too_many;
         Received::Message(Message {
             header,
             body: partial.body,
@@ -195,9 +194,9 @@ impl Stream {
         })
     }
 
-    /// Some bytes, and the descriptors that came with them; `None` if there are none yet.
+    /// Receives bytes, and the descriptors with them; `None` if there are none yet.
     fn receive_bytes(&mut self, into: &mut [u8]) -> Result<Option<usize>, StreamError> {
-        const SPACE: usize = rustix::cmsg_space!(ScmRights(KERNEL_DESCRIPTORS_MAX));
+        const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_KERNEL_DESCRIPTORS));
         let mut space = [MaybeUninit::uninit(); SPACE];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
@@ -206,7 +205,7 @@ impl Stream {
             match rustix::net::recvmsg(&self.socket, &mut buffers, &mut control, flags) {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
-                // what was sent before the other side died has been read by then
+                // everything that the other side sent before it ended has been read by then
                 Err(Errno::CONNRESET) => return Ok(Some(0)),
                 Err(error) => {
                     let operation = "receiving from a vfio-user socket";
@@ -221,9 +220,9 @@ impl Stream {
             }
         }
         self.partial.too_many |= received.flags.contains(ReturnFlags::CTRUNC);
-        if self.partial.descriptors.len() > KERNEL_DESCRIPTORS_MAX {
+        if self.partial.descriptors.len() > MAX_KERNEL_DESCRIPTORS {
             // many small pieces with descriptors each: keep a bounded number open
-            self.partial.descriptors.truncate(KERNEL_DESCRIPTORS_MAX);
+            self.partial.descriptors.truncate(MAX_KERNEL_DESCRIPTORS);
             self.partial.too_many = true;
         }
         Ok(Some(received.bytes))
@@ -262,7 +261,7 @@ impl Stream {
         self.unsent.is_some()
     }
 
-    /// Sends more of what waits; true if nothing waits any more.
+    /// Sends more of the waiting bytes. Returns true if none are left.
     pub fn flush(&mut self) -> Result<bool, StreamError> {
         let Some(mut unsent) = self.unsent.take() else {
             return Ok(true);
@@ -286,7 +285,7 @@ impl Stream {
         bytes: &[u8],
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<usize, StreamError> {
-        const SPACE: usize = rustix::cmsg_space!(ScmRights(MESSAGE_DESCRIPTORS_MAX as usize));
+        const SPACE: usize = rustix::cmsg_space!(ScmRights(MAX_MESSAGE_DESCRIPTORS as usize));
         let operation = "sending to a vfio-user socket";
         let mut space = [MaybeUninit::uninit(); SPACE];
         let mut sent = 0;

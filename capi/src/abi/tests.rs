@@ -59,6 +59,27 @@ fn objects_have_the_layout_of_the_headers() {
     same!(ibv_srq: context srq_context pd handle mutex cond events_completed);
     same!(ibv_srq_attr: max_wr max_sge srq_limit);
     same!(ibv_srq_init_attr: srq_context attr);
+    same!(ibv_td: context);
+}
+
+#[test]
+fn extended_objects_have_the_layout_of_the_headers() {
+    same!(ibv_cq_ex: comp_mask status wr_id start_poll next_poll end_poll read_opcode
+        read_vendor_err read_byte_len read_imm_data read_qp_num read_src_qp read_wc_flags read_slid
+        read_sl read_dlid_path_bits read_completion_ts read_cvlan read_flow_tag read_tm_info
+        read_completion_wallclock_ns);
+    same!(ibv_qp_ex: qp_base comp_mask wr_id wr_flags wr_atomic_cmp_swp wr_atomic_fetch_add
+        wr_bind_mw wr_local_inv wr_rdma_read wr_rdma_write wr_rdma_write_imm wr_send wr_send_imm
+        wr_send_inv wr_send_tso wr_set_ud_addr wr_set_xrc_srqn wr_set_inline_data
+        wr_set_inline_data_list wr_set_sge wr_set_sge_list wr_start wr_complete wr_abort
+        wr_atomic_write wr_flush);
+    same!(ibv_cq_init_attr_ex: cqe cq_context channel comp_vector wc_flags comp_mask flags
+        parent_domain);
+    same!(ibv_td_init_attr: comp_mask);
+    same!(ibv_parent_domain_init_attr: pd td comp_mask alloc free pd_context);
+    same!(ibv_poll_cq_attr: comp_mask);
+    same!(ibv_data_buf: addr length);
+    assert_eq!(size_of::<ibv_cq>(), offset_of!(ibv_cq_ex, comp_mask));
 }
 
 #[test]
@@ -107,6 +128,8 @@ fn the_table_before_a_context_has_the_places_of_the_headers() {
     let places = [
         (320, offset_of!(verbs_context, query_port)),
         (208, offset_of!(verbs_context, alloc_parent_domain)),
+        (200, offset_of!(verbs_context, dealloc_td)),
+        (192, offset_of!(verbs_context, alloc_td)),
         (184, offset_of!(verbs_context, modify_cq)),
         (120, offset_of!(verbs_context, create_cq_ex)),
         (104, offset_of!(verbs_context, query_device_ex)),

@@ -172,7 +172,7 @@ pub mod space {
 }
 
 /// Marks "as many as the device has" in responder resources and initiator depth.
-pub const RESOURCES_MOST: u8 = 0xFF;
+pub const MAX_RESOURCES: u8 = 0xFF;
 /// Q_Key of datagram services that chose none.
 pub const DATAGRAM_KEY: u32 = 0x0123_4567;
 

@@ -65,8 +65,8 @@ pub unsafe extern "C" fn ringside_rdma_create_id(
     0
 }
 
-/// Destroys an id: tells the peer, takes back events that were not read, and waits until those
-/// that were read are acknowledged.
+/// Destroys an id: notifies the peer, discards unread events, and waits until those that were read
+/// are acknowledged.
 ///
 /// # Safety
 /// `id` came from this library.
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn ringside_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int 
     0
 }
 
-/// Takes an id out of the connection manager. Returns the ids of requests that nobody read.
+/// Takes an id out of the connection manager. Returns the ids of requests that were never read.
 ///
 /// # Safety
 /// `id` is an id of this library.
@@ -136,6 +136,14 @@ unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
     })
 }
 
+/// The address that is used for localhost: on a model, whose wire does not leave the machine, the
+/// device's own. Libraries bind to localhost where a program names no address (libfabric).
+fn here(node: &Node, loopback: IpAddr) -> Option<IpAddr> {
+    let mut own = node.port.addresses().into_iter();
+    let found = own.find(|own| own.is_ipv4() == loopback.is_ipv4());
+    found.filter(|_| node.port.is_model)
+}
+
 /// Binds an id to an address and a port.
 ///
 /// # Safety
@@ -145,11 +153,11 @@ pub(super) unsafe fn bind(
     id: *mut rdma_cm_id,
     local: SocketAddr,
 ) -> Result<(), c_int> {
-    let ip = local.ip();
-    if ip.is_loopback() {
-        return Err(libc::ENODEV);
-    }
-    if !ip.is_unspecified() && !node.port.gids.contains(&ip) {
+    let ip = match local.ip() {
+        ip if ip.is_loopback() => here(node, ip).ok_or(libc::ENODEV)?,
+        ip => ip,
+    };
+    if !ip.is_unspecified() && node.port.gid_index(ip).is_none() {
         return Err(libc::EADDRNOTAVAIL);
     }
     // SAFETY: the caller's promise.
@@ -192,7 +200,7 @@ pub unsafe extern "C" fn ringside_rdma_bind_addr(
 fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
     let narrow =
         |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
-    let all = node.port.gids.iter().copied();
+    let all = node.port.addresses().into_iter();
     let mut same = all.filter(|own| own.is_ipv4() == remote.is_ipv4());
     let fitting = same.clone().find(|own| narrow(own) == narrow(&remote));
     fitting.or_else(|| same.next())

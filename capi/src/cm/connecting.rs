@@ -1,6 +1,6 @@
 //! Making and ending connections.
 
-use super::abi::{DATAGRAM_KEY, RESOURCES_MOST, rdma_cm_id, rdma_conn_param};
+use super::abi::{DATAGRAM_KEY, MAX_RESOURCES, rdma_cm_id, rdma_conn_param};
 use super::addressing::bind;
 use super::events::finish;
 use super::id::{IdObject, Step};
@@ -16,7 +16,7 @@ use std::ffi::{c_int, c_void};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// Requests that may wait for the program.
-const BACKLOG_MOST: c_int = 1024;
+const MAX_BACKLOG: c_int = 1024;
 
 fn refused(error: &RequestError) -> c_int {
     tracing::debug!(%error, "refused");
@@ -64,10 +64,10 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
     let local = object.private().local.ok_or(libc::EINVAL)?;
     let service = ServiceId::of(object.space().ok_or(libc::EINVAL)?, local.port());
     let address = Some(local.ip()).filter(|ip| !ip.is_unspecified());
-    let backlog = if (1..=BACKLOG_MOST).contains(&backlog) {
+    let backlog = if (1..=MAX_BACKLOG).contains(&backlog) {
         backlog
     } else {
-        BACKLOG_MOST
+        MAX_BACKLOG
     };
     node.with(|state, _| {
         let made = state.manager.listen(service, address, backlog as usize);
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn ringside_rdma_listen(id: *mut rdma_cm_id, backlog: c_in
     answer(unsafe { listen(id, backlog) })
 }
 
-/// What a program passes, or what stands for nothing.
+/// Returns the parameters of a program, or empty ones for a null pointer.
 ///
 /// # Safety
 /// `given` is null or valid.
@@ -101,8 +101,8 @@ unsafe fn given(given: *const rdma_conn_param) -> rdma_conn_param {
         return rdma_conn_param {
             private_data: std::ptr::null(),
             private_data_len: 0,
-            responder_resources: RESOURCES_MOST,
-            initiator_depth: RESOURCES_MOST,
+            responder_resources: MAX_RESOURCES,
+            initiator_depth: MAX_RESOURCES,
             flow_control: 0,
             retry_count: 7,
             rnr_retry_count: 7,
@@ -162,7 +162,7 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
     }
     let (inbound, outbound) = depths(node);
     let choose = |asked: u8, most: u8| match asked {
-        RESOURCES_MOST => Ok(most),
+        MAX_RESOURCES => Ok(most),
         asked if asked > most => Err(libc::EINVAL),
         asked => Ok(asked),
     };
@@ -189,7 +189,7 @@ unsafe fn connect(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result
     begin(node, id, |manager, now| manager.connect(now, &request))
 }
 
-/// Has the manager begin something, and notes whose it is.
+/// Starts a request of the manager, and records its id.
 fn begin(
     node: &Node,
     id: *mut rdma_cm_id,
@@ -253,7 +253,7 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
     let mut private = object.private();
     let parameters = private.parameters.as_mut().ok_or(libc::EINVAL)?;
     let choose = |asked: u8, requested: u8, most: u8| match asked {
-        RESOURCES_MOST => requested.min(most),
+        MAX_RESOURCES => requested.min(most),
         asked => asked.min(most),
     };
     parameters.responder_resources = choose(
@@ -273,7 +273,7 @@ unsafe fn accept(id: *mut rdma_cm_id, wanted: *const rdma_conn_param) -> Result<
         private_data,
     };
     drop(private);
-    // SAFETY: the caller's promise. The queue pair works before the peer hears of it.
+    // SAFETY: the caller's promise. The queue pair works before the peer gets the reply.
     unsafe {
         if !(*id).qp.is_null() {
             pairs::change(id, state::RTR)?;
@@ -351,7 +351,7 @@ pub unsafe extern "C" fn ringside_rdma_reject_ece(
     answer(unsafe { refuse(id, Reason::VENDOR_OPTION, bytes(data, length)) })
 }
 
-/// The program has set its own queue pair: the connection is established.
+/// Establishes a connection after the program has moved its own queue pair.
 ///
 /// # Safety
 /// `id` is an id of this library.

@@ -48,7 +48,7 @@ unsafe fn confirm(id: *mut rdma_cm_id) -> (c_int, c_int) {
         Err(error) => {
             node.with(|state, _| {
                 let refusal = Refused::because(Reason::CONSUMER);
-                // A connection that is gone has nobody to refuse.
+                // A connection that no longer exists cannot be refused.
                 let _ = state.manager.reject(connection, &refusal);
             });
             (event::CONNECT_ERROR, -error)
@@ -94,7 +94,7 @@ fn parameters(detail: &Detail, data: &[u8]) -> event_param {
     all
 }
 
-/// Does the work of an event, and makes what the program reads.
+/// Processes an event, and makes the event that the program reads.
 ///
 /// # Safety
 /// The ids that the notice names exist.
@@ -169,7 +169,7 @@ pub unsafe extern "C" fn ringside_rdma_ack_cm_event(read: *mut rdma_cm_event) ->
 }
 
 /// Ends a call of a synchronous id: waits for its event, which the id keeps. For others, nothing.
-/// Returns what the call returns.
+/// Returns the result of the call.
 ///
 /// # Safety
 /// `id` is an id of this library.

@@ -44,7 +44,7 @@ impl ChannelObject {
     }
 }
 
-/// What an event says besides its kind.
+/// The data of an event besides its kind.
 #[derive(Clone)]
 pub(super) enum Detail {
     /// nothing
@@ -99,7 +99,7 @@ impl Notice {
     }
 }
 
-/// How far an id is.
+/// The state of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
     Made,
@@ -111,7 +111,7 @@ pub(super) enum Step {
     Connecting,
 }
 
-/// What only the library sees of an id.
+/// The library's private state of an id.
 pub(super) struct Private {
     pub(super) step: Step,
     /// calls wait for their events
@@ -122,7 +122,7 @@ pub(super) struct Private {
     pub(super) owns_port: bool,
     pub(super) connection: Option<ConnectionId>,
     pub(super) listener: Option<ListenerId>,
-    /// what the queue pair is set to, once the peer has said
+    /// the attributes of the queue pair, once the peer has sent its own
     pub(super) parameters: Option<Parameters>,
     pub(super) traffic_class: u8,
     pub(super) ack_timeout: Option<u8>,
@@ -222,7 +222,7 @@ impl IdObject {
         self.acknowledged.notify_all();
     }
 
-    /// Waits until the program has acknowledged what it read.
+    /// Waits until the program has acknowledged the events that it read.
     pub(super) fn wait_for_acknowledgements(&self) {
         let mut count = lock(&self.unacknowledged);
         while *count > 0 {

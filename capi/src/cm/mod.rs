@@ -1,7 +1,7 @@
-//! What `librdmacm.so.1` does: connection management for programs, over queue pair 1.
+//! The implementation of `librdmacm.so.1`: connection management for programs, over queue pair 1.
 //!
-//! `librdmacm.so.1` itself only forwards: its functions live in `libibverbs.so.1`, where the device
-//! is. The functions here have its names with `ringside_` in front.
+//! `librdmacm.so.1` itself only forwards: its functions are in `libibverbs.so.1`, where the device
+//! is. The functions here have its names with the prefix `ringside_`.
 
 pub mod abi;
 mod addressing;
@@ -13,6 +13,18 @@ mod multicast;
 mod node;
 mod pairs;
 mod route;
-mod service;
-mod socket_address;
-mod sockets;
+pub(crate) mod socket_address;
+mod unsupported;
+
+pub(crate) use abi::space;
+pub(crate) use addressing::{
+    ringside_rdma_bind_addr, ringside_rdma_create_event_channel, ringside_rdma_create_id,
+    ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id, ringside_rdma_migrate_id,
+    ringside_rdma_resolve_addr, ringside_rdma_resolve_route, ringside_rdma_set_option,
+};
+pub(crate) use connecting::{
+    ringside_rdma_accept, ringside_rdma_connect, ringside_rdma_disconnect, ringside_rdma_listen,
+    ringside_rdma_reject,
+};
+pub(crate) use events::{ringside_rdma_ack_cm_event, ringside_rdma_get_cm_event};
+pub(crate) use pairs::{ringside_rdma_create_qp, ringside_rdma_destroy_qp};

@@ -3,26 +3,28 @@
 use super::abi::{event, rdma_cm_id, rdma_conn_param};
 use super::id::{ChannelObject, Detail, IdObject, Notice, Step};
 use super::route::{self, Shared};
-use super::service::Service;
 use crate::device::{Port, lock};
 use crate::errno;
-use crate::events::{block_signals, restore_signals};
 use crate::memory::ibv_alloc_pd;
 use crate::open::{self, ibv_open_device};
+use crate::signals::{block_signals, restore_signals};
 use crate::wakeup::Wakeup;
 use ringside_cm::{
     Action, AddressHeader, ConnectionId, Event, EventKind, Identity, ListenerId, Manager,
     Parameters, ServiceStatus,
 };
+use ringside_connect::Service;
 use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
-/// Longest sleep of the thread.
+/// Longest time that the end of the process waits for its last messages to leave.
+const FAREWELL: Duration = Duration::from_millis(200);
+/// The longest sleep of the thread.
 const SLEEP: Duration = Duration::from_millis(100);
-/// Ports that are given to ids that ask for none, as Linux has them.
+/// The ports for ids that request none, as in Linux.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
 /// The connection manager, once for all ids.
@@ -32,9 +34,11 @@ pub(super) struct Node {
     began: Instant,
     state: Mutex<State>,
     wake: Arc<Wakeup>,
+    /// the process that opened it: a child of a fork must not use it
+    process: u32,
 }
 
-/// What calls and the thread change.
+/// State that calls and the thread change.
 pub(super) struct State {
     pub(super) manager: Manager,
     service: Service,
@@ -56,6 +60,8 @@ pub(super) fn node() -> Result<&'static Node, c_int> {
     });
     let node = found.as_ref().map_err(|error| *error)?;
     if is_new {
+        // SAFETY: the function needs nothing that may be gone when the process ends.
+        unsafe { libc::atexit(at_exit) };
         let before = block_signals();
         let started = std::thread::Builder::new()
             .name("ringside-cm".to_owned())
@@ -66,7 +72,15 @@ pub(super) fn node() -> Result<&'static Node, c_int> {
     Ok(node)
 }
 
-/// A number that differs in each life of the process.
+extern "C" fn at_exit() {
+    if let Some(Ok(node)) = NODE.get()
+        && node.process == std::process::id()
+    {
+        node.take_leave();
+    }
+}
+
+/// A number that differs in each run of the process.
 fn seed() -> u64 {
     let mut bytes = [0; 8];
     // SAFETY: eight bytes are written to a live value.
@@ -77,7 +91,7 @@ fn seed() -> u64 {
 impl Node {
     fn open() -> Result<Self, c_int> {
         let port = open::port()?.ok_or(libc::ENODEV)?;
-        let service = Service::open(port).map_err(|error| errno::of(&error))?;
+        let service = Service::open(&port.device).map_err(|error| errno::of(&error))?;
         // SAFETY: the device of this process, and the context that was just opened.
         let (context, domain) = unsafe {
             let context = ibv_open_device(port.object());
@@ -91,8 +105,8 @@ impl Node {
         }
         let seed = seed();
         let mut manager = Manager::new(Identity::of(u64::from_be(port.guid()), seed));
-        for address in &port.gids {
-            manager.add_address(*address);
+        for address in port.addresses() {
+            manager.add_address(address);
         }
         let wake = Arc::new(Wakeup::default());
         lock(&port.registry)
@@ -112,10 +126,35 @@ impl Node {
                 next_port: EPHEMERAL.start + (seed % u64::from(span)) as u16,
             }),
             wake,
+            process: std::process::id(),
         })
     }
 
-    /// Calls the manager, and does what it wants.
+    /// Tells the peers of all connections that this process ends, as the kernel does for its
+    /// processes. Waits until the messages have left, not for answers.
+    fn take_leave(&self) {
+        let limit = Instant::now() + FAREWELL;
+        let mut state = loop {
+            match self.state.try_lock() {
+                Ok(state) => break state,
+                Err(TryLockError::Poisoned(_)) => return,
+                Err(TryLockError::WouldBlock) if Instant::now() > limit => return,
+                Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            }
+        };
+        let now = self.began.elapsed();
+        let open: Vec<ConnectionId> = state.connections.drain().map(|(id, _)| id).collect();
+        for id in open {
+            state.manager.destroy(now, id);
+        }
+        state.act(self);
+        while state.service.is_sending() && Instant::now() < limit {
+            state.service.poll(|_| {});
+            std::thread::yield_now();
+        }
+    }
+
+    /// Calls the manager, and performs its actions.
     pub(super) fn with<T>(&self, call: impl FnOnce(&mut State, Duration) -> T) -> T {
         let mut state = lock(&self.state);
         let result = call(&mut state, self.began.elapsed());
@@ -157,13 +196,16 @@ impl State {
     fn act(&mut self, node: &Node) {
         while let Some(action) = self.manager.next_action() {
             match action {
-                Action::Send(mad) => self.service.send(&node.port, &mad),
+                Action::Send(mad) => {
+                    let neighbour = |address| node.port.neighbour(address);
+                    self.service.send(&mad, &neighbour);
+                }
                 Action::Event(event) => self.tell(node, event),
             }
         }
     }
 
-    /// Takes a port: the one that is asked for, or any for 0. Nothing if it is in use.
+    /// Takes a port: the requested one, or any for 0. `None` if it is in use.
     pub(super) fn take_port(&mut self, space: c_int, asked: u16) -> Option<u16> {
         if asked != 0 {
             return self.ports.insert((space, asked)).then_some(asked);
@@ -303,7 +345,7 @@ fn shown(parameters: &Parameters) -> rdma_conn_param {
     }
 }
 
-/// What programs read about an id that exists.
+/// The data that programs read about an existing id.
 fn notice_of(node: &Node, id: usize, kind: EventKind) -> Notice {
     match kind {
         EventKind::Reply {

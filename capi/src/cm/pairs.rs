@@ -6,12 +6,13 @@ use super::node::node;
 use super::route;
 use crate::abi::{
     ibv_context, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, kind, mask,
-    state,
+    qp_init, state,
 };
 use crate::completion::{
     ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel, ibv_destroy_cq,
 };
 use crate::errno;
+use crate::extended;
 use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};
 use ringside_cm::Parameters;
 use std::ffi::c_int;
@@ -184,7 +185,7 @@ fn empty(to: c_int) -> ibv_qp_attr {
     attributes
 }
 
-/// What a queue pair is set to in a step, and the mask of it.
+/// Returns the attributes of a queue pair in a step, and their mask.
 ///
 /// # Safety
 /// `id` is an id of this library.
@@ -267,7 +268,7 @@ pub unsafe extern "C" fn ringside_rdma_create_qp(
     }
 }
 
-/// For programs that ask for nothing beyond the plain form.
+/// Makes a queue pair with the operations of the extended form, if the program names some.
 ///
 /// # Safety
 /// As [`ringside_rdma_create_qp`].
@@ -276,18 +277,24 @@ pub unsafe extern "C" fn ringside_rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     init: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    const DOMAIN: u32 = 1;
     // SAFETY: the caller's promise.
     let wanted = unsafe { &*init };
-    if wanted.comp_mask & !DOMAIN != 0 {
-        return errno::minus_one(libc::EOPNOTSUPP);
-    }
-    let domain = match wanted.comp_mask & DOMAIN {
+    let named = match extended::operations(wanted) {
+        Ok(named) => named,
+        Err(error) => return errno::minus_one(error),
+    };
+    let domain = match wanted.comp_mask & qp_init::DOMAIN {
         0 => std::ptr::null_mut(),
         _ => wanted.pd,
     };
     // SAFETY: the first 64 bytes of both structures are equal; the caller's promise.
-    unsafe { ringside_rdma_create_qp(id, domain, init.cast()) }
+    unsafe {
+        let result = ringside_rdma_create_qp(id, domain, init.cast());
+        if let (0, Some(named)) = (result, named) {
+            extended::enable((*id).qp, named);
+        }
+        result
+    }
 }
 
 /// # Safety
@@ -304,7 +311,7 @@ pub unsafe extern "C" fn ringside_rdma_destroy_qp(id: *mut rdma_cm_id) {
     }
 }
 
-/// Attributes for a program that moves a queue pair of its own.
+/// Returns attributes for a program that moves a queue pair of its own.
 ///
 /// # Safety
 /// `id` came from `rdma_create_id`; the others are valid places.

@@ -1,4 +1,4 @@
-//! Addresses and paths of an id, as programs see them.
+//! Addresses and paths of an id, in the form of the public headers.
 
 use super::abi::{ibv_sa_path_rec, rdma_cm_id};
 use super::id::IdObject;
@@ -115,7 +115,7 @@ pub(super) fn address_vector(
     traffic_class: u8,
     flow_label: u32,
 ) -> Option<ibv_ah_attr> {
-    let index = port.gids.iter().position(|gid| *gid == local)?;
+    let index = port.gid_index(local)?;
     let dgid: ibv_gid = gid_of(remote);
     Some(ibv_ah_attr {
         grh: ibv_global_route {

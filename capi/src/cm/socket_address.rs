@@ -3,11 +3,11 @@
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The address behind a pointer; nothing if it is null or of another family than IP.
+/// The address behind a pointer; `None` if it is null or of another family than IP.
 ///
 /// # Safety
-/// `address` is null or a socket address as long as its family says.
-pub(super) unsafe fn read(address: *const libc::sockaddr) -> Option<SocketAddr> {
+/// `address` is null or a socket address of the size of its family.
+pub(crate) unsafe fn read(address: *const libc::sockaddr) -> Option<SocketAddr> {
     if address.is_null() {
         return None;
     }
@@ -28,6 +28,16 @@ pub(super) unsafe fn read(address: *const libc::sockaddr) -> Option<SocketAddr> 
         }
         _ => None,
     }
+}
+
+/// Bytes of the address in a storage.
+pub(crate) fn length(storage: &libc::sockaddr_storage) -> libc::socklen_t {
+    let bytes = match c_int::from(storage.ss_family) {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => size_of::<libc::sa_family_t>(),
+    };
+    bytes as libc::socklen_t
 }
 
 /// Writes an address into the storage of an id.

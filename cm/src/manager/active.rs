@@ -1,8 +1,8 @@
-//! The side that asks for a connection.
+//! The side that requests a connection.
 
 use super::connection::{Connection, Path, Patience, Repeat, State};
 use super::{
-    ABOUT_REPLY, CONNECTIONS_MAX, Connect, ConnectionId, EventKind, Manager, Parameters, Refused,
+    ABOUT_REPLY, Connect, ConnectionId, EventKind, MAX_CONNECTIONS, Manager, Parameters, Refused,
     RequestError, area,
 };
 use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, Gid, PortSpace};
@@ -21,7 +21,7 @@ pub(super) const REPEATS: u8 = 15;
 /// Time that a program may take for an answer, a code: 65 s.
 pub(super) const SERVICE_TIMEOUT: u8 = 24;
 /// Longest ACK timeout that a peer can make this side use: 17 s.
-pub(super) const ACK_TIMEOUT_MAX: u8 = 22;
+pub(super) const MAX_ACK_TIMEOUT: u8 = 22;
 /// Private data of a request behind its address header.
 const REQUEST_PRIVATE_BYTES: usize = 92 - ADDRESS_HEADER_BYTES;
 
@@ -79,7 +79,7 @@ impl Manager {
         Ok(ConnectionId(id))
     }
 
-    /// Whether a caller of this node may ask `remote`.
+    /// Checks if a caller of this node may connect to `remote`.
     pub(super) fn check_caller(
         &self,
         local: IpAddr,
@@ -92,9 +92,9 @@ impl Manager {
         if local.is_ipv4() != remote.is_ipv4() || !self.addresses.contains(&Gid::from(local)) {
             return Err(RequestError::Address { local, remote });
         }
-        if self.connections.len() >= CONNECTIONS_MAX {
+        if self.connections.len() >= MAX_CONNECTIONS {
             return Err(RequestError::Full {
-                maximum: CONNECTIONS_MAX,
+                maximum: MAX_CONNECTIONS,
             });
         }
         Ok(())
@@ -168,8 +168,8 @@ impl Manager {
         })
     }
 
-    /// The queue pair is set up after [`EventKind::Reply`]: the connection is established and the
-    /// peer told so, with at most 224 bytes of private data.
+    /// Reports that the queue pair is set up after [`EventKind::Reply`]: the connection is
+    /// established and the peer notified, with at most 224 bytes of private data.
     ///
     /// Errors: [`RequestError`].
     pub fn ready(&mut self, id: ConnectionId, private_data: &[u8]) -> Result<(), RequestError> {
@@ -251,7 +251,7 @@ impl Manager {
             ack_timeout: one
                 .chosen_ack_timeout
                 .unwrap_or(timeout)
-                .min(ACK_TIMEOUT_MAX),
+                .min(MAX_ACK_TIMEOUT),
             ..own
         };
         let parameters = one.parameters;
@@ -294,13 +294,13 @@ impl Manager {
     }
 }
 
-/// Transaction id of a request. Peers repeat it and look at nothing in it.
+/// The transaction id of a request. Peers copy it into their answers and do not interpret it.
 pub(super) const fn transaction_of(id: u32) -> u64 {
     const AGENT: u64 = 1;
     AGENT << 32 | id as u64
 }
 
-/// What the own request says of the queue pair; the reply completes it.
+/// Returns the queue pair parameters of the local request; the reply completes them.
 fn own_parameters(request: &ConnectionRequest) -> Parameters {
     Parameters {
         queue_pair: 0,
@@ -313,7 +313,7 @@ fn own_parameters(request: &ConnectionRequest) -> Parameters {
         flow_control: request.end_to_end_flow_control,
         shared_receive_queue: request.srq,
         path_mtu: request.path_mtu,
-        ack_timeout: request.primary_local_ack_timeout.min(ACK_TIMEOUT_MAX),
+        ack_timeout: request.primary_local_ack_timeout.min(MAX_ACK_TIMEOUT),
         flow_label: request.primary_flow_label,
         traffic_class: request.primary_traffic_class,
         local: request.primary_local_gid,

@@ -3,10 +3,10 @@
 use super::{ListenerId, Parameters, StateName};
 use crate::address::Gid;
 use crate::mad::MAD_BYTES;
-use crate::timing::{REPEAT_MIN, WAIT_MAX, of_code};
+use crate::timing::{MAX_WAIT, REPEAT_MIN, of_code};
 use std::time::Duration;
 
-/// Between which addresses the MADs of a connection travel.
+/// The addresses of a connection's MADs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path {
     pub(super) local: Gid,
@@ -24,7 +24,7 @@ pub(super) struct Patience {
 impl Patience {
     pub(super) fn of(wait: Duration, repeats: u8) -> Self {
         Self {
-            wait: wait.clamp(REPEAT_MIN, WAIT_MAX),
+            wait: wait.clamp(REPEAT_MIN, MAX_WAIT),
             repeats,
         }
     }
@@ -49,15 +49,15 @@ impl Repeat {
         }
     }
 
-    /// The peer needs longer: it waits from now on as the peer says, for all further repeats.
+    /// Extends the wait to the time that the peer names, for this and all further repeats.
     pub(super) fn extend(&mut self, now: Duration, service_timeout: u8, ack_timeout: u8) {
         let wait = of_code(service_timeout) + of_code(ack_timeout);
-        self.wait = wait.clamp(REPEAT_MIN, WAIT_MAX);
+        self.wait = wait.clamp(REPEAT_MIN, MAX_WAIT);
         self.at = now + self.wait;
     }
 }
 
-/// The state, with what only it needs.
+/// The state, with its own data.
 #[derive(Clone, Debug)]
 pub(super) enum State {
     Idle,
@@ -160,6 +160,6 @@ pub(super) struct Connection {
 impl Connection {
     /// The end of a timewait that begins now.
     pub(super) fn quiet_at(&self, now: Duration) -> Duration {
-        now + of_code(self.parameters.ack_timeout).min(WAIT_MAX)
+        now + of_code(self.parameters.ack_timeout).min(MAX_WAIT)
     }
 }

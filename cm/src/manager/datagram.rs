@@ -2,9 +2,10 @@
 
 use super::active::{REPEATS, RESPONSE_TIMEOUT, transaction_of};
 use super::connection::{Connection, Path, Patience, Repeat, State};
+use super::held::Request;
 use super::passive::NoListener;
 use super::{
-    CONNECTIONS_MAX, ConnectionId, EventKind, Manager, Parameters, RequestError, Resolve,
+    ConnectionId, EventKind, MAX_CONNECTIONS, Manager, Parameters, RequestError, Resolve,
     ServiceAnswer, area,
 };
 use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, PortSpace, ServiceId};
@@ -89,12 +90,14 @@ impl Manager {
 
     pub(super) fn on_service_request(
         &mut self,
+        now: Duration,
         from: Path,
         transaction: u64,
         request: &ServiceRequest,
     ) {
         let key = (from.remote, request.request_id);
-        if self.by_service_request.contains_key(&key) || self.connections.len() >= CONNECTIONS_MAX {
+        let is_known = self.by_service_request.contains_key(&key) || self.is_service_held(key);
+        if is_known || self.connections.len() >= MAX_CONNECTIONS {
             return;
         }
         let service = ServiceId(request.service_id);
@@ -111,7 +114,8 @@ impl Manager {
             Ok(found) => found,
             Err(NoListener::Busy) => return,
             Err(NoListener::Service) => {
-                return self.refuse_service(from, transaction, request, ServiceStatus::UNSUPPORTED);
+                let request = Request::Service(Box::new(*request));
+                return self.hold(now, from, transaction, request);
             }
             Err(NoListener::Request) => {
                 return self.refuse_service(from, transaction, request, ServiceStatus::REJECTED);
@@ -136,7 +140,7 @@ impl Manager {
         );
     }
 
-    fn refuse_service(
+    pub(super) fn refuse_service(
         &mut self,
         from: Path,
         transaction: u64,
@@ -225,7 +229,7 @@ impl Manager {
     }
 }
 
-/// Parameters of a request that has no queue pair of its own.
+/// Parameters of a request without a queue pair.
 const fn unconnected(path: Path) -> Parameters {
     Parameters {
         queue_pair: 0,

@@ -1,4 +1,4 @@
-//! The end of a connection, asked for by either side.
+//! The end of a connection, requested by either side.
 
 use super::active::transaction_of;
 use super::connection::{Path, Repeat, State};
@@ -69,8 +69,8 @@ impl Manager {
         self.send(path, mad);
     }
 
-    /// Waits until packets of the connection are gone. From now on the peer may use its queue pair
-    /// and id for another connection.
+    /// Waits until packets of the connection can no longer arrive. From now on the peer may use its
+    /// queue pair and id for another connection.
     pub(super) fn time_wait(&mut self, now: Duration, id: u32, answer: Option<[u8; MAD_BYTES]>) {
         let Some(one) = self.connections.get(&id) else {
             return;
@@ -179,7 +179,7 @@ impl Manager {
         self.find(own, remote).map(|one| one.id)
     }
 
-    /// The program drops its connection, in whatever state: the peer is told, and the id is gone.
+    /// Drops a connection in any state: the peer is notified, and the id becomes invalid.
     pub fn destroy(&mut self, now: Duration, id: ConnectionId) {
         let id = id.0;
         let Some(one) = self.connections.get(&id) else {

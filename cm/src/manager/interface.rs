@@ -1,14 +1,14 @@
-//! What goes into the manager and comes out.
+//! The input and output of the manager.
 
 use crate::address::{AddressHeader, Gid, ServiceId};
 use crate::mad::MAD_BYTES;
 use crate::reason::{Reason, ServiceStatus};
 use std::net::IpAddr;
 
-/// Who the node is.
+/// The identity of the node.
 #[derive(Clone, Copy, Debug)]
 pub struct Identity {
-    /// GUID of the node: unique, stable, not 0. Peers know connections by it.
+    /// GUID of the node: unique, stable, not 0. Peers identify connections by it.
     pub guid: u64,
     /// time that this node takes for an acknowledgement, a code
     pub ack_delay: u8,
@@ -34,7 +34,7 @@ impl Identity {
 pub struct ConnectionId(pub(crate) u32);
 
 impl ConnectionId {
-    /// As messages carry it.
+    /// The value in messages.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
@@ -45,12 +45,12 @@ impl ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub(crate) u64);
 
-/// What the caller does next.
+/// The next action of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// sends a MAD
     Send(OutgoingMad),
-    /// tells the program
+    /// report an event to the program
     Event(Event),
 }
 
@@ -72,14 +72,14 @@ pub struct OutgoingMad {
 pub struct Event {
     /// the connection; a new one for requests
     pub id: ConnectionId,
-    /// what happened
+    /// the event
     pub kind: EventKind,
 }
 
-/// What happened. Private data has its full size: its length does not travel.
+/// An event. Private data has its full size: its length is not transmitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
-    /// A peer asks for a connection: [`Manager::accept`](crate::Manager::accept) or
+    /// A peer requests a connection: answer with [`Manager::accept`](crate::Manager::accept) or
     /// [`reject`](crate::Manager::reject).
     Request {
         /// the listener
@@ -112,15 +112,17 @@ pub enum EventKind {
     },
     /// No answer after all repeats.
     Unreachable,
-    /// The connection is over. An active or passive side that did not ask for it calls
+    /// The connection has ended. A side that did not request it calls
     /// [`Manager::disconnect`](crate::Manager::disconnect) to confirm.
     Disconnected {
-        /// the peer asked for it or confirmed it; false after repeats without an answer
+        /// the peer requested or confirmed it; false after repeats without an answer
         by_peer: bool,
     },
-    /// Packets of the former connection are gone: the queue pair number may be used again.
+    /// Packets of the former connection can no longer arrive: the queue pair number may be used
+    /// again.
     TimeWaitOver,
-    /// A peer asks for the queue pair of a service: [`Manager::answer`](crate::Manager::answer).
+    /// A peer requests the queue pair of a service: answer with
+    /// [`Manager::answer`](crate::Manager::answer).
     ServiceRequest {
         /// the listener
         listener: ListenerId,
@@ -142,7 +144,7 @@ pub enum EventKind {
     },
 }
 
-/// What a queue pair of a connection is set to. Sources: the own request or answer and the peer's.
+/// The settings of a connection's queue pair. Sources: the local request or answer and the peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// queue pair of the peer
@@ -177,7 +179,7 @@ pub struct Parameters {
     pub remote: Gid,
 }
 
-/// A connection that is asked for.
+/// A connection request.
 #[derive(Clone, Debug)]
 pub struct Connect {
     /// own address, one of the manager's
@@ -315,7 +317,7 @@ pub enum StateName {
     ServiceReceived,
 }
 
-/// Why the manager does not listen.
+/// The reason why the manager does not listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
@@ -336,11 +338,11 @@ pub enum ListenError {
     NotOnRoce,
 }
 
-/// Why the manager does not do what the program asks.
+/// The reason why the manager refuses a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The connection is gone.
+    /// The connection no longer exists.
     #[error("the connection does not exist any more")]
     Gone,
     /// The connection is in another state.

@@ -1,10 +1,11 @@
-//! The side that is asked for a connection.
+//! The side that receives the request for a connection.
 
-use super::active::ACK_TIMEOUT_MAX;
+use super::active::MAX_ACK_TIMEOUT;
 use super::connection::{Connection, Path, Patience, Repeat, State};
+use super::held::Request;
 use super::{
-    ABOUT_OTHER, ABOUT_REPLY, ABOUT_REQUEST, Accept, CONNECTIONS_MAX, ConnectionId, EventKind,
-    ListenerId, Manager, Parameters, Refused, RequestError, area, rejection,
+    ABOUT_OTHER, ABOUT_REPLY, ABOUT_REQUEST, Accept, ConnectionId, EventKind, ListenerId,
+    MAX_CONNECTIONS, Manager, Parameters, Refused, RequestError, area, rejection,
 };
 use crate::address::{ADDRESS_HEADER_BYTES, AddressHeader, Gid, PortSpace, ServiceId};
 use crate::gsi;
@@ -14,7 +15,7 @@ use crate::reason::Reason;
 use crate::timing::of_code;
 use std::time::Duration;
 
-/// Why a request finds no listener.
+/// The reason why a request finds no listener.
 pub(super) enum NoListener {
     /// none for the service id
     Service,
@@ -39,9 +40,11 @@ impl Manager {
             }
             return;
         }
+        if self.is_held(peer) {
+            return;
+        }
         let refuse = |manager: &mut Self, refusal: &Refused| {
-            let message = rejection(0, request.local_comm_id, ABOUT_REQUEST, refusal);
-            manager.send_message(from, transaction, Message::Reject(message));
+            manager.refuse_request(from, transaction, request, refusal);
         };
         let queue_pair = (request.local_ca_guid, request.local_qpn);
         if let Some(&old) = self.by_queue_pair.get(&queue_pair) {
@@ -49,8 +52,12 @@ impl Manager {
             self.end_stale(now, old);
             return;
         }
-        if self.connections.len() >= CONNECTIONS_MAX {
+        if self.connections.len() >= MAX_CONNECTIONS {
             return;
+        }
+        if !self.listeners.contains_key(&ServiceId(request.service_id)) {
+            let request = Request::Connection(Box::new(*request));
+            return self.hold(now, from, transaction, request);
         }
         match self.judge(request, from) {
             Ok((listener, header)) => {
@@ -61,16 +68,36 @@ impl Manager {
         }
     }
 
-    /// The listener of a request and its addresses; or the refusal; or none to forget it.
+    /// Rejects a request of which nothing is kept.
+    fn refuse_request(
+        &mut self,
+        from: Path,
+        transaction: u64,
+        request: &ConnectionRequest,
+        refusal: &Refused,
+    ) {
+        let message = rejection(0, request.local_comm_id, ABOUT_REQUEST, refusal);
+        self.send_message(from, transaction, Message::Reject(message));
+    }
+
+    /// Rejects a request for a service that has no listener.
+    pub(super) fn refuse_unserved(
+        &mut self,
+        from: Path,
+        transaction: u64,
+        request: &ConnectionRequest,
+    ) {
+        let refusal = Refused::because(Reason::INVALID_SERVICE_ID);
+        self.refuse_request(from, transaction, request, &refusal);
+    }
+
+    /// The listener of a request and its addresses, or the refusal, or `None` to drop the request.
     fn judge(
         &self,
         request: &ConnectionRequest,
         from: Path,
     ) -> Result<(ListenerId, AddressHeader), Option<Refused>> {
         let service = ServiceId(request.service_id);
-        if !self.listeners.contains_key(&service) {
-            return Err(Some(Refused::because(Reason::INVALID_SERVICE_ID)));
-        }
         self.check_path(request, from).map_err(Some)?;
         let consumer = || Some(Refused::because(Reason::CONSUMER));
         let reliable = request.transport_service_type == 0 && request.extended_transport_type == 0;
@@ -86,7 +113,7 @@ impl Manager {
         }
     }
 
-    /// Whether the path that a request names leads here.
+    /// Checks if the path that a request names leads to this node.
     fn check_path(&self, request: &ConnectionRequest, from: Path) -> Result<(), Refused> {
         const MEMBERSHIP: u16 = 0x8000;
         let refused = |reason| Refused {
@@ -161,7 +188,7 @@ impl Manager {
             flow_control: request.end_to_end_flow_control,
             shared_receive_queue: request.srq,
             path_mtu: request.path_mtu,
-            ack_timeout: request.primary_local_ack_timeout.clamp(1, ACK_TIMEOUT_MAX),
+            ack_timeout: request.primary_local_ack_timeout.clamp(1, MAX_ACK_TIMEOUT),
             flow_label: request.primary_flow_label,
             traffic_class: request.primary_traffic_class,
             local: from.local,

@@ -13,10 +13,10 @@ const UNSUPPORTED: u8 = 2;
 impl Manager {
     /// Takes a datagram that arrived at queue pair 1. Take the actions afterwards.
     ///
-    /// A message that fits no connection is dropped without an answer, except those that the
-    /// standard wants answered.
+    /// A message that fits no connection is dropped without an answer, unless the standard requires
+    /// one.
     ///
-    /// Errors: [`Discard`]: by the rules of queue pair 1 nothing was done with it.
+    /// Errors: [`Discard`]: the rules of queue pair 1 require to drop it.
     pub fn receive(&mut self, now: Duration, arrived: &Arrived<'_>) -> Result<(), Discard> {
         let mad = arrived.mad()?;
         if !self.addresses.contains(&arrived.destination) {
@@ -36,7 +36,9 @@ impl Manager {
             Message::Ready(message) => self.on_ready(message),
             Message::Disconnect(message) => self.on_disconnect(from, transaction, message),
             Message::DisconnectReply(message) => self.on_disconnect_reply(now, message),
-            Message::ServiceRequest(message) => self.on_service_request(from, transaction, message),
+            Message::ServiceRequest(message) => {
+                self.on_service_request(now, from, transaction, message);
+            }
             Message::ServiceReply(message) => self.on_service_reply(message),
             Message::LoadAlternatePath(message) => self.on_alternate_path(transaction, message),
             // Answers a message that this side never sends.
@@ -81,7 +83,7 @@ impl Manager {
         self.set_state(id, state);
     }
 
-    /// There are no alternate paths here: an offer for an established connection is refused.
+    /// Refuses the offer of an alternate path for an established connection.
     fn on_alternate_path(&mut self, transaction: u64, offer: &LoadAlternatePath) {
         let Some(one) = self.find(offer.remote_comm_id, offer.local_comm_id) else {
             return;

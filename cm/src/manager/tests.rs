@@ -1,6 +1,7 @@
+use super::held::MAX_HELD;
 use super::{
-    Accept, Action, Connect, ConnectionId, EventKind, Identity, ListenError, Manager, Refused,
-    RequestError, Resolve, ServiceAnswer, StateName,
+    Accept, Action, Connect, ConnectionId, EventKind, Identity, LISTENER_WAIT, ListenError,
+    Manager, Refused, RequestError, Resolve, ServiceAnswer, StateName,
 };
 use crate::address::{Gid, PortSpace, ServiceId};
 use crate::gsi::{self, Arrived, Discard};
@@ -63,7 +64,7 @@ fn accept_with(queue_pair: u32) -> Accept {
     }
 }
 
-/// What a manager sent and told since the last look.
+/// Takes the MADs and events of a manager since the last call.
 fn actions(manager: &mut Manager) -> (Vec<Mad>, Vec<(ConnectionId, EventKind)>) {
     let (mut sent, mut told) = (Vec::new(), Vec::new());
     while let Some(action) = manager.next_action() {

@@ -5,8 +5,9 @@ use super::{EventKind, Manager};
 use std::time::Duration;
 
 impl Manager {
-    /// Does what is due at `now`. Take the actions afterwards.
+    /// Processes the timers that are due at `now`. Take the actions afterwards.
     pub fn tick(&mut self, now: Duration) {
+        self.reject_held(now);
         while let Some(&(at, id)) = self.timers.first() {
             if at > now {
                 return;

@@ -32,7 +32,7 @@ fn unknown_codes_are_kept_with_both_numbers() {
 }
 
 #[test]
-fn a_write_with_immediate_is_told_from_a_send_with_immediate() {
+fn a_write_with_immediate_is_distinguished_from_a_send_with_immediate() {
     let receive = |operation, immediate| Completion {
         header: CompletionHeader::ZERO
             .with_operation(operation)
@@ -52,7 +52,7 @@ fn a_write_with_immediate_is_told_from_a_send_with_immediate() {
 }
 
 #[test]
-fn a_send_is_what_was_posted_whatever_the_device_calls_it() {
+fn a_send_completes_as_the_posted_operation_for_any_code_of_the_device() {
     let send = |opcode| Completion {
         header: CompletionHeader::ZERO
             .with_send_queue(true)

@@ -24,7 +24,7 @@ fn entries_come_once_in_order_through_many_wraps_of_any_size() {
 }
 
 #[test]
-fn what_an_earlier_pass_left_is_not_an_event() {
+fn an_entry_of_an_earlier_pass_is_not_an_event() {
     let words = memory(2);
     let mut ring = EventRing::<1>::new(words.clone()).unwrap();
     words.store(0, 1 << 63 | 5);

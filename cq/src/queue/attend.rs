@@ -1,5 +1,5 @@
 //! The work of a poll besides the ring: requests of other cores, and completions that software
-//! completes in the device's place.
+//! writes in place of the device.
 
 use super::CompletionQueue;
 use super::slots::{flushed, passed_over};
@@ -9,8 +9,8 @@ use crate::table::{Drain, tracker};
 use ringside_spec::verbs::QueueSide;
 
 impl CompletionQueue {
-    /// Attends to requests from other cores, the backlog and a drain; the completions delivered, and
-    /// whether the ring may be read on.
+    /// Handles requests from other cores, the backlog and a drain. Returns the number of
+    /// completions delivered, and true if the ring may be read.
     #[cold]
     pub(super) fn attend(&mut self, batch: &mut [Completion], count: usize) -> (usize, bool) {
         self.read_inbox();
@@ -50,7 +50,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Goes on with the drain at hand; it is gone when it is done.
+    /// Continues the current drain. A finished drain is removed.
     #[cold]
     pub(super) fn carry_on(&mut self, batch: &mut [Completion], count: usize) -> usize {
         let Some(drain) = self.drain.take() else {
@@ -63,8 +63,8 @@ impl CompletionQueue {
         count
     }
 
-    /// Everything that is posted to flushed queues. The ring is empty: the device's own
-    /// completions of these queues have all been taken.
+    /// Completes all requests that are posted to flushed queues. The ring is empty: all completions
+    /// that the device wrote for these queues have been taken.
     #[cold]
     pub(super) fn complete_flushed(&mut self, batch: &mut [Completion], mut count: usize) -> usize {
         for index in 0..self.flushed.len() {
@@ -87,11 +87,12 @@ impl CompletionQueue {
         count
     }
 
-    /// Retires requests from the tail on, and says whether the drain is done.
+    /// Retires requests from the tail on. Returns the number of completions, and true if the drain
+    /// is done.
     ///
-    /// Before the named one: sends that asked for no completion are retired silently; signalled
-    /// ones were passed over by the device and succeeded; receives were passed over. After it:
-    /// flushed.
+    /// Before the request that the device named: sends that requested no completion are retired
+    /// silently; signalled sends were passed over by the device and succeeded; receives were passed
+    /// over. After it: all requests are flushed.
     fn run(&mut self, drain: &Drain, batch: &mut [Completion], mut count: usize) -> (usize, bool) {
         let anomalies = &mut self.anomalies;
         let Some(state) = self.table.find(drain.side, drain.context) else {

@@ -1,4 +1,4 @@
-//! Moving to another ring.
+//! Replacing the ring of a completion queue.
 
 use super::CompletionQueue;
 use crate::completion::Completion;
@@ -8,13 +8,15 @@ use ringside_spec::verbs::QUANTUM_WORDS;
 use ringside_spec::verbs::completion::CompletionHeader;
 
 impl CompletionQueue {
-    /// Goes on in a new ring, which the device writes from its first slot on, once it has answered
-    /// the command that names it. What is unread in the old ring is taken out and delivered first.
+    /// Switches to a new ring. The device writes it from its first slot on, once it has completed
+    /// the command that names it. Unread completions of the old ring are taken out and delivered
+    /// first.
     ///
-    /// `ring` comes from [`CompletionQueue::check_ring`], before the command. Control path: allocates.
+    /// `ring` comes from [`CompletionQueue::check_ring`], called before the command. Control path:
+    /// allocates.
     /// Source: irdma `uk.c`, irdma_uk_cq_resize, irdma_uk_cq_set_resized_cnt.
     pub fn replace(&mut self, ring: ZeroedRing<QUANTUM_WORDS>) {
-        // Flushed requests come last, and the new ring may hold completions before them.
+        // Flushed requests are delivered last: the new ring may hold completions that precede them.
         let flushed = std::mem::take(&mut self.flushed);
         let mut batch = [Completion::EMPTY; 16];
         let mut taken = std::mem::take(&mut self.backlog);
@@ -26,7 +28,7 @@ impl CompletionQueue {
                 break;
             }
             taken.extend(batch.iter().take(count).copied());
-            // A device that goes on writing does not hold this up; a drain ends by itself.
+            // The loop ends even if the device keeps writing: a drain is finite.
             from_ring += if draining { 0 } else { count };
             if from_ring >= self.slots() + batch.len() {
                 break;

@@ -1,4 +1,4 @@
-//! One slot at a time: what the device wrote, the request that it names, the completion of both.
+//! Reads one slot, finds the request that it names, and makes the completion of both.
 
 use super::ring_words::{header_of, word};
 use crate::completion::{Completion, DatagramOrigin, Origin, ReceiveDetail, SoftwareNote};
@@ -13,12 +13,18 @@ use ringside_spec::verbs::status::FLUSH_MAJOR;
 use ringside_spec::verbs::{FlushCode, QUANTUM_WORDS, QueueSide};
 use std::sync::atomic::AtomicU64;
 
+/// Returns the header of a plain success of a send, in the bits that a poll compares, without the
+/// index. `valid` is the valid bit of the pass.
+pub(super) const fn plain_send(valid: u64) -> u64 {
+    CompletionHeader(valid).with_send_queue(true).0
+}
+
 /// One completion as read from the ring, without its context.
 pub(super) struct Raw {
     pub(super) header: CompletionHeader,
     pub(super) payload_bytes: u32,
     pub(super) key_or_source: u32,
-    /// what a second slot said
+    /// the content of a second slot
     pub(super) extension: CompletionExtension,
 }
 
@@ -46,8 +52,8 @@ impl Raw {
         }
     }
 
-    /// The completion of `request`: bits without a meaning are cleared, and `extended` comes to
-    /// mean that there is an immediate.
+    /// Returns the completion of `request`: bits without a meaning are cleared, and `extended` now
+    /// means that there is an immediate.
     #[inline(always)]
     pub(super) fn completion(&self, queue_pair: u32, id: u64, info: SendRecordInfo) -> Completion {
         let detail = if self.header.send_queue() {
@@ -73,7 +79,7 @@ impl Raw {
         completion
     }
 
-    /// Notes in a successful receive where its datagram came from.
+    /// Notes the source of a datagram in a successful receive.
     #[inline(always)]
     fn note_source(&self, completion: &mut Completion) {
         if let Some(mac) = self.extension.source_mac {
@@ -88,10 +94,10 @@ impl Raw {
     }
 }
 
-/// Takes plain successes of one side, and stops before anything else.
+/// Takes plain successes of one side, and stops before any other slot.
 ///
-/// `expected` has the valid bit of this pass and the side. Out of line: in a larger function its
-/// loop runs out of registers.
+/// `expected` has the valid bit of this pass and the side. Not inlined: in a larger function its
+/// loop would run out of registers.
 #[inline(never)]
 pub(super) fn take_run<const SEND: bool>(
     slots: &[[AtomicU64; QUANTUM_WORDS]],
@@ -109,7 +115,7 @@ pub(super) fn take_run<const SEND: bool>(
     taken
 }
 
-/// Delivers a plain success that is the next of an attached queue; says whether it is one.
+/// Delivers a plain success if it is the next one of an attached queue; returns true if it is.
 #[inline(always)]
 pub(super) fn take_plain<const SEND: bool>(
     slot: &[AtomicU64; QUANTUM_WORDS],
@@ -118,7 +124,7 @@ pub(super) fn take_plain<const SEND: bool>(
     place: &mut Completion,
 ) -> bool {
     let header = header_of(slot);
-    // Whatever the context is, a queue is found by it, and taken from only if all else is right.
+    // Any context finds a queue; requests are taken from it only if everything else matches.
     let Some(queue) = look_up::<SEND>(view, word(slot, 1)) else {
         return false;
     };
@@ -139,7 +145,8 @@ pub(super) fn take_plain<const SEND: bool>(
     true
 }
 
-/// Delivers the next request of its queue, with silent ones before it; nothing if this is not it.
+/// Delivers the next request of its queue, with silent ones before it. `None` if `raw` names
+/// another.
 pub(super) fn deliver(queue: &Tracker, place: &mut Completion, raw: &Raw) -> Option<()> {
     let index = raw.header.element_index() as u16;
     let taken = queue.take_next(raw.header.0 & CompletionHeader::ELEMENT_INDEX_MASK, 0);
@@ -148,14 +155,14 @@ pub(super) fn deliver(queue: &Tracker, place: &mut Completion, raw: &Raw) -> Opt
     Some(())
 }
 
-/// Bits of a header that tell a plain success of one side from all else, but for the index.
+/// Header bits that distinguish a plain success of one side from all else, without the index.
 const PLAIN: u64 = CompletionHeader::VALID_MASK
     | CompletionHeader::SEND_QUEUE_MASK
     | CompletionHeader::ERROR_MASK
     | CompletionHeader::EXTENDED_MASK
     | CompletionHeader::RESERVED;
 
-/// Bits of a header that tell whether it is the plain success of one request.
+/// Header bits that distinguish the plain success of one request from all else.
 const COMPARED: u64 = PLAIN | CompletionHeader::ELEMENT_INDEX_MASK;
 
 const _: () = assert!(NOTHING_IS_PLAIN & COMPARED == 0, "no header may equal it");
@@ -168,13 +175,13 @@ pub(super) fn find(state: &QueuePairState, raw: &Raw) -> Option<Outstanding> {
     tracker(state, raw.side()).find(raw.header.element_index())
 }
 
-/// The oldest outstanding request of a queue, padding passed over.
+/// Returns the oldest outstanding request of a queue, without padding.
 pub(super) fn oldest(state: &QueuePairState, side: QueueSide) -> Option<Outstanding> {
     let tracker = tracker(state, side);
     tracker.next_from(tracker.tail())
 }
 
-/// A request that the device did not name although it named a later one.
+/// Returns the completion of a request that the device skipped although it named a later one.
 pub(super) fn passed_over(
     side: QueueSide,
     queue_pair: u32,
@@ -192,7 +199,8 @@ pub(super) fn passed_over(
     Some(completion)
 }
 
-/// The completion that the device would write for a request that it flushes because of another.
+/// Returns the completion that the device would write for a request that it flushes because another
+/// one failed.
 pub(super) fn flushed(side: QueueSide, queue_pair: u32, request: &Outstanding) -> Completion {
     Completion {
         id: request.id,

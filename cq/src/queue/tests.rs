@@ -15,7 +15,7 @@ fn words(count: usize) -> Words {
     memory.words(0, count * 8).unwrap()
 }
 
-/// A queue pair, its completion queue and what a device would write.
+/// A queue pair, its completion queue, and the device that writes completions.
 struct Bench {
     send: SendQueue,
     receive: ReceiveQueue,
@@ -137,7 +137,7 @@ fn completion_with_stale_polarity_is_not_delivered() {
     }
     assert_eq!(bench.poll().len(), 4);
     bench.post(4, SIGNALLED);
-    // The four slots still hold the first pass's completions.
+    // The four slots still hold completions of the first pass.
     assert_eq!(bench.poll(), []);
     bench.complete_send(4);
     assert_eq!(ids(&bench.poll()), [4]);
@@ -176,7 +176,7 @@ fn a_signalled_send_that_the_device_passes_over_is_still_reported_once() {
 }
 
 #[test]
-fn a_success_that_nobody_asked_for_is_retired_and_not_reported() {
+fn an_unrequested_success_is_retired_and_not_reported() {
     let mut bench = bench(16);
     bench.post(1, SILENT);
     bench.post(2, SIGNALLED);
@@ -236,7 +236,7 @@ fn one_flush_completion_becomes_one_for_each_request_with_the_reason_first() {
             bench.post(id, if id % 3 == 0 { SIGNALLED } else { SILENT });
         }
         bench.complete_send(0);
-        // The oldest that the device had not done: 0 and 1 were successes.
+        // Names the oldest request that the device had not done: 0 and 1 were successes.
         bench.fail(QueueSide::Send, 2, 3);
         let mut found = Vec::new();
         let mut batch = [Completion::EMPTY; 64];
@@ -258,7 +258,7 @@ fn one_flush_completion_becomes_one_for_each_request_with_the_reason_first() {
 }
 
 #[test]
-fn what_is_posted_after_the_flush_completes_as_flushed_too() {
+fn requests_posted_after_the_flush_complete_as_flushed_too() {
     let mut bench = bench(16);
     bench.post(1, SIGNALLED);
     bench.receive.post(2, &[]).unwrap();
@@ -285,7 +285,7 @@ fn a_flush_without_a_pending_request_is_made_in_software() {
     bench.post(1, SIGNALLED);
     bench.post(2, SIGNALLED);
     bench.complete_send(0);
-    // The device's own completion comes first although the order to flush is older.
+    // The device's own completion comes first although the flush request is older.
     bench
         .queue
         .handle()
@@ -484,7 +484,7 @@ fn another_core_attaches_and_detaches_through_the_handle() {
 }
 
 #[test]
-fn a_full_inbox_says_so_and_loses_nothing() {
+fn a_full_inbox_is_an_error_and_loses_no_request() {
     let mut bench = bench(16);
     let context = bench.state.context;
     let handle = bench.queue.handle();
@@ -514,7 +514,7 @@ fn the_shadow_head_is_what_was_read_and_wraps_with_the_ring() {
 }
 
 #[test]
-fn arming_asks_for_any_or_for_solicited_and_rings_the_queue_number() {
+fn arming_requests_any_or_solicited_events_and_rings_the_queue_number() {
     let mut bench = bench(4);
     let page = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
     let doorbell = Doorbell::mapped(&page, 64).unwrap();
@@ -526,7 +526,7 @@ fn arming_asks_for_any_or_for_solicited_and_rings_the_queue_number() {
 }
 
 #[test]
-fn whatever_a_device_writes_no_request_completes_twice_and_nothing_panics() {
+fn for_any_data_of_a_device_no_request_completes_twice_and_nothing_panics() {
     let mut noise = 0x2545_F491_4F6C_DD1Du64;
     let mut random = move |limit: u64| {
         noise ^= noise << 13;
@@ -600,7 +600,7 @@ fn posting_and_polling_may_be_on_different_cores() {
     let mut written = 0u64;
     while next < REQUESTS {
         assert!(std::time::Instant::now() < deadline, "stopped at {next}");
-        // The device: completes what is posted, as far as the ring has room.
+        // The device completes posted requests as far as the ring has room.
         let head = state.send.head();
         while written < head && written < next + 16 {
             let element =
@@ -656,7 +656,7 @@ fn half_a_completion_does_not_hold_up_a_flush_for_ever() {
 }
 
 #[test]
-fn what_a_former_ring_held_of_a_detached_queue_pair_is_dropped() {
+fn completions_in_a_former_ring_of_a_detached_queue_pair_are_dropped() {
     let mut bench = bench(16);
     bench.post(1, SIGNALLED);
     bench.complete_send(0);
@@ -670,14 +670,14 @@ fn what_a_former_ring_held_of_a_detached_queue_pair_is_dropped() {
 }
 
 #[test]
-fn a_poll_looks_at_no_more_slots_than_the_ring_has_whatever_the_device_writes() {
+fn a_poll_reads_no_more_slots_than_the_ring_has_while_the_device_keeps_writing() {
     let mut bench = bench(16);
-    let nobody = CompletionElement {
+    let stray = CompletionElement {
         context: u64::MAX,
         ..bench.success(QueueSide::Send, 0)
     };
-    // A device that goes on writing behind the reader's back: two passes stand for all.
-    let words = |polarity: bool| nobody.encode(polarity);
+    // A device that keeps writing ahead of the reader: the ring is filled for two passes.
+    let words = |polarity: bool| stray.encode(polarity);
     for slot in 0..16 {
         for (index, word) in words(true).into_iter().enumerate() {
             bench.ring.store(slot * 4 + index, word);
@@ -690,7 +690,7 @@ fn a_poll_looks_at_no_more_slots_than_the_ring_has_whatever_the_device_writes() 
         std::thread::spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 for polarity in [false, true] {
-                    let header = nobody.encode(polarity)[3];
+                    let header = stray.encode(polarity)[3];
                     for slot in 0..16 {
                         ring.store_release(slot * 4 + 3, header);
                     }
@@ -747,7 +747,7 @@ fn no_completion_of_a_queue_pair_follows_its_detachment_by_another_core() {
     assert!(bench.queue.poll_one(&mut place));
     let detach = bench.queue.handle().detach(bench.state.context);
     detach.unwrap();
-    // Two completions lie ready; their queue pair is gone.
+    // Two completions are in the ring; their queue pair is detached.
     assert!(!bench.queue.poll_one(&mut place));
     assert_eq!(bench.poll(), []);
     assert_eq!(bench.queue.anomalies().unknown_context, 2);

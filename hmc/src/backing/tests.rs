@@ -162,7 +162,7 @@ fn teardown_clears_every_segment_that_is_there() {
 }
 
 #[test]
-fn what_is_not_missing_cannot_be_noted() {
+fn memory_that_is_not_missing_cannot_be_noted() {
     let layout = with_many_pbles();
     let mut backing = Backing::new(&layout, BackingPolicy::Sparse);
     let paged = backing.segments() as u16 - 1;

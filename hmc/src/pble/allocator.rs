@@ -1,4 +1,4 @@
-//! The owners of entries.
+//! Allocation of entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,17 +10,17 @@ use crate::address::FpmAddress;
 /// The fill level of the allocator, in entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PbleUsage {
-    /// Entries that can be given out at all.
+    /// Entries that can be allocated.
     pub total: u32,
     /// Entries that are free.
     pub free: u32,
     /// The longest run of free entries.
     pub longest_free: u32,
-    /// Lists, roots and leaves that are out.
+    /// Lists, roots and leaves that are allocated.
     pub ranges: usize,
 }
 
-/// Gives out page buffer list entries in units of 8, the smallest run that fits first.
+/// Allocates page buffer list entries in units of 8, from the shortest free run that fits.
 ///
 /// Free runs are kept by address (to join neighbours) and by length (to find the best fit), so both
 /// directions take logarithmic time. Runs never span two segments.
@@ -33,12 +33,12 @@ pub struct PbleAllocator {
     by_address: BTreeMap<u32, u32>,
     /// Entries and first index of each free run.
     by_length: BTreeSet<(u32, u32)>,
-    /// First index to entries in use of each range that is out.
+    /// First index to entries in use of each allocated range.
     held: BTreeMap<u32, u32>,
 }
 
 impl PbleAllocator {
-    /// An allocator that has given out nothing.
+    /// Makes an allocator with all entries free.
     #[must_use]
     pub fn new(space: PbleSpace) -> Self {
         let by_address: BTreeMap<u32, u32> = space.runs().collect();
@@ -57,13 +57,13 @@ impl PbleAllocator {
         }
     }
 
-    /// The position of the entries.
+    /// The addresses of the entries.
     #[must_use]
     pub fn space(&self) -> PbleSpace {
         self.space
     }
 
-    /// Its fill level.
+    /// The current fill level.
     #[must_use]
     pub fn usage(&self) -> PbleUsage {
         PbleUsage {
@@ -74,7 +74,8 @@ impl PbleAllocator {
         }
     }
 
-    /// Entries for `pages` pages of a memory region: one level up to 512, two levels above.
+    /// Allocates entries for `pages` pages of a memory region: one level up to 512, two levels
+    /// above.
     ///
     /// Errors: see [`PbleError`]; nothing stays allocated after an error.
     pub fn allocate(&mut self, pages: u64) -> Result<PageList, PbleError> {
@@ -114,7 +115,8 @@ impl PbleAllocator {
         })
     }
 
-    /// Entries for `pages` pages in one run, for a queue's ring: rings can't have two levels.
+    /// Allocates entries for `pages` pages in one run, for a queue's ring: rings cannot have two
+    /// levels.
     ///
     /// Errors: see [`PbleError`]; nothing stays allocated after an error.
     pub fn allocate_one_level(&mut self, pages: u64) -> Result<PageList, PbleError> {
@@ -137,10 +139,10 @@ impl PbleAllocator {
         Ok(PageList::OneLevel(self.take(pages as u32)?))
     }
 
-    /// Takes a list back. The device must no longer use it.
+    /// Frees a list. The device must no longer use it.
     ///
-    /// Errors: [`PbleError::NotAllocated`] for the first range that is not out; the ranges of the
-    /// list that are out are freed all the same.
+    /// Errors: [`PbleError::NotAllocated`] for the first range that is not allocated; the other
+    /// ranges of the list are freed nevertheless.
     pub fn free(&mut self, list: PageList) -> Result<(), PbleError> {
         let (root, leaves) = match list {
             PageList::OneLevel(range) => (range, Vec::new()),
@@ -237,7 +239,7 @@ impl PbleAllocator {
     }
 }
 
-/// Entries of the whole units that hold `entries`; `entries` is at most a segment's.
+/// Rounds `entries`, at most a segment's, up to whole units.
 fn rounded(entries: u32) -> u32 {
     entries.next_multiple_of(PBLE_UNIT)
 }

@@ -20,7 +20,7 @@ pub enum PageList {
 }
 
 impl PageList {
-    /// Index of the first entry of the list or of its root: what a command or context carries.
+    /// Index of the first entry of the list or of its root: the value for a command or a context.
     #[must_use]
     pub fn first_index(&self) -> u32 {
         match self {
@@ -40,7 +40,7 @@ impl PageList {
         }
     }
 
-    /// The ranges of entries that must have memory before anything is written: root first.
+    /// The ranges of entries that need memory before any entry is written: root first.
     pub fn ranges(&self) -> impl Iterator<Item = &PbleRange> {
         let (first, rest): (_, &[PbleRange]) = match self {
             Self::OneLevel(range) => (range, &[]),
@@ -49,7 +49,7 @@ impl PageList {
         std::iter::once(first).chain(rest)
     }
 
-    /// The entry to write: its index, and its 8 bytes as a number.
+    /// Returns the entries to write: index, and 8 bytes as a number.
     ///
     /// `addresses` are the I/O virtual addresses of the pages, in order.
     /// Errors: [`PbleError::WrongNumberOfAddresses`].
@@ -84,7 +84,7 @@ impl PageList {
     }
 }
 
-/// The start of the pages, if they follow each other without a gap, so that no list is needed.
+/// Returns the address of the first page if the pages are contiguous, so that no list is needed.
 ///
 /// `None` for pages with gaps, for no pages, and for a run past the end of the address space.
 #[must_use]

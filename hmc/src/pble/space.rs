@@ -1,4 +1,4 @@
-//! The positions of page buffer list entries.
+//! The addresses of page buffer list entries.
 
 use ringside_spec::rdma::segments::{
     BACKING_PAGE_BYTES, FpmLocation, PBLE_BYTES, PBLE_UNIT, SEGMENT_BYTES,
@@ -6,7 +6,7 @@ use ringside_spec::rdma::segments::{
 
 use crate::address::FpmAddress;
 
-/// The page buffer list entries of a function: base in FPM space, and number.
+/// The page buffer list entries of a function: base in FPM space, and count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PbleSpace {
     base: FpmAddress,
@@ -14,7 +14,8 @@ pub struct PbleSpace {
 }
 
 impl PbleSpace {
-    /// Entries from `base` on; `base` is a multiple of 512 bytes, as commit answers are.
+    /// Makes the space of `entries` entries at `base`, a multiple of 512 bytes, as commit answers
+    /// are.
     #[must_use]
     pub fn new(base: FpmAddress, entries: u32) -> Self {
         Self { base, entries }
@@ -52,10 +53,10 @@ impl PbleSpace {
         (offset % PBLE_BYTES == 0 && index < self.entries).then_some(index)
     }
 
-    /// The usable runs of entries, as first index and number, one for each segment.
+    /// Returns the usable runs of entries as first index and count, one for each segment.
     ///
     /// Entries before the first 4 KiB boundary stay unused, so that a page of leaves is a page of
-    /// memory; so do those that make no whole unit at the end. Source: irdma `pble.c`,
+    /// memory. Entries at the end that make no whole unit stay unused too. Source: irdma `pble.c`,
     /// `irdma_hmc_init_pble`.
     pub(super) fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
         let end = self.base.0 + u64::from(self.entries) * PBLE_BYTES;

@@ -84,7 +84,7 @@ fn root_entries_are_indexes_of_leaves_and_leaf_entries_are_pages() {
     let memory: BTreeMap<u32, u64> = list.entries(&pages).expect("as many").collect();
     assert_eq!(memory.len(), 1025 + 3, "no entry is written twice");
     for (number, &page) in pages.iter().enumerate() {
-        // As the device walks: the root gives a leaf, the leaf the page.
+        // Translates as the device does: the root gives a leaf, the leaf the page.
         let root_entry = list.first_index() + (number / 512) as u32;
         let leaf = memory[&root_entry] as u32;
         assert_eq!(memory[&(leaf + (number % 512) as u32)], page);
@@ -155,7 +155,7 @@ fn a_list_that_does_not_fit_leaves_nothing_allocated() {
     ));
     assert_eq!(allocator.usage(), before);
 
-    // 2044 entries are there, but roots and leaves take whole units.
+    // 2044 entries are free, but roots and leaves take whole units.
     let held = allocator.allocate_one_level(8).expect("room");
     assert!(matches!(
         allocator.allocate(2040),
@@ -219,8 +219,8 @@ fn contiguous_pages_need_no_list() {
     assert_eq!(contiguous_start(&[u64::MAX - 0xFFE], 0x1000), None);
 }
 
-/// One random life of an allocator: every entry has at most one holder, the counts add up, and all
-/// given back is as new.
+/// Random allocations and frees: each entry has at most one owner, the counts add up, and after all
+/// are freed the allocator equals a new one.
 fn live(seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let base = random.random_range(0..3 * SEGMENT_BYTES / 512) * 512;
@@ -286,7 +286,7 @@ fn check(allocator: &PbleAllocator, lists: &[PageList], context: &str) {
 }
 
 #[test]
-fn random_lives_neither_share_nor_leak_entries() {
+fn random_allocations_neither_share_nor_leak_entries() {
     for seed in 0..60 {
         live(seed);
     }

@@ -8,7 +8,7 @@ fn plan(wanted: &Wanted) -> Plan {
 }
 
 #[test]
-fn a_plan_asks_for_the_numbers_wanted_and_the_drivers_own() {
+fn a_plan_requests_the_wanted_numbers_and_the_drivers_own() {
     let plan = plan(&wanted());
     let count = |object| plan.count(object);
     assert_eq!(
@@ -93,7 +93,7 @@ fn request_holds_the_planned_counts() {
 }
 
 #[test]
-fn what_exceeds_a_maximum_is_named_with_the_largest_value_that_fits() {
+fn a_number_above_a_maximum_is_named_with_the_largest_value_that_fits() {
     let cases = [
         (
             Setting::QueuePairs,
@@ -194,7 +194,7 @@ fn every_dependent_count_over_its_maximum_blames_the_queue_pairs() {
 }
 
 #[test]
-fn advice_says_so_when_no_value_helps() {
+fn advice_reports_that_no_value_of_one_setting_helps() {
     let limits = limits(|query| query.objects[ObjectType::Timer].max_count = 512);
     let error = Plan::new(&limits, &wanted()).expect_err("two buckets are the least");
     assert!(
@@ -261,7 +261,7 @@ fn zero_is_refused_where_one_is_needed() {
 
 #[test]
 fn more_is_never_planned_for_less() {
-    // The search for the largest value that fits relies on this.
+    // The search for the largest value that fits relies on this claim.
     let limits = limits(|_| {});
     for setting in Setting::ALL {
         let mut before = needed_counts(&limits, &wanted().with(setting, 0));

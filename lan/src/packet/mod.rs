@@ -1,22 +1,26 @@
 //! Packets: owned handles to buffers of a pool.
 
+mod bytes;
 mod offload;
 
 pub(crate) use offload::COMMAND_SHIFT;
 pub use offload::{Layer4, OffloadError, TransmitRequest};
 
-use crate::pool::{Link, NO_BUFFER, Shared};
 use crate::raw::PoolReference;
+use crate::shared::{Link, NO_BUFFER, Shared};
+use ringside_spec::lan::receive::{
+    NicDescriptor, WriteBack0, WriteBack1, WriteBack2, WriteBack3, cast,
+};
 
 /// Most segments of a packet.
-const SEGMENTS_MAX: u8 = 255;
+const MAX_SEGMENTS: u8 = 255;
 
 ringside_spec::words! {
-    /// Properties of a received packet, and those that [`Packet::offload`] asks for.
+    /// Properties of a received packet, and requests of [`Packet::offload`].
     pub struct Flags: u32 {
         /// several handles lead to this packet: its bytes are read-only
         shared: [0],
-        /// the device looked at the checksums: the next two say what it found
+        /// the device checked the checksums: the next two are the results
         checksums_checked: [1],
         /// the IPv4 header's checksum is wrong
         ip_checksum_wrong: [2],
@@ -61,60 +65,97 @@ impl Segment {
     }
 }
 
-/// An owned packet. Dropping it gives its buffers back to the pool.
+/// An owned packet. Dropping it returns its buffers to the pool.
 ///
-/// One cache line: what the device said of the packet, and where its first segment lies, are in the
-/// handle itself.
+/// One cache line: the place of the first segment and the requests of a send, then the descriptor
+/// with which the device delivered the packet. Its fields are decoded when they are read.
+#[repr(C)]
 pub struct Packet {
     pool: PoolReference,
     /// buffer of the first segment
     pub(crate) buffer: u32,
+    /// first byte in that buffer, headroom included
+    pub(crate) offset: u16,
+    /// segments beyond the first
+    pub(crate) more: u16,
     /// buffer of the second
     pub(crate) next: u32,
-    pub(crate) offset: u16,
-    pub(crate) length: u16,
-    /// bytes of all segments
-    pub(crate) total: u32,
-    pub(crate) flags: Flags,
+    /// properties that are not the descriptor's: handles, tags and segmentation
+    pub(crate) own: Flags,
     /// bits of the transmit descriptor's command, see [`TransmitRequest`]
     pub(crate) command: u32,
-    pub(crate) hash: u32,
-    pub(crate) mark: u32,
-    pub(crate) time_stamp: u32,
-    pub(crate) packet_type: u16,
-    pub(crate) vlan: u16,
-    pub(crate) outer_vlan: u16,
-    /// bytes of a segment, where the device is to cut
-    pub(crate) segment_bytes: u16,
-    pub(crate) header_bytes: u16,
-    pub(crate) segments: u8,
+    /// bytes of the segments beyond the first
+    pub(crate) rest: u32,
+    /// The descriptor that the device wrote, or zero. `packet_length` is that of the first segment;
+    /// `own` shows which tags are valid; of a send, `header_length` and `l2tag2_first` hold the
+    /// bytes of the headers and of a segment.
+    pub(crate) written: NicDescriptor,
 }
 
-const _: () = assert!(size_of::<Packet>() <= 64);
+// The vector paths write and read packets as these 64 bytes.
+const _: () = assert!(size_of::<Packet>() == 64 && align_of::<Packet>() == 8);
+const _: () = assert!(std::mem::offset_of!(Packet, buffer) == 8);
+const _: () = assert!(std::mem::offset_of!(Packet, offset) == 12);
+const _: () = assert!(std::mem::offset_of!(Packet, written) == 32);
+
+/// The four words of a descriptor.
+pub(crate) type Written = [u64; 4];
 
 impl Packet {
     /// A packet without bytes in `buffer`, which the caller has taken from the pool.
     #[inline(always)]
-    pub(crate) fn empty(pool: PoolReference, buffer: u32, shared: &Shared) -> Self {
+    pub(crate) fn empty(pool: PoolReference, buffer: u32, headroom: u16) -> Self {
+        Self::delivered(pool, buffer, headroom, [0; 4])
+    }
+
+    /// A packet in `buffer` with the values of the device's descriptor.
+    #[inline(always)]
+    pub(crate) fn delivered(
+        pool: PoolReference,
+        buffer: u32,
+        headroom: u16,
+        written: Written,
+    ) -> Self {
         Self {
             pool,
             buffer,
+            offset: headroom,
+            more: 0,
             next: NO_BUFFER,
-            offset: shared.settings().headroom_bytes,
-            length: 0,
-            total: 0,
-            flags: Flags::ZERO,
+            own: Flags::ZERO,
             command: 0,
-            hash: 0,
-            mark: 0,
-            time_stamp: 0,
-            packet_type: 0,
-            vlan: 0,
-            outer_vlan: 0,
-            segment_bytes: 0,
-            header_bytes: 0,
-            segments: 1,
+            rest: 0,
+            written: zerocopy::transmute!(written.map(u64::to_le)),
         }
+    }
+
+    /// Takes a descriptor over, but for the bytes of the first segment.
+    pub(crate) fn describe(&mut self, written: Written, first_bytes: u16) {
+        self.written = zerocopy::transmute!(written.map(u64::to_le));
+        self.set_first_bytes(first_bytes);
+    }
+
+    /// The descriptor's words.
+    #[inline(always)]
+    fn words(&self) -> Written {
+        let words: Written = zerocopy::transmute!(self.written);
+        words.map(u64::from_le)
+    }
+
+    /// Bytes of the first segment.
+    #[inline(always)]
+    pub(crate) const fn first_bytes(&self) -> u16 {
+        self.written.packet_length.get()
+    }
+
+    pub(crate) fn set_first_bytes(&mut self, bytes: u16) {
+        self.written.packet_length.set(bytes);
+    }
+
+    /// Bytes of all segments.
+    #[inline(always)]
+    pub(crate) const fn total(&self) -> u32 {
+        self.first_bytes() as u32 + self.rest
     }
 
     #[inline(always)]
@@ -131,61 +172,82 @@ impl Packet {
     #[inline]
     #[must_use]
     pub const fn length(&self) -> usize {
-        self.total as usize
+        self.total() as usize
     }
 
     /// True without bytes.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.total == 0
+        self.total() == 0
     }
 
-    /// How many segments it has.
+    /// The number of its segments.
     #[must_use]
     pub const fn segment_count(&self) -> usize {
-        self.segments as usize
+        self.more as usize + 1
     }
 
-    /// What is known of it.
+    /// The known properties of the packet.
     #[must_use]
-    pub const fn flags(&self) -> Flags {
-        self.flags
+    pub fn flags(&self) -> Flags {
+        let [first, status, tags, flow] = self.words();
+        let (first, status) = (WriteBack0(first), WriteBack1(status));
+        let checked = status.checksums_checked();
+        let mark = WriteBack3(flow).flow_id() as u32;
+        self.own
+            .with_checksums_checked(checked)
+            .with_ip_checksum_wrong(checked && status.ip_checksum_error())
+            .with_layer_4_checksum_wrong(checked && status.layer_4_checksum_error())
+            .with_hash_valid(status.hash_valid())
+            .with_mark_valid(mark != u32::MAX && mark != 0)
+            .with_time_stamp_valid(WriteBack2(tags).time_stamp_valid())
+            .with_multicast(first.cast() == cast::MULTICAST)
+            .with_broadcast(first.cast() == cast::BROADCAST)
+            .with_loopback(status.loopback())
+            .with_receive_error(status.receive_error())
     }
 
     /// Kind of the packet; see [`ringside_spec::lan::receive::packet_type`].
     #[must_use]
-    pub const fn packet_type(&self) -> u16 {
-        self.packet_type
+    pub fn packet_type(&self) -> u16 {
+        let [first, ..] = self.words();
+        WriteBack0(first).packet_type() as u16
     }
 
     /// The hash that chose the queue.
     #[must_use]
     pub fn hash(&self) -> Option<u32> {
-        self.flags.hash_valid().then_some(self.hash)
+        let [_, status, ..] = self.words();
+        let status = WriteBack1(status);
+        status.hash_valid().then_some(status.hash() as u32)
     }
 
     /// The number that a flow rule gave it.
     #[must_use]
     pub fn mark(&self) -> Option<u32> {
-        self.flags.mark_valid().then_some(self.mark)
+        let mark = self.written.flow_id.get();
+        self.flags().mark_valid().then_some(mark)
     }
 
     /// The tag that was removed on receipt or is to be inserted: the inner one if there are two.
     #[must_use]
     pub fn vlan(&self) -> Option<u16> {
-        self.flags.vlan().then_some(self.vlan)
+        let tag = self.written.l2tag1.get();
+        self.own.vlan().then_some(tag)
     }
 
     /// The same for the outer of two tags.
     #[must_use]
     pub fn outer_vlan(&self) -> Option<u16> {
-        self.flags.outer_vlan().then_some(self.outer_vlan)
+        let tag = self.written.l2tag2_second.get();
+        self.own.outer_vlan().then_some(tag)
     }
 
     /// Low 32 bits of the nanosecond in which it arrived.
     #[must_use]
     pub fn time_stamp(&self) -> Option<u32> {
-        self.flags.time_stamp_valid().then_some(self.time_stamp)
+        let stamp = self.written.time_stamp_high.get();
+        self.flags().time_stamp_valid().then_some(stamp)
     }
 
     /// All segments, first to last.
@@ -193,7 +255,7 @@ impl Packet {
         let first = Segment {
             buffer: self.buffer,
             offset: self.offset,
-            length: self.length,
+            length: self.first_bytes(),
         };
         let mut next = self.next;
         let rest = std::iter::from_fn(move || {
@@ -212,7 +274,7 @@ impl Packet {
                 length,
             })
         });
-        std::iter::once(first).chain(rest.take(usize::from(SEGMENTS_MAX)))
+        std::iter::once(first).chain(rest.take(usize::from(MAX_SEGMENTS)))
     }
 
     /// Copies bytes from `offset` on out; false, and nothing copied, if the packet is shorter.
@@ -265,15 +327,15 @@ impl Packet {
     /// Room behind the bytes of a packet of one segment, bytes.
     #[must_use]
     pub fn tailroom(&self) -> usize {
-        let used = u32::from(self.offset) + u32::from(self.length);
+        let used = u32::from(self.offset) + u32::from(self.first_bytes());
         (self.pool().stride() - used) as usize
     }
 
-    /// Whether this is the only handle to its buffers.
+    /// True if this is the only handle to its buffers.
     #[inline]
     #[must_use]
     pub fn is_sole(&self) -> bool {
-        !self.flags.shared() || self.pool().is_sole(self.buffer)
+        !self.own.shared() || self.pool().is_sole(self.buffer)
     }
 
     /// Appends bytes; `None`, and nothing done, if the packet is shared, has several segments, or has
@@ -283,17 +345,16 @@ impl Packet {
         Some(())
     }
 
-    /// Appends `count` bytes and lends them; what they hold until they are written is arbitrary.
+    /// Appends `count` bytes and lends them; their content is arbitrary until they are written.
     /// `None`, and nothing done, if the packet is shared, has several segments, or has no room.
     pub fn extend(&mut self, count: usize) -> Option<&mut [u8]> {
         let room = self.next == NO_BUFFER && count <= self.tailroom();
         if !room || !self.is_sole() {
             return None;
         }
-        let before = usize::from(self.length);
-        self.length += count as u16;
-        self.total += count as u32;
-        self.bytes_mut()?.get_mut(before..)
+        let before = self.first_bytes();
+        self.set_first_bytes(before + count as u16);
+        self.bytes_mut()?.get_mut(before.into()..)
     }
 
     /// Puts bytes in front; `None`, and nothing done, if the packet is shared or has no headroom for
@@ -303,9 +364,9 @@ impl Packet {
             return None;
         }
         let count = bytes.len() as u16;
-        self.length = self.length.checked_add(count)?;
+        let length = self.first_bytes().checked_add(count)?;
+        self.set_first_bytes(length);
         self.offset -= count;
-        self.total += u32::from(count);
         self.bytes_mut()?
             .get_mut(..bytes.len())?
             .copy_from_slice(bytes);
@@ -315,39 +376,38 @@ impl Packet {
     /// Removes bytes in front; `None`, and nothing done, if the packet is shared or its first segment
     /// is shorter.
     pub fn remove_front(&mut self, count: usize) -> Option<()> {
-        if count > usize::from(self.length) || !self.is_sole() {
+        let length = self.first_bytes();
+        if count > usize::from(length) || !self.is_sole() {
             return None;
         }
         self.offset += count as u16;
-        self.length -= count as u16;
-        self.total -= count as u32;
+        self.set_first_bytes(length - count as u16);
         Some(())
     }
 
     /// Shortens a packet of one segment to `length` bytes; `None`, and nothing done, if it is
     /// shared, shorter, or has several segments.
     pub fn truncate(&mut self, length: usize) -> Option<()> {
-        let fits = self.next == NO_BUFFER && length <= usize::from(self.length);
+        let fits = self.next == NO_BUFFER && length <= usize::from(self.first_bytes());
         if !fits || !self.is_sole() {
             return None;
         }
-        self.length = length as u16;
-        self.total = length as u32;
+        self.set_first_bytes(length as u16);
         Some(())
     }
 
     /// Appends the segments of `other`. Gives it back if either is shared, they are of different
     /// pools, or there would be too many segments.
     pub fn chain(&mut self, other: Self) -> Result<(), Self> {
-        let segments = self.segments.checked_add(other.segments);
+        let more = self.more + other.more + 1;
         let possible = self.is_sole() && other.is_sole() && self.pool == other.pool;
-        let Some(segments) = segments.filter(|_| possible) else {
+        if !possible || more >= MAX_SEGMENTS.into() {
             return Err(other);
-        };
+        }
         let link = Link {
             next: other.next,
             offset: other.offset,
-            length: other.length,
+            length: other.first_bytes(),
         };
         self.pool().set_link(other.buffer, link);
         match self.segments().last().filter(|_| self.next != NO_BUFFER) {
@@ -361,8 +421,8 @@ impl Packet {
             }
             None => self.next = other.buffer,
         }
-        self.segments = segments;
-        self.total += other.total;
+        self.more = more;
+        self.rest += other.total();
         std::mem::forget(other);
         Ok(())
     }
@@ -371,8 +431,8 @@ impl Packet {
     #[must_use]
     pub fn share(&mut self) -> Self {
         self.pool().add_share(self.buffer);
-        self.flags = self.flags.with_shared(true);
-        // Same fields, and a count that says so: each handle's drop takes one away.
+        self.own = self.own.with_shared(true);
+        // The same fields, and a count of the handles: each drop decrements it.
         Self { ..*self }
     }
 }
@@ -381,7 +441,11 @@ impl Drop for Packet {
     #[inline]
     fn drop(&mut self) {
         let pool = self.pool.shared();
-        if !self.flags.shared() || pool.drop_share(self.buffer) {
+        // One buffer, one handle: nearly always.
+        if self.next == NO_BUFFER && !self.own.shared() {
+            return pool.give_one(self.buffer);
+        }
+        if !self.own.shared() || pool.drop_share(self.buffer) {
             pool.give_chain(self.buffer, self.next);
         }
     }
@@ -390,10 +454,10 @@ impl Drop for Packet {
 impl std::fmt::Debug for Packet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Packet")
-            .field("length", &self.total)
-            .field("segments", &self.segments)
-            .field("packet_type", &self.packet_type)
-            .field("flags", &self.flags)
+            .field("length", &self.total())
+            .field("segments", &self.segment_count())
+            .field("packet_type", &self.packet_type())
+            .field("flags", &self.flags())
             .finish_non_exhaustive()
     }
 }

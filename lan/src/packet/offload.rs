@@ -1,8 +1,8 @@
-//! What the device is asked to do to a packet on its way out.
+//! Changes that the device makes to a packet when it is sent.
 
 use super::Packet;
 use ringside_spec::lan::transmit::{
-    DataCommand, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, inner_ip, layer_4,
+    DataCommand, MAX_SEGMENT_BYTES, SEGMENT_BYTES_MIN, inner_ip, layer_4,
 };
 
 const ETHERNET_BYTES: usize = 14;
@@ -10,7 +10,7 @@ const TAG_BYTES: usize = 4;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86DD;
 /// Most bytes of payload of a packet that the device cuts: 18 bits.
-const PAYLOAD_MAX: usize = (1 << 18) - 1;
+const MAX_PAYLOAD: usize = (1 << 18) - 1;
 /// [`DataCommand`] from this bit on goes into [`Packet::command`]: header lengths and kinds.
 pub(crate) const COMMAND_SHIFT: u32 = 4;
 
@@ -25,7 +25,7 @@ pub enum Layer4 {
     Sctp,
 }
 
-/// Offloads wanted for one packet; headers are found by [`Packet::offload`].
+/// Offloads requested for one packet; [`Packet::offload`] finds its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TransmitRequest {
     /// The device computes the IPv4 header's checksum.
@@ -37,7 +37,7 @@ pub struct TransmitRequest {
     pub segment_bytes: Option<u16>,
 }
 
-/// Why an offload is not possible for a packet. Nothing was changed.
+/// The reason why an offload is not possible for a packet. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OffloadError {
     /// Other handles to the packet exist, and its checksum field has to be written.
@@ -46,7 +46,7 @@ pub enum OffloadError {
     /// Headers are not in the first segment.
     #[error("the headers do not lie in the packet's first segment of {0} bytes")]
     HeadersSplit(usize),
-    /// Not IPv4 or IPv6.
+    /// The packet is neither IPv4 nor IPv6.
     #[error("EtherType {0:#06x} is neither IPv4 nor IPv6: no checksum is possible")]
     NotIp(u16),
     /// An IP header that contradicts itself.
@@ -55,13 +55,13 @@ pub enum OffloadError {
     /// A fragment, whose layer 4 header is elsewhere.
     #[error("the packet is a fragment: the device cannot compute its checksum")]
     Fragment,
-    /// A protocol that the device does not know.
+    /// A protocol that the device does not support.
     #[error("the device computes no checksum for IP protocol {0}")]
     Protocol(u8),
     /// Segments out of range.
     #[error("segments of {0} bytes: the device cuts into 64 to 9668 bytes")]
     SegmentBytes(u16),
-    /// Only TCP and UDP can be cut.
+    /// The device cuts only TCP and UDP into segments.
     #[error("{0:?} cannot be cut into segments")]
     NotSegmentable(Layer4),
     /// A payload that does not need cutting, or is longer than the device can.
@@ -141,7 +141,7 @@ impl Headers {
         }
     }
 
-    /// Bytes behind the IP header, as that says: padding is no part of them.
+    /// Bytes after the IP header according to its length field, so without padding.
     fn ip_payload_bytes(&self, bytes: &[u8]) -> u32 {
         let length = match self.is_v6 {
             true => be16(bytes, self.layer_2_bytes + 4).map(u32::from),
@@ -196,8 +196,8 @@ impl Packet {
     pub fn offload(&mut self, wanted: TransmitRequest) -> Result<(), OffloadError> {
         if wanted == TransmitRequest::default() {
             self.command = 0;
-            self.segment_bytes = 0;
-            self.flags = self.flags.with_segmentation(false);
+            self.set_cut(0, 0);
+            self.own = self.own.with_segmentation(false);
             return Ok(());
         }
         if !self.is_sole() {
@@ -254,34 +254,49 @@ impl Packet {
             .with_ip_length_4(headers.ip_bytes as u64 / 4)
             .with_layer_4_length_4(layer_4_bytes as u64 / 4);
         self.command = (command.0 >> COMMAND_SHIFT) as u32;
-        self.header_bytes = header_bytes as u16;
-        self.segment_bytes = cut.unwrap_or(0);
-        self.flags = self.flags.with_segmentation(cut.is_some());
+        self.set_cut(header_bytes as u16, cut.unwrap_or(0));
+        self.own = self.own.with_segmentation(cut.is_some());
         Ok(())
     }
 
-    /// Has the device insert a tag, or forward the one that it removed: `None` for none.
+    fn set_cut(&mut self, header_bytes: u16, segment_bytes: u16) {
+        self.written.header_length.set(header_bytes);
+        self.written.l2tag2_first.set(segment_bytes);
+    }
+
+    /// Bytes of the headers of a packet that the device cuts.
+    pub(crate) const fn header_bytes(&self) -> u16 {
+        self.written.header_length.get()
+    }
+
+    /// Bytes of a segment of it.
+    pub(crate) const fn cut_bytes(&self) -> u16 {
+        self.written.l2tag2_first.get()
+    }
+
+    /// Sets the tag that the device inserts; `None` for none. A received packet holds the tag that
+    /// the device removed from it.
     pub fn set_vlan(&mut self, tag: Option<u16>) {
-        self.flags = self.flags.with_vlan(tag.is_some());
-        self.vlan = tag.unwrap_or(0);
+        self.own = self.own.with_vlan(tag.is_some());
+        self.written.l2tag1.set(tag.unwrap_or(0));
     }
 
     /// The same for the outer of two tags. The E810 inserts an outer tag in double VLAN mode, or
     /// beside an inner one.
     pub fn set_outer_vlan(&mut self, tag: Option<u16>) {
-        self.flags = self.flags.with_outer_vlan(tag.is_some());
-        self.outer_vlan = tag.unwrap_or(0);
+        self.own = self.own.with_outer_vlan(tag.is_some());
+        self.written.l2tag2_second.set(tag.unwrap_or(0));
     }
 }
 
 fn check_cut(cut: u16, kind: Layer4, payload: usize) -> Result<(), OffloadError> {
-    if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&u64::from(cut)) {
+    if !(SEGMENT_BYTES_MIN..=MAX_SEGMENT_BYTES).contains(&u64::from(cut)) {
         return Err(OffloadError::SegmentBytes(cut));
     }
     if kind == Layer4::Sctp {
         return Err(OffloadError::NotSegmentable(kind));
     }
-    if !(1..=PAYLOAD_MAX).contains(&payload) {
+    if !(1..=MAX_PAYLOAD).contains(&payload) {
         return Err(OffloadError::Payload(payload));
     }
     Ok(())

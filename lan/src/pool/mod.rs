@@ -1,48 +1,18 @@
 //! The pool that packets' buffers come from.
 
-mod depot;
-mod thread;
-
 use crate::packet::Packet;
 use crate::raw::PoolReference;
-use depot::Depot;
-use ringside_bus::{DmaBuffer, DmaPool, Iova, MemoryError, Words};
+use crate::shared::{PoolSettings, Shared};
+use ringside_bus::{DmaPool, MemoryError};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Ends a chain of buffers.
-pub(crate) const NO_BUFFER: u32 = u32::MAX;
-
-/// Sizes of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolSettings {
-    /// Buffers, 1..=2^24. Rings, packets in flight and 128 for each thread that uses the pool (its
-    /// cache) have to fit. The cache of a thread that ended is emptied when buffers run short.
-    pub buffers: u32,
-    /// Bytes of a buffer that the device may fill: a multiple of 128, 128..=16256.
-    pub buffer_bytes: u16,
-    /// Bytes kept free ahead of received data, for headers to be put in front: a multiple of 64.
-    pub headroom_bytes: u16,
-}
-
-impl Default for PoolSettings {
-    /// 8192 buffers of 2048 bytes behind 128 bytes of headroom.
-    fn default() -> Self {
-        Self {
-            buffers: 8192,
-            buffer_bytes: 2048,
-            headroom_bytes: 128,
-        }
-    }
-}
-
-/// Why there is no pool.
+/// The reason why a pool could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
     /// A size out of its range.
     #[error("{what} of {value} is not possible: {remedy}")]
     Size {
-        /// Which.
+        /// The name of the setting.
         what: &'static str,
         /// Its value.
         value: u32,
@@ -54,7 +24,7 @@ pub enum PoolError {
     Memory(#[from] MemoryError),
 }
 
-/// What a pool holds.
+/// The usage of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PoolUsage {
     /// Buffers that there are.
@@ -63,174 +33,8 @@ pub struct PoolUsage {
     pub in_use: u32,
 }
 
-/// What the pool and every packet of it share. Lives until no buffer is in use.
-pub(crate) struct Shared {
-    memory: Option<DmaBuffer>,
-    words: Words,
-    iova: Iova,
-    stride: u32,
-    settings: PoolSettings,
-    depot: Depot,
-    /// next buffer, offset and length of each buffer inside a chain
-    links: Box<[AtomicU64]>,
-    /// handles beyond the first to the packet that begins in each buffer
-    shares: Box<[AtomicU32]>,
-    /// the device may still write to some buffer
-    abandoned: AtomicBool,
-}
-
-/// A segment inside a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Link {
-    pub(crate) next: u32,
-    pub(crate) offset: u16,
-    pub(crate) length: u16,
-}
-
-impl Shared {
-    pub(crate) const fn settings(&self) -> &PoolSettings {
-        &self.settings
-    }
-
-    /// Where the device finds a buffer.
-    #[inline(always)]
-    pub(crate) fn iova(&self, index: u32) -> u64 {
-        self.iova.0 + u64::from(index) * u64::from(self.stride)
-    }
-
-    /// Bytes from the pool's first to a buffer's first.
-    #[inline(always)]
-    pub(crate) fn place(&self, index: u32) -> usize {
-        index as usize * self.stride as usize
-    }
-
-    /// Bytes of a buffer, headroom included.
-    #[inline(always)]
-    pub(crate) const fn stride(&self) -> u32 {
-        self.stride
-    }
-
-    /// All memory of the pool.
-    #[inline(always)]
-    pub(crate) const fn words(&self) -> &Words {
-        &self.words
-    }
-
-    /// Copies bytes of the pool out without making a slice of them; false if they lie outside.
-    pub(crate) fn copy_out(&self, at: usize, into: &mut [u8]) -> bool {
-        self.memory
-            .as_ref()
-            .is_some_and(|memory| memory.read(at, into))
-    }
-
-    #[inline]
-    pub(crate) fn take(&self, into: &mut [u32]) -> usize {
-        self.depot.take(into)
-    }
-
-    #[inline]
-    pub(crate) fn give(&self, buffers: &[u32]) {
-        self.depot.give(buffers);
-    }
-
-    #[inline]
-    pub(crate) fn link(&self, index: u32) -> Link {
-        let word = match self.links.get(index as usize) {
-            Some(link) => link.load(Ordering::Relaxed),
-            None => u64::from(NO_BUFFER),
-        };
-        Link {
-            next: word as u32,
-            offset: (word >> 32) as u16,
-            length: (word >> 48) as u16,
-        }
-    }
-
-    #[inline]
-    pub(crate) fn set_link(&self, index: u32, link: Link) {
-        if let Some(place) = self.links.get(index as usize) {
-            let word =
-                u64::from(link.next) | u64::from(link.offset) << 32 | u64::from(link.length) << 48;
-            place.store(word, Ordering::Relaxed);
-        }
-    }
-
-    /// One more handle to the packet that begins in a buffer.
-    pub(crate) fn add_share(&self, index: u32) {
-        if let Some(shares) = self.shares.get(index as usize) {
-            shares.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// One handle less; true if it was the last one.
-    pub(crate) fn drop_share(&self, index: u32) -> bool {
-        let Some(shares) = self.shares.get(index as usize) else {
-            return true;
-        };
-        // Zero means that this handle is the only one: no other thread can change that.
-        if shares.load(Ordering::Acquire) == 0 {
-            return true;
-        }
-        let before = shares.fetch_sub(1, Ordering::AcqRel);
-        if before == 0 {
-            // The other handle went between the two: this one was the last.
-            shares.store(0, Ordering::Relaxed);
-            return true;
-        }
-        false
-    }
-
-    /// Whether there is one handle only.
-    pub(crate) fn is_sole(&self, index: u32) -> bool {
-        let shares = self.shares.get(index as usize);
-        shares.is_none_or(|shares| shares.load(Ordering::Acquire) == 0)
-    }
-
-    /// Gives a chain back: `index`, and what follows from `next` on.
-    #[inline]
-    pub(crate) fn give_chain(&self, index: u32, next: u32) {
-        if next == NO_BUFFER {
-            return self.give(&[index]);
-        }
-        self.give_rest(index, next);
-    }
-
-    #[cold]
-    fn give_rest(&self, index: u32, mut next: u32) {
-        // Bounded, whatever the links say: no chain has more than all buffers.
-        for _ in 0..self.settings.buffers {
-            if next == NO_BUFFER {
-                break;
-            }
-            let after = self.link(next).next;
-            self.give(&[next]);
-            next = after;
-        }
-        self.give(&[index]);
-    }
-
-    pub(crate) fn in_use(&self) -> u64 {
-        self.depot.in_use()
-    }
-
-    /// The device may write to buffers of this pool until it is reset: the memory is not reused.
-    pub(crate) fn abandon(&self) {
-        self.abandoned.store(true, Ordering::Release);
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if let Some(memory) = self.memory.take()
-            && self.abandoned.load(Ordering::Acquire)
-        {
-            memory.leak();
-        }
-    }
-}
-
-/// A pool of packet buffers in memory that the device reaches. Cheap to clone; the memory goes back
-/// when the last clone and the last packet are gone.
+/// A pool of packet buffers in memory that the device can access. Cheap to clone; the memory is
+/// freed when the last clone and the last packet were dropped.
 #[derive(Clone)]
 pub struct PacketPool(Arc<Owner>);
 
@@ -256,22 +60,7 @@ impl PacketPool {
     /// Errors: a size out of range, or no memory.
     pub fn new(dma: &Arc<DmaPool>, settings: PoolSettings) -> Result<Self, PoolError> {
         check(&settings)?;
-        let stride = u32::from(settings.buffer_bytes) + u32::from(settings.headroom_bytes);
-        let bytes = settings.buffers as usize * stride as usize;
-        let memory = dma.allocate(bytes, 4096)?;
-        let shared = Shared {
-            words: memory.words(),
-            iova: memory.iova(),
-            memory: Some(memory),
-            stride,
-            settings,
-            depot: Depot::new(settings.buffers),
-            links: (0..settings.buffers)
-                .map(|_| AtomicU64::new(NO_BUFFER.into()))
-                .collect(),
-            shares: (0..settings.buffers).map(|_| AtomicU32::new(0)).collect(),
-            abandoned: AtomicBool::new(false),
-        };
+        let shared = Shared::new(dma, settings)?;
         Ok(Self(Arc::new(Owner(PoolReference::new(shared)))))
     }
 
@@ -289,7 +78,7 @@ impl PacketPool {
         *self.shared().settings()
     }
 
-    /// What it holds.
+    /// The current usage.
     #[must_use]
     pub fn usage(&self) -> PoolUsage {
         let shared = self.shared();
@@ -304,8 +93,13 @@ impl PacketPool {
     #[must_use]
     pub fn packet(&self) -> Option<Packet> {
         let mut index = [0];
-        (self.shared().take(&mut index) == 1)
-            .then(|| Packet::empty(self.reference(), index[0], self.shared()))
+        (self.shared().take(&mut index) == 1).then(|| {
+            Packet::empty(
+                self.reference(),
+                index[0],
+                self.shared().settings().headroom_bytes,
+            )
+        })
     }
 
     /// A packet with these bytes, in as many buffers as they take.

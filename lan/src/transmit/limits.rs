@@ -1,14 +1,14 @@
 //! Limits of the device for packets that it sends.
 
 use crate::packet::Packet;
-use ringside_spec::lan::receive::FRAME_BYTES_MAX;
-use ringside_spec::lan::transmit::{BUFFER_BYTES_MAX, DESCRIPTORS_PER_PACKET_MAX, FRAME_BYTES_MIN};
+use ringside_spec::lan::receive::MAX_FRAME_BYTES;
+use ringside_spec::lan::transmit::{FRAME_BYTES_MIN, MAX_BUFFER_BYTES, MAX_DESCRIPTORS_PER_PACKET};
 
 /// Bytes of the frame check sequence.
 pub(super) const CHECK_BYTES: u32 = 4;
 pub(super) const TAG_BYTES: u32 = 4;
 
-/// Why a packet is not sent.
+/// The reason why a packet is not sent.
 #[derive(Clone, Copy)]
 pub(super) enum Refused {
     TooShort,
@@ -19,22 +19,22 @@ pub(super) enum Refused {
 
 /// Limits of the device.
 pub(super) fn check(packet: &Packet) -> Result<(), Refused> {
-    let flags = packet.flags;
+    let flags = packet.own;
     let tags = u32::from(flags.vlan()) + u32::from(flags.outer_vlan());
     let overhead = tags * TAG_BYTES + CHECK_BYTES;
-    if u64::from(packet.total) < FRAME_BYTES_MIN || packet.segments().any(|one| one.length == 0) {
+    if u64::from(packet.total()) < FRAME_BYTES_MIN || packet.segments().any(|one| one.length == 0) {
         return Err(Refused::TooShort);
     }
     let frame = if flags.segmentation() {
-        u32::from(packet.header_bytes) + u32::from(packet.segment_bytes)
+        u32::from(packet.header_bytes()) + u32::from(packet.cut_bytes())
     } else {
-        packet.total
+        packet.total()
     };
     let longest = packet.segments().map(|one| u64::from(one.length)).max();
-    if frame + overhead > u32::from(FRAME_BYTES_MAX) || longest > Some(BUFFER_BYTES_MAX) {
+    if frame + overhead > u32::from(MAX_FRAME_BYTES) || longest > Some(MAX_BUFFER_BYTES) {
         return Err(Refused::TooLong);
     }
-    if packet.segment_count() > usize::from(DESCRIPTORS_PER_PACKET_MAX)
+    if packet.segment_count() > usize::from(MAX_DESCRIPTORS_PER_PACKET)
         && !(flags.segmentation() && segments_fit(packet))
     {
         return Err(Refused::TooManySegments);
@@ -42,10 +42,11 @@ pub(super) fn check(packet: &Packet) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether each frame that the device cuts is gathered from at most eight buffers, that of the headers
-/// counted with each: true if any seven buffers in a row hold more than a frame's payload.
+/// Returns true if each frame that the device cuts is gathered from at most eight buffers, that of
+/// the headers counted with each: true if any seven buffers in a row hold more than a frame's
+/// payload.
 fn segments_fit(packet: &Packet) -> bool {
-    let window = usize::from(DESCRIPTORS_PER_PACKET_MAX) - 2;
+    let window = usize::from(MAX_DESCRIPTORS_PER_PACKET) - 2;
     let lengths: arrayvec::ArrayVec<u32, 256> = packet
         .segments()
         .take(256)
@@ -55,5 +56,5 @@ fn segments_fit(packet: &Packet) -> bool {
     // Buffers inside a run of `window` that a frame may begin and end in the middle of.
     payload
         .windows(window - 1)
-        .all(|run| run.iter().sum::<u32>() >= u32::from(packet.segment_bytes))
+        .all(|run| run.iter().sum::<u32>() >= u32::from(packet.cut_bytes()))
 }

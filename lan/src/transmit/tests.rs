@@ -14,7 +14,10 @@ impl Rig {
         let bench = Bench::new();
         let (memory, ring) = bench.ring(64, 16);
         let pool = bench.pool(1024);
-        let settings = TransmitSettings { descriptors: 64 };
+        let settings = TransmitSettings {
+            descriptors: 64,
+            ..TransmitSettings::default()
+        };
         let mut queue = TransmitQueue::new(
             settings,
             memory,
@@ -226,4 +229,37 @@ fn a_queue_that_the_device_refuses_is_stopped_and_takes_no_packet() {
     rig.queue.start().unwrap();
     let packet = rig.packet(60);
     assert_eq!(rig.send([packet]).0, 1);
+}
+
+#[test]
+fn a_queue_that_does_not_move_is_noticed_and_one_that_moves_or_idles_is_not() {
+    use crate::{Hang, HangWatch};
+    use ringside_bus::Instant;
+    use std::time::Duration;
+    let at = |ms: u64| Instant(ms * 1_000_000);
+    let mut rig = Rig::new();
+    let mut watch = HangWatch::new(Duration::from_millis(500));
+    assert_eq!(watch.look(&mut rig.queue, at(0)), None);
+    // An empty queue has not hung, however long nobody sends.
+    assert_eq!(watch.look(&mut rig.queue, at(10_000)), None);
+    let packet = rig.packet(60);
+    rig.send([packet]);
+    assert_eq!(watch.look(&mut rig.queue, at(10_100)), None);
+    assert_eq!(watch.look(&mut rig.queue, at(10_599)), None);
+    let hang = Hang {
+        descriptors: 1,
+        waited: Duration::from_millis(500),
+    };
+    assert_eq!(watch.look(&mut rig.queue, at(10_600)), Some(hang));
+    assert!(hang.to_string().contains("500 ms"), "{hang}");
+    // Progress begins the time anew, with as many descriptors as before.
+    rig.complete();
+    rig.queue.reclaim();
+    let packet = rig.packet(60);
+    rig.send([packet]);
+    assert_eq!(watch.look(&mut rig.queue, at(10_700)), None);
+    assert_eq!(watch.look(&mut rig.queue, at(11_199)), None);
+    assert!(watch.look(&mut rig.queue, at(11_200)).is_some());
+    rig.complete();
+    assert_eq!(watch.look(&mut rig.queue, at(20_000)), None);
 }

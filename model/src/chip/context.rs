@@ -1,11 +1,11 @@
-//! The rest of a function, as it is lent to one of its parts.
+//! The parts of a function that another part borrows for one call.
 
 use crate::faults::Fault;
 use crate::strict::Ledger;
 use ringside_bus::{DmaFault, DmaSpace, Instant};
 use ringside_spec::lan::registers::interrupts::OtherCauses;
 
-/// The rest of the function, lent to one of its parts for one call.
+/// The parts of a function that another part borrows for one call.
 pub struct Context<'a> {
     /// Now.
     pub now: Instant,
@@ -20,8 +20,8 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A part gives something up because of this. Where the host refused the access, that is none
-    /// of the driver's doing: the function says PCI_EXCEPTION, and this is true.
+    /// Reports a failure that ends a queue or a ring. Returns true if the host refused the access:
+    /// that is not the driver's fault, and the function raises PCI_EXCEPTION.
     /// Source: ice `ice_main.c`, `ice_misc_intr`: such an exception leads to a reset of the
     /// function.
     #[cold]

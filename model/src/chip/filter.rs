@@ -1,4 +1,4 @@
-//! Which frames from the wire get in: what the switch rules and VSIs of the function come to.
+//! The filter of frames from the wire, computed from the switch rules and VSIs of the function.
 
 use crate::frame::{Cast, is_group};
 use crate::packet::MacAddress;
@@ -6,16 +6,16 @@ use crate::packet::MacAddress;
 /// The decision about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// No rule wants it.
+    /// No rule matches.
     Rejected,
     /// It gets in.
     Accepted {
-        /// A VSI that wants it lets RDMA have its packets.
+        /// A VSI that receives it passes RDMA packets to the RDMA engine.
         rdma: bool,
     },
 }
 
-/// See the module. Built when rules change, asked for each frame.
+/// See the module. Built when rules change, consulted for each frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceiveFilter {
     /// Addresses of rules, with whether a VSI behind them lets RDMA have packets.
@@ -49,7 +49,7 @@ impl ReceiveFilter {
         *wanted = Some(wanted.unwrap_or(false) | rdma);
     }
 
-    /// Frames that no other rule wants get in.
+    /// Accepts frames that match no other rule.
     pub(crate) fn add_default(&mut self, rdma: bool) {
         self.otherwise = Some(self.otherwise.unwrap_or(false) | rdma);
     }

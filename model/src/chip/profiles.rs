@@ -76,7 +76,7 @@ pub(crate) struct Profiles {
 }
 
 impl Block {
-    /// True once a driver or a package has said to which group a VSI belongs.
+    /// True once a driver or a package has assigned the VSI to a group.
     pub(crate) fn knows(&self, vsi: u16) -> bool {
         self.vsis.contains_key(&vsi)
     }
@@ -94,14 +94,14 @@ impl Block {
             None => 0,
         };
         let [low, high] = self.vsis.get(&vsi).copied().unwrap_or(0).to_le_bytes();
-        // No flag is set: none of those that the model's parser knows stands in front of a row.
+        // No flag is set: a row never depends on a flag that the model's parser sets.
         let value = [0, 0, group, low, high];
         let row = self.rows.values().find(|row| row.fits(value))?;
         let profile = *self.redirect.get(&row.profile).unwrap_or(&row.profile);
         Some((profile, self.vectors.get(&profile.into())?))
     }
 
-    /// A row was given back: it matches nothing from now on.
+    /// Frees a row: it matches nothing from now on.
     fn remove_row(&mut self, row: u16) {
         self.rows.remove(&row);
     }
@@ -176,7 +176,7 @@ impl Block {
 impl Profiles {
     /// Takes over a section of a package or of an update, if it is one of these tables.
     ///
-    /// Errors: it is shorter than it says, or names what there is not.
+    /// Errors: it is shorter than its header says, or names an entry that does not exist.
     pub(crate) fn apply(&mut self, kind: u32, bytes: &[u8]) -> Result<(), ReturnCode> {
         let tables = block::PACKET_GROUPS..=block::FIELD_VECTORS;
         let blocks = [
@@ -192,12 +192,12 @@ impl Profiles {
         Ok(())
     }
 
-    /// A row of the flow director's match memory was given back.
+    /// Frees a row of the flow director's match memory.
     pub(crate) fn free_filter_row(&mut self, row: u16) {
         self.flow_director.remove_row(row);
     }
 
-    /// A row of the hash's match memory was given back.
+    /// Frees a row of the hash's match memory.
     pub(crate) fn free_hash_row(&mut self, row: u16) {
         self.hash.remove_row(row);
     }

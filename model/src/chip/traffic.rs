@@ -1,6 +1,6 @@
 //! Counts of frames in one direction.
 
-use crate::frame::is_group;
+use crate::frame::{Frame, is_group};
 use crate::packet::MacAddress;
 
 /// Longest frame of each size class but the last, bytes with frame check sequence.
@@ -28,12 +28,30 @@ impl Traffic {
         } else {
             self.multicast += 1;
         }
-        let class = SIZE_CLASSES
-            .iter()
-            .filter(|longest| length > **longest)
-            .count();
+        // The shortest and the longest are most of all.
+        let class = match length {
+            0..=64 => 0,
+            1523.. => SIZE_CLASSES.len(),
+            _ => SIZE_CLASSES
+                .iter()
+                .filter(|longest| length > **longest)
+                .count(),
+        };
         if let Some(counter) = self.by_size.get_mut(class) {
             *counter += 1;
+        }
+    }
+
+    /// Counts the packets of a RoCEv2 frame.
+    #[inline]
+    pub(crate) fn count_packets(&mut self, frame: &Frame) {
+        let destination = frame.packet.path.destination;
+        self.count(destination, frame.length());
+        if frame.packets > 1 {
+            let length = frame.further_length();
+            for _ in 1..frame.packets {
+                self.count(destination, length);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! One [`Function`] over whatever carries requests to the world.
+//! One [`Function`] over any carrier of requests to the world.
 
 use crate::device::{Reply, Request};
 use ringside_bus::function::{Backend, BarInfo, DmaAccess, DmaLimits};
@@ -14,7 +14,7 @@ pub(super) trait Carrier: Send + Sync {
     fn doorbell_page(&self, function: usize) -> Option<&Memory>;
 }
 
-/// Why no answer came.
+/// The reason for a missing answer.
 pub(super) enum CarrierError {
     Gone(String),
     TimedOut(u64),
@@ -161,7 +161,7 @@ impl<C: Carrier + 'static> Function for EmbeddedFunction<C> {
     }
 
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
-        // As an IOMMU of 48 bits gives them, without the range that interrupts take on x86.
+        // The ranges of an IOMMU of 48 bits, without the range of interrupts on x86.
         let iova_ranges = vec![0..0xFEE0_0000, 0xFEF0_0000..1 << 48];
         Ok(DmaLimits {
             iova_ranges,

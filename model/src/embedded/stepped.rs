@@ -7,8 +7,8 @@ use ringside_bus::{Clock, DeviceAddress, Function, Instant, Memory, MemoryError,
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most steps that one wait lets the world take, so that a model that never rests ends in the
-/// caller's deadline rather than in an endless loop.
+/// The most steps of the world in one wait, so that a model that never becomes idle ends in the
+/// caller's deadline and not in an endless loop.
 const STEPS_PER_PAUSE: usize = 10_000;
 
 /// Virtual nanoseconds that a pause passes at least: a caller that only spins still meets its deadline.
@@ -36,8 +36,9 @@ impl Stepped {
         Self::of(World::new(settings), Vec::new())
     }
 
-    /// The same with doorbells that a driver maps, as with [`super::Threaded`]: plain stores to a page
-    /// that the world looks at in each step. Of two doorbells between two steps it sees the latter.
+    /// The same with doorbells that a driver maps, as with [`super::Threaded`]: plain stores to a
+    /// page that the world reads in each step. Of two doorbells between two steps it sees the
+    /// latter.
     ///
     /// # Errors
     /// There is no memory for the pages.

@@ -5,6 +5,7 @@ use crate::device::{Reply, Request};
 use crate::world::{World, WorldSettings};
 use crossbeam_queue::ArrayQueue;
 use ringside_bus::pinning::{PinError, pin_to};
+use ringside_bus::process::Birth;
 use ringside_bus::{Clock, DeviceAddress, Function, Memory, MemoryError, PageSize, TscClock};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -18,13 +19,20 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Requests that may be under way at once.
 const REQUESTS: usize = 256;
 
+/// Rounds without work after which the thread pauses in each: a pause makes room for the core's
+/// other thread, and delays what it waits for.
+const IDLE_BEFORE_PAUSE: u32 = 4_000;
+
+/// Rounds without work between two readings of the clock, which takes as long as a round does.
+const CLOCK_EVERY: u32 = 8;
+
 /// Rounds without work after which the thread offers its core to others each round.
 const IDLE_BEFORE_YIELD: u32 = 20_000;
 
-/// Rounds without work after which it sleeps, so that an unused model does not take a core.
+/// Rounds without work after which the thread sleeps, so that an unused model does not use a core.
 const IDLE_BEFORE_SLEEP: u32 = 60_000;
 
-/// Why the model does not run.
+/// The reason why the model does not run.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadedError {
     /// Its core cannot be had.
@@ -56,12 +64,14 @@ struct Shared {
     alive: AtomicBool,
 }
 
-/// See the module. Dropping it stops the thread; functions still held then report the device gone.
+/// The model on its own thread; see the module. Dropping it stops the thread; functions that still
+/// exist then report that the device does not respond.
 pub struct Threaded {
     shared: Arc<Shared>,
     clock: Arc<TscClock>,
     function_count: usize,
     thread: Mutex<Option<JoinHandle<()>>>,
+    birth: Birth,
 }
 
 impl Threaded {
@@ -103,6 +113,7 @@ impl Threaded {
             clock,
             function_count,
             thread,
+            birth: Birth::now(),
         };
         outcome?;
         Ok(started)
@@ -121,11 +132,15 @@ impl Threaded {
         })
     }
 
-    /// Looks at, or changes, the world between two rounds of its thread; `None` if it has died.
+    /// Runs `look` on the world between two rounds of its thread; `None` if the thread has ended, and
+    /// in a child by fork, which has no such thread.
     pub fn with<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut World) -> T + Send + 'static,
     ) -> Option<T> {
+        if !self.birth.is_here() {
+            return None;
+        }
         let (sender, receiver) = mpsc::sync_channel(1);
         let message = Message::Look(Box::new(move |world| {
             let _ = sender.send(look(world));
@@ -134,7 +149,8 @@ impl Threaded {
         receiver.recv_timeout(ANSWER_WITHIN).ok()
     }
 
-    /// Stops the thread and waits for it. Functions still held report the device gone.
+    /// Stops the thread and waits for it. Functions that still exist report that the device does
+    /// not respond.
     pub fn stop(&self) {
         self.shared.stop.store(true, Ordering::Release);
         let thread = self
@@ -142,9 +158,13 @@ impl Threaded {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
+        let Some(thread) = thread else {
+            return;
+        };
+        if !self.birth.is_here() {
+            // In a child by fork: the thread stayed in the process that started it.
+            std::mem::forget(thread);
+        } else if thread.join().is_err() {
             tracing::error!("the model's thread panicked");
         }
     }
@@ -156,7 +176,7 @@ impl Drop for Threaded {
     }
 }
 
-/// Marks the thread dead however it ends.
+/// Marks the thread as ended, also after a panic.
 struct Alive(Arc<Shared>);
 
 impl Drop for Alive {
@@ -168,31 +188,43 @@ impl Drop for Alive {
 
 fn run(world: &mut World, shared: &Shared, clock: &TscClock) {
     let mut idle = 0u32;
+    let mut now = clock.now();
     while !shared.stop.load(Ordering::Relaxed) {
-        let mut worked = false;
-        while let Some(message) = shared.messages.pop() {
-            worked = true;
-            match message {
-                Message::Ask {
-                    function,
-                    request,
-                    answer,
-                } => {
-                    let _ = answer.send(world.handle(function, request));
-                }
-                Message::Look(look) => look(world),
-            }
+        // Asked first, as taking from an empty queue is a fence.
+        let mut worked = !shared.messages.is_empty() && answer_all(world, shared);
+        if idle.is_multiple_of(CLOCK_EVERY) || idle > IDLE_BEFORE_PAUSE {
+            now = clock.now();
         }
-        worked |= world.step(clock.now());
+        worked |= world.step(now);
         idle = if worked { 0 } else { idle.saturating_add(1) };
         if idle > IDLE_BEFORE_SLEEP {
             std::thread::sleep(Duration::from_micros(50));
         } else if idle > IDLE_BEFORE_YIELD {
             std::thread::yield_now();
-        } else {
+        } else if idle > IDLE_BEFORE_PAUSE {
             std::hint::spin_loop();
         }
     }
+}
+
+/// Performs the requests that wait; true if there was one.
+#[cold]
+fn answer_all(world: &mut World, shared: &Shared) -> bool {
+    let mut worked = false;
+    while let Some(message) = shared.messages.pop() {
+        worked = true;
+        match message {
+            Message::Ask {
+                function,
+                request,
+                answer,
+            } => {
+                let _ = answer.send(world.handle(function, request));
+            }
+            Message::Look(look) => look(world),
+        }
+    }
+    worked
 }
 
 impl Shared {

@@ -41,7 +41,7 @@ macro_rules! faults {
         }
 
         impl fmt::Display for Fault {
-            /// As [`FromStr`] reads it.
+            /// Writes the words that [`FromStr`] reads.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(self.name())?;
                 match *self {
@@ -70,7 +70,7 @@ faults! { words;
     "reset-never-ends" "", "the PF reset bit never clears",
     Fault::ResetNeverEnds => (""), Fault::ResetNeverEnds;
 
-    "firmware-never-ready" "", "GLNVM_ULD never says that everything is loaded",
+    "firmware-never-ready" "", "GLNVM_ULD never reports that everything is loaded",
     Fault::FirmwareNeverReady => (""), Fault::FirmwareNeverReady;
 
     "protocol-engine-status" " STATUS", "a protocol-engine processor reports this instead of 0x80",
@@ -122,6 +122,10 @@ faults! { words;
     "control-delayed" " OPCODE MICROSECONDS", "this CQP command is completed late (0xff: all are)",
     Fault::ControlCommandDelayed { opcode, by } => (" {opcode:#x} {}", by.as_micros()),
     Fault::ControlCommandDelayed { opcode: words.number()?, by: words.microseconds()? };
+
+    "control-late" " OPCODE MICROSECONDS", "completions of this CQP command come late, those behind it do not wait (0xff: all are)",
+    Fault::ControlCompletionLate { opcode, by } => (" {opcode:#x} {}", by.as_micros()),
+    Fault::ControlCompletionLate { opcode: words.number()?, by: words.microseconds()? };
 
     "control-garbled" " OPCODE", "completions of this CQP command make no sense (0xff: of all)",
     Fault::ControlCommandGarbled { opcode } => (" {opcode:#x}"),
@@ -225,7 +229,7 @@ faults! { words;
     Fault::MarkFrames { per_million: words.at_most(MILLION)?, seed: words.optional(1)? };
 }
 
-/// Which accesses a host refuses, as words: how many, and where.
+/// The accesses that a host refuses, as words: their number and their addresses.
 struct Place(Refusal);
 
 impl fmt::Display for Place {
@@ -236,7 +240,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why words are no fault.
+/// The reason why words do not name a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FaultWordsError {
     /// No such name.
@@ -246,7 +250,7 @@ pub enum FaultWordsError {
         name: String,
     },
     /// A number is missing.
-    #[error("'{name}' wants {usage}")]
+    #[error("'{name}' needs {usage}")]
     Missing {
         /// The fault.
         name: String,
@@ -261,7 +265,7 @@ pub enum FaultWordsError {
         /// Its form.
         usage: &'static str,
     },
-    /// A number that is larger than makes sense.
+    /// A number above the largest permitted one.
     #[error("'{word}' is more than {largest}; write '{usage}'")]
     TooLarge {
         /// The given text.

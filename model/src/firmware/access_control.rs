@@ -1,6 +1,7 @@
 //! The access control list: tables and scenarios are handed out, and their entries may be made
 //! empty, as drivers do at their start. An entry that would match packets is refused: the model
-//! does not look packets up here, and a rule that silently does nothing is worse than an error.
+//! does not compare packets with these rules, and a rule that silently does nothing is worse than
+//! an error.
 //! DPDK then gives the rule to its next engine, the switch or the flow director. Scenarios and
 //! profiles are kept as they were written: drivers read them before they change or free them.
 
@@ -20,7 +21,7 @@ pub(super) struct AccessControl {
     /// The one table.
     table: Option<Slices>,
     scenarios: BTreeMap<u16, [u8; SCENARIO_BYTES]>,
-    /// What profiles take from packets; zero for one that was never programmed.
+    /// The fields that profiles extract from packets; zero for one that was never programmed.
     profiles: BTreeMap<u8, [u8; PROFILE_BYTES]>,
     ranges: BTreeMap<u8, [u8; RANGES_BYTES]>,
 }
@@ -197,14 +198,14 @@ fn whole<const N: usize>(command: &Command) -> Result<[u8; N], ReturnCode> {
     <[u8; N]>::try_from(command.buffer.as_slice()).map_err(|_| ReturnCode::Invalid)
 }
 
-/// Takes over what a driver says of a profile.
+/// Stores the driver's definition of a profile.
 fn keep<const N: usize>(kept: &mut BTreeMap<u8, [u8; N]>, command: &Command) -> Outcome {
     let asked: AccessProfile = command.parameters();
     kept.insert(asked.profile, whole(command)?);
     command.done()
 }
 
-/// Gives it back.
+/// Returns the stored definition.
 fn show<const N: usize>(kept: &BTreeMap<u8, [u8; N]>, command: &mut Command) -> Outcome {
     let asked: AccessProfile = command.parameters();
     let found = kept.get(&asked.profile).copied().unwrap_or([0; N]);

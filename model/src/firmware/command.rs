@@ -6,13 +6,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// A descriptor and the bytes of its buffer.
 pub(super) struct Command {
-    /// As the driver wrote it.
+    /// The driver's descriptor.
     pub(super) descriptor: Descriptor,
-    /// The driver's data if it said that there are any, else zeros; as long as it said.
+    /// The driver's data if its flags announce any, else zeros; of the length in the descriptor.
     pub(super) buffer: Vec<u8>,
 }
 
-/// True for commands whose buffer says what is to be done: the firmware must be told to read it.
+/// True for commands with data in their buffer: the driver must set the flag that makes the
+/// firmware read it.
 /// Source: Linux `ice`, the callers that set `ICE_AQ_FLAG_RD`.
 pub(super) const fn needs_data(opcode: Opcode) -> bool {
     matches!(

@@ -1,7 +1,7 @@
-//! Which part of the firmware carries a command out.
+//! Dispatches each command to the part of the firmware that executes it.
 
 use super::command::{Command, Outcome};
-use super::{Firmware, generic, nvm, recipes, switch};
+use super::{Firmware, generic, media, nvm, recipes, switch};
 use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
 use ringside_spec::lan::admin::switch::Resource;
@@ -41,9 +41,7 @@ impl Firmware {
                 generic::clear_pxe(command, already)
             }
             Opcode::DriverSharedParameters => self.shared_words.access(command),
-            Opcode::GetExpandedError | Opcode::ConfigureNoDrop | Opcode::SetPortLed => {
-                command.done()
-            }
+            Opcode::GetExpandedError | Opcode::ConfigureNoDrop => command.done(),
             Opcode::ClearFunctionConfig => {
                 self.clear_config();
                 self.locks.clear();
@@ -127,7 +125,7 @@ impl Firmware {
         }
     }
 
-    /// A resource was given back: what hung on it goes.
+    /// Removes the state that depended on a resource that was freed.
     fn let_go(&mut self, kind: Resource, number: u16) {
         match kind {
             Resource::VsiListReplication | Resource::VsiListPrune => {
@@ -216,7 +214,7 @@ impl Firmware {
         }
     }
 
-    /// Commands of link, LLDP and flow control; what is left is not implemented.
+    /// Commands of link, LLDP and flow control; all others are not implemented.
     fn execute_link(
         &mut self,
         opcode: Opcode,
@@ -231,7 +229,9 @@ impl Firmware {
             Opcode::GetLinkStatus => self.link.get_status(command, context.faults),
             Opcode::SetEventMask => self.link.set_event_mask(command),
             Opcode::GetPortOptions => self.link.port_options(command),
-            Opcode::GetLinkTopology | Opcode::ModuleEeprom => Err(ReturnCode::NoEntry),
+            Opcode::SetPortLed => self.link.set_led(command),
+            Opcode::ModuleEeprom => media::read(command),
+            Opcode::GetLinkTopology => Err(ReturnCode::NoEntry),
             Opcode::LldpGetMib | Opcode::GetCeeDcbConfig => Err(ReturnCode::NoEntry),
             Opcode::LldpMibChange
             | Opcode::LldpStop

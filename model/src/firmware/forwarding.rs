@@ -19,7 +19,7 @@ use ringside_spec::lan::admin::vsi::{
 const VLAN_ID: u16 = 0xFFF;
 
 /// Most queues of a class.
-const CLASS_QUEUES_LOG2_MAX: u16 = 11;
+const MAX_CLASS_QUEUES_LOG2: u16 = 11;
 
 /// Flattens the firmware's tables.
 pub(super) fn tables(vsis: &Vsis, rules: &Rules, spreading: &Rss) -> Tables {
@@ -101,7 +101,7 @@ fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
         transmit_vlan_prune: security.transmit_vlan_prune(),
         anti_spoof: security.mac_anti_spoof(),
         destination_override: security.allow_destination_override(),
-        // Zero is reserved; whoever says nothing forbids nothing.
+        // Zero is reserved and forbids nothing.
         sends_untagged: mode != vlan_transmit::TAGGED,
         sends_tagged: mode != vlan_transmit::UNTAGGED,
         port_vlan: vlan.insert_port_vlan().then_some(port_vlan),
@@ -124,7 +124,7 @@ fn describe(number: u16, properties: &VsiProperties, tables: &Rss) -> Vsi {
 fn queues(properties: &VsiProperties) -> Vec<u16> {
     let [class, ..] = properties.class_mapping;
     let class = ClassMapping(class.get());
-    let count = 1u16 << class.count_log2().min(CLASS_QUEUES_LOG2_MAX);
+    let count = 1u16 << class.count_log2().min(MAX_CLASS_QUEUES_LOG2);
     let wanted = (0..count).map(|queue| class.offset().saturating_add(queue));
     let mapping = &properties.queue_mapping;
     if properties.mapping_flags.get() == QUEUES_CONTIGUOUS {

@@ -7,10 +7,10 @@ use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
 use ringside_spec::lan::admin::generic::{
-    CLEAR_PXE_RECEIVE_COUNT, ClearPxe, DRIVER_TEXT_BYTES_MAX, DriverSharedParameters, MAC_TYPE_LAN,
+    CLEAR_PXE_RECEIVE_COUNT, ClearPxe, DriverSharedParameters, MAC_TYPE_LAN, MAX_DRIVER_TEXT_BYTES,
     MacAddress, MacReadFlags, ReadMac, RequestResource, Version, WriteMac, lock_status, resource,
 };
-use ringside_spec::lan::identity::{MSIX_VECTORS_MAX, VSI_COUNT};
+use ringside_spec::lan::identity::{MAX_MSIX_VECTORS, VSI_COUNT};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ const QUEUES: u32 = 256;
 const FLOW_FILTERS: u32 = 16384;
 const RSS_ENTRIES: u32 = 2048;
 const RSS_ENTRY_BITS: u32 = 8;
-const CLASSES_MAX: u32 = 8;
-const FRAME_BYTES_MAX: u32 = ringside_spec::lan::admin::link::FRAME_BYTES_MAX as u32;
+const MAX_CLASSES: u32 = 8;
+const MAX_FRAME_BYTES: u32 = ringside_spec::lan::admin::link::MAX_FRAME_BYTES as u32;
 
-/// Longest time that a lock is held without being asked for again.
+/// The longest time that a lock is held without a new request.
 const LOCK_LIMIT_MS: u32 = 180_000;
 
 pub(super) fn version(command: &Command) -> Outcome {
@@ -44,7 +44,7 @@ pub(super) fn version(command: &Command) -> Outcome {
 
 pub(super) fn driver_version(command: &Command, context: &mut Context<'_>) -> Outcome {
     let text = &command.buffer;
-    let good = !text.is_empty() && text.len() <= DRIVER_TEXT_BYTES_MAX && text.is_ascii();
+    let good = !text.is_empty() && text.len() <= MAX_DRIVER_TEXT_BYTES && text.is_ascii();
     if !good || !command.descriptor.flags().read_buffer() {
         context.ledger.breach(
             "driver version that is no ASCII text of 1 to 32 bytes",
@@ -134,7 +134,7 @@ impl Locks {
         self.0.clear();
     }
 
-    /// `package_complete`: what the global lock protects is done, so nobody gets it.
+    /// `package_complete`: the package is loaded already, so the global lock is refused.
     pub(super) fn request(
         &mut self,
         command: &Command,
@@ -198,16 +198,16 @@ pub(super) fn capabilities(
 ) -> Outcome {
     use CapabilityId as Id;
     let bitmap = 1u32.checked_shl(settings.pci_function.into()).unwrap_or(1);
-    let vectors = u32::from(MSIX_VECTORS_MAX);
+    let vectors = u32::from(MAX_MSIX_VECTORS);
     let mut list = vec![
         Capability::record(Id::Vsi, VSI_COUNT.into(), 0, 0),
-        Capability::record(Id::Dcb, 1, 1, CLASSES_MAX),
+        Capability::record(Id::Dcb, 1, 1, MAX_CLASSES),
         Capability::record(Id::Rss, RSS_ENTRIES, RSS_ENTRY_BITS, 0),
         Capability::record(Id::ReceiveQueues, QUEUES, 0, 0),
         Capability::record(Id::TransmitQueues, QUEUES, 0, 0),
         Capability::record(Id::Msix, vectors, 0, 0),
         Capability::record(Id::FlowDirector, FLOW_FILTERS, 0, 0),
-        Capability::record(Id::MaxMtu, FRAME_BYTES_MAX, 0, 0),
+        Capability::record(Id::MaxMtu, MAX_FRAME_BYTES, 0, 0),
         Capability::record(Id::Rdma, 1, 0, 0),
     ];
     if device {

@@ -4,11 +4,11 @@ use super::command::{Command, Outcome};
 use crate::faults::Fault;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::link::{
-    AutonegotiationInfo, FRAME_BYTES_MAX, ForwardErrorCorrection, GetLinkStatus,
-    GetPhyCapabilities, GetPortOptions, LINK_STATUS_BYTES, LinkConfig, LinkEvents, LinkInfo,
-    LinkStatus, PhyAbilities, PhyCapabilities, PhyConfig, PhyEnable, PhyReport, PortOption,
-    RestartAutonegotiation, RestartFlags, SetEventMask, SetMacConfig, link_events, module_type,
-    phy_type, report_mode, speed,
+    AutonegotiationInfo, ForwardErrorCorrection, GetLinkStatus, GetPhyCapabilities, GetPortOptions,
+    LINK_STATUS_BYTES, LinkConfig, LinkEvents, LinkInfo, LinkStatus, MAX_FRAME_BYTES, PhyAbilities,
+    PhyCapabilities, PhyConfig, PhyEnable, PhyReport, PortOption, RestartAutonegotiation,
+    RestartFlags, SetEventMask, SetMacConfig, SetPortLed, link_events, module_type, phy_type,
+    report_mode, speed,
 };
 use zerocopy::IntoBytes;
 
@@ -34,7 +34,9 @@ pub(super) struct Link {
     config: PhyConfig,
     events_enabled: bool,
     event_mask: LinkEvents,
-    /// The state of which drivers know.
+    /// The LED blinks, so that people find the port.
+    pub(super) blinks: bool,
+    /// The state that drivers were last notified of.
     reported_up: bool,
     /// Something happened since.
     pub(super) check: bool,
@@ -51,6 +53,7 @@ impl Link {
             config: default_config(),
             events_enabled: false,
             event_mask: LinkEvents::ZERO,
+            blinks: false,
             reported_up: true,
             check: false,
         }
@@ -81,7 +84,7 @@ impl Link {
         self.enabled && !faults.contains(&Fault::LinkDown)
     }
 
-    /// The new state if the link changed since it was last looked at.
+    /// The new state if the link changed since the last call.
     pub(super) fn changed(&mut self, faults: &[Fault]) -> Option<LinkStatus> {
         self.check = false;
         let up = self.up(faults);
@@ -89,7 +92,7 @@ impl Link {
         changed.then(|| self.status(faults))
     }
 
-    /// True if a driver wants an event when the link goes up or down.
+    /// True if a driver has requested an event for each change of the link.
     pub(super) const fn wants_event(&self) -> bool {
         self.events_enabled && !self.event_mask.up_down()
     }
@@ -111,7 +114,7 @@ impl Link {
         LinkStatus {
             link_info: info.0,
             autonegotiation: pause.0,
-            frame_bytes_max: FRAME_BYTES_MAX.into(),
+            frame_bytes_max: MAX_FRAME_BYTES.into(),
             config: LinkConfig::ZERO.with_rs_528(up).0,
             speed: if up { speed::GIGABITS_100 } else { 0 }.into(),
             phy_type_low: MODULE_PHY_TYPE.into(),
@@ -199,7 +202,7 @@ impl Link {
         let asked: SetMacConfig = command.parameters();
         match asked.frame_bytes_max.get() {
             0 => Err(ReturnCode::Invalid),
-            length if length > FRAME_BYTES_MAX => Err(ReturnCode::Invalid),
+            length if length > MAX_FRAME_BYTES => Err(ReturnCode::Invalid),
             _ => command.done(),
         }
     }
@@ -214,6 +217,16 @@ impl Link {
     pub(super) fn set_event_mask(&mut self, command: &Command) -> Outcome {
         let asked: SetEventMask = command.parameters();
         self.event_mask = LinkEvents(asked.mask.get());
+        command.done()
+    }
+
+    pub(super) fn set_led(&mut self, command: &Command) -> Outcome {
+        let asked: SetPortLed = command.parameters();
+        self.blinks = match asked.mode {
+            0 => false,
+            1 => true,
+            _ => return Err(ReturnCode::Invalid),
+        };
         command.done()
     }
 

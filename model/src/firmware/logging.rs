@@ -5,7 +5,7 @@ use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::generic::{FIRMWARE_LOG_MODULES, FirmwareLog, FirmwareLogModule};
 
-/// Level of a part that nobody has configured: errors.
+/// The level of a part that no driver has configured: errors.
 const DEFAULT_LEVEL: u8 = 1;
 
 /// Log levels, as the driver set them.

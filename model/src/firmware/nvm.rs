@@ -100,7 +100,7 @@ fn rom_version_block() -> [u8; 12] {
     block
 }
 
-/// Carries out a read; `locked` tells whether the driver owns the flash.
+/// Carries out a read; `locked` is true if the driver owns the flash.
 pub(super) fn read(command: &mut Command, locked: bool, context: &mut Context<'_>) -> Outcome {
     let asked: NvmCommand = command.parameters();
     let (offset, length) = (asked.offset(), u32::from(asked.length_bytes.get()));

@@ -10,8 +10,8 @@ use ringside_spec::lan::admin::package::{
     DownloadAnswer, DownloadPackage, LAST_BUFFER, PackageInfo, PackageInfoList,
 };
 use ringside_spec::lan::package::{
-    BUFFER_BYTES, BufferHeader, MetadataSection, NOT_DOWNLOADED, PackageVersion,
-    SECTION_OFFSET_MIN, SECTIONS_MAX, SUPPORTED_VERSION, SectionEntry, section,
+    BUFFER_BYTES, BufferHeader, MAX_SECTIONS, MetadataSection, NOT_DOWNLOADED, PackageVersion,
+    SECTION_OFFSET_MIN, SUPPORTED_VERSION, SectionEntry, section,
 };
 
 /// Name and version of the package that the device comes with.
@@ -26,12 +26,12 @@ const DEFAULT_VERSION: PackageVersion = PackageVersion {
 /// Progress of the download.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// As the device came.
+    /// The state of a new device.
     #[default]
     Default,
     /// Gone with a core reset.
     Lost,
-    /// Buffers are coming; what they said of themselves so far.
+    /// Buffers are being downloaded; the metadata found so far.
     Loading(Option<MetadataSection>),
     /// Complete.
     Loaded(MetadataSection),
@@ -43,7 +43,7 @@ pub(crate) struct Package {
     state: State,
     /// Its tables, as the download left them.
     downloaded: Profiles,
-    /// Its tables, with what drivers have changed since.
+    /// Its tables, with the drivers' later changes.
     profiles: Profiles,
 }
 
@@ -66,7 +66,7 @@ impl Package {
         &mut self.profiles
     }
 
-    /// The configuration of the function is cleared: what drivers changed is undone.
+    /// Undoes the changes of drivers, when the configuration of the function is cleared.
     pub(super) fn forget_changes(&mut self) {
         self.profiles.clone_from(&self.downloaded);
     }
@@ -261,7 +261,7 @@ fn check_buffer(command: &Command) -> Result<Vec<SectionEntry>, ReturnCode> {
         usize::from(header.data_end.get()),
     );
     let fits = (usize::from(SECTION_OFFSET_MIN)..=command.buffer.len()).contains(&end);
-    if count == 0 || count > SECTIONS_MAX || !fits {
+    if count == 0 || count > MAX_SECTIONS || !fits {
         return Err(ReturnCode::BadBuffer);
     }
     let mut sections = Vec::with_capacity(count.into());

@@ -1,8 +1,8 @@
-//! Recipes of the switch: the predefined ones are named, others there are none.
+//! Recipes of the switch: reports the predefined ones and refuses all others.
 //!
-//! A recipe of a driver would make the switch look at any words of a packet; the model's switch
-//! looks at what the predefined recipes are for, and has no room for more. Source: DPDK 25.11
-//! `ice_switch.c`, `ice_get_recp_frm_fw`, `ice_add_sw_recipe`.
+//! A recipe of a driver would make the switch compare any words of a packet. The model's switch
+//! compares the fields of the predefined recipes only. Source: DPDK 25.11 `ice_switch.c`,
+//! `ice_get_recp_frm_fw`, `ice_add_sw_recipe`.
 
 use super::command::{Command, Outcome};
 use ringside_spec::lan::admin::ReturnCode;
@@ -25,7 +25,8 @@ pub(super) const PREDEFINED: [u16; 9] = [
 
 /// One recipe and the parts of its chain: a predefined one is one element, the root of itself.
 ///
-/// What words a predefined recipe looks up is not known: the answer names none. Errors: the
+/// The words that a predefined recipe compares are not documented: the answer names none. Errors:
+/// the
 /// recipe does not exist; the buffer has no room for the element.
 pub(super) fn get(command: &mut Command) -> Outcome {
     let asked: RecipeCommand = command.parameters();

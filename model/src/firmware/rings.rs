@@ -27,7 +27,7 @@ pub(super) struct Ring {
     failed: bool,
 }
 
-/// Which ring, by its place in [`RINGS`].
+/// A ring, as an index into [`RINGS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
     AdminSend = 0,
@@ -146,7 +146,7 @@ impl Rings {
                     });
                 }
                 ring.length = value & RingLength::DEFINED;
-                // Who only clears its error bits does not start it again.
+                // A write that only clears error bits does not start the ring again.
                 if !(was_enabled && ring.enabled()) {
                     ring.stalled = false;
                     ring.failed = false;
@@ -217,7 +217,7 @@ impl Rings {
         }
     }
 
-    /// Stops a ring for good: the command at its head is never answered.
+    /// Stops a ring until a reset: the command at its head is never answered.
     pub(super) fn stall(&mut self, which: Which) {
         self.get_mut(which).stalled = true;
     }
@@ -292,7 +292,7 @@ impl Rings {
     }
 }
 
-/// Writes down an access that is the driver's fault, or says that the host refused it.
+/// Counts a breach for an access that is the driver's fault, or reports that the host refused it.
 #[cold]
 fn unreached(context: &mut Context<'_>, what: &'static str, fault: DmaFault) {
     if !context.refused(fault) {
@@ -300,8 +300,8 @@ fn unreached(context: &mut Context<'_>, what: &'static str, fault: DmaFault) {
     }
 }
 
-/// The buffer of a command: read if the driver says that there are data, else zeros. `None` if it
-/// cannot be read.
+/// The buffer of a command: read from memory if the descriptor's flags announce data, else zeros.
+/// `None` if it cannot be read.
 fn fetch_buffer(descriptor: &Descriptor, context: &mut Context<'_>) -> Option<Vec<u8>> {
     let (flags, length) = (
         descriptor.flags(),

@@ -13,7 +13,7 @@ use ringside_spec::lan::admin::switch::{
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rules that fit.
-const RULES_MAX: u16 = 2048;
+const MAX_RULES: u16 = 2048;
 
 /// One lookup rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Rule {
     pub index: u16,
     /// Received or sent packets; see [`RuleType`].
     pub kind: u16,
-    /// Which fields count.
+    /// The recipe, which selects the fields to compare.
     pub recipe: u16,
     /// Port or VSI.
     pub source: u16,
@@ -37,7 +37,7 @@ pub struct Rule {
 pub(super) struct Rules {
     rules: BTreeMap<u16, Rule>,
     lists: BTreeMap<u16, BTreeSet<u16>>,
-    /// an answer of the firmware was lost or garbled: the driver cannot know which rules there are
+    /// an answer of the firmware was lost or garbled: the driver cannot know which rules exist
     answer_is_lost: bool,
 }
 
@@ -48,7 +48,7 @@ impl Rules {
         self.answer_is_lost = false;
     }
 
-    /// The driver does not know the outcome of a command.
+    /// Records that the driver cannot know the outcome of a command.
     pub(super) const fn answer_lost(&mut self) {
         self.answer_is_lost = true;
     }
@@ -225,7 +225,7 @@ impl Rules {
         if self.rules.values().any(same) {
             return Err(ReturnCode::Exists);
         }
-        let free = (1..RULES_MAX).find(|index| !self.rules.contains_key(index));
+        let free = (1..MAX_RULES).find(|index| !self.rules.contains_key(index));
         let index = free.ok_or(ReturnCode::NoSpace)?;
         let rule = Rule {
             index,

@@ -5,16 +5,16 @@ use crate::chip::Context;
 use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::scheduler::{
-    Element, ElementCommand, ElementType, GetTopology, GroupHeader, LAYERS_MAX, LayerProperties,
+    Element, ElementCommand, ElementType, GetTopology, GroupHeader, LayerProperties, MAX_LAYERS,
     MoveHeader, NO_NODE, Node, PortEts, QueryPortEts, RateLimitCommand, RateLimitFlags,
     RateLimitProfile, SUSPENDED, SchedulerProperties, SchedulerResources, TopologyBranch,
 };
 use std::collections::BTreeMap;
 
 /// Children that a node may have in each layer, the root's first.
-const SIBLINGS_MAX: [u16; LAYERS_MAX] = [1, 8, 8, 8, 8, 64, 64, 64, 64];
-const NODES_MAX: u16 = 1024;
-const RATE_PROFILES_MAX: u16 = 256;
+const MAX_SIBLINGS: [u16; MAX_LAYERS] = [1, 8, 8, 8, 8, 64, 64, 64, 64];
+const MAX_NODES: u16 = 1024;
+const MAX_RATE_PROFILES: u16 = 256;
 const RDMA_QUEUE_SETS: u16 = 1024;
 
 const ROOT: u32 = 0x100;
@@ -30,7 +30,7 @@ struct Place {
     element: Element,
 }
 
-/// The tree of one port, as this function sees it.
+/// This function's part of the tree of one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Scheduler {
     nodes: BTreeMap<u32, Place>,
@@ -111,7 +111,7 @@ impl Scheduler {
             return Err(ReturnCode::NoEntry);
         };
         let layer = above.layer + 1;
-        let Some(siblings) = SIBLINGS_MAX.get(usize::from(layer)) else {
+        let Some(siblings) = MAX_SIBLINGS.get(usize::from(layer)) else {
             context
                 .ledger
                 .breach("scheduler node below the last layer", || {
@@ -119,7 +119,7 @@ impl Scheduler {
                 });
             return Err(ReturnCode::Invalid);
         };
-        if self.children(parent) >= usize::from(*siblings) || self.nodes.len() >= NODES_MAX.into() {
+        if self.children(parent) >= usize::from(*siblings) || self.nodes.len() >= MAX_NODES.into() {
             return Err(ReturnCode::NoSpace);
         }
         let node = self.next;
@@ -169,7 +169,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Removes a leaf whatever is there: a reset of queues.
+    /// Removes a leaf in any state, for a reset of queues.
     pub(super) fn drop_leaf(&mut self, node: u32) {
         self.nodes.remove(&node);
     }
@@ -363,24 +363,24 @@ impl Scheduler {
 
     pub(super) fn resources(&self, command: &mut Command) -> Outcome {
         let properties = SchedulerProperties {
-            physical_levels: (LAYERS_MAX as u16).into(),
-            logical_levels: (LAYERS_MAX as u16).into(),
+            physical_levels: (MAX_LAYERS as u16).into(),
+            logical_levels: (MAX_LAYERS as u16).into(),
             device_domains_max: 32,
             function_domains_max: 32,
             rdma_queue_sets: RDMA_QUEUE_SETS.into(),
             ..SchedulerProperties::zeroed()
         };
-        let mut layers = [LayerProperties::zeroed(); LAYERS_MAX];
-        for (number, (layer, siblings)) in (0..).zip(layers.iter_mut().zip(SIBLINGS_MAX)) {
+        let mut layers = [LayerProperties::zeroed(); MAX_LAYERS];
+        for (number, (layer, siblings)) in (0..).zip(layers.iter_mut().zip(MAX_SIBLINGS)) {
             *layer = LayerProperties {
                 logical_layer: number,
                 chunk_size: 1,
-                device_nodes_max: NODES_MAX.into(),
-                function_nodes_max: NODES_MAX.into(),
+                device_nodes_max: MAX_NODES.into(),
+                function_nodes_max: MAX_NODES.into(),
                 siblings_max: siblings.into(),
-                committed_profiles_max: RATE_PROFILES_MAX.into(),
-                excess_profiles_max: RATE_PROFILES_MAX.into(),
-                shared_profiles_max: RATE_PROFILES_MAX.into(),
+                committed_profiles_max: MAX_RATE_PROFILES.into(),
+                excess_profiles_max: MAX_RATE_PROFILES.into(),
+                shared_profiles_max: MAX_RATE_PROFILES.into(),
                 ..LayerProperties::zeroed()
             };
         }
@@ -397,11 +397,11 @@ impl Scheduler {
             let at = index * RateLimitProfile::SIZE;
             let mut profile: RateLimitProfile = command.item(at)?;
             let layer = profile.level;
-            if layer == 0 || usize::from(layer) > LAYERS_MAX {
+            if layer == 0 || usize::from(layer) > MAX_LAYERS {
                 return Err(ReturnCode::Invalid);
             }
             let free =
-                (1..RATE_PROFILES_MAX).find(|id| !self.rate_profiles.contains_key(&(layer, *id)));
+                (1..MAX_RATE_PROFILES).find(|id| !self.rate_profiles.contains_key(&(layer, *id)));
             let id = free.ok_or(ReturnCode::NoSpace)?;
             profile.profile = id.into();
             profile.flags = RateLimitFlags(profile.flags).with_invalid(false).0;

@@ -64,7 +64,7 @@ pub(super) struct Resources {
 /// The number of resources of a type, and the first one: drivers use them as indexes, unchecked.
 fn numbers(resource: Resource) -> std::ops::Range<u16> {
     match resource {
-        // zero is a valid list for nobody
+        // zero is not a valid list
         Resource::VsiListReplication | Resource::VsiListPrune => 1..1024,
         // the predefined ones are all that the switch executes
         Resource::Recipe => 0..0,
@@ -122,7 +122,7 @@ impl Resources {
         command.done()
     }
 
-    /// Frees what is listed, and says what that was.
+    /// Frees the listed resources and returns their type.
     pub(super) fn free(
         &mut self,
         command: &Command,

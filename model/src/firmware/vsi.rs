@@ -23,7 +23,7 @@ pub(super) struct Vsi {
     properties: Option<VsiProperties>,
 }
 
-/// Those that exist, by number.
+/// The VSIs that exist, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Vsis(BTreeMap<u16, Vsi>);
 
@@ -49,7 +49,7 @@ impl Vsis {
             .map(|(number, _)| *number)
     }
 
-    /// Those that have properties.
+    /// The VSIs that have properties.
     pub(super) fn with_properties(&self) -> impl Iterator<Item = (u16, &VsiProperties)> {
         let all = self.0.iter();
         all.filter_map(|(number, vsi)| Some((*number, vsi.properties.as_ref()?)))

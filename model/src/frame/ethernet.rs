@@ -29,7 +29,7 @@ impl EthernetFrame {
     }
 }
 
-/// Stations that an address stands for. Promiscuous rules of the switch tell the three apart.
+/// The kind of an address. Promiscuous rules of the switch distinguish the three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cast {
     /// One.
@@ -41,7 +41,7 @@ pub(crate) enum Cast {
 }
 
 impl Cast {
-    /// That of an address.
+    /// The kind of `address`.
     pub(crate) const fn of(address: MacAddress) -> Self {
         match address {
             MacAddress([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]) => Self::Broadcast,

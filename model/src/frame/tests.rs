@@ -109,7 +109,7 @@ fn wrong_ranges_and_lost_memory_are_errors_that_name_the_side() {
 #[test]
 fn lists_of_pieces_have_a_limit() {
     let mut pieces = Pieces::new();
-    for index in 0..PIECES_MAX as u64 {
+    for index in 0..MAX_PIECES as u64 {
         assert!(pieces.push(Iova(index * 16), 8));
     }
     assert!(!pieces.push(Iova(0x9000), 8));
@@ -131,6 +131,7 @@ fn bytes_and_frame_are_the_same_thing() {
         let frame = Frame {
             packet: packet(MacAddress([2; 6]), MacAddress([4; 6])),
             payload,
+            packets: 1,
         };
         let mut bytes = Vec::new();
         frame.serialise(&spaces, &mut bytes).unwrap();
@@ -146,5 +147,5 @@ fn bytes_and_frame_are_the_same_thing() {
         assert_eq!(parsed.payload.own_bytes(), Some(&before[..]));
     }
     assert_eq!(expected.len(), 75);
-    assert!(Payload::inline(&[0; INLINE_BYTES_MAX + 1]).is_none());
+    assert!(Payload::inline(&[0; MAX_INLINE_BYTES + 1]).is_none());
 }

@@ -159,7 +159,7 @@ impl ConfigSpace {
 
     fn msix(&mut self) {
         self.put(MSIX, &[0x11, PCI_EXPRESS as u8], &[0, 0]);
-        let entries = identity::MSIX_VECTORS_MAX - 1;
+        let entries = identity::MAX_MSIX_VECTORS - 1;
         let control = MsixControl::ZERO.with_table_size_minus_one(entries);
         let writable = MsixControl::ZERO.with_enable(true).with_function_mask(true);
         self.put16(MSIX_CONTROL, control.0, writable.0);
@@ -210,7 +210,7 @@ impl ConfigSpace {
         Some(self.bytes.get(start..start + usize::from(length))?.to_vec())
     }
 
-    /// Writes what may be written; `None` if the range leaves configuration space.
+    /// Writes the writable bits; `None` if the range leaves configuration space.
     pub(super) fn write(&mut self, offset: u16, bytes: &[u8]) -> Option<ConfigEffect> {
         let start = usize::from(offset);
         let end = start + bytes.len();

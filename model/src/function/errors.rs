@@ -1,4 +1,4 @@
-//! Errors of the RDMA engine that happen once: what its registers then say, and the cause raised.
+//! Errors of the RDMA engine that happen once: the values of its registers, and the cause raised.
 
 use super::FunctionModel;
 use crate::device::{Reply, Request};
@@ -88,7 +88,7 @@ impl FunctionModel {
         }
     }
 
-    /// The reset that somebody else asked for.
+    /// Performs the reset that another owner requested.
     #[inline]
     pub(super) fn reset_by_another(&mut self, now: Instant) -> bool {
         let Some(kind) = self.foreign_reset.take() else {
@@ -96,7 +96,7 @@ impl FunctionModel {
         };
         let package = self.firmware.package();
         self.begin_reset(kind, now);
-        // Whoever resets a card that others share gives it its package again.
+        // An owner that resets a shared card downloads its package again.
         self.firmware.set_package(package);
         self.ledger.excuse(true);
         true
@@ -107,8 +107,8 @@ impl FunctionModel {
         self.faults.retain(|fault| *fault != Fault::FirmwareStall);
     }
 
-    /// The bus's answer for a function that is gone; else the request. Memory and vectors are
-    /// the host's: they are not asked of the function.
+    /// Returns the bus's answer for a function that does not respond; otherwise the request. Memory
+    /// and vectors belong to the host and are still served.
     #[inline]
     pub(super) fn answer_of_the_dead(&self, request: Request) -> Result<Reply, Request> {
         if !self.dead {
@@ -129,7 +129,7 @@ impl FunctionModel {
         })
     }
 
-    /// Refuses a mapping beyond what a fault allows.
+    /// Refuses a mapping beyond the limit of a fault.
     pub(super) fn refuse_mapping(&self, space: &DmaSpace, length: u64) -> Option<Reply> {
         let limit = self.faults.iter().find_map(|fault| match fault {
             Fault::MappedMemoryAtMost { bytes } => Some(*bytes),

@@ -1,4 +1,4 @@
-//! From causes to vectors to event descriptors.
+//! Interrupts: causes, their vectors, and the event descriptors that are signalled.
 //!
 //! A cause that is enabled goes to the vector that its control register names. A vector fires if
 //! it is enabled, and then masks itself; if it is not, the event waits in its pending bit. Source:
@@ -7,7 +7,7 @@
 use super::register_file::RegisterFile;
 use crate::chip::{Causes, QueueCause};
 use crate::choice::Choice;
-use ringside_spec::lan::identity::MSIX_VECTORS_MAX;
+use ringside_spec::lan::identity::MAX_MSIX_VECTORS;
 use ringside_spec::lan::registers::interrupts::{
     self, CauseControl, InterruptControl, OtherCauses, VectorControl,
 };
@@ -37,7 +37,7 @@ struct OtherCausesState(u32);
 
 impl Interrupts {
     pub(super) fn new() -> Self {
-        let vectors = (0..MSIX_VECTORS_MAX).map(|_| Vector::default()).collect();
+        let vectors = (0..MAX_MSIX_VECTORS).map(|_| Vector::default()).collect();
         Self {
             vectors,
             ..Self::default()
@@ -106,7 +106,8 @@ impl Interrupts {
         }
         self.other_causes.0 |= OtherCauses::ZERO.with_interrupt_event(true).0;
         let control = CauseControl(registers.get(interrupts::OTHER_CAUSES_CONTROL));
-        // DPDK never writes this register and gets its interrupts: enabled until told otherwise.
+        // DPDK never writes this register and still gets its interrupts: enabled until the first
+        // write.
         if control.enable() || !self.other_control_written {
             self.raise_vector(control.vector(), registers);
         }
@@ -117,7 +118,7 @@ impl Interrupts {
         self.other_control_written = true;
     }
 
-    /// Delivers what a part raised, and empties it.
+    /// Delivers the causes that a part raised, and clears them.
     pub(super) fn deliver(&mut self, causes: &mut Causes, registers: &mut RegisterFile) {
         for queue in causes.completion_event_queues.drain(..) {
             let array = interrupts::COMPLETION_EVENT_QUEUE_CONTROL;
@@ -216,8 +217,8 @@ impl Vector {
     }
 }
 
-/// Makes sure that a write to somebody else's descriptor never waits, whatever it is and whoever
-/// else writes to it; false, and it is not used, if that cannot be had.
+/// Ensures that a write to another process's descriptor never blocks, for any kind of descriptor
+/// and any other writers. False, and the descriptor is not used, if that is impossible.
 fn made_unable_to_block(event: &OwnedFd) -> bool {
     let unable = rustix::fs::fcntl_getfl(event).and_then(|flags| {
         if flags.contains(OFlags::NONBLOCK) {

@@ -75,7 +75,7 @@ impl FunctionModel {
         self.deliver_causes();
     }
 
-    /// A register that tells of the flow director: its counters, and entries in use.
+    /// Returns a register of the flow director: its counters, and entries in use.
     pub(super) fn filter_register(&self, offset: u64) -> Option<u32> {
         if let Some(index) = FLOW_DIRECTOR_MATCHES.index_of(offset) {
             return Some(self.lan.filter_matches(index as u16) as u32);
@@ -117,7 +117,7 @@ impl FunctionModel {
         true
     }
 
-    /// The register that says where a transmit queue works.
+    /// The register with the head of a transmit queue.
     pub(super) fn transmit_head(&self, queue: u32) -> u32 {
         let head = self.lan.transmit_head(queue);
         TransmitQueueHead::ZERO.with_head(head.into()).0

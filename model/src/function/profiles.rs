@@ -28,7 +28,7 @@ pub(super) fn is_of_profiles(offset: u64) -> bool {
         || grids.iter().any(|grid| grid.position_of(offset).is_some())
 }
 
-/// Gives each VSI its profiles.
+/// Sets the profiles of each VSI.
 pub(super) fn add(tables: &mut Tables, profiles: &Profiles, registers: &RegisterFile) {
     for vsi in &mut tables.vsis {
         let number = vsi.number;

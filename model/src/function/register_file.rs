@@ -1,4 +1,4 @@
-//! The registers that only hold a value, and what resets leave in them.
+//! The registers that only hold a value, and their values after resets.
 
 use crate::reset_kind::ResetKind;
 use ringside_spec::lan::registers::{self, filters, interrupts, queues, reset as reset_registers};
@@ -175,7 +175,7 @@ pub(super) fn is_cleared_by_ones(offset: u64) -> bool {
     .contains(&offset)
 }
 
-/// True for registers that drivers are known to touch; a write elsewhere is a breach.
+/// True for registers that Linux or DPDK access; a write to any other is a breach.
 pub(super) fn is_known(offset: u64) -> bool {
     /// First and last offset of ranges that Linux and DPDK write and that have no name yet: virtual
     /// functions' triggers, states, vectors and queue bases, per-VF events, and what the RDMA
@@ -262,7 +262,7 @@ impl RegisterFile {
             })
     }
 
-    /// Clears what a reset of that strength clears.
+    /// Clears the registers of a reset of that strength.
     pub(super) fn reset(&mut self, kind: ResetKind) {
         let cleared: Vec<_> = self
             .used()
@@ -279,7 +279,7 @@ impl RegisterFile {
 
     /// Registers that are not as the strongest reset leaves them.
     pub(super) fn differences(&self) -> Vec<(u64, u32)> {
-        // Of two of one register the first counts.
+        // If a register is listed twice, the first value counts.
         let defaults: BTreeMap<u64, u32> = self.defaults.iter().rev().copied().collect();
         self.used()
             .filter(|(offset, value)| *value != defaults.get(offset).copied().unwrap_or(0))

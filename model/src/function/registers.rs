@@ -27,7 +27,7 @@ fn is_doorbell(offset: u64) -> bool {
     (rdma::DOORBELL_PAGE..rdma::DOORBELL_PAGE + rdma::DOORBELL_PAGE_BYTES).contains(&offset)
 }
 
-/// True for what drivers write all the time, for queues to be looked at and for interrupts to come.
+/// True for doorbells, queue tails and interrupt controls, which drivers write continuously.
 fn is_rung(offset: u64) -> bool {
     let rings = [
         queues::RECEIVE_QUEUE_TAIL,
@@ -132,7 +132,7 @@ impl FunctionModel {
         }
     }
 
-    /// Registers of the RDMA engine, and those that say whether its processors run.
+    /// Reads a register of the RDMA engine, or one that shows whether its processors run.
     fn read_engine(&mut self, offset: u64, space: &DmaSpace, now: Instant) -> Option<u32> {
         if rdma::CPU_STATUS.contains(&offset) {
             let status = self.faults.iter().find_map(|fault| match fault {

@@ -15,15 +15,15 @@ const HIGH_BITS: u64 = 0xFF;
 /// All counters of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Statistics {
-    /// From the wire, as far as the port took it.
+    /// Frames from the wire that the port accepted.
     pub(super) received: Traffic,
-    /// To the wire.
+    /// Sent to the wire.
     pub(super) sent: Traffic,
-    /// From the wire, as far as the VSI's rules let it through.
+    /// Frames from the wire that the VSI's rules accepted.
     pub(super) vsi_received: Traffic,
     /// Frames that were to be sent while the link was down.
     pub(super) sent_link_down: u64,
-    /// Frames that no rule wanted.
+    /// Frames that matched no rule.
     pub(super) not_for_us: u64,
 }
 

@@ -17,7 +17,7 @@ pub const BENCH_NUMBER: u16 = 3;
 /// Settings of the VSI.
 #[derive(Clone, Debug, Default)]
 pub struct BenchSettings {
-    /// Its address: frames to it are received; what it sends there comes back.
+    /// Its address: it receives frames to it, also its own.
     pub address: [u8; 6],
     /// Tag that sent frames without one get.
     pub port_vlan: Option<u16>,
@@ -25,9 +25,9 @@ pub struct BenchSettings {
     pub tag: u8,
     /// Descriptors may name a destination.
     pub destination_override: bool,
-    /// Only VLAN 1 gets in and out.
+    /// Only frames of VLAN 1 are received and sent.
     pub prune: bool,
-    /// Only frames from its own address get out.
+    /// Only frames from its own address are sent.
     pub anti_spoof: bool,
     /// Frames are hashed: with this key, and alike in both directions if so.
     pub hash: Option<([u8; 52], bool)>,
@@ -42,7 +42,7 @@ pub struct BenchHeaders {
     pub tag: Option<(u16, u16)>,
     /// The checksum of the IPv4 header is wrong.
     pub ip_wrong: bool,
-    /// That of layer 4 is wrong.
+    /// The checksum of layer 4 is wrong.
     pub layer_4_wrong: bool,
     /// The hash, if there is a flow and the VSI hashes.
     pub hash: Option<u32>,
@@ -57,7 +57,7 @@ pub struct LanBench {
 }
 
 impl LanBench {
-    /// An engine with a transmit queue, whatever its context says.
+    /// An engine with a transmit queue that has this context.
     #[must_use]
     pub fn new(settings: &BenchSettings, transmit: &[u8; TransmitContext::SIZE]) -> Self {
         let spreading = settings.hash.map(|(key, symmetric)| Spreading {
@@ -130,7 +130,7 @@ impl LanBench {
         work(&mut self.engine, &mut context)
     }
 
-    /// Enables the receive queue with what its registers hold.
+    /// Enables the receive queue with the values of its registers.
     pub fn enable_receive(
         &mut self,
         registers: [u32; ReceiveContext::DWORDS],
@@ -163,7 +163,7 @@ impl LanBench {
         next.map(|frame| frame.bytes)
     }
 
-    /// Takes a frame from the wire. False: nobody wants it.
+    /// Takes a frame from the wire. False: no receiver accepts it.
     pub fn receive(&mut self, frame: &[u8], memory: &DmaSpace) -> bool {
         self.with(memory, |engine, context| engine.receive(frame, context))
     }

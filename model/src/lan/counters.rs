@@ -14,16 +14,16 @@ pub(crate) struct VsiCounters {
     pub(crate) dropped: u64,
     /// Frames that its queues could not take.
     pub(crate) receive_errors: u64,
-    /// Frames that it wanted to send and could not or might not.
+    /// Frames from the host that could not be sent or were not allowed to be.
     pub(crate) transmit_errors: u64,
 }
 
 /// All counters of a function's LAN engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LanCounters {
-    /// From the wire, with frame check sequence.
+    /// Received from the wire; bytes include the frame check sequence.
     pub(crate) received: Traffic,
-    /// To the wire, with frame check sequence.
+    /// Sent to the wire; bytes include the frame check sequence.
     pub(crate) sent: Traffic,
     /// Frames that were to be sent while the link was down.
     pub(crate) sent_link_down: u64,

@@ -16,7 +16,7 @@ pub(crate) const GUARANTEED: usize = 1024;
 /// Entries of the device that all functions share.
 const BEST_EFFORT: usize = 14336;
 
-/// Which packets of a VSI: profile and words.
+/// The packets of a VSI that a filter selects: profile and words.
 type Key = (u8, Vec<u16>);
 
 /// The action on packets.
@@ -52,12 +52,12 @@ pub(super) struct Programming {
     pub(super) identity: FilterIdentity,
 }
 
-/// Why a filter could not be programmed.
+/// The reason why a filter could not be programmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     /// The packet has no profile.
     NoProfile,
-    /// There is no room, or no filter to remove, or it makes no sense.
+    /// There is no room, no filter to remove, or the request is invalid.
     Refused,
 }
 

@@ -37,19 +37,19 @@ mod number {
 }
 
 /// Tags that are looked through, one after the other.
-const TAGS_MAX: usize = 2;
+const MAX_TAGS: usize = 2;
 
 /// Extension headers of IPv6 that are looked through.
-const EXTENSIONS_MAX: usize = 8;
+const MAX_EXTENSIONS: usize = 8;
 
 /// Most bytes that a hash is made of: two IPv6 addresses and two ports.
-const HASHED_BYTES_MAX: usize = 36;
+const MAX_HASHED_BYTES: usize = 36;
 
 /// Input of a hash: source address, destination address, and both ports if the protocol
 /// has any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow {
-    bytes: [u8; HASHED_BYTES_MAX],
+    bytes: [u8; MAX_HASHED_BYTES],
     /// Bytes of one address.
     pub(super) address_bytes: usize,
     length: usize,
@@ -57,7 +57,7 @@ pub(super) struct Flow {
 
 impl Flow {
     fn new(addresses: &[u8], ports: Option<&[u8]>) -> Self {
-        let mut bytes = [0; HASHED_BYTES_MAX];
+        let mut bytes = [0; MAX_HASHED_BYTES];
         let all = addresses.iter().chain(ports.unwrap_or_default());
         let mut length = 0;
         for (place, byte) in bytes.iter_mut().zip(all) {
@@ -81,7 +81,7 @@ impl Flow {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layers {
     /// Values of the tags.
-    tags: [u16; TAGS_MAX],
+    tags: [u16; MAX_TAGS],
     /// Type of the payload.
     ether_type: u16,
     /// Payload of the frame, and its number among [`protocol`].
@@ -126,11 +126,11 @@ impl Layers {
 /// The result of the checksums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Checks {
-    /// They were looked at.
+    /// The checksums were checked.
     pub(super) looked_at: bool,
-    /// That of the IPv4 header is wrong.
+    /// The checksum of the IPv4 header is wrong.
     pub(super) ip_wrong: bool,
-    /// That of TCP, UDP or SCTP is wrong.
+    /// The checksum of TCP, UDP or SCTP is wrong.
     pub(super) layer_4_wrong: bool,
 }
 
@@ -300,7 +300,7 @@ fn ipv6(payload: &[u8]) -> Option<Inside<'_>> {
         ip_wrong: false,
         ipv6_extension: false,
     };
-    for _ in 0..EXTENSIONS_MAX {
+    for _ in 0..MAX_EXTENSIONS {
         let bytes = match inside.protocol {
             number::FRAGMENT => {
                 inside.fragment = true;

@@ -66,7 +66,7 @@ pub(super) struct Segmentation {
     pub(super) segment_bytes: usize,
 }
 
-/// Everything that descriptors ask for.
+/// The offloads that descriptors request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offload {
     /// Bytes of the Ethernet header, tags in the packet included.
@@ -87,7 +87,7 @@ pub(super) struct Offload {
     pub(super) tags: [Option<(u16, u16)>; 2],
 }
 
-/// Why a packet cannot be sent as asked.
+/// The reason why a packet cannot be sent as requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum OffloadError {
     /// Lengths of headers leave the packet.
@@ -98,7 +98,7 @@ pub(super) enum OffloadError {
         /// Bytes of the packet.
         packet: usize,
     },
-    /// There is no such IP header where the descriptors say.
+    /// The descriptors announce an IP header at a place that holds none.
     #[error("no IPv{version} header of {bytes} bytes at {at}")]
     NotIp {
         /// 4 or 6.
@@ -116,8 +116,8 @@ pub(super) enum OffloadError {
         /// The value in the descriptors.
         layer_4: Layer4,
     },
-    /// The payload is not as long as the descriptors say.
-    #[error("payload of {found} bytes, the context descriptor says {said}")]
+    /// The length of the payload differs from that in the descriptors.
+    #[error("payload of {found} bytes, the context descriptor has {said}")]
     PayloadLength {
         /// Bytes after the headers.
         found: usize,
@@ -214,7 +214,7 @@ impl Offload {
         places: &Places,
         packet_bytes: usize,
     ) -> Result<(), OffloadError> {
-        use ringside_spec::lan::transmit::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+        use ringside_spec::lan::transmit::{MAX_SEGMENT_BYTES, SEGMENT_BYTES_MIN};
         let cuttable = matches!(self.layer_4, Layer4::Tcp | Layer4::Udp) && self.ip != Ip::None;
         let layer_4_min = if self.layer_4 == Layer4::Tcp { 20 } else { 8 };
         if !cuttable || self.layer_4_bytes < layer_4_min {
@@ -223,7 +223,7 @@ impl Offload {
                 layer_4: self.layer_4,
             });
         }
-        if !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&(cut.segment_bytes as u64)) {
+        if !(SEGMENT_BYTES_MIN..=MAX_SEGMENT_BYTES).contains(&(cut.segment_bytes as u64)) {
             return Err(OffloadError::SegmentLength(cut.segment_bytes));
         }
         let found = packet_bytes - places.payload;
@@ -361,7 +361,7 @@ fn finish_sum(frame: &mut [u8], at: usize, end: usize, field: usize, segmented: 
     // The driver left the length out where it differs from segment to segment.
     let length = if segmented { segment.len() as u32 } else { 0 };
     let checksum = Sum::default().bytes(segment).number(length).checksum();
-    // UDP: zero would say that there is none; in TCP both mean the same.
+    // UDP: zero means that there is no checksum; in TCP both values mean the same.
     let checksum = if checksum == 0 { 0xFFFF } else { checksum };
     put(frame, at + field, &checksum.to_be_bytes());
 }

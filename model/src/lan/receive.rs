@@ -7,8 +7,8 @@ use crate::frame::Cast;
 use crate::packet::MacAddress;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::receive::{
-    BUFFERS_PER_PACKET_MAX, DESCRIPTOR_BYTES, FilterStatus, FlexDescriptor, HeaderLength, Mirror,
-    PacketLength, PacketType, RING_MAX, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1,
+    DESCRIPTOR_BYTES, FilterStatus, FlexDescriptor, HeaderLength, MAX_BUFFERS_PER_PACKET, MAX_RING,
+    Mirror, PacketLength, PacketType, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1,
     TAIL_MULTIPLE, profile,
 };
 
@@ -42,7 +42,7 @@ pub(super) struct Arrival<'a> {
     pub(super) sender: Option<u16>,
 }
 
-/// Why a queue did not take a frame.
+/// The reason why a queue did not take a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotTaken {
     /// There are not enough free descriptors.
@@ -64,8 +64,8 @@ impl ReceiveQueue {
     ) -> Self {
         let length = queue.ring_length;
         let buffer = usize::from(queue.data_buffer_in_128_bytes) * 128;
-        let fits = (RING_MIN..=RING_MAX).contains(&length) && length.is_multiple_of(RING_MULTIPLE);
-        let longest = buffer * usize::from(BUFFERS_PER_PACKET_MAX);
+        let fits = (RING_MIN..=MAX_RING).contains(&length) && length.is_multiple_of(RING_MULTIPLE);
+        let longest = buffer * usize::from(MAX_BUFFERS_PER_PACKET);
         // The queue of a control VSI has no buffers: no frame comes that way.
         let no_frames = buffer == 0 && queue.frame_bytes_max == 0;
         let possible = fits
@@ -137,7 +137,7 @@ impl ReceiveQueue {
         }
         let buffer = usize::from(self.context.data_buffer_in_128_bytes) * 128;
         let count = bytes.div_ceil(buffer.max(1));
-        if count > usize::from(BUFFERS_PER_PACKET_MAX) || buffer == 0 {
+        if count > usize::from(MAX_BUFFERS_PER_PACKET) || buffer == 0 {
             return Err(NotTaken::TooLong);
         }
         // A queue of that kind takes reports only.
@@ -166,7 +166,7 @@ impl ReceiveQueue {
             words.store(0, u64::from_le(a));
             words.store(2, u64::from_le(c));
             words.store(3, u64::from_le(d));
-            // Holds the bit that says "done": after all the rest.
+            // Holds the done bit: written after all other words.
             words.store_release(1, u64::from_le(b));
         }
         self.head = index;

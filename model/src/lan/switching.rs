@@ -1,6 +1,6 @@
-//! Which VSIs get a frame, and whether it leaves through the port.
+//! Finds the VSIs that receive a frame, and decides if it leaves through the port.
 //!
-//! The tables are those of the firmware, made flat when a command changes them. Source: reference
+//! The tables are those of the firmware, flattened when a command changes them. Source: reference
 //! section 3.7; ice `ice_switch.c`, `ice_fill_sw_info`.
 
 use super::rss::Spreading;
@@ -30,7 +30,7 @@ pub(crate) struct Vsi {
     pub(crate) number: u16,
     /// Its frames may loop back.
     pub(crate) loopback: bool,
-    /// It does not get back what it sends.
+    /// It does not receive its own frames.
     pub(crate) source_prune: bool,
     /// Its frames may leave through the port.
     pub(crate) lan: bool,
@@ -54,8 +54,8 @@ pub(crate) struct Vsi {
     pub(crate) queues: Vec<u16>,
     /// The spreading of frames over them.
     pub(crate) spreading: Option<Spreading>,
-    /// Input of the hash of frames; `None` as long as no driver and no package has said: addresses,
-    /// and ports where there are any.
+    /// Input of the hash of frames. `None` until a driver or a package sets it: addresses, and
+    /// ports where there are any.
     pub(crate) hashed: Option<ByType<HashProfile>>,
     /// Words that filters compare.
     pub(crate) filters: ByType<FilterProfile>,
@@ -97,7 +97,7 @@ pub(crate) struct Forward {
     pub(crate) sender: Option<u16>,
     /// VSIs that get the frame.
     pub(crate) targets: Vec<u16>,
-    /// Nobody gets it.
+    /// No receiver gets it.
     pub(crate) drop: bool,
     /// Frames that are sent loop back to the targets.
     pub(crate) loopback: bool,
@@ -143,12 +143,12 @@ pub(super) struct Key {
 /// Destination of a frame by its descriptors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// Wherever the rules say.
+    /// The destinations of the matching rules.
     #[default]
     Switch,
-    /// To the wire, whatever the rules say.
+    /// To the wire, independent of the rules.
     Uplink,
-    /// Not to the wire.
+    /// The VSIs of the function only.
     Local,
     /// To one VSI.
     Vsi(u16),
@@ -159,7 +159,7 @@ pub(super) enum Destination {
 pub(super) struct Route {
     /// To the wire.
     pub(super) wire: bool,
-    /// To VSIs of the function.
+    /// VSIs of the function that receive the frame.
     pub(super) local: Vec<u16>,
 }
 
@@ -219,7 +219,7 @@ impl Tables {
     pub(super) fn receivers(&self, key: &Key, found: &mut Vec<u16>) {
         found.clear();
         for rule in &self.forwards {
-            // Drivers install the rules for their own addresses as rules for what they send.
+            // Drivers install the rules for their own addresses as transmit rules.
             let counts = rule.sender.is_none() || rule.what.is_address();
             if !counts || !rule.what.fits(key) {
                 continue;

@@ -245,7 +245,7 @@ fn frames_without_room_are_dropped_whole_and_counted() {
     assert!(rig.receive(&frame_to(FUNCTION_MAC, 80)));
     assert!(rig.received(8).is_some());
     // longer than the queue takes
-    assert!(rig.receive(&frame_to(FUNCTION_MAC, rig::FRAME_MAX + 1)));
+    assert!(rig.receive(&frame_to(FUNCTION_MAC, rig::MAX_FRAME + 1)));
     assert_eq!(rig.counters().of_vsi(rig::VSI).unwrap().receive_errors, 1);
 }
 

@@ -1,4 +1,4 @@
-//! Transmit queues: from descriptors to a packet and what is to be done to it.
+//! Transmit queues: from descriptors to a packet and its offloads.
 
 use super::flow_director::Programming;
 use super::headers::TAG_BYTES;
@@ -8,16 +8,16 @@ use crate::chip::Context;
 use crate::strict::Ledger;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::transmit::{
-    BUFFER_BYTES_MAX, ContextCommand, DESCRIPTOR_BYTES, DESCRIPTORS_PER_PACKET_MAX, DataCommand,
-    FRAME_BYTES_MIN, FilterAction, FilterIdentity, RING_MAX, RING_MIN, RING_MULTIPLE,
+    ContextCommand, DESCRIPTOR_BYTES, DataCommand, FRAME_BYTES_MIN, FilterAction, FilterIdentity,
+    MAX_BUFFER_BYTES, MAX_DESCRIPTORS_PER_PACKET, MAX_RING, RING_MIN, RING_MULTIPLE,
     TransmitContext, Tunneling, destination, inner_ip, kind, layer_4, outer_ip, tunnel,
 };
 
-/// Most descriptors of a packet that is segmented, whatever the segments: a bound for the model.
-const DESCRIPTORS_MAX: usize = 512;
+/// The most descriptors of a packet that is segmented: a bound of the model.
+const MAX_DESCRIPTORS: usize = 512;
 
 /// Longest frame, with frame check sequence.
-pub(super) const FRAME_BYTES_MAX: usize = ringside_spec::lan::admin::link::FRAME_BYTES_MAX as usize;
+pub(super) const MAX_FRAME_BYTES: usize = ringside_spec::lan::admin::link::MAX_FRAME_BYTES as usize;
 
 /// Type of the tag that `l2tag1` becomes.
 const CUSTOMER_TAG: u16 = 0x8100;
@@ -52,7 +52,7 @@ pub(super) struct Packet {
     pub(super) bytes: Vec<u8>,
     /// The changes to make to it.
     pub(super) offload: Offload,
-    /// The destination that the driver wants.
+    /// The destination that the driver requested.
     pub(super) destination: Destination,
     /// It programs a filter and is not sent.
     pub(super) dummy: bool,
@@ -60,7 +60,7 @@ pub(super) struct Packet {
     pub(super) programming: Option<Programming>,
     /// Something in it is wrong, and the card would not send it.
     pub(super) malformed: bool,
-    /// Descriptors of the packet that ask for a report.
+    /// Descriptors of the packet that request a report.
     reports: Vec<u16>,
     /// Bytes of each data descriptor.
     buffers: Vec<usize>,
@@ -83,7 +83,7 @@ impl TransmitQueue {
     ) -> Self {
         let queue = TransmitContext::decode(bytes);
         let length = queue.ring_length;
-        let fits = (RING_MIN..=RING_MAX).contains(&length) && length.is_multiple_of(RING_MULTIPLE);
+        let fits = (RING_MIN..=MAX_RING).contains(&length) && length.is_multiple_of(RING_MULTIPLE);
         if !fits || TransmitContext::has_reserved_bits(bytes) || queue.head_write_back {
             ledger.breach("context of a transmit queue that is not possible", || {
                 format!("queue {number}: {queue:?}")
@@ -153,7 +153,7 @@ impl TransmitQueue {
     pub(super) fn next_packet(&mut self, context: &mut Context<'_>) -> Option<Packet> {
         let mut packet = Packet::default();
         let mut index = self.head;
-        for _ in 0..DESCRIPTORS_MAX {
+        for _ in 0..MAX_DESCRIPTORS {
             if index == self.tail {
                 context
                     .ledger
@@ -211,7 +211,7 @@ impl TransmitQueue {
             .breach(what, || format!("queue {number}, descriptor {index}"));
     }
 
-    /// Tells the driver that a packet is done; true if it asked for that.
+    /// Reports to the driver that a packet is done; true if a descriptor requested it.
     pub(super) fn report(&self, packet: &Packet, memory: &DmaSpace) -> bool {
         for index in &packet.reports {
             if let Ok(words) = memory.words(self.at(*index), DESCRIPTOR_BYTES) {
@@ -240,7 +240,7 @@ impl Packet {
                 });
         }
         let bytes = command.buffer_bytes();
-        if bytes == 0 || bytes > BUFFER_BYTES_MAX {
+        if bytes == 0 || bytes > MAX_BUFFER_BYTES {
             context
                 .ledger
                 .breach("transmit descriptor without a buffer", || {
@@ -363,7 +363,7 @@ impl Packet {
             None => self.buffers.len(),
             Some(cut) => self.buffers_of_a_segment(cut),
         };
-        if buffers > usize::from(DESCRIPTORS_PER_PACKET_MAX) {
+        if buffers > usize::from(MAX_DESCRIPTORS_PER_PACKET) {
             context
                 .ledger
                 .breach("frame gathered from more than 8 buffers", || {
@@ -373,7 +373,7 @@ impl Packet {
         }
         let tags = self.offload.tags.iter().flatten().count() * TAG_BYTES;
         // Room for the frame check sequence.
-        let too_long = self.offload.segmentation.is_none() && length + tags + 4 > FRAME_BYTES_MAX;
+        let too_long = self.offload.segmentation.is_none() && length + tags + 4 > MAX_FRAME_BYTES;
         if (length as u64) < FRAME_BYTES_MIN || too_long {
             context
                 .ledger

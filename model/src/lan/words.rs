@@ -1,4 +1,4 @@
-//! Words of packets: what profiles of the hash and of the flow director take from a packet.
+//! Words of packets that profiles of the hash and of the flow director read.
 
 use super::bytes::be16;
 use super::headers::Parsed;
@@ -39,7 +39,7 @@ impl<P> Default for ByType<P> {
 }
 
 impl<P> ByType<P> {
-    /// Those that a block of tables gives a VSI; `describe` makes one of its number and words.
+    /// The profiles of a VSI in a block of tables; `describe` makes each from its number and words.
     pub(crate) fn of(
         block: &Block,
         vsi: u16,
@@ -52,7 +52,7 @@ impl<P> ByType<P> {
         Self(known.collect())
     }
 
-    /// That of a packet.
+    /// The profile of a packet.
     pub(super) fn of_packet(&self, parsed: &Parsed) -> Option<&P> {
         self.0.get(&parsed.packet_type)
     }

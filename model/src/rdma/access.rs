@@ -1,4 +1,4 @@
-//! Reaching host memory, and writing down what a driver did wrong about it.
+//! Access to host memory, and the breaches of drivers that concern it.
 
 use crate::chip::Context;
 use ringside_bus::DmaFault;
@@ -35,7 +35,7 @@ pub(super) fn unreached(context: &mut Context<'_>, what: &'static str, fault: Dm
     context.ledger.breach(kind, || format!("{what}: {fault}"));
 }
 
-/// Writes down an address that is not aligned as the device wants it; true if it is.
+/// Counts a breach for an address without the required alignment; true if it is aligned.
 pub(super) fn aligned(
     context: &mut Context<'_>,
     what: &'static str,

@@ -10,6 +10,7 @@ mod steering_tags;
 
 use super::access::{aligned, reached, unreached};
 use super::hmc::HmcFault;
+use super::objects::Element;
 use super::objects::event_queues::report;
 use super::{RdmaEngine, Stall};
 use crate::chip::Context;
@@ -45,14 +46,14 @@ pub(super) const NO_SUCH_OBJECT: CommandFailure = CommandFailure::Other {
 pub(super) struct Outcome {
     /// Handle, index, page.
     pub(super) value: u32,
-    /// Meaningful without error too: what a flush found.
+    /// The result of a flush; also valid without an error.
     pub(super) minor: u16,
 }
 
 /// The outcome of a command.
 pub(super) type Executed = Result<Outcome, CommandFailure>;
 
-/// Done, nothing to say.
+/// Done, without a value.
 pub(super) const DONE: Executed = Ok(Outcome { value: 0, minor: 0 });
 
 /// The control queue pair while it exists.
@@ -66,6 +67,8 @@ pub(super) struct ControlQueue {
     stalled: bool,
     /// The next command is carried out from then on.
     delayed_until: Option<Instant>,
+    /// Completions that are written later, and when.
+    late: Vec<(Instant, Element)>,
 }
 
 impl RdmaEngine {
@@ -154,6 +157,7 @@ impl RdmaEngine {
             completion_context: settings.completion_context,
             stalled: false,
             delayed_until: None,
+            late: Vec::new(),
         })
     }
 
@@ -194,9 +198,37 @@ impl RdmaEngine {
         }
     }
 
-    /// When a delayed command is carried out.
+    /// The moment at which a delayed command is carried out.
     pub(super) fn delayed_until(&self) -> Option<Instant> {
         self.control.as_ref()?.delayed_until
+    }
+
+    /// When the next late completion is written.
+    pub(super) fn next_late_completion(&self) -> Option<Instant> {
+        let late = self.control.as_ref()?.late.iter();
+        late.map(|(due, _)| *due).min()
+    }
+
+    /// Writes late completions whose time has come, in that order; true if there were any.
+    #[inline(always)]
+    pub(super) fn end_latency(&mut self, context: &mut Context<'_>) -> bool {
+        let is_late = |queue: &ControlQueue| !queue.late.is_empty();
+        self.control.as_ref().is_some_and(is_late) && self.write_late_completions(context)
+    }
+
+    #[cold]
+    fn write_late_completions(&mut self, context: &mut Context<'_>) -> bool {
+        let Some(queue) = &mut self.control else {
+            return false;
+        };
+        let now = context.now;
+        let mut due: Vec<_> = queue.late.extract_if(.., |late| late.0 <= now).collect();
+        due.sort_by_key(|late| late.0);
+        for (_, element) in &due {
+            self.objects
+                .complete(CONTROL_COMPLETION_QUEUE, element, context);
+        }
+        !due.is_empty()
     }
 
     /// Goes on with a command that was delayed, once its time has come; true if it did.
@@ -310,12 +342,25 @@ impl RdmaEngine {
             valid: false,
         };
         let words = completion.encode();
-        let element = super::objects::Element {
+        let element = Element {
             words,
             extension: None,
             notable: true,
         };
-        // Before it exists, and for its own destruction, only the register tells.
+        let faults = context.faults.iter();
+        let late = faults
+            .filter_map(|fault| fault.control_completion_late(opcode.code()))
+            .max();
+        // Without a completion queue the answer is the register, which keeps no order.
+        if let (Some(by), true) = (
+            late,
+            self.objects.has_completion_queue(CONTROL_COMPLETION_QUEUE),
+        ) && let Some(queue) = &mut self.control
+        {
+            queue.late.push((context.now.plus(by), element));
+            return Some(words);
+        }
+        // Before it exists, and for its own destruction, only the register reports.
         self.objects
             .complete(CONTROL_COMPLETION_QUEUE, &element, context);
         Some(words)
@@ -404,7 +449,7 @@ impl RdmaEngine {
         }
     }
 
-    /// A command that cannot be carried out because of what the driver asks.
+    /// A command that cannot be carried out because its values are wrong.
     pub(super) fn refuse(
         context: &mut Context<'_>,
         kind: &'static str,

@@ -77,15 +77,15 @@ impl Counters {
     /// A frame leaves.
     #[inline]
     pub(super) fn count_sent(&mut self, frame: &Frame) {
-        let bytes = frame.length() as u64;
+        let bytes = frame.total_length() as u64;
         let path = &frame.packet.path;
         match path.network {
             Network::V4(_) => {
-                self.ipv4_sent += 1;
+                self.ipv4_sent += u64::from(frame.packets);
                 self.ipv4_sent_bytes += bytes;
             }
             Network::V6(_) => {
-                self.ipv6_sent += 1;
+                self.ipv6_sent += u64::from(frame.packets);
                 self.ipv6_sent_bytes += bytes;
             }
         }
@@ -93,7 +93,7 @@ impl Counters {
 
     /// A datagram leaves for a group; it is counted as a frame apart from that.
     pub(super) fn count_group_sent(&mut self, frame: &Frame) {
-        let bytes = frame.length() as u64;
+        let bytes = frame.total_length() as u64;
         match frame.packet.path.network {
             Network::V4(_) => {
                 self.ipv4_group_sent += 1;
@@ -108,7 +108,7 @@ impl Counters {
 
     /// A datagram to a group arrives; it is counted as a frame apart from that.
     pub(super) fn count_group_received(&mut self, frame: &Frame) {
-        let bytes = frame.length() as u64;
+        let bytes = frame.total_length() as u64;
         match frame.packet.path.network {
             Network::V4(_) => {
                 self.ipv4_group_received += 1;
@@ -121,7 +121,32 @@ impl Counters {
         }
     }
 
-    /// A packet cannot leave because nothing says to whom.
+    /// A frame arrives.
+    #[inline]
+    pub(super) fn count_received(&mut self, frame: &Frame) {
+        let bytes = frame.total_length() as u64;
+        match frame.packet.path.network {
+            Network::V4(_) => {
+                self.ipv4_received += u64::from(frame.packets);
+                self.ipv4_received_bytes += bytes;
+            }
+            Network::V6(_) => {
+                self.ipv6_received += u64::from(frame.packets);
+                self.ipv6_received_bytes += bytes;
+            }
+        }
+    }
+
+    /// No queue pair takes a frame.
+    #[cold]
+    pub(super) fn count_discarded(&mut self, frame: &Frame) {
+        match frame.packet.path.network {
+            Network::V4(_) => self.ipv4_discarded += u64::from(frame.packets),
+            Network::V6(_) => self.ipv6_discarded += u64::from(frame.packets),
+        }
+    }
+
+    /// Counts a packet that cannot be sent because its destination has no ARP entry.
     pub(super) fn count_no_route(&mut self, ipv4: bool) {
         if ipv4 {
             self.ipv4_no_route += 1;

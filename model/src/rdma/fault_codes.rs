@@ -1,7 +1,7 @@
-//! The asynchronous event that tells the driver of a fault of the RoCEv2 engine.
+//! The asynchronous event that reports a fault of the RoCEv2 engine to the driver.
 //!
-//! Which code stands for which situation is documented nowhere for the E810. This is the model's
-//! choice, made so that the Linux driver's table gives the completion status that verbs ask for.
+//! The code for each situation is not documented for the E810. This is the model's choice, made so
+//! that the Linux driver's table gives the completion status that verbs require.
 
 use crate::roce::{AccessFault, RequesterFaultReason, ResponderFault};
 use ringside_spec::rdma::ae_codes::AeCode;

@@ -1,9 +1,9 @@
 //! The host memory cache: segments that the host backs, and the objects that the device keeps
 //! there.
 //!
-//! The model really keeps its queue pair contexts, completion queue contexts and memory region
-//! entries in the host's memory, in a format of its own, so that memory that a driver forgot to
-//! back, or backed wrongly, is found as the card would find it.
+//! The model keeps its queue pair contexts, completion queue contexts and memory region entries in
+//! the host's memory, in a format of its own. So it detects memory that a driver did not back, or
+//! backed wrongly, as a card would.
 
 mod capacity;
 mod layout;
@@ -17,7 +17,7 @@ use ringside_spec::rdma::segments::{
     FpmLocation, PAGES_PER_SEGMENT, PBLE_BYTES, PageDescriptor, SEGMENT_BYTES, SegmentData,
 };
 
-/// Why an object cannot be reached.
+/// The reason why an object cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HmcFault {
     #[error("function private memory was never committed")]
@@ -229,7 +229,7 @@ impl Hmc {
         Ok(memory.read_words(at)?)
     }
 
-    /// One page buffer list entry, without the device taking note of a page descriptor: to look at.
+    /// One page buffer list entry, for inspection: the device does not cache a page descriptor.
     pub(super) fn peek_page_list_entry(&self, index: u64, memory: &DmaSpace) -> Option<u64> {
         let at = FpmLocation::of(self.place(ObjectType::PageBufferList, index).ok()?);
         let segment = self.segment(at.segment)?;

@@ -1,4 +1,4 @@
-//! The objects that commands create, and what the data path needs of them.
+//! The objects that commands create, and their state for the data path.
 
 pub(super) mod completion_queue;
 pub(super) mod event_queues;
@@ -76,12 +76,19 @@ impl Objects {
         }
     }
 
+    /// True if this completion queue exists.
+    pub(super) fn has_completion_queue(&self, number: u32) -> bool {
+        let slot = self.completion_queues.get(number as usize);
+        slot.is_some_and(Option::is_some)
+    }
+
+    /// A completion queue.
     pub(super) fn completion_queue(&mut self, number: u32) -> Option<&mut CompletionQueue> {
         let slot = self.completion_queues.get_mut(number as usize)?;
         slot.as_deref_mut()
     }
 
-    /// Writes a completion, and tells of it where software waits.
+    /// Writes a completion, and sends an event if the queue is armed.
     #[inline]
     pub(super) fn complete(&mut self, number: u32, element: &Element, context: &mut Context<'_>) {
         let found = self.completion_queues.get_mut(number as usize);
@@ -119,7 +126,7 @@ impl Objects {
         }
     }
 
-    /// Writes a completion event for a queue, or remembers to.
+    /// Writes a completion event for a queue, or records that one is due.
     pub(super) fn tell(&mut self, number: u32, context: &mut Context<'_>) {
         let found = self.completion_queues.get_mut(number as usize);
         let Some(queue) = found.and_then(Option::as_deref_mut) else {
@@ -138,7 +145,7 @@ impl Objects {
                 context.causes.completion_event_queues.push(event_queue);
             }
             Some(_) => {}
-            // Nobody to tell yet: stays armed.
+            // No event queue yet: stays armed.
             None => queue.armed = completion_queue::Armed::Any,
         }
     }
@@ -162,7 +169,7 @@ impl Objects {
         }
     }
 
-    /// Takes the arm request of a completion queue, as its doorbell asks.
+    /// Takes the arm request of a completion queue, after its doorbell.
     pub(super) fn arm(&mut self, number: u32, context: &mut Context<'_>) {
         let found = self.completion_queues.get_mut(number as usize);
         match found.and_then(Option::as_deref_mut) {

@@ -28,7 +28,7 @@ pub(super) struct ActiveQueuePair<'a, 'c> {
 }
 
 impl ActiveQueuePair<'_, '_> {
-    /// Finds the queue pair's memory; stops it for good if that is gone.
+    /// Finds the queue pair's memory; stops it permanently if there is none.
     #[inline]
     pub(super) fn resolve(&mut self) -> bool {
         match self.qp.resolve(&mut self.objects.hmc, self.context.memory) {
@@ -40,7 +40,7 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    /// Memory that the queue pair needs is gone.
+    /// Memory that the queue pair needs is not accessible.
     #[cold]
     pub(super) fn lost(&mut self, fault: HmcFault) {
         report(self.context, "queue pair", fault);
@@ -90,7 +90,7 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    /// Writes the completion of an element of the send queue, if it wants one.
+    /// Writes the completion of an element of the send queue, if it requests one.
     #[inline]
     fn complete_send(&mut self, work: Work) {
         if !work.signalled {

@@ -64,7 +64,7 @@ pub(in crate::rdma) struct Region {
     pub(in crate::rdma) type_1: bool,
     pub(in crate::rdma) virtual_address: u64,
     pub(in crate::rdma) length_bytes: u64,
-    /// The purpose of its allocation: the most that a fast registration may ask for.
+    /// The length of its allocation: the most that a fast registration may request.
     pub(in crate::rdma) capacity_bytes: u64,
     pub(in crate::rdma) protection_domain: u32,
     pub(in crate::rdma) rights: AccessRights,
@@ -203,7 +203,7 @@ impl Region {
         self.page_size.bytes().unwrap_or(4096)
     }
 
-    /// True if it stands for all of memory: length 0.
+    /// True if it covers all of memory: length 0.
     #[inline]
     pub(in crate::rdma) fn is_all_of_memory(&self) -> bool {
         self.length_bytes == 0
@@ -219,12 +219,44 @@ struct Cached {
 /// Never a stamp of a real entry.
 const STALE: (u64, u64) = (u64::MAX, u64::MAX);
 
+/// Grants that are kept at hand, of the tags that were used last.
+const QUICK: usize = 4;
+
+/// The memory of one block that a tag gives access to.
+#[derive(Clone, Copy)]
+struct Quick {
+    tag: u32,
+    protection_domain: u32,
+    rights: u8,
+    /// First address, and the one behind the last.
+    bounds: (u64, u64),
+    /// Added to an address, it gives the host's.
+    offset: u64,
+    stamp: (u64, u64),
+    version: u64,
+}
+
+impl Quick {
+    const NONE: Self = Self {
+        tag: 0,
+        protection_domain: 0,
+        rights: 0,
+        bounds: (0, 0),
+        offset: 0,
+        stamp: STALE,
+        version: 0,
+    };
+}
+
 /// The table: a cache in front of the entries in the host's memory.
 pub(in crate::rdma) struct RegionTable {
     cached: Vec<Cached>,
-    /// Which entries hold a tag: known to the device itself, so that a lost entry is noticed.
+    /// The entries that hold a tag, recorded in the device itself, so that it notices a lost entry.
     used: Vec<bool>,
     index_bits: u32,
+    quick: [Quick; QUICK],
+    /// Changes whenever an entry does.
+    version: u64,
 }
 
 impl RegionTable {
@@ -238,10 +270,13 @@ impl RegionTable {
             cached: vec![empty; count as usize],
             used: vec![false; count as usize],
             index_bits: bits.max(STAG_INDEX_MIN_BITS),
+            quick: [Quick::NONE; QUICK],
+            version: 1,
         }
     }
 
-    /// Which entry a tag's index selects: its low bits. Above them software may put anything.
+    /// The entry that a tag's index selects: its low bits. Software may set the bits above them to
+    /// any value.
     #[inline(always)]
     pub(in crate::rdma) fn slot(&self, tag_index: u32) -> usize {
         (tag_index % (1 << self.index_bits)) as usize
@@ -270,6 +305,7 @@ impl RegionTable {
         memory: &DmaSpace,
     ) -> Result<(), HmcFault> {
         let slot = self.slot(region.tag.index());
+        self.version += 1;
         hmc.keep(
             ObjectType::MemoryRegion,
             slot as u32,
@@ -282,6 +318,46 @@ impl RegionTable {
             *used = region.allocated;
         }
         Ok(())
+    }
+
+    /// Returns the offset from an address to the host's address, if a kept grant allows the access.
+    #[inline(always)]
+    pub(in crate::rdma) fn quick(
+        &self,
+        tag: u32,
+        (address, length): (u64, u64),
+        (rights, protection_domain): (AccessRights, u32),
+        stamp: (u64, u64),
+    ) -> Option<u64> {
+        let quick = &self.quick[SteeringTag(tag).index() as usize % QUICK];
+        let end = address.checked_add(length)?;
+        let allowed = quick.tag == tag
+            && quick.stamp == stamp
+            && quick.version == self.version
+            && quick.protection_domain == protection_domain
+            && quick.rights & rights.0 == rights.0
+            && quick.bounds.0 <= address
+            && end <= quick.bounds.1;
+        allowed.then_some(quick.offset)
+    }
+
+    /// Keeps a grant at hand: of a region in one block, to `offset` from the addresses in `bounds`.
+    pub(in crate::rdma) fn keep_quick(
+        &mut self,
+        region: &Region,
+        bounds: (u64, u64),
+        offset: u64,
+        stamp: (u64, u64),
+    ) {
+        self.quick[region.tag.index() as usize % QUICK] = Quick {
+            tag: region.tag.0,
+            protection_domain: region.protection_domain,
+            rights: region.rights.0,
+            bounds,
+            offset,
+            stamp,
+            version: self.version,
+        };
     }
 
     /// The region of a tag, if the cache has it, all bits match and it may be used.
@@ -322,6 +398,7 @@ impl RegionTable {
         hmc: &mut Hmc,
         memory: &DmaSpace,
     ) -> Result<Region, HmcFault> {
+        self.version += 1;
         let fault = HmcFault::OutOfRange {
             object: ObjectType::MemoryRegion,
             index: slot as u64,
@@ -345,7 +422,7 @@ impl RegionTable {
     }
 }
 
-/// Why a tag could not be used.
+/// The reason why a tag could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::rdma) enum TagFault {
     /// The driver's or the peer's mistake.

@@ -8,6 +8,7 @@ use ringside_spec::rdma::registers::{
     self, CompletionQueueNumber, CqpDoorbell, CqpErrorCodes, CqpStatus, CqpTail,
     PageDescriptorInvalidate, SendDoorbell,
 };
+use std::sync::atomic::Ordering;
 
 /// The registers of the engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,14 +30,13 @@ impl Registers {
     }
 }
 
-/// The doorbell page that is polled, and what was seen there last.
+/// The doorbell page that is polled. A doorbell is taken out of it when it is seen, so that the
+/// same number rung again is seen again.
 pub(super) struct DoorbellPage {
     words: Words,
-    send: u32,
-    arm: u32,
 }
 
-/// The changes of the polled page.
+/// The doorbells that were rung.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rung {
     pub(super) send: Option<u32>,
@@ -59,35 +59,37 @@ ringside_spec::words! {
 const SEND_WORD: usize = registers::DOORBELL_PAGE_SEND as usize / 8;
 const ARM_WORD: usize = registers::DOORBELL_PAGE_ARM as usize / 8;
 
+/// No ring since the last read: never the number of a queue.
+const NOT_RUNG: u64 = DoorbellWord::VALUE_MASK;
+
 impl DoorbellPage {
-    /// A page; nothing if it is too small. Values that never are numbers show that nobody rang.
+    /// A page; nothing if it is too small.
     pub(super) fn new(page: &Memory) -> Option<Self> {
         let words = page.words(0, registers::DOORBELL_PAGE_BYTES as usize)?;
-        let untouched = DoorbellWord::VALUE_MASK;
-        words.store(SEND_WORD, untouched);
-        words.store(ARM_WORD, untouched);
-        Some(Self {
-            words,
-            send: untouched as u32,
-            arm: untouched as u32,
-        })
+        words.store(SEND_WORD, NOT_RUNG);
+        words.store(ARM_WORD, NOT_RUNG);
+        Some(Self { words })
     }
 
-    /// Looks who rang.
+    /// Takes the doorbells that were rung since the last call; of several in one place the last.
     #[inline]
-    pub(super) fn look(&mut self) -> Rung {
-        let send = DoorbellWord(self.words.load(SEND_WORD)).value() as u32;
-        let arm = DoorbellWord(self.words.load(ARM_WORD)).value() as u32;
-        let mut rung = Rung::default();
-        if send != self.send {
-            self.send = send;
-            rung.send = Some(send);
+    pub(super) fn take(&mut self) -> Rung {
+        Rung {
+            send: self.take_word(SEND_WORD),
+            arm: self.take_word(ARM_WORD),
         }
-        if arm != self.arm {
-            self.arm = arm;
-            rung.arm = Some(arm);
+    }
+
+    #[inline(always)]
+    fn take_word(&self, index: usize) -> Option<u32> {
+        let word = self.words.as_slice().get(index)?;
+        // Read first: an exchange takes the line away from the core that rings.
+        if word.load(Ordering::Relaxed) == NOT_RUNG.to_le() {
+            return None;
         }
-        rung
+        // Everything that software wrote before it rang is read after this.
+        let taken = word.swap(NOT_RUNG.to_le(), Ordering::Acquire);
+        Some(DoorbellWord(u64::from_le(taken)).value() as u32)
     }
 }
 
@@ -118,6 +120,9 @@ impl RdmaEngine {
         match offset {
             registers::CQP_DOORBELL => {
                 self.registers.doorbell = CqpDoorbell(value);
+                // A posted write does not pass another: doorbells that software rang before arrive
+                // before, although the page is looked at later.
+                self.take_doorbells_before_commands(context);
                 self.run_commands(CqpDoorbell(value).head(), context);
             }
             registers::CQP_TAIL => self.registers.tail = CqpTail(value),

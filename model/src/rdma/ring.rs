@@ -21,7 +21,7 @@ pub(super) enum Place {
 /// A ring of whole words.
 pub(super) struct Ring {
     place: Place,
-    /// what the device does with it
+    /// the device's use of it
     direction: Direction,
     count: usize,
     chunks: Vec<Words>,
@@ -90,6 +90,21 @@ impl Ring {
         }
         self.stamp = (memory.generation(), hmc.generation());
         Ok(())
+    }
+
+    /// First word of the piece of memory that holds word `index`; `None` outside the ring.
+    #[inline]
+    pub(super) fn chunk_start(&self, index: usize) -> Option<usize> {
+        if self.chunks.len() == 1 {
+            return (index < self.count).then_some(0);
+        }
+        let chunk = index / self.chunk_words;
+        (chunk < self.chunks.len()).then_some(chunk * self.chunk_words)
+    }
+
+    /// The piece of memory that begins with word `start`.
+    pub(super) fn chunk(&self, start: usize) -> Option<Words> {
+        self.chunks.get(start / self.chunk_words).cloned()
     }
 
     #[inline(always)]

@@ -1,13 +1,15 @@
-//! Which queue pair works next.
+//! Chooses the queue pair that works next.
 
+use super::heads::Heads;
 use super::objects::queue_pair::QueuePair;
 use super::queues::ActiveQueuePair;
 use super::{RdmaEngine, Stall};
 use crate::chip::Context;
 use crate::frame::Frame;
 use ringside_bus::Instant;
-use ringside_spec::rdma::registers::CompletionQueueNumber;
+use ringside_spec::rdma::registers::{CompletionQueueNumber, SendDoorbell};
 use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
 
 /// No timer runs.
 const NEVER: Instant = Instant(u64::MAX);
@@ -15,18 +17,22 @@ const NEVER: Instant = Instant(u64::MAX);
 /// Queue pairs that have their turn in one step.
 const TURNS: usize = 32;
 
-/// Queue pairs that worked lately, whose valid bits are looked at in every step where doorbells
-/// are polled: two doorbells between two looks are one.
-const RECENT: usize = 32;
+/// The number of queue pairs whose next valid bit is read in a step where doorbells are polled: of
+/// several doorbells between two steps only the last is seen.
+const LOOKS: usize = 4;
 
-/// Further queue pairs that are looked at in a step, one after the other.
-const OTHERS: usize = 2;
+/// Steps with work after which elements after published tails are looked for nevertheless.
+const BUSY_STEPS: u32 = 64;
 
 /// The queue pairs with work, and the time of the next work.
 pub(super) struct Schedule {
     ready: VecDeque<u32>,
-    recent: VecDeque<u32>,
-    others: usize,
+    heads: Heads,
+    /// Queue pairs that published their tail and are idle since: software that read the tail before
+    /// may have posted without a doorbell.
+    told: Vec<u32>,
+    /// Steps with work since the first of them became idle.
+    busy_steps: u32,
     /// Not later than the earliest timer of any queue pair.
     next_timer: Instant,
     /// Queue pairs with a timer; some may have none any more.
@@ -37,8 +43,9 @@ impl Default for Schedule {
     fn default() -> Self {
         Self {
             ready: VecDeque::with_capacity(64),
-            recent: VecDeque::with_capacity(RECENT + 1),
-            others: 0,
+            heads: Heads::default(),
+            told: Vec::with_capacity(64),
+            busy_steps: 0,
             next_timer: NEVER,
             timed: Vec::with_capacity(64),
         }
@@ -63,18 +70,32 @@ impl RdmaEngine {
         }
     }
 
-    /// A queue pair is gone.
+    /// A queue pair was made.
+    pub(super) fn schedule_new(&mut self, number: u32) {
+        let found = self.queue_pairs.get_mut(number as usize);
+        if let Some(qp) = found.and_then(Option::as_deref_mut) {
+            self.schedule.heads.add(qp);
+        }
+    }
+
+    /// Removes a destroyed queue pair.
     pub(super) fn forget(&mut self, number: u32) {
         let schedule = &mut self.schedule;
         schedule.ready.retain(|&other| other != number);
-        schedule.recent.retain(|&other| other != number);
+        schedule.told.retain(|&other| other != number);
         schedule.timed.retain(|&other| other != number);
+        for (moved, place) in schedule.heads.remove(number) {
+            let found = self.queue_pairs.get_mut(moved as usize);
+            if let Some(qp) = found.and_then(Option::as_deref_mut) {
+                qp.place = place;
+            }
+        }
     }
 
     /// Does a bounded burst of work; true if anything was done.
     pub fn step(&mut self, context: &mut Context<'_>) -> bool {
-        // Without bus mastering an engine stands still: a host that takes a function away from a
-        // driver that died switches it off first, whatever is under way, and resets then.
+        // Without bus mastering an engine stops: a host that recovers a function from a failed
+        // driver switches it off first, at any time, and resets then.
         if !context.memory.is_bus_master() {
             return false;
         }
@@ -85,6 +106,7 @@ impl RdmaEngine {
             Stall::Ending => self.go_on(context),
         }
         worked |= self.end_delay(context);
+        worked |= self.end_latency(context);
         if self.page.is_some() {
             worked |= self.poll_doorbells(context);
             self.poll_valid_bits(context);
@@ -106,10 +128,33 @@ impl RdmaEngine {
             };
             worked |= self.work(number, context);
         }
+        if !self.schedule.told.is_empty() {
+            self.schedule.busy_steps += 1;
+            if !worked || self.schedule.busy_steps >= BUSY_STEPS {
+                worked |= self.look_behind_tails(context);
+            }
+        }
         worked
     }
 
-    /// Lets a queue pair take what was posted to it.
+    /// Looks for elements that software posted without a doorbell, because the tail that it read
+    /// showed that the device was still working. True if there was one.
+    ///
+    /// Done here and not where the tail is published: a fence takes as long as all stores before
+    /// it, and would delay the sender of a packet.
+    #[inline]
+    fn look_behind_tails(&mut self, context: &mut Context<'_>) -> bool {
+        // The tails must be visible before the valid bits are read.
+        fence(Ordering::SeqCst);
+        self.schedule.busy_steps = 0;
+        let mut found = false;
+        while let Some(number) = self.schedule.told.pop() {
+            found |= self.look_at(number, context);
+        }
+        found
+    }
+
+    /// Lets a queue pair take its posted elements.
     #[inline]
     fn work(&mut self, number: u32, context: &mut Context<'_>) -> bool {
         let found = self.queue_pairs.get_mut(number as usize);
@@ -126,13 +171,22 @@ impl RdmaEngine {
         worked
     }
 
-    #[inline]
+    /// Takes the doorbells of the page, unless the engine is stopped.
+    #[cold]
+    pub(super) fn take_doorbells_before_commands(&mut self, context: &mut Context<'_>) {
+        if context.memory.is_bus_master() && matches!(self.stall, Stall::No) {
+            self.poll_doorbells(context);
+        }
+    }
+
+    #[inline(always)]
     fn poll_doorbells(&mut self, context: &mut Context<'_>) -> bool {
         let Some(page) = &mut self.page else {
             return false;
         };
-        let rung = page.look();
+        let rung = page.take();
         if let Some(value) = rung.send {
+            self.look_before(SendDoorbell(value).qp_number(), context);
             self.ring_send(value, context);
         }
         if let Some(value) = rung.arm {
@@ -145,47 +199,99 @@ impl RdmaEngine {
     /// Looks for work whose doorbell was overwritten by another before it was seen.
     #[inline]
     fn poll_valid_bits(&mut self, context: &mut Context<'_>) {
-        for place in 0..self.schedule.recent.len() {
-            if let Some(&number) = self.schedule.recent.get(place) {
+        let stamp = (context.memory.generation(), self.objects.hmc.generation());
+        self.schedule.heads.check(stamp);
+        for _ in 0..self.schedule.heads.count().min(LOOKS) {
+            if let Some(number) = self.schedule.heads.look() {
                 self.look_at(number, context);
             }
         }
-        let count = self.queue_pairs.len();
-        for _ in 0..OTHERS.min(count) {
-            self.schedule.others = (self.schedule.others + 1) % count;
-            self.look_at(self.schedule.others as u32, context);
+    }
+
+    /// The same at queue pairs that were made just before the one that rang: those of one core are
+    /// often rung in the order in which they were made, and of their doorbells only the last is
+    /// seen.
+    #[inline]
+    fn look_before(&mut self, number: u32, context: &mut Context<'_>) {
+        let stamp = (context.memory.generation(), self.objects.hmc.generation());
+        self.schedule.heads.check(stamp);
+        // With so few, all are read in each step.
+        if self.schedule.heads.count() <= LOOKS {
+            return;
+        }
+        let Some(place) = self.queue_pair(number).map(|qp| qp.place) else {
+            return;
+        };
+        for by in (1..LOOKS).rev() {
+            if let Some(other) = self.schedule.heads.look_before(place, by) {
+                self.look_at(other, context);
+            }
         }
     }
 
+    /// Wakes a queue pair whose next element is there; false if there is none.
     #[inline]
-    fn look_at(&mut self, number: u32, context: &mut Context<'_>) {
+    fn look_at(&mut self, number: u32, context: &mut Context<'_>) -> bool {
         let found = self.queue_pairs.get_mut(number as usize);
         let Some(qp) = found.and_then(Option::as_deref_mut) else {
-            return;
+            return false;
         };
         if qp.listed || !qp.sends() || qp.fault.is_some() {
-            return;
+            return false;
         }
         let mut active = ActiveQueuePair {
             qp,
             objects: &mut self.objects,
             context,
         };
-        if active.resolve() && active.qp.send.peek().is_some() {
-            self.wake(number);
+        if !active.resolve() {
+            return false;
         }
+        if active.qp.send.peek().is_none() {
+            self.schedule.heads.rest(active.qp);
+            return false;
+        }
+        self.wake(number);
+        true
     }
 
-    /// The next frame for the wire, if there is one.
+    /// The next packet for the wire, if there is one.
     pub fn next_frame(&mut self, context: &mut Context<'_>) -> Option<Frame> {
+        self.next_run(0, context)
+    }
+
+    /// The next frame for the wire, which may hold packets of one message with up to `run_bytes` of
+    /// payload; 0: one packet.
+    pub fn next_run(&mut self, run_bytes: u32, context: &mut Context<'_>) -> Option<Frame> {
+        let mut frame = Frame::default();
+        self.fill_next(run_bytes, &mut frame, context)
+            .then_some(frame)
+    }
+
+    /// The same into `frame`, which is large to move; false if there is none.
+    #[inline]
+    pub fn fill_next(
+        &mut self,
+        run_bytes: u32,
+        frame: &mut Frame,
+        context: &mut Context<'_>,
+    ) -> bool {
         if self.stall == Stall::Yes || !context.memory.is_bus_master() {
-            return None;
+            return false;
         }
-        if !self.objects.notifications.is_empty() {
-            return self.objects.notifications.pop_front();
+        if let Some(first) = self.objects.notifications.pop_front() {
+            *frame = first;
+            return true;
         }
+        // A refusal by the host then affects one packet.
+        let run_bytes = match context.memory.is_refusing() {
+            true => 0,
+            false => run_bytes,
+        };
         for _ in 0..self.schedule.ready.len() {
-            let &number = self.schedule.ready.front()?;
+            let Some(&number) = self.schedule.ready.front() else {
+                return false;
+            };
             let found = self.queue_pairs.get_mut(number as usize);
             let Some(qp) = found.and_then(Option::as_deref_mut) else {
                 self.schedule.ready.pop_front();
@@ -196,12 +302,14 @@ impl RdmaEngine {
                 objects: &mut self.objects,
                 context,
             };
-            let frame = active.next_frame();
+            let sends = active.next_frame(run_bytes, frame);
             let (deadline, more) = (active.qp.deadline(), active.qp.more);
-            if frame.is_some() {
-                // One packet of each in turn.
-                self.schedule.ready.rotate_left(1);
-                return frame;
+            if sends {
+                // One frame of each in turn.
+                if self.schedule.ready.len() > 1 {
+                    self.schedule.ready.rotate_left(1);
+                }
+                return true;
             }
             self.watch(number, deadline);
             if more {
@@ -210,31 +318,27 @@ impl RdmaEngine {
                 self.rest(number);
             }
         }
-        None
+        false
     }
 
     /// A queue pair has nothing to do for now.
     #[inline]
     fn rest(&mut self, number: u32) {
         self.schedule.ready.pop_front();
-        let polled = self.page.is_some();
-        let Some(qp) = self.queue_pair(number) else {
+        let found = self.queue_pairs.get_mut(number as usize);
+        let Some(qp) = found.and_then(Option::as_deref_mut) else {
             return;
         };
         qp.listed = false;
-        if polled && !qp.polled {
-            qp.polled = true;
-            self.schedule.recent.push_back(number);
-            if self.schedule.recent.len() > RECENT
-                && let Some(oldest) = self.schedule.recent.pop_front()
-                && let Some(qp) = self.queue_pair(oldest)
-            {
-                qp.polled = false;
-            }
+        if self.page.is_some() {
+            self.schedule.heads.rest(qp);
+        }
+        if std::mem::take(&mut qp.told) {
+            self.schedule.told.push(number);
         }
     }
 
-    /// Remembers when a queue pair wants to be told the time.
+    /// Notes the deadline of a queue pair's timer.
     #[inline]
     fn watch(&mut self, number: u32, deadline: Option<Instant>) {
         let Some(deadline) = deadline else {
@@ -294,13 +398,15 @@ impl RdmaEngine {
         worked
     }
 
-    /// When a timer runs out next, if any runs.
+    /// The moment at which the next timer expires, if any is running.
     #[must_use]
     pub fn next_timer(&self) -> Option<Instant> {
         if self.stall != Stall::No {
             return None;
         }
         let timer = Some(self.schedule.next_timer).filter(|timer| *timer != NEVER);
-        timer.into_iter().chain(self.delayed_until()).min()
+        let control = self.delayed_until().into_iter();
+        let control = control.chain(self.next_late_completion());
+        timer.into_iter().chain(control).min()
     }
 }

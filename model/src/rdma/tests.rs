@@ -6,6 +6,7 @@ mod data;
 mod datagrams;
 mod errors;
 mod rig;
+mod runs;
 mod states;
 mod strictness;
 mod windows;

@@ -1,4 +1,4 @@
-//! From a steering tag and an address to pieces of the host's memory.
+//! Translation of a steering tag and an address to pieces of the host's memory.
 
 use super::hmc::{Hmc, HmcFault};
 use crate::frame::Pieces;
@@ -44,7 +44,22 @@ impl Tables<'_> {
         length: u64,
         access: &Access,
     ) -> Result<Granted, TagFault> {
-        // What nearly all accesses are: a cached region that is one block.
+        // Nearly all accesses: one block, to which an access was granted before.
+        let stamp = (self.memory.generation(), self.hmc.generation());
+        let asked = (access.rights, access.protection_domain);
+        if let Some(offset) = self.regions.quick(tag, (address, length), asked, stamp) {
+            return Ok(Granted::Block(offset));
+        }
+        self.grant_from_table(tag, address, length, access)
+    }
+
+    fn grant_from_table(
+        &mut self,
+        tag: u32,
+        address: u64,
+        length: u64,
+        access: &Access,
+    ) -> Result<Granted, TagFault> {
         if let Some(region) = self.regions.cached(SteeringTag(tag), self.hmc, self.memory)
             && region.page_list == PageList::Contiguous
             && !region.window
@@ -53,7 +68,13 @@ impl Tables<'_> {
             && within(region, address, length).is_ok()
             && tag != 0
         {
-            return Ok(block(region));
+            let granted = block(region);
+            if let (Granted::Block(offset), Some(bounds)) = (granted, bounds(region)) {
+                let region = *region;
+                let stamp = (self.memory.generation(), self.hmc.generation());
+                self.regions.keep_quick(&region, bounds, offset, stamp);
+            }
+            return Ok(granted);
         }
         self.grant_slowly(tag, address, length, access)
     }
@@ -222,6 +243,19 @@ fn granted(region: &Region) -> Granted {
     } else {
         Granted::Listed(*region)
     }
+}
+
+/// Addresses of a region: the first, and the one behind the last.
+fn bounds(region: &Region) -> Option<(u64, u64)> {
+    if region.is_all_of_memory() {
+        return Some((0, u64::MAX));
+    }
+    let start = if region.va_based {
+        region.virtual_address
+    } else {
+        0
+    };
+    Some((start, start.checked_add(region.length_bytes)?))
 }
 
 /// Checks the bounds of a region.

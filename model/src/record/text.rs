@@ -14,7 +14,7 @@ use std::fmt::Write;
 /// The first line of a file.
 pub const HEADER: &str = "{\"format\":\"ringside-recording\",\"version\":1}\n";
 
-/// Why a recording cannot be read.
+/// The reason why a recording cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// The first line is another one.
@@ -212,7 +212,7 @@ impl Fields<'_> {
         words.ok_or_else(|| self.wrong(field))
     }
 
-    /// `None` where the file says `null`.
+    /// `None` for `null` in the file.
     fn optional<T>(
         &self,
         field: &'static str,

@@ -14,12 +14,12 @@ pub struct FrameFate {
     pub damaged_bit: Option<u32>,
     /// It is marked "congestion experienced", if its sender allows.
     pub marked: bool,
-    /// So many frames go first; a wire that falls silent lets it go sooner.
+    /// The number of frames that overtake it; it is sent sooner if no further frames come.
     pub overtaken_by: Option<u32>,
     /// It takes so much longer.
     pub later_by: Option<Duration>,
-    /// This bit of the payload changes, counted modulo their number, and the invariant CRC is made
-    /// to fit: what no wire does, but what a test of whoever compares bytes needs.
+    /// The bit of the payload that changes, counted modulo their number, with a corrected invariant
+    /// CRC: no wire does that, but tests of data comparisons need it.
     pub forged_bit: Option<u32>,
 }
 
@@ -30,7 +30,7 @@ pub type Script = Box<dyn FnMut(u64) -> FrameFate + Send>;
 /// Ethernet addresses and type, which stay whole.
 const ETHERNET_BYTES: usize = 14;
 
-/// IPv4, UDP and base transport header: what a packet has at least before its payload.
+/// IPv4, UDP and base transport header: the least bytes before a payload.
 const HEADERS_BYTES: usize = 20 + 8 + 12;
 
 /// Longest extension of the base transport header, an RDMA extended header with immediate data.
@@ -51,7 +51,7 @@ pub(super) fn forge(frame: &mut [u8], bit: u32) {
     };
     let first = HEADERS_BYTES + EXTENSION_BYTES;
     let crc_at = total.saturating_sub(INVARIANT_CRC_LENGTH);
-    // Up to three bytes of pad stand before the CRC.
+    // Up to three bytes of padding precede the CRC.
     let last = crc_at.saturating_sub(3);
     if version != 0x45 || first >= last {
         return;

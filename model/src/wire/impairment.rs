@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Frames that may be under way for longer than others; more are not held.
-const HELD_MAX: usize = 4096;
+const MAX_HELD: usize = 4096;
 
 /// The longest wait of an overtaken frame on a silent wire.
 const OVERTAKEN_FOR: Duration = Duration::from_micros(100);
@@ -28,7 +28,7 @@ pub(super) struct Fate {
     /// Frames that go first.
     pub(super) overtaken_by: Option<u32>,
     pub(super) later_by: Option<Duration>,
-    /// The bit that changes, if whoever scripts the wire has said which.
+    /// The bit that changes, if the script of the wire has chosen one.
     pub(super) damaged_bit: Option<u32>,
     pub(super) forged_bit: Option<u32>,
 }
@@ -68,7 +68,7 @@ struct Held {
     from: usize,
     bytes: Vec<u8>,
     due: Instant,
-    /// Frames that still go first, if it is that what it waits for.
+    /// The number of frames that still overtake it, if it waits for that.
     behind: Option<u32>,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Impairment {
     scripted: Option<Scripted>,
     held: BTreeMap<u64, Held>,
     next_held: u64,
-    /// As they were injected, one of each kind.
+    /// The faults as they were injected, one of each kind.
     active: Vec<Fault>,
 }
 
@@ -149,7 +149,7 @@ impl Impairment {
             .retain(|known| std::mem::discriminant(known) != kind);
     }
 
-    /// Ends all faults; what is held arrives when it is due.
+    /// Ends all faults; held frames arrive when they are due.
     pub(super) fn clear(&mut self) {
         let held = std::mem::take(&mut self.held);
         *self = Self {
@@ -160,7 +160,7 @@ impl Impairment {
         };
     }
 
-    /// Lets `script` say what happens to each frame, in place of all faults; `None` ends that.
+    /// Lets `script` decide what happens to each frame, in place of all faults; `None` ends that.
     pub(super) fn script(&mut self, script: Option<Script>) {
         self.scripted = script.map(|script| Scripted { script, next: 0 });
     }
@@ -170,7 +170,7 @@ impl Impairment {
         &self.active
     }
 
-    /// True if frames have to be asked about, or are held.
+    /// True if a fault may affect frames, or frames are held back.
     pub(super) fn is_any(&self) -> bool {
         let plain = [&self.drop, &self.duplicate, &self.corrupt, &self.mark];
         plain.into_iter().any(Option::is_some)
@@ -241,7 +241,7 @@ impl Impairment {
             (Some(_), None) => OVERTAKEN_FOR,
             (_, Some(by)) => by,
         };
-        if self.held.len() >= HELD_MAX {
+        if self.held.len() >= MAX_HELD {
             return Some(bytes);
         }
         let held = Held {
@@ -256,7 +256,7 @@ impl Impairment {
         None
     }
 
-    /// A frame has gone by: those that it has overtaken wait for one less.
+    /// Notes that a frame has passed: those that it has overtaken wait for one less.
     pub(super) fn passed(&mut self) {
         for held in self.held.values_mut() {
             held.behind = held.behind.map(|behind| behind.saturating_sub(1));
@@ -272,7 +272,7 @@ impl Impairment {
         Some((held.from, held.bytes))
     }
 
-    /// When the next frame that is held is due.
+    /// The moment at which the next held frame is due.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         self.held.values().map(|held| held.due).min()
     }

@@ -10,7 +10,7 @@ pub(super) const HEADER_BYTES: usize = 14;
 /// Source: IEEE 802.3, 4A.4.2 (minFrameSize, 64 with the frame check sequence).
 pub(super) const SHORTEST_BYTES: usize = 60;
 
-/// A frame with what is known of it.
+/// A frame by its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Message<'a> {
     /// A sound RoCEv2 packet, and its bytes where it has some.

@@ -9,11 +9,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Frames that may wait at one port; a full port loses the newest, as a switch does.
-const WAITING_MAX: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
-/// From so many waiting frames on, a port holds back those who fill it. The rest is room for what
-/// several functions send before they are held back, and for frames of other ports.
-const HOLD_FROM: usize = WAITING_MAX / 2;
+/// The number of waiting frames from which a port holds back the functions that fill it. The other
+/// places are for frames that several functions send before they are held back, and for frames of
+/// other ports.
+const HOLD_FROM: usize = MAX_WAITING / 2;
 
 /// The time for which a port holds others back while its far end takes nothing: longer than a busy
 /// machine keeps a process waiting. A far end that hangs costs this time once, and holds nothing up
@@ -37,7 +38,7 @@ const fn bit(function: usize) -> u64 {
 impl OutsidePort {
     /// Adds a frame that came from port `from`; false if there is no room.
     pub(super) fn push(&mut self, frame: Vec<u8>, from: usize) -> bool {
-        let room = self.waiting.len() < WAITING_MAX;
+        let room = self.waiting.len() < MAX_WAITING;
         if room {
             self.waiting.push_back(frame);
             self.filled_by |= bit(from);
@@ -94,11 +95,7 @@ mod tests {
         assert!(!port.holds(2, at(0)));
         while port.pop().is_some() {}
         assert!(port.push(vec![0; 60], 2));
-        assert_eq!(
-            port.filled_by,
-            bit(2),
-            "whoever filled it before is forgotten"
-        );
+        assert_eq!(port.filled_by, bit(2), "the earlier source is forgotten");
     }
 
     #[test]
@@ -107,7 +104,7 @@ mod tests {
         assert!(port.holds(1, at(0)) && port.holds(1, at(249)));
         assert!(!port.holds(1, at(250)) && !port.holds(1, at(2000)));
         while port.push(vec![0; 60], 1) {}
-        assert_eq!(port.waiting.len(), WAITING_MAX);
+        assert_eq!(port.waiting.len(), MAX_WAITING);
         // It takes one, so the rest is worth waiting for again.
         port.pop();
         assert!(port.holds(1, at(2001)) && port.holds(1, at(2250)));

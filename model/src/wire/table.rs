@@ -1,9 +1,9 @@
-//! Which port an address was last seen at.
+//! The port at which each address was last seen.
 
 use crate::packet::MacAddress;
 
 /// Addresses that are remembered; more push out the oldest.
-const ADDRESSES_MAX: usize = 256;
+const MAX_ADDRESSES: usize = 256;
 
 /// See the module. Short, so a search from the most recent is faster than any hash.
 #[derive(Debug, Default)]
@@ -31,11 +31,11 @@ impl MacTable {
 
     #[cold]
     fn add(&mut self, address: MacAddress, port: usize) {
-        if self.entries.len() < ADDRESSES_MAX {
+        if self.entries.len() < MAX_ADDRESSES {
             self.entries.push((address, port));
         } else if let Some(oldest) = self.entries.get_mut(self.next) {
             *oldest = (address, port);
-            self.next = (self.next + 1) % ADDRESSES_MAX;
+            self.next = (self.next + 1) % MAX_ADDRESSES;
         }
     }
 }

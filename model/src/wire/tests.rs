@@ -127,18 +127,18 @@ fn damaged_packets_reach_ports_outside_and_no_function() {
 #[test]
 fn frames_of_impossible_lengths_are_refused_at_the_edge() {
     let mut switch = Switch::new(2, false);
-    let frame = vec![0xFF; FRAME_BYTES_MAX + 1];
+    let frame = vec![0xFF; MAX_FRAME_BYTES + 1];
     for length in [0, 1, 13] {
         let refused = Err(InjectError::TooShort { bytes: length });
         assert_eq!(switch.inject_frame(0, &frame[..length]), refused);
     }
-    let bytes = FRAME_BYTES_MAX + 1;
+    let bytes = MAX_FRAME_BYTES + 1;
     assert_eq!(
         switch.inject_frame(0, &frame),
         Err(InjectError::TooLong { bytes })
     );
     assert_eq!(switch.inject_frame(0, &frame[..14]), Ok(()));
-    assert_eq!(switch.inject_frame(0, &frame[..FRAME_BYTES_MAX]), Ok(()));
+    assert_eq!(switch.inject_frame(0, &frame[..MAX_FRAME_BYTES]), Ok(()));
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn queues_have_an_end_on_both_sides() {
     let mut ports = ports(1);
     let outside = switch.add_port();
     let frame = bytes(2, 0xFF);
-    for _ in 0..INJECTED_MAX {
+    for _ in 0..MAX_INJECTED {
         switch.inject_frame(0, &frame).unwrap();
     }
     assert_eq!(switch.room_inside(), 0);

@@ -1,9 +1,9 @@
-//! Why an admin command failed.
+//! The reason why an admin command failed.
 
 use ringside_bus::{FunctionError, MemoryError};
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 
-/// Why an admin command failed.
+/// The reason why an admin command failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {
     /// The firmware did not answer in time. The queue takes no command until it is started again.
@@ -30,7 +30,7 @@ pub enum AdminError {
         /// The intended request.
         opcode: Opcode,
     },
-    /// The firmware said no.
+    /// The firmware refused the command.
     #[error(
         "admin command {:#06x} ({}): the firmware answered {} ({}); {}",
         opcode.code(), opcode.c_name(), code.c_name(), code.code(), remedy(*code)
@@ -62,7 +62,7 @@ pub enum AdminError {
         /// Bytes that fit.
         limit: usize,
     },
-    /// The ring did not come up: its registers do not hold what was written.
+    /// The ring did not come up: its registers do not hold the written values.
     #[error("{ring}: {register} reads {value:#x} after {wanted:#x} was written; reset the device")]
     RingDead {
         /// The ring.
@@ -77,7 +77,7 @@ pub enum AdminError {
     /// There is no memory for the rings.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The function did not do what it was asked.
+    /// An access to the function failed.
     #[error(transparent)]
     Function(#[from] FunctionError),
 }
@@ -89,14 +89,14 @@ fn remedy(code: ReturnCode) -> &'static str {
             "the function may not do that: check that the driver owns the physical function, and its trust"
         }
         ReturnCode::NoEntry => {
-            "what the command names does not exist: the firmware's state was changed by someone else; bring the device up again"
+            "the object of the command does not exist: other software changed the firmware's state; bring the device up again"
         }
         ReturnCode::NoMemory | ReturnCode::NoSpace => {
             "the device has none left: lower the configured numbers, or free what other functions hold"
         }
         ReturnCode::Busy => "another function holds the resource: try again later",
         ReturnCode::NotImplemented => {
-            "this firmware does not know the command: update the firmware"
+            "this firmware does not support the command: update the firmware"
         }
         ReturnCode::WrongMode => {
             "not possible in the device's mode (such as link override not allowed)"
@@ -121,7 +121,7 @@ impl AdminError {
         }
     }
 
-    /// The code, if the firmware said no.
+    /// The return code, if the firmware refused the command.
     #[must_use]
     pub fn code(&self) -> Option<ReturnCode> {
         match self {

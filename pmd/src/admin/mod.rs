@@ -1,7 +1,7 @@
 //! The admin queue: commands to the firmware of the physical function, and its events.
 //!
 //! [`AdminQueue`] owns the two rings and the rules of their use; [`commands`] are the typed
-//! commands on top, each checking what was answered.
+//! commands on top, each of which checks its answer.
 
 pub mod commands;
 mod error;

@@ -1,7 +1,7 @@
 //! Both rings, one command at a time, and the rules of use.
 //!
-//! A command is complete when the head has passed it; no flag says so. The return code says how it
-//! went, and the descriptor's length how much of the buffer is meant.
+//! A command is complete when the head has passed it; no flag marks it. The return code is the
+//! result, and the descriptor's length is the number of valid bytes in the buffer.
 
 use super::AdminError;
 use super::ring::{RING_ENTRIES, Ring, silence};
@@ -15,11 +15,11 @@ use ringside_spec::lan::registers::control_queues::{ADMIN_RECEIVE, ADMIN_SEND};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The time between two looks at the head.
+/// The time between two reads of the head.
 const POLL_STEP: Duration = Duration::from_micros(5);
 /// Sends in all of a command that may be answered "busy".
 const BUSY_ATTEMPTS: u32 = 3;
-/// Between two of them.
+/// The time between two attempts.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The buffer of a command.
@@ -79,7 +79,7 @@ pub struct AdminEvent {
     pub data: Vec<u8>,
 }
 
-/// The rings and buffers that the device knows.
+/// The rings and buffers that the device uses.
 struct Rings {
     send: Ring,
     receive: Ring,
@@ -142,7 +142,7 @@ impl AdminQueue {
         &self.registers
     }
 
-    /// Gives both rings to the device. A queue that was started before starts anew.
+    /// Starts both rings. A queue that was started before is started again.
     pub fn start(&self) -> Result<(), AdminError> {
         let mut state = self.state();
         if let Some(old) = state.rings.take() {
@@ -160,7 +160,7 @@ impl AdminQueue {
         for entry in 0..RING_ENTRIES {
             rings.receive.write(entry, &rings.free_event(entry));
         }
-        // From here on the device may know the memory, whatever fails.
+        // From here on the device may access the memory, even if a later step fails.
         let result = rings.start(&self.registers);
         state.rings = Some(rings);
         state.stopped = result.is_err();
@@ -188,7 +188,7 @@ impl AdminQueue {
     /// The registers are zeroed even if the firmware does not answer. The memory stays with this
     /// value: drop it only once the device can no longer write.
     pub fn shut_down(&self) -> Result<(), AdminError> {
-        // The firmware is told only by a queue that runs.
+        // The firmware is notified only by a running queue.
         let running = {
             let state = self.state();
             state.rings.is_some() && !state.stopped
@@ -214,7 +214,7 @@ impl AdminQueue {
         silence(&self.registers, &ADMIN_SEND).and(silence(&self.registers, &ADMIN_RECEIVE))
     }
 
-    /// Gives the memory of all rings back: the device has been reset and knows none of them.
+    /// Frees the memory of all rings. The device has been reset and uses none of them.
     pub(crate) fn release(&self) {
         let mut state = self.state();
         state.stopped = true;
@@ -236,7 +236,7 @@ impl AdminQueue {
         }
     }
 
-    /// Sends a command and waits for its answer; the caller looks at the code.
+    /// Sends a command and waits for its answer; the caller checks the return code.
     pub fn exchange<P: Parameters>(
         &self,
         opcode: Opcode,
@@ -410,7 +410,7 @@ impl Rings {
     }
 }
 
-/// Checks what came back: the opcode asked, no more data than supplied.
+/// Checks the answer: the opcode of the command, no more data than the buffer holds.
 fn read_answer(
     opcode: Opcode,
     answered: &Descriptor,

@@ -21,7 +21,7 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// Memory for a ring; the device does not know it yet.
+    /// Memory for a ring that the device does not use yet.
     pub(super) fn new(
         names: &'static RingRegisters,
         pool: &Arc<DmaPool>,
@@ -58,7 +58,7 @@ impl Ring {
         self.check_alive(registers)
     }
 
-    /// True while the length register still has what was written.
+    /// True while the length register still has the written value.
     pub(super) fn check_alive(&self, registers: &Registers) -> Result<(), AdminError> {
         let length = registers.read_quietly(self.names.length)?;
         if length & RingLength::ALIVE_MASK != alive_length() {
@@ -103,7 +103,7 @@ impl Ring {
         Descriptor::read_from_bytes(&bytes).unwrap_or_else(|_| Descriptor::zeroed())
     }
 
-    /// Moves the driver's index; what was written to memory before is visible before it.
+    /// Moves the driver's index; earlier writes to memory are visible before it.
     pub(super) fn set_tail(&self, registers: &Registers, tail: u16) -> Result<(), AdminError> {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         registers.write_quietly(self.names.tail, tail.into())?;
@@ -137,7 +137,7 @@ impl Ring {
     }
 }
 
-/// Zeroes all five registers of a ring: the device knows no address of ours afterwards.
+/// Zeroes all five registers of a ring: afterwards the device has no address of the driver.
 pub(super) fn silence(registers: &Registers, names: &RingRegisters) -> Result<(), AdminError> {
     for register in [
         names.head,

@@ -41,11 +41,11 @@ pub struct Context {
     /// set when bus mastering is known to be off
     silent: bool,
     leaked_bytes: usize,
-    /// the user knows that memory is on smaller pages than wanted
+    /// the warning about pages that are smaller than configured was given
     told_page_size: bool,
     /// resets that the device had seen when this bring-up had reset it
     baseline: Option<Baseline>,
-    /// what goes from one life in service to the next
+    /// values that pass from one period of service to the next
     carried: Option<Carried>,
     placement: Placement,
 }
@@ -128,7 +128,7 @@ impl Context {
         self.admin = admin;
     }
 
-    /// Records what takes an effect back. Call it before the effect.
+    /// Records the undo of an effect. Call it before the effect.
     pub fn record(&mut self, undo: Undo) -> UndoToken {
         let token = UndoToken(self.next_token);
         self.next_token += 1;
@@ -136,7 +136,8 @@ impl Context {
         token
     }
 
-    /// Replaces a recorded undo, once the effect told more (such as a number that the device chose).
+    /// Replaces a recorded undo, once the effect is known in more detail (for example a number that
+    /// the device chose).
     pub fn amend(&mut self, token: UndoToken, undo: Undo) {
         if let Some(entry) = self.undos.iter_mut().find(|entry| entry.0 == token) {
             entry.1 = undo;
@@ -160,7 +161,7 @@ impl Context {
         self.warnings.push(text);
     }
 
-    /// Tells once that memory is on smaller pages than were wanted, and how to mend it.
+    /// Warns once that memory is on smaller pages than configured, with the remedy.
     pub(crate) fn warn_of_page_size(&mut self) {
         let usage = self.pool.as_ref().map(|pool| pool.usage());
         if let Some(text) = usage.and_then(|usage| usage.fallback)
@@ -220,7 +221,7 @@ impl Context {
         self.baseline = Some(baseline);
     }
 
-    /// Draws from `seed` whatever is drawn.
+    /// Seeds every random choice.
     pub(crate) fn draw_from(&mut self, seed: u64) {
         self.placement = Placement::Seeded(seed);
         self.carried = Some(Carried {
@@ -243,8 +244,8 @@ impl Context {
         self.carried.take().unwrap_or_default()
     }
 
-    /// Forgets what was built and found, for another bring-up after a reset: only what takes back
-    /// memory and configuration space stays. Returns the undos that fell away, oldest first.
+    /// Discards the results of a bring-up, for another one after a reset: only the undos of memory
+    /// and configuration space stay. Returns the discarded undos, oldest first.
     pub(crate) fn begin_again(&mut self) -> Vec<Undo> {
         let all = std::mem::take(&mut self.undos);
         let (stays, goes): (Vec<_>, Vec<_>) = all
@@ -259,7 +260,7 @@ impl Context {
         goes.into_iter().map(|(_, undo)| undo).collect()
     }
 
-    /// Lets originals that an earlier life had found take the place of what this one found.
+    /// Replaces the original values that this bring-up found by those of the first one.
     pub(crate) fn keep_originals(&mut self, originals: Vec<Undo>) {
         for original in originals {
             if let Some((_, undo)) = self
@@ -280,7 +281,8 @@ impl Context {
         }
     }
 
-    /// Drops the undos of what a reset took, or clearing the function's configuration takes in one.
+    /// Discards undos that a reset has performed, or that clearing the function's configuration
+    /// performs at once.
     pub(crate) fn forget_what_a_reset_takes(&mut self) {
         self.undos.retain(|(_, undo)| !undo.is_taken_by_a_reset());
     }

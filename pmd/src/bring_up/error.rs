@@ -1,4 +1,4 @@
-//! Why a bring-up failed, and what became of the device.
+//! Reasons for a failed bring-up, and the state of the device afterwards.
 
 use super::{Missing, Undo};
 use crate::admin::AdminError;
@@ -8,10 +8,10 @@ use crate::trace::Trace;
 use ringside_bus::config_space::ConfigSpaceError;
 use ringside_bus::{DeviceAddress, FunctionError, MemoryError};
 
-/// Why a stage failed.
+/// The reason why a stage failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StageError {
-    /// The function did not do what it was asked.
+    /// An access to the function failed.
     #[error(transparent)]
     Function(#[from] FunctionError),
     /// Configuration space makes no sense.
@@ -20,7 +20,7 @@ pub enum StageError {
     /// There is no memory for the device.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The firmware did not do what it was asked.
+    /// A command of the firmware failed.
     #[error(transparent)]
     Admin(#[from] AdminError),
     /// An RDMA stage failed.
@@ -31,7 +31,7 @@ pub enum StageError {
     NotReady {
         /// The awaited condition.
         what: &'static str,
-        /// The register that says so, bytes in BAR 0.
+        /// The register that reports it, bytes in BAR 0.
         offset: u64,
         /// The last value read.
         value: u32,
@@ -54,7 +54,7 @@ pub enum StageError {
         /// Its report.
         cause: FailureCause,
     },
-    /// A stage that came before has not left what this one needs: a bug of this driver.
+    /// An earlier stage did not provide a value that this one needs: a bug of this driver.
     #[error(transparent)]
     OutOfOrder(#[from] Missing),
     /// A stage was named that does not exist.
@@ -62,10 +62,10 @@ pub enum StageError {
     NoSuchStage {
         /// The given name.
         name: String,
-        /// Those that exist.
+        /// The stages that exist.
         names: Vec<&'static str>,
     },
-    /// The stage was asked to fail.
+    /// The stage was to fail (`--fail-at`).
     #[error("the stage was asked to fail (--fail-at); nothing is wrong with the device")]
     Injected,
 }
@@ -82,7 +82,7 @@ impl From<RdmaError> for StageError {
 pub struct UndoFailure {
     /// The undo.
     pub undo: Undo,
-    /// Why it was not.
+    /// The error.
     pub error: StageError,
 }
 
@@ -93,7 +93,7 @@ pub struct BringUpError {
     pub device: DeviceAddress,
     /// The stage that failed.
     pub stage: &'static str,
-    /// Why.
+    /// The cause.
     #[source]
     pub cause: StageError,
     /// The undos performed, in that order.

@@ -64,6 +64,8 @@ pub struct SchedulerTree {
 pub struct RdmaFacts {
     /// The numbers of objects that were requested and granted, and their places.
     pub layout: Option<Layout>,
+    /// Completion event queues that the engine has.
+    pub event_queues: u16,
     /// Versions that the engine reports.
     pub features: Option<Features>,
     /// Handle of the queue set that all queue pairs send through.
@@ -95,7 +97,8 @@ pub struct Facts {
     pub vsi: Option<u16>,
     /// Its link (stage `link`, and later events).
     pub link: Option<LinkState>,
-    /// Why this device offers no RDMA (safe mode, or no such capability); `None`: it does.
+    /// The reason why this device offers no RDMA (safe mode, or no such capability); `None` if it
+    /// does.
     pub rdma_unavailable: Option<String>,
     /// The facts found by the RDMA stages.
     pub rdma: RdmaFacts,

@@ -28,16 +28,16 @@ use std::sync::Arc;
 pub enum Needs {
     /// Every device can do it.
     Device,
-    /// Skipped, with the reason in the trace, where [`Facts::rdma_unavailable`] says why not.
+    /// Skipped, with the reason in the trace, where [`Facts::rdma_unavailable`] has a reason.
     Rdma,
 }
 
 /// One stage of bring-up.
 #[derive(Clone, Copy, Debug)]
 pub struct Stage {
-    /// Name, in kebab-case: shown in traces, and what `--fail-at` takes.
+    /// The name in kebab-case, for traces and `--fail-at`.
     pub name: &'static str,
-    /// When it is skipped.
+    /// The condition under which it runs.
     pub needs: Needs,
     /// The action. It records each undo before the effect.
     pub run: fn(&mut Context) -> Result<(), StageError>,
@@ -46,7 +46,7 @@ pub struct Stage {
 /// Options of a bring-up.
 #[derive(Default)]
 pub struct BringUpOptions<'a> {
-    /// Name of a stage that fails after its effects, to see that they are undone.
+    /// Name of a stage that fails after its effects, for tests of their undos.
     pub fail_at: Option<&'a str>,
     /// Called after each stage.
     pub progress: Option<&'a mut dyn FnMut(&StageReport)>,
@@ -64,8 +64,8 @@ pub fn stage_names() -> Vec<&'static str> {
 
 /// Runs all stages on `function`.
 ///
-/// When one fails, everything up to it has been undone when this returns, and the error says what
-/// was undone and what could not be.
+/// If a stage fails, all effects have been undone when this returns. The error lists the undos that
+/// were performed and those that failed.
 pub(crate) fn run(
     function: Arc<dyn Function>,
     config: &Config,

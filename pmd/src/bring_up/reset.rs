@@ -7,10 +7,10 @@ use ringside_spec::lan::registers::reset::{
 };
 use std::time::Duration;
 
-/// Between two looks at a register.
+/// The time between two reads of a register.
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 
-/// Triggers a reset of the function and waits until the device says that it is done.
+/// Triggers a reset of the function and waits until the device reports that it is done.
 pub(crate) fn trigger_and_wait(registers: &Registers, limit: Duration) -> Result<(), StageError> {
     let control = FunctionControl(registers.read(FUNCTION_CONTROL)?);
     registers.write(FUNCTION_CONTROL, control.with_software_reset(true).0)?;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::admin::AdminError;
-use crate::trace::{EXCHANGES_MAX, Recorder};
+use crate::trace::{MAX_EXCHANGES, Recorder};
 use ringside_bus::DeviceAddress;
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 
@@ -111,11 +111,11 @@ fn every_stage_has_a_file_of_its_name_with_its_source() {
 #[test]
 fn a_record_is_bounded_and_counts_what_it_dropped() {
     let recorder = Recorder::new();
-    for _ in 0..EXCHANGES_MAX + 3 {
+    for _ in 0..MAX_EXCHANGES + 3 {
         recorder.note("x");
     }
     let (kept, dropped) = recorder.take();
-    assert_eq!((kept.len(), dropped), (EXCHANGES_MAX, 3));
+    assert_eq!((kept.len(), dropped), (MAX_EXCHANGES, 3));
     recorder.switch(false);
     recorder.note("y");
     assert_eq!(recorder.take(), (Vec::new(), 0));

@@ -1,4 +1,4 @@
-//! Undo as data: what takes each effect back.
+//! Undo as data: one value for each effect.
 
 use crate::rdma::address::MacAddress;
 use ringside_spec::lan::admin::link::PhyConfig;
@@ -9,10 +9,10 @@ use std::fmt;
 pub enum Undo {
     /// Writes the command register of configuration space as it was found.
     RestoreCommand {
-        /// As found.
+        /// The value before bring-up.
         found: u16,
     },
-    /// Unmaps the DMA memory and gives it back; leaks it if the device is not known to be silent.
+    /// Unmaps and frees the DMA memory; leaks it unless the device's DMA has certainly stopped.
     CloseDmaPool,
     /// Takes bus mastering away and reads back that it is off.
     DisableBusMastering,
@@ -20,16 +20,16 @@ pub enum Undo {
     RestoreRegister {
         /// Bytes from the beginning of BAR 0.
         offset: u64,
-        /// As found.
+        /// The value before bring-up.
         found: u32,
     },
     /// Resets the physical function.
     ResetFunction,
     /// Says goodbye to the firmware and zeroes the registers of both rings.
     ShutDownAdminQueue,
-    /// Has the firmware forget what the function configured.
+    /// Clears the function's configuration in the firmware.
     ClearFunctionConfig,
-    /// Gives a shared resource back.
+    /// Releases a shared resource.
     ReleaseResource {
         /// Which.
         resource: u16,
@@ -86,7 +86,7 @@ pub enum Undo {
     RestorePhyConfig {
         /// Logical port.
         port: u8,
-        /// As found.
+        /// The value before bring-up.
         found: PhyConfig,
     },
     /// The result of an RDMA stage.
@@ -178,7 +178,7 @@ impl Undo {
         )
     }
 
-    /// True if both write back the same object, whatever its value.
+    /// True if both write back the same object, with any values.
     pub(crate) fn restores_the_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::RestoreRegister { offset, .. }, Self::RestoreRegister { offset: of, .. }) => {
@@ -202,7 +202,7 @@ pub enum RdmaUndo {
     ClearSegments,
     /// Destroys the control completion queue.
     DestroyControlCompletions,
-    /// Destroys completion event queue 0.
+    /// Destroys the completion event queues.
     DestroyCompletionEvents,
     /// Destroys the asynchronous event queue.
     DestroyAsynchronousEvents,
@@ -232,7 +232,7 @@ impl fmt::Display for RdmaUndo {
             Self::DestroyControlQueue => f.write_str("destroy the control queue pair"),
             Self::ClearSegments => f.write_str("clear the segments of the host memory cache"),
             Self::DestroyControlCompletions => f.write_str("destroy the control completion queue"),
-            Self::DestroyCompletionEvents => f.write_str("destroy the completion event queue"),
+            Self::DestroyCompletionEvents => f.write_str("destroy the completion event queues"),
             Self::DestroyAsynchronousEvents => f.write_str("destroy the asynchronous event queue"),
             Self::DeleteSchedulerNode { node, .. } => {
                 write!(f, "delete work scheduler node {node}")

@@ -28,7 +28,8 @@ pub struct Unwound {
 }
 
 impl Context {
-    /// Performs all recorded undos, latest first. One that fails is reported and the rest go on.
+    /// Performs all recorded undos, latest first. If one fails, it is reported and the others are
+    /// still performed.
     pub(crate) fn unwind(&mut self) -> Unwound {
         self.unwind_to(0)
     }
@@ -51,7 +52,7 @@ impl Context {
     }
 }
 
-/// Takes the effect back. It may never have come: that is no error.
+/// Undoes the effect. An effect that never happened is no error.
 ///
 /// An object whose number the firmware has not given cannot be named. Clearing the function's
 /// configuration, recorded before, covers it.
@@ -155,7 +156,7 @@ fn close_pool(context: &mut Context) -> Result<(), StageError> {
             remedy: "end this process to free them".to_owned(),
         });
     }
-    // The device is silent: what held its memory can go.
+    // The device's DMA has stopped: the owners of its memory can be dropped.
     context.ports.release();
     if let Some(engine) = &context.engine {
         engine.release();
@@ -168,16 +169,15 @@ fn close_pool(context: &mut Context) -> Result<(), StageError> {
     Ok(result?)
 }
 
-/// Takes the effect back. It may never have come: that is no error.
+/// Undoes the effect. An effect that never happened is no error.
 ///
-/// Resources that the engine refuses to take back, or does not answer for, are left to the
-/// reset of the function, which is recorded before all of this; that is a warning and no failure,
-/// unless there is no such reset.
+/// If the engine refuses to free a resource, or does not answer, the reset of the function frees
+/// it: its undo is performed later. That is a warning and no failure, unless no reset is recorded.
 fn perform_rdma(undo: &RdmaUndo, context: &mut Context) -> Result<(), StageError> {
     let Some(engine) = context.engine.clone() else {
         return Ok(());
     };
-    let stuck = engine.state().control.is_stuck();
+    let stuck = engine.control.is_stuck();
     let result = if stuck && *undo == RdmaUndo::DestroyObjects {
         engine.abandon_objects();
         Ok(())

@@ -26,7 +26,7 @@ pub enum ControlError {
         /// The time waited.
         waited_ms: u64,
     },
-    /// An earlier command got no answer, so the answers of later ones could not be told apart.
+    /// An earlier command got no answer, so later answers could not be assigned to their commands.
     #[error(
         "{opcode:?} was not sent: an earlier command was never answered; reset the device and bring it up again"
     )]
@@ -34,7 +34,27 @@ pub enum ControlError {
         /// The command.
         opcode: Opcode,
     },
-    /// The engine answered something else than was asked.
+    /// As many commands as the queue holds are under way, and none was answered.
+    #[error(
+        "{opcode:?} was not sent: {commands} commands are under way and none of them was answered within {waited_ms} ms; reset the device"
+    )]
+    Full {
+        /// The command.
+        opcode: Opcode,
+        /// Commands that are under way.
+        commands: u32,
+        /// The time waited.
+        waited_ms: u64,
+    },
+    /// The device was taken out of service while the command was under way.
+    #[error(
+        "the device failed before it answered {opcode:?}; bring it up again with Device::recover"
+    )]
+    Abandoned {
+        /// The command.
+        opcode: Opcode,
+    },
+    /// The engine's answer does not match the command.
     #[error("the RDMA engine answered {opcode:?} with {what}; reset the device")]
     Garbled {
         /// The command.
@@ -49,17 +69,17 @@ pub enum ControlError {
     NotCreated {
         /// PFPE_CCQPSTATUS.
         status: u32,
-        /// Of PFPE_CQPERRCODES.
+        /// Field of PFPE_CQPERRCODES.
         major: u16,
-        /// Of PFPE_CQPERRCODES.
+        /// Field of PFPE_CQPERRCODES.
         minor: u16,
     },
-    /// The size wanted is none that the engine has.
+    /// The engine does not support the requested size.
     #[error(
         "a control queue of {entries} entries does not exist; choose a power of two from 4 to 2048"
     )]
     WrongSize {
-        /// The wanted value.
+        /// The requested value.
         entries: u32,
     },
     /// The device cannot be reached.
@@ -99,6 +119,9 @@ impl ControlError {
     /// True if the engine answered, and did nothing: what it was given is not in use.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused { .. } | Self::Stuck { .. })
+        matches!(
+            self,
+            Self::Refused { .. } | Self::Stuck { .. } | Self::Full { .. }
+        )
     }
 }

@@ -1,9 +1,14 @@
 //! The ring of commands and the ring of their completions.
 //!
-//! One command is under way at a time: callers wait for its answer. Until the control completion
-//! queue exists an answer is seen in a register (PFPE_CQPTAIL moves), afterwards as a completion in
-//! memory. A command that is never answered leaves the queue unusable, because a late answer could
-//! be taken for the next command's: only a reset helps, and everything later says so at once.
+//! Many commands are under way at a time, each of a thread that waits for its answer. A completion
+//! names the entry of its command, so answers may come in any order; an entry is used again only
+//! after its answer. The lock of this queue is held to write an entry and to read the ring of
+//! completions, never while a command is under way. Until the control completion queue exists an
+//! answer is seen in a register (PFPE_CQPTAIL moves), one command at a time.
+//!
+//! A command that is never answered leaves the queue unusable, because a late answer could be taken
+//! for another command's: only a reset helps, and everything later says so at once. Commands that
+//! are under way at that time are waited for until their own deadlines.
 //!
 //! Source: irdma `ctrl.c`, `irdma_sc_cqp_create`, `irdma_sc_cqp_post_sq`,
 //! `irdma_cqp_poll_registers`, `irdma_sc_ccq_get_cqe_info`.
@@ -24,7 +29,7 @@ use ringside_spec::rdma::registers::{
     CQP_CONTEXT_HIGH, CQP_CONTEXT_LOW, CQP_DOORBELL, CQP_ERROR_CODES, CQP_STATUS, CQP_TAIL,
     CqpErrorCodes, CqpStatus, CqpTail,
 };
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Words of a command.
@@ -33,7 +38,7 @@ const COMMAND_WORDS: usize = COMMAND_BYTES / 8;
 /// The interval between two reads of a register.
 const REGISTER_STEP: Duration = Duration::from_micros(10);
 
-/// The interval between two looks at the completion ring; it is memory, so this is only a pause.
+/// The interval between two reads of the completion ring; it is memory, so this is only a pause.
 const COMPLETION_STEP: Duration = Duration::from_micros(1);
 
 /// The value that the device returns in each completion: a constant, so that a foreign one is
@@ -66,18 +71,48 @@ struct Completions {
     new: bool,
 }
 
-/// The control queue pair of a function.
+/// An entry of the ring of commands.
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Free,
+    /// The device has its command and has not answered.
+    Sent,
+    /// The answer, not taken yet by the thread that waits for it.
+    Answered(ControlCompletion),
+}
+
+/// The reason why nothing more is sent.
+#[derive(Clone, Debug)]
+enum Ended {
+    /// A command was never answered, or the queue was destroyed.
+    Stuck,
+    /// An answer belongs to no command.
+    Garbled(String),
+    /// The device was taken out of service: no answer comes any more.
+    Abandoned,
+}
+
+/// The state of both rings.
+struct Rings {
+    head: u32,
+    polarity: bool,
+    /// as many as the ring of commands has
+    entries: Vec<Entry>,
+    /// entries that are not free
+    in_use: u32,
+    completions: Option<Completions>,
+    /// nothing more is sent, and why
+    ended: Option<Ended>,
+}
+
+/// The control queue pair of a function. Many threads may execute commands at a time.
 pub struct ControlQueue {
     registers: Registers,
     ring: DmaBuffer,
     context: DmaBuffer,
     entries: u32,
-    head: u32,
-    polarity: bool,
     deadline: Duration,
-    completions: Option<Completions>,
-    /// an earlier command was never answered
-    stuck: bool,
+    rings: Mutex<Rings>,
 }
 
 impl ControlQueue {
@@ -109,16 +144,25 @@ impl ControlQueue {
             ring,
             context,
             entries,
-            head: 0,
-            polarity: true,
             deadline: settings.deadline,
-            completions: None,
-            stuck: false,
+            rings: Mutex::new(Rings {
+                head: 0,
+                polarity: true,
+                entries: vec![Entry::Free; entries as usize],
+                in_use: 0,
+                completions: None,
+                ended: None,
+            }),
         })
     }
 
+    /// Locks the state of the rings, also after a thread panicked with the lock held.
+    fn rings(&self) -> MutexGuard<'_, Rings> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Creates the control queue pair in the device.
-    pub fn create(&mut self) -> Result<(), ControlError> {
+    pub fn create(&self) -> Result<(), ControlError> {
         for register in [CQP_TAIL, CQP_DOORBELL, CQP_STATUS] {
             self.registers.write(register, 0)?;
         }
@@ -144,7 +188,7 @@ impl ControlQueue {
     }
 
     /// Takes the control queue pair from the device; its memory may go once this succeeds.
-    pub fn destroy(&mut self) -> Result<(), ControlError> {
+    pub fn destroy(&self) -> Result<(), ControlError> {
         self.registers.write(CQP_CONTEXT_HIGH, 0)?;
         self.registers.write(CQP_CONTEXT_LOW, 0)?;
         let gone = self
@@ -152,7 +196,7 @@ impl ControlQueue {
             .poll(CQP_STATUS, self.deadline, REGISTER_STEP, |status| {
                 !CqpStatus(status).done()
             })?;
-        self.stuck = true;
+        self.rings().ended = Some(Ended::Stuck);
         if gone.ready {
             Ok(())
         } else {
@@ -164,16 +208,16 @@ impl ControlQueue {
         }
     }
 
-    /// From the next command on, completions come in `ring`; `shadow` takes the ring's head.
+    /// Uses `ring` for completions from the next command on; `shadow` holds the ring's head.
     ///
     /// The next command must be the one that creates this queue: its own completion is the first.
     /// `ring` must be a whole number of completions of 32 bytes.
-    pub fn use_completions(&mut self, ring: DmaBuffer, entries: usize, shadow: DmaBuffer) -> bool {
+    pub fn use_completions(&self, ring: DmaBuffer, entries: usize, shadow: DmaBuffer) -> bool {
         let words = ring.words().part(0..entries * 4);
         let Some(Ok(events)) = words.map(EventRing::new) else {
             return false;
         };
-        self.completions = Some(Completions {
+        self.rings().completions = Some(Completions {
             ring: events,
             _buffer: ring,
             shadow,
@@ -185,59 +229,131 @@ impl ControlQueue {
     /// The device's addresses of completion ring and shadow area, while they are in use.
     #[must_use]
     pub fn completion_addresses(&self) -> Option<(Iova, Iova)> {
-        let completions = self.completions.as_ref()?;
+        let rings = self.rings();
+        let completions = rings.completions.as_ref()?;
         Some((completions._buffer.iova(), completions.shadow.iova()))
     }
 
     /// Goes back to seeing answers in a register: for the command that destroys the completion
     /// queue. Returns its memory, to be freed once that command has succeeded.
-    pub fn drop_completions(&mut self) -> Option<(DmaBuffer, DmaBuffer)> {
-        let completions = self.completions.take()?;
+    pub fn drop_completions(&self) -> Option<(DmaBuffer, DmaBuffer)> {
+        let completions = self.rings().completions.take()?;
         Some((completions._buffer, completions.shadow))
     }
 
-    /// True once a command was never answered: nothing is sent any more.
+    /// True once nothing is sent any more: a command was never answered, an answer belonged to no
+    /// command, or the queue was abandoned or destroyed.
     #[must_use]
     pub fn is_stuck(&self) -> bool {
-        self.stuck
+        self.rings().ended.is_some()
     }
 
-    /// Sends a command and waits for its answer.
-    pub fn execute<C: ControlCommand>(&mut self, command: C) -> Result<Completed, ControlError> {
+    /// Commands that are under way.
+    #[must_use]
+    pub fn commands_under_way(&self) -> u32 {
+        self.rings().in_use
+    }
+
+    /// Ends all commands that are under way with [`ControlError::Abandoned`], and sends nothing
+    /// more: the device was taken out of service.
+    pub fn abandon(&self) {
+        self.rings().ended.get_or_insert(Ended::Abandoned);
+    }
+
+    /// Sends a command and waits for its answer. Other threads may do the same meanwhile.
+    ///
+    /// Errors: [`ControlError::is_refusal`] says whether the device may have carried it out.
+    pub fn execute<C: ControlCommand>(&self, command: C) -> Result<Completed, ControlError> {
         let opcode = C::OPCODE;
-        if self.stuck {
-            return Err(ControlError::Stuck { opcode });
-        }
         let start = self.registers.clock().now();
-        let result = self.send(command.encode(self.polarity), opcode);
-        if matches!(
-            result,
-            Err(ControlError::TimedOut { .. } | ControlError::Garbled { .. })
-        ) {
-            self.stuck = true;
+        let result = self.send(&command, opcode);
+        if let Err(error) = &result {
+            match error {
+                ControlError::Stuck { .. } => return result,
+                ControlError::TimedOut { .. } => {
+                    self.rings().ended.get_or_insert(Ended::Stuck);
+                }
+                _ => {}
+            }
         }
         self.record(&command, &result, start);
         result
     }
 
-    fn send(&mut self, words: [u64; 8], opcode: Opcode) -> Result<Completed, ControlError> {
-        let slot = self.head;
-        // Read before ringing: the answer is that it differs from this.
-        let tail = match self.completions {
-            Some(_) => CqpTail::ZERO,
-            None => CqpTail(self.registers.read_quietly(CQP_TAIL)?),
+    fn send<C: ControlCommand>(
+        &self,
+        command: &C,
+        opcode: Opcode,
+    ) -> Result<Completed, ControlError> {
+        let clock = self.registers.clock();
+        let sent = wait_for(&**clock, self.deadline, COMPLETION_STEP, || {
+            let mut rings = self.rings();
+            if rings.ended.is_some() {
+                return Err(ControlError::Stuck { opcode });
+            }
+            if rings.completions.is_none() {
+                return self
+                    .execute_by_register(&mut rings, command, opcode)
+                    .map(Some);
+            }
+            let Some(slot) = self.post(&mut rings, command)? else {
+                rings.reap(&self.registers);
+                return Ok(None);
+            };
+            Ok(Some(Sent::Slot(slot)))
+        })?;
+        match sent {
+            Some(Sent::Done(completed)) => Ok(completed),
+            Some(Sent::Slot(slot)) => self.wait_for_completion(slot, opcode),
+            None => Err(ControlError::Full {
+                opcode,
+                commands: self.entries - 1,
+                waited_ms: self.deadline.as_millis() as u64,
+            }),
+        }
+    }
+
+    /// Writes a command and rings the doorbell. Returns its entry; none if the ring is full.
+    fn post<C: ControlCommand>(
+        &self,
+        rings: &mut Rings,
+        command: &C,
+    ) -> Result<Option<u32>, ControlError> {
+        let slot = rings.head;
+        let place = rings.entries.get_mut(slot as usize);
+        // With all entries used, head and tail would be the same, as of an empty ring.
+        let (Some(place @ Entry::Free), true) = (place, rings.in_use + 1 < self.entries) else {
+            return Ok(None);
         };
-        self.write_entry(slot, &words);
-        self.head = (self.head + 1) % self.entries;
-        if self.head == 0 {
-            self.polarity = !self.polarity;
+        *place = Entry::Sent;
+        rings.in_use += 1;
+        self.write_entry(slot, &command.encode(rings.polarity));
+        rings.head = (slot + 1) % self.entries;
+        if rings.head == 0 {
+            rings.polarity = !rings.polarity;
         }
-        self.registers.write_quietly(CQP_DOORBELL, self.head)?;
-        if self.completions.is_some() {
-            self.wait_for_completion(slot, opcode)
-        } else {
-            self.wait_for_register(tail, opcode)
+        self.registers.write_quietly(CQP_DOORBELL, rings.head)?;
+        Ok(Some(slot))
+    }
+
+    /// Sends a command and waits for its answer in a register, with the queue locked: such an answer
+    /// does not name its command.
+    fn execute_by_register<C: ControlCommand>(
+        &self,
+        rings: &mut Rings,
+        command: &C,
+        opcode: Opcode,
+    ) -> Result<Sent, ControlError> {
+        // Read before ringing: the answer is that it differs from this.
+        let tail = CqpTail(self.registers.read_quietly(CQP_TAIL)?);
+        let Some(slot) = self.post(rings, command)? else {
+            return Err(ControlError::Stuck { opcode });
+        };
+        let completed = self.wait_for_register(tail, opcode);
+        if !matches!(completed, Err(ControlError::TimedOut { .. })) {
+            rings.free(slot);
         }
+        completed.map(Sent::Done)
     }
 
     /// The word with the valid bit goes last, as one store.
@@ -273,38 +389,33 @@ impl ControlQueue {
         })
     }
 
-    fn wait_for_completion(
-        &mut self,
-        slot: u32,
-        opcode: Opcode,
-    ) -> Result<Completed, ControlError> {
+    fn wait_for_completion(&self, slot: u32, opcode: Opcode) -> Result<Completed, ControlError> {
         let registers = &self.registers;
-        let timed_out = self.timed_out(opcode);
-        let Some(completions) = &mut self.completions else {
-            return Err(timed_out);
-        };
-        let new = completions.new;
-        let taken = wait_for(&**registers.clock(), self.deadline, COMPLETION_STEP, || {
-            let taken = completions.ring.take();
-            if new && taken.is_none() {
-                refusal_in_register(registers, opcode)?;
+        let clock = registers.clock();
+        let taken = wait_for(&**clock, self.deadline, COMPLETION_STEP, || {
+            let mut rings = self.rings();
+            rings.reap(registers);
+            if let Some(completion) = rings.take_answer(slot) {
+                return Ok(Some(completion));
             }
-            Ok::<_, ControlError>(taken)
+            match &rings.ended {
+                Some(Ended::Abandoned) => return Err(ControlError::Abandoned { opcode }),
+                Some(Ended::Garbled(what)) => {
+                    let what = what.clone();
+                    return Err(ControlError::Garbled { opcode, what });
+                }
+                Some(Ended::Stuck) | None => {}
+            }
+            if rings.completions.as_ref().is_some_and(|ring| ring.new) {
+                let refused = refusal_in_register(registers, opcode);
+                if refused.is_err() {
+                    rings.free(slot);
+                }
+                refused?;
+            }
+            Ok(None)
         })?;
-        completions.new &= taken.is_none();
-        let completion = ControlCompletion::decode(&taken.ok_or(timed_out)?);
-        let head = CqShadowHead::ZERO.with_head(completions.ring.index() as u64);
-        completions
-            .shadow
-            .words()
-            .store_release(CQ_SHADOW_HEAD_WORD, head.0);
-        if u32::from(completion.wqe_index) != slot || completion.cqp_context != COMPLETION_CONTEXT {
-            let what = format!(
-                "a completion of entry {} with context {:#x}, where entry {slot} was asked",
-                completion.wqe_index, completion.cqp_context
-            );
-            return Err(ControlError::Garbled { opcode, what });
-        }
+        let completion = taken.ok_or_else(|| self.timed_out(opcode))?;
         match completion.failure() {
             Some(failure) => Err(ControlError::Refused { opcode, failure }),
             None => Ok(Completed {
@@ -347,6 +458,69 @@ impl ControlQueue {
     }
 }
 
+/// A command that was sent.
+enum Sent {
+    /// It is answered.
+    Done(Completed),
+    /// The answer comes as the completion of this entry.
+    Slot(u32),
+}
+
+impl Rings {
+    fn free(&mut self, slot: u32) {
+        if let Some(entry) = self.entries.get_mut(slot as usize) {
+            *entry = Entry::Free;
+            self.in_use = self.in_use.saturating_sub(1);
+        }
+    }
+
+    /// Takes the answer of an entry, and frees the entry.
+    fn take_answer(&mut self, slot: u32) -> Option<ControlCompletion> {
+        let Some(&Entry::Answered(completion)) = self.entries.get(slot as usize) else {
+            return None;
+        };
+        self.free(slot);
+        Some(completion)
+    }
+
+    /// Takes all completions that have come, each to the entry that it names. One that names none
+    /// that waits ends the queue: another command's answer may be lost with it.
+    fn reap(&mut self, registers: &Registers) {
+        let Some(completions) = &mut self.completions else {
+            return;
+        };
+        let mut taken = false;
+        // One turn of the ring at most: a device that never stops does not hold the caller.
+        for _ in 0..self.entries.len() {
+            let Some(words) = completions.ring.take() else {
+                break;
+            };
+            taken = true;
+            let completion = ControlCompletion::decode(&words);
+            let named = usize::from(completion.wqe_index);
+            match self.entries.get_mut(named) {
+                Some(entry @ Entry::Sent) if completion.cqp_context == COMPLETION_CONTEXT => {
+                    *entry = Entry::Answered(completion);
+                }
+                _ => {
+                    let what = format!(
+                        "a completion of entry {named} with context {:#x}, which no command waits for",
+                        completion.cqp_context
+                    );
+                    tracing::error!(device = %registers.function().address(), what, "control queue");
+                    self.ended.get_or_insert(Ended::Garbled(what));
+                }
+            }
+        }
+        if taken {
+            completions.new = false;
+            let head = CqShadowHead::ZERO.with_head(completions.ring.index() as u64);
+            let shadow = completions.shadow.words();
+            shadow.store_release(CQ_SHADOW_HEAD_WORD, head.0);
+        }
+    }
+}
+
 /// The refusal that the registers show, if they show one.
 fn refusal_in_register(registers: &Registers, opcode: Opcode) -> Result<(), ControlError> {
     if !CqpTail(registers.read_quietly(CQP_TAIL)?).operation_error() {
@@ -367,11 +541,12 @@ fn command_name<C>() -> &'static str {
 
 impl std::fmt::Debug for ControlQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rings = self.rings();
         f.debug_struct("ControlQueue")
             .field("entries", &self.entries)
-            .field("head", &self.head)
-            .field("completions", &self.completions.is_some())
-            .field("stuck", &self.stuck)
+            .field("head", &rings.head)
+            .field("under_way", &rings.in_use)
+            .field("ended", &rings.ended)
             .finish_non_exhaustive()
     }
 }

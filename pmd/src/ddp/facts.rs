@@ -29,4 +29,7 @@ pub struct PackageFacts {
     /// Group of each packet type in the hash's tables; empty without a file.
     #[serde(skip)]
     pub hash_groups: BTreeMap<u16, u8>,
+    /// The same in the flow director's tables.
+    #[serde(skip)]
+    pub filter_groups: BTreeMap<u16, u8>,
 }

@@ -7,12 +7,12 @@ use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// Bytes of a package at most, packed or not. Those that Intel publishes have about 700,000.
-pub const PACKAGE_BYTES_MAX: u64 = 16 << 20;
+pub const MAX_PACKAGE_BYTES: u64 = 16 << 20;
 
 /// First bytes of a .zst file.
 const ZST_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
-/// Why a package file could not be read.
+/// The reason why a package file could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     /// The system refused.
@@ -77,7 +77,7 @@ pub fn find(candidates: &[PathBuf]) -> Option<&PathBuf> {
     candidates.iter().find(|path| path.is_file())
 }
 
-/// Reads and unpacks a file; what it is packed with is told by its first bytes.
+/// Reads and unpacks a file; its first bytes show the compression.
 pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     let system = |error: io::Error| FileError::System {
         path: path.to_owned(),
@@ -88,11 +88,11 @@ pub fn read(path: &Path) -> Result<Vec<u8>, FileError> {
     unpack(bytes, path)
 }
 
-/// Reads to the end, or finds out that there is too much.
+/// Reads to the end. Errors: more bytes than permitted.
 fn bounded(from: impl Read, path: &Path) -> Result<io::Result<Vec<u8>>, FileError> {
     let mut bytes = Vec::new();
-    let read = from.take(PACKAGE_BYTES_MAX + 1).read_to_end(&mut bytes);
-    if bytes.len() as u64 > PACKAGE_BYTES_MAX {
+    let read = from.take(MAX_PACKAGE_BYTES + 1).read_to_end(&mut bytes);
+    if bytes.len() as u64 > MAX_PACKAGE_BYTES {
         return Err(too_large(path));
     }
     Ok(read.map(|_| bytes))
@@ -101,7 +101,7 @@ fn bounded(from: impl Read, path: &Path) -> Result<io::Result<Vec<u8>>, FileErro
 fn too_large(path: &Path) -> FileError {
     FileError::TooLarge {
         path: path.to_owned(),
-        limit: PACKAGE_BYTES_MAX,
+        limit: MAX_PACKAGE_BYTES,
     }
 }
 
@@ -119,7 +119,7 @@ fn unpack(bytes: Vec<u8>, path: &Path) -> Result<Vec<u8>, FileError> {
     if bytes.starts_with(&xz::MAGIC) {
         match xz::unpacked_bytes(&bytes) {
             None => return Err(failed(".xz", "it is malformed or cut short".to_owned())),
-            Some(length) if length > PACKAGE_BYTES_MAX => return Err(too_large(path)),
+            Some(length) if length > MAX_PACKAGE_BYTES => return Err(too_large(path)),
             Some(_) => {}
         }
         let mut unpacked = Vec::new();

@@ -10,5 +10,5 @@ mod package;
 mod xz;
 
 pub use facts::{PackageFacts, PackageState};
-pub use file::{FileError, PACKAGE_BYTES_MAX, candidates, find, read};
+pub use file::{FileError, MAX_PACKAGE_BYTES, candidates, find, read};
 pub use package::{Package, PackageError};

@@ -2,8 +2,8 @@
 
 use ringside_spec::lan::package::section::block;
 use ringside_spec::lan::package::{
-    BUFFER_BYTES, BufferHeader, DeviceSegment, FORMAT_VERSION, MetadataSection, NOT_DOWNLOADED,
-    PackageHeader, PacketGroupSection, SECTION_BYTES_MAX, SECTION_OFFSET_MIN, SECTIONS_MAX,
+    BUFFER_BYTES, BufferHeader, DeviceSegment, FORMAT_VERSION, MAX_SECTION_BYTES, MAX_SECTIONS,
+    MetadataSection, NOT_DOWNLOADED, PackageHeader, PacketGroupSection, SECTION_OFFSET_MIN,
     SUPPORTED_VERSION, SectionEntry, SegmentHeader, SigningSegment, section, segment, signature,
 };
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use std::ops::Range;
 use zerocopy::FromBytes;
 
 /// Segments of a file at most.
-const SEGMENTS_MAX: u32 = 64;
+const MAX_SEGMENTS: u32 = 64;
 /// Size of an entry of the segment's device table.
 const DEVICE_ENTRY_BYTES: usize = 8;
 
-/// Why a file is no package for this device.
+/// The reason why a file is no package for this device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PackageError {
     /// The file ends within a structure.
@@ -25,7 +25,7 @@ pub enum PackageError {
     CutShort {
         /// The range to read.
         what: &'static str,
-        /// Where.
+        /// Offset in the file, bytes.
         at: usize,
         /// Bytes of the file.
         size: usize,
@@ -50,7 +50,7 @@ pub enum PackageError {
         /// The missing part.
         what: &'static str,
     },
-    /// A version that this driver does not know.
+    /// A version that this driver does not support.
     #[error("the package has version {}.{}, this driver takes 1.3; install a package of that version", version[0], version[1])]
     Version {
         /// Major, minor, update, draft.
@@ -121,10 +121,19 @@ impl Package {
 }
 
 impl Package {
-    /// Group of each packet type in the hash's tables: section 42. Sections that are cut short say
-    /// nothing.
+    /// Group of each packet type in the hash's tables: section 42. Truncated sections are ignored.
     #[must_use]
     pub fn hash_groups(&self) -> BTreeMap<u16, u8> {
+        self.groups(section::HASH)
+    }
+
+    /// The same in the flow director's tables: section 32.
+    #[must_use]
+    pub fn filter_groups(&self) -> BTreeMap<u16, u8> {
+        self.groups(section::FLOW_DIRECTOR)
+    }
+
+    fn groups(&self, block_first: u32) -> BTreeMap<u16, u8> {
         let mut groups = BTreeMap::new();
         for buffer in self.downloads() {
             let Ok((head, mut rest)) = BufferHeader::read_from_prefix(buffer) else {
@@ -135,7 +144,7 @@ impl Package {
                     break;
                 };
                 rest = after;
-                if entry.kind.get() == section::HASH + block::PACKET_GROUPS {
+                if entry.kind.get() == block_first + block::PACKET_GROUPS {
                     let body = buffer.get(usize::from(entry.offset.get())..);
                     groups.extend(groups_of(body.unwrap_or_default()));
                 }
@@ -192,7 +201,7 @@ impl File<'_> {
             });
         }
         let count = header.segment_count.get();
-        if count == 0 || count > SEGMENTS_MAX {
+        if count == 0 || count > MAX_SEGMENTS {
             return Err(PackageError::Malformed {
                 what: "the number of segments",
                 value: count.into(),
@@ -277,7 +286,7 @@ impl File<'_> {
     fn check_buffer(&self, at: usize) -> Result<(), PackageError> {
         let head: BufferHeader = self.read("a buffer", at)?;
         let (sections, end) = (head.section_count.get(), head.data_end.get());
-        if !(1..=SECTIONS_MAX).contains(&sections) {
+        if !(1..=MAX_SECTIONS).contains(&sections) {
             return Err(PackageError::Malformed {
                 what: "the number of sections of a buffer",
                 value: sections.into(),
@@ -305,7 +314,7 @@ impl File<'_> {
                 allowed: "12 to 4095, with the section inside its buffer",
             });
         }
-        if !(1..=SECTION_BYTES_MAX).contains(&size) {
+        if !(1..=MAX_SECTION_BYTES).contains(&size) {
             return Err(PackageError::Malformed {
                 what: "the size of a section",
                 value: size.into(),

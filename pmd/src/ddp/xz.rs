@@ -57,7 +57,7 @@ pub(super) fn unpacked_bytes(file: &[u8]) -> Option<u64> {
     }
 }
 
-/// The end of a block's chunks, and what they unpack to.
+/// The end of a block's chunks, and their unpacked size.
 fn block(file: &[u8], mut at: usize) -> Option<(usize, u64)> {
     let sixteen = |at: usize| Some(u16::from_be_bytes([*file.get(at)?, *file.get(at + 1)?]));
     let mut total = 0u64;

@@ -8,7 +8,8 @@ use crate::Registers;
 use crate::bring_up::{self, BringUpError, BringUpOptions, Context, Facts, Undo, UndoFailure};
 use crate::failure::FailureCause;
 use crate::trace::Trace;
-use ringside_bus::{DmaPool, Function};
+use ringside_bus::process::Birth;
+use ringside_bus::{DmaPool, Function, FunctionError, OneProcess};
 use ringside_config::Config;
 use std::sync::Arc;
 
@@ -31,20 +32,22 @@ pub struct Device {
     pub(crate) down: Option<FailureCause>,
     /// times that it was brought up
     pub(crate) life: u32,
-    /// what the first life found, to be restored after the last
+    /// the original values, to be restored after the last period of service
     pub(crate) originals: Vec<Undo>,
+    birth: Birth,
 }
 
 impl Device {
-    /// Brings `function` up as `config` says.
+    /// Brings `function` up with the settings of `config`.
     ///
-    /// Takes some milliseconds to some seconds, each wait with its deadline. On an error everything
-    /// has been undone, as far as [`BringUpError::undo_failures`] does not say otherwise.
+    /// Takes some milliseconds to some seconds; each wait has its deadline. After an error every
+    /// effect has been undone, except those that [`BringUpError::undo_failures`] lists.
     pub fn bring_up(
         function: Arc<dyn Function>,
         config: &Config,
         options: BringUpOptions<'_>,
     ) -> Result<Self, Box<BringUpError>> {
+        let function = OneProcess::new(function);
         let (context, trace) = bring_up::run(function, config, options)?;
         Ok(Self {
             context,
@@ -52,7 +55,16 @@ impl Device {
             down: None,
             life: 1,
             originals: Vec::new(),
+            birth: Birth::now(),
         })
+    }
+
+    /// Refuses calls in a child by fork of the process that brought the device up.
+    ///
+    /// # Errors
+    /// [`FunctionError::OtherProcess`]
+    pub fn check_process(&self) -> Result<(), FunctionError> {
+        self.birth.check(self.context.function().address())
     }
 
     /// The known facts about the device.
@@ -115,6 +127,10 @@ impl Device {
     }
 
     fn take_down(&mut self) -> ShutdownReport {
+        // In a child by fork: the device is its parent's.
+        if !self.birth.is_here() {
+            return ShutdownReport::default();
+        }
         self.begin_shutdown();
         self.context.ports.shut_down();
         let unwound = self.context.unwind();

@@ -9,7 +9,7 @@ use std::time::Duration;
 impl Device {
     /// Opens the function's port; all queues are in service when this returns.
     ///
-    /// Control path. Errors: [`PortError`]; what was configured has been taken back.
+    /// Control path. Errors: [`PortError`]; the configuration has been undone.
     pub fn open_port(&self, settings: &PortSettings) -> Result<OpenPort, PortError> {
         port::check(settings)?;
         if self.failure().is_some() {
@@ -36,6 +36,11 @@ impl Device {
                 .package
                 .as_ref()
                 .map(|package| package.hash_groups.clone())
+                .unwrap_or_default(),
+            filter_groups: facts
+                .package
+                .as_ref()
+                .map(|package| package.filter_groups.clone())
                 .unwrap_or_default(),
             quiesce: Duration::from_millis(context.config().deadlines.quiesce_ms),
         })

@@ -2,18 +2,21 @@
 
 use super::Device;
 use crate::rdma::engine::Engine;
+use crate::rdma::interrupt::Wanted;
 use crate::rdma::{
-    CompletionQueue, Event, Interrupts, MapError, ObjectUsage, PortReport, ProtectionDomain,
-    Quarantined, Quotas, RdmaError, RdmaLimits, Statistic, Usage,
+    CompletionQueue, Event, EventQueueReport, Gid, Interrupts, MapError, ObjectUsage, PortReport,
+    ProtectionDomain, Quarantined, Quotas, RdmaError, RdmaLimits, Statistic, Usage,
 };
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use ringside_bus::{DmaBuffer, Memory, PageSize};
+use ringside_config::LocalAddress;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 impl Device {
     pub(crate) fn engine(&self) -> Result<&Arc<Engine>, RdmaError> {
+        self.check_process()?;
         let context = self.context();
         if let Some(cause) = self.down {
             return Err(RdmaError::DeviceFailed { cause });
@@ -84,11 +87,35 @@ impl Device {
     }
 
     /// A completion queue for that many completions, 1..=262143. It may hold more.
+    ///
+    /// It reports to completion event queue 0. [`Device::completion_queue_on`] chooses another.
     pub fn completion_queue(&self, completions: u32) -> Result<CompletionQueue, RdmaError> {
-        CompletionQueue::new(Arc::clone(self.engine()?), completions)
+        self.completion_queue_on(completions, 0)
     }
 
-    /// Takes what the device has reported besides completions, acts on it, and appends it to
+    /// The same, reporting to completion event queue `event_queue`: 0..[`Device::event_queues`].
+    /// Its events raise the vector of that queue, and no other.
+    ///
+    /// Verbs: `comp_vector` of `ibv_create_cq`. Errors: [`RdmaError::OutOfRange`].
+    pub fn completion_queue_on(
+        &self,
+        completions: u32,
+        event_queue: u16,
+    ) -> Result<CompletionQueue, RdmaError> {
+        CompletionQueue::new(Arc::clone(self.engine()?), completions, event_queue)
+    }
+
+    /// The completion event queues, with the vector and the counted events of each. Their number is
+    /// `rdma.event_queues`, or the number of `worker.cores`, limited by the vectors of the
+    /// function.
+    ///
+    /// Verbs: `num_comp_vectors`. Control path.
+    pub fn event_queues(&self) -> Result<Vec<EventQueueReport>, RdmaError> {
+        let core = |number| self.config().core_of_event_queue(number);
+        self.engine()?.event_queues(core)
+    }
+
+    /// Takes the device's reports other than completions, acts on them, and appends them to
     /// `events`; returns how many there were.
     ///
     /// Has to be called from time to time: the requests of a failed queue pair complete only after
@@ -102,12 +129,45 @@ impl Device {
     ///
     /// Control path: takes a lock and writes a register for each.
     pub fn poll_completion_events(&self, queues: &mut Vec<u32>) -> Result<usize, RdmaError> {
-        self.engine()?.poll_completion_events(queues)
+        self.engine()?.poll_completion_events(None, queues)
     }
 
-    /// Connects the device's interrupt for completions and events; one owner at a time.
+    /// The same for one completion event queue: for the worker that sleeps on its vector.
+    ///
+    /// Errors: [`RdmaError::OutOfRange`] if no event queue has this number.
+    pub fn poll_completion_events_of(
+        &self,
+        event_queue: u16,
+        queues: &mut Vec<u32>,
+    ) -> Result<usize, RdmaError> {
+        let engine = self.engine()?;
+        engine.poll_completion_events(Some(event_queue), queues)
+    }
+
+    /// Connects the interrupt of completion event queue 0; one owner at a time. It is raised by
+    /// asynchronous events too, unless [`Device::event_interrupts`] has them.
+    ///
+    /// Errors: [`RdmaError::InterruptTaken`], [`RdmaError::NoInterrupts`], [`RdmaError::System`].
     pub fn interrupts(&self) -> Result<Interrupts, RdmaError> {
-        Interrupts::connect(Arc::clone(self.engine()?))
+        self.interrupts_of(0)
+    }
+
+    /// Connects the interrupt of one completion event queue: only completion queues that report to
+    /// it raise it. One owner for each queue.
+    ///
+    /// Errors: those of [`Device::interrupts`], and [`RdmaError::OutOfRange`] for a number that is
+    /// none.
+    pub fn interrupts_of(&self, event_queue: u16) -> Result<Interrupts, RdmaError> {
+        let wanted = Wanted::Completions(event_queue);
+        Interrupts::connect(Arc::clone(self.engine()?), wanted)
+    }
+
+    /// Connects the miscellaneous interrupt: asynchronous events, reports of the firmware, failures
+    /// of the device. For the thread that calls [`Device::supervise`] or [`Device::observe`].
+    ///
+    /// Errors: those of [`Device::interrupts`].
+    pub fn event_interrupts(&self) -> Result<Interrupts, RdmaError> {
+        Interrupts::connect(Arc::clone(self.engine()?), Wanted::Events)
     }
 
     /// The counters of the RDMA engine and the port, under the names that Linux shows: those of
@@ -116,14 +176,43 @@ impl Device {
         self.engine()?.statistics()
     }
 
-    /// The port, as `ibv_query_port` shows it. Control path: asks the firmware.
+    /// The port, as `ibv_query_port` shows it. Control path: a command of the firmware.
     pub fn query_port(&self) -> Result<PortReport, RdmaError> {
         self.engine()?.query_port()
     }
 
-    /// The IP addresses that its queue pairs may send from; the first one is the default.
-    pub fn local_addresses(&self) -> Result<&[IpAddr], RdmaError> {
-        Ok(&self.engine()?.facts.addresses)
+    /// The IP addresses that its queue pairs may send from, in the order of the GID table; the
+    /// first one is the default.
+    pub fn local_addresses(&self) -> Result<Vec<IpAddr>, RdmaError> {
+        Ok(self.engine()?.gids().addresses())
+    }
+
+    /// The GID table: the addresses of the port and their indexes. An index stays the same as long as
+    /// its address is there.
+    ///
+    /// Verbs: `ibv_query_gid_table`.
+    pub fn gids(&self) -> Result<Vec<Gid>, RdmaError> {
+        Ok(self.engine()?.gids().all())
+    }
+
+    /// Adds an address while the device is in service, at the first free index, and returns its
+    /// entry. [`Event::GidChange`] comes with the next events. Queue pairs and address handles may
+    /// send from it at once; the table is the same after a recovery.
+    ///
+    /// The port answers ARP and neighbour discovery for it where a stack runs: add it there too.
+    ///
+    /// Errors: [`RdmaError::GidExists`], [`RdmaError::Capacity`] beyond 64, and
+    /// [`RdmaError::OutOfRange`] if it is no unicast address.
+    pub fn add_address(&self, address: LocalAddress) -> Result<Gid, RdmaError> {
+        self.engine()?.add_gid(address)
+    }
+
+    /// Removes an address; `vlan` as it was added. [`Event::GidChange`] comes with the next events.
+    /// Queue pairs and address handles that send from it go on as they are.
+    ///
+    /// Errors: [`RdmaError::NoSuchGid`].
+    pub fn remove_address(&self, address: IpAddr, vlan: Option<u16>) -> Result<Gid, RdmaError> {
+        self.engine()?.remove_gid(address, vlan)
     }
 
     /// Lets keys, numbers and sequence numbers follow from `seed` from now on, so that a simulation
@@ -141,14 +230,17 @@ impl Device {
 
     /// Objects in use.
     pub fn object_usage(&self) -> Result<ObjectUsage, RdmaError> {
-        let state = self.engine()?.open_state()?;
+        let engine = self.engine()?;
+        let (lists, host_memory_cache_bytes) = {
+            let memory = engine.memory();
+            let memory = memory.as_ref().ok_or(RdmaError::ShutDown)?;
+            (memory.page_lists.usage(), memory.backed_bytes())
+        };
+        let state = engine.open_state()?;
         let of = |numbers: &crate::rdma::numbers::Numbers| Usage {
             used: numbers.used(),
             limit: numbers.quota(),
         };
-        let memory = state.made.memory.as_ref().ok_or(RdmaError::ShutDown)?;
-        let lists = memory.page_lists.usage();
-        let host_memory_cache_bytes = memory.backed_bytes();
         let objects = &state.objects;
         Ok(ObjectUsage {
             queue_pairs: of(objects.queue_pairs.numbers()),

@@ -16,7 +16,7 @@ pub enum FirmwareEvent {
 }
 
 impl FirmwareEvent {
-    /// Reads a report; never fails, what is not understood is kept.
+    /// Reads a report; never fails, unknown reports are kept.
     #[must_use]
     pub fn decode(event: AdminEvent) -> Self {
         match event.opcode {

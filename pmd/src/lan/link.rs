@@ -8,7 +8,7 @@ use ringside_spec::lan::admin::link::{
 /// All link events masked: the firmware keeps quiet about the link.
 pub const ALL_MASKED: LinkEvents = LinkEvents(u16::MAX);
 
-/// The events that the driver wants.
+/// The events that the driver requests.
 #[must_use]
 pub fn wanted_events() -> LinkEvents {
     let wanted = LinkEvents::ZERO
@@ -34,7 +34,7 @@ fn types_of(speed: LinkSpeed) -> u64 {
         .fold(0, |mask, (bit, _)| mask | bit)
 }
 
-/// The configuration that corresponds to what is active.
+/// The configuration that corresponds to the active settings.
 #[must_use]
 pub fn as_configured(active: &PhyCapabilities) -> PhyConfig {
     let abilities = PhyAbilities(active.abilities);

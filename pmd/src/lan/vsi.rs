@@ -49,7 +49,7 @@ pub fn default_properties(switch_id: u16) -> VsiProperties {
     properties
 }
 
-/// Each priority stays what it is.
+/// Each priority is unchanged.
 fn same_priorities() -> PriorityTable {
     PriorityTable::ZERO
         .with_priority_1(1)

@@ -4,7 +4,7 @@ use crate::lan::PORT_COUNTERS;
 use ringside_bus::DmaBuffer;
 use ringside_spec::rdma::statistics::COUNTERS;
 
-/// The counts up to the last look: hardware counters wrap.
+/// The counts up to the last sample: hardware counters wrap.
 #[derive(Debug)]
 pub(crate) struct Accumulated {
     pub(super) buffer: DmaBuffer,

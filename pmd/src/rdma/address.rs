@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// A MAC address, first octet first.
 pub type MacAddress = [u8; 6];
 
-/// The IPv6 link-local address that belongs to a MAC address (RFC 4291, appendix A).
+/// The IPv6 link-local address of a MAC address (RFC 4291, appendix A).
 #[must_use]
 pub fn link_local(mac: MacAddress) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
@@ -28,8 +28,8 @@ pub fn link_local(mac: MacAddress) -> Ipv6Addr {
     )
 }
 
-/// An IPv4 address in 10.0.0.0/8 made of the last three octets of a MAC address, for networks
-/// where nobody assigns addresses.
+/// Returns an IPv4 address in 10.0.0.0/8 made from the last three octets of a MAC address, for
+/// networks without assigned addresses.
 #[must_use]
 pub fn private_address(mac: MacAddress) -> Ipv4Addr {
     let [_, _, _, d, e, f] = mac;
@@ -61,6 +61,11 @@ pub(crate) fn as_number(address: IpAddr) -> u128 {
         IpAddr::V4(address) => u128::from(address.to_bits()),
         IpAddr::V6(address) => address.to_bits(),
     }
+}
+
+/// A VLAN tag with another priority, 0..=7.
+pub(crate) const fn with_priority(tag: u16, level: u8) -> u16 {
+    (tag & 0x1FFF) | ((level as u16 & 7) << 13)
 }
 
 /// MAC address of a multicast group (RFC 1112, section 6.4; RFC 2464, section 7); nothing if the
@@ -127,9 +132,9 @@ impl ArpTable {
         Ok(ArpChange::Tell(index))
     }
 
-    /// One user of `mac` less; `None` if it has no entry.
+    /// Removes one user of `mac`; `None` if it has no entry.
     ///
-    /// After [`ArpChange::Tell`] the number is free once the device was told: see
+    /// After [`ArpChange::Tell`] the number is free once the device has removed the entry: see
     /// [`ArpTable::forget`].
     pub(crate) fn give(&mut self, mac: MacAddress) -> Option<ArpChange> {
         let entry = self.entries.get_mut(&mac)?;

@@ -1,13 +1,13 @@
 //! Address handles: ways to peers, for datagrams.
 
-use super::address::{MacAddress, as_number, multicast_mac};
-use super::engine::EngineState;
+use super::address::{MacAddress, as_number, multicast_mac, with_priority};
 use super::lifecycle::{By, Making};
 use super::objects::Object;
 use super::objects::{Objects, Table};
 use super::protection_domain::{Kind, Share};
 use super::records::AddressHandleRecord;
-use super::{Datagram, Endpoint, ProtectionDomain, RdmaError};
+use super::session::Session;
+use super::{Datagram, Endpoint, Gid, ProtectionDomain, RdmaError};
 use ringside_spec::rdma::commands::{CreateAddressHandle, DestroyAddressHandle};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::verbs::Route;
@@ -47,6 +47,33 @@ impl Destination {
         }
     }
 
+    /// The same, sent from an entry of the GID table: its address, and its VLAN unless there is a
+    /// tag already.
+    #[must_use]
+    pub const fn sent_from(self, gid: &Gid) -> Self {
+        Self {
+            local_address: Some(gid.address.address),
+            vlan_tag: match self.vlan_tag {
+                Some(tag) => Some(tag),
+                None => gid.address.vlan,
+            },
+            ..self
+        }
+    }
+
+    /// The same with a service level, 0..=7: the priority in the VLAN tag. It has no effect without
+    /// a VLAN: give the tag first.
+    #[must_use]
+    pub const fn service_level(self, level: u8) -> Self {
+        Self {
+            vlan_tag: match self.vlan_tag {
+                Some(tag) => Some(with_priority(tag, level)),
+                None => None,
+            },
+            ..self
+        }
+    }
+
     /// A multicast group; nothing if the address is none's. Hop limit 1.
     #[must_use]
     pub fn group(address: IpAddr) -> Option<Self> {
@@ -57,8 +84,8 @@ impl Destination {
         })
     }
 
-    /// The way back of a datagram: nothing if the device did not say from which MAC address it
-    /// came. `route` is what is in the 40 bytes before the payload.
+    /// The address of a datagram's sender; `None` if the device did not report its source MAC
+    /// address. `route` holds the 40 bytes before the payload.
     #[must_use]
     pub fn answer(datagram: &Datagram, route: &Route) -> Option<Self> {
         let to_group = multicast_mac(route.destination).is_some();
@@ -116,7 +143,7 @@ impl ProtectionDomain {
             hop_limit: destination.hop_limit,
             ipv4: source.is_ipv4(),
             insert_vlan: destination.vlan_tag.is_some(),
-            // As Linux asks: to itself, and to every group.
+            // As Linux requests it: for itself, and for every group.
             loopback: to_group || source == destination.address,
             destination_ip: as_number(destination.address),
             source_ip: as_number(source),
@@ -135,7 +162,7 @@ impl ProtectionDomain {
 
     /// The device's first address of the family of `peer`.
     fn source_for(&self, peer: IpAddr) -> Result<IpAddr, RdmaError> {
-        let addresses = &self.engine().facts.addresses;
+        let addresses = self.engine().gids().addresses();
         let same = addresses
             .iter()
             .find(|address| address.is_ipv4() == peer.is_ipv4());
@@ -176,6 +203,9 @@ impl AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
+        if self.domain.engine().is_elsewhere() {
+            return;
+        }
         let mut state = self.domain.engine().state();
         let result = state.destroy_with_memory::<AddressHandleRecord>(self.number, By::Owner);
         if let Err(error) = result {
@@ -184,7 +214,7 @@ impl Drop for AddressHandle {
     }
 }
 
-impl EngineState {
+impl Session<'_> {
     fn create_address_handle(
         &mut self,
         command: CreateAddressHandle,

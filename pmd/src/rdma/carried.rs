@@ -3,6 +3,7 @@
 use super::end::OwedFlush;
 use super::event::Event;
 use super::faults::PeerBook;
+use super::gids::Gids;
 use super::objects::RestedNumbers;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -16,10 +17,12 @@ pub(crate) struct Carried {
     pub(crate) peers: PeerBook,
     /// not taken yet
     pub(crate) events: Vec<Event>,
-    /// completion queues that have not been told
+    /// completion queues that were not notified yet
     pub(crate) owed: Vec<OwedFlush>,
     /// not used again at once
     pub(crate) rested: RestedNumbers,
+    /// the addresses, if an earlier period had any
+    pub(crate) gids: Option<Gids>,
 }
 
 impl Default for Carried {
@@ -32,6 +35,7 @@ impl Default for Carried {
             events: Vec::new(),
             owed: Vec::new(),
             rested: RestedNumbers::default(),
+            gids: None,
         }
     }
 }

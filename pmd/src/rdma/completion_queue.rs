@@ -1,11 +1,13 @@
 //! Completion queues.
 
 use super::RdmaError;
-use super::engine::{Engine, EngineState};
+use super::engine::Engine;
+use super::event_vectors::check_event_queue;
 use super::lifecycle::{By, Making};
 use super::objects::Object;
 use super::objects::{Objects, Table};
 use super::records::{CompletionQueueRecord, Reports};
+use super::session::Session;
 use ringside_bus::DmaBuffer;
 use ringside_cq::{Anomalies, Completion, CompletionQueueHandle};
 use ringside_spec::rdma::commands::{
@@ -16,11 +18,12 @@ use ringside_spec::rdma::limits::{COMPLETION_BYTES, SHADOW_BYTES};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Largest number of completions that can be asked for: each may take two slots of a ring of 2^19.
-pub const COMPLETIONS_MAX: u32 = (1 << 18) - 1;
+/// The largest number of completions of a queue: each may take two slots of a ring of 2^20,
+/// the largest whose head the device can be told.
+pub const MAX_COMPLETIONS: u32 = (1 << 19) - 1;
 
 /// Slots after which the device reads the shadow area at the latest. Source: irdma `hw.c`, `verbs.c`.
-const SHADOW_THRESHOLD_MAX: u32 = 0x3FFFF;
+const MAX_SHADOW_THRESHOLD: u32 = 0x3FFFF;
 
 /// The source of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,31 +38,32 @@ pub enum Notify {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("the completion queue was not resized: {error}")]
 pub struct ResizeError {
-    /// Why.
+    /// The error.
     #[from]
     pub error: RdmaError,
 }
 
 /// Slots of the ring for so many completions: each receive with immediate data takes two.
 fn entries_of(completions: u32) -> Result<u32, RdmaError> {
-    if !(1..=COMPLETIONS_MAX).contains(&completions) {
+    if !(1..=MAX_COMPLETIONS).contains(&completions) {
         return Err(RdmaError::OutOfRange {
             what: "the number of completions of a completion queue",
             given: completions.into(),
             least: 1,
-            most: COMPLETIONS_MAX.into(),
+            most: MAX_COMPLETIONS.into(),
         });
     }
     Ok((2 * (completions + 1)).next_power_of_two())
 }
 
-/// A completion queue. `Send`, not `Sync`: it belongs to the core that polls it.
+/// A completion queue. `Send`, not `Sync`: only one core polls it.
 ///
-/// Once dropped, it goes when the last queue pair that reports to it is destroyed.
+/// A dropped completion queue is destroyed with the last queue pair that uses it.
 #[derive(Debug)]
 pub struct CompletionQueue {
     queue: ringside_cq::CompletionQueue,
     target: CompletionTarget,
+    event_queue: u16,
 }
 
 /// The completion queue of a queue pair, named from any thread. Cheap to clone.
@@ -86,17 +90,22 @@ impl CompletionTarget {
 }
 
 impl CompletionQueue {
-    pub(crate) fn new(engine: Arc<Engine>, completions: u32) -> Result<Self, RdmaError> {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        completions: u32,
+        event_queue: u16,
+    ) -> Result<Self, RdmaError> {
         let entries = entries_of(completions)?;
         let ring = engine
             .pool
             .allocate(entries as usize * COMPLETION_BYTES, 4096)?;
         let shadow = engine.pool.allocate(SHADOW_BYTES, 128)?;
         let mut state = engine.open_state()?;
+        check_event_queue(event_queue, state.made.completion_events.len())?;
         let slots = state.objects.queue_pair_slots;
         let queue = ringside_cq::CompletionQueue::new(ring.words(), shadow.words(), slots)?;
         let (number, generation) =
-            state.create_completion_queue(&engine, [ring, shadow], entries)?;
+            state.create_completion_queue(&engine, [ring, shadow], entries, event_queue)?;
         drop(state);
         let reports = Reports {
             number,
@@ -104,25 +113,32 @@ impl CompletionQueue {
             handle: queue.handle(),
         };
         let target = CompletionTarget { engine, reports };
-        Ok(Self { queue, target })
+        Ok(Self {
+            queue,
+            target,
+            event_queue,
+        })
     }
 
-    /// Takes what is complete, up to the length of `batch`; returns the completions taken.
+    /// Takes completions, at most the length of `batch`, and returns them.
     ///
-    /// A request that fails completes only after
-    /// [`Device::poll_events`](crate::Device::poll_events) has taken the device's event about it,
-    /// which flushes the queue pair. A write with a wrong key, for instance, gives no completion
-    /// until then. Call `poll_events` from time to time, on any thread.
+    /// A failed request completes only once the driver has processed the device's event about it,
+    /// which flushes the queue pair: a write with a wrong key, for instance. A device that was
+    /// opened with `open` of the package `ringside-nic` has a housekeeping thread that does it, so
+    /// `poll` alone reports everything. For a device without that thread (brought up with
+    /// [`Device::bring_up`](crate::Device::bring_up), or opened with `housekeeping.thread = false`)
+    /// call [`Device::supervise`](crate::Device::supervise) or
+    /// [`Device::poll_events`](crate::Device::poll_events) from time to time, on any thread.
     ///
-    /// Never blocks, allocates or calls the system.
+    /// Never blocks, allocates or makes a system call.
     #[inline]
     pub fn poll<'b>(&mut self, batch: &'b mut [Completion]) -> &'b [Completion] {
         let count = self.queue.poll(batch);
         batch.get(..count).unwrap_or(&[])
     }
 
-    /// Takes one completion, if there is any, and says whether there was: a [`poll`](Self::poll)
-    /// with room for one that takes fewer instructions.
+    /// Takes one completion and returns true, or returns false if there is none: a
+    /// [`poll`](Self::poll) with room for one that takes fewer instructions.
     #[inline]
     pub fn poll_one(&mut self, place: &mut Completion) -> bool {
         self.queue.poll_one(place)
@@ -143,6 +159,13 @@ impl CompletionQueue {
         self.target.number()
     }
 
+    /// The completion event queue that it reports to. See
+    /// [`Device::completion_queue_on`](crate::Device::completion_queue_on).
+    #[must_use]
+    pub fn event_queue(&self) -> u16 {
+        self.event_queue
+    }
+
     /// Its name, for queue pairs that are made on other threads.
     #[must_use]
     pub fn target(&self) -> CompletionTarget {
@@ -155,7 +178,7 @@ impl CompletionQueue {
         self.queue.anomalies()
     }
 
-    /// Asks for an event at the next completion. Poll once more afterwards: what came before may
+    /// Requests an event at the next completion. Poll once more afterwards: earlier completions may
     /// give no event. See [`Interrupts`](super::Interrupts) for waiting and
     /// [`Device::poll_completion_events`](crate::Device::poll_completion_events) for what came.
     pub fn arm(&mut self, notify: Notify) {
@@ -168,7 +191,7 @@ impl CompletionQueue {
             .arm(&engine.arm_doorbell, self.target.number(), solicited_only);
     }
 
-    /// Makes it hold that many completions, 1..=262143, while it is in use. What was complete and
+    /// Makes it hold that many completions, 1..=524287, while it is in use. What was complete and
     /// not polled is polled first. No more than that many may be outstanding from now on.
     ///
     /// Control path. Errors: [`ResizeError`]; after a refusal the queue is as it was.
@@ -205,6 +228,9 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
+        if self.target.engine.is_elsewhere() {
+            return;
+        }
         let number = self.target.reports.number;
         if let Err(error) = self.target.engine.state().orphan_completion_queue(number) {
             tracing::error!(%error, number, "completion queue dropped");
@@ -227,6 +253,7 @@ impl Object for CompletionQueueRecord {
             completion_context: number.into(),
             shadow_address: self.shadow.iova().0,
             cq_number: number,
+            ceq_number: self.event_queue,
             ceqe_mask: true,
             ceq_number_valid: true,
             ..DestroyCompletionQueue::ZERO
@@ -238,13 +265,14 @@ impl Object for CompletionQueueRecord {
     }
 }
 
-impl EngineState {
+impl Session<'_> {
     /// Returns number and generation.
     fn create_completion_queue(
         &mut self,
         engine: &Engine,
         [ring, shadow]: [DmaBuffer; 2],
         entries: u32,
+        event_queue: u16,
     ) -> Result<(u32, u32), RdmaError> {
         self.names.generation = self.names.generation.wrapping_add(1);
         let generation = self.names.generation;
@@ -253,12 +281,12 @@ impl EngineState {
         let command = CreateCompletionQueue {
             size_entries: entries,
             completion_context: number.into(),
-            shadow_read_threshold: (entries / 2).min(SHADOW_THRESHOLD_MAX),
+            shadow_read_threshold: (entries / 2).min(MAX_SHADOW_THRESHOLD),
             ring_address: ring.iova().0,
             shadow_address: shadow.iova().0,
             vsi_number: engine.facts.vsi_number,
             cq_number: number,
-            ceq_number: 0,
+            ceq_number: event_queue,
             check_overflow: true,
             ceqe_mask: true,
             ceq_number_valid: true,
@@ -269,6 +297,7 @@ impl EngineState {
             ring,
             shadow,
             entries,
+            event_queue,
             users: 0,
             orphaned: false,
             failed: false,
@@ -285,12 +314,12 @@ impl EngineState {
         ring: DmaBuffer,
         entries: u32,
     ) -> Result<DmaBuffer, RdmaError> {
-        let record = self.objects.completion_queues.must_mut(number)?;
+        let record = self.objects.completion_queues.must(number)?;
         let shadow_address = record.shadow.iova().0;
-        let modified = self.control.execute(ModifyCompletionQueue {
+        let modified = self.execute(ModifyCompletionQueue {
             size_entries: entries,
             completion_context: number.into(),
-            shadow_read_threshold: (entries / 2).min(SHADOW_THRESHOLD_MAX),
+            shadow_read_threshold: (entries / 2).min(MAX_SHADOW_THRESHOLD),
             ring_address: ring.iova().0,
             shadow_address,
             vsi_number: engine.facts.vsi_number,
@@ -308,12 +337,13 @@ impl EngineState {
             }
             return Err(error);
         }
+        let record = self.objects.completion_queues.must_mut(number)?;
         record.entries = entries;
         Ok(std::mem::replace(&mut record.ring, ring))
     }
 
-    /// One queue of a queue pair more reports to each of these completion queues; to none of them
-    /// if one is gone, or another queue has its number by now.
+    /// Counts one more queue that reports to each of these completion queues. Counts none if one of
+    /// them is destroyed, or another queue has its number now.
     pub(crate) fn use_completion_queues(
         &mut self,
         targets: [&Reports; 2],
@@ -336,7 +366,7 @@ impl EngineState {
         Ok(())
     }
 
-    /// One less for each; a queue whose owner is gone goes with the last.
+    /// Counts one less for each. A queue whose owner was dropped is destroyed with the last.
     pub(crate) fn release_completion_queues(&mut self, numbers: [u32; 2]) -> Result<(), RdmaError> {
         let mut result = Ok(());
         for number in numbers {

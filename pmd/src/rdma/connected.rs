@@ -7,7 +7,11 @@ use std::os::fd::OwnedFd;
 #[derive(Debug)]
 pub(crate) struct ConnectedInterrupt {
     pub(super) vector: u16,
-    /// the owner's descriptor, to wake who waits for it
+    /// the completion event queue that raises it
+    pub(super) event_queue: Option<u16>,
+    /// asynchronous events raise it
+    pub(super) takes_events: bool,
+    /// the owner's event descriptor, which ends a wait for the interrupt
     pub(super) event: OwnedFd,
 }
 
@@ -19,7 +23,7 @@ impl ConnectedInterrupt {
         }
     }
 
-    /// Disconnects the vector; the device was reset and knows nothing of it.
+    /// Disconnects the vector, after a reset of the device.
     pub(crate) fn disconnect(&self, function: &dyn Function) {
         if let Err(error) = function.set_interrupts(self.vector, &[None]) {
             tracing::warn!(%error, vector = self.vector, "an interrupt stays connected");

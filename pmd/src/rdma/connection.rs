@@ -23,7 +23,7 @@ pub struct Endpoint {
     pub path_mtu: u32,
 }
 
-/// RoCEv2 knows five path MTUs.
+/// Checks the path MTU. RoCEv2 defines five values.
 pub(crate) fn check_mtu(bytes: u32) -> Result<(), RdmaError> {
     match bytes {
         256 | 512 | 1024 | 2048 | 4096 => Ok(()),

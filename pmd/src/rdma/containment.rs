@@ -1,10 +1,9 @@
-//! The end of a device's life in service: what it can still do is taken away, and its users are
-//! told.
+//! Takes a failed device out of service, and notifies its users.
 //!
-//! First bus mastering goes and is read back, so that the device writes nothing more; then what is
-//! outstanding on any queue pair completes as flushed, in software, behind what the device had
-//! completed itself. Polling cores are told through the inboxes of their completion queues: no
-//! lock is on their way. Memory stays as it is until a reset of the function was confirmed
+//! First bus mastering is switched off and read back, so that the device writes nothing more. Then
+//! all outstanding requests complete as flushed, in software, after those that the device had
+//! completed itself. Polling cores are notified through the inboxes of their completion queues,
+//! without a lock on their path. Memory stays allocated until a reset of the function was confirmed
 //! ([`Engine::release`]).
 
 use super::carried::Carried;
@@ -23,7 +22,7 @@ use ringside_spec::verbs::QueueSide;
 pub(crate) enum Silence {
     /// It is off, and reads so.
     Confirmed,
-    /// Nobody answers.
+    /// The device does not respond.
     NobodyThere,
     /// It is still on, or cannot be seen.
     Unknown,
@@ -54,8 +53,8 @@ pub(crate) fn silence(function: &dyn Function) -> Silence {
 }
 
 impl Engine {
-    /// Ends this life: nothing more is posted or made, and users are told once. Nothing to do if
-    /// it has ended already.
+    /// Takes the device out of service: nothing more is posted or made, and users are notified
+    /// once. Does nothing if it is out of service already.
     pub(crate) fn fail(&self, state: &mut EngineState, cause: FailureCause) {
         if state.service.closed || state.service.end.cause.is_some() {
             return;
@@ -65,12 +64,13 @@ impl Engine {
         state.service.end.queue_pairs = state.objects.queue_pairs.iter().count();
         self.over.store(true, std::sync::atomic::Ordering::Release);
         self.retire_doorbells();
+        self.control.abandon();
         self.ports.fail();
         let EngineState {
             objects, service, ..
         } = &mut *state;
         for (_, record) in objects.queue_pairs.iter() {
-            // What failed by itself before is flushed already, or owed.
+            // Queue pairs that failed before are flushed already, or their flush is owed.
             if record.condition.get() == QueuePairCondition::Usable {
                 let sides = [
                     (&record.send, QueueSide::Send),
@@ -90,13 +90,13 @@ impl Engine {
         if silence(&**self.registers.function()) != Silence::Unknown {
             state.flush_all();
         }
-        if let Some(interrupt) = &state.service.interrupts {
+        for interrupt in &state.service.interrupts {
             interrupt.wake();
         }
     }
 
-    /// Nothing that is rung from now on reaches the device, by a thread that has slept since it
-    /// posted neither: the next life has doorbells of its own.
+    /// Disconnects all doorbells from the device: a thread that posted before and rings later has
+    /// no effect. The next period of service has doorbells of its own.
     pub(crate) fn retire_doorbells(&self) {
         for doorbell in [&self.send_doorbell, &self.arm_doorbell] {
             if let Err(error) = doorbell.retire() {
@@ -106,15 +106,17 @@ impl Engine {
         }
     }
 
-    /// The function was reset, and that was confirmed: what this life left to the device is free.
+    /// Frees the memory that this period of service left to the device, after a confirmed reset of
+    /// the function.
     /// Returns the bytes that were kept apart until now.
     pub(crate) fn release(&self) -> usize {
-        let mut state = self.state();
+        // Operations that were under way end first: none of them waits any more.
+        let mut state = self.state_alone();
         state.flush_all();
         state.service.end.released = true;
         state.withheld.kept.clear();
-        state.made.memory = None;
-        state.made.completion_events = None;
+        *self.memory() = None;
+        state.made.completion_events.clear();
         state.made.asynchronous_events = None;
         state.made.statistics = None;
         state.forget_unconfirmed::<QueuePairRecord>();
@@ -123,11 +125,11 @@ impl Engine {
         state.objects.address_handles.clear();
         state.objects.multicast_groups.clear();
         state.group_rules.forget();
-        state.control.drop_completions();
-        let interrupt = state.service.interrupts.take();
+        drop(self.control.drop_completions());
+        let interrupts = std::mem::take(&mut state.service.interrupts);
         let reclaimed = state.reclaim_quarantine();
         drop(state);
-        if let Some(interrupt) = interrupt {
+        for interrupt in interrupts {
             interrupt.disconnect(&**self.registers.function());
         }
         reclaimed
@@ -135,7 +137,7 @@ impl Engine {
 }
 
 impl EngineState {
-    /// Has the completion queues complete what is outstanding on every queue pair; once.
+    /// Makes the completion queues complete all outstanding requests of every queue pair, once.
     pub(crate) fn flush_all(&mut self) {
         self.service.end.owed.append(&mut self.service.end.waiting);
         self.flush_owed();
@@ -184,6 +186,7 @@ impl EngineState {
 
 /// The facts of this period of service that the next one needs.
 pub(crate) fn carry(engine: &Engine) -> Carried {
+    let gids = Some(engine.gids().clone());
     let mut state = engine.state();
     // A bring-up that failed before it had numbers passes on what it got.
     let rested = match state.objects.are_sized() {
@@ -192,6 +195,7 @@ pub(crate) fn carry(engine: &Engine) -> Carried {
     };
     Carried {
         rested,
+        gids,
         random: state.names.random.clone(),
         generation: state.names.generation,
         peers: std::mem::take(&mut state.peers),

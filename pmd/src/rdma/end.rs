@@ -29,15 +29,15 @@ impl OwedFlush {
 /// The end of an engine's period of service.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// Why; nothing while it is in service.
+    /// The cause; `None` while it is in service.
     pub(crate) cause: Option<FailureCause>,
-    /// A reset was confirmed: memory of its objects is nobody else's.
+    /// A reset was confirmed: the device no longer accesses memory of its objects.
     pub(crate) released: bool,
     /// Queue pairs that there were.
     pub(crate) queue_pairs: usize,
     /// flushes for when the device is silent
     pub(crate) waiting: Vec<OwedFlush>,
-    /// flushes that found no room, of earlier lives too
+    /// flushes that found no room, also of earlier periods of service
     pub(crate) owed: Vec<OwedFlush>,
 }
 

@@ -1,17 +1,20 @@
 //! The RDMA engine of one device, shared by all verbs objects: control queue, host memory cache,
 //! numbers, and the register of live objects.
 //!
-//! Everything here is control path and behind one lock. The data path holds its own rings and never
-//! comes here.
+//! All of it is control path. The state is behind one lock, which is free while a command is in
+//! flight: see [`Session`](super::session::Session). The data path has its own rings and never takes
+//! the lock.
 
-use super::RdmaError;
 use super::accumulated::Accumulated;
-use super::address::{ArpChange, MacAddress};
+use super::address::MacAddress;
 use super::carried::Carried;
+use super::claim::Claim;
 use super::connected::ConnectedInterrupt;
 use super::end::End;
 use super::event::Event;
+use super::event_vectors::CompletionEventQueue;
 use super::faults::PeerBook;
+use super::gids::Gids;
 use super::group_rules::GroupRules;
 use super::host_memory::HostMemory;
 use super::kept::Kept;
@@ -24,12 +27,10 @@ use crate::health::Baseline;
 use crate::lan::port::PortRegistry;
 use rand::Rng;
 use rand::rngs::StdRng;
-use ringside_bus::{DmaBuffer, DmaPool, Doorbell, Instant};
+use ringside_bus::process::{self, Birth};
+use ringside_bus::{DmaBuffer, DmaPool, Doorbell, FunctionError, Instant};
 use ringside_cq::EventRing;
-use ringside_spec::rdma::commands::ManageArp;
-use ringside_spec::rdma::fpm::ObjectType;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -44,9 +45,7 @@ pub(crate) struct EngineFacts {
     pub(crate) vsi_number: u16,
     /// MAC address of the function.
     pub(crate) mac: MacAddress,
-    /// Local IP addresses; the first is used where none is chosen.
-    pub(crate) addresses: Vec<IpAddr>,
-    /// Path MTU wanted, bytes.
+    /// Configured path MTU, bytes.
     pub(crate) path_mtu: u32,
 }
 
@@ -58,26 +57,19 @@ pub(crate) struct AsynchronousEvents {
     pub(crate) entries: u32,
 }
 
-/// The completion event queue that every completion queue names.
-#[derive(Debug)]
-pub(crate) struct CompletionEvents {
-    pub(crate) ring: EventRing<1>,
-    pub(crate) buffer: DmaBuffer,
-    pub(crate) entries: u32,
-}
-
 /// The state of the engine, divided by the module that owns each part.
 pub(crate) struct EngineState {
-    pub(crate) control: ControlQueue,
+    /// owner: `session`
+    pub(super) claims: BTreeSet<Claim>,
     /// owner: the stages of bring-up
     pub(crate) made: Made,
-    /// what the device has; none before the host memory cache is sized. Owner: `lifecycle`
+    /// the objects of the device; none before the host memory cache is sized. Owner: `lifecycle`
     pub(crate) objects: Objects,
     /// owner: `multicast`
     pub(crate) group_rules: GroupRules,
     /// owner: the modules that make objects
     pub(crate) names: Names,
-    /// owner: `containment`, and `health` and `events` for what they report
+    /// owner: `containment`, and `health` and `events` for their reports
     pub(crate) service: Service,
     /// owner: `quarantine`
     pub(crate) withheld: Withheld,
@@ -88,8 +80,8 @@ pub(crate) struct EngineState {
 /// The products of the stages of bring-up. Each is present from its stage until its undo.
 #[derive(Default)]
 pub(crate) struct Made {
-    pub(crate) memory: Option<HostMemory>,
-    pub(crate) completion_events: Option<CompletionEvents>,
+    /// completion event queues, each at the place of its number
+    pub(crate) completion_events: Vec<CompletionEventQueue>,
     pub(crate) asynchronous_events: Option<AsynchronousEvents>,
     pub(crate) queue_set_handle: Option<u16>,
     pub(crate) statistics: Option<Accumulated>,
@@ -98,9 +90,9 @@ pub(crate) struct Made {
 /// The sources of keys and numbers that no peer can guess and no earlier object had.
 pub(crate) struct Names {
     pub(crate) random: StdRng,
-    /// counts queue pairs and completion queues made, so that a number used twice is told apart
+    /// counts queue pairs and completion queues made, to distinguish two uses of a number
     pub(crate) generation: u32,
-    /// numbers of an earlier life that rest in this one
+    /// numbers of an earlier period of service that are not reused yet
     pub(crate) rested: RestedNumbers,
 }
 
@@ -108,15 +100,16 @@ pub(crate) struct Names {
 pub(crate) struct Service {
     /// a shutdown has begun: nothing new is made
     pub(crate) closed: bool,
-    /// whether and how the life of the device in service ended
+    /// the end of this period of service, if it ended
     pub(crate) end: End,
-    /// resets that the device had seen when this life began
+    /// the number of resets of the device when this period of service began
     pub(crate) baseline: Option<Baseline>,
     /// the time at which registers are read next
     pub(crate) next_look: Option<Instant>,
     /// taken from the event queue and not reported yet
     pub(crate) pending_events: Vec<Event>,
-    pub(crate) interrupts: Option<ConnectedInterrupt>,
+    /// at most one for each vector
+    pub(crate) interrupts: Vec<ConnectedInterrupt>,
 }
 
 /// Memory that the device may still use.
@@ -136,13 +129,24 @@ pub(crate) struct Engine {
     pub(crate) facts: EngineFacts,
     pub(crate) send_doorbell: Doorbell,
     pub(crate) arm_doorbell: Doorbell,
-    /// for what the switch must let in
+    /// for the filters of the switch
     pub(crate) admin: Arc<AdminQueue>,
-    /// the device failed: for those who want to know without a lock
+    /// the device failed: readable without the lock
     pub(crate) over: Arc<AtomicBool>,
     /// packet queues of the same function
     pub(crate) ports: Arc<PortRegistry>,
-    state: Mutex<EngineState>,
+    /// the addresses that queue pairs send from
+    gids: Mutex<Gids>,
+    pub(crate) control: ControlQueue,
+    /// the host memory cache, from the stage `rdma-sizing` on. Locked after the state, or alone:
+    /// commands that bring memory are executed under this lock
+    memory: Mutex<Option<HostMemory>>,
+    pub(super) state: parking_lot::Mutex<EngineState>,
+    /// signalled when a claim ends
+    pub(super) claim_ended: parking_lot::Condvar,
+    /// operations share it; a shutdown, a reset of a queue pair and the end of a life have it alone
+    pub(super) operations: parking_lot::RwLock<()>,
+    birth: Birth,
 }
 
 /// The parts of an engine.
@@ -154,12 +158,16 @@ pub(crate) struct Parts {
     pub(crate) arm_doorbell: Doorbell,
     pub(crate) admin: Arc<AdminQueue>,
     pub(crate) baseline: Option<Baseline>,
+    /// where no earlier period of service had others
+    pub(crate) gids: Gids,
     pub(crate) ports: Arc<PortRegistry>,
 }
 
 impl Engine {
     /// An engine with a control queue and nothing else yet.
     pub(crate) fn new(parts: Parts, control: ControlQueue, carried: Carried) -> Self {
+        let over = Arc::default();
+        process::tell_in_child_of(&over);
         let group_rules = GroupRules::new(Arc::clone(&parts.admin), parts.facts.vsi_number);
         Self {
             registers: parts.registers,
@@ -168,10 +176,16 @@ impl Engine {
             send_doorbell: parts.send_doorbell,
             arm_doorbell: parts.arm_doorbell,
             admin: parts.admin,
-            over: Arc::default(),
+            over,
+            birth: Birth::now(),
             ports: parts.ports,
-            state: Mutex::new(EngineState {
-                control,
+            gids: Mutex::new(carried.gids.unwrap_or(parts.gids)),
+            control,
+            memory: Mutex::default(),
+            claim_ended: parking_lot::Condvar::new(),
+            operations: parking_lot::RwLock::new(()),
+            state: parking_lot::Mutex::new(EngineState {
+                claims: BTreeSet::new(),
                 made: Made::default(),
                 objects: Objects::none(),
                 group_rules,
@@ -189,7 +203,7 @@ impl Engine {
                     baseline: parts.baseline,
                     next_look: None,
                     pending_events: carried.events,
-                    interrupts: None,
+                    interrupts: Vec::new(),
                 },
                 withheld: Withheld::default(),
                 peers: carried.peers,
@@ -197,73 +211,31 @@ impl Engine {
         }
     }
 
-    /// The state, whatever a thread that panicked left of it.
-    pub(crate) fn state(&self) -> MutexGuard<'_, EngineState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Locks the host memory cache, also after a thread panicked with the lock held.
+    pub(crate) fn memory(&self) -> MutexGuard<'_, Option<HostMemory>> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state, for making something new.
-    pub(crate) fn open_state(&self) -> Result<MutexGuard<'_, EngineState>, RdmaError> {
-        let state = self.state();
-        if let Some(cause) = state.service.end.cause {
-            return Err(RdmaError::DeviceFailed { cause });
-        }
-        if state.service.closed {
-            return Err(RdmaError::ShutDown);
-        }
-        Ok(state)
+    /// Locks the GID table, also after a thread panicked with the lock held: each change is one
+    /// assignment.
+    pub(crate) fn gids(&self) -> MutexGuard<'_, Gids> {
+        self.gids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True in a child by fork of the process that made it: the lock may be held for ever there,
+    /// and the objects are the parent's.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        !self.birth.is_here()
+    }
+
+    /// Refuses calls in a child by fork.
+    pub(crate) fn check_process(&self) -> Result<(), FunctionError> {
+        self.birth.check(self.registers.function().address())
     }
 }
 
 impl EngineState {
-    /// Brings the memory behind an object's context.
-    pub(crate) fn back(&mut self, object: ObjectType, index: u32) -> Result<(), RdmaError> {
-        let memory = self.made.memory.as_mut().ok_or(RdmaError::ShutDown)?;
-        memory.ensure(&mut self.control, object, index..index + 1)
-    }
-
-    /// Index of the table entry of `mac`, told to the device if it is new.
-    pub(crate) fn take_address(&mut self, mac: MacAddress) -> Result<u16, RdmaError> {
-        let index = match self.objects.arp.take(mac, &mut self.names.random)? {
-            ArpChange::Nothing(index) => return Ok(index),
-            ArpChange::Tell(index) => index,
-        };
-        let told = self
-            .back(ObjectType::Arp, u32::from(index))
-            .and_then(|()| self.tell_address(mac, index, true));
-        if let Err(error) = told {
-            let _ = self.objects.arp.give(mac);
-            // An entry that the device may have keeps its number.
-            let unconfirmed = matches!(&error, RdmaError::Control(error) if !error.is_refusal());
-            if !unconfirmed {
-                self.objects.arp.forget(index);
-            }
-            return Err(error);
-        }
-        Ok(index)
-    }
-
-    /// One user of `mac` less.
-    pub(crate) fn give_address(&mut self, mac: MacAddress) -> Result<(), RdmaError> {
-        if let Some(ArpChange::Tell(index)) = self.objects.arp.give(mac) {
-            self.tell_address(mac, index, false)?;
-            self.objects.arp.forget(index);
-        }
-        Ok(())
-    }
-
-    fn tell_address(&mut self, mac: MacAddress, index: u16, valid: bool) -> Result<(), RdmaError> {
-        self.control.execute(ManageArp {
-            mac_address: mac,
-            arp_index: index,
-            entry_valid: valid,
-            permanent: valid,
-            ..ManageArp::ZERO
-        })?;
-        Ok(())
-    }
-
-    /// A number of 24 bits that nobody can guess.
+    /// Returns an unpredictable number of 24 bits.
     pub(crate) fn random_24_bits(&mut self) -> u32 {
         self.names.random.random_range(0..1 << 24)
     }

@@ -1,4 +1,4 @@
-//! Why a verb did not do what it was asked, and why an RDMA stage of bring-up failed.
+//! Reasons why a verb was not carried out, and why an RDMA stage of bring-up failed.
 
 use crate::admin::AdminError;
 use crate::control::ControlError;
@@ -10,7 +10,7 @@ use ringside_qp::{MemberError, RingError};
 use ringside_spec::rdma::features::FeaturesError;
 use ringside_spec::rdma::fpm::FpmQueryError;
 
-/// Why an RDMA stage of bring-up failed.
+/// Reasons why an RDMA stage of bring-up failed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RdmaStageError {
     /// The RDMA engine cannot be used, or not like this.
@@ -53,24 +53,24 @@ impl From<MemoryError> for RdmaStageError {
     }
 }
 
-/// Why a verb did not do what it was asked. Nothing was changed, unless the variant says otherwise.
+/// Reasons why a verb was not carried out. Nothing was changed, unless the variant says otherwise.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum RdmaError {
     /// The device offers no RDMA.
     #[error("this device offers no RDMA: {reason}")]
     Unavailable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The device was shut down.
     #[error("the device was shut down; bring it up again")]
     ShutDown,
-    /// The device failed. What was made before is gone, also once it is in service again.
+    /// The device failed. Earlier objects stay unusable, also once it is in service again.
     #[error(
-        "the device failed: {cause}; bring it up again with Device::recover, and make what was made before anew"
+        "the device failed: {cause}; bring it up again with Device::recover, and make its objects again"
     )]
     DeviceFailed {
-        /// Why.
+        /// The cause.
         cause: FailureCause,
     },
     /// All objects of a kind are in use.
@@ -80,7 +80,7 @@ pub enum RdmaError {
         what: &'static str,
         /// The number of them.
         limit: u32,
-        /// The key of the configuration that says how many.
+        /// The key of the configuration that sets the number.
         key: &'static str,
     },
     /// A number that the device does not take.
@@ -95,8 +95,8 @@ pub enum RdmaError {
         /// Largest allowed.
         most: u64,
     },
-    /// A path MTU that RoCEv2 does not know.
-    #[error("a path MTU of {given} bytes; RoCEv2 knows 256, 512, 1024, 2048 and 4096")]
+    /// A path MTU that RoCEv2 does not have.
+    #[error("a path MTU of {given} bytes; RoCEv2 has 256, 512, 1024, 2048 and 4096")]
     Mtu {
         /// The given value.
         given: u32,
@@ -125,13 +125,38 @@ pub enum RdmaError {
         /// Peer's address.
         peer: std::net::IpAddr,
     },
-    /// Somebody waits for the device's interrupt already.
+    /// The GID table has the address already.
+    #[error("{address} is in the GID table at index {index}; remove it first, or use that entry")]
+    GidExists {
+        /// The address.
+        address: std::net::IpAddr,
+        /// Its index.
+        index: u16,
+    },
+    /// The GID table has no such address.
+    #[error(
+        "{address} is not in the GID table of the port{}; add it, or choose one that Device::gids names",
+        vlan.map(|vlan| format!(" on VLAN {vlan}")).unwrap_or_default()
+    )]
+    NoSuchGid {
+        /// The address.
+        address: std::net::IpAddr,
+        /// Its VLAN.
+        vlan: Option<u16>,
+    },
+    /// The GID table has no entry with this index.
+    #[error("the GID table has no entry at index {index}; choose one that Device::gids names")]
+    NoSuchGidIndex {
+        /// The index.
+        index: u16,
+    },
+    /// Another thread waits for the device's interrupt already.
     #[error("the device's interrupt is in use: drop the other Interrupts first, or share it")]
     InterruptTaken,
     /// The device has no interrupt vectors, so it has to be polled.
     #[error("the device has no interrupt vectors; poll it instead")]
     NoInterrupts,
-    /// The operating system refused what an interrupt needs.
+    /// The operating system refused a resource of an interrupt.
     #[error("{operation}: {error}; raise the limit of open files, or poll instead of waiting")]
     System {
         /// The attempt.
@@ -141,7 +166,7 @@ pub enum RdmaError {
     },
     /// A queue pair did not stop sending in time.
     #[error(
-        "queue pair {queue_pair} did not stop sending within {waited_ms} ms, and goes on: its peer does not answer, or has no receives"
+        "queue pair {queue_pair} did not stop sending within {waited_ms} ms, and continues: its peer does not answer, or has no receives"
     )]
     NotDrained {
         /// Its number.
@@ -155,15 +180,14 @@ pub enum RdmaError {
         /// Its number.
         queue_pair: u32,
     },
-    /// The admin queue refused what the switch was to do.
+    /// The firmware refused a command for the switch.
     #[error(transparent)]
     Admin(#[from] AdminError),
     /// A queue pair that a shared receive queue can't feed.
     #[error(transparent)]
     Member(#[from] MemberError),
-    /// A queue pair was destroyed behind the back of the shared receive queue that feeds it. It is
-    /// gone; its rings are kept as long as that queue lives, and what it had not used of the shared
-    /// receives is lost.
+    /// A queue pair was destroyed without the shared receive queue that feeds it. It is destroyed;
+    /// its rings are kept as long as that queue exists, and its unused shared receives are lost.
     #[error(
         "queue pair {number} was destroyed while a shared receive queue feeds it, and its memory is kept for that: use SharedReceiveQueue::destroy"
     )]
@@ -173,7 +197,7 @@ pub enum RdmaError {
     },
     /// A protection domain has all that it may have.
     #[error(
-        "protection domain {domain} may have {limit} {what}, and asked for {wanted} more: destroy some, or make the domain with larger quotas"
+        "protection domain {domain} may have {limit} {what}, and {wanted} more were requested: destroy some, or make the domain with larger quotas"
     )]
     Quota {
         /// Its number.
@@ -185,7 +209,7 @@ pub enum RdmaError {
         /// The request.
         wanted: u64,
     },
-    /// A fast region that is not where it should be in its life.
+    /// A fast region in another state than the call needs.
     #[error(transparent)]
     FastRegion(#[from] FastRegionError),
     /// An address that is no multicast group's.
@@ -226,7 +250,7 @@ pub enum RdmaError {
     /// The protection domain belongs to another device.
     #[error("the protection domain belongs to another device")]
     ForeignDomain,
-    /// The object is gone: a shutdown or an earlier failure took it.
+    /// The object no longer exists: a shutdown or an earlier failure removed it.
     #[error("{what} {number} does not exist any more")]
     Gone {
         /// Its previous value.
@@ -241,10 +265,10 @@ pub enum RdmaError {
     /// The device cannot be reached.
     #[error(transparent)]
     Function(#[from] FunctionError),
-    /// There is no memory.
+    /// No memory is available.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// There are no page buffer list entries.
+    /// No page buffer list entries are available.
     #[error(transparent)]
     PageList(#[from] PbleError),
     /// Host memory cache books are wrong: a bug of this driver.
@@ -261,7 +285,7 @@ pub enum RdmaError {
     Handle(#[from] HandleError),
 }
 
-/// A step in the life of a fast region that can't be taken now.
+/// A step of a fast region that its state does not permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FastRegionError {
     /// No memory was loaded.
@@ -273,7 +297,7 @@ pub enum FastRegionError {
     /// It is not registered.
     #[error("the region is not registered")]
     NotRegistered,
-    /// It belongs to another protection domain than the queue pair.
+    /// Its protection domain is not that of the queue pair.
     #[error(
         "the region is of protection domain {region}, the queue pair of {queue_pair}; they must be one, of one device"
     )]

@@ -6,11 +6,12 @@ use ringside_spec::rdma::ae_codes::{AeCode, QueuePairEvent};
 use ringside_spec::rdma::commands::AeSource;
 use ringside_spec::rdma::control_completion::FlushResult;
 use ringside_spec::rdma::events::Side;
+use std::net::IpAddr;
 
-/// Something that the device reported.
+/// A report of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A queue pair failed. It was taken to the error state; what it had outstanding completes with
+    /// A queue pair failed and is in the error state. Its outstanding requests complete with
     /// errors, the oldest with the reason.
     QueuePairFailed {
         /// Its number.
@@ -19,20 +20,20 @@ pub enum Event {
         code: AeCode,
         /// The place in it.
         side: Side,
-        /// The reason, as verbs sort it.
+        /// The class of the reason in verbs.
         reason: QueuePairEvent,
-        /// The queues that had work outstanding; `None` if it had failed before or is gone.
+        /// The queues that had work outstanding; `None` if it had failed before or is destroyed.
         flushed: Option<FlushResult>,
     },
-    /// A completion queue failed: it overflowed, and completions were lost. Its queue pairs were
-    /// taken to the error state; what they had outstanding completes as flushed.
+    /// A completion queue failed: it overflowed, and completions were lost. Its queue pairs are in
+    /// the error state; their outstanding requests complete as flushed.
     CompletionQueueFailed {
         /// Its number.
         completion_queue: u32,
         /// The result.
         code: AeCode,
     },
-    /// Something that a queue pair survives.
+    /// An event after which the queue pair continues.
     Notice {
         /// Number of the queue pair.
         queue_pair: u32,
@@ -46,21 +47,21 @@ pub enum Event {
         /// The error.
         code: AeCode,
     },
-    /// A peer has done so much wrong, on all its queue pairs together: keys that are none, requests
-    /// that make no sense. See [`Device::watch_peers`](crate::Device::watch_peers).
+    /// A peer has sent a number of wrong requests on all its queue pairs together: invalid keys,
+    /// invalid requests. See [`Device::watch_peers`](crate::Device::watch_peers).
     PeerSuspected {
         /// Its MAC address.
         peer: MacAddress,
         /// The number so far.
         faults: u32,
     },
-    /// The device failed. Everything outstanding on it completes as flushed; bring it up again with
-    /// [`Device::recover`](crate::Device::recover), and make its objects anew. Comes once.
+    /// The device failed. All its outstanding requests complete as flushed. Bring it up again with
+    /// [`Device::recover`](crate::Device::recover), and make its objects again. Reported once.
     DeviceFailed {
-        /// Why.
+        /// The cause.
         cause: FailureCause,
     },
-    /// Something that belongs to no object.
+    /// An event of no known object.
     Unattributed {
         /// The result.
         code: AeCode,
@@ -69,6 +70,30 @@ pub enum Event {
         /// The number that came with it.
         queue_number: u32,
     },
-    /// The event queue overflowed: events were lost. Reset the device.
+    /// An address was added to the GID table or removed from it: see
+    /// [`Device::gids`](crate::Device::gids).
+    /// Verbs: `IBV_EVENT_GID_CHANGE`.
+    GidChange {
+        /// Its index in the table.
+        index: u16,
+        /// The address.
+        address: IpAddr,
+    },
+    /// The link of the port came up. Verbs: `IBV_EVENT_PORT_ACTIVE`.
+    PortUp,
+    /// The link of the port went down. Verbs: `IBV_EVENT_PORT_ERR`.
+    PortDown,
+    /// The device failed and is in service again: make its objects again.
+    DeviceRecovered {
+        /// The number of this period of service, from 2.
+        life: u32,
+    },
+    /// Events that were not taken in time: their queue was full, and they were dropped. Ask
+    /// [`Device::failure`](crate::Device::failure) and the queue pairs for their state.
+    Dropped {
+        /// The number of events.
+        events: u64,
+    },
+    /// The event queue of the device overflowed: events were lost. Reset the device.
     Overflow,
 }

@@ -1,13 +1,14 @@
-//! Asynchronous events: what the device reports besides completions.
+//! Asynchronous events: the device's reports other than completions.
 
 use super::RdmaError;
 use super::engine::{AsynchronousEvents, Engine, EngineState};
 use super::event::Event;
 use super::records::QueuePairRecord;
+use super::session::Session;
 use crate::failure::FailureCause;
 use ringside_spec::rdma::ae_codes::{AeCode, FlushCode};
-use ringside_spec::rdma::events::{AsynchronousEvent, CompletionEvent, Side, Subject};
-use ringside_spec::rdma::registers::{AEQ_ALLOCATE, CQ_ACKNOWLEDGE};
+use ringside_spec::rdma::events::{AsynchronousEvent, Side, Subject};
+use ringside_spec::rdma::registers::AEQ_ALLOCATE;
 
 /// Number of the completion queue of the control queue pair: the first that bring-up makes.
 const CONTROL_COMPLETION_QUEUE: u32 = 0;
@@ -17,9 +18,9 @@ const CONTROL_COMPLETION_QUEUE: u32 = 0;
 enum Meaning {
     /// This queue pair failed, in this part of it.
     QueuePairFailed(Side),
-    /// The queue pair goes on.
+    /// The queue pair continues.
     Notice,
-    /// The queue pair goes on; a group is not as asked.
+    /// The queue pair continues; a multicast group was refused.
     MulticastRefused,
     CompletionQueueFailed,
     FunctionFailed,
@@ -37,7 +38,7 @@ fn meaning(event: &AsynchronousEvent) -> Meaning {
             Meaning::FunctionFailed
         }
         (Subject::CompletionQueue, _) => Meaning::CompletionQueueFailed,
-        // Without a source the code alone says so. Source: irdma `ctrl.c`.
+        // Without a source the code alone decides. Source: irdma `ctrl.c`.
         (Subject::Nothing, AeCode::CompletionQueueError) => Meaning::CompletionQueueFailed,
         (Subject::Nothing, _) => Meaning::Unattributed,
         (
@@ -52,7 +53,7 @@ fn meaning(event: &AsynchronousEvent) -> Meaning {
     }
 }
 
-/// True if the queue pair goes on after this.
+/// True if the queue pair continues after this event.
 fn is_notice(code: AeCode) -> bool {
     matches!(
         code,
@@ -94,7 +95,7 @@ impl Engine {
             }
         }
         events.append(&mut state.service.pending_events);
-        // A failure of the device is told as an event.
+        // A failure of the device is reported as an event.
         match state.service.end.cause {
             Some(_) => Ok(events.len() - before),
             None => result.map(|()| events.len() - before),
@@ -103,7 +104,7 @@ impl Engine {
 
     pub(crate) fn take_events(
         &self,
-        state: &mut EngineState,
+        state: &mut Session<'_>,
         events: &mut Vec<Event>,
     ) -> Result<(), RdmaError> {
         let mut result = Ok(());
@@ -137,29 +138,6 @@ impl Engine {
         }
         result
     }
-
-    /// Takes completion events: appends the numbers of the completion queues that have something
-    /// to poll, and returns how many there were.
-    pub(crate) fn poll_completion_events(&self, queues: &mut Vec<u32>) -> Result<usize, RdmaError> {
-        let mut guard = self.open_state()?;
-        let state = &mut *guard;
-        let Some(events) = state.made.completion_events.as_mut() else {
-            return Ok(0);
-        };
-        let before = queues.len();
-        for _ in 0..events.entries {
-            let Some(words) = events.ring.take() else {
-                break;
-            };
-            let number = CompletionEvent::decode(&words).completion_context as u32;
-            // What the device says is checked: an event of a queue that is gone is nobody's.
-            if state.objects.completion_queues.get(number).is_some() {
-                self.registers.write_quietly(CQ_ACKNOWLEDGE, number)?;
-                queues.push(number);
-            }
-        }
-        Ok(queues.len() - before)
-    }
 }
 
 impl EngineState {
@@ -167,8 +145,10 @@ impl EngineState {
         let AsynchronousEvents { ring, .. } = self.made.asynchronous_events.as_mut()?;
         ring.take().map(|words| AsynchronousEvent::decode(&words))
     }
+}
 
-    /// Acts on an event. Returns what to report of it, if anything.
+impl Session<'_> {
+    /// Acts on an event. Returns the report to the user, if there is one.
     fn react(&mut self, event: &AsynchronousEvent) -> Result<Option<Event>, RdmaError> {
         let code = event.ae_code;
         let number = event.queue_number;

@@ -1,12 +1,14 @@
 //! Fast registration: a region whose tag and page list exist, and that gets its memory by a request
 //! of the send queue, in order with other requests.
 //!
-//! Its memory belongs to it from [`FastRegion::load`] on, and comes back only when the device has
-//! said that the key is good for nothing: by the completion of an invalidation, or by a command.
+//! The region owns its memory from [`FastRegion::load`] on. The memory is returned only when the
+//! device has confirmed that the key is invalid: by the completion of an invalidation, or by a
+//! command.
 
 use super::error::FastRegionError;
 use super::lifecycle::{By, Destroyed, Making};
 use super::memory_region::Pages;
+use super::objects::Held;
 use super::objects::Object;
 use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
@@ -20,7 +22,7 @@ use std::ops::Range;
 /// The state of a fast region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The device knows no memory of it.
+    /// The device has no memory of it.
     Free,
     /// A registration was posted.
     Registered,
@@ -56,7 +58,7 @@ pub(super) struct Registration {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct LoadError {
-    /// Why.
+    /// The error.
     #[source]
     pub error: RdmaError,
     /// The memory.
@@ -118,7 +120,7 @@ fn allocation(
 const PAGE_BYTES: u64 = 4096;
 
 impl FastRegion {
-    /// Gives it memory, to be registered by the next request: buffers that form one range without
+    /// Sets the memory that the next request registers: buffers that form one range without
     /// gaps, as for [`ProtectionDomain::register_all`]. Control path.
     pub fn load(&mut self, buffers: Vec<DmaBuffer>) -> Result<(), LoadError> {
         match self.try_load(&buffers) {
@@ -143,12 +145,13 @@ impl FastRegion {
         };
         // Entries behind the end are never reached: the length is checked before.
         pages.resize(self.pages_most as usize, last);
-        let mut guard = self.domain.engine().open_state()?;
-        let state = &mut *guard;
+        let mut state = self.domain.engine().open_state()?;
         state.objects.regions.must(self.number)?;
-        let list = state.objects.regions.pages(self.number);
-        if let (Some(memory), Some(list)) = (&mut state.made.memory, list) {
-            memory.write_pages(&mut state.control, list, &pages)?;
+        if let Some(list) = state.objects.regions.take_pages(self.number) {
+            let written =
+                state.memory(|memory, control| memory.write_pages(control, &list, &pages));
+            state.objects.regions.hold(self.number, Held::Pages(list));
+            written?;
         }
         (self.address, self.length) = (plan.address, plan.length as usize);
         Ok(())
@@ -218,18 +221,17 @@ impl FastRegion {
         Some(std::mem::take(&mut self.buffers))
     }
 
-    /// Takes its memory back whatever its queue pairs say, by commands: for one whose queue pair
-    /// failed. Control path.
+    /// Takes its memory back by commands, independent of the state of its queue pairs: for one
+    /// whose queue pair failed. Control path.
     ///
-    /// Errors: the memory stays with the region, which is of no more use.
+    /// Errors: the memory stays with the region, which is unusable.
     pub fn reset(&mut self) -> Result<Vec<DmaBuffer>, RdmaError> {
-        let mut guard = self.domain.engine().open_state()?;
-        let state = &mut *guard;
+        let mut state = self.domain.engine().open_state()?;
         let number = self.number;
         let record = state.objects.regions.must(number)?;
         let protection_domain = record.protection_domain;
         let command = record.destruction(number);
-        if let Err(error) = state.control.execute(command) {
+        if let Err(error) = state.execute(command) {
             let refused = matches!(error, ControlError::Refused { .. });
             let error = RdmaError::from(error);
             if !refused {
@@ -239,7 +241,7 @@ impl FastRegion {
         }
         let (pages, first_entry) = (self.pages_most, self.first_entry);
         let again = allocation(protection_domain, self.tag, pages, first_entry);
-        if let Err(error) = state.control.execute(again) {
+        if let Err(error) = state.execute(again) {
             let refused = error.is_refusal();
             let error = RdmaError::from(error);
             match refused {
@@ -295,6 +297,9 @@ impl FastRegion {
 
 impl Drop for FastRegion {
     fn drop(&mut self) {
+        if self.domain.engine().is_elsewhere() {
+            return;
+        }
         let buffers = std::mem::take(&mut self.buffers);
         let mut state = self.domain.engine().state();
         let number = self.number;

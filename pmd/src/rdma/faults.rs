@@ -67,7 +67,7 @@ impl FaultCounters {
         })
     }
 
-    /// Counts an event; says whether the peer did something to us that it should not have.
+    /// Counts an event; returns true if it reports a wrong request of the peer.
     pub(crate) fn count(&self, code: AeCode) -> bool {
         let Some(counter) = self.of(code) else {
             return false;
@@ -88,7 +88,7 @@ impl FaultCounters {
 }
 
 /// Peers that are remembered at most: one that invents addresses does not fill the memory.
-const PEERS_MOST: usize = 1024;
+const MAX_PEERS: usize = 1024;
 
 /// The errors of each peer, over all its queue pairs.
 #[derive(Debug, Default)]
@@ -103,13 +103,13 @@ impl PeerBook {
         self.peers.clear();
     }
 
-    /// Counts a fault of a peer; how many there were, when it is time to say so.
+    /// Counts a fault of a peer; returns the count when it is due to be reported.
     pub(crate) fn count(&mut self, peer: MacAddress) -> Option<u32> {
         if self.threshold == 0 {
             return None;
         }
         let known = self.peers.contains_key(&peer);
-        if !known && self.peers.len() >= PEERS_MOST {
+        if !known && self.peers.len() >= MAX_PEERS {
             return None;
         }
         let faults = self.peers.entry(peer).or_insert(0);

@@ -9,14 +9,14 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(5);
 
 impl Engine {
-    /// Ends this life if the device shows that it failed: memory is looked at each time, registers
-    /// now and then, or now if `at_once`.
+    /// Ends this period of service if the device shows that it failed. Memory is checked at each
+    /// call, registers now and then, or at once if `at_once`.
     pub(crate) fn look_after(&self, state: &mut EngineState, at_once: bool) {
         state.flush_owed();
         if state.service.closed || state.service.end.cause.is_some() {
             return;
         }
-        let cause = if state.control.is_stuck() {
+        let cause = if self.control.is_stuck() {
             Some(FailureCause::ControlQueueSilent)
         } else if self.admin.has_stopped() {
             Some(FailureCause::FirmwareSilent)

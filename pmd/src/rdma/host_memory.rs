@@ -1,4 +1,4 @@
-//! Memory behind the host memory cache: brought, told to the device, and taken back.
+//! Memory behind the host memory cache: allocated, assigned to the device, and freed.
 
 use super::RdmaError;
 use crate::Registers;
@@ -26,7 +26,7 @@ enum SegmentMemory {
 }
 
 impl SegmentMemory {
-    /// Gives the memory up because the device may still use it.
+    /// Leaks the memory because the device may still use it.
     fn leak(self) {
         match self {
             Self::Direct(buffer) => buffer.leak(),
@@ -72,13 +72,13 @@ impl HostMemory {
         })
     }
 
-    /// Bytes that stand behind objects now.
+    /// Bytes of memory behind objects now.
     pub(crate) fn backed_bytes(&self) -> u64 {
         self.backing.memory_bytes()
     }
 
-    /// Brings what must be there from the start, and says so to the device.
-    pub(crate) fn bring_static(&mut self, control: &mut ControlQueue) -> Result<(), RdmaError> {
+    /// Backs the objects that need memory from the start, and announces it to the device.
+    pub(crate) fn bring_static(&mut self, control: &ControlQueue) -> Result<(), RdmaError> {
         let missing: Vec<Missing> = self.backing.missing_at_start().collect();
         self.bring(control, &missing)?;
         control.execute(StaticHmcPagesAllocated {
@@ -87,10 +87,10 @@ impl HostMemory {
         Ok(())
     }
 
-    /// Brings what objects `indexes` of a kind need before they are used.
+    /// Backs objects `indexes` of a kind with memory before they are used.
     pub(crate) fn ensure(
         &mut self,
-        control: &mut ControlQueue,
+        control: &ControlQueue,
         object: ObjectType,
         indexes: Range<u32>,
     ) -> Result<(), RdmaError> {
@@ -98,7 +98,7 @@ impl HostMemory {
         self.bring(control, &missing)
     }
 
-    fn bring(&mut self, control: &mut ControlQueue, missing: &[Missing]) -> Result<(), RdmaError> {
+    fn bring(&mut self, control: &ControlQueue, missing: &[Missing]) -> Result<(), RdmaError> {
         let buffers = missing
             .iter()
             .map(|piece| {
@@ -128,7 +128,7 @@ impl HostMemory {
             if let Missing::Page { segment, page } = *piece
                 && !missing.contains(&Missing::PageTable { segment })
             {
-                // The device may remember that the table had no such page.
+                // The device may have cached that the table had no such page.
                 let forget = PageDescriptorInvalidate::of(segment, u32::from(page));
                 self.registers.write(PAGE_DESCRIPTOR_INVALIDATE, forget.0)?;
             }
@@ -178,7 +178,7 @@ impl HostMemory {
 
     fn update(
         &mut self,
-        control: &mut ControlQueue,
+        control: &ControlQueue,
         entries: &[SegmentEntry],
     ) -> Result<(), RdmaError> {
         let list = self.list.iova().0;
@@ -198,7 +198,7 @@ impl HostMemory {
     /// Takes all backing away from the device, and frees the memory.
     ///
     /// After an error the memory is kept: the device may still use it.
-    pub(crate) fn clear(&mut self, control: &mut ControlQueue) -> Result<(), RdmaError> {
+    pub(crate) fn clear(&mut self, control: &ControlQueue) -> Result<(), RdmaError> {
         let entries: Vec<SegmentEntry> = self.backing.clearing_entries().collect();
         for entries in entries.chunks(UpdateSegments::MAX_ENTRIES) {
             self.update(control, entries)?;
@@ -211,7 +211,7 @@ impl HostMemory {
         Ok(())
     }
 
-    /// Gives the memory up because the device may still use it.
+    /// Leaks the memory because the device may still use it.
     pub(crate) fn abandon(mut self) {
         for (_, memory) in std::mem::take(&mut self.segments) {
             memory.leak();
@@ -222,7 +222,7 @@ impl HostMemory {
     /// Entries for the pages at `addresses`, written.
     pub(crate) fn list_pages(
         &mut self,
-        control: &mut ControlQueue,
+        control: &ControlQueue,
         addresses: &[u64],
     ) -> Result<PageList, RdmaError> {
         let list = self.page_lists.allocate(addresses.len() as u64)?;
@@ -243,7 +243,7 @@ impl HostMemory {
     /// Writes the entries of a list.
     pub(crate) fn write_pages(
         &mut self,
-        control: &mut ControlQueue,
+        control: &ControlQueue,
         list: &PageList,
         addresses: &[u64],
     ) -> Result<(), RdmaError> {

@@ -1,26 +1,48 @@
-//! Waiting for the device instead of polling it: one interrupt vector for completion events and
-//! asynchronous events.
+//! Waiting for the device instead of polling it.
 //!
-//! The order that loses nothing: arm the completion queues, poll them once more, wait, take the
-//! events, poll. The vector masks itself when it fires; [`Interrupts::wait`] opens it again before
-//! the caller looks at the event queues, so an event either is seen then or fires it again.
+//! The miscellaneous vector, 0, is for asynchronous events and other causes: the thread that
+//! supervises the device sleeps on it. Vector 1 and those after it are for completion events, one
+//! for each completion event queue, so that each worker sleeps on its own. The first of them takes
+//! asynchronous events too, as long as no other thread has them. A function with one vector has all
+//! causes on it, and one owner.
+//!
+//! The order that loses no event: arm the completion queues, poll them once more, wait, take the
+//! events, poll. The vector masks itself when it fires. [`Interrupts::wait`] unmasks it before the
+//! caller reads the event queues, so each event is either read then or fires the vector again.
 
 use super::RdmaError;
 use super::connected::ConnectedInterrupt;
 use super::engine::{Engine, EngineState};
+use super::event_vectors::{EVENT_VECTOR, check_event_queue, completion_vector};
 use ringside_spec::lan::registers::interrupts::{
-    COMPLETION_EVENT_QUEUE_CONTROL, CauseControl, THROTTLE_NONE, VECTOR_CONTROL, VectorControl,
+    COMPLETION_EVENT_QUEUE_CONTROL, CauseControl, FIRMWARE_CONTROL, OTHER_CAUSES_CONTROL,
+    OTHER_CAUSES_ENABLE, OtherCauses, THROTTLE_NONE, VECTOR_CONTROL, VectorControl,
 };
 use ringside_spec::rdma::registers::AEQ_CAUSE_CONTROL;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The vector that is used where there are several: the first is for other causes.
-const VECTOR: u16 = 1;
+/// The other causes that wake the thread that supervises the device: the device fails with each.
+const FATAL_CAUSES: OtherCauses = OtherCauses::ZERO
+    .with_memory_error(true)
+    .with_global_reset(true)
+    .with_pci_exception(true)
+    .with_host_memory_cache_error(true)
+    .with_protocol_engine_critical(true);
 
-/// The device's interrupt, connected. Dropping it disconnects.
+/// The events for which an owner requests an interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Events of this completion event queue; from queue 0, asynchronous events too, if no other
+    /// owner has them.
+    Completions(u16),
+    /// Asynchronous events, reports of the firmware and failures of the device.
+    Events,
+}
+
+/// An interrupt of the device, connected. Dropping it disconnects.
 #[derive(Debug)]
 pub struct Interrupts {
     engine: Arc<Engine>,
@@ -36,32 +58,45 @@ fn system(operation: &'static str, error: rustix::io::Errno) -> RdmaError {
 }
 
 impl Interrupts {
-    pub(crate) fn connect(engine: Arc<Engine>) -> Result<Self, RdmaError> {
+    pub(crate) fn connect(engine: Arc<Engine>, wanted: Wanted) -> Result<Self, RdmaError> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| system("making an event descriptor", error))?;
         let vector = {
             let mut state = engine.open_state()?;
-            if state.service.interrupts.is_some() {
+            let function = engine.registers.function();
+            let vectors = function.interrupt_vectors()?;
+            let event_queue = match wanted {
+                Wanted::Completions(number) => Some(number),
+                Wanted::Events => None,
+            };
+            if let Some(number) = event_queue {
+                check_event_queue(number, state.made.completion_events.len())?;
+            }
+            let vector = match event_queue {
+                Some(number) => completion_vector(vectors, number),
+                None => (vectors > 0).then_some(EVENT_VECTOR),
+            };
+            let vector = vector.ok_or(RdmaError::NoInterrupts)?;
+            let connected = &state.service.interrupts;
+            let has_events = connected.iter().any(|other| other.takes_events);
+            let vector_taken = connected.iter().any(|other| other.vector == vector);
+            if vector_taken || (has_events && wanted == Wanted::Events) {
                 return Err(RdmaError::InterruptTaken);
             }
-            let function = engine.registers.function();
-            let vector = match function.interrupt_vectors()? {
-                0 => return Err(RdmaError::NoInterrupts),
-                1 => 0,
-                _ => VECTOR,
-            };
             let waiting = event.try_clone().map_err(|error| RdmaError::System {
                 operation: "duplicating an event descriptor",
                 error: error.to_string(),
             })?;
             function.set_interrupts(vector, &[Some(event.as_fd())])?;
-            state.service.interrupts = Some(ConnectedInterrupt {
+            state.service.interrupts.push(ConnectedInterrupt {
                 vector,
+                event_queue,
+                takes_events: event_queue.is_none_or(|number| number == 0) && !has_events,
                 event: waiting,
             });
-            let opened = engine.open_vector(vector);
+            let opened = engine.open_vector(&state, vector);
             if opened.is_err() {
-                let _ = engine.disconnect_interrupt(&mut state);
+                let _ = engine.disconnect_interrupt(&mut state, vector);
             }
             opened?;
             vector
@@ -73,8 +108,8 @@ impl Interrupts {
         })
     }
 
-    /// Waits for the interrupt, at most `limit`; says whether it came. Then take the events and
-    /// poll: see the module for the order that loses nothing.
+    /// Waits for the interrupt, at most `limit`; returns true if it came. Then take the events and
+    /// poll: see the module for the order that loses no event.
     ///
     /// Real time passes, whatever the device's clock is.
     pub fn wait(&self, limit: Duration) -> Result<bool, RdmaError> {
@@ -97,9 +132,9 @@ impl Interrupts {
         Ok(true)
     }
 
-    /// After [`Interrupts::as_fd`] was seen to be readable by a poll of the caller's: takes the
-    /// interrupt, and opens the vector again. Also where a wait was in vain: an interrupt that was lost
-    /// has masked the vector.
+    /// Takes the interrupt after [`Interrupts::as_fd`] became readable in a poll of the caller's,
+    /// and unmasks the vector. Call it also after a wait without result: a lost interrupt leaves
+    /// the vector masked.
     pub fn take(&self) -> Result<(), RdmaError> {
         let mut count = [0; 8];
         match rustix::io::read(&self.event, &mut count) {
@@ -123,24 +158,44 @@ impl AsFd for Interrupts {
     }
 }
 
+impl AsRawFd for Interrupts {
+    fn as_raw_fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+}
+
 impl Drop for Interrupts {
     fn drop(&mut self) {
+        if self.engine.is_elsewhere() {
+            return;
+        }
         let mut state = self.engine.state();
-        if let Err(error) = self.engine.disconnect_interrupt(&mut state) {
+        // The vector of an ended period of service may have another owner now.
+        if state.service.end.released {
+            return;
+        }
+        if let Err(error) = self.engine.disconnect_interrupt(&mut state, self.vector) {
             tracing::error!(%error, "interrupt dropped");
         }
     }
 }
 
 impl Engine {
-    /// Lets both kinds of events raise the vector.
-    fn open_vector(&self, vector: u16) -> Result<(), RdmaError> {
+    /// Lets the causes that the owner of a vector takes raise it.
+    fn open_vector(&self, state: &EngineState, vector: u16) -> Result<(), RdmaError> {
+        let connected = &state.service.interrupts;
+        let Some(own) = connected.iter().find(|one| one.vector == vector) else {
+            return Ok(());
+        };
         let cause = CauseControl::ZERO
             .with_vector(vector.into())
             .with_throttle_index(THROTTLE_NONE)
             .with_enable(true);
-        for control in [COMPLETION_EVENT_QUEUE_CONTROL.at(0), AEQ_CAUSE_CONTROL] {
+        for control in own.causes() {
             self.registers.write(control, cause.0)?;
+        }
+        if own.takes_other_causes() {
+            self.registers.write(OTHER_CAUSES_ENABLE, FATAL_CAUSES.0)?;
         }
         self.unmask(vector)
     }
@@ -155,23 +210,61 @@ impl Engine {
         Ok(())
     }
 
+    /// Leaves all as it was before any interrupt was connected.
+    pub(crate) fn disconnect_interrupts(&self, state: &mut EngineState) -> Result<(), RdmaError> {
+        let vectors = state.service.interrupts.iter().map(|one| one.vector);
+        let mut result = Ok(());
+        for vector in vectors.collect::<Vec<u16>>() {
+            result = result.and(self.disconnect_interrupt(state, vector));
+        }
+        result
+    }
+
     /// Leaves all as it was before the interrupt was connected.
-    pub(crate) fn disconnect_interrupt(&self, state: &mut EngineState) -> Result<(), RdmaError> {
-        let Some(connected) = state.service.interrupts.take() else {
+    pub(crate) fn disconnect_interrupt(
+        &self,
+        state: &mut EngineState,
+        vector: u16,
+    ) -> Result<(), RdmaError> {
+        let connected = &mut state.service.interrupts;
+        let Some(place) = connected.iter().position(|one| one.vector == vector) else {
             return Ok(());
         };
-        let vector = connected.vector;
-        let registers = [
-            AEQ_CAUSE_CONTROL,
-            COMPLETION_EVENT_QUEUE_CONTROL.at(0),
-            VECTOR_CONTROL.at(vector.into()),
-        ];
+        let connected = connected.swap_remove(place);
         let mut result = Ok(());
-        for register in registers {
+        if connected.takes_other_causes() {
+            result = result.and(self.registers.write(OTHER_CAUSES_ENABLE, 0));
+        }
+        let vector_control = VECTOR_CONTROL.at(vector.into());
+        for register in connected.causes().chain([vector_control]) {
             result = result.and(self.registers.write(register, 0));
         }
         let function = self.registers.function();
         result = result.and(function.set_interrupts(vector, &[None]));
         result.map_err(RdmaError::from)
+    }
+}
+
+impl ConnectedInterrupt {
+    /// It has a vector of its own for asynchronous events, so the other causes go there too.
+    const fn takes_other_causes(&self) -> bool {
+        self.takes_events && self.event_queue.is_none()
+    }
+
+    /// The registers that direct its causes to its vector.
+    fn causes(&self) -> impl Iterator<Item = u64> {
+        let completions = self
+            .event_queue
+            .map(|number| COMPLETION_EVENT_QUEUE_CONTROL.at(number.into()));
+        let other = self.takes_other_causes();
+        let others = [
+            (self.takes_events, AEQ_CAUSE_CONTROL),
+            (other, OTHER_CAUSES_CONTROL),
+            (other, FIRMWARE_CONTROL),
+        ];
+        let others = others
+            .into_iter()
+            .filter_map(|(is_taken, register)| is_taken.then_some(register));
+        completions.into_iter().chain(others)
     }
 }

@@ -13,7 +13,7 @@ pub struct Quarantined {
     pub number: u32,
     /// Bytes of memory kept.
     pub bytes: usize,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 

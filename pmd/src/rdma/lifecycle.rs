@@ -1,19 +1,20 @@
-//! The life of an object in the device: one protocol for queue pairs, completion queues, regions,
-//! windows, address handles and multicast groups.
+//! The creation and destruction of objects in the device: one protocol for queue pairs, completion
+//! queues, regions, windows, address handles and multicast groups.
 //!
-//! An object is made by [`Making`]: it takes a number, brings the memory behind the object's
-//! context, takes what else the object holds, and executes the command. Dropped before that, it
-//! gives everything back. A command has one of three outcomes. The device did it; the device
-//! refused, so that everything is free; or the device did not confirm, so that number, memory and
-//! everything held stay out of use until a reset.
+//! An object is made by [`Making`]: it takes a number, provides the memory behind the object's
+//! context, takes the object's other resources, and executes the command. Dropped before that, it
+//! frees everything. A command has one of three outcomes. The device did it; the device refused, so
+//! that everything is free; or the device did not confirm, so that number, memory and other
+//! resources stay out of use until a reset.
 //!
-//! [`EngineState::destroy`] tells the same three apart, and says "gone" only if the device confirmed
-//! it or was reset since. A missing entry is never taken for that.
+//! [`EngineState::destroy`] distinguishes the same three, and reports "gone" only if the device
+//! confirmed the destruction or was reset since. A missing entry does not count as that.
 
 use super::RdmaError;
 use super::address::MacAddress;
 use super::engine::EngineState;
 use super::objects::{Entry, Held, Object};
+use super::session::Session;
 use crate::control::{Completed, ControlError};
 use crate::failure::FailureCause;
 use ringside_spec::rdma::commands::ControlCommand;
@@ -22,14 +23,14 @@ use std::marker::PhantomData;
 /// An object that was not made.
 #[derive(Debug)]
 pub(crate) enum NotMade {
-    /// The device does not have it: everything is given back.
+    /// The device does not have it: all its resources are free again.
     Refused(RdmaError),
     /// The device did not confirm: it may have it. Memory that the caller lent has to be set apart
     /// under this number.
     Unconfirmed {
         /// Its number.
         number: u32,
-        /// Why.
+        /// The error.
         error: RdmaError,
     },
 }
@@ -59,9 +60,9 @@ pub(crate) enum Destroyed<O> {
     Refused(RdmaError),
     /// The device did not confirm: memory stays out of use until a reset.
     Unconfirmed(RdmaError),
-    /// The device failed and was not reset yet: the object is gone with the reset.
+    /// The device failed and was not reset yet: the reset destroys the object.
     DeviceFailed {
-        /// Why it failed.
+        /// The cause of the failure.
         cause: FailureCause,
         /// The object, if this call took it out of the table.
         object: Option<O>,
@@ -71,16 +72,16 @@ pub(crate) enum Destroyed<O> {
 /// The side that destroys an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// Its owner, who does not ask again.
+    /// Its owner, who does not repeat the call.
     Owner,
     /// A shutdown, while an owner may still hold it.
     Shutdown,
 }
 
-/// An object on its way into the device. Dropped before [`Making::finish`], it gives back what it
-/// took; a number that [`Object::retire`] keeps stays taken.
-pub(crate) struct Making<'s, O: Object> {
-    state: &'s mut EngineState,
+/// An object that is being created in the device. Dropped before [`Making::finish`], it frees the
+/// resources that it took, except a number that [`Object::retire`] keeps.
+pub(crate) struct Making<'s, 'e, O: Object> {
+    state: &'s mut Session<'e>,
     number: u32,
     held: Vec<Held>,
     /// the number and what is held belong to an entry of the table now
@@ -90,22 +91,29 @@ pub(crate) struct Making<'s, O: Object> {
     kind: PhantomData<O>,
 }
 
-impl<'s, O: Object> Making<'s, O> {
+impl<'s, 'e, O: Object> Making<'s, 'e, O> {
     /// Takes a number and brings the memory behind the object's context.
-    pub(crate) fn begin(state: &'s mut EngineState) -> Result<Self, RdmaError> {
-        let number = O::table(&mut state.objects)
+    pub(crate) fn begin(state: &'s mut Session<'e>) -> Result<Self, RdmaError> {
+        let inner: &mut EngineState = state;
+        let number = O::table(&mut inner.objects)
             .numbers
-            .take(&mut state.names.random)?;
+            .take(&mut inner.names.random)?;
         Self::with_number(state, number)
     }
 
     /// The same with a number of a fixed purpose.
-    pub(crate) fn begin_fixed(state: &'s mut EngineState, number: u32) -> Result<Self, RdmaError> {
+    pub(crate) fn begin_fixed(state: &'s mut Session<'e>, number: u32) -> Result<Self, RdmaError> {
         O::table(&mut state.objects).numbers.take_fixed(number)?;
         Self::with_number(state, number)
     }
 
-    fn with_number(state: &'s mut EngineState, number: u32) -> Result<Self, RdmaError> {
+    /// The same with a number that has just been freed.
+    pub(crate) fn begin_again(state: &'s mut Session<'e>, number: u32) -> Result<Self, RdmaError> {
+        O::table(&mut state.objects).numbers.take_again(number)?;
+        Self::with_number(state, number)
+    }
+
+    fn with_number(state: &'s mut Session<'e>, number: u32) -> Result<Self, RdmaError> {
         let making = Self {
             state,
             number,
@@ -122,7 +130,7 @@ impl<'s, O: Object> Making<'s, O> {
         self.number
     }
 
-    pub(crate) fn state(&mut self) -> &mut EngineState {
+    pub(crate) fn state(&mut self) -> &mut Session<'e> {
         self.state
     }
 
@@ -138,38 +146,41 @@ impl<'s, O: Object> Making<'s, O> {
         self.held.push(held);
     }
 
-    /// Takes its number out of use: somebody still knows it.
+    /// Keeps its number out of use, because it is still referenced.
     pub(crate) fn keep_number(&mut self) {
         self.number_stays = true;
     }
 
-    /// Has the device make it.
+    /// Creates it in the device.
     pub(crate) fn finish(
         mut self,
         command: impl ControlCommand,
         mut object: O,
     ) -> Result<Completed, NotMade> {
-        match self.state.control.execute(command) {
-            Ok(completed) => {
+        let executed = self.state.execute(command);
+        // A device that failed meanwhile was taken from its users: it was too late for this one.
+        let failed = self.state.service.end.cause;
+        let error = match (executed, failed) {
+            (Ok(completed), None) => {
                 let held = std::mem::take(&mut self.held);
                 self.enter(Entry::Present { object, held });
-                Ok(completed)
+                return Ok(completed);
             }
-            Err(error) if error.is_refusal() => {
+            (Err(error), _) if error.is_refusal() => {
                 self.number_stays = !object.retire();
-                Err(NotMade::Refused(error.into()))
+                return Err(NotMade::Refused(error.into()));
             }
-            Err(error) => {
-                let (number, error) = (self.number, RdmaError::from(error));
-                object.retire();
-                self.state
-                    .set_memory_apart(O::NAME, number, object.into_memory(), &error);
-                let reason = error.clone();
-                let held = std::mem::take(&mut self.held);
-                self.enter(Entry::Unconfirmed { reason, held });
-                Err(NotMade::Unconfirmed { number, error })
-            }
-        }
+            (_, Some(cause)) => RdmaError::DeviceFailed { cause },
+            (Err(error), None) => error.into(),
+        };
+        let number = self.number;
+        object.retire();
+        self.state
+            .set_memory_apart(O::NAME, number, object.into_memory(), &error);
+        let reason = error.clone();
+        let held = std::mem::take(&mut self.held);
+        self.enter(Entry::Unconfirmed { reason, held });
+        Err(NotMade::Unconfirmed { number, error })
     }
 
     fn enter(&mut self, entry: Entry<O>) {
@@ -180,7 +191,7 @@ impl<'s, O: Object> Making<'s, O> {
     }
 }
 
-impl<O: Object> Drop for Making<'_, O> {
+impl<O: Object> Drop for Making<'_, '_, O> {
     fn drop(&mut self) {
         if self.entered {
             return;
@@ -193,11 +204,12 @@ impl<O: Object> Drop for Making<'_, O> {
     }
 }
 
-impl EngineState {
-    /// Destroys an object in the device. Only [`Destroyed::Gone`] says that its memory is free.
+impl Session<'_> {
+    /// Destroys an object in the device. Its memory is free only after [`Destroyed::Gone`].
     pub(crate) fn destroy<O: Object>(&mut self, number: u32, by: By) -> Destroyed<O> {
-        let table = O::table(&mut self.objects);
-        if self.service.end.released {
+        let state: &mut EngineState = self;
+        let table = O::table(&mut state.objects);
+        if state.service.end.released {
             let entry = table.entries.remove(&number);
             return Destroyed::Gone(self.forget_after_reset(entry));
         }
@@ -210,7 +222,7 @@ impl EngineState {
                 return Destroyed::Gone(None);
             }
             Some(Entry::Unconfirmed { reason, .. }) => {
-                return match self.service.end.cause {
+                return match state.service.end.cause {
                     Some(cause) => Destroyed::DeviceFailed {
                         cause,
                         object: None,
@@ -218,30 +230,42 @@ impl EngineState {
                     None => Destroyed::Unconfirmed(reason.clone()),
                 };
             }
-            None => {
+            Some(Entry::Leaving { .. }) | None => {
                 let what = O::NAME;
                 return Destroyed::Unconfirmed(RdmaError::Gone { what, number });
             }
         };
-        if let Some(cause) = self.service.end.cause {
-            // Nothing is asked of the device for that, and it writes no more completions.
-            let object = self.lose::<O>(number, &RdmaError::DeviceFailed { cause });
-            self.give_back_reports::<O>(number);
-            return Destroyed::DeviceFailed { cause, object };
+        if let Some(cause) = state.service.end.cause {
+            return self.lose_with_device(number, cause);
         }
-        match self.control.execute(command) {
+        table.leave(number);
+        match self.execute(command) {
             Ok(_) => Destroyed::Gone(self.forget(number, by)),
-            Err(error @ ControlError::Refused { .. }) => Destroyed::Refused(error.into()),
-            Err(error) => {
-                let error = RdmaError::from(error);
-                self.set_apart::<O>(number, &error);
-                Destroyed::Unconfirmed(error)
+            Err(error @ ControlError::Refused { .. }) => {
+                O::table(&mut self.objects).stay(number);
+                Destroyed::Refused(error.into())
             }
+            Err(error) => match self.service.end.cause {
+                Some(cause) => self.lose_with_device(number, cause),
+                None => {
+                    let error = RdmaError::from(error);
+                    self.set_apart::<O>(number, &error);
+                    Destroyed::Unconfirmed(error)
+                }
+            },
         }
     }
 
-    /// The same for an object whose memory the engine owns: gives that back, keeps it for an owner
-    /// who may still look at it, or sets it apart. A device that failed takes all with its reset.
+    /// Removes an object of a device that failed. This needs no command, and the device writes no
+    /// more completions.
+    fn lose_with_device<O: Object>(&mut self, number: u32, cause: FailureCause) -> Destroyed<O> {
+        let object = self.lose::<O>(number, &RdmaError::DeviceFailed { cause });
+        self.give_back_reports::<O>(number);
+        Destroyed::DeviceFailed { cause, object }
+    }
+
+    /// The same for an object whose memory the engine owns: frees the memory, keeps it for an owner
+    /// who may still read it, or quarantines it. The reset of a failed device frees all of it.
     pub(crate) fn destroy_with_memory<O: Object>(
         &mut self,
         number: u32,
@@ -272,7 +296,8 @@ impl EngineState {
     pub(crate) fn forget<O: Object>(&mut self, number: u32, by: By) -> Option<O> {
         let table = O::table(&mut self.objects);
         let entry = table.entries.remove(&number);
-        let Some(Entry::Present { mut object, held }) = entry else {
+        let Some(Entry::Present { mut object, held } | Entry::Leaving { mut object, held }) = entry
+        else {
             return None;
         };
         if object.retire() {
@@ -297,10 +322,12 @@ impl EngineState {
     fn lose<O: Object>(&mut self, number: u32, reason: &RdmaError) -> Option<O> {
         let table = O::table(&mut self.objects);
         let entry = table.entries.get_mut(&number)?;
-        if !matches!(entry, Entry::Present { .. }) {
+        if !matches!(entry, Entry::Present { .. } | Entry::Leaving { .. }) {
             return None;
         }
-        let Entry::Present { mut object, held } = std::mem::replace(entry, Entry::Gone) else {
+        let (Entry::Present { mut object, held } | Entry::Leaving { mut object, held }) =
+            std::mem::replace(entry, Entry::Gone)
+        else {
             return None;
         };
         object.retire();
@@ -320,7 +347,7 @@ impl EngineState {
         self.give_back(reports);
     }
 
-    /// Forgets objects that nobody owns any more: the device was reset.
+    /// Forgets objects without an owner: the device was reset.
     pub(crate) fn forget_unconfirmed<O: Object>(&mut self) {
         let table = O::table(&mut self.objects);
         let unconfirmed = |entry: &Entry<O>| matches!(entry, Entry::Unconfirmed { .. });
@@ -334,10 +361,11 @@ impl EngineState {
         }
     }
 
-    /// The device was reset: nothing is asked of it, and completion queues have a user less.
+    /// Removes an object after a reset of the device, without a command; its completion queues have
+    /// one user less.
     fn forget_after_reset<O: Object>(&mut self, entry: Option<Entry<O>>) -> Option<O> {
         let (object, held) = match entry? {
-            Entry::Present { mut object, held } => {
+            Entry::Present { mut object, held } | Entry::Leaving { mut object, held } => {
                 object.retire();
                 (Some(object), held)
             }
@@ -352,7 +380,7 @@ impl EngineState {
         object
     }
 
-    /// Gives back what an object held. A device that refuses keeps that alone.
+    /// Frees the resources of an object. If the device refuses one, only that one is kept.
     fn give_back(&mut self, held: Vec<Held>) {
         for one in held {
             let result = match one {
@@ -362,7 +390,7 @@ impl EngineState {
                 Held::GroupRule(mac) => self.group_rules.give(mac),
             };
             if let Err(error) = result {
-                tracing::error!(%error, "something that an object held is not given back");
+                tracing::error!(%error, "a resource of an object could not be freed");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The limits of verbs, as `ibv_devinfo` lists them.
 
-use super::COMPLETIONS_MAX;
+use super::MAX_COMPLETIONS;
 use super::objects::Objects;
 use ringside_spec::rdma::limits::{
     MAX_FRAGMENTS, MAX_INBOUND_READS, MAX_INLINE_BYTES, MAX_MESSAGE_BYTES, MAX_REGION_BYTES,
@@ -8,7 +8,7 @@ use ringside_spec::rdma::limits::{
 };
 use serde::Serialize;
 
-/// Requests of one queue of a queue pair, whatever their size.
+/// Requests of one queue of a queue pair, of any size.
 pub(crate) const MAX_REQUESTS: u32 = 4_094;
 
 /// Limits of a device in service.
@@ -22,7 +22,7 @@ pub struct RdmaLimits {
     pub memory_regions: u32,
     /// Protection domains (`max_pd`).
     pub protection_domains: u32,
-    /// Requests of a send or receive queue, whatever their size (`max_qp_wr`).
+    /// Requests of a send or receive queue, of any size (`max_qp_wr`).
     pub requests: u32,
     /// Completions of a completion queue (`max_cqe`).
     pub completions: u32,
@@ -52,7 +52,7 @@ impl RdmaLimits {
             memory_regions: objects.regions.numbers().quota(),
             protection_domains: objects.protection_domains.quota(),
             requests: MAX_REQUESTS,
-            completions: COMPLETIONS_MAX,
+            completions: MAX_COMPLETIONS,
             fragments: MAX_FRAGMENTS,
             read_fragments: MAX_FRAGMENTS,
             inline_bytes: MAX_INLINE_BYTES,

@@ -1,4 +1,4 @@
-//! Memory regions: memory that the device may read and write, and peers as far as they are let.
+//! Memory regions: memory that the device may read and write, and peers within their rights.
 //!
 //! A region owns its memory: it cannot be freed while the device may still use it. Deregistering
 //! gives the memory back once the device has confirmed; if it doesn't, the memory is kept until the
@@ -12,12 +12,12 @@ mod tags;
 
 use super::ProtectionDomain;
 use super::RdmaError;
-use super::engine::EngineState;
 use super::lifecycle::{By, Destroyed, Making, NotMade};
 use super::objects::Held;
 use super::objects::Object;
 use super::protection_domain::{Kind, Share};
 use super::records::RegionRecord;
+use super::session::Session;
 pub use access::{Access, Base, RemoteAddress, RemoteRegion, SliceError};
 pub use error::{DeregisterError, RegisterError, ReregisterError};
 pub(super) use pages::Pages;
@@ -63,7 +63,7 @@ impl ProtectionDomain {
         self.register_based(buffers, access, Base::Address)
     }
 
-    /// The same, with addresses that begin where `base` says.
+    /// The same, with addresses that begin at `base`.
     pub fn register_based(
         &self,
         buffers: Vec<DmaBuffer>,
@@ -113,7 +113,7 @@ impl ProtectionDomain {
     /// Number and key of a new registration.
     fn register_pages(
         &self,
-        state: &mut EngineState,
+        state: &mut Session<'_>,
         plan: &Pages,
         access: Access,
         base: Base,
@@ -180,7 +180,7 @@ impl MemoryRegion {
     pub fn slice(&self, range: Range<usize>) -> Result<Fragment, SliceError> {
         let length_bytes = range.end.wrapping_sub(range.start);
         let inside = range.start <= range.end && range.end <= self.length;
-        if !inside || length_bytes > Fragment::MAXIMUM_BYTES as usize {
+        if !inside || length_bytes > Fragment::MAX_BYTES as usize {
             return Err(SliceError {
                 start: range.start,
                 end: range.end,
@@ -301,6 +301,11 @@ impl MemoryRegion {
     /// The memory; or why not, and the bytes kept. After a refusal the region still has it, and
     /// while a device that failed was not reset.
     fn release(&mut self) -> Result<Vec<DmaBuffer>, (RdmaError, usize)> {
+        let engine = self.domain.engine();
+        // In a child by fork: the region is its parent's.
+        if let Err(error) = engine.check_process() {
+            return Err((error.into(), 0));
+        }
         let buffers = std::mem::take(&mut self.buffers);
         if buffers.is_empty() {
             return Ok(buffers);
@@ -327,6 +332,9 @@ impl MemoryRegion {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        if self.domain.engine().is_elsewhere() {
+            return;
+        }
         if let Err((error, _)) = self.release() {
             let buffers = std::mem::take(&mut self.buffers);
             if !buffers.is_empty() {

@@ -11,10 +11,10 @@ use std::ops::Range;
 /// The way in which a window is bound and closed. Verbs: `ibv_mw_type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowKind {
-    /// Type 1: bound anew at any time; closed by a bind of no bytes.
+    /// Type 1: can be bound again at any time; closed by a bind of no bytes.
     One,
     /// Type 2B: bound once, for the peer of one queue pair; closed by an invalidation, local or by
-    /// a send of the peer, and then bound anew.
+    /// a send of the peer, and can then be bound again.
     Two,
 }
 
@@ -50,7 +50,7 @@ pub enum BindError {
     /// The region's addresses begin at 0.
     #[error("no window can be bound to a zero-based region; register it with Base::Address")]
     ZeroBased,
-    /// The window would let peers write what the region's own device may not.
+    /// The window would let peers write to memory that the region's own device may not write.
     #[error(
         "the window is to let peers write, but the region was registered without Access::LOCAL_WRITE"
     )]
@@ -58,9 +58,9 @@ pub enum BindError {
     /// The bytes are not in the region.
     #[error("bytes {start}..{end} are not in the region's {length_bytes} bytes")]
     OutOfBounds {
-        /// First byte asked for.
+        /// First requested byte.
         start: usize,
-        /// End of the bytes asked for.
+        /// End of the requested bytes.
         end: usize,
         /// Bytes of the region.
         length_bytes: usize,
@@ -111,7 +111,7 @@ impl MemoryWindow {
         self.kind
     }
 
-    /// The key that the next bind gives: a key that was handed out is not good for ever.
+    /// The key of the next bind: each bind gives a new key.
     pub(super) fn next_key(&self) -> SteeringTag {
         self.tag.with_key((self.tag.key() + 1) % 256)
     }
@@ -163,6 +163,9 @@ impl MemoryWindow {
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
+        if self.domain.engine().is_elsewhere() {
+            return;
+        }
         let mut state = self.domain.engine().state();
         let result = state.destroy_with_memory::<RegionRecord>(self.number, By::Owner);
         if let Err(error) = result {

@@ -24,6 +24,8 @@ mod accumulated;
 pub mod address;
 mod address_handle;
 pub(crate) mod carried;
+mod claim;
+mod completion_events;
 mod completion_queue;
 mod connected;
 pub mod connection;
@@ -32,13 +34,16 @@ mod end;
 pub(crate) mod engine;
 mod error;
 mod event;
+pub(crate) mod event_vectors;
 mod events;
 mod fast_region;
 mod faults;
+mod gid_changes;
+pub(crate) mod gids;
 mod group_rules;
 mod health;
 pub(crate) mod host_memory;
-mod interrupt;
+pub(crate) mod interrupt;
 mod kept;
 pub(crate) mod lifecycle;
 mod limits;
@@ -52,20 +57,24 @@ mod quarantine;
 mod query;
 mod queue_pair;
 pub(crate) mod records;
+mod registration_cache;
+pub(crate) mod session;
 mod shared_receives;
 mod shutdown;
 mod statistics;
 mod usage;
 
 pub use address_handle::{AddressHandle, Destination};
+pub use completion_events::EventQueueReport;
 pub use completion_queue::{
-    COMPLETIONS_MAX, CompletionQueue, CompletionTarget, Notify, ResizeError,
+    CompletionQueue, CompletionTarget, MAX_COMPLETIONS, Notify, ResizeError,
 };
 pub use connection::Endpoint;
 pub use error::{FastRegionError, RdmaError, RdmaStageError};
 pub use event::Event;
 pub use fast_region::{FastRegion, LoadError};
 pub use faults::PeerFaults;
+pub use gids::{Gid, MAX_GIDS};
 pub use interrupt::Interrupts;
 pub use kept::Quarantined;
 pub use limits::RdmaLimits;
@@ -79,9 +88,12 @@ pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{
     ConnectError, Connected, DatagramInitialised, DatagramReady, DrainError, Drained, Initialised,
     PostError, QueuePair, QueuePairConfig, QueuePairReport, QueuePairStage, ReadyError,
-    ReceiveAttributes, Receiving, SendAttributes, Sending, To,
+    ReceiveAttributes, Receiving, ResetError, Resettable, SendAttributes, Sending, To, timer_steps,
 };
-pub use ringside_bus::{DmaBuffer, Memory};
+pub use registration_cache::{
+    CacheError, CacheReport, CacheSettings, Registered, RegistrationCache, Unmapping,
+};
+pub use ringside_bus::{DmaBuffer, LendPermit, Memory};
 pub use ringside_cq::{Anomalies, Completion, Datagram, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
 pub use ringside_spec::verbs::Route;

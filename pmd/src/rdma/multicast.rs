@@ -1,4 +1,4 @@
-//! Multicast groups that datagram queue pairs belong to.
+//! Multicast groups of datagram queue pairs.
 //!
 //! A group has one context in the device with up to eight members of this function. The first
 //! member creates it, the last one that leaves destroys it.
@@ -6,11 +6,13 @@
 
 use super::RdmaError;
 use super::address::{as_number, multicast_mac};
-use super::engine::{Engine, EngineState};
+use super::claim::Claim;
+use super::engine::Engine;
 use super::lifecycle::{By, Making};
 use super::objects::Object;
 use super::objects::{Held, Objects, Table};
 use super::records::{GroupKey, MulticastRecord};
+use super::session::Session;
 use ringside_bus::DmaBuffer;
 use ringside_spec::rdma::commands::{
     CreateMulticastGroup, DestroyMulticastGroup, MULTICAST_GROUP_MEMBERS, ModifyMulticastGroup,
@@ -88,9 +90,20 @@ impl Object for MulticastRecord {
     }
 }
 
-impl EngineState {
-    /// Lets a queue pair receive what is sent to a group.
+impl Session<'_> {
+    /// Adds a queue pair to a group.
     pub(super) fn join_group(
+        &mut self,
+        engine: &Engine,
+        key: GroupKey,
+        queue_pair: u32,
+    ) -> Result<(), RdmaError> {
+        self.claimed(Claim::Groups, |session| {
+            session.join_claimed(engine, key, queue_pair)
+        })
+    }
+
+    fn join_claimed(
         &mut self,
         engine: &Engine,
         key: GroupKey,
@@ -102,10 +115,10 @@ impl EngineState {
         }
         let function = engine.facts.function_index;
         let known = self.group_of(key);
-        let Some(group) = known.and_then(|number| self.objects.multicast_groups.get_mut(number))
-        else {
+        let Some(number) = known else {
             return self.create_group(engine, key, queue_pair);
         };
+        let group = self.objects.multicast_groups.must_mut(number)?;
         if group.members.contains(&queue_pair) {
             return Ok(());
         }
@@ -117,7 +130,9 @@ impl EngineState {
         }
         group.members.push(queue_pair);
         group.write_list(function);
-        if let Err(error) = self.control.execute(group.modification()) {
+        let modification = group.modification();
+        if let Err(error) = self.execute(modification) {
+            let group = self.objects.multicast_groups.must_mut(number)?;
             group.members.retain(|member| *member != queue_pair);
             group.write_list(function);
             return Err(error.into());
@@ -170,6 +185,12 @@ impl EngineState {
 
     /// Ends that; the group goes with its last member.
     pub(super) fn leave_group(&mut self, key: GroupKey, queue_pair: u32) -> Result<(), RdmaError> {
+        self.claimed(Claim::Groups, |session| {
+            session.leave_claimed(key, queue_pair)
+        })
+    }
+
+    fn leave_claimed(&mut self, key: GroupKey, queue_pair: u32) -> Result<(), RdmaError> {
         let missing = RdmaError::NotInGroup {
             group: key.0,
             queue_pair,
@@ -187,7 +208,8 @@ impl EngineState {
             return self.destroy_with_memory::<MulticastRecord>(number, By::Owner);
         }
         group.write_list(group.command.hmc_function_index);
-        self.control.execute(group.modification())?;
+        let modification = group.modification();
+        self.execute(modification)?;
         Ok(())
     }
 

@@ -4,26 +4,26 @@ use super::RdmaError;
 use rand::Rng;
 use std::collections::{HashSet, VecDeque};
 
-/// One part in so many of all numbers rests after use.
+/// The divisor of the share of all numbers that is withheld from reuse: a quarter.
 const RESTING_PART: usize = 4;
 
-/// Numbers that rest when a device is brought up again: those that rested, and those that were in
-/// use when it failed. Oldest first.
+/// Numbers that are withheld from reuse when a device is brought up again: those withheld before,
+/// and those in use when it failed. Oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rested(Vec<u32>);
 
 /// The free numbers of one kind of object.
 ///
-/// Numbers are given out at random, so that a peer cannot guess them; they carry no order. One that
-/// was given back is not used again before a quarter of all others was, as far as there are others:
-/// what a peer still sends to the old object does not reach a new one.
+/// Numbers are allocated at random, so that a peer cannot guess them. A freed number is not used
+/// again before a quarter of all others was freed, if there are as many: requests that a peer still
+/// sends to the old object do not reach a new one.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     what: &'static str,
     key: &'static str,
     /// in no order
     free: Vec<u32>,
-    /// given back, oldest first: not used again at once
+    /// freed numbers that are withheld from reuse, oldest first
     resting: VecDeque<u32>,
     used: u32,
     quota: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Numbers `first..end` of `what`; at most `quota` at once, which the configuration's `key` says.
+    /// Numbers `first..end` of `what`; at most `quota` at once, set by the configuration's `key`.
     pub(crate) fn new(
         what: &'static str,
         key: &'static str,
@@ -55,10 +55,11 @@ impl Numbers {
         }
     }
 
-    /// Lets `rested` rest here as well: peers may still send to objects of an earlier life.
+    /// Withholds `rested` from reuse here as well: peers may still send to objects of an earlier
+    /// period of service.
     ///
     /// At least a quarter of all numbers stay free, so that the next one cannot be guessed; the
-    /// oldest end their rest for that.
+    /// oldest withheld numbers become free for that.
     pub(crate) fn resting_from(mut self, rested: &Rested) -> Self {
         let most = self.all.len() - self.all.len().div_ceil(RESTING_PART);
         let skipped = rested.0.len().saturating_sub(most);
@@ -70,7 +71,7 @@ impl Numbers {
         self
     }
 
-    /// The numbers that rest in the next life of the device.
+    /// The numbers that are withheld in the next period of service.
     pub(crate) fn rested(&self) -> Rested {
         let idle: HashSet<u32> = self.free.iter().chain(&self.resting).copied().collect();
         let used = self.all.clone().filter(|number| !idle.contains(number));
@@ -90,7 +91,7 @@ impl Numbers {
     /// Takes a free number.
     pub(crate) fn take(&mut self, random: &mut impl Rng) -> Result<u32, RdmaError> {
         if self.free.is_empty() {
-            // All that are left rest: the older half has rested longest.
+            // Only withheld numbers are left: the older half becomes free.
             let half = self.resting.len().div_ceil(2);
             self.free.extend(self.resting.drain(..half));
         }
@@ -122,7 +123,29 @@ impl Numbers {
         Ok(())
     }
 
-    /// Gives back a number that [`Numbers::take`] or [`Numbers::take_fixed`] gave.
+    /// Takes a number that was just freed, before any other object takes it.
+    ///
+    /// Errors: [`RdmaError::Capacity`] if it is in use.
+    pub(crate) fn take_again(&mut self, number: u32) -> Result<(), RdmaError> {
+        if !self.all.contains(&number) {
+            return self.take_fixed(number);
+        }
+        if let Some(at) = self.resting.iter().rposition(|other| *other == number) {
+            self.resting.remove(at);
+        } else if let Some(at) = self.free.iter().position(|other| *other == number) {
+            self.free.swap_remove(at);
+        } else {
+            return Err(RdmaError::Capacity {
+                what: self.what,
+                limit: self.quota,
+                key: self.key,
+            });
+        }
+        self.used += 1;
+        Ok(())
+    }
+
+    /// Frees a number of [`Numbers::take`] or [`Numbers::take_fixed`].
     pub(crate) fn give(&mut self, number: u32) {
         if let Some(place) = self.fixed.iter().position(|fixed| *fixed == number) {
             self.fixed.swap_remove(place);

@@ -38,8 +38,8 @@ pub(crate) trait Object: Sized {
     }
 }
 
-/// Something that an object uses besides its number and its memory. It is given back once the
-/// device has let go of the object.
+/// A resource that an object uses besides its number and its memory. It is freed once the device
+/// has destroyed the object.
 #[derive(Debug)]
 pub(crate) enum Held {
     /// Page buffer list entries.
@@ -58,10 +58,12 @@ pub(crate) enum Held {
 pub(super) enum Entry<O> {
     /// The device has it.
     Present { object: O, held: Vec<Held> },
-    /// The device confirmed that it is gone; its owner has not asked yet.
+    /// The device has it and was asked to destroy it: no other operation gets it.
+    Leaving { object: O, held: Vec<Held> },
+    /// The device confirmed its destruction; its owner has not queried it yet.
     Gone,
-    /// The device did not confirm that it is gone, or was not asked. Number, memory and what it
-    /// held are not used again before a reset.
+    /// The device did not confirm its destruction, or got no command. Number, memory and its other
+    /// resources are not used again before a reset.
     Unconfirmed { reason: RdmaError, held: Vec<Held> },
 }
 
@@ -84,7 +86,7 @@ impl<O: Object> Table<O> {
         Self::new(Numbers::new(O::NAME, "", 0..0, 0))
     }
 
-    /// Gives a number back whose object is gone.
+    /// Frees the number of a destroyed object.
     pub(crate) fn give(&mut self, number: u32) {
         self.numbers.give(number);
     }
@@ -110,7 +112,37 @@ impl<O: Object> Table<O> {
         }
     }
 
-    /// The object, or the error that says that it is gone.
+    /// The object, to be changed, also while it is being destroyed.
+    pub(crate) fn known_mut(&mut self, number: u32) -> Option<&mut O> {
+        match self.entries.get_mut(&number) {
+            Some(Entry::Present { object, .. } | Entry::Leaving { object, .. }) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// Takes an object from other operations: the device is asked to destroy it.
+    pub(super) fn leave(&mut self, number: u32) {
+        let entry = self.entries.remove(&number).map(|entry| match entry {
+            Entry::Present { object, held } => Entry::Leaving { object, held },
+            other => other,
+        });
+        if let Some(entry) = entry {
+            self.entries.insert(number, entry);
+        }
+    }
+
+    /// Takes that back: the device refused.
+    pub(super) fn stay(&mut self, number: u32) {
+        let entry = self.entries.remove(&number).map(|entry| match entry {
+            Entry::Leaving { object, held } => Entry::Present { object, held },
+            other => other,
+        });
+        if let Some(entry) = entry {
+            self.entries.insert(number, entry);
+        }
+    }
+
+    /// Returns the object, or the error that it no longer exists.
     pub(crate) fn must(&self, number: u32) -> Result<&O, RdmaError> {
         let what = O::NAME;
         self.get(number).ok_or(RdmaError::Gone { what, number })
@@ -133,7 +165,7 @@ impl<O: Object> Table<O> {
             })
     }
 
-    /// Numbers of all that the device has and `wanted` likes.
+    /// Numbers of all objects of the device for which `wanted` is true.
     pub(crate) fn numbers_of(&self, wanted: impl Fn(&O) -> bool) -> Vec<u32> {
         self.iter()
             .filter(|(_, object)| wanted(object))
@@ -141,15 +173,17 @@ impl<O: Object> Table<O> {
             .collect()
     }
 
-    /// The page buffer list that an object holds.
-    pub(crate) fn pages(&self, number: u32) -> Option<&PageList> {
-        let Some(Entry::Present { held, .. }) = self.entries.get(&number) else {
+    /// Takes the page buffer list that an object holds, to be held again.
+    pub(crate) fn take_pages(&mut self, number: u32) -> Option<PageList> {
+        let Some(Entry::Present { held, .. }) = self.entries.get_mut(&number) else {
             return None;
         };
-        held.iter().find_map(|one| match one {
+        let is_list = |one: &Held| matches!(one, Held::Pages(_));
+        let place = held.iter().position(is_list)?;
+        match held.swap_remove(place) {
             Held::Pages(list) => Some(list),
             _ => None,
-        })
+        }
     }
 
     /// Lets an object hold something more.
@@ -159,7 +193,7 @@ impl<O: Object> Table<O> {
         }
     }
 
-    /// Gives all objects up: the device has them, and is not asked. Returns their memory.
+    /// Removes all objects without a command; the device may still have them. Returns their memory.
     pub(super) fn give_up(&mut self, reason: &RdmaError) -> Vec<DmaBuffer> {
         let mut memory = Vec::new();
         for entry in self.entries.values_mut() {
@@ -181,7 +215,7 @@ impl<O: Object> Table<O> {
     }
 }
 
-/// All objects, with what their numbers come from.
+/// All objects, with their pools of numbers.
 #[derive(Debug)]
 pub(crate) struct Objects {
     pub(crate) queue_pairs: Table<QueuePairRecord>,
@@ -198,7 +232,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Those of a device whose host memory cache has no size yet: none.
+    /// The objects of a device whose host memory cache has no size yet: none.
     pub(crate) fn none() -> Self {
         Self {
             queue_pairs: Table::none(),
@@ -218,7 +252,7 @@ impl Objects {
         self.queue_pair_slots > 0
     }
 
-    /// Numbers that are to rest in the next life of the device.
+    /// Numbers that are withheld from reuse in the next period of service.
     pub(crate) fn rested(&self) -> RestedNumbers {
         RestedNumbers {
             queue_pairs: self.queue_pairs.numbers.rested(),
@@ -231,7 +265,8 @@ impl Objects {
     }
 }
 
-/// Numbers that rest when a device is brought up again: peers know those objects.
+/// Numbers that are withheld from reuse when a device is brought up again: peers may still send to
+/// those objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RestedNumbers {
     pub(crate) queue_pairs: Rested,

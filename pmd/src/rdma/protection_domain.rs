@@ -1,4 +1,4 @@
-//! Protection domains: what may be used together, and how much of it.
+//! Protection domains: objects that may be used together, and quotas of their numbers.
 
 use super::RdmaError;
 use super::engine::Engine;
@@ -61,7 +61,7 @@ impl Kind {
 }
 
 /// A protection domain. Regions and queue pairs of one domain work together. Cheap to clone; its
-/// number is free again once the last clone and the last object in it are gone.
+/// number is free again once the last clone and the last object in it were dropped.
 #[derive(Clone, Debug)]
 pub struct ProtectionDomain(Arc<Domain>);
 
@@ -73,7 +73,7 @@ struct Domain {
     used: [AtomicU64; Kind::COUNT],
 }
 
-/// A share of a domain's quota; given back when dropped.
+/// A share of a domain's quota; returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     domain: Arc<Domain>,
@@ -159,6 +159,9 @@ impl Drop for Share {
 
 impl Drop for Domain {
     fn drop(&mut self) {
+        if self.engine.is_elsewhere() {
+            return;
+        }
         let mut state = self.engine.state();
         state.objects.protection_domains.give(self.number);
     }

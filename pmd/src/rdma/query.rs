@@ -23,7 +23,7 @@ pub struct PortReport {
     pub state: PortState,
     /// Megabits a second; `None` while down or unknown.
     pub megabits_per_second: Option<u32>,
-    /// Path MTU of queue pairs that ask for none, bytes.
+    /// Path MTU of queue pairs without one of their own, bytes.
     pub active_mtu: u32,
     /// Largest path MTU, bytes.
     pub most_mtu: u32,
@@ -31,7 +31,7 @@ pub struct PortReport {
     pub message_bytes: u32,
     /// Addresses that queue pairs may send from: the GID table.
     pub addresses: Vec<IpAddr>,
-    /// The partition key that it knows.
+    /// Its partition key.
     pub partition_key: u16,
 }
 
@@ -63,7 +63,7 @@ impl Engine {
             active_mtu: self.facts.path_mtu,
             most_mtu: 4096,
             message_bytes: ringside_spec::rdma::limits::MAX_MESSAGE_BYTES,
-            addresses: self.facts.addresses.clone(),
+            addresses: self.gids().addresses(),
             partition_key: ringside_spec::rdma::qp_context::DEFAULT_P_KEY,
         })
     }
@@ -88,10 +88,9 @@ impl CompletionQueue {
 impl MemoryRegion {
     /// True if its keys are valid: no invalidation has closed them. Asks the device.
     pub fn is_valid(&self) -> Result<bool, RdmaError> {
-        let mut guard = self.protection_domain().engine().open_state()?;
-        let state = &mut *guard;
+        let mut state = self.protection_domain().engine().open_state()?;
         let stag_index = state.objects.regions.must(self.number())?.stag_index;
-        let answer = state.control.execute(QueryStag { stag_index })?;
+        let answer = state.execute(QueryStag { stag_index })?;
         Ok(answer.minor_code == 0)
     }
 }

@@ -3,24 +3,27 @@
 //! Kinds and states are types. A reliable [`QueuePair`] is made unconnected and takes receives;
 //! [`QueuePair::connect`] turns it into a `QueuePair<Connected>`, which has the functions that post
 //! sends. A datagram queue pair has no such function: it becomes a `QueuePair<DatagramReady>` with
-//! a queue key, and says at each post where to. What the device reports as failed refuses further
-//! posts; what was posted completes with an error.
+//! a queue key, and each post names its destination. A queue pair that the device reports as failed
+//! refuses further posts; its outstanding requests complete with an error.
 
 mod config;
 mod context;
+mod create;
 mod datagram;
 mod drain;
 mod life;
 mod local;
 mod post;
 mod query;
+mod reset;
 mod steps;
 
-pub use config::QueuePairConfig;
+pub use config::{QueuePairConfig, timer_steps};
 pub use datagram::{DatagramInitialised, DatagramReady, ReadyError, To};
 pub use drain::{DrainError, Drained};
 pub use post::PostError;
 pub use query::{QueuePairReport, QueuePairStage};
+pub use reset::{ResetError, Resettable};
 pub use steps::{ReceiveAttributes, Receiving, SendAttributes};
 
 use super::connection::Endpoint;
@@ -31,6 +34,7 @@ use super::records::{Condition, QueuePairCondition};
 use super::{ProtectionDomain, RdmaError};
 use crate::Returned;
 use context::Attributes;
+use create::Number;
 use ringside_qp::{ReceiveQueue, SendQueue};
 use ringside_spec::rdma::ae_codes::FlushCode;
 use ringside_spec::rdma::commands::QueuePairType;
@@ -57,8 +61,8 @@ mod sealed {
     impl Sealed for super::DatagramReady {}
 }
 
-/// A queue pair. `Send`, not `Sync`: it belongs to one core. Dropping it destroys it, and what it
-/// had outstanding is not reported.
+/// A queue pair. `Send`, not `Sync`: only one core uses it. Dropping it destroys it; its
+/// outstanding requests are not reported.
 #[derive(Debug)]
 pub struct QueuePair<S = Initialised> {
     inner: Inner,
@@ -75,20 +79,22 @@ struct Inner {
     number: u32,
     attributes: Attributes,
     peer: Option<Endpoint>,
-    /// its owner has asked for that
+    /// its owner has requested that
     is_destroyed: bool,
     /// while it is connected in steps
     path: Option<context::Path>,
     /// keeps number and engine
     domain: ProtectionDomain,
-    _share: Share,
+    share: Option<Share>,
+    /// the configuration that it was made with: a reset makes it again from that
+    config: Box<QueuePairConfig>,
 }
 
 /// A connection that was not made.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct ConnectError {
-    /// Why.
+    /// The error.
     #[source]
     pub error: RdmaError,
     queue_pair: Option<Returned<QueuePair>>,
@@ -109,7 +115,7 @@ impl ConnectError {
         }
     }
 
-    /// The queue pair, as it was, if the device was not asked yet; else it is destroyed.
+    /// The queue pair, unchanged, if no command was sent yet; otherwise it is destroyed.
     #[must_use]
     pub fn into_queue_pair(self) -> Option<QueuePair> {
         self.queue_pair.map(Returned::into_inner)
@@ -121,7 +127,8 @@ impl ProtectionDomain {
     ///
     /// Errors: [`RdmaError::Capacity`], [`RdmaError::OutOfRange`] and others; nothing is left over.
     pub fn queue_pair(&self, config: QueuePairConfig) -> Result<QueuePair, RdmaError> {
-        let inner = life::create(self, &config, QueuePairType::RoceReliableConnected, None)?;
+        let kind = QueuePairType::RoceReliableConnected;
+        let inner = create::create(self, config, kind, Number::Any)?;
         Ok(QueuePair {
             inner,
             state: PhantomData,
@@ -189,13 +196,13 @@ impl<S> QueuePair<S> {
         self.inner.receive_capacity
     }
 
-    /// True if the device reported a failure, or the queue pair is gone.
+    /// True if the device reported a failure, or the queue pair is destroyed.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.inner.condition.get() != QueuePairCondition::Usable
     }
 
-    /// Destroys it. What it had outstanding is not reported.
+    /// Destroys it. Its outstanding requests are not reported.
     ///
     /// Errors: the device did not confirm, and its memory is kept until the shutdown; or
     /// [`RdmaError::Fed`]: a shared receive queue feeds it and has to destroy it.
@@ -213,7 +220,7 @@ impl QueuePair<Connected> {
 }
 
 impl<S> QueuePair<S> {
-    /// Its receive queue, for a shared one that feeds it; nothing if it has gone there already.
+    /// Takes its receive queue, for a shared one that feeds it; `None` if it was taken already.
     pub(super) fn take_receive_queue(&mut self) -> Option<ReceiveQueue> {
         self.inner.receive.take()
     }
@@ -224,11 +231,11 @@ impl<S> QueuePair<S> {
 }
 
 impl<S> QueuePair<S> {
-    /// Breaks the connection, or ends the service of datagrams: everything outstanding completes as flushed, and nothing more can be
-    /// posted. The peer sees no answer from now on.
+    /// Breaks the connection, or ends the service of datagrams: all outstanding requests complete
+    /// as flushed, and no more can be posted. The peer receives no answers from now on.
     ///
-    /// Errors: the device did not confirm. One that answers no command any more has failed with that,
-    /// and everything on it completes, once it can write nothing more.
+    /// Errors: the device did not confirm. A device that no longer answers commands counts as
+    /// failed; all requests on it complete once its DMA is stopped.
     pub fn fail(&mut self) -> Result<(), RdmaError> {
         let engine = self.inner.engine();
         let mut state = engine.open_state()?;
@@ -251,6 +258,7 @@ impl Inner {
     }
 
     fn destroy(&mut self) -> Result<(), RdmaError> {
+        self.engine().check_process()?;
         if std::mem::replace(&mut self.is_destroyed, true) {
             return Ok(());
         }
@@ -261,6 +269,9 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        if self.engine().is_elsewhere() {
+            return;
+        }
         if let Err(error) = self.destroy() {
             tracing::error!(%error, number = self.number, "queue pair dropped");
         }

@@ -3,6 +3,7 @@
 use super::address::MacAddress;
 use super::faults::FaultCounters;
 use ringside_bus::DmaBuffer;
+use ringside_bus::process::Inherited;
 use ringside_cq::{CompletionContext, CompletionQueueHandle};
 use ringside_spec::rdma::commands::{CreateAddressHandle, CreateMulticastGroup, QueuePairType};
 use std::net::IpAddr;
@@ -18,12 +19,14 @@ pub(crate) struct Condition(AtomicU8);
 pub(crate) enum QueuePairCondition {
     /// It may be posted to.
     Usable,
-    /// The device reported an error; what is outstanding completes with errors.
+    /// The device reported an error; outstanding requests complete with errors.
     Failed,
-    /// The device failed as a whole; what is outstanding completes as flushed.
+    /// The device failed as a whole; outstanding requests complete as flushed.
     Lost,
-    /// The device does not know it any more.
+    /// The device no longer has it.
     Destroyed,
+    /// This process is a child by fork of the one that made it.
+    OtherProcess,
 }
 
 impl Condition {
@@ -37,13 +40,20 @@ impl Condition {
             0 => QueuePairCondition::Usable,
             1 => QueuePairCondition::Failed,
             2 => QueuePairCondition::Lost,
-            _ => QueuePairCondition::Destroyed,
+            3 => QueuePairCondition::Destroyed,
+            _ => QueuePairCondition::OtherProcess,
         }
     }
 
     /// Never goes back.
     pub(crate) fn advance(&self, to: QueuePairCondition) {
         self.0.fetch_max(to as u8, Ordering::Relaxed);
+    }
+}
+
+impl Inherited for Condition {
+    fn found_in_child(&self) {
+        self.advance(QueuePairCondition::OtherProcess);
     }
 }
 
@@ -67,7 +77,7 @@ impl QueuePairMemory {
 #[derive(Clone, Debug)]
 pub(crate) struct Reports {
     pub(crate) number: u32,
-    /// tells it from an earlier or later queue of the same number
+    /// distinguishes it from an earlier or later queue of the same number
     pub(crate) generation: u32,
     pub(crate) handle: CompletionQueueHandle,
 }
@@ -96,9 +106,11 @@ pub(crate) struct QueuePairRecord {
 /// The sending state of a connected queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SendState {
-    /// It sends what is posted.
+    /// It has not been let send.
+    NotYet,
+    /// It sends posted requests.
     Active,
-    /// It was asked to stop, and has requests without an answer.
+    /// It was told to stop, and has requests without an answer.
     Draining,
     /// It sends nothing until it is resumed (SQD).
     Drained,
@@ -116,14 +128,16 @@ pub(crate) struct FedQueuePair {
 /// A completion queue.
 #[derive(Debug)]
 pub(crate) struct CompletionQueueRecord {
-    /// tells it from an earlier or later queue of the same number
+    /// distinguishes it from an earlier or later queue of the same number
     pub(crate) generation: u32,
     pub(crate) ring: DmaBuffer,
     pub(crate) shadow: DmaBuffer,
     pub(crate) entries: u32,
+    /// number of the completion event queue that it reports to
+    pub(crate) event_queue: u16,
     /// queues of queue pairs that report here
     pub(crate) users: u32,
-    /// its owner is gone: it goes with its last user
+    /// its owner was dropped: it is destroyed with its last user
     pub(crate) orphaned: bool,
     /// it overflowed: the device writes no more to it
     pub(crate) failed: bool,
@@ -141,15 +155,15 @@ pub(crate) struct RegionRecord {
 /// An address handle.
 #[derive(Debug)]
 pub(crate) struct AddressHandleRecord {
-    /// what it was created with: destroying says it again
+    /// the command that created it: destroying it needs the same fields
     pub(crate) command: CreateAddressHandle,
 }
 
-/// A multicast group that queue pairs of this function belong to.
+/// A multicast group with queue pairs of this function as members.
 #[derive(Debug)]
 pub(crate) struct MulticastRecord {
     pub(crate) key: GroupKey,
-    /// what it was created with, and is changed and destroyed with
+    /// the command that created it; changes and its destruction need the same fields
     pub(crate) command: CreateMulticastGroup,
     /// the list of its members, which the device reads at each command
     pub(crate) list: DmaBuffer,

@@ -1,13 +1,14 @@
 //! A shared receive queue, in software: the E810 has none.
 //!
-//! Receives are posted once, and serve whichever queue pair a message comes for. Each queue pair
-//! has a window of them in its own receive queue; [`SharedReceiveQueue::poll`] replaces what
-//! messages took. What a failed or destroyed queue pair had not used goes back to the others.
+//! Receives are posted once and serve all queue pairs of the shared queue. Each queue pair has a
+//! window of them in its own receive queue; [`SharedReceiveQueue::poll`] replaces those that
+//! messages have used. The unused ones of a failed or destroyed queue pair return to the others.
 
 use super::engine::EngineState;
 use super::records::FedQueuePair;
 use super::{
-    Completion, CompletionQueue, PostError, ProtectionDomain, QueuePair, RdmaError, Status,
+    Completion, CompletionQueue, PostError, ProtectionDomain, QueuePair, RdmaError, ResetError,
+    Resettable, Status,
 };
 use ringside_qp::{Fragment, PostReceiveError, SharedReceives};
 use std::sync::atomic::Ordering;
@@ -19,8 +20,8 @@ pub struct SharedReceiveConfig {
     pub receives: u32,
     /// Fragments that a receive may have, 1..=13. Queue pairs that are fed must take as many.
     pub fragments: u32,
-    /// Receives that each queue pair has in its own queue at a time: what can arrive for it
-    /// between two polls. The queue pair's own limit holds too.
+    /// Receives that each queue pair has in its own queue at a time: the number of messages that
+    /// can arrive for it between two polls. The queue pair's own limit applies too.
     pub window: u32,
 }
 
@@ -35,8 +36,8 @@ impl Default for SharedReceiveConfig {
     }
 }
 
-/// A shared receive queue. `Send`, not `Sync`: it belongs to the core that polls its queue pairs'
-/// completions, all of them with [`SharedReceiveQueue::poll`].
+/// A shared receive queue. `Send`, not `Sync`: the same core polls all completions of its queue
+/// pairs, with [`SharedReceiveQueue::poll`].
 #[derive(Debug)]
 pub struct SharedReceiveQueue {
     inner: SharedReceives,
@@ -73,9 +74,10 @@ impl ProtectionDomain {
 }
 
 impl SharedReceiveQueue {
-    /// Feeds a queue pair from now on; it takes no receives of its own any more.
+    /// Attaches a queue pair: its receives come from this queue from now on, and it refuses
+    /// receives of its own.
     ///
-    /// Errors: [`RdmaError::Member`]; the queue pair is as it was.
+    /// Errors: [`RdmaError::Member`]; the queue pair is unchanged.
     pub fn attach<S>(&mut self, queue_pair: &mut QueuePair<S>) -> Result<(), RdmaError> {
         drop(self.domain.engine().open_state()?);
         let number = queue_pair.number();
@@ -88,11 +90,7 @@ impl SharedReceiveQueue {
         };
         match self.inner.add(number, queue, self.window) {
             Ok(()) => {
-                let mut state = self.domain.engine().state();
-                state.withheld.fed.insert(number, FedQueuePair::default());
-                if let Some(record) = state.objects.queue_pairs.get_mut(number) {
-                    record.is_fed = true;
-                }
+                self.domain.engine().state().begin_feeding(number);
                 Ok(())
             }
             Err((error, queue)) => {
@@ -102,15 +100,43 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Destroys a queue pair that it feeds; what that had not used serves the others. Returns how
-    /// many receives that were.
+    /// Destroys a queue pair that it feeds; its unused receives serve the others. Returns the
+    /// number of those receives.
     ///
-    /// Errors: the device did not confirm, so the receives may still be written to and are gone.
+    /// Errors: the device did not confirm, so the receives may still be written to and are lost.
     pub fn destroy<S>(&mut self, queue_pair: QueuePair<S>) -> Result<usize, RdmaError> {
         let number = queue_pair.number();
         self.domain.engine().state().stop_feeding(number);
         queue_pair.destroy()?;
         Ok(self.inner.remove(number).unwrap_or(0))
+    }
+
+    /// Takes a queue pair that it feeds back to the state in which it was made, as
+    /// [`QueuePair::reset`] does, and feeds it again. Receives that it had not used serve the
+    /// others meanwhile.
+    ///
+    /// Control path. Errors: [`ResetError`]; a queue pair that still exists is fed as before.
+    pub fn reset<S: Resettable>(
+        &mut self,
+        queue_pair: QueuePair<S>,
+    ) -> Result<QueuePair<S::After>, ResetError<S>> {
+        let number = queue_pair.number();
+        self.domain.engine().state().stop_feeding(number);
+        let mut made = match queue_pair.make_again() {
+            Ok(made) => made,
+            Err(error) => {
+                if error.still_exists() {
+                    self.domain.engine().state().begin_feeding(number);
+                }
+                return Err(error);
+            }
+        };
+        // The device has confirmed that the old one is gone: its receives are free.
+        self.inner.remove(number);
+        match self.attach(&mut made) {
+            Ok(()) => Ok(made),
+            Err(error) => Err(ResetError::destroyed(error)),
+        }
     }
 
     /// Posts a receive of up to as many fragments as the queue was made for.
@@ -195,7 +221,7 @@ impl SharedReceiveQueue {
             if !done.is_send() {
                 let number = done.queue_pair();
                 let same = |other: &&Completion| !other.is_send() && other.queue_pair() == number;
-                // What of this queue pair was retired after this one.
+                // Completions of this queue pair after this one.
                 let later = batch.get(index..count).unwrap_or(&[]).iter().filter(same);
                 let behind = later.count() + queue.backlog().filter(same).count();
                 if done.status() == Status::Flushed
@@ -216,8 +242,8 @@ impl SharedReceiveQueue {
         kept
     }
 
-    /// Asks to be told once fewer than so many receives are left; 0 takes that back. Verbs:
-    /// `srq_limit`.
+    /// Arms the limit event: it is due once fewer than `receives` receives are left; 0 disarms it.
+    /// Verbs: `srq_limit`.
     pub fn arm_limit(&mut self, receives: u32) {
         self.inner.arm_limit(receives);
     }
@@ -242,8 +268,11 @@ impl SharedReceiveQueue {
 }
 
 impl Drop for SharedReceiveQueue {
-    /// Queue pairs that it fed get nothing any more; rings of those that are gone are given back.
+    /// The queue pairs that it fed get no further receives; rings of destroyed ones are freed.
     fn drop(&mut self) {
+        if self.domain.engine().is_elsewhere() {
+            return;
+        }
         let mut state = self.domain.engine().state();
         for number in self.inner.numbers() {
             state.stop_feeding(number);
@@ -252,13 +281,21 @@ impl Drop for SharedReceiveQueue {
 }
 
 impl EngineState {
+    /// A shared receive queue writes to the receive ring of this queue pair from now on.
+    fn begin_feeding(&mut self, number: u32) {
+        self.withheld.fed.insert(number, FedQueuePair::default());
+        if let Some(record) = self.objects.queue_pairs.get_mut(number) {
+            record.is_fed = true;
+        }
+    }
+
     /// Only its owner writes to the rings of this queue pair from now on.
     fn stop_feeding(&mut self, number: u32) {
         let Some(fed) = self.withheld.fed.remove(&number) else {
             return;
         };
         self.free_after_reset(fed.rings);
-        if let Some(record) = self.objects.queue_pairs.get_mut(number) {
+        if let Some(record) = self.objects.queue_pairs.known_mut(number) {
             record.is_fed = false;
         }
         if fed.destroyed {

@@ -7,6 +7,7 @@ use super::objects::Object;
 use super::records::{
     AddressHandleRecord, CompletionQueueRecord, MulticastRecord, QueuePairRecord, RegionRecord,
 };
+use super::session::Session;
 use crate::control::ControlError;
 use ringside_spec::rdma::commands::ControlCommand;
 
@@ -14,10 +15,9 @@ impl Engine {
     /// Begins the shutdown: nothing new is made, and all objects that are left are destroyed. Their
     /// owners' handles stay harmless.
     pub(crate) fn destroy_objects(&self) -> Result<(), RdmaError> {
-        let mut guard = self.state();
-        let state = &mut *guard;
+        let mut state = self.state_alone();
         state.service.closed = true;
-        let mut result = self.disconnect_interrupt(state);
+        let mut result = self.disconnect_interrupts(&mut state);
         for number in state.objects.queue_pairs.numbers_of(|_| true) {
             result = result.and(state.destroy_queue_pair(number, By::Shutdown));
         }
@@ -27,7 +27,7 @@ impl Engine {
         if let Some(counted) = state.made.statistics.take() {
             state.withheld.kept.push(counted.into_buffer());
         }
-        // Windows first: a region with windows on it is not let go.
+        // Windows first: the device refuses to free a region with windows on it.
         result = result.and(state.destroy_all::<RegionRecord>(|region| region.is_window));
         result = result.and(state.destroy_all::<RegionRecord>(|region| !region.is_window));
         self.retire_doorbells();
@@ -37,14 +37,13 @@ impl Engine {
     /// The same when the engine does not answer: the handles are cut off, and all memory stays out
     /// of use until the reset of the function.
     pub(crate) fn abandon_objects(&self) {
-        let mut guard = self.state();
-        let state = &mut *guard;
+        let mut state = self.state_alone();
         state.service.closed = true;
         self.retire_doorbells();
         if let Some(counted) = state.made.statistics.take() {
             state.withheld.kept.push(counted.into_buffer());
         }
-        let quiet = self.disconnect_interrupt(state);
+        let quiet = self.disconnect_interrupts(&mut state);
         if let Err(error) = quiet.and(state.group_rules.remove_all()) {
             tracing::error!(%error, "objects given up");
         }
@@ -56,8 +55,8 @@ impl Engine {
     }
 }
 
-impl EngineState {
-    /// Destroys all objects of a kind that `wanted` likes, for a shutdown.
+impl Session<'_> {
+    /// Destroys all objects of a kind for which `wanted` is true, for a shutdown.
     fn destroy_all<O: Object>(&mut self, wanted: impl Fn(&O) -> bool) -> Result<(), RdmaError> {
         let mut result = Ok(());
         for number in O::table(&mut self.objects).numbers_of(wanted) {
@@ -65,8 +64,10 @@ impl EngineState {
         }
         result
     }
+}
 
-    /// Gives all objects of a kind up without asking the device.
+impl EngineState {
+    /// Removes all objects of a kind without commands.
     fn abandon<O: Object>(&mut self) {
         let opcode = <O::Destroy as ControlCommand>::OPCODE;
         let reason = ControlError::Stuck { opcode }.into();

@@ -2,7 +2,9 @@
 
 use super::RdmaError;
 use super::accumulated::Accumulated;
-use super::engine::{Engine, EngineState};
+use super::claim::Claim;
+use super::engine::Engine;
+use super::session::Session;
 use crate::lan::PORT_COUNTERS;
 use ringside_spec::rdma::commands::GatherStatistics;
 use ringside_spec::rdma::limits::STATISTICS_BUFFER_BYTES;
@@ -51,18 +53,22 @@ impl Engine {
 
     /// All counters.
     pub(crate) fn statistics(&self) -> Result<Vec<Statistic>, RdmaError> {
-        // Sampled under the lock: an older sample after a newer one would look like a wrapped counter.
-        let mut guard = self.open_state()?;
+        let mut session = self.open_state()?;
+        session.claimed(Claim::Statistics, |session| self.sample(session))
+    }
+
+    /// Sampled under the claim: an older sample after a newer one would look like a wrapped counter.
+    fn sample(&self, session: &mut Session<'_>) -> Result<Vec<Statistic>, RdmaError> {
         let now = self.port_counters()?;
-        let EngineState { control, made, .. } = &mut *guard;
-        let Some(counted) = &mut made.statistics else {
-            return Err(RdmaError::ShutDown);
-        };
-        control.execute(GatherStatistics {
-            buffer_address: counted.buffer.iova().0,
+        let counted = session.made.statistics.as_ref();
+        let buffer_address = counted.ok_or(RdmaError::ShutDown)?.buffer.iova().0;
+        session.execute(GatherStatistics {
+            buffer_address,
             hmc_function_index: self.facts.function_index,
             ..GatherStatistics::ZERO
         })?;
+        let counted = session.made.statistics.as_mut();
+        let counted = counted.ok_or(RdmaError::ShutDown)?;
         let words = counted.buffer.words();
         let words: [u64; BUFFER_WORDS] = std::array::from_fn(|index| words.load_acquire(index));
         let engine = counted.engine.iter_mut().zip(&mut counted.engine_last);

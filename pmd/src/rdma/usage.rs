@@ -7,7 +7,7 @@ use ringside_bus::Memory;
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct MapError {
-    /// Why.
+    /// The error.
     #[source]
     pub error: RdmaError,
     /// The memory.
@@ -17,7 +17,7 @@ pub struct MapError {
 /// A number in use, and its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Usage {
-    /// In use.
+    /// The number in use.
     pub used: u32,
     /// May be in use at once.
     pub limit: u32,

@@ -1,14 +1,14 @@
-//! Recovery without restart: a device that failed is brought up again in the same process, on the
-//! same [`Function`](ringside_bus::Function).
+//! Recovery without restart: a failed device is brought up again in the same process, on the same
+//! [`Function`](ringside_bus::Function).
 //!
-//! A failure is noticed by [`Device::poll_events`] (or [`Device::check`], [`Device::probe`]): a
-//! reset that somebody else caused, an error of the host memory cache, a critical error, a firmware
-//! or control queue that does not answer within its deadline, a function that reads all ones. At
-//! once the device loses bus mastering, everything outstanding completes as flushed exactly once,
-//! and [`Event::DeviceFailed`](crate::rdma::Event::DeviceFailed) comes once, with the cause. Then
-//! [`Device::recover`] resets the function, gives back what was kept from reuse until then, and
-//! brings the device up. Objects of the earlier life refuse everything with an error that says so;
-//! destroying them ends at once. [`Device::supervise`] does all of that in one call:
+//! [`Device::poll_events`] (or [`Device::check`], [`Device::probe`]) detects a failure: a reset by
+//! other software, an error of the host memory cache, a critical error, a firmware or control queue
+//! that does not answer within its deadline, a function that reads all ones. Bus mastering is then
+//! switched off at once, every outstanding request completes as flushed exactly once, and
+//! [`Event::DeviceFailed`](crate::rdma::Event::DeviceFailed) is reported once, with the cause. Then
+//! [`Device::recover`] resets the function, frees the memory that was kept until then, and brings
+//! the device up. Objects from before the recovery refuse all calls with an error; destroying them
+//! ends at once. [`Device::supervise`] does all of that in one call:
 //!
 //! ```no_run
 //! # fn example(device: &mut ringside_pmd::Device) -> Result<(), Box<dyn std::error::Error>> {
@@ -47,8 +47,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Tells any thread whether the device failed, by one load. Cheap to clone. It is about one life:
-/// after a recovery, ask for another.
+/// Shows any thread, by one load, if the device failed. Cheap to clone. It covers one period of
+/// service: after a recovery, get another.
 #[derive(Clone, Debug)]
 pub struct Watch(Arc<AtomicBool>);
 
@@ -91,7 +91,8 @@ impl Stopwatch {
 }
 
 impl Device {
-    /// Why the device has to be recovered; nothing while it is in service. Asks nobody.
+    /// The cause for which the device must be recovered; `None` while it is in service. Reads no
+    /// register.
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {
         let engine = self.context().engine.as_ref();
@@ -100,8 +101,8 @@ impl Device {
             .or(self.down)
     }
 
-    /// Looks at the device's registers now, and says whether it failed. The event of it comes by
-    /// [`Device::poll_events`], which looks now and then itself.
+    /// Reads the device's registers and returns the cause if it failed. [`Device::poll_events`]
+    /// reports the event, and reads the registers from time to time itself.
     ///
     /// Control path: three register reads.
     pub fn check(&self) -> Option<FailureCause> {
@@ -123,22 +124,20 @@ impl Device {
         }
     }
 
-    /// Asks firmware and RDMA engine for a sign of life, and says whether the device failed: a
-    /// stall shows only where somebody waits for an answer.
+    /// Sends firmware and RDMA engine a command each, and returns the cause if the device failed: a
+    /// stall shows only while an answer is awaited.
     ///
-    /// Control path: one command to each; takes as long as their deadlines if they are silent.
+    /// Control path: one command to each; takes as long as their deadlines if they do not answer.
     pub fn probe(&self) -> Option<FailureCause> {
         if self.failure().is_none() {
             if let Ok(admin) = self.context().admin() {
-                // What is wrong with the answer shows in the queue's state.
+                // The queue's state shows what is wrong with the answer.
                 let _ = admin.get_version();
             }
             if let Some(engine) = &self.context().engine
                 && let Ok(mut state) = engine.open_state()
             {
-                let _ = state
-                    .control
-                    .execute(ringside_spec::rdma::commands::Nop::ZERO);
+                let _ = state.execute(ringside_spec::rdma::commands::Nop::ZERO);
             }
         }
         self.check()
@@ -153,7 +152,7 @@ impl Device {
         Ok(())
     }
 
-    /// Tells threads that do not poll events whether this life of the device has ended.
+    /// Shows threads that do not poll events if this period of service has ended.
     pub fn watch(&self) -> Result<Watch, RdmaError> {
         Ok(Watch(Arc::clone(&self.engine()?.over)))
     }
@@ -170,6 +169,9 @@ impl Device {
     /// Control path; each wait in it has its deadline. Errors: [`RecoverError`]: the device stays
     /// out of service, and this can be called again.
     pub fn recover(&mut self) -> Result<RecoveryReport, Box<RecoverError>> {
+        if let Err(error) = self.check_process() {
+            return Err(Box::new(RecoverError::OtherProcess(error)));
+        }
         let mut watch = Stopwatch::start(Arc::clone(self.context().clock()));
         let cause = self.contain();
         watch.lap("contain");
@@ -184,7 +186,7 @@ impl Device {
         let trace = match bring_up::run_again(self.context_mut(), options, kept_undos) {
             Ok(trace) => trace,
             Err(error) => {
-                // Silenced by the unwinding: what this attempt made is free again.
+                // The unwinding stopped its DMA: the resources of this attempt are free again.
                 if self.context().silent() {
                     self.release();
                 }
@@ -231,7 +233,7 @@ impl Device {
         }
     }
 
-    /// Ends the life in service if it has not ended: nothing is outstanding afterwards.
+    /// Ends the period of service if it has not ended: no request is outstanding afterwards.
     fn contain(&mut self) -> FailureCause {
         let cause = self.failure().unwrap_or(FailureCause::Requested);
         if let Some(engine) = &self.context().engine {
@@ -243,8 +245,8 @@ impl Device {
         cause
     }
 
-    /// The function was reset: what the life that ended had is given back. Returns how many queue
-    /// pairs there were, and the bytes that had been kept from reuse.
+    /// Frees the resources of the ended period of service, after the function was reset. Returns
+    /// the number of its queue pairs, and the bytes that had been kept from reuse.
     fn release(&mut self) -> (usize, usize) {
         let context = self.context_mut();
         let engine = context.engine.take();
@@ -263,7 +265,7 @@ impl Device {
         if let Ok(pool) = context.pool() {
             reclaimed += pool.reclaim_leaked();
         }
-        // What the first life found is what the last one restores.
+        // The last period of service restores the values that the first one found.
         let found = fell_away.into_iter().filter(bring_up::Undo::restores);
         for undo in found {
             let known = |other: &bring_up::Undo| other.restores_the_same_as(&undo);

@@ -3,6 +3,7 @@
 use super::FailureCause;
 use crate::bring_up::{BringUpError, StageError};
 use crate::trace::Trace;
+use ringside_bus::FunctionError;
 use std::time::Duration;
 
 /// A part of a recovery.
@@ -17,7 +18,7 @@ pub struct RecoveryStage {
 /// A recovery that succeeded. Its `Debug` form leaves the trace out: see [`RecoveryReport::trace`].
 #[derive(Clone)]
 pub struct RecoveryReport {
-    /// Why it was necessary.
+    /// The cause of the recovery.
     pub cause: FailureCause,
     /// The number of this period of service, from 2.
     pub life: u32,
@@ -48,7 +49,7 @@ impl std::fmt::Debug for RecoveryReport {
     }
 }
 
-/// A recovery that failed. The device is out of service; what was outstanding has completed.
+/// A recovery that failed. The device is out of service; outstanding requests have completed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RecoverError {
     /// The device took no reset. Memory that it may still use stays as it is.
@@ -56,29 +57,45 @@ pub enum RecoverError {
         "the device failed ({cause}) and takes no reset: {error}; call recover again later, or shut it down and claim it again"
     )]
     NotReset {
-        /// Why it failed.
+        /// The cause of the failure.
         cause: FailureCause,
-        /// Why it was not reset.
+        /// The reason why it was not reset.
         error: StageError,
     },
+    /// Other threads use the device, which a recovery needs for itself.
+    #[error(
+        "the device failed ({cause}) and was in use by other threads for {waited_ms} ms: drop what Device::driver returned, then call recover again"
+    )]
+    InUse {
+        /// The cause of the failure.
+        cause: FailureCause,
+        /// The time waited, ms.
+        waited_ms: u64,
+    },
+    /// The device belongs to another process.
+    #[error(transparent)]
+    OtherProcess(FunctionError),
     /// It was reset, and does not come up.
     #[error(
         "the device failed ({cause}), was reset, and does not come up: {error}; call recover again later"
     )]
     NotBroughtUp {
-        /// Why it failed.
+        /// The cause of the failure.
         cause: FailureCause,
-        /// Why it does not come up.
+        /// The reason why it does not come up.
         error: Box<BringUpError>,
     },
 }
 
 impl RecoverError {
-    /// Why the device failed.
+    /// The cause of the device's failure.
     #[must_use]
     pub const fn cause(&self) -> FailureCause {
         match self {
-            Self::NotReset { cause, .. } | Self::NotBroughtUp { cause, .. } => *cause,
+            Self::NotReset { cause, .. }
+            | Self::InUse { cause, .. }
+            | Self::NotBroughtUp { cause, .. } => *cause,
+            Self::OtherProcess(_) => FailureCause::Requested,
         }
     }
 }

@@ -10,10 +10,10 @@ use ringside_spec::lan::registers::reset::{
 use std::time::Duration;
 
 impl Context {
-    /// Resets the function, whatever state it is in, and makes sure of it: by register, else by the
-    /// bus. Bus mastering is off afterwards, and the device knows no ring of the admin queue.
+    /// Resets the function in any state, by register or else by the bus, and checks that it was
+    /// reset. Bus mastering is off afterwards, and the device has no ring of the admin queue.
     ///
-    /// Waits for a reset that is under way. Each wait has the deadline of the configuration.
+    /// Waits for a reset in progress. Each wait has the deadline of the configuration.
     pub(crate) fn reset_after_failure(&mut self) -> Result<(), StageError> {
         self.recorder().switch(true);
         let result = self.reset_and_silence();
@@ -41,7 +41,7 @@ impl Context {
         }
     }
 
-    /// Starts the admin queue again after a reset, for what is left to say to the firmware.
+    /// Starts the admin queue again after a reset, for the remaining commands to the firmware.
     pub(crate) fn resume_admin(&mut self) -> Result<(), StageError> {
         let Ok(admin) = self.admin() else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The loop that an application wants: events in, recovery done.
+//! The loop of an application: it takes events and recovers the device.
 
 use super::{FailureCause, RecoverError, RecoveryReport};
 use crate::Device;
@@ -35,6 +35,11 @@ impl Supervision {
             next_try: None,
         }
     }
+
+    /// True if a recovery may be tried now.
+    fn may_try(&self, now: Instant) -> bool {
+        self.next_try.is_none_or(|next| now >= next)
+    }
 }
 
 /// The result of a call of [`Device::supervise`].
@@ -42,7 +47,7 @@ impl Supervision {
 pub enum Supervised {
     /// The device is in service.
     InService,
-    /// It failed, and is in service again: make its objects anew.
+    /// It failed, and is in service again: make its objects again.
     Recovered(Box<RecoveryReport>),
     /// It failed and recovery did not succeed; it is tried again after a while.
     Failing(Box<RecoverError>),
@@ -61,7 +66,24 @@ impl Device {
         supervision: &mut Supervision,
         events: &mut Vec<Event>,
     ) -> Result<Supervised, RdmaError> {
+        let Some(cause) = self.observe(supervision, events)? else {
+            return Ok(Supervised::InService);
+        };
+        Ok(self.recover_in_turn(supervision, cause))
+    }
+
+    /// Takes events and looks after the device, and returns why it failed, if it did. The first
+    /// half of [`Device::supervise`], for a thread that shares the device with others; the second
+    /// is [`Device::recover_in_turn`].
+    ///
+    /// Control path. Errors: those of [`Device::poll_events`] other than that the device failed.
+    pub fn observe(
+        &self,
+        supervision: &mut Supervision,
+        events: &mut Vec<Event>,
+    ) -> Result<Option<FailureCause>, RdmaError> {
         let now = self.context().clock().now();
+        let mut seen = None;
         if self.failure().is_none() {
             if supervision.next_probe.is_none_or(|next| now >= next) {
                 supervision.next_probe = Some(now.plus(supervision.probe_every));
@@ -70,27 +92,43 @@ impl Device {
             match self.poll_events(events) {
                 Ok(_) | Err(RdmaError::DeviceFailed { .. }) => {}
                 // Safe mode has no events.
-                Err(RdmaError::Unavailable { .. }) => self.down = self.check(),
+                Err(RdmaError::Unavailable { .. }) => seen = self.check(),
                 Err(error) => return Err(error),
             }
         }
-        let Some(cause) = self.failure() else {
-            return Ok(Supervised::InService);
-        };
-        // The event may not have been taken yet.
-        let _ = self.poll_events(events);
-        if supervision.next_try.is_some_and(|next| now < next) {
-            return Ok(Supervised::Waiting(cause));
+        let cause = self.failure().or(seen);
+        if cause.is_some() {
+            // The event may not have been taken yet.
+            let _ = self.poll_events(events);
+        }
+        Ok(cause)
+    }
+
+    /// Recovers the device from a failure that [`Device::observe`] returned, unless the last attempt
+    /// is too recent.
+    ///
+    /// Control path: as long as a recovery takes.
+    pub fn recover_in_turn(
+        &mut self,
+        supervision: &mut Supervision,
+        cause: FailureCause,
+    ) -> Supervised {
+        let now = self.context().clock().now();
+        if self.failure().is_none() {
+            self.down = Some(cause);
+        }
+        if !supervision.may_try(now) {
+            return Supervised::Waiting(cause);
         }
         match self.recover() {
             Ok(report) => {
                 supervision.next_try = None;
-                Ok(Supervised::Recovered(Box::new(report)))
+                Supervised::Recovered(Box::new(report))
             }
             Err(error) => {
-                supervision.next_try =
-                    Some(self.context().clock().now().plus(supervision.retry_after));
-                Ok(Supervised::Failing(error))
+                let now = self.context().clock().now();
+                supervision.next_try = Some(now.plus(supervision.retry_after));
+                Supervised::Failing(error)
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// A worker did not start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerError {
-    /// A policy that sleeps has nothing to be woken by.
+    /// A policy that sleeps has no event descriptor that could wake it.
     #[error(
         "no event descriptor to wake the worker with: {reason}; raise the limit of open files, or let it poll"
     )]
@@ -40,7 +40,7 @@ pub enum WorkerError {
 pub enum SendError<S> {
     /// The inbox is full: the worker is behind. Try again later, or raise `worker.inbox`.
     Full(Returned<Request<S>>),
-    /// The worker has stopped, or a panic ended it; [`Worker::stop`] says which.
+    /// The worker has stopped, or a panic ended it; [`Worker::stop`] distinguishes them.
     Stopped(Returned<Request<S>>),
 }
 
@@ -96,7 +96,7 @@ pub enum AskError {
     },
     /// The worker was still busy with the question. It runs to its end, its answer is dropped.
     #[error(
-        "the worker began with the question but had no answer within {} ms; what it does still takes effect, only the answer is lost",
+        "the worker ran the question but had no answer within {} ms; its effects remain, only the answer is lost",
         limit.as_millis()
     )]
     NotAnswered {
@@ -124,7 +124,7 @@ pub enum StopError<S: Send + 'static> {
     },
     /// It is still in a poll or a request.
     #[error(
-        "the worker did not come back from its poll or a request within {} ms; it is told to stop, wait for it again",
+        "the worker's poll or a request did not return within {} ms; it will stop afterwards, wait for it again",
         limit.as_millis()
     )]
     Late {

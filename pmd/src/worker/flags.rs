@@ -1,9 +1,8 @@
-//! The one word by which others reach a worker, and by which it says that it sleeps.
+//! The word through which other threads notify a worker, and which shows them that it sleeps.
 //!
-//! A sender pushes the request first and sets the mark then; the worker clears the mark first and
-//! looks then. Who marks anything learns in the same step whether the worker sleeps, and the worker
-//! learns in the step in which it falls asleep whether anything was marked: one of both sees the
-//! other.
+//! A sender pushes the request and then sets the flag; the worker clears the flag and then reads
+//! the requests. Setting a flag returns if the worker sleeps, and falling asleep returns if a flag
+//! was set, each in one atomic step: one of the two always sees the other.
 
 use super::sync::{AtomicU32, Ordering};
 
@@ -13,13 +12,13 @@ const MAIL: u32 = 1;
 const STOP: u32 = 2;
 /// The worker takes no requests any more.
 const CLOSED: u32 = 4;
-/// The worker sleeps, or is about to: who sets another flag wakes it.
+/// The worker sleeps, or is about to: a thread that sets another flag ends its sleep.
 const SLEEPING: u32 = 8;
 
 /// The worker's state when a flag was set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Before {
-    /// It sleeps, or is about to: wake it.
+    /// The worker sleeps, or is about to: wake it.
     pub(super) asleep: bool,
     /// It takes no requests any more.
     pub(super) closed: bool,
@@ -57,13 +56,14 @@ impl Flags {
         self.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// True if the worker must look: one relaxed load, each round.
+    /// True if a flag is set: one relaxed load in each round.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// The worker is about to look into the inbox. Returns whether it shall stop.
+    /// Clears the flag of requests before the worker reads the inbox. Returns true if it shall
+    /// stop.
     pub(super) fn take_mail(&self) -> bool {
         self.0.fetch_and(!MAIL, Ordering::AcqRel) & STOP != 0
     }
@@ -73,7 +73,7 @@ impl Flags {
         self.0.fetch_or(MAIL, Ordering::Relaxed);
     }
 
-    /// The worker is about to sleep; false if there is something to do instead.
+    /// Records that the worker is about to sleep; false if it has work instead.
     pub(super) fn fall_asleep(&self) -> bool {
         self.0.fetch_or(SLEEPING, Ordering::AcqRel) == 0
     }

@@ -44,16 +44,16 @@ pub(super) struct Ended<S> {
 pub(super) struct End<S> {
     ended: bool,
     panic: Option<String>,
-    /// Until it is taken.
+    /// The result of the worker, until it is taken.
     outcome: Option<Ended<S>>,
 }
 
 pub(super) struct Shared<S> {
-    /// The one word that the worker looks at each round.
+    /// The word that the worker reads in each round.
     pub(super) flags: Apart<Flags>,
     pub(super) counters: Apart<Counters>,
     pub(super) inbox: ArrayQueue<Request<S>>,
-    /// wakes a worker that sleeps
+    /// ends the sleep of a worker
     pub(super) alarm: Option<OwnedFd>,
     end: Mutex<End<S>>,
     has_ended: Condvar,
@@ -108,7 +108,8 @@ impl<S> Shared<S> {
         self.drop_requests();
     }
 
-    /// Drops what is in the inbox, so that those who ask learn that there won't be an answer.
+    /// Drops the requests in the inbox, so that their senders are notified that no answer will
+    /// come.
     fn drop_requests(&self) {
         while let Some(request) = self.inbox.pop() {
             drop(request);
@@ -119,7 +120,7 @@ impl<S> Shared<S> {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the end; the guard says whether there is one.
+    /// Waits for the worker's end; the guard shows if it has ended.
     fn wait_for_end(&self, limit: Duration) -> MutexGuard<'_, End<S>> {
         self.has_ended
             .wait_timeout_while(self.end(), limit, |end| !end.ended)
@@ -154,10 +155,11 @@ impl<S: Send + 'static> Handle<S> {
             .map_err(|request| SendError::Full(Returned::new(request)))
     }
 
-    /// Has the worker run `question` on its state and waits for the answer, at most `limit`.
+    /// Runs `question` on the worker's state and waits for the answer, at most `limit`.
     ///
     /// # Errors
-    /// Each says whether the question was run. A worker that asks itself waits in vain.
+    /// Each variant states if the question was run. A worker that calls this on itself waits until
+    /// `limit`.
     pub fn ask<T: Send + 'static>(
         &self,
         question: impl FnOnce(&mut S) -> T + Send + 'static,
@@ -228,7 +230,8 @@ impl<S: Send + 'static> Handle<S> {
         Ok(())
     }
 
-    /// Why there is no answer. Waits until the end is published, at most `limit`.
+    /// Returns the reason why there is no answer. Waits until the end is published, at most
+    /// `limit`.
     fn why_ended(&self, limit: Duration) -> AskError {
         match &self.shared.wait_for_end(limit).panic {
             Some(text) => AskError::Panicked { text: text.clone() },

@@ -13,11 +13,11 @@ pub enum Policy<S> {
         /// The idle time before.
         idle: Duration,
     },
-    /// It sleeps until an interrupt or a request, once it has been idle for so long.
+    /// The worker sleeps until an interrupt or a request, once it has been idle for a time.
     BusyThenSleep {
         /// The idle time before.
         idle: Duration,
-        /// Longest sleep: what no interrupt announces is seen after it.
+        /// The longest sleep: events without an interrupt are found after it.
         longest: Duration,
         /// Its means of waking.
         sleeper: Box<dyn Sleeper<S>>,
@@ -25,7 +25,7 @@ pub enum Policy<S> {
 }
 
 impl<S> Policy<S> {
-    /// The policy that a configuration asks for.
+    /// The policy of a configuration.
     #[must_use]
     pub fn of(section: &WorkerSection, sleeper: impl Sleeper<S> + 'static) -> Self {
         let idle = Duration::from_micros(section.idle_us);
@@ -58,18 +58,19 @@ impl<S> std::fmt::Debug for Policy<S> {
 /// events. It may poll first: taking is two register writes, and those are slow where registers are
 /// not mapped. The worker polls once more after it either way.
 pub trait Sleeper<S>: Send {
-    /// Makes sure that whatever comes from now on wakes the worker. False: something has come
-    /// already, and the worker polls instead.
+    /// Ensures that any later event ends the worker's sleep. False if an event has arrived already:
+    /// the worker then polls instead.
     fn arm(&mut self, state: &mut S) -> bool;
 
-    /// The descriptor that becomes readable; none: only requests and the longest sleep wake.
+    /// The descriptor that becomes readable at an event. Without one, only requests and the longest
+    /// sleep end a sleep.
     fn interrupt<'s>(&self, state: &'s S) -> Option<BorrowedFd<'s>>;
 
-    /// The worker is awake again; `interrupted` says whether the descriptor is readable.
+    /// Called when the worker is awake again; `interrupted` is true if the descriptor is readable.
     fn woken(&mut self, state: &mut S, interrupted: bool);
 }
 
-/// Nothing to wait for but requests: for workers whose policy never sleeps.
+/// An event source without events: for workers whose policy never sleeps.
 #[derive(Clone, Copy, Debug)]
 pub struct NoInterrupt;
 

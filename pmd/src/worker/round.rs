@@ -12,20 +12,21 @@ use std::time::{Duration, Instant};
 /// Requests run between two polls, so that many of them don't hold up the data path for long.
 const REQUESTS_A_ROUND: usize = 8;
 
-/// Polls until the worker is told to stop, or a poll or a request panics.
+/// Polls until the worker's stop is requested, or a poll or a request panics.
 pub(super) fn run<S>(
     shared: &Shared<S>,
     mut state: S,
     mut poll: impl FnMut(&mut S) -> Polled,
     mut policy: Policy<S>,
 ) {
-    // Whoever gets the state after a panic is told that it was one.
+    // The receiver of the state must be notified of a panic.
     let outcome = catch_unwind(AssertUnwindSafe(|| match &mut policy {
         Policy::Busy => rounds(shared, &mut state, &mut poll),
         other => patient_rounds(shared, &mut state, &mut poll, other),
     }));
     let panic = outcome.err().map(|payload| panic_text(&*payload));
-    // The poll closure and the sleeper may own things of the user's: gone before the end is told.
+    // The poll closure and the sleeper may own values of the user: they are dropped before the end
+    // is published.
     let dropped = catch_unwind(AssertUnwindSafe(|| drop((poll, policy))));
     let panic = panic.or_else(|| dropped.err().map(|payload| panic_text(&*payload)));
     shared.finish(Ended { state, panic });
@@ -40,7 +41,7 @@ fn rounds<S>(shared: &Shared<S>, state: &mut S, poll: &mut impl FnMut(&mut S) ->
         }
         polls_with_work += u64::from(poll(state) == Polled::Worked);
         polls += 1;
-        // Stores, not additions: nobody else writes them.
+        // Stores, not additions: no other thread writes them.
         counters.polls.store(polls, Ordering::Relaxed);
         counters
             .polls_with_work
@@ -49,10 +50,10 @@ fn rounds<S>(shared: &Shared<S>, state: &mut S, poll: &mut impl FnMut(&mut S) ->
     }
 }
 
-/// Polls between two looks at the clock while idle.
+/// Polls between two reads of the clock while idle.
 const POLLS_A_LOOK: u32 = 16;
 
-/// The same for a worker that does not poll on for ever while it is idle.
+/// The same for a worker that stops polling while it is idle.
 fn patient_rounds<S>(
     shared: &Shared<S>,
     state: &mut S,
@@ -109,7 +110,8 @@ fn sleep<S>(shared: &Shared<S>, state: &mut S, sleeper: &mut dyn Sleeper<S>, lon
     if !sleeper.arm(state) {
         return;
     }
-    // Who sets a flag after this sees that the worker sleeps; what was set before is seen here.
+    // A thread that sets a flag after this sees that the worker sleeps; a flag that was set before
+    // is seen here.
     let asleep = shared.flags.0.fall_asleep();
     let mut interrupted = false;
     if asleep {

@@ -70,7 +70,7 @@ fn polarity_turns_at_each_wrap_and_the_queue_never_overruns() {
 }
 
 #[test]
-fn the_element_after_the_last_is_invalid_whatever_was_there_before() {
+fn the_element_after_the_last_is_invalid_for_any_earlier_content() {
     let (mut queue, ring) = queue(8, 2);
     for id in 0..200u64 {
         queue.post(id, &pieces(1 + id as u32 % 7)).unwrap();
@@ -101,14 +101,14 @@ fn a_piece_beyond_31_bits_is_refused() {
 fn a_piece_of_the_largest_length_is_taken() {
     let (mut queue, _) = queue(4, 0);
     let piece = Fragment {
-        length_bytes: Fragment::MAXIMUM_BYTES,
+        length_bytes: Fragment::MAX_BYTES,
         ..Fragment::default()
     };
     queue.post(1, &[piece]).unwrap();
     assert_eq!(queue.fragments_at(0), [piece]);
 }
 
-/// What a queue pair had not used goes to another with the pieces that were posted.
+/// A shared pool takes back an unused receive with the fragments that were posted.
 #[test]
 fn the_pieces_of_a_request_are_found_again() {
     for (shift, maximum) in [(0, 1), (1, 3), (2, 7), (3, 13)] {
@@ -121,7 +121,7 @@ fn the_pieces_of_a_request_are_found_again() {
             assert_eq!(queue.fragments_at(position), pieces(count), "shift {shift}");
         }
     }
-    // An empty piece alone is a piece.
+    // A single empty fragment counts as a fragment.
     let (mut queue, _) = queue(4, 0);
     queue.post(1, &[Fragment::default()]).unwrap();
     assert_eq!(queue.fragments_at(0), [Fragment::default()]);

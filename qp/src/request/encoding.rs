@@ -12,13 +12,13 @@ fn fragments_shape(fragments: &[Fragment], immediate: bool) -> Result<Shape, Req
     let length_bytes = match fragments {
         [] => 0,
         [only] => u64::from(only.length_bytes),
-        several if several.len() <= sizes::MAXIMUM_FRAGMENTS => several
+        several if several.len() <= sizes::MAX_FRAGMENTS => several
             .iter()
             .map(|piece| u64::from(piece.length_bytes))
             .sum(),
         many => return Err(RequestError::TooManyFragments { given: many.len() }),
     };
-    if length_bytes > MAXIMUM_MESSAGE_BYTES {
+    if length_bytes > MAX_MESSAGE_BYTES {
         return Err(RequestError::MessageTooLong { length_bytes });
     }
     Ok(Shape {
@@ -29,7 +29,7 @@ fn fragments_shape(fragments: &[Fragment], immediate: bool) -> Result<Shape, Req
 
 #[inline(always)]
 fn inline_shape(data: &[u8]) -> Result<Shape, RequestError> {
-    if data.len() > sizes::MAXIMUM_INLINE_BYTES {
+    if data.len() > sizes::MAX_INLINE_BYTES {
         return Err(RequestError::InlineTooLong {
             length_bytes: data.len(),
         });
@@ -46,10 +46,10 @@ pub(crate) const fn fragment_words(fragment: Fragment, polarity: Polarity) -> [u
     [address, polarity.on(key)]
 }
 
-/// Words 0 and 1 and the header's count of further slots, for fragments in buffers.
+/// Returns words 0 and 1 and the header's count of further slots, for fragments in buffers.
 ///
-/// The immediate takes slot 0 when there is one; an even number of slots is completed by a zero
-/// fragment with the valid bit, so that every quantum of the element carries the polarity.
+/// An immediate takes slot 0. An even number of slots is completed by a zero fragment with the
+/// valid bit, so that every quantum of the element carries the polarity.
 #[inline(always)]
 fn gather(
     fragments: &[Fragment],
@@ -77,7 +77,7 @@ fn gather(
     (first, header)
 }
 
-/// Words 0 and 1 and the header's inline fields, for data in the element.
+/// Returns words 0 and 1 and the header's inline fields, for data in the element.
 #[inline(always)]
 fn place_inline(
     data: &[u8],
@@ -108,7 +108,7 @@ fn place_inline(
     )
 }
 
-/// Up to eight bytes as the low bytes of a word.
+/// Returns up to eight bytes as the low bytes of a word.
 #[inline]
 fn short_word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];

@@ -16,7 +16,7 @@ fn words(encoded: &Encoded) -> Vec<u64> {
 }
 
 #[test]
-fn a_write_reads_back_as_it_was_asked_with_any_number_of_fragments() {
+fn a_write_decodes_to_its_request_with_any_number_of_fragments() {
     for count in 0..=13 {
         for immediate in [None, Some(0xDEAD_BEEF)] {
             let fragments = pieces(count);
@@ -74,7 +74,7 @@ fn inline_data_reads_back_and_every_quantum_carries_the_polarity() {
 }
 
 #[test]
-fn requests_that_do_not_fit_are_refused_and_say_what_would() {
+fn requests_that_do_not_fit_are_refused_with_the_limit() {
     let fragments = pieces(14);
     let send = Send {
         fragments: &fragments,

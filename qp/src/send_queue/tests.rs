@@ -35,8 +35,8 @@ fn write(fragments: &[Fragment]) -> Write<'_> {
     }
 }
 
-/// Acts as a device: reads elements from `index` on while their valid bit has the polarity of
-/// the pass; gives operations and positions, and stops where the hardware would.
+/// Acts as a device: reads elements from `index` on while their valid bit has the polarity of the
+/// pass. Returns operations and positions, and stops where the hardware would stop.
 fn consume(ring: &Words, position: &mut u64) -> Vec<(SendOpcode, u64)> {
     let size = ring.count() as u64 / 4;
     let mut found = Vec::new();
@@ -58,7 +58,7 @@ fn consume(ring: &Words, position: &mut u64) -> Vec<(SendOpcode, u64)> {
     }
 }
 
-/// The invariant of the module's documentation, over the whole ring.
+/// Checks the invariant of the module's documentation over the whole ring.
 fn assert_invariant(bench: &Bench) {
     let size = bench.queue.state.send.slots() as u64;
     for index in 0..size {
@@ -161,7 +161,7 @@ fn a_device_that_follows_valid_bits_sees_every_request_once_and_in_order() {
 }
 
 #[test]
-fn a_full_queue_refuses_and_takes_again_what_completions_give_back() {
+fn a_full_queue_refuses_until_completions_free_its_places() {
     let mut bench = bench(64);
     let mut count = 0;
     while bench.queue.post(count, &Nop, SendFlags::NONE).is_ok() {
@@ -181,6 +181,21 @@ fn a_full_queue_refuses_and_takes_again_what_completions_give_back() {
         bench.queue.post(0, &Nop, SendFlags::NONE),
         Err(PostSendError::QueueFull)
     );
+}
+
+#[test]
+fn a_request_of_several_quanta_finds_places_freed_since_the_last_look() {
+    let mut bench = bench(64);
+    let pieces = [Fragment::default(); 5];
+    // Two places are left of those that were free at the last look, and three in the block.
+    for id in 0..61 {
+        bench.queue.post(id, &Nop, SendFlags::NONE).unwrap();
+    }
+    // The completions free all of them.
+    bench.queue.state.send.retire_to(61);
+    let posted = bench.queue.post(100, &write(&pieces), SendFlags::NONE);
+    assert_eq!(posted, Ok(()));
+    assert_eq!(bench.queue.head_index(), 0, "it ends the pass");
 }
 
 #[test]
@@ -266,7 +281,7 @@ fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
         .collect();
     let ids: Vec<_> = records.iter().map(|record| record.id).collect();
     assert_eq!(ids, [10, 11, 12]);
-    // The oldest is silent: what is to be reported comes behind it.
+    // The oldest request is silent: the one to be reported comes after it.
     let state = &bench.queue.state.send;
     assert_eq!(state.take_next(0, 0), None);
     assert_eq!(state.take_next(1 << INDEX_SHIFT, 0), None);
@@ -300,7 +315,7 @@ fn records_keep_number_and_length_and_know_the_next_to_be_reported() {
 fn a_place_inside_an_element_or_in_padding_holds_no_request_of_an_earlier_pass() {
     let mut bench = bench(64);
     let piece = Fragment::default();
-    // A whole pass of requests of one quantum each, so that every place has been a first one.
+    // A whole pass of requests of one quantum each, so that each place has begun an element.
     for id in 0..64 {
         bench
             .queue

@@ -3,7 +3,7 @@ use crate::{CompletionContext, QueuePairState};
 use ringside_bus::{Memory, PageSize};
 use std::sync::Arc;
 
-/// A receive queue of `elements` places, and the state by which completions retire.
+/// Makes a receive queue of `elements` places, and the state by which completions retire them.
 fn queue(number: u32, elements: u32) -> (ReceiveQueue, Arc<QueuePairState>) {
     let memory = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
     let ring = memory.words(0, elements as usize * 32).unwrap();
@@ -21,7 +21,7 @@ fn piece(id: u64) -> [Fragment; 1] {
     }]
 }
 
-/// The oldest receive of a member completes; its number.
+/// Completes the oldest receive of a member; returns its number.
 fn complete(state: &QueuePairState) -> u64 {
     let position = state.receive.tail();
     let request = state.receive.at(position).expect("a receive");
@@ -69,7 +69,7 @@ fn a_dry_pool_leaves_members_short_and_the_next_post_goes_to_them() {
     for id in 2..8 {
         shared.post(id, &piece(id)).unwrap();
     }
-    // Four are in the queue, two wait.
+    // Four are in the queue, two wait in the pool.
     assert_eq!((state.receive.head(), shared.left()), (5, 6));
     for id in 8..12 {
         shared.post(id, &piece(id)).unwrap();
@@ -80,7 +80,7 @@ fn a_dry_pool_leaves_members_short_and_the_next_post_goes_to_them() {
 }
 
 #[test]
-fn what_a_failed_or_removed_member_did_not_use_serves_the_others() {
+fn unused_receives_of_a_failed_or_removed_member_serve_the_others() {
     let mut shared = SharedReceives::new(100, 1, 16);
     let (first, failing) = queue(1, 16);
     let (second, other) = queue(2, 16);
@@ -90,7 +90,7 @@ fn what_a_failed_or_removed_member_did_not_use_serves_the_others() {
     }
     assert_eq!(complete(&failing), 0);
     shared.consumed(1);
-    // Flushed, one by one.
+    // The device flushes the two receives, one by one.
     for _ in 0..2 {
         let position = failing.receive.tail();
         let id = complete(&failing);
@@ -218,4 +218,55 @@ fn the_limit_is_noticed_by_the_very_receive_that_reaches_it() {
             }
         }
     }
+}
+
+#[test]
+fn few_receives_are_shared_out_evenly() {
+    let mut shared = SharedReceives::new(100, 1, 16);
+    let mut states = Vec::new();
+    for number in [3, 1, 2] {
+        let (queue, state) = queue(number, 16);
+        shared.add(number, queue, 8).unwrap();
+        states.push(state);
+    }
+    for id in 0..6 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    let held = |state: &Arc<QueuePairState>| state.receive.head() - state.receive.tail();
+    assert_eq!(states.iter().map(held).collect::<Vec<_>>(), [2, 2, 2]);
+    // A member that comes later gets the next ones, until it has as many as the others.
+    let (queue, late) = queue(9, 16);
+    shared.add(9, queue, 8).unwrap();
+    shared.post(6, &piece(6)).unwrap();
+    shared.post(7, &piece(7)).unwrap();
+    assert_eq!(held(&late), 2);
+}
+
+#[test]
+fn receives_completed_on_a_member_are_counted() {
+    let mut shared = SharedReceives::new(10, 1, 16);
+    let (queue, state) = queue(3, 16);
+    shared.add(3, queue, 8).unwrap();
+    for id in 0..5 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    assert_eq!(shared.retired(3), Some(0));
+    for completed in 1..=3 {
+        complete(&state);
+        assert_eq!(shared.retired(3), Some(completed));
+    }
+    assert_eq!(shared.retired(4), None, "not a member");
+}
+
+#[test]
+fn receives_beyond_the_capacity_return_to_the_pool_in_order() {
+    let mut shared = SharedReceives::new(2, 1, 16);
+    let (queue, _state) = queue(3, 16);
+    shared.add(3, queue, 8).unwrap();
+    for id in 0..8 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    assert_eq!(shared.remove(3), Some(8));
+    let returned: Vec<_> = std::iter::from_fn(|| shared.take_waiting()).collect();
+    assert_eq!(returned, (0..8).collect::<Vec<_>>());
 }

@@ -3,9 +3,9 @@ use rand::{Rng, SeedableRng};
 use ringside_clock::Instant;
 use ringside_pmd::rdma::{Endpoint, RemoteRegion};
 
-/// Far beyond what anything here takes.
+/// Far beyond the duration of every test.
 const LIMIT: Duration = Duration::from_secs(30);
-/// For what is to run out.
+/// For deadlines that should expire.
 const SHORT: Duration = Duration::from_millis(30);
 
 /// Real time.
@@ -46,8 +46,8 @@ fn listener() -> Listener {
     Listener::bind("127.0.0.1:0".parse().unwrap(), clock()).unwrap()
 }
 
-/// Connects, and returns the greeting of a peer that does `peer` with the connection; `limit` is
-/// for it.
+/// Connects, and returns the greeting of a peer that runs `peer` with the connection; `limit` is
+/// the limit of the greeting.
 fn greet_with(
     limit: Duration,
     peer: impl FnOnce(TcpStream) + Send + 'static,
@@ -96,7 +96,7 @@ fn a_taken_address_and_a_foreign_one_cannot_be_listened_on() {
 }
 
 #[test]
-fn nobody_comes_within_the_deadline() {
+fn accepting_without_a_peer_ends_at_the_deadline() {
     let error = listener().accept(SHORT).unwrap_err();
     assert!(
         matches!(error, SessionError::NoPeer { limit: SHORT, .. }),
@@ -105,7 +105,7 @@ fn nobody_comes_within_the_deadline() {
 }
 
 #[test]
-fn connecting_where_nobody_listens_says_so() {
+fn connecting_without_a_listener_is_an_error_that_names_it() {
     let address = listener().address();
     for limit in [LIMIT, Duration::ZERO] {
         let error = connect(address, limit, clock()).unwrap_err();
@@ -115,7 +115,7 @@ fn connecting_where_nobody_listens_says_so() {
 }
 
 #[test]
-fn a_silent_peer_is_told_from_one_that_stops_in_the_middle() {
+fn a_silent_peer_is_distinguished_from_one_that_stops_within_a_message() {
     let error = greet_with(SHORT, hold).unwrap_err();
     assert!(matches!(error, SessionError::Silent { .. }), "{error}");
     let error = greet_with(Duration::from_millis(300), |mut stream| {
@@ -134,7 +134,7 @@ fn a_silent_peer_is_told_from_one_that_stops_in_the_middle() {
 fn a_peer_that_sends_byte_by_byte_does_not_outlast_the_deadline() {
     let error = greet_with(Duration::from_millis(200), |mut stream| {
         let bytes = greeting(2).encode().unwrap();
-        // Never the last one, and never a pause as long as the deadline.
+        // Never sends the last byte, and never pauses as long as the deadline.
         for &byte in &bytes[..bytes.len() - 1] {
             if stream.write_all(&[byte]).is_err() {
                 return;
@@ -148,10 +148,10 @@ fn a_peer_that_sends_byte_by_byte_does_not_outlast_the_deadline() {
 }
 
 #[test]
-fn a_peer_that_closes_early_is_told_with_how_far_it_came() {
+fn a_peer_that_closes_early_is_reported_with_the_bytes_received() {
     for length in [0, 1, 8, 20, 47, 48, 67] {
         let error = greet_with(LIMIT, move |mut stream| {
-            // Taken first, so that closing sends an end and no reset.
+            // The greeting is read first, so that closing sends an end and not a reset.
             let mut theirs = vec![0; greeting(1).encode().unwrap().len()];
             stream.read_exact(&mut theirs).unwrap();
             let bytes = greeting(2).encode().unwrap();
@@ -166,7 +166,7 @@ fn a_peer_that_closes_early_is_told_with_how_far_it_came() {
 }
 
 #[test]
-fn something_else_another_version_and_too_much_are_told_apart() {
+fn another_protocol_another_version_and_too_much_data_are_distinguished() {
     let say = |bytes: Vec<u8>| {
         greet_with(LIMIT, move |mut stream| {
             stream.write_all(&bytes).unwrap();
@@ -202,7 +202,7 @@ fn random_bytes_end_in_an_error_and_never_in_a_panic() {
     for round in 0..200 {
         let mut bytes = vec![0; random.random_range(0..300)];
         random.fill(&mut bytes[..]);
-        // Some get past magic and version.
+        // Some inputs pass the check of magic and version.
         let keep = random.random_range(0..=12).min(bytes.len());
         bytes[..keep].copy_from_slice(&good[..keep]);
         let outcome = greet_with(LIMIT, move |mut stream| {
@@ -245,7 +245,7 @@ fn a_peer_at_another_step_is_named() {
 }
 
 #[test]
-fn a_peer_that_goes_before_it_is_done_is_told() {
+fn a_peer_that_disconnects_before_it_is_done_is_reported() {
     let listener = listener();
     let address = listener.address();
     let other = std::thread::spawn(move || drop(connect(address, LIMIT, clock()).unwrap()));
@@ -255,7 +255,7 @@ fn a_peer_that_goes_before_it_is_done_is_told() {
     assert!(matches!(error, SessionError::Closed { .. }), "{error}");
 }
 
-/// A session with a peer that does `peer` with its own.
+/// Returns a session with a peer that runs `peer` with its own session.
 fn session_with(
     peer: impl FnOnce(Session) + Send + 'static,
 ) -> (Session, std::thread::JoinHandle<()>) {
@@ -293,7 +293,7 @@ fn a_glance_takes_beats_leaves_steps_and_sees_the_end() {
 }
 
 #[test]
-fn a_glance_at_a_silent_peer_waits_no_longer_than_asked() {
+fn a_peek_at_a_silent_peer_waits_no_longer_than_its_limit() {
     let (mut session, other) = session_with(|mut peer| {
         let _ = peer.receive(&mut [0], LIMIT);
     });
@@ -307,12 +307,12 @@ fn a_glance_at_a_silent_peer_waits_no_longer_than_asked() {
 }
 
 #[test]
-fn a_peer_that_fails_says_why_whatever_is_awaited() {
+fn a_peer_that_fails_reports_its_reason_at_every_step() {
     let long = "reason \u{1b}[31m".repeat(100);
     for glance in [true, false] {
         let reason = long.clone();
         let (mut session, other) = session_with(move |mut peer| {
-            // Unread bytes of the other side must not take the reason along.
+            // Unread bytes of the other side must not discard the reason.
             peer.keep_alive().unwrap();
             peer.fail(&reason);
         });
@@ -327,7 +327,7 @@ fn a_peer_that_fails_says_why_whatever_is_awaited() {
             panic!("{error}");
         };
         assert!(reason.starts_with("reason  [31m"), "{reason}");
-        assert!(reason.len() <= REASON_MAX && !reason.contains('\u{1b}'));
+        assert!(reason.len() <= MAX_REASON && !reason.contains('\u{1b}'));
         drop(session);
         other.join().unwrap();
     }

@@ -11,7 +11,7 @@ const IPV4_BYTES: usize = size_of::<Ipv4Header>();
 const IPV6_BYTES: usize = size_of::<Ipv6Header>();
 const AFTER_IP_BYTES: usize = size_of::<UdpHeader>() + size_of::<BaseHeader>();
 
-/// CRC-32 of eight bytes of ones, which stand for the local route header that RoCE lacks.
+/// CRC-32 of eight bytes of ones, in place of the local route header that RoCE lacks.
 const PREFIX: u32 = {
     let mut state = u32::MAX;
     let mut bit = 0;

@@ -1,9 +1,9 @@
 //! RoCEv2 frames: bytes to plain values and back.
 //!
-//! [`parse`] turns a frame into a [`Packet`] and says where its payload lies; [`emit`] writes the
-//! frame of a [`Packet`], invariant CRC included. Neither does any input or output and neither
-//! panics, whatever the bytes. Inside the process the values travel as they are; bytes exist only
-//! on a wire that leaves it, on a capture tap and where faults are injected.
+//! [`parse`] decodes a frame into a [`Packet`] and returns the range of its payload; [`emit`]
+//! writes the frame of a [`Packet`], invariant CRC included. Neither does any input or output, and
+//! neither panics for any bytes. Inside the process the values are passed unchanged; bytes exist
+//! only on an external wire, on a capture tap and where faults are injected.
 //!
 //! Sources: InfiniBand Architecture Specification volume 1, chapter 9 (transport headers) and
 //! annex A17 (RoCEv2: encapsulation and ICRC); RFC 791, RFC 8200, RFC 768, IEEE 802.1Q.
@@ -39,7 +39,7 @@ pub struct Packet {
     pub transport: TransportHeaders,
 }
 
-/// Why a frame is not a RoCEv2 packet that can be used. A receiver drops it and counts it.
+/// The reason why a frame is not a valid RoCEv2 packet. A receiver drops it and counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParseError {
@@ -72,7 +72,7 @@ pub enum ParseError {
     BadIpv4Checksum {
         /// in the frame
         found: u16,
-        /// what it should be
+        /// the expected value
         computed: u16,
     },
     /// A fragment of an IPv4 packet; RoCEv2 packets are never fragmented.
@@ -91,13 +91,13 @@ pub enum ParseError {
         port: u16,
     },
     /// A length field contradicts another or the frame.
-    #[error("{header} length says {said} bytes, {available} are there")]
+    #[error("{header} length is {said} bytes, {available} are present")]
     BadLength {
         /// which header
         header: &'static str,
         /// value of the field
         said: usize,
-        /// what the enclosing layer holds
+        /// bytes in the enclosing layer
         available: usize,
     },
     /// The UDP checksum is present and wrong.
@@ -106,7 +106,7 @@ pub enum ParseError {
         /// in the frame
         found: u16,
     },
-    /// A transport header version that this engine does not know.
+    /// A transport header version that this engine does not support.
     #[error("transport header version {version}, only 0 is known")]
     BadTransportVersion {
         /// the field's value
@@ -117,16 +117,16 @@ pub enum ParseError {
     BadInvariantCrc {
         /// in the frame
         found: u32,
-        /// what it should be
+        /// the expected value
         computed: u32,
     },
 }
 
-/// Why a packet cannot be written. Always the caller's mistake.
+/// The reason why a packet cannot be written. Always the caller's mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmitError {
-    /// The opcode asks for other extension headers than the value holds.
+    /// The opcode requires other extension headers than the value holds.
     #[error("{opcode:?} takes extension {wanted:?}, the packet holds {held:?}")]
     ExtensionMismatch {
         /// opcode of the packet
@@ -146,12 +146,12 @@ pub enum EmitError {
 
 /// Reads a frame, from its Ethernet header to its invariant CRC (no frame check sequence).
 ///
-/// Returns the headers and where in `frame` the payload lies, pad excluded. Bytes after the IP
-/// datagram (Ethernet's padding of short frames) are ignored. Checked on the way: IPv4 header
-/// checksum, every length, UDP checksum if present, invariant CRC.
+/// Returns the headers and the range of the payload in `frame`, pad excluded. Bytes after the IP
+/// datagram (Ethernet's padding of short frames) are ignored. Also checked: IPv4 header checksum,
+/// every length, UDP checksum if present, invariant CRC.
 ///
 /// # Errors
-/// [`ParseError`] says which check failed; it is also how frames of other protocols are told apart.
+/// [`ParseError`] names the check that failed; it also identifies frames of other protocols.
 pub fn parse(frame: &[u8]) -> Result<(Packet, Range<usize>), ParseError> {
     let (path, ip, udp_payload) = network::parse(frame)?;
     let segment = frame
@@ -174,16 +174,16 @@ pub fn parse(frame: &[u8]) -> Result<(Packet, Range<usize>), ParseError> {
     Ok((Packet { path, transport }, start..start + payload.len()))
 }
 
-/// True for a whole UDP datagram to RoCEv2's port, whatever is inside: a frame that [`parse`] refuses
+/// True for a whole UDP datagram to RoCEv2's port, with any content: a frame that [`parse`] refuses
 /// nevertheless was damaged.
 #[must_use]
 pub fn is_for_roce(frame: &[u8]) -> bool {
     network::parse(frame).is_ok()
 }
 
-/// Marks an IP frame "congestion experienced", as a switch whose queue grows does; false, and nothing
-/// is changed, if its sender did not say that it understands the mark. The invariant CRC leaves the
-/// field out. Source: RFC 3168, section 5.
+/// Marks an IP frame "congestion experienced", as a switch with a growing queue does. Returns false
+/// and changes nothing if its sender did not announce that it supports the mark. The invariant CRC
+/// leaves the field out. Source: RFC 3168, section 5.
 pub fn mark_congestion(frame: &mut [u8]) -> bool {
     network::mark_congestion(frame)
 }

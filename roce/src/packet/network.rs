@@ -361,8 +361,9 @@ pub(super) fn fill_udp_checksum(network: &Network, frame: &mut [u8], ip: usize) 
     }
 }
 
-/// Sets "congestion experienced" in the IP header of a frame, tagged or not; false, and nothing is
-/// changed, if its sender does not know congestion marks or it is no IP. Source: RFC 3168, section 5.
+/// Sets "congestion experienced" in the IP header of a frame, tagged or not. Returns false and
+/// changes nothing if its sender does not support congestion marks or it is no IP. Source: RFC
+/// 3168, section 5.
 pub(super) fn mark_congestion(frame: &mut [u8]) -> bool {
     let Ok((ethernet, mut rest)) = EthernetHeader::mut_from_prefix(frame) else {
         return false;

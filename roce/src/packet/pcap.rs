@@ -87,7 +87,7 @@ impl<W: Write> PcapWriter<W> {
         self.frames
     }
 
-    /// Hands on what the writer keeps back.
+    /// Flushes the writer.
     ///
     /// # Errors
     /// The writer's result.

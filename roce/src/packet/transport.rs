@@ -15,7 +15,7 @@ use super::{EmitError, ExtensionKind, Opcode, ParseError, Psn, QpNumber};
 /// The base transport header (BTH) and the extension headers after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransportHeaders {
-    /// what the packet is
+    /// the operation
     pub opcode: Opcode,
     /// SE: the receiver should be woken when the message is complete
     pub solicited: bool,
@@ -33,7 +33,7 @@ pub struct TransportHeaders {
     pub acknowledge_request: bool,
     /// packet sequence number
     pub psn: Psn,
-    /// what follows; has to fit the opcode
+    /// the extension header; must fit the opcode
     pub extension: Extension,
 }
 
@@ -52,7 +52,7 @@ pub enum Extension {
     RemoteImmediate(RemoteBuffer, u32),
     /// AETH
     Acknowledge(Acknowledgement),
-    /// AETH and AtomicAckETH: what the memory held before
+    /// AETH and AtomicAckETH: the previous value of the memory
     AtomicAcknowledge(Acknowledgement, u64),
     /// AtomicETH
     Atomic(AtomicRequest),
@@ -82,9 +82,9 @@ pub struct AtomicRequest {
     pub address: u64,
     /// R_Key
     pub key: u32,
-    /// what to store, or to add
+    /// the value to store, or to add
     pub swap_or_add: u64,
-    /// what to compare with
+    /// the value to compare with
     pub compare: u64,
 }
 
@@ -100,7 +100,7 @@ pub struct Datagram {
 /// AETH: the responder's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Acknowledgement {
-    /// what it says
+    /// the kind of acknowledgement and its value
     pub syndrome: Syndrome,
     /// MSN: messages completed, modulo 2^24
     pub message_sequence_number: u32,
@@ -126,7 +126,7 @@ pub enum Syndrome {
     Reserved(u8),
 }
 
-/// Why a responder refuses; 5 bits, unknown values are kept.
+/// The reason of a responder's refusal; 5 bits, unknown values are kept.
 /// Source: InfiniBand Architecture Specification volume 1, table 47.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct NegativeCode(pub u8);
@@ -162,7 +162,7 @@ const KIND_RECEIVER_NOT_READY: u8 = 1;
 const KIND_NEGATIVE: u8 = 3;
 
 impl Syndrome {
-    /// From the byte of the header.
+    /// Decodes the byte of the header.
     #[must_use]
     pub const fn from_byte(byte: u8) -> Self {
         let fields = SyndromeByte(byte);
@@ -209,6 +209,34 @@ impl Acknowledgement {
             .with_syndrome(self.syndrome.to_byte().into())
             .with_message_sequence_number(number)
             .0
+    }
+}
+
+impl TransportHeaders {
+    /// The headers of packet `index` of a run of `packets` that begins with these; see
+    /// [`crate::Requester::next_run`]. None of them ends its message.
+    #[must_use]
+    pub fn of_run(&self, index: u32, packets: u32) -> Self {
+        let acknowledge_request = self.acknowledge_request && index + 1 == packets;
+        if index == 0 {
+            return Self {
+                acknowledge_request,
+                ..*self
+            };
+        }
+        let opcode = match self.opcode {
+            Opcode::WRITE_FIRST => Opcode::WRITE_MIDDLE,
+            Opcode::SEND_FIRST => Opcode::SEND_MIDDLE,
+            Opcode::READ_RESPONSE_FIRST => Opcode::READ_RESPONSE_MIDDLE,
+            middle => middle,
+        };
+        Self {
+            opcode,
+            acknowledge_request,
+            psn: self.psn.plus(index),
+            extension: Extension::None,
+            ..*self
+        }
     }
 }
 

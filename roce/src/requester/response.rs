@@ -2,7 +2,7 @@
 
 use ringside_clock::Instant;
 
-use super::{LARGEST_SPAN, Phase, Recovery, Requester};
+use super::{MAX_SPAN, Phase, Recovery, Requester};
 use crate::config::{RETRY_FOREVER, receiver_not_ready_wait};
 use crate::fault::{RequesterFault, RequesterFaultReason};
 use crate::packet::{Extension, NegativeCode, Opcode, Syndrome, TransportHeaders};
@@ -18,24 +18,24 @@ pub enum ResponseOutcome {
     Repeating,
     /// Copy the packet's payload to these bytes of the read's local memory, then take completions.
     Place(MessageBytes),
-    /// Nothing changed.
+    /// The response had no effect.
     Ignored(IgnoredResponse),
     /// The requester has stopped. Completions of the requests before are still there to take.
     Fault(RequesterFault),
 }
 
-/// Why a response changed nothing.
+/// The reason why a response had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IgnoredResponse {
     /// the requester has stopped
     Stopped,
     /// of another partition
     PartitionKey,
-    /// answered before, or never asked
+    /// answered before, or never requested
     OutOfWindow,
-    /// no answer that a reliable connection knows, or one to a request that takes another
+    /// an answer of another service than the reliable connection, or to a request of another kind
     Unexpected,
-    /// after a missing request or read response, which was sent or asked for again already
+    /// after a missing request or read response, which was sent or requested again already
     AfterGap,
     /// an RNR NAK although nothing was sent since the one before: a copy of it
     NotReadyAgain,
@@ -62,6 +62,43 @@ impl Requester {
             self.statistics.responses_ignored += 1;
         }
         outcome
+    }
+
+    /// Takes `packets` read responses that come as one, each with a payload of `packet_bytes`.
+    /// Returns the outcome, and the number of its packets: the caller passes the others one by one,
+    /// with the headers that [`TransportHeaders::of_run`] gives.
+    #[inline]
+    pub fn on_run(
+        &mut self,
+        now: Instant,
+        headers: &TransportHeaders,
+        packets: u32,
+        packet_bytes: u32,
+    ) -> (ResponseOutcome, u32) {
+        let further = packets.saturating_sub(1);
+        match self.on_response(now, headers, packet_bytes) {
+            ResponseOutcome::Place(bytes) if self.takes_further(further, packet_bytes) => {
+                self.unanswered += u64::from(further);
+                self.progressed(now);
+                let length_bytes = bytes.length_bytes + further * packet_bytes;
+                let all = MessageBytes {
+                    length_bytes,
+                    ..bytes
+                };
+                (ResponseOutcome::Place(all), packets)
+            }
+            outcome => (outcome, 1),
+        }
+    }
+
+    /// True if so many further packets of a read's response, none of them its last, are expected.
+    #[inline]
+    fn takes_further(&self, packets: u32, packet_bytes: u32) -> bool {
+        let slot = self.slot(self.done);
+        let inside = self.unanswered > slot.first
+            && self.unanswered + u64::from(packets) < slot.end().min(self.sent_end);
+        let is_read = self.done != self.tail && slot.is_read();
+        is_read && inside && packet_bytes == self.settings.mtu.bytes()
     }
 
     #[inline]
@@ -108,7 +145,7 @@ impl Requester {
         }
     }
 
-    /// Everything before `position` arrived; what is there did not.
+    /// All packets before `position` arrived; the one at `position` did not.
     fn on_negative(&mut self, now: Instant, position: u64, code: NegativeCode) -> ResponseOutcome {
         let reason = match code {
             NegativeCode::SEQUENCE_ERROR => {
@@ -120,10 +157,9 @@ impl Requester {
             NegativeCode::REMOTE_ACCESS => RequesterFaultReason::RemoteAccess,
             _ => RequesterFaultReason::RemoteOperation,
         };
-        // A refusal that passes over a read tells that the read's response was lost, as any answer
-        // does; the refusal is not the read's.
-        // Source: InfiniBand Architecture Specification volume 1, 9.9.2.1; Linux's soft-RoCE,
-        // `rxe_comp.c`, takes it so as well.
+        // A refusal that passes over a read shows that the read's response was lost, as any answer
+        // does; the refusal is not the read's. Source: InfiniBand Architecture Specification volume
+        // 1, 9.9.2.1; Linux's soft-RoCE, `rxe_comp.c`, does the same.
         if self.advance(now, position) == Advance::ReadResponseMissing {
             return self.on_missing_read_response();
         }
@@ -221,7 +257,7 @@ impl Requester {
     #[inline]
     fn advance(&mut self, now: Instant, end: u64) -> Advance {
         debug_assert!(
-            end - self.unanswered <= LARGEST_SPAN,
+            end - self.unanswered <= MAX_SPAN,
             "answers outside the window"
         );
         let before = self.unanswered;
@@ -263,8 +299,8 @@ impl Requester {
         }
     }
 
-    /// Asks again for a read response that others have overtaken. Not after a time-out: what comes
-    /// late of the answers to the packets before it tells of no other loss.
+    /// Requests a read response again that later answers have overtaken. Not after a time-out: late
+    /// answers to the packets before it report no other loss.
     fn on_missing_read_response(&mut self) -> ResponseOutcome {
         if self.recovery != Recovery::Untried {
             return ResponseOutcome::Ignored(IgnoredResponse::AfterGap);
@@ -274,8 +310,9 @@ impl Requester {
         self.repeat()
     }
 
-    /// Sends again what the peer says is missing, once: a NAK that comes twice, or after a missing
-    /// read response, tells of the same loss. One that follows a time-out takes no second retry.
+    /// Sends the packet again that the peer reports as missing, once: a NAK that arrives twice, or
+    /// after a missing read response, reports the same loss. One that follows a time-out takes no
+    /// second retry.
     fn on_missing_request(&mut self) -> ResponseOutcome {
         match std::mem::replace(&mut self.recovery, Recovery::Told) {
             Recovery::Untried => self.repeat(),

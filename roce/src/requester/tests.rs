@@ -348,8 +348,8 @@ fn one_loss_takes_one_retry_however_often_it_is_told() {
     assert_eq!(end.reason, RequesterFaultReason::RetriesExhausted);
 }
 
-/// A peer that answers more slowly than the time-out: whatever comes of its old answers, the
-/// requester tries as often as it was told to, one time-out each.
+/// A peer that answers more slowly than the time-out: its late answers do not change the number of
+/// retries, one time-out each.
 #[test]
 fn answers_that_come_late_take_no_retry_beside_the_time_out() {
     let mut bench = Bench::new(&config());
@@ -705,7 +705,7 @@ fn the_longest_read_spans_half_of_all_numbers_and_keeps_others_waiting() {
     let mut config = config();
     config.path_mtu = PathMtu::Bytes256;
     let mut bench = Bench::new(&config);
-    bench.post(1, READ, MAXIMUM_MESSAGE_BYTES);
+    bench.post(1, READ, MAX_MESSAGE_BYTES);
     bench.post(2, WRITE, 8);
     assert_eq!(bench.sent(), [0]);
     let first = bench.read_response(0, Opcode::READ_RESPONSE_FIRST, 256);
@@ -716,7 +716,7 @@ fn the_longest_read_spans_half_of_all_numbers_and_keeps_others_waiting() {
         .expect("room for one number");
     assert_eq!(next.headers.psn, Psn::new(START).plus(1 << 23));
     let work = WorkRequest {
-        length_bytes: MAXIMUM_MESSAGE_BYTES + 1,
+        length_bytes: MAX_MESSAGE_BYTES + 1,
         ..WORK
     };
     let length_bytes = work.length_bytes;
@@ -896,4 +896,54 @@ fn random_responses_never_panic_and_complete_nothing_twice() {
         let in_order: Vec<u32> = (0..done.len() as u32).collect();
         assert_eq!(done, in_order, "seed {seed}");
     }
+}
+
+/// Packets as they leave one by one, or cut from the runs in which they leave.
+fn headers_of(messages: &[(Operation, u32)], run_bytes: u32) -> Vec<TransportHeaders> {
+    let mut config = config();
+    config.window_packets = 100;
+    let mut bench = Bench::new(&config);
+    for (token, &(operation, length_bytes)) in messages.iter().enumerate() {
+        bench.post(token as u32, operation, length_bytes);
+    }
+    let mut found = Vec::new();
+    while let Some(packet) = bench.requester.next_run(bench.now, run_bytes) {
+        assert!(packet.payload.length_bytes <= run_bytes.max(MTU));
+        for index in 0..packet.packets {
+            found.push(packet.headers.of_run(index, packet.packets));
+        }
+    }
+    found
+}
+
+#[test]
+fn packets_of_a_run_are_those_that_leave_one_by_one() {
+    let read = Operation::Read { address: 0, key: 1 };
+    let messages = [
+        (WRITE, 40 * MTU),
+        (Operation::SendWithImmediate(9), 7 * MTU + 1),
+        (read, 3 * MTU),
+        (Operation::Send, MTU),
+        (Operation::SendWithInvalidate(4), 0),
+        (WRITE, 90 * MTU + 3),
+    ];
+    let apart = headers_of(&messages, 0);
+    for run_bytes in [MTU, 3 * MTU + 5, 1 << 16] {
+        let together = headers_of(&messages, run_bytes);
+        assert_eq!(together.len(), apart.len());
+        for (one, other) in together.iter().zip(&apart) {
+            let unasked = |headers: &TransportHeaders| TransportHeaders {
+                acknowledge_request: false,
+                ..*headers
+            };
+            assert_eq!(unasked(one), unasked(other));
+        }
+        let asks =
+            |all: &[TransportHeaders]| all.last().is_some_and(|last| last.acknowledge_request);
+        assert!(
+            asks(&apart) && asks(&together),
+            "the window is full: an answer is asked for"
+        );
+    }
+    assert_eq!(headers_of(&messages, MTU), apart, "runs of one packet");
 }

@@ -1,4 +1,4 @@
-//! Reads that were asked for and whose responses are still to be sent, in order of PSN.
+//! Read requests whose responses are still to be sent, in order of PSN.
 
 use super::RemoteBytes;
 use crate::config::PathMtu;
@@ -27,6 +27,8 @@ pub(super) struct Part<G> {
     pub(super) psn: Psn,
     pub(super) is_first: bool,
     pub(super) is_last: bool,
+    /// number of packets
+    pub(super) packets: u32,
     pub(super) bytes: Option<RemoteBytes<G>>,
     pub(super) message_sequence_number: u32,
 }
@@ -72,7 +74,7 @@ impl<G: Copy> ReadQueue<G> {
         self.ring.get(self.index(place)).and_then(Option::as_ref)
     }
 
-    /// Adds a read after all others. The caller has asked [`ReadQueue::is_full`].
+    /// Adds a read after all others. The caller has checked [`ReadQueue::is_full`].
     pub(super) fn push(&mut self, read: Read<G>) {
         self.insert(self.length, read);
     }
@@ -87,7 +89,7 @@ impl<G: Copy> ReadQueue<G> {
             })
     }
 
-    /// Adds a read before those whose next packet comes later than its own.
+    /// Adds a read before those with a later next packet.
     pub(super) fn push_in_order(&mut self, read: Read<G>) {
         let place = (0..self.length)
             .find(|place| {
@@ -109,18 +111,22 @@ impl<G: Copy> ReadQueue<G> {
         self.length += 1;
     }
 
-    /// Takes the next packet of the oldest response.
-    pub(super) fn next_part(&mut self, mtu: PathMtu) -> Option<Part<G>> {
+    /// Takes the next packet of the oldest response, or a run of up to `run_bytes` of full ones.
+    pub(super) fn next_part(&mut self, mtu: PathMtu, run_bytes: u32) -> Option<Part<G>> {
         if self.length == 0 {
             return None;
         }
         let index = self.index(0);
         let read = self.ring.get_mut(index)?.as_mut()?;
-        let length_bytes = read.remaining_bytes.min(mtu.bytes());
+        // The last packet travels by itself.
+        let full = read.remaining_packets.saturating_sub(1).max(1);
+        let packets = mtu.full_packets(run_bytes).min(full);
+        let length_bytes = read.remaining_bytes.min(mtu.bytes() * packets);
         let part = Part {
             psn: read.next,
             is_first: read.next == read.first,
             is_last: read.remaining_packets == 1,
+            packets,
             bytes: read.grant.map(|grant| RemoteBytes {
                 grant,
                 address: read.address,
@@ -128,10 +134,10 @@ impl<G: Copy> ReadQueue<G> {
             }),
             message_sequence_number: read.message_sequence_number,
         };
-        read.next = read.next.plus(1);
+        read.next = read.next.plus(packets);
         read.address = read.address.wrapping_add(u64::from(length_bytes));
         read.remaining_bytes -= length_bytes;
-        read.remaining_packets -= 1;
+        read.remaining_packets -= packets;
         if read.remaining_packets == 0 {
             self.head = self.index(1);
             self.length -= 1;

@@ -5,14 +5,14 @@ use super::{Message, Pending, Phase, Receive, RemoteRight, Responder, ResponderH
 use crate::fault::ResponderFault;
 use crate::packet::{Extension, Opcode, Psn, RemoteBuffer, TransportHeaders};
 use crate::partition_keys_match;
-use crate::work::MAXIMUM_MESSAGE_BYTES;
+use crate::work::MAX_MESSAGE_BYTES;
 
 /// The target of a request's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement<G> {
     /// Into memory that the peer named.
     Remote {
-        /// what [`ResponderHost::grant`] gave for the whole message
+        /// the result of [`ResponderHost::grant`] for the whole message
         grant: G,
         /// first byte
         address: u64,
@@ -43,42 +43,42 @@ pub struct Received {
     pub immediate: Option<u32>,
     /// our own key that the message has invalidated
     pub invalidated: Option<u32>,
-    /// the sender asked to wake us up
+    /// the sender requested a completion event
     pub solicited: bool,
 }
 
 /// The meaning of a request packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome<G> {
-    /// In order.
+    /// The packet is in order.
     Accepted {
-        /// copy the payload there, before anything else is asked of the responder
+        /// copy the payload there, before the next call of the responder
         placement: Option<Placement<G>>,
         /// then write this completion
         received: Option<Received>,
     },
-    /// Came again; will be answered again where that is due.
+    /// A duplicate; it is answered again where that is due.
     Duplicate,
     /// Something before it is missing; the first such packet causes a NAK.
     Gap,
-    /// No receive request is posted; the peer is asked to wait.
+    /// No receive request is posted; the peer receives a request to wait.
     NotReady,
-    /// Not taken, not answered.
+    /// The packet was dropped without an answer.
     Dropped(DropReason),
     /// The responder has stopped; the peer gets a NAK. Raise the event.
     Fault(ResponderFault),
 }
 
-/// Why a request was dropped without answer.
+/// The reason why a request was dropped without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropReason {
     /// the responder has stopped
     Stopped,
     /// of another partition
     PartitionKey,
-    /// older than the connection, or a duplicate read that reaches beyond what was asked before
+    /// older than the connection, or a duplicate read that reaches beyond the original request
     OutOfWindow,
-    /// a duplicate read that can't be answered now: too many wait, or its memory is gone
+    /// a duplicate read that cannot be answered now: too many wait, or its memory was deregistered
     DuplicateRead,
     /// no request of a reliable connection
     NotARequest,
@@ -309,7 +309,7 @@ impl<G: Copy> Responder<G> {
         let fits = if place.is_last {
             payload_bytes == length_bytes
         } else {
-            payload_bytes < length_bytes && length_bytes <= MAXIMUM_MESSAGE_BYTES
+            payload_bytes < length_bytes && length_bytes <= MAX_MESSAGE_BYTES
         };
         if !fits {
             return Err(ResponderFault::BadWriteLength.into());
@@ -386,7 +386,7 @@ impl<G: Copy> Responder<G> {
             ) => (token, capacity_bytes, offset_bytes),
             _ => return Err(ResponderFault::BadOpcode.into()),
         };
-        // whatever fails from here on, this receive request is the one that it failed at
+        // if a later step fails, this receive request is the one that failed
         self.message = Message::Send {
             token,
             capacity_bytes,
@@ -441,7 +441,7 @@ impl<G: Copy> Responder<G> {
         };
         let remote = match headers.extension {
             Extension::Remote(remote)
-                if payload_bytes == 0 && remote.length_bytes <= MAXIMUM_MESSAGE_BYTES =>
+                if payload_bytes == 0 && remote.length_bytes <= MAX_MESSAGE_BYTES =>
             {
                 remote
             }
@@ -517,7 +517,7 @@ impl<G: Copy> Responder<G> {
         let Extension::Remote(remote) = headers.extension else {
             return self.dropped(DropReason::OutOfWindow);
         };
-        let too_long = remote.length_bytes > MAXIMUM_MESSAGE_BYTES;
+        let too_long = remote.length_bytes > MAX_MESSAGE_BYTES;
         if too_long || self.mtu.packets(remote.length_bytes) > behind {
             return self.dropped(DropReason::OutOfWindow);
         }

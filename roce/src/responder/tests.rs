@@ -10,7 +10,7 @@ use crate::packet::{AtomicRequest, QpNumber, RemoteBuffer};
 pub(super) const START: u32 = 100;
 pub(super) const MTU: u32 = 1024;
 
-/// Grants everything but one key, and has as many receive requests as it is told.
+/// Grants everything except one key, and has a given number of receive requests.
 pub(super) struct Host {
     pub(super) receives: u32,
     pub(super) capacity_bytes: u32,

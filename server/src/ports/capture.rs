@@ -1,4 +1,4 @@
-//! Every frame on the wire, in a file that Wireshark opens.
+//! A capture of every frame on the wire, in a file that Wireshark opens.
 
 use ringside_model::packet::pcap::PcapWriter;
 use ringside_model::wire::Tap;
@@ -7,10 +7,11 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that are kept back from the file, until [`Capture::flush`] at the latest.
+/// Bytes that are buffered before they are written to the file; [`Capture::flush`] writes them at
+/// once.
 const BUFFER_BYTES: usize = 1 << 20;
 
-/// Why a capture is not whole.
+/// A capture could not be written in full.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{path}: {operation} the capture: {error}; check the directory, and that the disk has room"
@@ -18,9 +19,9 @@ const BUFFER_BYTES: usize = 1 << 20;
 pub struct CaptureError {
     /// The file.
     pub path: String,
-    /// The operation.
+    /// The operation that failed.
     pub operation: &'static str,
-    /// The system's words.
+    /// The operating system's message.
     pub error: String,
 }
 
@@ -31,8 +32,8 @@ struct State {
     failure: Option<CaptureError>,
 }
 
-/// See the module. After a write that failed, the rest is not captured, and [`Capture::finish`]
-/// says so.
+/// A capture file. After a failed write the rest is not captured, and [`Capture::finish`] returns
+/// the error.
 #[derive(Debug)]
 pub struct Capture {
     path: PathBuf,
@@ -52,10 +53,10 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 }
 
 impl Capture {
-    /// Creates the file, or empties it.
+    /// Creates the file, or truncates it.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Self, CaptureError> {
         let created = File::create(path)
             .and_then(|file| PcapWriter::new(BufWriter::with_capacity(BUFFER_BYTES, file)));
@@ -71,7 +72,7 @@ impl Capture {
         })
     }
 
-    /// The tap that gives it the frames, for [`ringside_model::wire::Switch::set_tap`].
+    /// Returns the tap that records the frames, for [`ringside_model::wire::Switch::set_tap`].
     #[must_use]
     pub fn tap(&self) -> Tap {
         let (path, state) = (self.path.clone(), Arc::clone(&self.state));
@@ -90,13 +91,13 @@ impl Capture {
         })
     }
 
-    /// Frames so far.
+    /// Frames captured so far.
     #[must_use]
     pub fn frames(&self) -> u64 {
         lock(&self.state).frames
     }
 
-    /// Writes out what is kept back, so that the file can be looked at.
+    /// Writes the buffered bytes to the file.
     pub fn flush(&self) {
         let mut state = lock(&self.state);
         if let Some(writer) = state.writer.as_mut()
@@ -107,11 +108,11 @@ impl Capture {
         }
     }
 
-    /// Writes out the rest and closes the file; gives how many frames there are. What comes later
-    /// is not captured.
+    /// Writes the buffered bytes and closes the file. Returns the number of frames. Later frames
+    /// are not captured.
     ///
     /// # Errors
-    /// The capture is not whole.
+    /// The capture is incomplete.
     pub fn finish(&self) -> Result<u64, CaptureError> {
         self.flush();
         let mut state = lock(&self.state);

@@ -1,8 +1,8 @@
-//! A wire of unix datagrams, one a frame: what QEMU calls `-netdev dgram` with addresses of type
-//! unix, and the wire between two models.
+//! A wire of unix datagrams, one datagram a frame: QEMU's `-netdev dgram` with addresses of type
+//! unix, or the wire between two models.
 //!
-//! Each side binds a path of its own and sends to the other's. The far end may come late, go away
-//! and come back; it is looked for with each frame.
+//! Each side binds its own path and sends to the other's. The far end may start late, stop and
+//! start again; each frame tries it again.
 
 use super::socket_file::{SocketFile, SocketPathError};
 use super::{Received, Sent, Wire};
@@ -11,29 +11,29 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
-/// Why there is no datagram wire.
+/// Reasons why a datagram wire is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum DatagramError {
-    /// Its own path cannot be had.
+    /// Its own path cannot be used.
     #[error(transparent)]
     Path(#[from] SocketPathError),
-    /// Both ends at one path.
+    /// Both ends have the same path.
     #[error("{path}: both ends of the wire; each side needs a path of its own")]
     ToItself {
         /// The path.
         path: String,
     },
-    /// The far end's path cannot be one.
+    /// The far end's path is not a valid socket path.
     #[error("{path}: {error}; a socket's path has at most 107 bytes")]
     FarPath {
         /// The path.
         path: String,
-        /// The system's words.
+        /// The operating system's message.
         error: String,
     },
 }
 
-/// See the module.
+/// A wire of unix datagrams; see the module.
 #[derive(Debug)]
 pub struct DatagramWire {
     socket: UnixDatagram,
@@ -43,11 +43,11 @@ pub struct DatagramWire {
 }
 
 impl DatagramWire {
-    /// Binds `local`, in place of a socket that a dead process left there; frames go to `far`, which
-    /// need not exist.
+    /// Binds `local`, replacing a socket that an ended process left there. Frames are sent to
+    /// `far`, which need not exist.
     ///
     /// # Errors
-    /// A path that is in use, taken by something else, or cannot be created.
+    /// The path is in use, is not a socket, or cannot be created.
     pub fn bind(local: &Path, far: &Path) -> Result<Self, DatagramError> {
         if local == far {
             let path = local.display().to_string();
@@ -98,7 +98,7 @@ impl Wire for DatagramWire {
         match error.kind() {
             _ if is_no_room(&error) => Sent::NoRoom,
             ErrorKind::NotFound | ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset => {
-                Sent::NobodyThere
+                Sent::NoPeer
             }
             _ => Sent::Refused,
         }

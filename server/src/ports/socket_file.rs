@@ -1,26 +1,26 @@
-//! A unix socket's place in the file system: taken only where nobody is, and given back.
+//! The path of a unix socket: created only if no process uses it, and removed afterwards.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Why a path cannot be had for a socket.
+/// Reasons why a path cannot be used for a socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketPathError {
-    /// Somebody answers there.
+    /// A process accepts connections there.
     #[error(
-        "{path}: somebody is already listening there; stop that process or choose another path"
+        "{path}: a process is already listening there; stop that process or choose another path"
     )]
     InUse {
         /// The path.
         path: String,
     },
-    /// Something that is no socket is there.
-    #[error("{path}: exists and is no socket, so it is left alone; choose another path")]
+    /// The path exists and is not a socket.
+    #[error("{path}: exists and is not a socket, so it is not replaced; choose another path")]
     NotASocket {
         /// The path.
         path: String,
     },
-    /// The system refused.
+    /// The operating system refused the operation.
     #[error(
         "{path}: {operation}: {error}; check that its directory exists and can be written to, \
          and that the path has at most 107 bytes"
@@ -30,12 +30,12 @@ pub enum SocketPathError {
         path: String,
         /// The operation.
         operation: &'static str,
-        /// The system's words.
+        /// The operating system's message.
         error: String,
     },
 }
 
-/// Removes the socket when dropped, unless somebody has put another in its place.
+/// Removes the socket when dropped, unless another process has replaced it.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -43,11 +43,11 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Makes a socket at `path` with `bind`, in place of one that nobody is behind any more, as
-    /// `is_alive` finds out.
+    /// Creates a socket at `path` with `bind`, replacing one that no process uses any more;
+    /// `is_alive` checks that.
     ///
     /// # Errors
-    /// A path that is in use, taken by something else, or cannot be created.
+    /// The path is in use, is not a socket, or cannot be created.
     pub fn make<S>(
         path: &Path,
         is_alive: impl FnOnce(&Path) -> bool,
@@ -68,7 +68,8 @@ impl SocketFile {
             if is_alive(path) {
                 return Err(SocketPathError::InUse { path: name() });
             }
-            std::fs::remove_file(path).map_err(system("removing a dead process's socket"))?;
+            std::fs::remove_file(path)
+                .map_err(system("removing the socket of an ended process"))?;
         }
         let socket = bind(path).map_err(system("creating the socket"))?;
         let file = Self {

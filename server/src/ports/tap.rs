@@ -1,11 +1,11 @@
-//! A TAP interface as a wire: the host's network stack is at the other end.
+//! A TAP interface as a wire: the far end is the host's network stack.
 
 use super::{Received, Sent, Wire};
 use ringside_bus::tap::{self, TapError};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// See the module.
+/// A TAP interface; see the module.
 #[derive(Debug)]
 pub struct TapWire {
     name: String,
@@ -13,11 +13,11 @@ pub struct TapWire {
 }
 
 impl TapWire {
-    /// Opens the interface `name`, or makes it for as long as this value lives. Frames are lost while
-    /// it is down (`ip link set NAME up`).
+    /// Opens the interface `name`, or creates it for the lifetime of this value. Frames are lost
+    /// while it is down (`ip link set NAME up`).
     ///
     /// # Errors
-    /// No right to have it, or no such thing here; the error says what to do.
+    /// The interface cannot be used or created; the error names the remedy.
     pub fn open(name: &str) -> Result<Self, TapError> {
         Ok(Self {
             name: name.into(),
@@ -44,7 +44,7 @@ impl Wire for TapWire {
             Ok(_) => Sent::Gone,
             Err(Errno::AGAIN | Errno::INTR) => Sent::NoRoom,
             // the interface is down
-            Err(Errno::IO) => Sent::NobodyThere,
+            Err(Errno::IO) => Sent::NoPeer,
             Err(_) => Sent::Refused,
         }
     }

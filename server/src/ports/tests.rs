@@ -1,4 +1,4 @@
-//! Wires to far ends that are absent, late, gone, full or hostile.
+//! Wires to far ends that are absent, late, removed, full or hostile.
 
 use super::*;
 use ringside_model::packet::pcap::PcapWriter;
@@ -17,7 +17,7 @@ impl Folder {
     }
 }
 
-/// A switch with two ports outside: a datagram wire, and one that the test plays itself.
+/// A switch with two external ports: a datagram wire, and one that the test controls.
 struct Rig {
     switch: Switch,
     ports: Ports,
@@ -67,7 +67,7 @@ fn far_end_may_come_late_and_go_and_come_back() {
     let (local, far) = (folder.join("local"), folder.join("far"));
     let mut rig = Rig::new(&local, &far);
     rig.send(&frame(60));
-    assert_eq!(rig.counters().nobody_there, 1);
+    assert_eq!(rig.counters().no_peer, 1);
     for round in 1..=3u64 {
         let peer = UnixDatagram::bind(&far).unwrap();
         peer.set_nonblocking(true).unwrap();
@@ -80,14 +80,10 @@ fn far_end_may_come_late_and_go_and_come_back() {
         assert_eq!(rig.switch.take_outgoing(rig.other), Some(frame(100)));
         drop(peer);
         rig.send(&frame(60));
-        assert_eq!(
-            rig.counters().nobody_there,
-            2 * round,
-            "a socket without owner"
-        );
+        assert_eq!(rig.counters().no_peer, 2 * round, "a socket without owner");
         std::fs::remove_file(&far).unwrap();
         rig.send(&frame(60));
-        assert_eq!(rig.counters().nobody_there, 2 * round + 1, "no socket");
+        assert_eq!(rig.counters().no_peer, 2 * round + 1, "no socket");
     }
     let counters = rig.counters();
     assert_eq!((counters.sent, counters.sent_bytes), (3, 3 * 1514));
@@ -104,15 +100,15 @@ fn hostile_datagrams_are_counted_and_harm_nothing() {
         peer.send_to(&vec![0xFF; length], &local).unwrap();
         rig.turn();
     }
-    for length in [FRAME_BYTES_MAX + 1, FRAME_BYTES_MAX + 2, 65_536] {
+    for length in [MAX_FRAME_BYTES + 1, MAX_FRAME_BYTES + 2, 65_536] {
         peer.send_to(&vec![0xFF; length], &local).unwrap();
         rig.turn();
     }
     assert_eq!(rig.switch.outgoing(rig.other), None);
-    peer.send_to(&frame(FRAME_BYTES_MAX), &local).unwrap();
+    peer.send_to(&frame(MAX_FRAME_BYTES), &local).unwrap();
     rig.turn();
     let longest = rig.switch.take_outgoing(rig.other);
-    assert_eq!(longest, Some(frame(FRAME_BYTES_MAX)));
+    assert_eq!(longest, Some(frame(MAX_FRAME_BYTES)));
     let mut state = 1u32;
     let garbage: Vec<u8> = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -225,7 +221,7 @@ fn wire_that_only_fails_is_given_up_and_no_longer_awaited() {
     for _ in 0..100 {
         ports.pump(&mut switch);
     }
-    let failures = u64::from(FAILURES_MAX);
+    let failures = u64::from(MAX_FAILURES);
     assert_eq!(ports.report().wires()[0].1.read_failures, failures);
     let mut awaited = Vec::new();
     ports.descriptors(&mut awaited);
@@ -257,7 +253,7 @@ fn capture_holds_every_frame_in_the_format_of_pcap() {
 }
 
 #[test]
-fn full_disk_is_said_when_the_capture_ends() {
+fn full_disk_is_reported_when_the_capture_ends() {
     let full = Path::new("/dev/full");
     let capture = Capture::create(full).unwrap();
     let mut tap = capture.tap();

@@ -15,14 +15,14 @@ use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The first capability in configuration space; a reset can be requested only behind it.
+/// The first capability in configuration space; a reset can be requested only after it.
 const CAPABILITIES_AT: u64 = 0x40;
 
 /// An answer that is not a refusal.
 #[derive(Default)]
 pub(super) struct Answer {
     pub(super) payload: Vec<u8>,
-    /// Memory whose descriptor goes with it.
+    /// Memory whose descriptor is sent with it.
     pub(super) descriptor: Option<Memory>,
 }
 
@@ -40,8 +40,8 @@ pub(super) struct Session {
     negotiated: bool,
     doorbell_page: Option<Memory>,
     mappings: Mappings,
-    /// Copies of the event descriptors that are connected to vectors: a reset that a driver asks
-    /// for takes them from the function, and VFIO keeps them.
+    /// Copies of the event descriptors that are connected to vectors: a reset that a driver
+    /// requests disconnects them from the function, and VFIO keeps them.
     events: Vec<Option<OwnedFd>>,
 }
 
@@ -72,14 +72,14 @@ impl Session {
             ..
         } = message;
         let Some(command) = Command::from_code(header.command) else {
-            return Err(Refusal::new(ENOTSUP, "a command that is not known"));
+            return Err(Refusal::new(ENOTSUP, "an unknown command"));
         };
         if self.negotiated == (command == Command::Version) {
             return Err(Refusal::new(EPROTO, "the version comes first, and once"));
         }
         let takes_descriptors = matches!(command, Command::DmaMap | Command::SetInterrupts);
         if !takes_descriptors && !descriptors.is_empty() {
-            return Err(Refusal::invalid("descriptors that nobody asked for"));
+            return Err(Refusal::invalid("descriptors that were not requested"));
         }
         match command {
             Command::Version => self.version(&body),
@@ -110,7 +110,7 @@ impl Session {
     fn version(&mut self, body: &[u8]) -> Result<Answer, Refusal> {
         let asked = Version::decode(body)?;
         if asked.major != message::VERSION_MAJOR {
-            let reason = format!("major version {} is not spoken here", asked.major);
+            let reason = format!("major version {} is not supported", asked.major);
             return Err(Refusal::new(ENOTSUP, reason));
         }
         Capabilities::from_text(&asked.text)
@@ -380,7 +380,7 @@ fn region_bytes(region: u32, world: &mut World, index: usize) -> Result<u64, Ref
     }
 }
 
-/// Refuses what does not lie in its region, or has a width that no register has.
+/// Refuses accesses outside the region, or of a width that no register has.
 fn check_access(access: &RegionAccess<'_>, world: &mut World, index: usize) -> Result<(), Refusal> {
     let size = region_bytes(access.region, world, index)?;
     let (offset, count) = (access.offset, access.count);
@@ -447,7 +447,7 @@ fn duplicate(events: &[Option<OwnedFd>]) -> Result<Vec<Option<OwnedFd>>, Refusal
     })
 }
 
-/// Raises what a client asked to see raised; a full counter is one that already says so.
+/// Raises the event descriptor of a vector; a full counter already signals it.
 fn raise(event: &OwnedFd) {
     let no_wait = Timespec {
         tv_sec: 0,

@@ -1,4 +1,4 @@
-//! One client: its messages in, their answers out.
+//! One client: its requests and the answers.
 
 use super::answer::{Answer, Session};
 use super::counters::PortCounters;
@@ -13,32 +13,32 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// The result of a read of a message.
 pub(super) enum Outcome {
-    /// There was one.
+    /// A message was processed.
     Answered,
     /// There was none, or no room for its answer.
     Nothing,
-    /// The client has gone, or its socket failed.
+    /// The client disconnected, or its socket failed.
     Ended,
 }
 
-/// Accesses that are made once more through a client, in its life.
-const THROUGH_CLIENT_MAX: u16 = 256;
+/// The most accesses that are repeated through one client.
+const MAX_THROUGH_CLIENT: u16 = 256;
 
-/// Bytes of a refused read that are asked for: it is refused for the first of them.
+/// Bytes of a refused read that are requested: it is refused for the first of them.
 const PROBED_BYTES: u64 = 4;
 
-/// See the module.
+/// The connection of one client; see the module.
 pub(super) struct Connection {
     stream: Stream,
     session: Session,
-    /// Accesses made through the client, which are also the numbers of their messages.
+    /// Accesses repeated through the client; also the numbers of their messages.
     asked: u16,
-    /// Of those, the ones without an answer.
+    /// The number of these without an answer.
     unanswered: u16,
 }
 
 impl Connection {
-    /// A client that has said nothing yet, with a doorbell page of its own if it may map one.
+    /// A client that has sent nothing yet, with its own doorbell page if it may map one.
     pub(super) fn new(
         stream: Stream,
         doorbell_page: bool,
@@ -62,7 +62,7 @@ impl Connection {
         self.session.doorbell_page()
     }
 
-    /// The socket, and what it is waited for.
+    /// The socket, and the readiness to wait for.
     pub(super) fn socket(&self) -> (BorrowedFd<'_>, Readiness) {
         let readiness = if self.stream.is_clogged() {
             Readiness::Writable
@@ -72,7 +72,7 @@ impl Connection {
         (self.stream.as_fd(), readiness)
     }
 
-    /// Takes one message, if one has come and the last answer has left.
+    /// Processes one message, if one has arrived and the last answer was sent.
     pub(super) fn take_one(
         &mut self,
         world: &mut World,
@@ -96,7 +96,7 @@ impl Connection {
         counters.messages += 1;
         let header = message.header;
         if header.flags.kind() == KIND_REPLY {
-            // An answer to an answer could go on for ever.
+            // An answer to an answer could repeat forever.
             match self.unanswered.checked_sub(1) {
                 Some(left) => self.unanswered = left,
                 None => counters.refused += 1,
@@ -132,10 +132,10 @@ impl Connection {
         }
     }
 
-    /// Makes a refused access through the client: there an IOMMU sees it. Not while an answer waits
-    /// for room in the socket, and not for ever.
+    /// Repeats a refused access through the client, whose IOMMU reports it. Not while an answer
+    /// waits for room in the socket, and at most [`MAX_THROUGH_CLIENT`] times.
     pub(super) fn try_through_client(&mut self, access: RefusedAccess) -> Outcome {
-        if self.asked >= THROUGH_CLIENT_MAX || self.stream.is_clogged() {
+        if self.asked >= MAX_THROUGH_CLIENT || self.stream.is_clogged() {
             return Outcome::Nothing;
         }
         let address = access.iova.0;

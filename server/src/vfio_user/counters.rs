@@ -5,10 +5,10 @@
 pub struct PortCounters {
     /// Clients that connected.
     pub clients: u64,
-    /// Clients that were told that the function is taken.
+    /// Clients that were refused because the function has a client.
     pub turned_away: u64,
     /// Messages.
     pub messages: u64,
-    /// Messages that were refused, with a reply or without.
+    /// Messages that were refused, with or without a reply.
     pub refused: u64,
 }

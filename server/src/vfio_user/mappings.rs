@@ -1,7 +1,7 @@
-//! The memory that a client has handed over.
+//! The memory that a client has mapped.
 //!
-//! A file is mapped once, whole, however many parts of it the client maps: a client with an IOMMU
-//! of its own maps and unmaps single pages all the time.
+//! A file is mapped once, as a whole, for any number of parts that the client maps: a client with
+//! its own IOMMU maps and unmaps single pages all the time.
 
 use super::refusal::{EEXIST, EINVAL, ENOENT, ENOMEM, ENOSPC, ENOTSUP, EPERM, Refusal};
 use ringside_bus::function::DmaAccess;
@@ -43,7 +43,7 @@ pub(super) struct Reachable {
     pub(super) access: DmaAccess,
 }
 
-/// See the module.
+/// The mappings of one client; see the module.
 #[derive(Default)]
 pub(super) struct Mappings {
     entries: BTreeMap<u64, Entry>,
@@ -59,8 +59,8 @@ impl Mappings {
         }
     }
 
-    /// Takes note of a mapping; `None` if the device cannot reach it, because the client keeps the
-    /// memory to itself or allows neither reads nor writes.
+    /// Records a mapping. Returns `None` if the device cannot reach it, because the client sends no
+    /// descriptor or allows neither reads nor writes.
     pub(super) fn map(
         &mut self,
         map: &DmaMap,
@@ -167,7 +167,7 @@ impl Mappings {
         Ok(memory)
     }
 
-    /// Forgets mappings and gives the ranges that the world must unmap, address and bytes.
+    /// Removes mappings and returns the ranges that the world must unmap, address and bytes.
     pub(super) fn unmap(&mut self, unmap: &DmaUnmap) -> Result<Vec<(u64, u64)>, Refusal> {
         if unmap.flags.dirty_bitmap() {
             return Err(Refusal::new(ENOTSUP, "dirty pages are not tracked"));
@@ -189,7 +189,7 @@ impl Mappings {
         if touched.is_empty() && !unmap.flags.all() {
             return Err(Refusal::new(
                 ENOENT,
-                "the end of a DMA mapping that never was",
+                "the end of a DMA mapping that does not exist",
             ));
         }
         let mut reachable = Vec::new();
@@ -201,7 +201,7 @@ impl Mappings {
         Ok(reachable)
     }
 
-    /// Forgets one mapping; true if the device could reach it.
+    /// Removes one mapping; true if the device could reach it.
     pub(super) fn forget(&mut self, first: u64) -> bool {
         let identity = match self.entries.remove(&first).map(|entry| entry.source) {
             None | Some(Source::Unreachable) => return false,

@@ -1,4 +1,4 @@
-//! The socket of one function, and whoever is connected to it.
+//! The socket of one function, and its client.
 
 use super::connection::{Connection, Outcome};
 use super::counters::PortCounters;
@@ -14,22 +14,22 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// Messages of one client before the others have their turn.
+/// The most messages of one client in one turn.
 const BURST: usize = 32;
 
-/// The interval at which a port that has a client looks for another.
+/// The interval at which a port with a client checks for another.
 const ACCEPT_EVERY: Duration = Duration::from_millis(1);
 
-/// Clients that are told that the function is taken, at once; more wait.
-const TURNED_AWAY_MAX: usize = 4;
+/// Clients that can be refused at the same time; more wait.
+const MAX_TURNED_AWAY: usize = 4;
 
-/// The time in which a client that is turned away has to send its first message.
+/// The time in which a refused client must send its first message.
 const TURNED_AWAY_FOR: Duration = Duration::from_secs(1);
 
 /// Device or resource busy.
 const EBUSY: u32 = 16;
 
-/// See the module.
+/// The socket of one function; see the module.
 pub(super) struct Port {
     index: usize,
     file: SocketFile,
@@ -77,20 +77,21 @@ impl Port {
         self.counters
     }
 
-    /// Sockets whose news matter.
+    /// Sockets whose readiness matters.
     pub(super) fn sockets(&self) -> impl Iterator<Item = (BorrowedFd<'_>, Readiness)> {
         let connection = self.connection.as_ref().map(Connection::socket);
         let turned_away = self
             .turned_away
             .iter()
             .map(|(stream, _)| (stream.as_fd(), Readiness::Readable));
-        // A listener with more waiting than can be turned away would end every nap at once.
-        let full = self.turned_away.len() >= TURNED_AWAY_MAX;
+        // A listener with more waiting clients than can be refused would end each sleep
+        // immediately.
+        let full = self.turned_away.len() >= MAX_TURNED_AWAY;
         let listener = (!full).then(|| (self.listener.as_fd(), Readiness::Readable));
         connection.into_iter().chain(turned_away).chain(listener)
     }
 
-    /// Takes a burst of messages and new clients; true if there were any.
+    /// Processes a burst of messages and new clients. True if there were any.
     pub(super) fn look(&mut self, world: &mut World, now: Instant) -> bool {
         let mut worked = false;
         let mut quiet = true;
@@ -111,8 +112,8 @@ impl Port {
         if self.refused_through_client {
             self.tell_refused(world);
         }
-        // Whoever comes while another is connected may be its successor: the old one's end is seen
-        // first, because its socket has been read to the end by then.
+        // A client that connects while another is connected may be its successor. The end of the
+        // old one is found first, because its socket has been read to the end by then.
         if self.connection.is_none() || (quiet && now >= self.next_accept) {
             self.next_accept = now.plus(ACCEPT_EVERY);
             worked |= self.accept(world, now);
@@ -121,7 +122,7 @@ impl Port {
         worked
     }
 
-    /// Has the client's side see the accesses that were refused here.
+    /// Repeats the accesses that were refused here through the client.
     fn tell_refused(&mut self, world: &mut World) {
         let refused = world.take_refused(self.index);
         let Some(connection) = &mut self.connection else {
@@ -136,7 +137,7 @@ impl Port {
     }
 
     fn accept(&mut self, world: &mut World, now: Instant) -> bool {
-        if self.connection.is_some() && self.turned_away.len() >= TURNED_AWAY_MAX {
+        if self.connection.is_some() && self.turned_away.len() >= MAX_TURNED_AWAY {
             return false;
         }
         let socket = match self.listener.accept() {
@@ -158,7 +159,7 @@ impl Port {
         true
     }
 
-    /// Takes a client; false if its socket cannot be used. There is none.
+    /// Accepts a client if there is none; false if its socket cannot be used.
     pub(super) fn welcome(&mut self, socket: UnixStream, world: &mut World) -> bool {
         let Ok(stream) = Stream::new(socket) else {
             return false;
@@ -177,13 +178,13 @@ impl Port {
         true
     }
 
-    /// Tells clients for whom there is no function what is the matter, and lets them go.
+    /// Answers clients whose function has a client already with a refusal, and disconnects them.
     fn turn_away(&mut self, now: Instant) {
         self.turned_away.retain_mut(|(stream, until)| {
             match stream.receive() {
                 Ok(Received::Nothing) => now < *until,
                 Ok(Received::Message(message)) => {
-                    // Gone either way; what it did not take is its loss.
+                    // The client is disconnected either way; an unsent refusal is lost.
                     let _ = stream.send(message.header.refusal(EBUSY), &[]);
                     false
                 }
@@ -192,7 +193,7 @@ impl Port {
         });
     }
 
-    /// The client has gone: its function is reset and its memory no longer reached.
+    /// The client disconnected: its function is reset and its memory unmapped.
     fn end(&mut self, world: &mut World) {
         self.connection = None;
         let _ = world.handle(self.index, Request::Reset);
@@ -204,7 +205,7 @@ impl Port {
         let _ = world.handle(self.index, everything);
         tracing::info!(
             function = self.index,
-            "a client has gone; its function was reset"
+            "a client disconnected; its function was reset"
         );
     }
 }

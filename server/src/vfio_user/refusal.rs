@@ -14,10 +14,10 @@ pub(super) const ENOSPC: u32 = 28;
 pub(super) const EPROTO: u32 = 71;
 pub(super) const ENOTSUP: u32 = 95;
 
-/// Why a message was refused.
+/// The reason why a message was refused.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// Never zero: some clients take that for success.
+    /// Never zero: some clients treat zero as success.
     pub(super) errno: u32,
     pub(super) reason: String,
 }

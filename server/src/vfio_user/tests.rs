@@ -1,4 +1,4 @@
-//! A server and clients: one that behaves, and one that sends whatever it likes.
+//! A server and clients: one that follows the protocol, and one that sends arbitrary data.
 
 mod bad_input;
 mod refused;
@@ -91,7 +91,7 @@ impl Rig {
         receiver.recv_timeout(Duration::from_secs(10)).unwrap()
     }
 
-    /// Waits until the world is as wanted.
+    /// Waits until `holds` is true of the world.
     fn until(&self, what: &str, holds: impl Fn(&mut World) -> bool + Clone + Send + 'static) {
         for _ in 0..5000 {
             if self.with(holds.clone()) {
@@ -118,7 +118,7 @@ impl Drop for Rig {
     }
 }
 
-/// A client that sends what it is told.
+/// A client that sends given bytes.
 struct Raw(Stream);
 
 impl Raw {

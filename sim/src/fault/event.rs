@@ -1,4 +1,4 @@
-//! One thing that goes wrong, once.
+//! One fault that strikes once.
 
 use ringside_model::Fault;
 use ringside_model::wire::FrameFate;
@@ -6,25 +6,25 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The fate of a frame.
+/// The fault of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FrameFault {
     /// It is lost.
     Drop,
     /// It arrives twice.
     Duplicate,
-    /// So many other frames overtake it.
+    /// This number of later frames overtake it.
     Reorder(u32),
-    /// It takes so many microseconds longer.
+    /// It is delayed by this many microseconds.
     Delay(u32),
-    /// This bit of it changes, counted modulo their number.
+    /// This bit of it is inverted, counted modulo the number of its bits.
     Corrupt(u32),
     /// It is marked "congestion experienced".
     Mark,
 }
 
 impl FrameFault {
-    /// True if the frame may be lost or late.
+    /// True if the frame may be lost or delayed.
     #[must_use]
     pub const fn loses(self) -> bool {
         matches!(
@@ -47,30 +47,30 @@ impl FrameFault {
     }
 }
 
-/// One thing that goes wrong, once.
+/// One fault that strikes once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultEvent {
-    /// To a frame of the wire.
+    /// A fault of a frame on the wire.
     Frame {
-        /// Which, counted from 0 over all ports.
+        /// Number of the frame, counted from 0 over all ports.
         frame: u64,
-        /// What.
+        /// The fault.
         fault: FrameFault,
     },
-    /// To a function.
+    /// A fault of a function.
     Function {
-        /// Before which step of the workload.
+        /// The step of the workload before which it strikes.
         step: u32,
         /// The function.
         function: u16,
-        /// What.
+        /// The fault.
         fault: Fault,
-        /// For how many steps, if it does not end by itself.
+        /// Its duration in steps, if it does not end by itself.
         steps: u32,
     },
-    /// The clock jumps ahead, with all timers due at once.
+    /// The clock jumps ahead, and all timers are due at once.
     Clock {
-        /// Before which step of the workload.
+        /// The step of the workload before which it strikes.
         step: u32,
         /// The distance.
         milliseconds: u32,
@@ -78,7 +78,7 @@ pub enum FaultEvent {
 }
 
 impl fmt::Display for FaultEvent {
-    /// As [`FromStr`] reads it: `drop@17`, `reorder:2@40`, `link-down/0@step12+5`.
+    /// The form that [`FromStr`] parses: `drop@17`, `reorder:2@40`, `link-down/0@step12+5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Frame { frame, fault } => {
@@ -108,10 +108,10 @@ impl fmt::Display for FaultEvent {
     }
 }
 
-/// Words that are no event.
+/// The text is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{given}' is no event of a run; copy them from what a run printed: drop@17, reorder:2@40, link-down/0@step12+5"
+    "'{given}' is not an event of a run; copy events from the output of a run: drop@17, reorder:2@40, link-down/0@step12+5"
 )]
 pub struct EventError {
     /// The given value.
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn events_survive_printing_and_parsing() {
         for text in [
             "drop@17",
             "duplicate@0",

@@ -1,5 +1,5 @@
-//! Kinds of faults that a run may have. Each is declared once: its name, what it does, of a thousand
-//! seeds how many have it, and the words of the events that are of it.
+//! The kinds of faults that a run may have. Each is declared once: its name, its effect, the number
+//! of seeds in a thousand that have it, and the words of its events.
 
 use super::event::{FaultEvent, FrameFault};
 use crate::random::Random;
@@ -7,11 +7,12 @@ use crate::random::Random;
 /// The random source of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Draws {
-    /// For each frame.
+    /// Drawn for each frame.
     Frames,
-    /// For a run.
+    /// Drawn for a run.
     Runs,
-    /// For a run, from a source of its own: a seed keeps what it had before this kind came.
+    /// Drawn for a run, from a random source of its own: a seed keeps the faults that it had before
+    /// this kind was added.
     RunsLater,
 }
 
@@ -20,11 +21,11 @@ struct Declared {
     kind: FaultKind,
     name: &'static str,
     effect: &'static str,
-    /// Of a thousand seeds, how many have it when the seed decides.
+    /// The number of seeds in a thousand that have it, when the seed decides.
     likelihood: usize,
     draws: Draws,
-    /// First words of the events that are of this kind: names of the model's faults, but for frames
-    /// and the clock.
+    /// First words of the events of this kind: names of the model's faults, except for frames and
+    /// the clock.
     words: &'static [&'static str],
 }
 
@@ -71,7 +72,7 @@ kinds! {
         ["control-silent"];
     CommandDelayed "command-delayed" "a command of the control queue is answered late", 60 Runs,
         ["control-delayed"];
-    CommandGarbled "command-garbled" "answers of the control queue make no sense", 15 Runs,
+    CommandGarbled "command-garbled" "answers of the control queue are invalid", 15 Runs,
         ["control-garbled"];
     MemoryShort "memory-short" "no more memory can be mapped for some steps", 15 Runs,
         ["memory-at-most"];
@@ -85,7 +86,7 @@ kinds! {
         ["admin-silent"];
     AdminDelayed "admin-delayed" "a command of the admin queue is answered late", 60 RunsLater,
         ["admin-delayed"];
-    AdminGarbled "admin-garbled" "answers of the admin queue make no sense", 15 RunsLater,
+    AdminGarbled "admin-garbled" "answers of the admin queue are invalid", 15 RunsLater,
         ["admin-garbled"];
 }
 
@@ -100,25 +101,26 @@ impl FaultKind {
         &KINDS[self as usize]
     }
 
-    /// As it is written.
+    /// The name of the kind.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.declared().name
     }
 
-    /// Its purpose, in one line.
+    /// Its effect, in one line.
     #[must_use]
     pub const fn describe(self) -> &'static str {
         self.declared().effect
     }
 
-    /// True if its number is a rate of frames, of a million; else it counts events of a run.
+    /// True if its amount is a rate of frames in a million; otherwise it is a count of events in a
+    /// run.
     #[must_use]
     pub const fn is_rate(self) -> bool {
         matches!(self.declared().draws, Draws::Frames)
     }
 
-    /// Of a thousand seeds, how many have it, when the seed decides.
+    /// The number of seeds in a thousand that have it, when the seed decides.
     pub(super) const fn likelihood(self) -> usize {
         self.declared().likelihood
     }
@@ -128,7 +130,7 @@ impl FaultKind {
         matches!(self.declared().draws, Draws::RunsLater)
     }
 
-    /// The kind that an event is of.
+    /// Returns the kind of an event.
     #[must_use]
     pub fn of(event: &FaultEvent) -> Option<Self> {
         let text = event.to_string();
@@ -140,7 +142,7 @@ impl FaultKind {
 
     pub(super) fn default_amount(self, random: &mut Random) -> u32 {
         if self.is_rate() {
-            // From one in a thousand to one in ten, small ones as often as large ones.
+            // From one in a thousand to one in ten; each power of ten is equally likely.
             let tenths = random.below(3) as u32;
             1_000 * 10_u32.pow(tenths.min(1)) * (1 + random.below(10) as u32)
         } else {

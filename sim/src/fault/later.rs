@@ -1,4 +1,4 @@
-//! Faults of functions that came to the simulation later than the others.
+//! Faults of functions that were added to the simulation later than the others.
 
 use super::event::FaultEvent;
 use super::kind::FaultKind;
@@ -9,8 +9,8 @@ use ringside_model::faults::ANY_ADMIN_COMMAND;
 use ringside_spec::lan::admin::Opcode;
 use std::time::Duration;
 
-/// Admin commands that a workload sends: those of a port's state, of multicast groups and of a look
-/// whether the firmware is there. All of them are the last.
+/// Admin commands that a workload sends: for the state of a port, for multicast groups and to check
+/// that the firmware responds. The last entry means all of them.
 const ADMIN_COMMANDS: [u16; 5] = [
     Opcode::GetVersion.code(),
     Opcode::GetLinkStatus.code(),
@@ -19,7 +19,7 @@ const ADMIN_COMMANDS: [u16; 5] = [
     ANY_ADMIN_COMMAND,
 ];
 
-/// Codes of refusal, of which each is one that firmware gives.
+/// Error codes of refusals: each is one that firmware returns.
 const REFUSALS: u16 = 24;
 
 fn refusal(random: &mut Random) -> Refusal {
@@ -34,7 +34,7 @@ fn refusal(random: &mut Random) -> Refusal {
     }
 }
 
-/// An event of such a kind, in a run of so many steps.
+/// Draws an event of this kind, in a run of `steps` steps.
 pub(super) fn of_function(kind: FaultKind, steps: u32, random: &mut Random) -> Option<FaultEvent> {
     let step = random.below(steps as usize) as u32;
     let function = random.below(2) as u16;

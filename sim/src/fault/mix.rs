@@ -1,4 +1,4 @@
-//! The kinds of faults of a run, and their number.
+//! The kinds of faults of a run, and their amounts.
 
 use super::event::{FaultEvent, FrameFault};
 use super::kind::FaultKind;
@@ -8,30 +8,31 @@ use ringside_model::Fault;
 use ringside_model::faults::ANY_CONTROL_COMMAND;
 use ringside_model::function::ResetKind;
 use ringside_spec::rdma::commands::Opcode;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Kinds of faults, each with its rate or count.
+/// The kinds of faults of a run, each with its rate or count.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum FaultMix {
-    /// Each seed draws kinds and amounts itself; one seed in five has none.
+    /// Each seed draws kinds and amounts; one seed in five has no faults.
     #[default]
     BySeed,
-    /// These, with the amount that was named or drawn by seed.
+    /// These kinds, with the given amount or one drawn by the seed.
     Chosen(Vec<(FaultKind, Option<u32>)>),
 }
 
-/// Words that are no list of faults.
+/// The text is not a list of faults.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MixError {
     /// No such kind.
-    #[error("there is no fault '{given}'; there are: {}", names())]
+    #[error("unknown fault '{given}'; the faults are: {}", names())]
     Unknown {
         /// The given value.
         given: String,
     },
-    /// The amount is no number, or too large.
-    #[error("'{given}' is no amount; write {kind}=NUMBER, 1 to 1000000")]
+    /// The amount is not a number, or too large.
+    #[error("'{given}' is not an amount; write {kind}=NUMBER, 1 to 1000000")]
     Amount {
         /// The kind.
         kind: &'static str,
@@ -48,7 +49,8 @@ fn names() -> String {
 impl FromStr for FaultMix {
     type Err = MixError;
 
-    /// `mixed`, `all`, `none`, or kinds apart by commas, each with `=AMOUNT` or without.
+    /// Parses `mixed`, `all`, `none`, or a list of kinds separated by commas, each with `=AMOUNT`
+    /// or without.
     fn from_str(text: &str) -> Result<Self, MixError> {
         match text {
             "mixed" => return Ok(Self::BySeed),
@@ -86,7 +88,26 @@ impl FromStr for FaultMix {
     }
 }
 
-/// The plan that a seed makes of a mix: rates for frames, and events of functions.
+/// The text that [`FromStr`] reads as the same mix.
+impl fmt::Display for FaultMix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chosen = match self {
+            Self::BySeed => return f.write_str("mixed"),
+            Self::Chosen(chosen) if chosen.is_empty() => return f.write_str("none"),
+            Self::Chosen(chosen) => chosen,
+        };
+        for (place, (kind, amount)) in chosen.iter().enumerate() {
+            let comma = if place == 0 { "" } else { "," };
+            write!(f, "{comma}{}", kind.name())?;
+            if let Some(amount) = amount {
+                write!(f, "={amount}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The faults that a seed draws from a mix: rates for frames, and events of functions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Drawn {
     rates: Vec<(FaultKind, u32)>,
@@ -95,7 +116,7 @@ pub(crate) struct Drawn {
 }
 
 impl FaultMix {
-    /// Its meaning for a seed, in a run of so many steps.
+    /// Draws the faults of a seed, in a run of `steps` steps.
     pub(crate) fn draw(&self, seed: u64, steps: u32) -> Drawn {
         let mut random = Random::split(seed, 0xFA17);
         let mut drawn = Drawn {
@@ -143,7 +164,7 @@ impl FaultMix {
     }
 }
 
-/// Commands that a fault may be about; the last one is all of them.
+/// Commands that a fault may affect; the last one means all of them.
 const COMMANDS: [u8; 7] = [
     Opcode::CreateQueuePair.code(),
     Opcode::ModifyQueuePair.code(),
@@ -209,12 +230,12 @@ fn of_function(kind: FaultKind, steps: u32, random: &mut Random) -> Option<Fault
 }
 
 impl Drawn {
-    /// Nothing happens to any frame.
+    /// True if no frame has a fault.
     pub(crate) fn is_quiet(&self) -> bool {
         self.rates.is_empty()
     }
 
-    /// The fate of a frame: depends on its number and the seed alone.
+    /// Returns the faults of a frame. They depend only on its number and the seed.
     pub(crate) fn of_frame(&self, frame: u64) -> impl Iterator<Item = FrameFault> + '_ {
         let mut random = Random::split(self.seed, frame);
         self.rates.iter().filter_map(move |(kind, rate)| {
@@ -230,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_and_what_is_wrong_with_it_is_said() {
+    fn a_list_is_parsed_and_its_errors_are_named() {
         let mix: FaultMix = "drop=5000, delay".parse().unwrap();
         let expected = vec![(FaultKind::Drop, Some(5000)), (FaultKind::Delay, None)];
         assert_eq!(mix, FaultMix::Chosen(expected));

@@ -1,4 +1,4 @@
-//! Datagrams: each arrives whole or not at all, and not more often than it was sent.
+//! Datagrams: each arrives complete or not at all, and not more often than it was sent.
 
 use super::flight::Flight;
 use super::ledger::Ledger;
@@ -6,11 +6,11 @@ use super::requests::{Owner, Receive, Request, Seen};
 use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::{Datagram, Operation, Status};
 
-/// Copies of a frame that a wire may make.
-const COPIES_MOST: u64 = 1;
+/// The most copies of a frame that a wire makes.
+const MAX_COPIES: u64 = 1;
 
 impl Ledger {
-    /// A datagram was sent; `crowded` says which sides may have no receive for it.
+    /// Notes a sent datagram; `crowded` marks the sides that may have no receive for it.
     pub(crate) fn posted_datagram(
         &mut self,
         side: usize,
@@ -19,7 +19,7 @@ impl Ledger {
         crowded: [bool; 2],
     ) {
         for (side, _) in crowded.iter().enumerate().filter(|(_, crowded)| **crowded) {
-            // It may take the receive of one that was sent before it, from elsewhere.
+            // It may take the receive of an earlier one from another sender.
             let coming = |flight: &&mut Flight| {
                 flight.to.get(side) == Some(&true) && flight.arrived.get(side) == Some(&0)
             };
@@ -129,13 +129,13 @@ impl Ledger {
         let payload = bytes.split_off(Datagram::PAYLOAD_OFFSET.min(bytes.len()));
         self.count_arrival(side, seen.immediate, datagram.source_queue_pair, &payload)
             .map_err(|(rule, why)| Problem::new(rule, text(why)))?;
-        // The route before the payload is the device's to write.
+        // The device writes the route headers before the payload.
         self.memory
             .adopt(receive.claim, Datagram::PAYLOAD_OFFSET + length);
         Ok(())
     }
 
-    /// Counts a datagram that arrived; an error if none like it was sent, or not so often.
+    /// Counts a datagram that arrived. An error if no equal one was sent, or not so often.
     fn count_arrival(
         &mut self,
         side: usize,
@@ -153,8 +153,8 @@ impl Ledger {
         let sent = alike().count() as u64;
         let came = alike().map(|flight| flight.arrived.get(side).copied());
         let came: u64 = came.flatten().map(u64::from).sum();
-        let copies = self.weather.copies.min(sent * COPIES_MOST);
-        // Of several that are the same, one that has not come yet.
+        let copies = self.weather.copies.min(sent * MAX_COPIES);
+        // Among several equal ones, one that has not arrived yet.
         let fresh = |flight: &Flight| same(flight) && flight.arrived.get(side) == Some(&0);
         let place = self.flights.iter().position(fresh);
         let place = place.or_else(|| self.flights.iter().position(same));
@@ -171,7 +171,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// A datagram that nothing can have stopped and that did not come.
+    /// Returns a datagram that must have arrived and did not.
     pub(crate) fn missing_datagram(&self) -> Option<String> {
         let missing = self.flights.iter().find(|flight| {
             let some = flight.to.iter().zip(flight.arrived);
@@ -184,7 +184,7 @@ impl Ledger {
         ))
     }
 
-    /// True if another one is the same for the receiver: no observer can tell the two apart.
+    /// True if another one is equal for the receiver: they cannot be distinguished.
     fn has_likes(&self, flight: &Flight) -> bool {
         let like = |other: &&Flight| {
             (other.from, &other.bytes, other.immediate)
@@ -193,7 +193,7 @@ impl Ledger {
         self.flights.iter().filter(like).count() > 1
     }
 
-    /// A datagram queue pair was destroyed, and the device has confirmed it or not.
+    /// A datagram queue pair was destroyed, with or without the device's confirmation.
     pub(crate) fn datagram_end_destroyed(
         &mut self,
         side: usize,

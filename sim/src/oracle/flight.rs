@@ -1,4 +1,4 @@
-//! Datagrams under way, and the queue pairs that they are of.
+//! Datagrams in flight, and their queue pairs.
 
 use super::requests::{Receive, Request};
 use std::collections::VecDeque;
@@ -22,8 +22,8 @@ pub(crate) struct Flight {
     pub(crate) to_group: bool,
     pub(crate) bytes: Vec<u8>,
     pub(crate) immediate: Option<u32>,
-    /// The number of times that each side got it.
+    /// The number of times that each side received it.
     pub(crate) arrived: [u32; 2],
-    /// Nothing can have stopped it.
+    /// No fault can have lost it.
     pub(crate) certain: bool,
 }

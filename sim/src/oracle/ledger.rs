@@ -1,4 +1,4 @@
-//! Requests of connections: what was posted, what has to come of it.
+//! Requests of connections: posted requests and their expected results.
 
 mod remaining;
 
@@ -11,8 +11,8 @@ use crate::rule::{Problem, Rule};
 use ringside_pmd::rdma::Status;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Receives that a queue pair may have taken from a shared queue and that nobody polled.
-const FED_MOST: u64 = 32;
+/// Receives that a queue pair may have taken from a shared queue and that were never polled.
+const MAX_FED: u64 = 32;
 
 fn receive_text(number: u32, end: usize, seen: &Seen, why: &str) -> String {
     format!(
@@ -21,7 +21,7 @@ fn receive_text(number: u32, end: usize, seen: &Seen, why: &str) -> String {
     )
 }
 
-/// Everything that was asked.
+/// All outstanding requests.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     pub(crate) memory: Memory,
@@ -36,10 +36,10 @@ pub(crate) struct Ledger {
     pub(crate) weather: Weather,
     /// Requests that were outstanding on queue pairs when these were destroyed, by side.
     pub(crate) dropped: [u64; 2],
-    /// Receives of the shared queue may have gone without a completion.
+    /// Receives of the shared queue may have been lost without a completion.
     pool_is_lost: [bool; 2],
-    /// Uses of memory, by side, of queue pairs whose destruction the device did not confirm: it may
-    /// write there until it is contained.
+    /// Uses of memory, by side, of queue pairs whose destruction the device did not confirm: the
+    /// device may write there until it is contained.
     kept: [Vec<Claim>; 2],
     /// Sides whose device has failed and is contained.
     contained: [bool; 2],
@@ -57,7 +57,7 @@ impl Ledger {
         self.links.get_mut(&link)?.ends.get_mut(end)
     }
 
-    /// The connection that this queue pair is an end of.
+    /// Returns the connection of this queue pair.
     pub(crate) fn link_of(&self, side: usize, queue_pair: u32) -> Option<u32> {
         self.numbers.get(&(side, queue_pair)).copied()
     }
@@ -84,8 +84,8 @@ impl Ledger {
         }
     }
 
-    /// The memory that a request names at the peer goes. If the request is outstanding, it may be
-    /// refused, and that fails both ends.
+    /// The memory that a request names at the peer is deregistered. If the request is outstanding,
+    /// the peer may refuse it, and that fails both ends.
     pub(crate) fn key_dies(&mut self, link: u32, end: usize, id: u64) {
         let Some(link) = self.links.get_mut(&link) else {
             return;
@@ -115,11 +115,11 @@ impl Ledger {
         }
     }
 
-    /// Judges a completion.
+    /// Checks a completion.
     pub(crate) fn completed(&mut self, side: usize, seen: &Seen) -> Result<(), Problem> {
         let Some(owner) = self.owners.get(&seen.id).copied() else {
             let what = if self.completed.contains(&seen.id) {
-                "has completed before, or its queue pair is gone"
+                "has completed before, or its queue pair is destroyed"
             } else {
                 "was never posted"
             };
@@ -210,7 +210,7 @@ impl Ledger {
                 if good {
                     self.memory.done(claim, &text("its bytes"))?;
                 } else if claim.side == end && !weather.is_troubled_at(end) {
-                    // What it read goes nowhere any more.
+                    // The destination of its data is no longer written.
                     self.memory.unknown(claim, &text("it has failed"))?;
                 } else if let Some(link) = self.links.get_mut(&number) {
                     link.stale.push(claim);
@@ -254,7 +254,7 @@ impl Ledger {
         };
         self.over(receive.id);
         if seen.status == Status::Flushed && self.weather.harm_at(side).is_any() {
-            // Its device has failed; it may have been in no queue pair's queue yet.
+            // Its device has failed; it may not have been in any queue pair's queue yet.
             self.memory.adopt(receive.claim, receive.length);
             return Ok(());
         }
@@ -263,7 +263,7 @@ impl Ledger {
             None => Err(Problem::new(
                 Rule::MessageRight,
                 format!(
-                    "shared receive {} names queue pair {}, which is none",
+                    "shared receive {} names queue pair {}, which does not exist",
                     seen.id, seen.queue_pair
                 ),
             )),
@@ -324,8 +324,8 @@ impl Ledger {
             .received(receive.claim, (0, &message.bytes), &text(&why))
     }
 
-    /// A receive that failed: its status has to have a cause, and its memory is not written any
-    /// more, unless the device is in trouble.
+    /// Checks a failed receive: its status must have a cause, and its memory must not be written
+    /// any more, unless the device is in trouble.
     fn judge_failed_receive(
         &mut self,
         number: u32,
@@ -348,7 +348,7 @@ impl Ledger {
         if !allowed {
             return Err(Problem::new(
                 Rule::StatusAllowed,
-                text("nothing leads to this status"),
+                text("no fault explains this status"),
             ));
         }
         if let Some(end) = link.ends.get_mut(end) {
@@ -358,12 +358,12 @@ impl Ledger {
             link.stale.push(receive.claim);
             return Ok(());
         }
-        // Nothing is written there any more.
+        // The device no longer writes there.
         self.memory.unknown(receive.claim, &text("it has failed"))
     }
 
-    /// An end was destroyed, and its device has confirmed that or not: what it had outstanding is
-    /// not reported.
+    /// An end was destroyed, with or without the device's confirmation. Its outstanding requests
+    /// are not reported.
     pub(crate) fn destroyed(
         &mut self,
         number: u32,
@@ -389,12 +389,12 @@ impl Ledger {
             .chain(receives.iter().map(|receive| receive.id));
         let ids: Vec<u64> = ids.collect();
         if let Some(dropped) = self.dropped.get_mut(side) {
-            // One that a shared queue feeds may have had its window.
-            *dropped += ids.len() as u64 + if fed { FED_MOST } else { 0 };
+            // A queue pair that a shared queue feeds may have held a full window of receives.
+            *dropped += ids.len() as u64 + if fed { MAX_FED } else { 0 };
         }
         let claims = sends.into_iter().flat_map(|request| request.claims);
         let claims = claims.chain(receives.into_iter().map(|receive| receive.claim));
-        // What is here is at rest as soon as its queue pair is gone.
+        // Memory on this side is unused once its queue pair is destroyed.
         let (at_rest, stale): (Vec<Claim>, Vec<Claim>) =
             claims.partition(|claim| confirmed && claim.side == side);
         link.stale.extend(stale);
@@ -407,13 +407,13 @@ impl Ledger {
         }
         self.numbers.remove(&(side, queue_pair));
         if fed && let Some(pool) = self.pools.get_mut(side) {
-            // What it had received and nobody polled serves others again.
+            // Receives that it had received and that were not polled are available again.
             pool.values_mut().for_each(|receive| receive.used = true);
         }
         Ok(())
     }
 
-    /// Both ends are gone: what nobody knew the end of has ended.
+    /// Both ends are destroyed: requests with an unknown result have ended.
     pub(crate) fn buried(&mut self, number: u32) -> Result<(), Problem> {
         let Some(link) = self.links.remove(&number) else {
             return Ok(());
@@ -423,7 +423,7 @@ impl Ledger {
                 self.keep(claim)?;
                 continue;
             }
-            let what = format!("connection {number} is gone");
+            let what = format!("connection {number} is destroyed");
             self.memory.unknown(claim, &what)?;
         }
         Ok(())

@@ -1,26 +1,26 @@
-//! Posted work: requests, receives, messages, and the connections that they are of.
+//! Posted work: requests, receives, messages, and their connections.
 
 use super::weather::{Moment, Weather};
 use crate::memory::Claim;
 use ringside_pmd::rdma::{Datagram, Operation, Status};
 use std::collections::VecDeque;
 
-/// A completion as the driver's user sees it.
+/// A completion in the form that the user of the driver receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     /// Number that the request was posted with.
     pub id: u64,
     /// Number of the queue pair.
     pub queue_pair: u32,
-    /// Of the send queue.
+    /// True for the send queue.
     pub is_send: bool,
-    /// Its result.
+    /// Its status.
     pub status: Status,
-    /// Its previous value.
+    /// Its operation.
     pub operation: Operation,
     /// Bytes of the message.
     pub byte_length: u32,
-    /// The data that came with it.
+    /// The immediate data of the message.
     pub immediate: Option<u32>,
     /// Key that the message invalidated.
     pub invalidated_key: Option<u32>,
@@ -34,14 +34,15 @@ pub(crate) struct Request {
     pub(crate) id: u64,
     pub(crate) signalled: bool,
     pub(crate) operation: Operation,
-    /// Statuses of which it must end with one; empty: it is right.
+    /// The statuses of which one must be its result, because it is wrong; empty if it is valid.
     pub(crate) wrong: &'static [Status],
-    /// The peer's memory that it names goes while it is outstanding: it may be refused.
+    /// The peer's memory that it names is deregistered while it is outstanding: it may be refused.
     pub(crate) key_dies: bool,
     pub(crate) claims: Vec<Claim>,
-    /// Receives that the peer had posted, and messages sent before: for one that needs a receive.
+    /// For a request that needs a receive: the receives that the peer had posted, and the messages
+    /// sent before.
     pub(crate) receives_needed: Option<(u64, u64)>,
-    /// When it was posted.
+    /// The moment when it was posted.
     pub(crate) posted: Moment,
 }
 
@@ -51,22 +52,22 @@ pub(crate) struct Receive {
     pub(crate) id: u64,
     pub(crate) claim: Claim,
     pub(crate) length: usize,
-    /// A message that nobody took may have been written there.
+    /// A message that was never polled may have been written there.
     pub(crate) used: bool,
 }
 
-/// The value that the next receive of the peer must report.
+/// The message that the next receive of the peer must report.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
     pub(crate) id: u64,
-    /// Bytes that go into the receive; nothing for a write.
+    /// Bytes that are placed in the receive; empty for a write.
     pub(crate) bytes: Vec<u8>,
     /// The length that the completion reports.
     pub(crate) length: u32,
     pub(crate) immediate: Option<u32>,
     pub(crate) invalidates: Option<u32>,
     pub(crate) operation: Operation,
-    /// It does not fit: the receive fails.
+    /// It is longer than the receive: the receive fails.
     pub(crate) too_long: bool,
 }
 
@@ -78,7 +79,7 @@ pub(crate) struct End {
     pub(crate) not_ready_retries: u8,
     /// A shared receive queue feeds it.
     pub(crate) fed: bool,
-    /// It has failed, or was failed or destroyed.
+    /// It has failed, or was failed or destroyed on purpose.
     pub(crate) torn: bool,
     pub(crate) sends: VecDeque<Request>,
     pub(crate) receives: VecDeque<Receive>,
@@ -113,11 +114,11 @@ impl End {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) ends: [End; 2],
-    /// A wrong request was posted: both ends fail. Or one whose key dies: both may.
+    /// A wrong request was posted: both ends fail. Or one whose key was invalidated: both may fail.
     pub(crate) wrong: bool,
-    /// Uses of memory of which nobody knows how they ended; over once both ends are gone.
+    /// Uses of memory with an unknown result; over once both ends are destroyed.
     pub(super) stale: Vec<Claim>,
-    /// Sides whose device did not confirm that their end is gone.
+    /// Sides whose device did not confirm the destruction of their end.
     pub(super) unconfirmed: [bool; 2],
 }
 
@@ -136,8 +137,8 @@ impl Link {
         if end == 0 { first } else { second }
     }
 
-    /// True if the queue pair of an end may have failed. What fails the other end does not fail
-    /// this one: it hears no more answers, which fails it if it waits for one.
+    /// True if the queue pair of an end may have failed. A failure of the other end does not fail
+    /// this end directly: it gets no more answers, and fails if it waits for one.
     pub(crate) fn may_have_failed(&self, end: usize, weather: &Weather) -> bool {
         let own = self.end(end);
         let unanswered = |request: &Request| {
@@ -147,22 +148,22 @@ impl Link {
         self.wrong || own.torn || harmed || own.sends.iter().any(unanswered)
     }
 
-    /// True if frames were lost since the oldest request of an end was posted that has not
-    /// completed, or since `before` if that is earlier.
+    /// True if frames were lost since the oldest outstanding request of an end was posted, or since
+    /// `before` if that is earlier.
     pub(crate) fn has_lost(&self, end: usize, weather: &Weather, before: Moment) -> bool {
         let oldest = self.end(end).sends.front();
         let since = oldest.map_or(before, |request| request.posted);
         weather.lost_since(since).max(weather.lost_since(before)) > 0
     }
 
-    /// True if the other end may not have answered `end`; that takes more losses than retries since
-    /// the request was posted, or an end that is gone.
+    /// True if the other end may not have answered `end`. That takes more losses than retries since
+    /// the request was posted, or a destroyed end.
     pub(super) fn may_be_silent(&self, end: usize, weather: &Weather, posted: Moment) -> bool {
         let lost = |end: usize, since: Moment| {
             weather.lost_since(since) > u64::from(self.end(end).retries)
         };
         let peer = self.end(1 - end);
-        // It may have failed by itself, and nobody has heard of it yet.
+        // It may have failed by itself, and the failure was not reported yet.
         let may_have_failed = peer.sends.iter().any(|request| {
             self.may_lack_receives(1 - end, request) || lost(1 - end, request.posted)
         });
@@ -170,7 +171,8 @@ impl Link {
         self.wrong || peer.torn || may_have_failed || harmed || lost(end, posted)
     }
 
-    /// True if the other end may have had no receive for a request, more often than is allowed.
+    /// True if the other end may have had no receive for a request, more often than the retries
+    /// allow.
     pub(super) fn may_lack_receives(&self, end: usize, request: &Request) -> bool {
         let Some((posted, before)) = request.receives_needed else {
             return false;

@@ -5,12 +5,13 @@ use super::weather::Weather;
 use ringside_pmd::rdma::Status;
 use std::time::Duration;
 
-/// The time that a requester waits for an answer. One without an answer ends after its last retry
-/// has waited as long; only one of the retries can come sooner, because an answer told of a gap.
+/// The time that a requester waits for an answer. A request without an answer ends after its last
+/// retry has waited as long; only one of the retries can be earlier, because an answer reported a
+/// gap.
 /// Source: `docs/hardware.md`, the least retransmission timeout.
 const RETRANSMISSION: Duration = Duration::from_nanos(4096 << 14);
 
-/// The fault in a status of a request of end `end`; nothing if the status is permitted.
+/// Returns the objection to a status of a request of end `end`; `None` if the status is permitted.
 pub(super) fn objection(
     status: Status,
     request: &Request,
@@ -25,12 +26,12 @@ pub(super) fn objection(
         status if request.wrong.contains(&status) => None,
         Status::RemoteAccess if request.key_dies => None,
         Status::Flushed if link.may_have_failed(end, weather) => None,
-        Status::Flushed => Some("nothing has failed its queue pair"),
+        Status::Flushed => Some("its queue pair has no reason to fail"),
         Status::RetryExceeded if !has_waited(request, link, end, weather) => {
-            Some("its retries cannot have waited so little for an answer")
+            Some("there was not enough time for its retries")
         }
         Status::RetryExceeded if link.may_be_silent(end, weather, request.posted) => None,
-        Status::RetryExceeded => Some("the peer is there, and too few frames were lost"),
+        Status::RetryExceeded => Some("the peer responds, and too few frames were lost"),
         Status::ReceiverNotReady if link.may_lack_receives(end, request) => None,
         Status::ReceiverNotReady => Some("the peer had receives posted"),
         Status::RemoteAccess | Status::RemoteOperation | Status::RemoteInvalidRequest
@@ -39,7 +40,7 @@ pub(super) fn objection(
             None
         }
         _ if weather.harm_at(end).is_any() => None,
-        _ => Some("nothing that was asked or went wrong leads to it"),
+        _ => Some("no request or fault explains it"),
     }
 }
 

@@ -1,16 +1,16 @@
-//! The faults of a run that excuse failures.
+//! The faults of a run that permit failures.
 
 use ringside_bus::Instant;
 
-/// The possible effect of a fault on the data path of its device, until that is recovered. A
-/// fault of commands alone does nothing to it.
+/// The possible effect of a fault on the data path of its device, until the device is recovered. A
+/// fault of commands alone has no effect on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Harm {
-    /// It may stop, or forget what it was doing.
+    /// It may stop or lose its state.
     pub(crate) stops: bool,
-    /// It may not reach its memory.
+    /// It may have no access to its memory.
     pub(crate) lacks_memory: bool,
-    /// The driver has given it up.
+    /// The driver has declared it failed.
     pub(crate) given_up: bool,
 }
 
@@ -20,7 +20,7 @@ impl Harm {
     }
 }
 
-/// A moment of a run, to ask what went wrong since.
+/// A moment of a run, to find faults since then.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) at: Instant,
@@ -36,7 +36,8 @@ pub(crate) struct Weather {
     pub(crate) losses: u64,
     /// Frames that arrived twice.
     pub(crate) copies: u64,
-    /// Times at which a link went down or the clock jumped: nobody counts the frames that are lost.
+    /// The number of times that a link went down or the clock jumped: frames lost meanwhile are not
+    /// counted.
     pub(crate) outages: u64,
     /// Sides whose link is down.
     pub(crate) link_down: [bool; 2],
@@ -57,7 +58,7 @@ impl Weather {
         self.harm.get(side).copied().unwrap_or_default()
     }
 
-    /// Now.
+    /// The current moment.
     pub(crate) const fn moment(&self) -> Moment {
         Moment {
             at: self.now,
@@ -66,7 +67,7 @@ impl Weather {
         }
     }
 
-    /// Frames that were lost since; any number if a link was down or the clock jumped since.
+    /// Frames lost since `before`; the maximum if a link was down or the clock jumped since.
     pub(crate) fn lost_since(&self, before: Moment) -> u64 {
         if self.outages > before.outages || self.link_down.contains(&true) {
             u64::MAX

@@ -1,4 +1,4 @@
-//! Connections are made, drained, failed, destroyed.
+//! Making, draining, failing and destroying connections.
 
 use super::Run;
 use crate::oracle::{End, Link};
@@ -138,14 +138,14 @@ impl Run<'_> {
         Ok(queue_pair.map(|queue_pair| (queue_pair, held)))
     }
 
-    /// Any connection.
+    /// Picks any connection.
     fn pick_link(&mut self) -> Option<u32> {
         let numbers: Vec<u32> = self.held.keys().copied().collect();
         self.random.pick(&numbers)
     }
 
     pub(super) fn destroy(&mut self) -> Result<(), Problem> {
-        // Those that have failed first: they take places.
+        // Failed connections first: they take places.
         let failed = self
             .ledger
             .links
@@ -184,7 +184,8 @@ impl Run<'_> {
                     (Handle::Gone, _) => Ok(()),
                 })?;
             if fed && destroyed.is_none() {
-                // The device did not confirm: what the queue pair had of the shared queue is gone.
+                // The device did not confirm: receives of the shared queue in the queue pair are
+                // lost.
                 self.ledger.lose_pool(side);
             }
             self.ledger.destroyed(number, side, destroyed.is_some())?;
@@ -215,7 +216,7 @@ impl Run<'_> {
         let Some((link, end)) = self.pick_end() else {
             return Ok(());
         };
-        // A device in trouble answers nothing, for all the five seconds.
+        // A device in trouble does not answer within the five seconds.
         if !self.feed((link, end))? || self.is_troubled() {
             return Ok(());
         }
@@ -246,7 +247,7 @@ impl Run<'_> {
         self.look_at_wire();
         let weather = self.ledger.weather;
         let link = self.ledger.links.get(&link);
-        // Who drains does not poll: a shared receive queue of the peer feeds nobody meanwhile.
+        // Draining does not poll: a shared receive queue of the peer is not refilled meanwhile.
         let starves = link
             .and_then(|link| link.ends.get(1 - end))
             .is_some_and(|peer| peer.fed);
@@ -303,7 +304,7 @@ impl Run<'_> {
         self.look_at_wire();
         let weather = self.ledger.weather;
         let link = self.ledger.links.get(&link);
-        // A device that has left a command without an answer is sent no other.
+        // A device that left a command unanswered is sent no other.
         if self.is_troubled_at(end) || link.is_none_or(|link| link.may_have_failed(end, &weather)) {
             return Ok(());
         }

@@ -1,4 +1,4 @@
-//! Control path: queues resized and armed, objects asked, made and dropped.
+//! The control path: queues are resized and armed; objects are queried, made and dropped.
 
 use super::Run;
 use super::poll::BATCH;
@@ -48,8 +48,8 @@ impl Run<'_> {
         self.arm_empty(side, number, wish)
     }
 
-    /// Takes completion events; false if the driver refuses, which it may in trouble. Where
-    /// interrupts are connected, one has come for them.
+    /// Takes completion events; false if the driver refuses, which it may in trouble. If interrupts
+    /// are connected, one must have arrived for the events.
     pub(super) fn take_completion_events(&mut self, side: usize) -> Result<bool, Problem> {
         let interrupted = self.was_interrupted(side)?;
         let mut named = Vec::new();
@@ -57,7 +57,7 @@ impl Run<'_> {
             run.side(side).device.poll_completion_events(&mut named)
         })?;
         self.disarm(side, &named);
-        // It may have come while the last wait ended.
+        // It may have arrived while the last wait ended.
         if !named.is_empty() && !interrupted && !self.was_interrupted(side)? {
             self.miss_interrupt(side)?;
         }
@@ -77,7 +77,7 @@ impl Run<'_> {
             queue.armed = false;
             queue.queue.arm(wish);
         }
-        // What came before may give no event. The latest wish counts.
+        // A completion that arrived before may give no event. The latest request counts.
         let before = self.poll_queue(side, number, BATCH)?;
         if let Some(queue) = self.side(side).queues.get_mut(number) {
             queue.armed = next && before == 0;
@@ -128,7 +128,7 @@ impl Run<'_> {
             }
         })?;
         if valid == Some(false) {
-            let text = format!("region {number} of side {side} is said to be invalid");
+            let text = format!("region {number} of side {side} is reported as invalid");
             return Err(Problem::new(Rule::CallRight, text));
         }
         Ok(())
@@ -154,13 +154,13 @@ impl Run<'_> {
             .and_then(|link| link.ends.get(end))
             .map(|end| end.number);
         if Some(report.number) != number || (whole && report.stage != QueuePairStage::ReadyToSend) {
-            let text = format!("queue pair {number:?} says of itself {report:?}");
+            let text = format!("queue pair {number:?} reports {report:?}");
             return Err(Problem::new(Rule::CallRight, text));
         }
         Ok(())
     }
 
-    /// Objects that live for a moment.
+    /// Makes and drops short-lived objects.
     pub(super) fn objects(&mut self) -> Result<(), Problem> {
         let side = self.random.below(2);
         let what = self.random.below(6);
@@ -217,7 +217,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Nothing comes any more once everything is destroyed.
+    /// Checks that no completion or event arrives once everything is destroyed.
     pub(super) fn expect_silence(&mut self) -> Result<(), Problem> {
         let troubled = self.is_troubled();
         let dropped = self.ledger.dropped;
@@ -238,10 +238,10 @@ impl Run<'_> {
                     ));
                 }
             }
-            // What had come of a queue pair, and was not polled before it was destroyed.
+            // Completions of a queue pair that were not polled before it was destroyed.
             if strangers > dropped && !troubled {
                 let text = format!(
-                    "side {side}: {strangers} completions of strangers, {dropped} requests were dropped"
+                    "side {side}: {strangers} completions of unknown queue pairs, {dropped} requests were dropped"
                 );
                 return Err(Problem::new(Rule::NoAnomaly, text));
             }
@@ -249,7 +249,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Every queue pair goes on sending.
+    /// Resumes every drained queue pair.
     pub(super) fn resume_all(&mut self) -> Result<(), Problem> {
         let numbers: Vec<u32> = self.held.keys().copied().collect();
         for number in numbers {

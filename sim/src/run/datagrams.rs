@@ -17,7 +17,7 @@ const KEY: u32 = 0x00C0_FFEE;
 const GROUP: IpAddr = IpAddr::V4(Ipv4Addr::new(239, 1, 2, 3));
 
 /// Bytes of a datagram at most: with the route before it, it fits a short slot.
-const LONGEST: usize = 200;
+const MAX_BYTES: usize = 200;
 
 /// Bytes of a receive.
 const RECEIVE_BYTES: usize = 256;
@@ -93,10 +93,10 @@ impl Run<'_> {
         let place = self.side(side);
         match done {
             Some(()) => place.in_group = !inside,
-            // The device may have done it and not been heard.
+            // The device may have carried it out without an answer.
             None => place.perhaps_in_group = place.datagrams.is_some(),
         }
-        // What is on its way may come or not, also to who joins now.
+        // Datagrams in flight may arrive or not, also at a new member.
         for flight in &mut self.ledger.flights {
             flight.certain = false;
             if let Some(to) = flight.to.get_mut(side).filter(|_| flight.to_group) {
@@ -115,7 +115,7 @@ impl Run<'_> {
         }
         let to = self.recipients(side, to_group);
         let is_inline = self.random.chance(400);
-        let length = self.length(if is_inline { 48 } else { LONGEST });
+        let length = self.length(if is_inline { 48 } else { MAX_BYTES });
         let immediate = self.random.chance(300).then(|| self.random.next() as u32);
         let flags = self.datagram_flags(outstanding);
         let Some((claims, bytes)) = self.payload(side, is_inline, length)? else {
@@ -186,7 +186,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A datagram was refused, which only a device in trouble may do.
+    /// Handles a refused datagram: only a device in trouble may refuse one.
     fn refused_datagram(
         &mut self,
         side: usize,
@@ -201,7 +201,7 @@ impl Run<'_> {
         Err(Problem::new(Rule::CallRight, what))
     }
 
-    /// The bytes of a datagram, and the memory that they lie in; nothing if there is no room.
+    /// Returns the bytes of a datagram, and their memory; `None` if there is no room.
     fn payload(
         &mut self,
         side: usize,
@@ -215,7 +215,7 @@ impl Run<'_> {
         Ok(source.map(|(claim, bytes)| (vec![claim], bytes)))
     }
 
-    /// True if nothing can stop a datagram: a quiet wire, room, and members that are known.
+    /// True if no fault can stop a datagram: a quiet wire, room, and known members.
     fn is_certain(&self, to_group: bool, crowded: [bool; 2]) -> bool {
         let known = !(to_group && self.sides.iter().any(|side| side.perhaps_in_group));
         self.quiet_wire && crowded == [false; 2] && known
@@ -236,7 +236,7 @@ impl Run<'_> {
         end.map_or(SENDS, |end| end.sends.len())
     }
 
-    /// Signalled most of the time, and always before the queue is full of requests that are not.
+    /// Signalled in most cases, and always before the queue is full of unsignalled requests.
     fn datagram_flags(&mut self, outstanding: usize) -> Flags {
         let chosen = match self.random.chance(700) {
             true => Flags::SIGNALLED,
@@ -257,7 +257,7 @@ impl Run<'_> {
         [0, 1].map(|member| self.sides.get(member).is_some_and(joined))
     }
 
-    /// The sides that have no receive for one more datagram, besides those that may still come.
+    /// Returns the sides that have no receive for one more datagram, besides those still in flight.
     fn crowded(&self, to: [bool; 2]) -> [bool; 2] {
         let room = |side: usize| {
             let end = self.ledger.datagrams.get(side).and_then(Option::as_ref);
@@ -281,10 +281,10 @@ impl Run<'_> {
         let Some(claim) = memory.claim(side, &[Purpose::Receives], room, &mut self.random) else {
             return Ok(());
         };
-        // The route in a piece of its own, or not.
+        // The route headers in their own fragment, or not.
         let pieces = self.random.within(1, 2);
         let pieces = memory.fragments(claim, RECEIVE_BYTES, pieces);
-        const { assert!(LONGEST + Datagram::PAYLOAD_OFFSET <= RECEIVE_BYTES) };
+        const { assert!(MAX_BYTES + Datagram::PAYLOAD_OFFSET <= RECEIVE_BYTES) };
         let id = self.take_id();
         let Some(queue_pair) = &mut self.side(side).datagrams else {
             return self.give_back(vec![claim]);

@@ -1,5 +1,5 @@
-//! The actions of a run besides its steps: where a fault needs one, or at random. All that it draws
-//! comes from a source of its own, so that a seed keeps the steps that it had before.
+//! The actions of a run besides its steps: where a fault needs one, or at random. They use a random
+//! source of their own, so that a seed keeps its steps.
 
 use super::Run;
 use super::poll::BATCH;
@@ -12,11 +12,11 @@ use ringside_pmd::rdma::{
 };
 use std::time::Duration;
 
-/// Of a thousand runs, how many have scenes between their steps.
+/// The number of runs in a thousand that have additional actions between their steps.
 const RUNS_WITH_SCENES: usize = 125;
 
-/// Of a thousand steps of those, after how many a completion queue overflows, and after how many a
-/// read closes the place that it read into.
+/// In those runs, the number of steps in a thousand that are followed by an overflow of a
+/// completion queue, and by a read that invalidates its local key.
 const OVERFLOWS: usize = 10;
 const CLOSING_READS: usize = 20;
 
@@ -35,7 +35,7 @@ fn is_of_firmware(fault: Fault) -> bool {
 }
 
 impl Run<'_> {
-    /// Comes after each step.
+    /// Runs after each step.
     pub(super) fn after_step(&mut self, seed: u64, step: u32) -> Result<(), Problem> {
         let own = Random::split(seed, 0x3_0000_0000 + u64::from(step));
         let kept = std::mem::replace(&mut self.random, own);
@@ -50,7 +50,7 @@ impl Run<'_> {
         result
     }
 
-    /// The evidence that a fault strikes.
+    /// Performs the actions that show the effect of a fault.
     fn follow_faults(&mut self) -> Result<(), Problem> {
         for side in 0..2 {
             let mut faults = self.ending.iter();
@@ -96,7 +96,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A queue of the side is armed all the time.
+    /// Keeps one queue of the side armed.
     fn keep_armed(&mut self, side: usize) -> Result<(), Problem> {
         self.take_completion_events(side)?;
         let queue = self.side(side).queues.first();
@@ -106,10 +106,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// True if the interrupt came; also where no thread waits for one. To be asked before events
-    /// are taken: an interrupt stands for all that were told by then.
+    /// Returns true if the interrupt arrived, also without a waiting thread. Call it before events
+    /// are taken: an interrupt covers all events until then.
     pub(super) fn was_interrupted(&mut self, side: usize) -> Result<bool, Problem> {
-        // A wait in vain opens the vector again: what waited behind a lost one comes then.
+        // A wait without an interrupt unmasks the vector: an interrupt behind a lost one arrives
+        // then.
         for _ in 0..2 {
             let Some(interrupts) = &self.side(side).interrupts else {
                 return Ok(true);
@@ -127,7 +128,7 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// A completion event came, and no interrupt.
+    /// Handles a completion event without an interrupt.
     pub(super) fn miss_interrupt(&mut self, side: usize) -> Result<(), Problem> {
         self.counts.interrupts_lost += 1;
         if self.is_troubled_at(side) || self.lossy.get(side) == Some(&true) {
@@ -139,10 +140,10 @@ impl Run<'_> {
         ))
     }
 
-    /// Interrupts are lost no more. What was told while they were is taken first.
+    /// Interrupts are no longer lost. Events of that time are taken first.
     pub(super) fn interrupts_are_back(&mut self, side: usize) -> Result<(), Problem> {
         self.poll_all()?;
-        // The wait opens the vector, if the last one was lost.
+        // The wait unmasks the vector, if its last interrupt was lost.
         self.take_completion_events(side)?;
         if let Some(lossy) = self.lossy.get_mut(side) {
             *lossy = false;
@@ -150,7 +151,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A queue pair whose completion queue is too small, and its peer.
+    /// Makes a queue pair whose completion queue is too small, and its peer.
     fn cramped_pair(
         &mut self,
         side: usize,
@@ -173,8 +174,8 @@ impl Run<'_> {
         })
     }
 
-    /// A completion queue overflows: that is reported, and each request completes all the same,
-    /// once and in order.
+    /// Makes a completion queue overflow: the overflow is reported, and each request still
+    /// completes once and in order.
     fn overflow(&mut self) -> Result<(), Problem> {
         let side = self.random.below(2);
         let room = self.random.within(1, 6) as u32;
@@ -191,7 +192,7 @@ impl Run<'_> {
             match queue_pair.no_operation(id, Flags::SIGNALLED) {
                 Ok(()) => posted.push(id),
                 Err(error) => {
-                    // Its queue takes no more: so many then.
+                    // Its queue is full: continue with this number.
                     self.note(|| format!("side {side}: {error}"));
                     break;
                 }
@@ -254,7 +255,7 @@ impl Run<'_> {
 /// The other end of a cramped connection, with its completion queue.
 type Peer = (QueuePair<Connected>, CompletionQueue);
 
-/// Each request has completed once, in order; where the queue overflowed the last ones as flushed.
+/// Checks that each request completed once, in order; after the overflow the last ones as flushed.
 fn check_overflow(
     side: usize,
     posted: &[u64],

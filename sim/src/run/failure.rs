@@ -1,5 +1,5 @@
-//! Faults of functions: they strike, the driver notices, everything outstanding completes, the
-//! device is recovered, and its objects are made anew.
+//! Faults of functions: they strike, the driver detects them, all outstanding requests complete,
+//! the device is recovered, and its objects are made again.
 
 use super::Run;
 use crate::fault::FaultEvent;
@@ -11,10 +11,10 @@ use ringside_model::faults::ANY_ADMIN_COMMAND;
 use ringside_spec::lan::admin::Opcode;
 use std::time::Duration;
 
-/// Rounds in which a driver has to notice that its device failed: each passes 100 us at least.
+/// Rounds in which a driver must detect that its device failed: each takes at least 100 us.
 const NOTICE_ROUNDS: usize = 2_000;
 
-/// True if the device has failed with this fault, and has to be recovered.
+/// True if the device has failed with this fault and must be recovered.
 fn is_fatal(fault: Fault) -> bool {
     matches!(
         fault,
@@ -27,7 +27,7 @@ fn is_fatal(fault: Fault) -> bool {
     ) || is_fatal_to_commands(fault)
 }
 
-/// True if the next check for a sign of life shows it.
+/// True if the next health check detects it.
 fn is_fatal_to_commands(fault: Fault) -> bool {
     match fault {
         Fault::DmaRefused(refusal) => refusal.accesses.is_none(),
@@ -38,7 +38,7 @@ fn is_fatal_to_commands(fault: Fault) -> bool {
     }
 }
 
-/// True if the driver has to go on without any reaction.
+/// True if the driver must continue without any reaction.
 fn is_harmless(fault: Fault) -> bool {
     matches!(
         fault,
@@ -66,7 +66,7 @@ fn harm(fault: Fault) -> Harm {
 }
 
 impl Run<'_> {
-    /// Ends the faults whose time is over, and recovers the devices that have to be.
+    /// Ends the faults whose time is over, and recovers the failed devices.
     pub(super) fn end_faults(&mut self, step: u32) -> Result<(), Problem> {
         let (over, on): (Vec<_>, Vec<_>) =
             self.ending.drain(..).partition(|(end, ..)| *end <= step);
@@ -145,7 +145,7 @@ impl Run<'_> {
         }
     }
 
-    /// The link of a side goes down or comes back: nobody counts the frames that are lost in between.
+    /// The link of a side goes down or comes up: frames lost in between are not counted.
     fn link_is(&mut self, side: usize, down: bool) {
         let weather = &mut self.ledger.weather;
         weather.outages += 1;
@@ -165,7 +165,7 @@ impl Run<'_> {
         self.ending
             .retain(|(_, function, fault)| usize::from(*function) != side || is_harmless(*fault));
         self.ending.retain(|(_, function, fault)| {
-            // The link came back with the other faults.
+            // The link came up together with the end of other faults.
             usize::from(*function) != side || *fault != Fault::LinkDown
         });
         if self.ledger.weather.link_down.get(side) == Some(&true) {
@@ -196,7 +196,7 @@ impl Run<'_> {
         let [first, second] = &mut self.sides;
         let place = if side == 0 { first } else { second };
         if let Some(arenas) = self.ledger.memory.arenas.get_mut(side) {
-            // The keys of the life that is over are good for nothing.
+            // Keys from before the recovery are no longer valid.
             let regions = arenas.iter().filter_map(|arena| arena.region.as_ref());
             let ended = regions.map(|region| region.remote().at(64));
             if let Some(dead) = self.dead_keys.get_mut(side) {
@@ -218,7 +218,7 @@ impl Run<'_> {
         self.compare()
     }
 
-    /// The driver says that its device failed; where it has not, it is told so.
+    /// Waits until the driver reports that its device failed; otherwise declares it failed.
     fn notice(&mut self, side: usize, fault: Fault) -> Result<(), Problem> {
         let fatal = is_fatal(fault);
         for _ in 0..NOTICE_ROUNDS {
@@ -230,7 +230,7 @@ impl Run<'_> {
                 break;
             }
             if !fatal {
-                self.note(|| format!("side {side} is given up"));
+                self.note(|| format!("side {side} is declared failed"));
                 let given_up = self.side(side).device.give_up();
                 if let Err(error) = given_up {
                     return Err(Problem::new(
@@ -249,7 +249,7 @@ impl Run<'_> {
         }
         if self.told.get(side) != Some(&1) {
             let text = format!(
-                "side {side} was told {:?} times of {fault}",
+                "side {side} got {:?} reports of {fault}",
                 self.told.get(side)
             );
             return Err(Problem::new(Rule::EventRight, text));
@@ -257,7 +257,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Everything that was outstanding on a failed device has completed.
+    /// Checks that every outstanding request on a failed device has completed.
     fn check_flushed(&mut self, side: usize) -> Result<(), Problem> {
         self.poll_all()?;
         match self.ledger.outstanding_at(side) {
@@ -269,7 +269,7 @@ impl Run<'_> {
         }
     }
 
-    /// Everything that has to do with a failed device goes.
+    /// Destroys every object of a failed device.
     fn destroy_all(&mut self, side: usize) -> Result<(), Problem> {
         let links: Vec<u32> = self.held.keys().copied().collect();
         for link in links {

@@ -1,5 +1,4 @@
-//! The end of a run: everything that is outstanding ends, everything is destroyed, and nothing is
-//! left.
+//! The end of a run: all outstanding requests end, all objects are destroyed, and nothing is left.
 
 use super::Run;
 use crate::rig::{Side, usage};
@@ -14,7 +13,7 @@ use std::time::Duration;
 const OVERFLOW: &str = "a completion queue has overflown";
 
 impl Run<'_> {
-    /// No more faults; what is outstanding ends; what was made is destroyed.
+    /// Ends all faults, waits for all outstanding requests, and destroys all objects.
     pub(super) fn settle_down(&mut self, last: u32) -> Result<(), Problem> {
         self.step = None;
         self.let_interfere(last);
@@ -24,7 +23,7 @@ impl Run<'_> {
         self.resume_all()?;
         self.settle()?;
         if self.world.has_mapped_doorbells() {
-            // The device sees a plain store only when it looks.
+            // The device sees a plain store only when it polls.
             for _ in 0..4 {
                 self.clock.pause(Duration::from_micros(100));
             }
@@ -41,7 +40,7 @@ impl Run<'_> {
         }
         self.close_datagrams()?;
         self.expect_silence()?;
-        // Frames that were held back find nobody any more.
+        // Frames that were held back find no receiver any more.
         self.clock.pause(Duration::from_millis(1));
         self.ledger
             .memory
@@ -62,7 +61,7 @@ fn check_usage(
     let mut now =
         now.map_err(|error| Problem::new(Rule::CallRight, format!("object usage: {error}")))?;
     if device.life() > 1 {
-        // Memory that was allocated in an earlier life stays what it is.
+        // Memory that was allocated before a recovery stays as it is.
         now.1 = at_first.1;
     }
     if now == *at_first {
@@ -72,14 +71,15 @@ fn check_usage(
     Err(Problem::new(Rule::NothingLeft, text))
 }
 
-/// Gives back what a side has.
+/// Drops the objects of a side.
 fn empty(side: &mut Side) {
     side.shared = None;
     side.interrupts = None;
     side.queues.clear();
 }
 
-/// Takes both devices down: nothing is left, and no rule of the interface was broken.
+/// Shuts both devices down and checks that nothing is left and that no rule of the interface was
+/// broken.
 pub(super) fn take_down(
     world: &Stepped,
     sides: [Side; 2],
@@ -107,7 +107,7 @@ pub(super) fn take_down(
         }
         if report.leaked_bytes > 0 && !troubled {
             let text = format!(
-                "side {number}: the shutdown gave up {} bytes",
+                "side {number}: the shutdown leaked {} bytes",
                 report.leaked_bytes
             );
             return Err(Problem::new(Rule::NothingLeft, text));

@@ -1,6 +1,7 @@
-//! The operations that open and close memory: windows, fast regions, invalidation, reregistration.
+//! The operations that grant and revoke access to memory: windows, fast regions, invalidation,
+//! reregistration.
 //!
-//! Each step goes through a whole life, and waits for its requests while everything else goes on.
+//! Each step performs a full cycle, and waits for its requests while other work continues.
 
 use super::Run;
 use super::transfers::{Place, Plan};
@@ -13,7 +14,7 @@ use ringside_pmd::rdma::{
     WindowKind,
 };
 
-/// The status of a request that uses a closed key.
+/// The status of a request that uses an invalidated key.
 const REFUSED: &[Status] = &[Status::RemoteAccess];
 
 /// Bytes that are written through a key.
@@ -22,7 +23,7 @@ const BYTES: usize = 24;
 type Done = Option<(Seen, Completion)>;
 
 impl Run<'_> {
-    /// An end whose connection is whole as far as is known, and has what it needs to go on.
+    /// Picks an end whose connection is known to be intact, with the resources for another request.
     fn pick_whole(&mut self) -> Result<Option<Place>, Problem> {
         let Some(place) = self.pick_end() else {
             return Ok(None);
@@ -36,7 +37,7 @@ impl Run<'_> {
         Ok((whole && both).then_some(place))
     }
 
-    /// Waits for a request, if it was posted; nothing unless it succeeded.
+    /// Waits for a request, if it was posted; `None` unless it succeeded.
     fn succeeded(&mut self, posted: Option<u64>) -> Result<Done, Problem> {
         let Some(id) = posted else {
             return Ok(None);
@@ -46,9 +47,9 @@ impl Run<'_> {
         Ok(done.filter(|(seen, _)| seen.status == Status::Success))
     }
 
-    /// The peer of `place` writes through a key; these bytes have to appear in the slot, if it is
-    /// one of a region that is watched. False unless it succeeded: then the caller gives the memory
-    /// up, under a write that may still be outstanding because a device or the link is in trouble.
+    /// The peer of `place` writes through a key. The bytes must appear in the slot, if it is in a
+    /// tracked region. False unless it succeeded: then the caller abandons the memory, because a
+    /// write may still be outstanding while a device or the link is in trouble.
     fn write_through(
         &mut self,
         place: Place,
@@ -72,7 +73,7 @@ impl Run<'_> {
         Ok(done)
     }
 
-    /// The same through a key that is closed: it must fail.
+    /// Writes through an invalidated key: the write must fail.
     fn write_in_vain(&mut self, place: Place, remote: RemoteAddress) -> Result<(), Problem> {
         let data = self.random.bytes(BYTES);
         let mut plan = Plan::new(Operation::Write, Vec::new());
@@ -84,7 +85,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A key of the owner's is invalidated: by a request of its own, or by a send of the peer.
+    /// Invalidates a key of the owner: by a request of its own, or by a send of the peer.
     fn close_key(&mut self, owner: Place, key: u32) -> Result<bool, Problem> {
         let (number, end) = owner;
         if self.random.chance(500) {
@@ -118,7 +119,7 @@ impl Run<'_> {
         Ok(self.succeeded(posted)?.is_some())
     }
 
-    /// Posts a bind; the region is the one that the slot is in.
+    /// Posts a bind; the region is the one of the slot.
     fn bind(
         &mut self,
         owner: Place,
@@ -238,7 +239,7 @@ impl Run<'_> {
                 }
             }
             if !going {
-                // Its queue pair has failed: the memory comes back by command.
+                // Its queue pair has failed: the memory is returned by command.
                 self.must("resetting a fast region", |_| fast.reset().map(drop))?;
                 return Ok(());
             }
@@ -252,7 +253,7 @@ impl Run<'_> {
                 return Ok(());
             };
             let Some(buffers) = fast.take_back(&done) else {
-                let what = "an invalidated fast region did not give its memory back";
+                let what = "an invalidated fast region did not return its memory";
                 return Err(Problem::new(Rule::CallRight, what));
             };
             compare(&buffers, &expected, "a fast region")?;
@@ -293,7 +294,7 @@ impl Run<'_> {
         if self.close_key(owner, region.local_key())? {
             let valid = self.must("a region's state", |_| region.is_valid())?;
             if valid == Some(true) {
-                let what = "a region whose key was invalidated says that it is good";
+                let what = "a region whose key was invalidated reports that it is valid";
                 return Err(Problem::new(Rule::CallRight, what));
             }
             if self.random.chance(250) {
@@ -308,7 +309,7 @@ impl Run<'_> {
         )
     }
 
-    /// A region is read into, and its key invalidated by that.
+    /// Reads into a region, and invalidates its key by that read.
     pub(super) fn closing_read(&mut self) -> Result<(), Problem> {
         let Some(reader) = self.pick_whole()? else {
             return Ok(());
@@ -344,7 +345,7 @@ impl Run<'_> {
         let done = self.succeeded(posted)?.is_some();
         let valid = self.must("a region's state", |_| into.is_valid())?;
         if done && valid == Some(true) {
-            let what = "a region that a read was to invalidate says that it is good";
+            let what = "a region that a read was to invalidate reports that it is valid";
             return Err(Problem::new(Rule::CallRight, what));
         }
         let buffers = self.must("deregistering", |_| into.deregister())?;
@@ -380,7 +381,7 @@ impl Run<'_> {
         };
         let (old, access) = (region.remote().at(64), region.access());
         let domain = self.side(side).domain.clone();
-        let result = self.call("registering a region anew", |_| {
+        let result = self.call("reregistering a region", |_| {
             region.reregister(&domain, access)
         })?;
         let (region, error) = match result {
@@ -394,7 +395,7 @@ impl Run<'_> {
         if let Some(error) = error.filter(|_| !self.is_troubled()) {
             return Err(Problem::new(
                 Rule::CallRight,
-                format!("registering a region anew: {error}"),
+                format!("reregistering a region: {error}"),
             ));
         }
         if let Some(dead) = self.dead_keys.get_mut(side) {
@@ -404,7 +405,7 @@ impl Run<'_> {
     }
 }
 
-/// True if returned memory has the required content.
+/// Checks that returned memory has the expected content.
 fn compare(buffers: &[DmaBuffer], picture: &[u8], what: &str) -> Result<(), Problem> {
     let mut rest = picture;
     for buffer in buffers {

@@ -1,4 +1,4 @@
-//! Time passes, and what came is taken and judged.
+//! Lets time pass, takes completions and events, and checks them.
 
 use super::Run;
 use crate::oracle::Seen;
@@ -10,10 +10,10 @@ use std::time::Duration;
 /// The longest wait for a request that has to complete, in virtual time.
 const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// The same where a function is in trouble.
+/// The same limit while a function is in trouble.
 const TROUBLED_WAIT: Duration = Duration::from_millis(50);
 
-/// Completions that one look takes.
+/// Completions that one poll takes.
 pub(super) const BATCH: usize = 8;
 
 fn seen(done: &Completion) -> Seen {
@@ -41,7 +41,7 @@ impl Run<'_> {
         self.poll_all()
     }
 
-    /// A queue is polled for a few completions.
+    /// Polls one queue for a few completions.
     pub(super) fn poll_a_little(&mut self) -> Result<(), Problem> {
         self.clock.pause(Duration::from_micros(2));
         let (side, queue) = (self.random.below(2), self.random.below(2));
@@ -50,7 +50,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Everything that has come is taken: completions, then events, then what they led to.
+    /// Takes all completions, then events, then their consequences.
     pub(super) fn poll_all(&mut self) -> Result<(), Problem> {
         for _ in 0..2 {
             for side in 0..2 {
@@ -64,7 +64,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Takes at most so many completions of a queue; how many there were.
+    /// Takes at most this many completions of a queue; returns their number.
     pub(super) fn poll_queue(
         &mut self,
         side: usize,
@@ -118,13 +118,14 @@ impl Run<'_> {
         self.counts.completed += 1;
         self.counts.succeeded += u64::from(one.status.is_success());
         self.counts.bytes += u64::from(one.byte_length);
-        let long = one.status.is_success() && one.byte_length as usize > super::transfers::LONGEST;
+        let long =
+            one.status.is_success() && one.byte_length as usize > super::transfers::MAX_BYTES;
         self.counts.long_messages += u64::from(long);
         self.look_at_wire();
         self.ledger.completed(side, one)
     }
 
-    /// The events on the wire so far.
+    /// Reads the events on the wire so far.
     pub(super) fn look_at_wire(&mut self) {
         let book = self.wire.book();
         let weather = &mut self.ledger.weather;
@@ -135,7 +136,7 @@ impl Run<'_> {
         }
     }
 
-    /// A queue that was armed has got a completion: there is an event that names it.
+    /// Checks that an armed queue that got a completion has an event that names it.
     fn expect_completion_event(
         &mut self,
         side: usize,
@@ -157,7 +158,7 @@ impl Run<'_> {
         Err(Problem::new(Rule::EventRight, text))
     }
 
-    /// These queues have given their event.
+    /// Notes that these queues have given their event.
     pub(super) fn disarm(&mut self, side: usize, named: &[u32]) {
         for queue in &mut self.side(side).queues {
             queue.armed &= !named.contains(&queue.queue.number());
@@ -205,7 +206,7 @@ impl Run<'_> {
             }
             Event::Notice { .. } | Event::PeerSuspected { .. } => return Ok(()),
             _ if self.is_troubled_at(side) => return Ok(()),
-            _ => "nothing leads to it",
+            _ => "no fault explains it",
         };
         Err(Problem::new(
             Rule::EventRight,
@@ -213,7 +214,8 @@ impl Run<'_> {
         ))
     }
 
-    /// A queue pair of no connection has failed: one that is gone may have, one for datagrams not.
+    /// Checks the failure of a queue pair without connection: destroyed ones may fail, those for
+    /// datagrams not.
     fn judge_datagram_failure(&self, side: usize, number: u32) -> Result<(), Problem> {
         let end = self.ledger.datagrams.get(side).and_then(Option::as_ref);
         if end.is_none_or(|end| end.number != number) || self.is_troubled_at(side) {
@@ -222,12 +224,12 @@ impl Run<'_> {
         Err(Problem::new(
             Rule::EventRight,
             format!(
-                "side {side}: datagram queue pair {number} has failed, and nothing leads to it"
+                "side {side}: datagram queue pair {number} has failed, and no fault explains it"
             ),
         ))
     }
 
-    /// Lets everything go on until this request has completed; what came of it. Nothing if a
+    /// Runs everything until this request has completed; returns its completion. `None` if a
     /// function is in trouble.
     pub(super) fn wait_for(&mut self, id: u64) -> Result<Option<(Seen, Completion)>, Problem> {
         self.ring_all();
@@ -254,13 +256,13 @@ impl Run<'_> {
         Err(Problem::new(Rule::Completes, text))
     }
 
-    /// A function is in trouble: what does not come at once comes when it is recovered.
+    /// A function is in trouble: outstanding requests complete when it is recovered.
     fn gives_up(&self, end: ringside_bus::Instant) -> bool {
         let waited = WAIT_LIMIT.saturating_sub(end.since(self.clock.now()));
         self.is_troubled() && waited > TROUBLED_WAIT
     }
 
-    /// Tells both devices of everything that was posted.
+    /// Rings the doorbells of both devices.
     pub(super) fn ring_all(&mut self) {
         for held in self.held.values_mut().flatten() {
             if let Handle::Ready(queue_pair) = &held.handle {
@@ -274,7 +276,7 @@ impl Run<'_> {
         }
     }
 
-    /// Lets everything go on until nothing is awaited any more.
+    /// Runs everything until no result is outstanding.
     pub(super) fn settle(&mut self) -> Result<(), Problem> {
         self.ring_all();
         let end = self.clock.now().plus(WAIT_LIMIT);

@@ -1,5 +1,5 @@
-//! Memory that the driver gives back while its device is in trouble is used again at once: no peer
-//! reaches it by a key that was open before.
+//! Memory that the driver returns while its device is in trouble is used again at once: no peer may
+//! reach it by a key that was valid before.
 
 use super::Run;
 use super::transfers::{Place, Plan};
@@ -12,35 +12,35 @@ use ringside_pmd::rdma::{Access, Flags, MemoryRegion, Operation, RemoteAddress, 
 /// Bytes of such a region.
 const BYTES: usize = 4096;
 
-/// Bytes that a peer tries to write: few enough to go inline on every connection.
+/// Bytes that a peer tries to write: few enough to be inline on every connection.
 const TRIED_BYTES: usize = 8;
 
-/// Of a thousand steps in trouble, after how many the memory is asked back.
+/// The number of steps in a thousand, while in trouble, after which the memory is requested back.
 const ASKED_BACK: usize = 500;
 
-/// The end of such a write.
+/// The required status of these writes.
 const REFUSED: &[Status] = &[Status::RemoteAccess];
 
-/// Regions that wait for trouble, and the memory of those that have met it.
+/// Regions that wait for a device in trouble, and memory that was returned then.
 #[derive(Debug, Default)]
 pub(super) struct Reuse {
-    /// Some fault of the run is one of commands.
+    /// True if a fault of the run affects commands.
     pub(super) wanted: bool,
     lent: [Option<MemoryRegion>; 2],
     owned: Vec<Owned>,
 }
 
-/// Memory that came back, with what its new owner wrote to it.
+/// Memory that was returned, with the bytes that its new owner wrote.
 #[derive(Debug)]
 struct Owned {
     side: usize,
     buffer: DmaBuffer,
     picture: Vec<u8>,
-    /// Keys of the regions that it was in, which no peer has tried since.
+    /// Keys of its earlier regions that no peer has tried since.
     untried: Vec<RemoteAddress>,
 }
 
-/// True if the device may fail to confirm that a region is gone.
+/// True if the device may fail to confirm the end of a region.
 pub(super) fn is_of_commands(fault: Fault) -> bool {
     matches!(
         fault,
@@ -51,7 +51,7 @@ pub(super) fn is_of_commands(fault: Fault) -> bool {
 }
 
 impl Run<'_> {
-    /// Comes after each step of a run that has faults of commands.
+    /// Runs after each step of a run that has faults of commands.
     pub(super) fn reuse_memory(&mut self) -> Result<(), Problem> {
         for side in 0..2 {
             let lent = self.reuse.lent.get_mut(side).and_then(Option::take);
@@ -81,12 +81,12 @@ impl Run<'_> {
         })
     }
 
-    /// Registers a region anew and takes its memory back. Memory that the driver gives is nobody
-    /// else's: it has told the device so, and the device has confirmed it.
+    /// Reregisters a region and takes its memory back. Memory that the driver returns is free of
+    /// access: the device has confirmed it.
     fn take_back(&mut self, side: usize, region: MemoryRegion) -> Result<(), Problem> {
         let mut untried = vec![region.remote().at(0)];
         let domain = self.side(side).domain.clone();
-        let again = self.call("registering a region anew", |_| {
+        let again = self.call("reregistering a region", |_| {
             region.reregister(&domain, Access::ALL)
         })?;
         let region = match again {
@@ -122,7 +122,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A peer writes by a key that was open before.
+    /// A peer writes by a key that was valid before.
     fn try_old_keys(&mut self) -> Result<(), Problem> {
         let wanted = |owned: &Owned| !owned.untried.is_empty();
         let Some(place) = self.reuse.owned.iter().position(wanted) else {
@@ -153,7 +153,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// An end of this side whose connection is whole, as far as is known.
+    /// Picks an end of this side whose connection is known to be intact.
     fn whole_end(&self, side: usize) -> Option<Place> {
         let mut links = self.held.iter().filter(|(number, ends)| {
             let ready = ends
@@ -167,7 +167,7 @@ impl Run<'_> {
         links.next().map(|(number, _)| (*number, side))
     }
 
-    /// Memory that has a new owner is as that one left it.
+    /// Checks that memory with a new owner is as that owner left it.
     pub(super) fn check_reused(&self) -> Result<(), Problem> {
         for owned in &self.reuse.owned {
             let mut bytes = vec![0; owned.picture.len()];
@@ -183,7 +183,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// A device was recovered: its keys may be given out again.
+    /// A device was recovered: its keys may be allocated again.
     pub(super) fn forget_old_keys(&mut self, side: usize) {
         for owned in self.reuse.owned.iter_mut().filter(|one| one.side == side) {
             owned.untried.clear();
@@ -193,7 +193,7 @@ impl Run<'_> {
         }
     }
 
-    /// The run is over.
+    /// Ends the reuse of memory.
     pub(super) fn end_reuse(&mut self) -> Result<(), Problem> {
         self.check_reused()?;
         self.reuse = Reuse::default();

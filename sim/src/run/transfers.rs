@@ -14,7 +14,7 @@ const SOURCES: &[Purpose] = &[Purpose::Open, Purpose::ZeroBased, Purpose::ReadOn
 const TARGETS: &[Purpose] = &[Purpose::Open, Purpose::ZeroBased];
 
 /// Bytes of the longest message of most runs.
-pub(super) const LONGEST: usize = 5_000;
+pub(super) const MAX_BYTES: usize = 5_000;
 
 /// A request that is about to be posted.
 pub(super) struct Plan {
@@ -41,7 +41,7 @@ impl Plan {
 pub(super) type Place = (u32, usize);
 
 impl Run<'_> {
-    /// An end of a connection that sends and has not failed, as far as is known.
+    /// Picks an end of a connection that can send and is not known to have failed.
     pub(super) fn pick_end(&mut self) -> Option<Place> {
         let all = self.held.iter().flat_map(|(link, ends)| {
             let numbered = ends.iter().enumerate();
@@ -54,7 +54,7 @@ impl Run<'_> {
             link.is_some_and(|link| !link.wrong && !link.ends.iter().any(|end| end.torn))
         };
         let good: Vec<Place> = ready.iter().copied().filter(whole).collect();
-        // Now and then one that has failed: it must say so.
+        // Sometimes a failed end: the driver must report it.
         let failed_too = good.is_empty() || self.random.chance(30);
         self.random.pick(if failed_too { &ready } else { &good })
     }
@@ -66,7 +66,7 @@ impl Run<'_> {
         }
     }
 
-    /// Bytes of a message: often short, sometimes none.
+    /// Draws a message length: often short, sometimes zero.
     pub(super) fn length(&mut self, most: usize) -> usize {
         let most = match self.random.below(10) {
             0 => return 0,
@@ -93,7 +93,7 @@ impl Run<'_> {
         flags
     }
 
-    /// Posts a request and writes it down; its number if it was taken.
+    /// Posts a request and records it; returns its number if it was accepted.
     pub(super) fn post(
         &mut self,
         place: Place,
@@ -151,7 +151,7 @@ impl Run<'_> {
         Ok(Some(id))
     }
 
-    /// Receives that the peer has posted so far, and messages that were sent.
+    /// Returns the receives that the peer has posted so far, and the messages sent.
     fn receives(&mut self, (link, end): Place) -> Option<(u64, u64)> {
         let posted = self.ledger.end_mut(link, 1 - end)?.receives_posted;
         let sent = self.ledger.end_mut(link, end)?.messages_sent;
@@ -167,7 +167,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// True if a request may have been refused like this.
+    /// Checks that a request may have been refused with this error.
     fn refused(
         &mut self,
         (link, end): Place,
@@ -194,7 +194,7 @@ impl Run<'_> {
         Err(Problem::new(Rule::CallRight, text))
     }
 
-    /// Tells the device, or leaves it to a later step.
+    /// Rings the doorbell, or leaves it to a later step.
     pub(super) fn ring_perhaps(&mut self, place: Place) {
         let now = self.random.chance(900);
         if let Some(queue_pair) = self.queue_pair(place).filter(|_| now) {
@@ -408,7 +408,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Posts a receive, to the queue pair or to what feeds it; false if there was no room.
+    /// Posts a receive to the queue pair or to the shared queue that feeds it; false if there was
+    /// no room.
     pub(super) fn put_receive(&mut self, place: Place) -> Result<bool, Problem> {
         let (link, end) = place;
         let held = self.held.get(&link).and_then(|ends| ends.get(end));
@@ -503,8 +504,8 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// The peer of `place` gets a receive for each message that was sent, as far as there is room;
-    /// whether it has them all.
+    /// Posts a receive at the peer of `place` for each sent message, as far as there is room.
+    /// Returns true if it has all of them.
     pub(super) fn feed(&mut self, (link, end): Place) -> Result<bool, Problem> {
         while self.lacks_receives((link, end)) {
             if !self.put_receive((link, 1 - end))? {
@@ -514,7 +515,7 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// The same for all connections.
+    /// Does the same for all connections.
     pub(super) fn feed_all(&mut self) -> Result<(), Problem> {
         let links: Vec<u32> = self.held.keys().copied().collect();
         for link in links {
@@ -537,7 +538,7 @@ impl Run<'_> {
             return false;
         }
         if receiver.fed {
-            // Other queue pairs have their windows: only a full pool is enough for all.
+            // Other queue pairs hold windows: only a full pool is enough for all.
             let posted = self.ledger.pools.get(1 - end).map_or(0, |pool| pool.len());
             let most = super::connections::SHARED_RECEIVES as usize;
             return !sender.under_way.is_empty() && posted < most;

@@ -1,4 +1,4 @@
-//! The planted error, and its required end.
+//! Requests and calls with an error, and the results that they must have.
 
 use super::Run;
 use super::transfers::{Place, Plan};
@@ -22,7 +22,7 @@ const TOO_LONG: &[Status] = &[Status::RemoteInvalidRequest, Status::RemoteOperat
 const REFUSED_BYTES: usize = 16;
 
 impl Run<'_> {
-    /// A write or read that the peer has not allowed.
+    /// A write or read that the peer has not permitted.
     pub(super) fn wrong_remote(&mut self) -> Result<(), Problem> {
         let Some(place) = self.pick_end() else {
             return Ok(());
@@ -44,7 +44,7 @@ impl Run<'_> {
             let Some(into) = memory.claim(end, &[Purpose::Open], room, &mut self.random) else {
                 return Ok(());
             };
-            // Nothing may come: what is there stays.
+            // Nothing may arrive: the content stays.
             let old = memory.content(into, REFUSED_BYTES);
             memory.expect(into, old);
             let pieces = memory.fragments(into, REFUSED_BYTES, 1);
@@ -58,7 +58,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// An address of a side that a peer may not use, and whether to read there.
+    /// Returns an address of a side that a peer may not use, and true if it is to be read.
     fn forbidden(&mut self, side: usize) -> Option<(RemoteAddress, bool)> {
         let arenas = self.ledger.memory.arenas.get(side)?;
         let region = |purpose: Purpose| {
@@ -93,14 +93,14 @@ impl Run<'_> {
                 }
             }
         };
-        // By chance the key of another region.
+        // By chance it may be the key of another region.
         let taken = arenas.iter().filter_map(|arena| arena.region.as_ref());
         let mut taken = taken.map(ringside_pmd::rdma::MemoryRegion::remote_key);
         let elsewhere = address.key != good.key && taken.any(|key| key == address.key);
         (!elsewhere).then_some((address, is_read))
     }
 
-    /// A request whose own memory is not what it says.
+    /// A request whose local memory does not match its description.
     pub(super) fn wrong_local(&mut self) -> Result<(), Problem> {
         let Some(place) = self.pick_end() else {
             return Ok(());
@@ -152,7 +152,7 @@ impl Run<'_> {
         let peer = self.held.get(&link).and_then(|ends| ends.get(1 - end));
         let most = peer.map_or(0, |peer| peer.receive_bytes);
         let length = most + self.random.within(1, 100);
-        if length > super::transfers::LONGEST {
+        if length > super::transfers::MAX_BYTES {
             return Ok(());
         }
         let Some((source, bytes)) = self.source(end, length)? else {

@@ -19,15 +19,15 @@ pub const MSIX_TABLE_OFFSET: u64 = 0;
 /// Bytes from the beginning of the MSI-X BAR to the pending bits.
 pub const MSIX_PENDING_OFFSET: u64 = 0x8000;
 /// Most MSI-X vectors that a physical function has.
-pub const MSIX_VECTORS_MAX: u16 = 1024;
+pub const MAX_MSIX_VECTORS: u16 = 1024;
 /// Fewest MSI-X vectors with which Linux takes the function.
 pub const MSIX_VECTORS_MIN: u16 = 2;
 /// Virtual station interfaces (VSIs) of the whole device.
 pub const VSI_COUNT: u16 = 768;
 /// Physical functions that share a device at most.
-pub const PHYSICAL_FUNCTIONS_MAX: u8 = 8;
+pub const MAX_PHYSICAL_FUNCTIONS: u8 = 8;
 
-/// The member of the family that a device id stands for.
+/// The member of the family that a device id identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// E810-C: up to 100 Gb/s.
@@ -36,7 +36,7 @@ pub enum Part {
     E810Xxv,
 }
 
-/// The connector that a device id stands for.
+/// The connector that a device id identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Connector {
     /// backplane
@@ -89,7 +89,7 @@ const fn model(device_id: u16, part: Part, connector: Connector, name: &'static 
     }
 }
 
-/// The model that vendor and device id stand for, or `None` when it is no E810.
+/// Returns the model for vendor and device id, or `None` if it is not an E810.
 #[must_use]
 pub fn find(vendor_id: u16, device_id: u16) -> Option<&'static Model> {
     let same_id = |model: &&Model| model.device_id == device_id;

@@ -126,7 +126,7 @@ wire! {
     }
     /// A name; a section of them begins with a count of 16 bits.
     pub struct Label "ice_label": 66 {
-        /// what is named
+        /// the value of the label
         value "value": U16,
         /// name, padded with zeros
         name "name": [u8; 64],
@@ -218,7 +218,7 @@ wire! {
     /// of five bytes (flags, packet type group, VSI group): a bit that is set in the first half
     /// may be 0, in the second half 1; a bit clear in both matches nothing.
     pub struct ProfileEntry "ice_prof_tcam_entry": 13 {
-        /// row: of those that match, the lowest counts
+        /// row: of the matching ones, the lowest is used
         row "addr": U16,
         /// bits that may be 0
         key "key[0..5]": [u8; 5],
@@ -255,11 +255,11 @@ pub const FORMAT_VERSION: [u8; 4] = [1, 0, 0, 0];
 /// Major and minor of [`MetadataSection::version`] that drivers take.
 pub const SUPPORTED_VERSION: (u8, u8) = (1, 3);
 /// Most sections of a buffer.
-pub const SECTIONS_MAX: u16 = 511;
+pub const MAX_SECTIONS: u16 = 511;
 /// Smallest offset of a section, and smallest [`BufferHeader::data_end`].
 pub const SECTION_OFFSET_MIN: u16 = 12;
 /// Most bytes of a section.
-pub const SECTION_BYTES_MAX: u16 = 4084;
+pub const MAX_SECTION_BYTES: u16 = 4084;
 /// Bit of [`SectionEntry::kind`] that marks labels and metadata, which are not downloaded.
 pub const NOT_DOWNLOADED: u32 = 0x8000_0000;
 

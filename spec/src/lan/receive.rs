@@ -1,8 +1,8 @@
 //! Receive queues: context, descriptors.
 //!
-//! Descriptors have 32 bytes: the driver writes the address of a buffer, the device writes the
-//! packet's fields over it, the status last. Free descriptors reach up to the tail, not including
-//! it; hardware looks at the tail in steps of [`TAIL_MULTIPLE`].
+//! Descriptors have 32 bytes: the driver writes the address of a buffer, and the device overwrites
+//! it with the packet's fields, the status last. Free descriptors reach up to the tail, not
+//! including it; hardware reads the tail in steps of [`TAIL_MULTIPLE`].
 
 use super::wire::wire;
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
@@ -24,7 +24,7 @@ wire! {
         /// zero
         reserved_2 "read.rsvd2": U64,
     }
-    /// A descriptor that the device wrote back, whatever its profile; see [`NicDescriptor`].
+    /// A descriptor that the device wrote back, for any profile; see [`NicDescriptor`].
     pub struct FlexDescriptor "ice_32b_rx_flex_desc": 32 {
         /// profile; see [`profile`]
         profile "wb.rxdid": u8,
@@ -142,12 +142,12 @@ pub const RING_MULTIPLE: u16 = 32;
 /// Fewest descriptors of a ring.
 pub const RING_MIN: u16 = 64;
 /// Most descriptors of a ring.
-pub const RING_MAX: u16 = 8160;
+pub const MAX_RING: u16 = 8160;
 /// A ring begins at a multiple of this many bytes.
 pub const RING_ALIGNMENT: u64 = 128;
 /// Most buffers that one packet takes.
-pub const BUFFERS_PER_PACKET_MAX: u16 = 5;
-pub use super::admin::link::FRAME_BYTES_MAX;
+pub const MAX_BUFFERS_PER_PACKET: u16 = 5;
+pub use super::admin::link::MAX_FRAME_BYTES;
 
 /// Descriptor profiles: values of the first byte of a descriptor that was written back, and of
 /// [`DescriptorProfile`](super::registers::queues::DescriptorProfile). Source: ice
@@ -163,6 +163,16 @@ pub mod profile {
     pub const OPEN_VSWITCH: u8 = 22;
     /// priority that Linux programs with its profile
     pub const LINUX_PRIORITY: u32 = 3;
+}
+
+/// Values of [`WriteBack0::cast`].
+pub mod cast {
+    /// to one station
+    pub const UNICAST: u64 = 0;
+    /// to a group of stations
+    pub const MULTICAST: u64 = 1;
+    /// to all stations
+    pub const BROADCAST: u64 = 2;
 }
 
 /// Values of [`PacketType::packet_type`]. Source: ice `ice_lan_tx_rx.h`, `ice_ptype_lkup`.
@@ -238,7 +248,7 @@ crate::words! {
         end_of_packet: [1],
         /// the header did not fit its buffer
         header_overflow: [2],
-        /// layer 3 and 4 checksums were looked at
+        /// layer 3 and 4 checksums were checked
         checksums_checked: [3],
         /// IP checksum wrong
         ip_checksum_error: [4],
@@ -274,7 +284,7 @@ crate::words! {
         program: [2:1],
         /// it failed
         failed: [4],
-        /// there is no profile for the packet
+        /// no profile matches the packet
         no_profile: [5],
         /// address of the entry
         address: [21:8],

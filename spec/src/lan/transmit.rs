@@ -17,7 +17,7 @@ wire! {
         /// see [`DataCommand`]; written by the device when done
         command "cmd_type_offset_bsz": U64,
     }
-    /// Context descriptor: goes before the data descriptors of its packet.
+    /// Context descriptor: precedes the data descriptors of its packet.
     pub struct ContextDescriptor "ice_tx_ctx_desc": 16 {
         /// see [`Tunneling`]
         tunneling "tunneling_params": U32,
@@ -44,19 +44,19 @@ pub const RING_MULTIPLE: u16 = 32;
 /// Fewest descriptors of a ring.
 pub const RING_MIN: u16 = 64;
 /// Most descriptors of a ring.
-pub const RING_MAX: u16 = 8160;
+pub const MAX_RING: u16 = 8160;
 /// A ring begins at a multiple of this many bytes.
 pub const RING_ALIGNMENT: u64 = 128;
 /// Most bytes of one buffer.
-pub const BUFFER_BYTES_MAX: u64 = 16383;
+pub const MAX_BUFFER_BYTES: u64 = 16383;
 /// Most data descriptors of a packet, or of a segment with segmentation.
-pub const DESCRIPTORS_PER_PACKET_MAX: u8 = 8;
+pub const MAX_DESCRIPTORS_PER_PACKET: u8 = 8;
 /// Shortest frame.
 pub const FRAME_BYTES_MIN: u64 = 17;
 /// Smallest segment of segmentation.
 pub const SEGMENT_BYTES_MIN: u64 = 64;
 /// Largest segment of segmentation.
-pub const SEGMENT_BYTES_MAX: u64 = 9668;
+pub const MAX_SEGMENT_BYTES: u64 = 9668;
 
 /// Values of [`DataCommand::kind`] and its neighbours. Source: ice `ICE_TX_DESC_DTYPE_*`.
 pub mod kind {
@@ -168,7 +168,7 @@ crate::words! {
         time_stamp: [5],
         /// `l2tag2` is inserted
         insert_l2tag2: [6],
-        /// `l2tag2` goes into the inner header
+        /// `l2tag2` is inserted into the inner header
         l2tag2_inner: [7],
         /// see [`destination`]
         destination: [9:8],
@@ -197,8 +197,8 @@ crate::words! {
 }
 
 crate::words! {
-    /// First word of a flow director programming descriptor: what happens to packets.
-    /// Source: ice `ice_lan_tx_rx.h`, `ICE_FXD_FLTR_QW0_*`.
+    /// First word of a flow director programming descriptor: the action for packets. Source: ice
+    /// `ice_lan_tx_rx.h`, `ICE_FXD_FLTR_QW0_*`.
     pub struct FilterAction: u64 {
         /// queue, counted from the first of the VSI
         queue: [10:0],
@@ -240,7 +240,7 @@ crate::words! {
         profile_priority: [7:5],
         /// profile, as drivers write it: always 1
         profile: [13:8],
-        /// VSI whose packets are looked at
+        /// VSI whose packets the filter applies to
         vsi: [23:14],
         /// the packet is not as if it were sent; does not work
         swap: [24],

@@ -18,7 +18,7 @@ pub struct FieldLayout {
 pub struct Layout {
     /// Name in the C header that documents the structure.
     pub c_name: &'static str,
-    /// Bytes of the structure without what follows it in a list of variable length.
+    /// Bytes of the structure without the elements after it in a list of variable length.
     pub size: usize,
     /// All fields, the reserved ones as well, by ascending offset.
     pub fields: &'static [FieldLayout],

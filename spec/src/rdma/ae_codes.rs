@@ -3,8 +3,8 @@
 use super::layout::codes;
 
 codes! {
-    /// Why a work request was flushed: the minor code of a flush completion, whose major code is
-    /// [`FLUSH_MAJOR_CODE`].
+    /// The reason why a work request was flushed: the minor code of a flush completion, whose major
+    /// code is [`FLUSH_MAJOR_CODE`].
     /// Source: irdma `user.h`, `enum irdma_flush_opcode`.
     pub enum FlushCode: u16 {
         /// Not a code.
@@ -29,7 +29,7 @@ codes! {
         WindowBind = 9,
         /// The peer refused the request as invalid.
         RemoteInvalidRequest = 10,
-        /// The peer was not ready for too long. Linux 6.12 does not know it; later drivers do.
+        /// The peer was not ready for too long. Linux 6.12 does not define it; later drivers do.
         ReceiverNotReadyExceeded = 11,
     }
 }
@@ -40,9 +40,9 @@ pub const FLUSH_MAJOR_CODE: u16 = 1;
 /// The rule that attributes an event to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attribution {
-    /// By code to a queue pair; the source tells the side.
+    /// By code to a queue pair; the source gives the side.
     QueuePair,
-    /// By code to a queue pair; the source is not looked at.
+    /// By code to a queue pair; the source is ignored.
     QueuePairAnySide,
     /// By code to a completion queue.
     CompletionQueue,

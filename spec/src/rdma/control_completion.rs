@@ -24,7 +24,7 @@ layout! {
 }
 
 impl ControlCompletion {
-    /// Why the command failed; `None` if it did not.
+    /// Returns the reason why the command failed; `None` if it succeeded.
     #[must_use]
     pub const fn failure(&self) -> Option<CommandFailure> {
         if self.error {
@@ -35,7 +35,7 @@ impl ControlCompletion {
     }
 }
 
-/// Why a command failed.
+/// The reason why a command failed.
 /// Source: irdma `ctrl.c`, `irdma_check_cqp_progress` users; `defs.h`, IRDMA_CQP_COMPL_*; `hw.c`,
 /// table of errors that are not critical.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +106,7 @@ impl CommandFailure {
         }
     }
 
-    /// Drivers go on after such a failure without a word.
+    /// True if drivers ignore this failure.
     #[must_use]
     pub const fn is_harmless(self) -> bool {
         matches!(

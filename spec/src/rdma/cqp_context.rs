@@ -6,7 +6,7 @@ codes! {
     /// The protocol of the RDMA engine.
     /// Source: irdma `type.h`, IRDMA_IWARP_PROTOCOL_ONLY, IRDMA_ROCE_PROTOCOL_ONLY.
     pub enum Protocol: u8 {
-        /// Whatever a queue pair asks for.
+        /// Any protocol that a queue pair requests.
         Any = 0,
         /// iWARP only.
         IwarpOnly = 1,

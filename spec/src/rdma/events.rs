@@ -1,4 +1,4 @@
-//! Event queues and shadow areas: what the device tells through memory.
+//! Event queues and shadow areas: the device's reports through memory.
 
 use super::ae_codes::{AeCode, Attribution};
 use super::commands::AeSource;
@@ -28,7 +28,7 @@ layout! {
         overflow: bool = 1[33],
         /// The event's code.
         ae_code: AeCode = 1[45:34],
-        /// Where.
+        /// Source of the event.
         source: AeSource = 1[53:50],
         /// State of the queue pair in the device's own terms (iWARP).
         iwarp_state: u8 = 1[56:54],
@@ -44,7 +44,7 @@ layout! {
 /// The object of an asynchronous event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// A queue pair; where in it the source tells.
+    /// A queue pair; the source gives the side.
     QueuePair(Side),
     /// A completion queue.
     CompletionQueue,
@@ -55,7 +55,7 @@ pub enum Subject {
 /// The part of a queue pair in which an event arose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// Not told.
+    /// The event does not report it.
     Unknown,
     /// Send queue.
     SendQueue,
@@ -123,9 +123,9 @@ words! {
     pub struct CqShadowArm: u64 {
         /// number of completed resizes
         cq_select: [13:0],
-        /// tell of the next completion
+        /// request an event for the next completion
         arm_next: [14],
-        /// tell of the next solicited completion
+        /// request an event for the next solicited completion
         arm_next_solicited: [15],
         /// counts arm requests
         arm_sequence: [17:16],

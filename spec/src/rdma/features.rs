@@ -10,7 +10,7 @@ words! {
     pub struct Feature: u64 {
         /// meaning depends on the kind
         value: [47:0],
-        /// what the entry tells
+        /// the feature that the entry reports
         kind: [63:48],
     }
 
@@ -39,9 +39,9 @@ words! {
 pub const FIRMWARE_INFO: u64 = 0;
 /// Kind of the hardware's version, see [`HardwareInfo`].
 pub const HARDWARE_INFO: u64 = 1;
-/// Kind that tells the number of queue sets.
+/// Kind of the entry with the number of queue sets.
 pub const MAX_QUEUE_SETS: u64 = 26;
-/// Entries for which a driver has room when it asks first.
+/// Entries for which a driver has room in its first request.
 pub const EXPECTED_ENTRIES: usize = 27;
 
 /// The feature list can not be read.
@@ -54,7 +54,9 @@ pub enum FeaturesError {
     #[error("the feature list starts with kind {0}, not with the firmware's version")]
     NoFirmwareInfo(u64),
     /// The buffer was too small.
-    #[error("the feature list has {entries} entries: ask again with a buffer of {bytes} bytes")]
+    #[error(
+        "the feature list has {entries} entries: request it again with a buffer of {bytes} bytes"
+    )]
     BufferTooSmall {
         /// Entries of the list.
         entries: u64,
@@ -111,7 +113,8 @@ impl Features {
         Ok(features)
     }
 
-    /// The list as a device writes it. The entry count is set to what is listed.
+    /// Encodes the list as a device writes it. The entry count is set to the number of listed
+    /// entries.
     #[must_use]
     pub fn encode(&self) -> Vec<u64> {
         let mut words = vec![0];

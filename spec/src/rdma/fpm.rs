@@ -1,5 +1,5 @@
-//! Function private memory: the objects that the host keeps for the device, what the device can
-//! have of each, and what it is given.
+//! Function private memory: the objects that the host stores for the device, the most that the
+//! device supports of each, and the number that it grants.
 
 use core::ops::{Index, IndexMut};
 
@@ -192,7 +192,7 @@ words! {
 
     /// Word of the commit buffer.
     pub struct CommitObject: u64 {
-        /// wanted, then granted count
+        /// requested, then granted count
         count: [31:0],
         /// granted base in units of 512 bytes
         base_by_512: [63:32],
@@ -402,7 +402,8 @@ impl ObjectGrant {
     }
 }
 
-/// Buffer of COMMIT_FPM: counts that the host wants, overwritten by what the device grants.
+/// Buffer of COMMIT_FPM: counts that the host requests, overwritten by those that the device
+/// grants.
 /// Source: irdma `ctrl.c`, `irdma_sc_cfg_iw_fpm`, `irdma_sc_parse_fpm_commit_buf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FpmCommit(pub PerObject<ObjectGrant>);

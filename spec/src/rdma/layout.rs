@@ -1,9 +1,9 @@
 //! The notation in which structures of several 64-bit words are declared.
 //!
-//! [`words!`](crate::words) declares one word. Most of what the RDMA engine reads from memory is a
-//! fixed number of words with fields in all of them, so here a structure is declared as plain
-//! values, each with the bits that carry it: `field: type = word[high:low]`. A value that is split
-//! over several places lists them from its least significant piece: `7[63:48] | 0[21:20]`.
+//! [`words!`](crate::words) declares one word. Most structures that the RDMA engine reads from
+//! memory are a fixed number of words with fields in all of them, so here a structure is declared
+//! as plain values, each with the bits that carry it: `field: type = word[high:low]`. A value that
+//! is split over several places lists them from its least significant piece: `7[63:48] | 0[21:20]`.
 //!
 //! Encoder, decoder, the mask of undefined bits and the table of fields all come from that one
 //! list. Overlapping fields, and fields wider than their type, do not compile.
@@ -127,7 +127,8 @@ impl FieldLayout {
     }
 }
 
-/// The words with the bits of `defined` removed: what a strict reader wants to be zero.
+/// Returns the words with the bits of `defined` removed: the bits that a strict reader requires to
+/// be zero.
 #[must_use]
 pub const fn undefined_bits<const N: usize>(words: &[u64; N], defined: &[u64; N]) -> [u64; N] {
     let mut undefined = [0; N];

@@ -16,10 +16,10 @@ pub const PROTECTION_DOMAINS: u32 = 1 << 18;
 pub const FIRST_USER_PROTECTION_DOMAIN: u32 = 3;
 /// Completions of the smallest completion queue.
 pub const MIN_CQ_ENTRIES: u32 = 1;
-/// Completions of the largest completion queue that drivers ask for.
+/// Completions of the largest completion queue that drivers request.
 pub const MAX_CQ_ENTRIES: u32 = 1_048_575;
 /// Completions of the largest completion queue that the commands can name (21 bits). User libraries
-/// double the size that an application asks for, and so exceed [`MAX_CQ_ENTRIES`].
+/// double the size that an application requests, and so exceed [`MAX_CQ_ENTRIES`].
 pub const MAX_CQ_ENTRIES_ENCODED: u32 = (1 << 21) - 1;
 /// Entries of the smallest completion event queue.
 pub const MIN_CEQ_ENTRIES: u32 = 1;
@@ -74,22 +74,22 @@ pub const STAG_INDEX_BITS: u32 = 24;
 pub const STAG_INDEX_MIN_BITS: u32 = 14;
 /// Entries of the smallest ring of the control queue pair.
 pub const MIN_CQP_ENTRIES: u32 = 4;
-/// Entries of the largest ring of the control queue pair; what drivers use.
+/// Entries of the largest ring of the control queue pair; the value that drivers use.
 pub const MAX_CQP_ENTRIES: u32 = 2048;
 /// First function index of a VF in the host memory cache; below are the physical functions.
 pub const FIRST_VF_HMC_FUNCTION: u8 = 8;
 /// Last function index of a VF in the host memory cache.
 pub const LAST_VF_HMC_FUNCTION: u8 = 47;
 
-/// Times that a driver looks whether the engine's processors run.
+/// Number of times that a driver polls for the engine's processors to run.
 pub const READY_TRIES: u32 = 15;
-/// Wait between two of these looks, milliseconds.
+/// Wait between two of these polls, milliseconds.
 pub const READY_WAIT_MS: u64 = 1000;
-/// Longest wait for a register of the control queue pair, milliseconds (1000 looks of 10 µs).
+/// Longest wait for a register of the control queue pair, milliseconds (1000 polls of 10 µs).
 pub const CQP_REGISTER_WAIT_MS: u64 = 10;
-/// Longest wait for a completion that is polled, milliseconds (100000 looks of 10 µs).
+/// Longest wait for a completion that is polled, milliseconds (100000 polls of 10 µs).
 pub const CCQ_POLL_WAIT_MS: u64 = 1000;
-/// Without any completion for so long, a driver asks for a reset, milliseconds.
+/// Time without any completion after which a driver requests a reset, milliseconds.
 pub const CQP_STALL_MS: u64 = 5000;
 
 /// Bytes of a quantum of a work queue.
@@ -114,7 +114,7 @@ pub const SHADOW_BYTES: usize = 64;
 pub const FPM_BUFFER_BYTES: usize = 176;
 /// Bytes of the buffer of GATHER_STATS.
 pub const STATISTICS_BUFFER_BYTES: usize = 1024;
-/// Bytes of the feature buffer with which a driver asks first: 27 entries.
+/// Bytes of the feature buffer in a driver's first request: 27 entries.
 pub const FEATURE_BUFFER_BYTES: usize = 216;
 /// Bytes of the scratch buffer before an iWARP context (Q2).
 pub const Q2_BUFFER_BYTES: usize = 256;

@@ -1,9 +1,9 @@
-//! The RDMA engine ("protocol engine") of the E810, its control half: registers, the control queue
+//! The control half of the E810's RDMA engine ("protocol engine"): registers, the control queue
 //! pair and its commands, contexts, host memory cache, event queues.
 //!
-//! In the sources: Linux `drivers/infiniband/hw/irdma` ("icrdma", GEN_2) for what a driver uses,
-//! DPDK `ice_hw_autogen.h` for registers. Work queue elements and completions of the data path are
-//! elsewhere in this crate.
+//! Sources: Linux `drivers/infiniband/hw/irdma` ("icrdma", GEN_2) for the values that a driver
+//! uses, DPDK `ice_hw_autogen.h` for registers. Work queue elements and completions of the data
+//! path are in [`crate::verbs`].
 
 pub mod ae_codes;
 pub mod commands;

@@ -152,7 +152,7 @@ pub const ACK_CREDITS: u8 = 0x1E;
 pub const INITIAL_LSN: u32 = 0xFFFF;
 /// `congestion_window` that drivers set.
 pub const CONGESTION_WINDOW: u32 = 0x400;
-/// `rto_min` that drivers set, whatever the application asks for.
+/// `rto_min` that drivers set for every application.
 pub const RTO_MIN: u8 = 5;
 /// Default partition key.
 pub const DEFAULT_P_KEY: u16 = 0xFFFF;

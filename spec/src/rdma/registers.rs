@@ -202,7 +202,7 @@ words! {
         software_itr_index: [26:25],
         /// write descriptors back when the timer expires
         write_back_on_itr: [30],
-        /// leave `interrupt_enable` as it is
+        /// leave `interrupt_enable` unchanged
         interrupt_enable_mask: [31],
     }
 
@@ -263,7 +263,7 @@ impl CauseControl {
 }
 
 impl DynamicControl {
-    /// Enables a vector and clears what is pending; interval in µs, 0..=8190.
+    /// Enables a vector and clears its pending interrupt; interval in µs, 0..=8190.
     /// Source: irdma `icrdma_hw.c`, `icrdma_ena_irq`.
     #[must_use]
     pub const fn enabled(interval_us: u16) -> Self {

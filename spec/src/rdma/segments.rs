@@ -57,8 +57,8 @@ impl SegmentCommand {
 }
 
 impl SegmentData {
-    /// Backs a segment with the memory at `address` (I/O virtual, 4 KiB aligned; 2 MiB if direct
-    /// asks for a contiguous buffer).
+    /// Backs a segment with the memory at `address` (I/O virtual, 4 KiB aligned; 2 MiB if `direct`
+    /// is set, which means a contiguous buffer).
     #[must_use]
     pub const fn backed(address: u64, direct: bool) -> Self {
         Self(address & Self::ADDRESS_BY_4096_MASK)

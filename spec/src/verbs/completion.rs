@@ -37,7 +37,7 @@ crate::words! {
         /// word 2 holds an invalidated steering tag; for datagrams: IPv4
         /// (IRDMACQ_STAG, IRDMACQ_IPV4)
         invalidated_or_ipv4: [53],
-        /// the sender asked for an event (IRDMACQ_SOEVENT)
+        /// the sender requested an event (IRDMACQ_SOEVENT)
         solicited: [54],
         /// the request failed (IRDMA_CQ_ERROR)
         error: [55],
@@ -131,7 +131,7 @@ pub struct CompletionElement {
     pub push_dropped: bool,
     /// A steering tag was invalidated; for datagrams: the packet was IPv4.
     pub invalidated_or_ipv4: bool,
-    /// The sender asked for an event.
+    /// The sender requested an event.
     pub solicited: bool,
     /// The request failed; see `major` and `minor`.
     pub error: bool,
@@ -164,7 +164,7 @@ impl CompletionElement {
         }
     }
 
-    /// The slot's four words. Word 3 goes to memory last.
+    /// The slot's four words. Word 3 is written to memory last.
     #[inline]
     #[must_use]
     pub const fn encode(&self, polarity: bool) -> Quantum {
@@ -233,7 +233,7 @@ pub struct CompletionExtension {
 }
 
 impl CompletionExtension {
-    /// An extension that says nothing, or none at all.
+    /// An empty extension, or no extension.
     pub const NONE: Self = Self {
         immediate: None,
         source_mac: None,

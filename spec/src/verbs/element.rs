@@ -3,9 +3,10 @@
 use super::receive::slots;
 use super::send::{
     AtomicTail, BindHeader, DatagramDestination, DatagramHeader, FastRegisterHeader,
-    FastRegisterLength, FastRegisterPage, ImmediateWord, InlineTail, LocalInvalidateTag,
+    FastRegisterLength, FastRegisterPage, FragmentKey, ImmediateWord, InlineTail,
+    LocalInvalidateTag,
 };
-use super::{Fragment, MAXIMUM_QUANTA, QUANTUM_WORDS, SendHeader, SendOpcode, sizes};
+use super::{Fragment, MAX_QUANTA, QUANTUM_WORDS, SendHeader, SendOpcode, sizes};
 
 /// A rule of the layout that an element breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -13,7 +14,7 @@ pub enum ElementBreach {
     /// The element needs more quanta than were given, or than an element may have.
     #[error("the element takes {needed_quanta} quanta where at most {given_quanta} are possible")]
     TooLong {
-        /// quanta that its header asks for
+        /// quanta that its header requires
         needed_quanta: usize,
         /// quanta that there are
         given_quanta: usize,
@@ -63,13 +64,13 @@ pub enum ElementBreach {
 impl SendHeader {
     /// Quanta of the element that begins with this header, 1..=8.
     ///
-    /// A length beyond what an element can have is answered with 8: [`SendElement::new`] names it.
+    /// A length beyond the largest element gives 8: [`SendElement::new`] reports it as an error.
     #[inline]
     #[must_use]
     pub const fn quanta(self) -> usize {
         let wanted = self.wanted_quanta();
-        if wanted > MAXIMUM_QUANTA {
-            MAXIMUM_QUANTA
+        if wanted > MAX_QUANTA {
+            MAX_QUANTA
         } else {
             wanted
         }
@@ -95,12 +96,12 @@ pub struct SendElement<'a> {
 }
 
 impl<'a> SendElement<'a> {
-    /// Reads the element whose first quantum is the first of `words`.
+    /// Decodes the element whose first quantum is the first of `words`.
     ///
-    /// Shape: four words a quantum; words beyond the element's own are left aside.
-    /// Errors: [`ElementBreach::TooLong`] if its header asks for more.
+    /// Shape: four words a quantum; words after the element are ignored. Errors:
+    /// [`ElementBreach::TooLong`] if its header requires more.
     pub fn new(words: &'a [u64]) -> Result<Self, ElementBreach> {
-        let given_quanta = (words.len() / QUANTUM_WORDS).min(MAXIMUM_QUANTA);
+        let given_quanta = (words.len() / QUANTUM_WORDS).min(MAX_QUANTA);
         let header = SendHeader(words.get(3).copied().unwrap_or(0));
         let needed_quanta = header.wanted_quanta();
         match words.get(..needed_quanta * QUANTUM_WORDS) {
@@ -195,10 +196,11 @@ impl<'a> SendElement<'a> {
         carries.then(|| ImmediateWord(self.word(0)).immediate() as u32)
     }
 
-    /// The local pieces in order, empty if the data is inline or the operation moves none.
+    /// Returns the local fragments in order; empty if the data is inline or the operation moves
+    /// none.
     ///
-    /// There is no count of fragments in the layout: a zero piece that completes a quantum, or
-    /// stands for "none", is among them.
+    /// The layout has no count of fragments: a zero fragment that completes a quantum, or means
+    /// "none", is among them.
     pub fn fragments(&self) -> impl Iterator<Item = Fragment> + use<'a> {
         let header = self.header();
         let further = header.further_fragments() as usize;
@@ -222,9 +224,9 @@ impl<'a> SendElement<'a> {
         }
     }
 
-    /// Copies the inline data out and returns how many bytes there are.
+    /// Copies the inline data out and returns the number of bytes.
     ///
-    /// Range: the shorter of what the header says, what the element holds and `target` has.
+    /// Range: the shortest of the header's length, the element's data and `target`.
     pub fn copy_inline(&self, target: &mut [u8]) -> usize {
         if !self.header().inline() {
             return 0;
@@ -254,15 +256,43 @@ impl<'a> SendElement<'a> {
         copied
     }
 
-    /// The first rule of the layout that the element breaks, for a queue pair of the reliable or
-    /// unreliable datagram service.
+    /// Returns the first rule of the layout that the element violates, for a queue pair of the
+    /// reliable or unreliable datagram service.
     ///
-    /// `index` is its first quantum in the ring, `polarity` the ring's valid value there.
-    /// Stale words that the layout tells the device to ignore are not looked at.
+    /// `index` is its first quantum in the ring, `polarity` the ring's valid value there. Stale
+    /// words that the layout tells the device to ignore are not checked.
     #[must_use]
+    #[inline]
     pub fn breach(&self, index: u32, polarity: bool, datagram: bool) -> Option<ElementBreach> {
+        if self.is_plain(polarity) {
+            return None;
+        }
+        self.find_breach(index, polarity, datagram)
+    }
+
+    /// True for a write or read of one fragment in one quantum without a breach: what most
+    /// elements are.
+    #[inline]
+    pub(super) fn is_plain(&self, polarity: bool) -> bool {
+        const OTHER: u64 = SendHeader::RESERVED
+            | SendHeader::INLINE_MASK
+            | SendHeader::IMMEDIATE_MASK
+            | SendHeader::FURTHER_FRAGMENTS_MASK;
+        let header = self.header();
+        let one = matches!(self.opcode(), SendOpcode::Write | SendOpcode::Read);
+        one && self.quanta() == 1
+            && header.0 & OTHER == 0
+            && FragmentKey(self.word(1)).valid() == polarity
+    }
+
+    pub(super) fn find_breach(
+        &self,
+        index: u32,
+        polarity: bool,
+        datagram: bool,
+    ) -> Option<ElementBreach> {
         let quanta = self.quanta();
-        if index as usize % MAXIMUM_QUANTA + quanta > MAXIMUM_QUANTA {
+        if index as usize % MAX_QUANTA + quanta > MAX_QUANTA {
             return Some(ElementBreach::CrossesBlock { index, quanta });
         }
         if let SendOpcode::Unknown(code) = self.opcode() {
@@ -328,7 +358,7 @@ impl<'a> SendElement<'a> {
         let header = self.header();
         let length_bytes = header.inline_length_bytes() as usize;
         let count = header.further_fragments() as usize;
-        if header.inline() && length_bytes > sizes::MAXIMUM_INLINE_BYTES {
+        if header.inline() && length_bytes > sizes::MAX_INLINE_BYTES {
             Some(ElementBreach::InlineTooLong { length_bytes })
         } else if !header.inline() && !count.is_multiple_of(2) && !self.is_atomic() {
             Some(ElementBreach::OddFragments { count })

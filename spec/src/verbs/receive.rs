@@ -2,7 +2,7 @@
 //!
 //! Source: irdma `uk.c`, irdma_uk_post_receive.
 
-use super::{Fragment, FragmentKey, MAXIMUM_QUANTA, QUANTUM_WORDS};
+use super::{Fragment, FragmentKey, MAX_QUANTA, QUANTUM_WORDS};
 
 crate::words! {
     /// Word 3 of a receive element: the one with the valid bit, stored last.
@@ -27,7 +27,7 @@ impl<'a> ReceiveElement<'a> {
     /// are fewer words than a quantum or more than eight quanta have.
     #[must_use]
     pub fn new(words: &'a [u64]) -> Option<Self> {
-        let fits = (QUANTUM_WORDS..=MAXIMUM_QUANTA * QUANTUM_WORDS).contains(&words.len());
+        let fits = (QUANTUM_WORDS..=MAX_QUANTA * QUANTUM_WORDS).contains(&words.len());
         fits.then_some(Self { words })
     }
 

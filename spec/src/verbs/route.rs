@@ -50,8 +50,8 @@ pub struct Route {
 }
 
 impl Route {
-    /// Reads the bytes before the payload; `ipv4` as the completion says. Nothing if they are no
-    /// header of that version. What a peer wrote is not checked further.
+    /// Decodes the bytes before the payload; `ipv4` is the completion's flag. `None` if they are
+    /// not a header of that version. The peer's values are not checked further.
     #[must_use]
     pub fn parse(bytes: &[u8; GLOBAL_ROUTE_BYTES], ipv4: bool) -> Option<Self> {
         if ipv4 {

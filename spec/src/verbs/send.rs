@@ -308,7 +308,8 @@ impl SendOpcode {
     }
 }
 
-/// A piece of a local, registered buffer. Verbs: `ibv_sge`.
+/// A piece of a local, registered buffer. Verbs: `ibv_sge`, whose layout it has.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Fragment {
     /// Its start: a virtual address of its region, or an offset in a zero-based one.
@@ -321,11 +322,11 @@ pub struct Fragment {
 
 impl Fragment {
     /// Largest length of one fragment: the field has 31 bits.
-    pub const MAXIMUM_BYTES: u32 = (FragmentKey::LENGTH_BYTES_MASK >> 32) as u32;
+    pub const MAX_BYTES: u32 = (FragmentKey::LENGTH_BYTES_MASK >> 32) as u32;
 
     /// The two words of a fragment slot.
     ///
-    /// A length above [`Self::MAXIMUM_BYTES`] is the caller's bug.
+    /// A length above [`Self::MAX_BYTES`] is the caller's bug.
     #[inline(always)]
     #[must_use]
     pub const fn encode(self, polarity: bool) -> [u64; 2] {

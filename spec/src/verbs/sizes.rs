@@ -3,23 +3,23 @@
 //! Source: irdma `uk.c`, irdma_fragcnt_to_quanta_sq, irdma_fragcnt_to_wqesize_rq,
 //! irdma_get_wqe_shift, irdma_get_rqdepth; limits: irdma `icrdma_hw.c`.
 
-use super::{MAXIMUM_QUANTA, QUANTUM_BYTES};
-use crate::rdma::limits::{MAX_FRAGMENTS, MAX_INLINE_BYTES, MAX_WORK_QUEUE_QUANTA};
+use super::{MAX_QUANTA, QUANTUM_BYTES};
+use crate::rdma::limits::{self, MAX_WORK_QUEUE_QUANTA};
 
 /// Fragments of one work request. Source: `icrdma_hw.c`, ICRDMA_MAX_WQ_FRAGMENT_COUNT = 13.
-pub const MAXIMUM_FRAGMENTS: usize = MAX_FRAGMENTS as usize;
+pub const MAX_FRAGMENTS: usize = limits::MAX_FRAGMENTS as usize;
 
 /// Bytes of inline data of one work request. Source: `icrdma_hw.c`,
 /// ICRDMA_MAX_INLINE_DATA_SIZE = 101.
-pub const MAXIMUM_INLINE_BYTES: usize = MAX_INLINE_BYTES as usize;
+pub const MAX_INLINE_BYTES: usize = limits::MAX_INLINE_BYTES as usize;
 
 /// Quanta of the largest send or receive ring. Source: `user.h`, IRDMA_QP_WQE_MAX_QUANTA...,
 /// `hw_attrs.max_hw_wq_quanta` = 2^15.
-pub const MAXIMUM_RING_QUANTA: u32 = MAX_WORK_QUEUE_QUANTA;
+pub const MAX_RING_QUANTA: u32 = MAX_WORK_QUEUE_QUANTA;
 
 /// Quanta of the smallest send ring that this project makes: eight blocks, so that the largest
-/// element always finds a place, whatever padding it needs.
-pub const MINIMUM_SEND_RING_QUANTA: u32 = 64;
+/// element always finds a place, with any padding.
+pub const MIN_SEND_RING_QUANTA: u32 = 64;
 
 /// Inline data in word 1 of the first quantum, bytes.
 pub const INLINE_FIRST_BYTES: usize = 8;
@@ -36,9 +36,9 @@ pub const fn send_quanta(slots: usize) -> usize {
     if slots < 2 { 1 } else { slots / 2 + 1 }
 }
 
-/// Quanta of a send element with so many bytes inline.
+/// Quanta of a send element with `length_bytes` bytes inline.
 ///
-/// Range: 0..=101 bytes on the E810; the layout itself would go on to 225.
+/// Range: 0..=101 bytes on the E810; the layout itself supports up to 225.
 #[inline(always)]
 #[must_use]
 pub const fn inline_quanta(length_bytes: usize) -> usize {
@@ -77,7 +77,7 @@ pub const fn receive_element_bytes(fragments: usize) -> usize {
 pub fn receive_ring_quanta(work_requests: u32, shift: u32) -> Option<u32> {
     let wanted = work_requests.checked_shl(shift)?.checked_add(1)?;
     let quanta = wanted.checked_next_power_of_two()?.max(8 << shift);
-    (quanta <= MAXIMUM_RING_QUANTA).then_some(quanta)
+    (quanta <= MAX_RING_QUANTA).then_some(quanta)
 }
 
 /// Quanta of a send ring that always takes so many requests of up to `1 << shift` quanta, or
@@ -90,11 +90,11 @@ pub fn receive_ring_quanta(work_requests: u32, shift: u32) -> Option<u32> {
 /// the used part may be broken: 16 quanta for them.
 #[must_use]
 pub fn send_ring_quanta(work_requests: u32, shift: u32) -> Option<u32> {
-    let ends = 2 * MAXIMUM_QUANTA as u32;
+    let ends = 2 * MAX_QUANTA as u32;
     let used = u64::from(work_requests) << shift.min(3);
     let wanted = u32::try_from(used).ok()?.checked_add(ends)?;
     let quanta = wanted
         .checked_next_power_of_two()?
-        .max(MINIMUM_SEND_RING_QUANTA);
-    (quanta <= MAXIMUM_RING_QUANTA).then_some(quanta)
+        .max(MIN_SEND_RING_QUANTA);
+    (quanta <= MAX_RING_QUANTA).then_some(quanta)
 }

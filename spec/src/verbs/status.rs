@@ -1,6 +1,6 @@
-//! Why a completion failed.
+//! Reasons for a failed completion.
 
-/// Major code of a completion that stands for a flushed request.
+/// Major code of a completion for a flushed request.
 ///
 /// Source: irdma `user.h`, IRDMA_FLUSH_MAJOR_ERR.
 pub const FLUSH_MAJOR: u16 = 1;
@@ -20,7 +20,7 @@ pub enum FlushCode {
     RemoteAccess,
     /// 4 FLUSH_LOC_QP_OP_ERR: the request was malformed for this queue pair
     LocalOperation,
-    /// 5 FLUSH_REM_OP_ERR: the peer could not do what it was asked
+    /// 5 FLUSH_REM_OP_ERR: the peer could not carry out the request
     RemoteOperation,
     /// 6 FLUSH_LOC_LEN_ERR: a message longer than the receive buffer
     LocalLength,

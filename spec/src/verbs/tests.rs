@@ -1,7 +1,7 @@
 use super::completion::{CompletionElement, CompletionExtension, CompletionHeader, QueueSide};
 use super::element::ElementBreach;
 use super::receive::ReceiveHeader;
-use super::send::{DatagramHeader, InlineTail};
+use super::send::{DatagramHeader, FragmentKey, InlineTail};
 use super::*;
 
 /// A small generator, so that this crate needs none.
@@ -44,7 +44,7 @@ fn pieces(count: u32) -> Vec<Fragment> {
 }
 
 #[test]
-fn fragments_read_back_in_order_whatever_their_count() {
+fn fragments_decode_in_order_for_any_count() {
     for count in 1..=13 {
         let wanted = pieces(count);
         let words = write_of(&wanted, true);
@@ -107,7 +107,7 @@ fn each_breach_of_the_layout_is_named() {
 
 #[test]
 fn inline_data_reads_back_at_every_length() {
-    for length in 0..=sizes::MAXIMUM_INLINE_BYTES {
+    for length in 0..=sizes::MAX_INLINE_BYTES {
         let data: Vec<u8> = (0..length as u8).map(|byte| byte ^ 0x5A).collect();
         let mut bytes = vec![0u8; sizes::inline_quanta(length) * QUANTUM_BYTES];
         for (index, byte) in data.iter().enumerate() {
@@ -249,7 +249,7 @@ fn datagram_and_plain_headers_agree_on_the_bits_that_they_share() {
 }
 
 #[test]
-fn a_send_ring_takes_what_was_asked_for_whatever_the_mix_of_sizes() {
+fn a_send_ring_holds_the_requested_depth_for_any_mix_of_sizes() {
     let mut noise = Noise(0xABCD_EF01_2345_6789);
     for _ in 0..3_000 {
         let shift = (noise.next() % 4) as u32;
@@ -272,4 +272,40 @@ fn a_send_ring_takes_what_was_asked_for_whatever_the_mix_of_sizes() {
     }
     assert_eq!(sizes::send_ring_quanta(32_753, 0), None);
     assert_eq!(sizes::send_ring_quanta(u32::MAX, 3), None);
+}
+
+#[test]
+fn an_element_that_is_plain_at_a_glance_has_no_breach_on_a_closer_look() {
+    let mut state = 7u64;
+    let mut bits = move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        state >> 40
+    };
+    let mut plain = 0;
+    for round in 0..200_000u32 {
+        let polarity = round % 2 == 0;
+        let opcode = bits() % 24;
+        let mut header = SendHeader::ZERO.with_opcode(opcode).with_valid(polarity);
+        let mut key = FragmentKey::ZERO.with_valid(polarity);
+        // One bit wrong, in every second element.
+        match bits() % 4 {
+            0 => header.0 ^= 1 << (bits() % 64),
+            1 => key.0 ^= 1 << (bits() % 64),
+            _ => {}
+        }
+        let words = [bits(), key.0, bits(), header.0];
+        let Ok(element) = SendElement::new(&words) else {
+            continue;
+        };
+        for datagram in [false, true] {
+            if element.is_plain(polarity) {
+                plain += 1;
+                let found = element.find_breach(round % 512, polarity, datagram);
+                assert_eq!(found, None, "{words:x?}");
+            }
+        }
+    }
+    assert!(plain > 1000, "{plain} elements were plain");
 }

@@ -40,7 +40,7 @@ fn an_address_is_asked_for_three_times_a_second_apart_and_then_has_no_host() {
         waited: Duration::from_secs(3),
     };
     assert_eq!(table.find(key, OWN, at(3500)), failed);
-    // Asked anew a second later.
+    // Queried again a second later.
     assert_eq!(table.find(key, OWN, at(4100)), Found::Pending);
     assert_eq!(table.due(at(4100)).len(), 1);
 }

@@ -1,7 +1,7 @@
 """The rate of this machine's time stamp counter, in kHz.
 
-A guest without hardware acceleration reads the same counter. It would measure the rate by itself, over some milliseconds, and
-on a busy machine be wrong by tens of per cent: its seconds, and every time-out in it, would be that much too short or too long.
+A guest without hardware acceleration reads the same counter. Its own measurement of the rate takes some milliseconds, and on a
+busy machine it can be wrong by tens of per cent: its seconds, and all its time-outs, would be that much too short or too long.
 """
 import ctypes
 import mmap
@@ -14,7 +14,7 @@ TRIES = 50
 
 
 def counter():
-    """A function that reads the counter, and what keeps its code in memory."""
+    """A function that reads the counter, and the object that keeps its code in memory."""
     page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     page.write(CODE)
     address = ctypes.addressof(ctypes.c_char.from_buffer(page))

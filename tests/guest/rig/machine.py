@@ -1,4 +1,4 @@
-"""Guests and the model's server as values: started, asked, and ended by their own process id."""
+"""Guests and the model's server as values: started, commanded, and ended by their own process id."""
 import base64
 import json
 import os
@@ -13,15 +13,15 @@ from qemu import MEMORY, Qmp, Refused, arguments
 
 
 class Skipped(Exception):
-    """A scenario cannot run on this machine; the text says what is missing. Nothing was shown, nothing is wrong."""
+    """A scenario cannot run on this machine; the text names what is missing. It neither passed nor failed."""
 
 
-# On a machine that has much else to do every deadline is that many times longer.
+# The factor for all deadlines on a busy machine.
 PATIENCE = float(os.environ.get("RINGSIDE_GUEST_PATIENCE", "1"))
 
 
 class Failed(Exception):
-    """A scenario did not show what it claims; the text says what was seen instead."""
+    """A scenario did not show what it claims; the text describes what was seen instead."""
 
 
 STARTED = []
@@ -30,7 +30,7 @@ STARTED = []
 def start(command, out, **settings):
     """Starts a process that ends with this one, at the latest when it is stopped from outside.
 
-    Under `timeout`, which without --foreground hands a signal on twice, and the second ends the server without its report.
+    Under `timeout --foreground`: without that option it forwards a signal twice, and the second one ends the server without its report.
     """
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **settings)
     STARTED.append(process)
@@ -38,14 +38,14 @@ def start(command, out, **settings):
 
 
 def end_all():
-    """Ends whatever was started and still runs."""
+    """Ends every started process that still runs."""
     for process in list(STARTED):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
 
 
 def end(process, seconds=3):
-    """Ends one process that we started, gently and then not."""
+    """Ends one process that we started: by SIGTERM, then by SIGKILL."""
     if process.poll() is not None:
         return
     process.send_signal(signal.SIGTERM)
@@ -103,13 +103,13 @@ class Server:
         return json.loads(told.stdout)
 
     def without_clients(self):
-        """Waits until it has noticed that its clients are gone, and has reset what they used."""
+        """Waits until it has noticed that its clients have disconnected, and has reset their functions."""
         def quiet():
             return not any("memory mappings" in kind for function in self.tell("status")["functions"] for kind in function["left_over"])
         wait_until("the model's functions to be given back", 10, quiet)
 
     def stop(self):
-        """Ends it the way a person does; gives what it reports, None if it had to be killed or says nothing."""
+        """Ends it by a signal, as a user does; returns its report, None if it had to be killed or printed none."""
         end(self.process, 10)
         try:
             with open(self.report) as file:
@@ -135,11 +135,11 @@ class Program:
         return self.process.poll() is None
 
     def says(self, words, seconds):
-        """Waits until it has said something."""
+        """Waits until it has printed something."""
         wait_until(f"`{self.name}` says {words!r}", seconds, lambda: words in self.text() or not self.alive())
 
     def ended(self, seconds):
-        """Waits for its end, whatever that is; gives its status, `None` if it still runs, and what it said."""
+        """Waits for its end, good or bad; returns its status, `None` if it still runs, and its output."""
         try:
             status = self.process.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
@@ -147,7 +147,7 @@ class Program:
         return status, self.text()
 
     def finish(self, seconds):
-        """Waits for its end, which has to be a good one; gives what it said."""
+        """Waits for its end, which must be a success; returns its output."""
         try:
             status = self.process.wait(seconds * PATIENCE)
         except subprocess.TimeoutExpired:
@@ -160,16 +160,16 @@ class Program:
         end(self.process)
 
 
-# Guests that were booted once more, by name; more of them in one run are no accident.
+# Guests that were booted a second time, by name; more of them in one run are a defect.
 PANICS = []
 MOST_PANICS = 5
 PANIC_SECONDS = 2
 
 
 def emulators_panic(console):
-    """Tells from a console whether the kernel died within two seconds of its start at the static key of hrtimer_start_range_ns.
+    """True if the console shows a kernel that panicked within two seconds of its start at the static key of hrtimer_start_range_ns.
 
-    With two processors the emulator now and then runs an instruction while the other one changes it.
+    With two processors the emulator sometimes runs an instruction on one while the other one changes it.
     """
     found = re.search(r"\[\s*(\d+\.\d+)\][^\n]*RIP: 0010:hrtimer_start_range_ns", console)
     return bool(found) and float(found[1]) < PANIC_SECONDS and "Kernel panic" in console
@@ -178,7 +178,7 @@ def emulators_panic(console):
 class Guest:
     """A Linux under QEMU without hardware acceleration, with functions of the model as PCIe cards.
 
-    It comes out of the rig's snapshot of a booted guest, unless something is asked for that the snapshot does not have.
+    It starts from the rig's snapshot of a booted guest, unless it needs something that the snapshot does not have.
     """
 
     def __init__(self, rig, folder, name, sockets=(), package=True, append="", memory=MEMORY, lifetime=600, host_port=None, extra=(),
@@ -200,7 +200,7 @@ class Guest:
             raise Failed(f"QEMU of {name}: {error}\n{self.said()}") from error
 
     def bring_up(self, folder, command, lifetime, snapshot):
-        """Starts QEMU and waits for the guest's shell; once more after the one panic that is the emulator's."""
+        """Starts QEMU and waits for the guest's shell; repeats the boot once after the panic that the emulator causes."""
         while True:
             with open(self.console + ".qemu", "wb") as out:
                 self.process = start(["timeout", "--foreground", str(lifetime * PATIENCE), *command], out)
@@ -236,12 +236,12 @@ class Guest:
         return True
 
     def said(self):
-        """What QEMU itself has said."""
+        """The output of QEMU itself."""
         with open(self.console + ".qemu", errors="replace") as file:
             return file.read()[-2000:]
 
     def first_answer(self, seconds):
-        """The line that the guest's shell sends when it is there."""
+        """The line that the guest's shell sends when it is ready."""
         self.answer(0, seconds)
 
     def connect(self, path):
@@ -287,7 +287,7 @@ class Guest:
             self.pending += received
 
     def ask(self, script, seconds=60):
-        """Runs a script; gives its exit status and its output."""
+        """Runs a script; returns its exit status and its output."""
         self.number += 1
         line = f"{self.number} {base64.b64encode(script.encode()).decode()}\n"
         self.channel.settimeout(seconds)
@@ -295,7 +295,7 @@ class Guest:
         return self.answer(self.number, seconds)
 
     def run(self, script, seconds=60):
-        """Runs a script that has to succeed; gives its output."""
+        """Runs a script that must succeed; returns its output."""
         status, output = self.ask(script, seconds)
         if status != 0:
             raise Failed(f"{self.name}: `{script}` ended with {status}:\n{output[-3000:]}\nkernel:\n{self.tail()}")
@@ -308,7 +308,7 @@ class Guest:
                  f"(bash /run/{name}.script > /run/{name}.output 2>&1 < /dev/null; echo $? > /run/{name}.status) >/dev/null 2>&1 &")
 
     def finish(self, name, seconds=60):
-        """Waits for a script that was started; gives its exit status and output."""
+        """Waits for a script that was started; returns its exit status and output."""
         script = (f"for i in $(seq {int(seconds * 10 * PATIENCE)}); do [ -e /run/{name}.status ] && break; sleep 0.1; done; "
                   f"cat /run/{name}.output; exit $(cat /run/{name}.status 2>/dev/null || echo 124)")
         return self.ask(script, seconds * 2 + 10)

@@ -1,4 +1,4 @@
-"""A guest's files with some of our own added: what a scenario brings along."""
+"""A guest's files with the additions of a scenario."""
 import os
 import subprocess
 
@@ -6,10 +6,10 @@ from initramfs import LIBRARIES, Tree
 
 
 def image(rig, base, out, files=(), programs=(), folders=()):
-    """Writes `out`: the archive `base` of the rig, then what a scenario adds to it.
+    """Writes `out`: the archive `base` of the rig, then the additions of a scenario.
 
     `files`: path in the guest -> program or file of this machine; `programs`: names of programs of the rig's packages;
-    `folders`: path in the guest -> folder of this machine, taken with all that is in it and nothing else.
+    `folders`: path in the guest -> folder of this machine, added with its contents.
     """
     tree = Tree(rig)
     for name in programs:

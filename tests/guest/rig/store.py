@@ -1,8 +1,8 @@
-"""Where the rig is kept: fetched and built once, and again only when what it is made from has changed.
+"""Keeps the rig: fetches and builds it once, and again only when its sources have changed.
 
 Under target/guest there are `packages-HASH` (what `setup` fetched and unpacked), `kernel-NAME-HASH`, `dpdk-NAME-HASH`, and
 `image-HASH` (the guests' files made of packages and a kernel, with links to both), each hash over the recipe, which for a
-judge that moves includes the day. Runs may share the folder: one makes, others wait.
+moving judge includes the day. Runs may share the folder: one makes, the others wait.
 """
 import contextlib
 import datetime
@@ -25,12 +25,12 @@ JUDGES = os.path.join(os.path.dirname(HERE), "judges")
 PROGRAMS = ("qemu", "rdma-core", "perftest", "fio", "iperf3", "dnsmasq", "ddp-package")
 PEER = os.path.join(os.path.dirname(HERE), "verbs_peer")
 SETUP_SECONDS = 900
-# What no run has used for so long goes, when something new is made.
+# The age after which unused folders are removed, when a new one is made.
 KEEP_SECONDS = 24 * 3600
 
 
 def rows(named):
-    """What the table of judges says of some of them; of one that moves, what it says today."""
+    """The rows of the table of judges for these names; for a moving judge with the day."""
     with open(JUDGES) as file:
         table = [line.split() for line in file if line.split() and not line.startswith("#")]
     day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
@@ -44,7 +44,7 @@ def kernels():
 
 
 def judged_by(folders):
-    """A line for each judge: what these folders hold, and what this machine has."""
+    """A line for each judge: its version in these folders, or on this machine."""
     lines = []
     for folder in folders:
         with open(os.path.join(folder, "judges")) as file:
@@ -77,7 +77,7 @@ def peer_sources():
 
 
 def prepare(base, kernel="kernel-6.12"):
-    """The folder of the rig that this checkout asks for, with that kernel; None if this machine cannot make it."""
+    """The folder of the rig for this checkout, with that kernel; None if this machine cannot make it."""
     with locked(base):
         packages = fetched(base, "packages", "setup", PROGRAMS)
         linux = packages and fetched(base, kernel, "kernel", (kernel,), kernel, os.path.join(base, packages), sources=("kernel_image.py",))
@@ -122,7 +122,7 @@ def kept(base, name, make):
 
 
 def produce(base, name, make):
-    """Makes the folder `name` if it is not there: whole, or not at all."""
+    """Makes the folder `name` if it is missing: completely, or not at all."""
     folder = os.path.join(base, name)
     if os.path.isdir(folder):
         return True
@@ -137,7 +137,7 @@ def produce(base, name, make):
 
 
 def forget(base):
-    """Removes what was not used for long."""
+    """Removes folders that were not used for long."""
     for folder in glob.glob(os.path.join(base, "*-*")):
         if time.time() - os.path.getmtime(folder) > KEEP_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)
@@ -169,7 +169,7 @@ def make_image(part, packages, linux):
 
 
 def snapshot(part):
-    """A guest as it is when it has booted, without cards: what each scenario begins with."""
+    """Saves a booted guest without cards: the state in which each scenario begins."""
     folder = tempfile.mkdtemp(prefix="ringside-boot-")
     guest = None
     try:

@@ -58,12 +58,12 @@ ALL = {
     "vfio-chaos": chaos.chaos,
 }
 
-# What takes longest begins first when all run, so that no core waits for it at the end.
+# The longest scenarios begin first when all run, so that no core waits for them at the end.
 LONGEST = ("dpdk-24", "dpdk-25", "vfio-bodies", "perftest", "vfio-irdma", "recording", "vfio-vanished", "vfio-killed", "reload", "sizes")
 
-# What only a nightly run shows: its judge moves, or it takes long.
+# Scenarios of the nightly run only: their judge moves, or they take long.
 NIGHTLY = ("dpdk-24", "dpdk-25", "perftest-both-ways", "perftest-atomics", "refused-keys-load")
-# What compares with recordings of one kernel, the first of the table of judges.
+# Scenarios that compare with recordings of one kernel, the first of the table of judges.
 RECORDED = ("recording", "recording-package")
 
 __all__ = ["ALL", "LONGEST", "Stage"]

@@ -11,7 +11,7 @@ SECONDS = 120
 
 
 def chaos(stage):
-    """`ringside bench --chaos` over VFIO: each fault noticed, everything outstanding completed once, the device back in the same process."""
+    """`ringside bench --chaos` over VFIO: each fault is noticed, every outstanding request completes once, the device is back in service in the same process."""
     guest = own_guest(stage)
     bound(guest, FIRST, SECOND)
     before = free_huge_pages(guest)

@@ -15,7 +15,7 @@ def ud_ping_pong(stage):
 
 
 def managed(guests, server, client, seconds=60):
-    """Runs a program of rdma_cm on both sides, over the addresses of the model's wire; gives both outputs."""
+    """Runs a program of rdma_cm on both sides, over the addresses of the model's wire; returns both outputs."""
     first, second = guests
     first.start("peer", f"timeout {seconds} {server}")
     first.run("sleep 1")
@@ -41,7 +41,7 @@ def connections(stage):
 
 
 def managed_datagrams(stage):
-    """udaddy: datagrams between queue pairs that rdma_cm has introduced."""
+    """udaddy: datagrams between queue pairs that were found through rdma_cm."""
     guests = stage.pair()
     for options in ("", "-c 4 -C 20 -S 500"):
         output, other = managed(guests, f"udaddy {options}", f"udaddy {options} -s 10.0.0.1")
@@ -51,7 +51,7 @@ def managed_datagrams(stage):
 
 
 def multicast(stage):
-    """mckey: a group joined by rdma_cm; each message of the sender is heard by the members, in the other guest and in its own."""
+    """mckey: a group joined by rdma_cm; the members in both guests receive each message of the sender."""
     guests = stage.pair()
     group = "239.1.2.3"
     for guest in guests:

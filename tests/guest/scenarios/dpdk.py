@@ -16,17 +16,21 @@ from .vfio import FIRST, SECOND, bound, own_guest
 DRIVERS = ("bus_pci", "bus_vdev", "mempool_ring", "net_ice", "net_pcap")
 FOLDER = "/opt/dpdk"
 PROMPT = "testpmd> "
-# What testpmd and the driver's log say of something that did not work.
+# testpmd prints this when a link changes, after a prompt that it does not repeat.
+EVENT = re.compile(r"\n*Port \d+: link state change event\n*")
+# Words of testpmd and of the driver's log that report a failure.
 COMPLAINT = re.compile(r"Bad arguments|Command not found|[Ff]ail(ed|ure)|^ICE_\w+: (?!ice_set_[rt]x_function|ice_load_pkg_type)|^EAL: |ETHDEV: |[Cc]annot|[Nn]ot supported|[Ii]nvalid|error:")
 QUEUES = 4
 RESTARTS = 10
-# What DPDK's driver leaves when it closes its ports, and takes at its next start (0x02A4): the rules of its addresses, the
+# DPDK's driver leaves these when it closes its ports, and removes them at its next start (0x02A4): the rules of its addresses, the
 # scheduler's entry, the flow director's counters and entries, profiles.
 LEAVES = {
     "switch rules": (re.compile(r"recipe: 3, .*header: \[(2, 0, 0, 0, 0, 0|3, 0, 0, 0, 0, 0|ff, ff, ff, ff, ff, ff), 2, "),),
     "resources (type, number)": (re.compile(r"^\((21|22|23|60|61), "),),
     "scheduler nodes (id, parent, kind)": (re.compile(r"^\(102, ffffffff, 0\)"),),
 }
+# DPDK 25.11 takes the link down when a port closes, unless the device argument `link_state_on_close` prevents it; 24.11 does not.
+LINK_DOWN_AT_CLOSE = {"link settings (disabled, events on, their mask, PHY changed)": (re.compile(r"^\(true, false, 0, true\)"),)}
 # Flows from a file, bytes of a segment, entries of a lookup table.
 FLOWS, SEGMENT, TABLE = 48, 1000, 512
 SECONDS = 300
@@ -56,7 +60,7 @@ def program(stage, judge):
 
 
 class Testpmd:
-    """testpmd with its prompt: commands go in through a pipe, what it says is read from a file."""
+    """testpmd with its prompt: commands are written to a pipe, its output is read from a file."""
 
     def __init__(self, guest, plugins, arguments, devices=(), name="testpmd"):
         self.guest, self.name = guest, name
@@ -71,11 +75,11 @@ class Testpmd:
         self.prompt(90)
 
     def prompt(self, seconds=30, last=True):
-        """Waits for the prompt after what was asked; gives what was said until then. With packets shown it is not the last of that."""
+        """Waits for the prompt after a command; returns the output until then. If testpmd prints packets, further output can follow the prompt."""
         deadline = time.monotonic() + seconds * PATIENCE
         while True:
             output = self.guest.run(f"tail -c +{self.seen + 1} /run/{self.name}.output 2>/dev/null; [ ! -e /run/{self.name}.status ] || echo RIG-ENDED")
-            if output.endswith(PROMPT) or (not last and PROMPT in output):
+            if EVENT.sub("", output).endswith(PROMPT) or (not last and PROMPT in output):
                 self.seen += len(output.encode())
                 return output
             if "RIG-ENDED" in output or time.monotonic() > deadline:
@@ -83,13 +87,13 @@ class Testpmd:
             time.sleep(0.1)
 
     def ask(self, command, seconds=30, last=True):
-        """Types one command; gives what testpmd says to it."""
+        """Types one command; returns the output of testpmd."""
         self.guest.run(f"echo '{command}' > /run/{self.name}.in")
-        # The line that was typed is shown first, on the prompt that was there.
+        # The typed line is printed first, after the earlier prompt.
         return self.prompt(seconds, last)
 
     def tell(self, command, seconds=30, last=True):
-        """The same; what testpmd says must be no complaint."""
+        """The same; testpmd must not report a failure."""
         said = self.ask(command, seconds, last)
         complaint = next((line for line in said.splitlines() if COMPLAINT.search(line)), None)
         if complaint:
@@ -110,7 +114,7 @@ def counted(testpmd, port):
 
 
 def forward(testpmd, mode, seconds=1.0, first=True):
-    """Forwards for a while; gives by how much each port's statistics moved, and what testpmd said at the end."""
+    """Forwards for a while; returns the changes of each port's statistics, and testpmd's output at the end."""
     testpmd.tell(f"set fwd {mode}")
     before = [counted(testpmd, port) for port in (0, 1)]
     testpmd.tell("start tx_first" if first else "start")
@@ -155,7 +159,7 @@ def spread(testpmd):
 
 
 def hashed(said, key, table, sent):
-    """Each packet of port 1 carries the hash of its addresses and came by the queue that the table names; gives how many."""
+    """Checks that each packet of port 1 has the hash of its addresses and arrived at the queue that the table names; returns their number."""
     # The mode that testpmd begins with: addresses alone.
     possible = {toeplitz(key, frame[26:34] if frame[14] >> 4 == 4 else frame[22:54]) for frame in sent}
     found, port, queue = set(), None, None
@@ -207,7 +211,7 @@ def samples():
         made[port] = frames.ipv4(frames.UDP, one, two, frames.udp(port, 9, payload[:size], 0xBAD1), 7, wrong=0x1111)
     made[2005] = frames.ipv6(frames.UDP, six, seven, frames.udp(2005, 9, payload[:333], 0xBAD2))
     for flow in range(FLOWS):
-        # Correct when they come, as they are in frames that nobody cuts.
+        # Correct on arrival, since these frames are not cut into segments.
         transport = frames.udp(3000 + flow, 9, payload[:30], 0)
         made[3000 + flow] = frames.ipv4(frames.UDP, one, bytes((10, 2, 0, flow)), transport, flow)
     for port, size in ((2011, 1), (2012, SEGMENT), (2013, SEGMENT + 1), (2014, 3700), (2015, 14000)):
@@ -218,7 +222,7 @@ def samples():
 
 def from_file(guest, plugins, name):
     """testpmd with a third port, whose packets come from a file: they leave by port 0 and reach port 1 over the wire."""
-    # A file for each queue, of which one has packets; without the option testpmd throws away what it finds at its start.
+    # A file for each queue, of which one has packets; without the option testpmd discards the packets that it finds at its start.
     files = ",".join(["net_pcap0", f"rx_pcap=/opt/{name}.pcap", *["rx_pcap=/opt/none.pcap"] * (QUEUES - 1),
                       *(f"tx_pcap=/run/out{queue}.pcap" for queue in range(QUEUES))])
     return Testpmd(guest, plugins, f"--rxq={QUEUES} --txq={QUEUES} --port-topology=chained --no-flush-rx", [files], name)
@@ -281,14 +285,14 @@ def offloads(stage, guest, plugins):
             f"and byte right; {hashes} hashes and their queues as computed")
 
 
-def traffic(stage, judge):
+def traffic(stage, judge, further=None):
     """testpmd of one version: forwarding, spreading, restarts, checksums and segmentation, flow rules."""
     folder, plugins = program(stage, judge)
     sent = {"offloads": samples().values(), "flows": dpdk_flows.samples().values(), "none": ()}
     captures = {f"opt/{name}.pcap": f"{stage.folder}/{name}.pcap" for name in sent}
     for name, packets in sent.items():
         frames.write_capture(f"{stage.folder}/{name}.pcap", packets)
-    stage.leaves = LEAVES
+    stage.leaves = {**LEAVES, **(further or {})}
     guest = own_guest(stage, files=captures.items(), folders={FOLDER.lstrip("/"): folder}.items(),
                       serving=("--refused-through-client", "--pcap", f"{stage.folder}/wire.pcap"))
     bound(guest, FIRST, SECOND)
@@ -310,4 +314,4 @@ def dpdk_24(stage):
 
 def dpdk_25(stage):
     """DPDK 25.11's testpmd: the same."""
-    return traffic(stage, "dpdk-25")
+    return traffic(stage, "dpdk-25", LINK_DOWN_AT_CLOSE)

@@ -9,21 +9,21 @@ PACKETS = 4
 MARK, MARK_ALONE = 0x1234, 8
 # Queues of the group, a power of two of them.
 GROUP = (2, 3)
-# What port 1 gets: the destination port, by what the rule for it is to do.
+# Packets for port 1: the destination port, by the action of its rule.
 PORTS = {"queue": 4001, "drop": 4002, "queue and mark": 4003, "group": 4004, "count": 4005, "tcp": 4006, "ipv6": 4007, "mark": 4008, "no rule": 4009}
-# No engine of the driver gets these into the card: the flow director takes exact values alone, and no VLAN; the switch has no
+# No engine of the driver can program these: the flow director takes exact values only, and no VLAN; the switch has no
 # recipes left, and the access control list takes no entries.
 REFUSED = (
     "eth / ipv4 dst spec 10.3.0.0 dst mask 255.255.0.0 / udp / end actions drop / end",
     "eth / ipv4 / udp src spec 256 src mask 0xff00 / end actions queue index 1 / end",
     "eth / vlan tci is 5 / ipv4 / end actions queue index 2 / end",
 )
-# A refusal comes at once; an answer that is missing takes the driver longer.
+# The driver reports a refusal at once; a missing answer takes it longer.
 REFUSAL_SECONDS = 10
 
 
 def samples():
-    """Packets by source address of their frames, which says destination port and number."""
+    """Packets by source address of their frames, which encodes destination port and number."""
     one, two = bytes((10, 1, 0, 1)), bytes((10, 1, 0, 2))
     six, seven = bytes.fromhex("fd00" + "0" * 27 + "1"), bytes.fromhex("fd00" + "0" * 27 + "2")
     made = {}
@@ -46,7 +46,7 @@ def sender(port, number):
 
 
 def rules(queues):
-    """The rules by what they do; `queues` has for each the queue that it is to choose, where it chooses one."""
+    """The rules by action; `queues` has the queue of each rule that chooses one."""
     udp = "eth / ipv4 / udp dst is {port} / end"
     given = {
         "queue": (udp, f"queue index {queues['queue']}"),
@@ -62,7 +62,7 @@ def rules(queues):
 
 
 def create(testpmd, rule):
-    """Gives port 1 a rule; its number."""
+    """Adds a rule to port 1; returns its number."""
     said = testpmd.tell(f"flow create 1 ingress pattern {rule}")
     made = re.search(r"Flow rule #(\d+) created", said)
     if not made:
@@ -90,7 +90,7 @@ def listed(testpmd):
 
 
 def arrivals(text):
-    """What port 1 showed of its packets: queue and mark by source address, once for each time that it came."""
+    """The packets that port 1 printed: queue and mark by source address, one entry for each arrival."""
     found, port, queue = {}, None, None
     for line in text.splitlines():
         if heading := re.match(r"port (\d+)/queue (\d+): received", line):
@@ -102,7 +102,7 @@ def arrivals(text):
 
 
 def sent(testpmd, absent=()):
-    """Sends every packet once; what arrived of them. Waits for all but those to the ports `absent`."""
+    """Sends every packet once; returns those that arrived. Waits for all but those to the ports `absent`."""
     start = int(testpmd.guest.run(f"wc -c < /run/{testpmd.name}.output"))
     testpmd.tell("start", last=False)
     expected = len(samples()) - PACKETS * len(absent)
@@ -118,7 +118,7 @@ def sent(testpmd, absent=()):
 
 
 def check(what, found, allowed, mark=None):
-    """Each packet for that rule came by one of the allowed queues, and with that mark."""
+    """Checks that each packet for that rule arrived at one of the allowed queues, with that mark."""
     for number in range(PACKETS):
         seen = found.get(sender(PORTS[what], number))
         if seen is None or seen[0] not in allowed or seen[1] != mark:

@@ -9,7 +9,7 @@ LISTENER = "10.0.0.1"
 
 
 def peers(guests, scenes, options="", seconds=60):
-    """verbs_peer in both guests, answering in the first, requesting in the second; gives what each side printed."""
+    """verbs_peer in both guests, answering in the first, requesting in the second; returns the output of each side."""
     server, client = guests
     server.start("verbs_peer", f"timeout {seconds} verbs_peer {options} -l {scenes}")
     status, output = client.ask(f"timeout {seconds} verbs_peer {options} -c {LISTENER} {scenes}", seconds + 10)
@@ -21,14 +21,14 @@ def peers(guests, scenes, options="", seconds=60):
 
 
 def said(output):
-    """What the requester said of the status of each scene."""
+    """The status of each scene that the requester printed."""
     return [line.removeprefix("status: ") for line in output.splitlines() if line.startswith("status: ")]
 
 
 def refused_keys(stage):
     """Wrong keys, bounds and rights: the requester gets a remote access error, the responder an event, memory is untouched."""
     guests = stage.pair()
-    # irdma says so of every asynchronous event that ends a queue pair.
+    # irdma prints this for every asynchronous event that ends a queue pair.
     stage.allowed = (r"abnormal ae_id = 0x",)
     scenes = "wrong-key-write wrong-key-read out-of-bounds no-right-to-write no-right-to-read deregistered wrong-local-key"
     output, _ = peers(guests, scenes, seconds=120)
@@ -41,7 +41,7 @@ ROUNDS = 3
 
 
 def refused_keys_under_load(stage):
-    """Wrong keys and rights while each guest's processors are busy: a refusal that comes late is a refusal still, and no time-out."""
+    """Wrong keys and rights while each guest's processors are busy: a late refusal is still a refusal, and no time-out."""
     guests = stage.pair()
     stage.allowed = (r"abnormal ae_id = 0x",)
     scenes = "wrong-key-write wrong-key-read no-right-to-read"
@@ -71,7 +71,7 @@ def receives(stage):
 
 
 def link_lost(stage):
-    """The model takes the link away in the middle of a stream: shortly, and it goes on; for long, and it ends with the retry limit."""
+    """The model takes the link down in the middle of a stream: after a short time the stream continues, after a long one it ends with the retry limit."""
     guests = stage.pair()
     stage.allowed = (r"abnormal ae_id = 0x50a ",)
     shown = []

@@ -1,4 +1,4 @@
-"""Frames and captures, written and read by this folder's own hand: what a scenario sends in, and what it finds on the wire."""
+"""Frames and captures, written and read without the project's own code: the packets that a scenario sends, and those on the wire."""
 import struct
 
 from machine import Failed

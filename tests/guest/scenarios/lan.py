@@ -15,7 +15,7 @@ def stations(stage, mtu=1500, options=(), **settings):
     guests = stage.boot(2, **settings)
     for index, guest in enumerate(guests):
         load(guest)
-        # No router is asked for while somebody counts.
+        # No router solicitations while counters are compared.
         guest.run(f"sysctl -qw net.ipv6.conf.eth0.router_solicitations=0; ip link set eth0 mtu {mtu}; ip addr add 10.0.0.{index + 1}/24 dev eth0; "
                   f"ip -6 addr add fd00::{index + 1}/64 dev eth0 nodad; ip link set eth0 up")
         carrier(guest)
@@ -36,7 +36,7 @@ def counters(guest, device="eth0"):
 
 
 def iperf(server, client, address, options="", seconds=3):
-    """One iperf3 run; gives what the client reports at its end, and fails if it fails."""
+    """One iperf3 run; returns the client's report, and fails if the client fails."""
     server.start("iperf", f"timeout {seconds + 40} iperf3 -s -1 -J")
     server.run("for i in $(seq 100); do netstat -ltn | grep -q :5201 && exit 0; sleep 0.1; done; exit 1", 30)
     status, output = client.ask(f"timeout {seconds + 30} iperf3 -c {address} -t {seconds} -J {options}", seconds + 40)
@@ -71,7 +71,7 @@ def tcp(stage):
     first, second = guests
     before = [counters(guest) for guest in guests]
     rates = []
-    # What the stack hands to the card, before the card cuts it.
+    # The packets that the stack passes to the card, before the card cuts them.
     second.start("dump", "timeout 20 tcpdump -Z root -i eth0 -n -c 50 'tcp dst port 5201 and greater 3000' 2>/dev/null")
     second.run("sleep 3")
     for address, options in (("10.0.0.1", ""), ("10.0.0.1", "-R"), ("fd00::1", ""), ("fd00::1", "-R"), ("10.0.0.1", "-P 4")):
@@ -79,7 +79,7 @@ def tcp(stage):
         rates.append(f"{megabits(end):.0f}")
     end = iperf(first, second, "10.0.0.1", "-u -b 5M -l 1400")
     lost = end["sum"]["lost_percent"]
-    # A guest without hardware acceleration loses some for want of time.
+    # A guest without hardware acceleration loses some, because it is slow.
     if lost > 50:
         raise Failed(f"{lost} % of the datagrams were lost")
     features = second.run("ethtool -k eth0")
@@ -110,7 +110,7 @@ def vlan(stage):
     for index, guest in enumerate(guests):
         guest.run("modprobe 8021q; ip link add link eth0 name five type vlan id 5 egress-qos-map 0:3; "
                   f"ip addr add 10.5.0.{index + 1}/24 dev five; ip link set five up")
-        # A VLAN that the other one does not have.
+        # A VLAN that the other guest does not have.
         guest.run(f"ip link add link eth0 name own type vlan id {100 + index}; "
                   f"ip addr add 10.9.0.{index + 1}/24 dev own; ip link set own up")
     first, second = guests
@@ -126,7 +126,7 @@ def vlan(stage):
         status, _ = second.ask("ping -q -c 3 -i 0.05 -W 1 10.9.0.1", 30)
         if status == 0:
             raise Failed("a frame of VLAN 101 reached VLAN 100")
-        # The filter of the card: the stack of the other one does not even see it.
+        # The card's filter: the stack of the other guest never receives it.
         seen = first.run("cat /proc/net/dev | grep own: || true; ip -s link show dev own")
         if not re.search(r"RX:.*\n\s+0\s+0", seen):
             raise Failed(f"VLAN 100 received something:\n{seen}")
@@ -145,7 +145,7 @@ def vlan(stage):
 
 
 def toeplitz(key, data):
-    """The hash that the card computes, written once more by another hand."""
+    """The hash that the card computes, by an independent implementation."""
     window = int.from_bytes(key, "big")
     bits = len(key) * 8
     value = 0
@@ -164,7 +164,7 @@ def spreading(guest):
 
 
 def rss(stage):
-    """Datagrams of several flows arrive at the queues that the hash of another hand predicts; the table is obeyed."""
+    """Datagrams of several flows arrive at the queues that an independent hash predicts; the table is obeyed."""
     guests = stations(stage)
     first, second = guests
     queues = len(re.findall("rx-", first.run("ls /sys/class/net/eth0/queues")))
@@ -184,7 +184,7 @@ def rss(stage):
         hits[wanted] += 1
         if moved[wanted] < 200 or max(moved) != moved[wanted]:
             raise Failed(f"port {port} should go to queue {wanted}, but queues got {moved}")
-    # Everything to the last queue.
+    # All packets to the last queue.
     first.run("ethtool -X eth0 weight " + " ".join(["0"] * (queues - 1) + ["1"]))
     before = [count(first, f"rx_queue_{queue}_packets") for queue in range(queues)]
     iperf(first, second, "10.0.0.1", "-P 4", 1)
@@ -214,7 +214,7 @@ def mtu(stage):
 
 
 def counted(stage):
-    """What one side counts as sent the other counts as received, by number, kind, size and bytes; and the stack agrees."""
+    """The counts sent by one side equal those received by the other, by number, kind, size and bytes, and those of the stack."""
     guests = stations(stage)
     first, second = guests
     first.run("sleep 4")
@@ -251,7 +251,7 @@ def counted(stage):
 
 
 class Namespace:
-    """A network namespace of this machine: that of the process which a server's `timeout` started."""
+    """A network namespace of this machine: that of the process that a server's `timeout` started."""
 
     def __init__(self, stage):
         self.stage = stage
@@ -306,7 +306,7 @@ def tap(stage):
 
 
 def resets(stage):
-    """Both drivers and all that Linux sends by itself, through resets by sysfs and devlink: traffic after each, no timeout of a queue."""
+    """Both drivers, with all traffic that Linux itself sends, through resets by sysfs and devlink: traffic after each, no timeout of a queue."""
     guests = stations(stage)
     first, second = guests
     for guest in guests:

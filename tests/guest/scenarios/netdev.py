@@ -2,7 +2,7 @@
 from machine import Failed
 from .stage import address, carrier, load
 
-# What ice says of safe mode.
+# ice announces safe mode by these lines.
 SAFE_MODE = (r"Safe Mode", r"not enough device MSI-X", r"RDMA is not supported", r"Fail during requesting FW",
              r"firmware: failed to load", r"Direct firmware load")
 

@@ -10,14 +10,14 @@ HOST = "192.168.76.2"
 
 
 def free_port():
-    """A port of this machine that nobody has now."""
+    """A free TCP port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
 
 def guest_with_way_out(stage, mtu=1500):
-    """One guest on function 0 with irdma up and a TCP way to this machine; function 1 is left for our driver."""
+    """One guest on function 0 with irdma up and a TCP connection to this machine; function 1 is for our driver."""
     stage.serve(2)
     port = free_port()
     guest, = stage.boot(host_port=port)
@@ -31,7 +31,7 @@ def guest_with_way_out(stage, mtu=1500):
 
 
 def verified(output, guest_says):
-    """How many tests both sides have compared."""
+    """The number of tests that both sides have compared."""
     rounds = [line for line in guest_says.splitlines() if line.startswith("verified: ")]
     if not rounds:
         raise Failed(f"the guest verified nothing:\n{guest_says[-1500:]}\nringside:\n{output[-1500:]}")
@@ -39,7 +39,7 @@ def verified(output, guest_says):
 
 
 def ringside_asks(stage, guest, port, options="", ours=()):
-    """ringside bench decides, verbs_peer follows; gives the number of tests."""
+    """ringside bench is the client, verbs_peer the server; returns the number of tests."""
     guest.start("verbs_peer", f"timeout 120 verbs_peer {options} -l exchange")
     guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; exit 1")
     asked = stage.host_program("bench", "--connect", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[-1]}",
@@ -51,7 +51,7 @@ def ringside_asks(stage, guest, port, options="", ours=()):
 
 
 def guest_asks(stage, guest, options=""):
-    """verbs_peer decides, ringside bench follows; gives the number of tests."""
+    """verbs_peer is the client, ringside bench the server; returns the number of tests."""
     port = free_port()
     listening = stage.host_program("bench", "--listen", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[-1]}")
     requested = guest.run(f"timeout 120 verbs_peer {options} -c {HOST} -p {port} exchange", 130)
@@ -59,7 +59,7 @@ def guest_asks(stage, guest, options=""):
 
 
 def datagrams_with(stage, guest, port, options=""):
-    """Datagrams, each answered: our program connects and the guest's listens, then the other way round; gives their number."""
+    """Datagrams, each answered: our program connects and the guest's listens, then the other way round; returns their number."""
     program, function = built(stage, "example", "datagrams"), f"vfio-user:{stage.server.sockets[-1]}"
     guest.start("verbs_peer", f"timeout 60 verbs_peer {options} -l datagrams")
     guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; exit 1")
@@ -83,13 +83,13 @@ def datagrams_with(stage, guest, port, options=""):
 
 
 def datagrams(stage):
-    """Datagrams between our driver and irdma: from either, answered to where they came from, each compared."""
+    """Datagrams between our driver and irdma: from either side, answered to their source, each compared."""
     guest, port = guest_with_way_out(stage)
     return f"{datagrams_with(stage, guest, port)} datagrams of 1 to 1024 bytes, each answered, immediate data in half of them"
 
 
 def driver_and_irdma(stage):
-    """ringside bench asks and verbs_peer follows, then the other way round: writes, reads, sends, with and without immediate data."""
+    """ringside bench is the client and verbs_peer the server, then the other way round: writes, reads, sends, with and without immediate data."""
     guest, port = guest_with_way_out(stage)
     first, second = ringside_asks(stage, guest, port), guest_asks(stage, guest)
     return (f"{first} tests as ringside asked, {second} as the guest asked, each side requester and responder in each")

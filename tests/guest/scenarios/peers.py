@@ -1,4 +1,4 @@
-"""Our driver against peers that nobody here wrote: Linux's irdma while ours is behind the kernel's VFIO, and Linux's soft-RoCE."""
+"""Our driver against peers from other projects: Linux's irdma while ours is behind the kernel's VFIO, and Linux's soft-RoCE."""
 import os
 import re
 import shutil
@@ -20,7 +20,7 @@ def way_out(guest, device):
 
 
 def vfio_and_irdma(stage):
-    """Two guests: our command on one function behind an IOMMU, irdma on the other; gives both, with their ports on this machine."""
+    """Two guests: our command on one function behind an IOMMU, irdma on the other; returns both, with their ports on this machine."""
     ours_port, theirs_port = free_port(), free_port()
     program = built(stage, "example", "datagrams")
     ours = own_guest(stage, files={"usr/bin/datagrams": program}.items(), used=1, host_port=ours_port)
@@ -45,7 +45,7 @@ def listening(guest, name):
 
 
 def both(server, serving, client, asking, seconds=120):
-    """A command in one guest that listens, a command in the other that connects; gives what each said."""
+    """A command in one guest that listens, a command in the other that connects; returns the output of each."""
     server.start("serving", f"timeout {seconds} {serving}")
     listening(server, "serving")
     status, asked = client.ask(f"timeout {seconds} {asking}", seconds + 10)
@@ -56,7 +56,7 @@ def both(server, serving, client, asking, seconds=120):
 
 
 def vfio_irdma(stage):
-    """Our driver over /dev/vfio in one guest, irdma in another: writes, reads, sends, as either decides; datagrams; perftest."""
+    """Our driver over /dev/vfio in one guest, irdma in another: writes, reads, sends, with either as client; datagrams; perftest."""
     ours, ours_port, theirs, theirs_port = vfio_and_irdma(stage)
     before = free_huge_pages(ours)
     ringside = f"ringside bench --device {FIRST}"
@@ -81,7 +81,7 @@ MESSAGES = 20
 
 
 def perftest_programs(ours, ours_port, theirs, theirs_port, ringside):
-    """Three of Debian's programs beside irdma, ringside as client and as server; gives their number."""
+    """Three of Debian's programs beside irdma, ringside as client and as server; returns their number."""
     told = ours.run(f"ringside info --json --device {FIRST}", 60)
     mac = re.search(r'"mac": "([0-9a-f:]+)"', told).group(1)
     link_local = re.search(r"fe80::[0-9a-f:]+", told).group(0)
@@ -91,19 +91,19 @@ def perftest_programs(ours, ours_port, theirs, theirs_port, ringside):
         beside = f"{program} -d irdma0 -x 0 -F {flags}"
         said = both(theirs, beside, ours, f"{ringside} --connect {HOST}:{theirs_port} --perftest {words} {flags}")
         said += both(ours, f"{ringside} --listen 0.0.0.0 --perftest {words} {flags}", theirs, f"{beside} -p {ours_port} {HOST}")
-        # Each side that asked shows a row; the servers of perftest's bandwidth tests do as well.
+        # Each client prints a row; the servers of perftest's bandwidth tests do as well.
         if rows(said[0], MESSAGES) != 1 or rows(said[2], MESSAGES) != 1:
             raise Failed(f"{program}: no figures:\n" + "\n".join(text[-1000:] for text in said))
     return len(PROGRAMS)
 
 
-# The wire's card, the GID that is its IPv4 address, what a link of 1500 bytes carries; a second of patience (4.096 us x 2^18).
+# The wire's card, the GID that is its IPv4 address, the path MTU of a link of 1500 bytes; a time-out of a second (4.096 us x 2^18).
 # Four queue pairs with 1 MiB each, both ways at once, take an emulated processor longer than our side waits.
 SOFT_ROCE = "-d rxe0 -n eth0 -g 1 -m 1024 -t 18 -b 65537"
 
 
 def soft_roce(stage):
-    """Our driver and rdma_rxe over a wire of datagrams: every operation as either decides, datagrams, perftest, a clean capture."""
+    """Our driver and rdma_rxe over a wire of datagrams: every operation with either as client, datagrams, perftest, a clean capture."""
     guest, port = soft_roce_guest(stage)
     first = meeting.ringside_asks(stage, guest, port, SOFT_ROCE, ("-s", "65537"))
     second = meeting.guest_asks(stage, guest, SOFT_ROCE)
@@ -124,7 +124,7 @@ def soft_roce(stage):
 
 
 def soft_roce_guest(stage):
-    """A guest with rdma_rxe on a virtio card, on one wire with our function, and with a way to this machine."""
+    """A guest with rdma_rxe on a virtio card, on one wire with our function, and with a connection to this machine."""
     model, peer = (os.path.join(stage.folder, name) for name in ("model.wire", "peer.wire"))
     stage.serve(1, ["--dgram", f"{model},{peer}", "--pcap", os.path.join(stage.folder, "wire.pcap")])
     port = free_port()
@@ -134,7 +134,7 @@ def soft_roce_guest(stage):
     stage.guests.append(guest)
     guest.booted()
     guest.run("modprobe virtio_net; for i in $(seq 100); do [ -e /sys/class/net/eth0 ] && break; sleep 0.1; done; "
-              # RoCE wants a fabric that loses nothing: Linux's default queue drops what waits for long, which under emulation is
+              # RoCE needs a lossless fabric: Linux's default queue drops what waits for long, which under emulation is
               # much of every large answer.
               "tc qdisc replace dev eth0 root pfifo limit 20000 || exit 1; "
               # Our driver takes 10.x.y.z from its MAC address.
@@ -147,7 +147,7 @@ def soft_roce_guest(stage):
 
 
 def judged(stage, capture):
-    """What tshark says of every RoCE packet of a capture, which has to be nothing bad."""
+    """Checks every RoCE packet of a capture with tshark, which must find no error."""
     if not shutil.which("tshark"):
         if os.environ.get("CI"):
             raise Failed("there is no tshark to judge the capture; install it")

@@ -6,7 +6,7 @@ from .ours import HOST, free_port, guest_with_way_out
 
 MESSAGES = 5
 
-# The program, what ringside calls it, and flags for both sides.
+# The program, ringside's name of the test, and flags for both sides.
 PROGRAMS = (
     ("ib_write_bw", "write bw"), ("ib_read_bw", "read bw"), ("ib_send_bw", "send bw"),
     ("ib_write_lat", "write lat"), ("ib_read_lat", "read lat"), ("ib_send_lat", "send lat"))
@@ -18,7 +18,7 @@ def rows(text, messages=MESSAGES):
 
 
 def introduce(stage, guest):
-    """Tells the guest's kernel the MAC address of our function, which answers no ARP and no neighbour solicitation."""
+    """Enters the MAC address of our function into the guest's kernel: our function answers neither ARP nor neighbour solicitations."""
     told = stage.host_program("info", "--json", "--device", f"vfio-user:{stage.server.sockets[-1]}").finish(30)
     mac = re.search(r'"mac": "([0-9a-f:]+)"', told).group(1)
     link_local = re.search(r"fe80::[0-9a-f:]+", told).group(0)
@@ -28,7 +28,7 @@ def introduce(stage, guest):
 
 
 def guest_serves(stage, guest, port, program, words, flags, gid, ours=(), device="irdma0"):
-    """The guest's program as server, ringside as client; gives what each said."""
+    """The guest's program as server, ringside as client; returns the output of each."""
     guest.start("perftest", f"timeout 120 {program} -d {device} -x {gid} -F {flags}")
     guest.run("for i in $(seq 100); do netstat -ltn | grep -q :18515 && exit 0; sleep 0.1; done; cat /run/perftest.output; exit 1", 30)
     connecting = stage.host_program(
@@ -45,12 +45,12 @@ def guest_serves(stage, guest, port, program, words, flags, gid, ours=(), device
 
 
 def guest_asks(stage, guest, program, words, flags, gid, ours=(), device="irdma0"):
-    """ringside as server, the guest's program as client; gives what each said."""
+    """ringside as server, the guest's program as client; returns the output of each."""
     port = free_port()
     listening = stage.host_program(
         "bench", "--listen", f"127.0.0.1:{port}", "--device", f"vfio-user:{stage.server.sockets[-1]}", "--perftest",
         *words.split(), *flags.split(), *ours)
-    # perftest does not try twice.
+    # perftest does not repeat its connection.
     listening.says("Listening on", 30)
     asked = guest.run(f"timeout 120 {program} -d {device} -x {gid} -F {flags} -p {port} {HOST}", 130)
     return listening.finish(30), asked

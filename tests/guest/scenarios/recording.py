@@ -1,4 +1,4 @@
-"""What the real drivers ask of the device is still what tests/vectors/recorded says."""
+"""The commands of the real drivers are still those of tests/vectors/recorded."""
 import os
 import subprocess
 
@@ -9,7 +9,7 @@ from .stage import address, between, load
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
 KEPT = os.path.join(ROOT, "tests", "vectors", "recorded")
-# Set to record anew: what is recorded replaces what is kept.
+# Set to record anew: the new recording replaces the stored one.
 RENEW = "RINGSIDE_RENEW_RECORDINGS"
 
 
@@ -25,7 +25,7 @@ def tool(*arguments):
 
 
 def settle(stage, name, recorded):
-    """Compares with what is kept, or keeps it; gives the number of distinct commands."""
+    """Compares with the stored recording, or stores the new one; returns the number of distinct commands."""
     kept = os.path.join(KEPT, f"{name}.jsonl")
     if os.environ.get(RENEW):
         status, said = tool("trim", kept, recorded)
@@ -62,13 +62,13 @@ def traffic(stage):
 
 
 def recording(stage):
-    """The commands of ice and irdma from probe to unload are those of the recordings that are kept."""
+    """The commands of ice and irdma from probe to unload are those of the stored recordings."""
     count = settle(stage, "traffic", traffic(stage))
     return f"{count} distinct commands and register writes as recorded"
 
 
 def recording_package(stage):
-    """The commands by which ice downloads its package are those of the recording that is kept."""
+    """The commands by which ice downloads its package are those of the stored recording."""
     recorded = os.path.join(stage.folder, "package.recorded")
     stage.serve(options=["--no-package", "--record", recorded])
     guest, = stage.boot()

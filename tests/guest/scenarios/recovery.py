@@ -1,4 +1,4 @@
-"""Unloading, resets, and peers that go away: afterwards everything works as before."""
+"""Unloading, resets, and peers that disappear: traffic works afterwards."""
 from machine import Failed, wait_until
 from .netdev import expect
 from .stage import address, between, carrier, load, rdma_active
@@ -19,7 +19,7 @@ def reload(stage):
     return f"{ROUNDS} times: probe, link, RDMA device, unload"
 
 
-# ice keeps its note of the aggregator over a reload, forgets the aggregator, and says so without asking the device.
+# After a reload ice still marks the aggregator as existing but has dropped it, and prints this without a command.
 ICE_AGGREGATOR = (r"unable to move VSI idx \d+ into aggregator 1 node",)
 TRAFFIC = "ibv_rc_pingpong -d irdma0 -g 1 -c -n 20"
 
@@ -39,7 +39,7 @@ def rebuilt(guest, index, before):
 
 
 def reset(stage):
-    """Function-level reset by sysfs, and the driver started anew by devlink: RDMA traffic works before and after each."""
+    """Function-level reset by sysfs, and the driver restarted by devlink: RDMA traffic works before and after each."""
     guests = stage.pair()
     stage.allowed = ICE_AGGREGATOR
     between(guests, TRAFFIC)
@@ -53,7 +53,7 @@ def reset(stage):
 
 
 def engine_errors(stage):
-    """An error of the host memory cache and a critical error of the RDMA engine: irdma asks for a reset, and everything works again."""
+    """An error of the host memory cache and a critical error of the RDMA engine: irdma requests a reset, and traffic works again."""
     guests = stage.pair()
     stage.allowed = ICE_AGGREGATOR + (r"ICE OICR event notification", r"HMC Error", r"critical PE Error", r"Requesting a reset",
                                       r"abnormal ae_id = 0x50a ")
@@ -71,7 +71,7 @@ def engine_errors(stage):
 def peer_killed(stage):
     """One side's process is killed in the middle: the other ends with an error, and both devices stay usable."""
     guests = stage.pair()
-    # irdma says so of every asynchronous event that ends a queue pair; 0x50a: too many retries.
+    # irdma prints this for every asynchronous event that ends a queue pair; 0x50a: too many retries.
     stage.allowed = (r"abnormal ae_id = 0x50a ",)
     server, client = guests
     server.start("peer", "exec ib_write_bw -d irdma0 -x 1 -s 65536 -D 60 -F")

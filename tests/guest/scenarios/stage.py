@@ -1,20 +1,20 @@
-"""What scenarios have in common: a server, guests with the drivers loaded, and the checks at the end."""
+"""The common parts of scenarios: a server, guests with the drivers loaded, and the checks at the end."""
 from machine import Failed, Guest, Program, Server
 
 
 class Stage:
-    """Starts what a scenario asks for and ends it, whatever happens; a good end includes no complaint, no breach and nothing left over."""
+    """Starts the programs of a scenario and always ends them; a scenario passes only without warnings, breaches and leftovers."""
 
     def __init__(self, rig, ringside, command, folder):
         self.rig, self.ringside, self.command, self.folder = rig, ringside, command, folder
         self.server = None
         self.guests = []
         self.programs = []
-        # Complaints that the scenario provokes.
+        # Warnings that the scenario provokes.
         self.allowed = ()
         # Kinds of breaches that it provokes.
         self.provoked = ()
-        # What its driver leaves in the device, by kind: ends of lines, each expected once, or patterns, as often as they like.
+        # Leftovers of its driver in the device, by kind: ends of lines, each expected once, or patterns, any number of times.
         self.leaves = ICE_LEAVES
 
     def __enter__(self):
@@ -41,7 +41,7 @@ class Stage:
         self.server = Server(self.ringside, self.command, self.folder, functions, options)
 
     def boot(self, count=1, images=(), **settings):
-        """Guests, each with one function; gives them booted. `images` has the files of the first ones, where they are their own."""
+        """Guests, each with one function; returns them booted. `images` has the files of the first ones, where they differ."""
         for index in range(count):
             image = images[index] if index < len(images) else None
             self.guests.append(Guest(
@@ -71,7 +71,7 @@ class Stage:
         return guests
 
     def check(self):
-        """No complaint, and nothing left in the model once the drivers are unloaded."""
+        """Checks that there are no warnings, and no leftovers in the model once the drivers are unloaded."""
         if not self.server.alive():
             raise Failed(f"the model's server ended by itself:\n{self.server.text()[-2000:]}")
         for guest in self.guests:
@@ -83,9 +83,9 @@ class Stage:
         check_report(self.server.tell("status"), "after the drivers were unloaded", PLATFORM, self.provoked, self.leaves)
 
 
-# What QEMU and the guest's PCI layer keep of a card whose driver is gone.
+# Leftovers of QEMU and the guest's PCI layer in a card without a driver.
 PLATFORM = ("configuration space bytes", "registers", "MSI-X table", "memory mappings")
-# What Linux's ice itself leaves when it is unloaded, once each; a reset of the function does not take it, its next probe does (docs/conformance.md).
+# Linux's ice leaves these when it is unloaded, once each; a reset of the function keeps them, its next probe removes them (docs/conformance.md).
 ICE_LEAVES = {
     "switch rules": ("88, 8, 0, 0] }", "88, cc, 0, 0] }"),
     "resources (type, number)": ("(22, 0)", "(23, 0)"),
@@ -94,7 +94,7 @@ ICE_LEAVES = {
 
 
 def check_report(report, when, tolerated=(), provoked=(), leaves=None):
-    """The model has counted no breach but those provoked, and holds nothing that a driver made and should have taken with it."""
+    """Checks that the model counted only provoked breaches, and holds no object that a driver should have removed."""
     if report is None:
         raise Failed(f"the model's server made no report {when}")
     for function in report["functions"]:
@@ -109,7 +109,7 @@ def check_report(report, when, tolerated=(), provoked=(), leaves=None):
 
 
 def unexpected(known, items):
-    """The items without those that a driver is known to leave."""
+    """The items without the known leftovers of a driver."""
     once = [end for end in known if isinstance(end, str)]
     kept = []
     for item in items:
@@ -130,7 +130,7 @@ def address(guest, index, mtu=1500):
     """10.0.0.1 or 10.0.0.2, and link up."""
     guest.run(f"ip link set eth0 mtu {mtu}; ip addr add 10.0.0.{index + 1}/24 dev eth0; ip link set eth0 up")
     carrier(guest)
-    # IPv6 gives itself an address a little after the link is up, and the card another group to listen to.
+    # A little after the link is up, IPv6 adds an address, and with it a multicast group to the card.
     guest.run("for i in $(seq 100); do ip -6 addr show dev eth0 | grep -q fe80 && exit 0; sleep 0.1; done; exit 1", 30)
 
 
@@ -143,12 +143,12 @@ def rdma_active(guest):
 
 
 def between(guests, command, seconds=60):
-    """Runs `command` as server in the first guest and as client in the second; gives the client's and the server's output."""
+    """Runs `command` as server in the first guest and as client in the second; returns the client's and the server's output."""
     server, client = guests
     port = command.split()[0]
     server.start("peer", f"timeout {seconds} {command}")
     client.run("sleep 0.5")
-    # The server opens its port when it is ready; clients do not try twice.
+    # The server opens its port when it is ready; clients do not repeat a failed connection.
     listening = "ss -Hltn 2>/dev/null | grep -q 18515 || netstat -ltn 2>/dev/null | grep -q 18515"
     server.run(f"for i in $(seq 100); do ({listening}) && exit 0; sleep 0.1; done; cat /run/peer.output; exit 1", 30)
     status, output = client.ask(f"timeout {seconds} {command} 10.0.0.1", seconds + 10)

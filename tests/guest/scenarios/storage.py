@@ -1,4 +1,4 @@
-"""What the kernel itself asks of the RDMA engine: NVMe over fast-registered memory."""
+"""Requests of the kernel to the RDMA engine: NVMe over fast-registered memory."""
 import json
 import os
 import time
@@ -31,7 +31,7 @@ echo "transport=rdma,traddr=10.0.0.1,trsvcid=4420,nqn=model,nr_io_queues=1,queue
 for i in $(seq 100); do [ -b /dev/nvme0n1 ] && exit 0; sleep 0.1; done; exit 1
 """
 
-# Up to eight requests under way, so that regions of any index are used and not only the first one; sizes smaller than a page, larger,
+# Up to eight outstanding requests, so that regions of any index are used and not only the first one; sizes smaller than a page, larger,
 # and not a multiple of one; each block carries its own checksum and place, and is read back.
 FIO = ("fio --name=storage --filename=/dev/nvme0n1 --direct=1 --ioengine=libaio --iodepth=8 --group_reporting --rw=randwrite "
        "--bsrange=512-256k --size=24m --verify=crc32c --verify_fatal=1 --verify_interval=512 --verify_backlog=24 "
@@ -41,7 +41,7 @@ SECONDS = 120
 
 
 def fio(host):
-    """Runs it; gives status and output. A queue pair that failed ends it: the host would connect anew and repeat its requests for ever."""
+    """Runs fio; returns status and output. A failed queue pair ends it: the host would reconnect and repeat its requests for ever."""
     host.start("fio", FIO.format(seed=SEED))
     deadline = time.monotonic() + SECONDS * PATIENCE
     while not host.run("for i in 1 2 3 4 5; do [ -e /run/fio.status ] && break; sleep 0.2; done; cat /run/fio.status 2>/dev/null || true").strip():

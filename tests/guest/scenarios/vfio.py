@@ -1,4 +1,4 @@
-"""Our own driver inside a guest, over the kernel's VFIO and an emulated IOMMU: nothing between it and the card but Linux."""
+"""Our own driver inside a guest, over the kernel's VFIO and an emulated IOMMU: only Linux is between the driver and the card."""
 import json
 import os
 import random
@@ -13,8 +13,7 @@ from .stage import load
 
 FIRST, SECOND, THIRD = "0000:01:00.0", "0000:02:00.0", "0000:03:00.0"
 HUGE_PAGES = 320
-# An I/O address of ours: the first block of DMA memory begins at 4 GiB.
-# Memory lies at random addresses, between 2^32 and 2^48; a command of the admin queue says its buffer's in two words.
+# An I/O virtual address of our driver: random, between 2^32 and 2^48; a command of the admin queue holds its buffer's in two words.
 ADDRESS = re.compile(r"\b[0-9a-f]{9,12}\b|\b[0-9a-f]{8} [0-9a-f]{8}(?= with \d+ bytes)")
 # PF_FW_ATQBAL, _ARQBAL, _ATQBAH, _ARQBAH, PFPE_CCQPLOW and _CCQPHIGH
 ADDRESS_REGISTERS = (0x80000, 0x80080, 0x80100, 0x80180, 0x50A080, 0x50A100)
@@ -26,8 +25,8 @@ KILLS = int(os.environ.get("RINGSIDE_KILLS", "20"))
 def own_guest(stage, functions=2, files=(), folders=(), spare=False, used=None, serving=(), **settings):
     """A guest with an IOMMU, functions of the model each in an IOMMU group of its own, and our command inside.
 
-    `files` and `folders` are added to what it finds, as `overlay.image` says; `used` of the functions are in this guest, all if
-    it is not given; `spare` adds a function of another server, which is
+    `files` and `folders` are added to its file system, see `overlay.image`; `used` of the functions are in this guest, all by
+    default; `spare` adds a function of another server, which is
     `stage.spare`; `serving` are further options of the server.
     """
     stage.serve(functions, ("--doorbell-page", *serving))
@@ -56,7 +55,7 @@ def bound(guest, *addresses):
 
 
 def refused(guest, command, *wanted, code=None):
-    """A command that has to fail and to say why."""
+    """Runs a command that must fail and print the reason."""
     status, output = guest.ask(command, 60)
     if status == 0 or (code is not None and status != code):
         raise Failed(f"`{command}` ended with {status}:\n{output[-1500:]}")
@@ -71,7 +70,7 @@ def free_huge_pages(guest):
 
 
 def tools(stage):
-    """devices, doctor, bind, unbind: what is in use is refused, what would be done is shown, the kernel's driver comes back."""
+    """devices, doctor, bind, unbind: cards in use are refused, a dry run shows the actions, the kernel's driver comes back."""
     guest = own_guest(stage)
     load(guest)
     name = guest.run(f"ls /sys/bus/pci/devices/{FIRST}/net").strip()
@@ -92,7 +91,7 @@ def tools(stage):
     if findings["blocking"]:
         raise Failed(f"doctor still finds what blocks: {findings}")
     guest.run(f"ringside bring-up --device {FIRST}")
-    # As somebody else: closed, and open once the file is theirs.
+    # As another user: refused, and permitted once the user owns the file.
     guest.run("echo 'someone:x:1000:1000::/:/bin/bash' >> /etc/passwd; chmod 1777 /tmp")
     refused(guest, f"busybox su someone -c 'ringside bring-up --device {FIRST}'", "permission denied", "udev rule", code=3)
     refused(guest, f"busybox su someone -c 'ringside doctor {FIRST}'", "permission", "chown 1000 /dev/vfio/", code=1)
@@ -100,7 +99,7 @@ def tools(stage):
     guest.run(f"chown 1000 /dev/vfio/{group}; busybox su someone -c 'ringside bring-up --device {FIRST}'")
     refused(guest, f"busybox su someone -c 'ulimit -l 4096; ringside bring-up --device {FIRST}'",
             "locked memory", "limits.conf", "LimitMEMLOCK", code=3)
-    # Held by somebody: neither claimed twice nor given back.
+    # Held by another process: neither claimed twice nor unbound.
     guest.start("holder", f"exec ringside bench --device {FIRST} --peer {SECOND} write bw -s 65536 -D 20")
     guest.run(f"for i in $(seq 100); do ls -l /proc/[0-9]*/fd 2>/dev/null | grep -q /dev/vfio/{group} && exit 0; sleep 0.1; done; exit 1", 30)
     refused(guest, f"ringside bring-up --device {FIRST}", f"/dev/vfio/{group} is in use by ringside (pid", code=3)
@@ -115,7 +114,7 @@ def tools(stage):
 
 
 def drive(stage):
-    """Bring-up over VFIO asks for what it asks for in process; bench between two functions, every byte compared."""
+    """Bring-up over VFIO makes the same exchanges as in process; bench between two functions, every byte compared."""
     guest = own_guest(stage)
     bound(guest, FIRST, SECOND)
     before = free_huge_pages(guest)
@@ -133,7 +132,7 @@ def drive(stage):
     return f"{exchanges(over_vfio)} exchanges as in process; {verified.group(1)} messages between two functions verified"
 
 
-# Bodies that look into the model, or have it misbehave: they run where it is in the same process.
+# Tests that read the model's state or inject faults: they need the model in the same process.
 IN_PROCESS_ONLY = (
     "errors::requests_of_a_queue_pair_end_even_if_the_engine_stops_answering",
     "matrix::random_operations_keep_their_bytes_when_frames_are_lost",
@@ -141,7 +140,7 @@ IN_PROCESS_ONLY = (
     "matrix::sixty_four_queue_pairs_write_send_and_read_though_frames_are_lost",
     # break the interface on purpose
     "errors::a_completion_queue_that_overflows_is_reported",
-    # wants pages of 1 GiB
+    # needs pages of 1 GiB
     "regions::a_region_of_pages_of_1_gib_is_written_across_their_border",
     # brings up functions of its own
     "regions::a_peer_cannot_foretell_the_address_of_a_region_unless_the_seed_is_given",
@@ -151,7 +150,7 @@ MODULES = ("transfers::", "register_writes::", "errors::", "regions::", "matrix:
 
 
 def bodies(stage):
-    """The scenario tests of this project, the very same bodies that run in process, on two functions over VFIO."""
+    """The scenario tests that run in process, the same code, on two functions over VFIO."""
     program = built(stage, "test", "rdma_end_to_end")
     guest = own_guest(stage, files={"usr/bin/scenarios": program}.items())
     bound(guest, FIRST, SECOND)
@@ -169,8 +168,8 @@ FAULT = re.compile(r"DMAR: \[DMA (Read|Write).*?Request device \[([0-9a-f:.]+)\]
 
 
 def contained(stage):
-    """Memory never mapped and memory unmapped, read and written: the IOMMU refuses and logs each, the driver says which queue
-    pair failed, its neighbours on the same function carry verified traffic meanwhile."""
+    """Memory never mapped and memory unmapped, read and written: the IOMMU refuses and logs each, the driver reports the queue
+    pair that failed, its neighbours on the same function carry verified traffic meanwhile."""
     program = built(stage, "test", "rdma_end_to_end")
     guest = own_guest(stage, files={"usr/bin/scenarios": program}.items(), serving=("--refused-through-client",))
     bound(guest, FIRST, SECOND)
@@ -217,7 +216,7 @@ def vanished(stage):
     slowest = max(seconds(span) for span in re.findall(r"\(([0-9.]+(?:ns|µs|ms|s))\)$", output, re.M))
     if slowest > 15:
         raise Failed(f"a call took {slowest} s:\n{output[-4000:]}")
-    # What the kernel says of cards that do not answer.
+    # The kernel's messages about cards that do not answer.
     stage.allowed = (r"vfio-pci 0000:0[12]:00.0: ", r"pcieport .*: Data Link Layer Link Active not set")
     stage.programs.remove(stage.spare)
     stage.server = stage.spare
@@ -243,20 +242,20 @@ def sleep(stage):
 
 
 def seconds(span):
-    """A time as Rust prints it."""
+    """Reads a time in the format that Rust prints."""
     number, unit = re.fullmatch(r"([0-9.]+)(\D+)", span).groups()
     return float(number) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1}[unit]
 
 
 def kill(server):
-    """Ends a server's process, which `timeout` looks after, without a chance to say good-bye."""
+    """Kills a server's process, the child of its `timeout`, by SIGKILL."""
     with open(f"/proc/{server.process.pid}/task/{server.process.pid}/children") as file:
         os.kill(int(file.read().split()[0]), signal.SIGKILL)
     server.process.wait(5)
 
 
 def built(stage, kind, name):
-    """A program of the tests' package, a `test` or an `example`; of the whole workspace, so that what its tests built is used."""
+    """A program of the tests' package, a `test` or an `example`; of the whole workspace, so that the build of its tests is used."""
     words = ("test", "--test", name, "--no-run") if kind == "test" else ("build", "--example", name)
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
     made = subprocess.run(["cargo", words[0], "--quiet", "--workspace", *words[1:], "--message-format=json"],
@@ -285,7 +284,7 @@ def exchanges(outcome):
 
 
 def normal(exchange):
-    """An exchange without what may differ: times, how often was polled, addresses in memory, bits found set, notes."""
+    """An exchange without the values that may differ: times, numbers of polls, addresses in memory, bits found set, notes."""
     if exchange["kind"] == "note":
         return None
     if exchange["kind"] == "configuration-space":
@@ -297,12 +296,12 @@ def normal(exchange):
         if words in kept:
             kept[words] = ADDRESS.sub("(address)", kept[words])
     text = json.dumps(kept, sort_keys=True)
-    # numbers of which each bring-up draws the first one
+    # numbers whose first one is random in each bring-up
     return re.sub(r"arp_index: [0-9a-f]+", "arp_index", text)
 
 
 def compare(one, other):
-    """Both traces, exchange by exchange."""
+    """Compares both traces, exchange by exchange."""
     ours = [(stage["stage"], flat(stage)) for stage in one["trace"]["stages"]]
     theirs = [(stage["stage"], flat(stage)) for stage in other["trace"]["stages"]]
     if [name for name, _ in ours] != [name for name, _ in theirs]:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What goes wrong, and how it has to end: the completion status that verbs define on one side, the event on the other. */
+/* Wrong requests and their required results: the completion status that verbs define on one side, the event on the other. */
 #include "peer.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 #define UNTOUCHED 0x5a
 #define RECEIVE_ID 1000
 
-/* After whatever went wrong a new connection between the same processes, on the same memory, works. */
+/* After each error a new connection between the same processes, on the same memory, works. */
 static void works_again(struct station *station, bool requester)
 {
 	station_disconnect(station);
@@ -26,7 +26,7 @@ static void one_receive(struct station *station)
 	post_receive(station, RECEIVE_ID, 0, 4096);
 }
 
-/* A request that fails, with three writes behind it that are flushed. Linux's irdma may know no status for it, and flush it as well. */
+/* A request that fails, with three writes behind it that are flushed. Linux's irdma may have no status for it, and flush it as well. */
 static void failed(struct station *station, const struct request *bad, enum ibv_wc_status status, bool or_flushed)
 {
 	struct ibv_wc done;
@@ -45,7 +45,7 @@ static void failed(struct station *station, const struct request *bad, enum ibv_
 		     ibv_wc_status_str(done.status), ibv_wc_status_str(status));
 	for (unsigned id = 2; id <= 4; id++)
 		expect_completion(station, id, IBV_WC_WR_FLUSH_ERR);
-	/* A queue pair in the error state completes whatever is posted to it; irdma's library does so once it was told the state. */
+	/* A queue pair in the error state completes every request that is posted to it; irdma's library does so once the program has set the state. */
 	if (ibv_modify_qp(station->queue_pair, &error, IBV_QP_STATE))
 		fail("queue pair to ERR: %s", strerror(errno));
 	good.id = 5;
@@ -59,7 +59,7 @@ static void refused(struct station *station, const struct request *bad, enum ibv
 	failed(station, bad, status, false);
 }
 
-/* The side that refused: told by an event, its receive is flushed, its memory as it was. */
+/* The side that refused: it gets an event, its receive is flushed, its memory is unchanged. */
 static void was_refused(struct station *station, enum ibv_event_type event)
 {
 	expect_event(station, event);
@@ -92,7 +92,7 @@ static void access_error(struct station *station, bool requester, struct request
 	works_again(station, requester);
 }
 
-/* In these, `remote_key` chooses the peer's region, `remote_address` is the distance from its start, `immediate` spoils the key. */
+/* In these, `remote_key` chooses the peer's region, `remote_address` is the distance from its start, `immediate` changes the key. */
 static void wrong_key_write(struct station *station, bool requester)
 {
 	access_error(station, requester, (struct request){ .opcode = IBV_WR_RDMA_WRITE, .immediate = 0x80 });
@@ -211,7 +211,7 @@ static void deregistered(struct station *station, bool requester)
 	works_again(station, requester);
 }
 
-/* Queue pairs destroyed with requests under way, by the requester, by the responder, by both at once. */
+/* Queue pairs destroyed with outstanding requests, by the requester, by the responder, by both at once. */
 static void destroyed_under_load(struct station *station, bool requester)
 {
 	const unsigned rounds = 30;
@@ -233,7 +233,7 @@ static void destroyed_under_load(struct station *station, bool requester)
 		}
 		meet_step(station->peer, 'L');
 		if (requester && !leaves) {
-			/* The peer is gone: what is still under way ends, each request once. */
+			/* The peer has ended: each outstanding request completes once. */
 			for (unsigned left = QUEUE_DEPTH / 2 - 1; left; left--) {
 				if (!completion(station, &done, WAIT_MS))
 					fail("round %u: %u requests never completed", round, left);

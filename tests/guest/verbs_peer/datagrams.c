@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Datagrams, each answered to where it came from. The other side is this program or tests/examples/datagrams.rs. */
+/* Datagrams, each answered to its source. The other side is this program or tests/examples/datagrams.rs. */
 #include "peer.h"
 
 #include <arpa/inet.h>
@@ -9,7 +9,7 @@
 
 #define QUEUE_KEY 0x01234567u
 #define IMMEDIATE 0x51de0000u
-/* Datagrams are sent from the beginning of the buffer and arrive here, behind 40 bytes that tell their route. */
+/* Datagrams are sent from the beginning of the buffer and arrive here, after the 40 bytes of their route. */
 #define ARRIVAL 8192u
 #define ROUTE_BYTES 40u
 #define LARGEST 4096u
@@ -82,7 +82,7 @@ static void send_datagram(struct station *station, const struct round *round, bo
 		fail("posting a datagram: %s", strerror(errno));
 }
 
-/* What came is what the peer sends in this round, from the peer's queue pair and address to ours. */
+/* Checks that the datagram is the peer's of this round, from the peer's queue pair and address to ours. */
 static void arrived(const struct station *station, const struct round *round, bool server, const struct ibv_wc *done)
 {
 	const uint8_t *route = station->buffer + ARRIVAL, *payload = route + ROUTE_BYTES;

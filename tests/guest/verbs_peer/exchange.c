@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Either part of docs/exchange.md, verification without measurement: the other part is `ringside bench`, or this program. */
+/* Either side of docs/exchange.md, verification without measurement: the other side is `ringside bench`, or this program. */
 #include "peer.h"
 
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@ struct test {
 	uint32_t bytes;
 };
 
-/* One test under way: a connection for each queue pair, on memory that holds all sources and then all targets. */
+/* A running test: a connection for each queue pair, on memory that holds all sources and then all targets. */
 struct run {
 	struct test test;
 	bool client;
@@ -124,7 +124,7 @@ static void send_answer(int peer, const char *reason)
 		fail("refused the peer's test: %s", reason);
 }
 
-/* Reads a test and answers it; what this program cannot do is refused. */
+/* Reads a test and answers it; refuses tests that this program does not have. */
 static struct test read_test(int peer)
 {
 	uint8_t bytes[TEST_BYTES];
@@ -357,7 +357,7 @@ static void ask(struct station *station)
 	read_answer(station->peer);
 }
 
-/* As server: whatever the client wants, until it wants no more. */
+/* As server: every test that the client requests, until it ends the session. */
 static void follow(struct station *station)
 {
 	unsigned tests = 0;

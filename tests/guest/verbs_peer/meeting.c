@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Two processes over TCP: greetings and steps (docs/exchange.md, pmd/src/rdma/connection.rs). */
+/* Two processes over TCP: greetings and steps (docs/exchange.md, rendezvous/src/greeting.rs). */
 #include "peer.h"
 
 #include <arpa/inet.h>

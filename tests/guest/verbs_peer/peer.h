@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * verbs_peer: a program of ours for guests, which uses Linux's RDMA stack (libibverbs, irdma) against another copy of itself or
- * against `ringside bench`. It meets its peer over TCP as docs/exchange.md says.
+ * against `ringside bench`. It connects to its peer over TCP as docs/exchange.md specifies.
  *
  * Everything that can fail ends the program with a sentence on standard error and status 1; every wait has a deadline.
  */
@@ -42,9 +42,9 @@ struct greeting {
 int meet_listen(unsigned port, unsigned wait_ms);
 int meet_connect(const char *host, unsigned port, unsigned wait_ms);
 void meet_greet(int peer, const struct greeting *ours, struct greeting *theirs);
-/* Says a step and waits until the peer says the same. */
+/* Sends a step and waits for the same step of the peer. */
 void meet_step(int peer, char step);
-/* Tells the peer why this side gives up, and ends the program. */
+/* Sends the reason of the failure to the peer, and ends the program. */
 void meet_failed(int peer, const char *reason) __attribute__((noreturn));
 void meet_write(int peer, const void *bytes, size_t length);
 void meet_read(int peer, void *bytes, size_t length);
@@ -53,10 +53,10 @@ void meet_read(int peer, void *bytes, size_t length);
 
 struct options {
 	const char *device, *netdev;
-	unsigned gid_index, mtu; /* mtu 0: what the port has */
+	unsigned gid_index, mtu; /* mtu 0: that of the port */
 	unsigned timeout, retries, rnr_retries;
 	unsigned seconds;
-	uint32_t largest; /* message that `exchange` asks for */
+	uint32_t largest; /* message that `exchange` requests */
 	const char *host; /* null: listens */
 	unsigned port;
 };
@@ -79,7 +79,7 @@ void station_close(struct station *station);
 /* The parts of `station_connect`: a queue pair in INIT, and to RTR and RTS once the peer's greeting is known. */
 void station_make(struct station *station);
 void station_join(struct station *station);
-/* Has the kernel know the peer's MAC address: once its greeting is known. */
+/* Enters the peer's MAC address into the kernel's neighbour table, after its greeting. */
 void station_introduce(const struct station *station);
 /* Makes a queue pair, greets, connects, and keeps step 'R'. Receives are to be posted by `ready`, before the step. */
 void station_connect(struct station *station, void (*ready)(struct station *));
@@ -105,12 +105,12 @@ bool try_post(struct station *station, const struct request *request);
 void post_receive(struct station *station, uint64_t id, uint32_t offset, uint32_t length);
 /* False if nothing completed in time. */
 bool completion(struct station *station, struct ibv_wc *done, unsigned wait_ms);
-/* The next completion has to be this one. */
+/* The next completion must be this one. */
 struct ibv_wc expect_completion(struct station *station, uint64_t id, enum ibv_wc_status status);
-/* The next asynchronous event that concerns the queue pair has to be this one. */
+/* The next asynchronous event of the queue pair must be this one. */
 void expect_event(struct station *station, enum ibv_event_type wanted);
 
-/* ---- cases.c, verify.c, exchange.c and datagrams.c: what is done once connected ---- */
+/* ---- cases.c, verify.c, exchange.c and datagrams.c: work on a connection ---- */
 
 struct scene {
 	const char *name, *what;

@@ -201,7 +201,7 @@ void station_disconnect(struct station *station)
 	struct ibv_async_event event;
 	struct ibv_wc done;
 
-	/* Events that nobody waited for are acknowledged, else destroying waits for ever. */
+	/* Acknowledges events that were not waited for; otherwise destroying waits for ever. */
 	while (ibv_get_async_event(station->context, &event) == 0)
 		ibv_ack_async_event(&event);
 	if (ibv_destroy_qp(station->queue_pair))

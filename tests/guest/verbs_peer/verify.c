@@ -61,7 +61,7 @@ static void respond_round(struct station *station, enum ibv_wr_opcode opcode, ui
 		fail("round %u: %u bytes came instead of %u", round, done.byte_len, length);
 }
 
-/* One round: both sides prepare, the requester works, both sides look. */
+/* One round: both sides prepare, the requester works, both sides compare. */
 static void traffic_round(struct station *station, bool requester, enum ibv_wr_opcode opcode, uint32_t length, unsigned round)
 {
 	memset(station->buffer, 0, length + 1);

@@ -1,7 +1,8 @@
 //! Works on recordings of the model (`docs/recording.md`).
 //!
 //! `recordings trim OUT IN...` keeps function 0, each distinct command once.
-//! `recordings compare A B` says what each asks that the other does not; status 1 if there is anything.
+//! `recordings compare A B` lists the commands that each sends and the other does not; status 1 if
+//! there are any.
 
 use ringside_model::record::Entry;
 use ringside_model::record::text::{HEADER, line, read};
@@ -28,7 +29,7 @@ fn run(arguments: &[&str]) -> Result<bool, String> {
             let (first, second) = (trim(&load(first)?, 0), trim(&load(second)?, 0));
             let mut same = true;
             for (one, other, names) in [(&first, &second, "first"), (&second, &first, "second")] {
-                // What only the other has comes up when the other is the one.
+                // Commands that only the other sends are found when the roles are exchanged.
                 let all = compare(one, other);
                 for it in all.iter().filter(|it| it.ours != Side::NotSent) {
                     same = false;

@@ -153,7 +153,7 @@ fn parts(opcode: Opcode, sent: &[u8]) -> Vec<Part> {
         Opcode::FirmwareLogConfig => vec![Each(generic::FirmwareLogModule::LAYOUT)],
         Opcode::SetRssKey => vec![One(rss::RssKey::LAYOUT)],
         Opcode::SetRssTable => vec![Rest("table")],
-        // The first section tells which table of the parser it is about.
+        // The first section names the parser table.
         Opcode::UpdatePackage | Opcode::UploadSection => vec![
             One(BufferHeader::LAYOUT),
             One(SectionEntry::LAYOUT),
@@ -172,12 +172,12 @@ fn nested(outer: &str, field: &str) -> Option<Layout> {
     }
 }
 
-/// Fields that hold what the device gave, or an address.
+/// Fields that hold a number of the device, or an address.
 fn is_given(name: &str) -> bool {
     name.contains("teid") || matches!(name, "addr" | "elem" | "index")
 }
 
-/// Fields that are random, or that follow from what is.
+/// Fields that are random, or derived from random ones.
 fn is_drawn(name: &str) -> bool {
     matches!(name, "standard_rss_key" | "extended_hash_key")
 }
@@ -207,7 +207,7 @@ fn place(part: &Part, rest: &mut &[u8], fields: &mut Vec<(String, Value)>) {
     }
 }
 
-/// A transmit queue's context, which is no structure of bytes.
+/// A transmit queue's context, which is not a structure of bytes.
 fn transmit_context(bytes: &[u8], fields: &mut Vec<(String, Value)>) {
     let Ok(bytes) = bytes.try_into() else {
         return;

@@ -14,7 +14,7 @@ const SHOWN_BYTES: usize = 12;
 /// The actions of one of the two.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {
-    /// Never asks that.
+    /// Never sends it.
     NotSent,
     /// Asks it.
     Sent,
@@ -85,9 +85,9 @@ fn asked(entries: &[Entry]) -> Asked {
 
 /// Compares kind by kind and field by field.
 ///
-/// A kind that only one side asks is one difference. In a kind that both ask, a field differs if `ours`
-/// has a value there that `theirs` never has; what `theirs` has besides is its own affair, since it may
-/// ask for more.
+/// A kind that only one side sends is one difference. In a kind that both send, a field differs if
+/// `ours` has a value there that `theirs` never has. Further values of `theirs` are not
+/// differences, since it may request more.
 #[must_use]
 pub fn compare(ours: &[Entry], theirs: &[Entry]) -> Vec<Difference> {
     let (ours, theirs) = (asked(ours), asked(theirs));

@@ -12,7 +12,7 @@ use ringside_spec::rdma::limits::FIRST_USER_COMPLETION_QUEUE;
 use ringside_spec::rdma::qp_context::RoceQueuePairContext;
 use ringside_spec::rdma::segments::SegmentEntry;
 
-/// Fields that hold an address, the driver's own cookie, or what the device gave.
+/// Fields that hold an address, the driver's own cookie, or a number of the device.
 const SOME: &[&str] = &[
     "arp_index",
     "completion_context",
@@ -47,8 +47,8 @@ const SOME: &[&str] = &[
     "ah_number",
 ];
 
-/// Fields that hold what a driver draws, or what follows from it; and whether a program's memory happens
-/// to be contiguous.
+/// Fields that hold a random value of a driver or a value derived from it, and a field that depends
+/// on the layout of a program's memory.
 const DRAWN: &[&str] = &[
     "expected_psn",
     "flow_label",

@@ -6,9 +6,9 @@ use ringside_model::record::{Entry, Event};
 use ringside_spec::lan::admin::Opcode;
 use std::collections::HashSet;
 
-/// The entries of one function, each once: what differs from an earlier entry only in addresses, in
-/// numbers that the device gave or in what a driver draws is left out. The bytes of a package that is
-/// downloaded are left out too: they are the vendor's, not the driver's.
+/// Returns the entries of one function, each once. Entries that differ from an earlier one only in
+/// addresses, in numbers of the device or in random values are left out. The bytes of a downloaded
+/// package are left out too: they belong to the vendor.
 #[must_use]
 pub fn trim(entries: &[Entry], function: usize) -> Vec<Entry> {
     let mut seen = HashSet::new();

@@ -72,7 +72,7 @@ impl Row<'_> {
     }
 }
 
-/// A difference as a row of the table, the reason left to whoever knows it.
+/// Formats a difference as a row of the table, without a reason.
 fn as_row(difference: &Difference) -> String {
     let field = if difference.field.is_empty() {
         "-"
@@ -112,7 +112,7 @@ fn each_difference_from_linux_is_in_the_table_with_a_reason() {
 }
 
 #[test]
-fn our_driver_asks_what_linux_asks_where_it_counts() {
+fn our_driver_sends_the_same_commands_as_linux_where_it_matters() {
     let differences = compare(&trim(&ours::record(), 0), &recorded());
     let kinds: BTreeSet<_> = trim(&ours::record(), 0)
         .iter()

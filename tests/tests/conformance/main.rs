@@ -1,5 +1,5 @@
-//! Linux's drivers as witnesses: what they asked of the model, recorded, against the layouts that
-//! driver and model share, and against what our driver asks.
+//! Linux's drivers as witnesses: their recorded commands to the model, compared with the layouts
+//! that driver and model share, and with the commands of our driver.
 
 mod differences;
 mod layouts;
@@ -8,7 +8,7 @@ mod ours;
 use ringside_model::record::Entry;
 use ringside_model::record::text::read;
 
-/// Recordings of Linux's drivers; their README says how they were made.
+/// Recordings of Linux's drivers; their README describes the recording.
 const RECORDED: &[(&str, &str)] = &[
     (
         "traffic",

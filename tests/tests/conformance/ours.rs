@@ -6,13 +6,13 @@ use ringside_pmd::rdma::{Destination, Flags, QueuePairConfig, To};
 use ringside_testkit::{Bed, End, Pair, config};
 
 /// More than one run has.
-const ENTRIES_MAX: usize = 100_000;
+const MAX_ENTRIES: usize = 100_000;
 
 const QUEUE_KEY: u32 = 0x1234_5678;
 
 /// The requests of our driver to both functions; function 0 is compared.
 pub(crate) fn record() -> Vec<Entry> {
-    let recorder = Recorder::in_memory(ENTRIES_MAX);
+    let recorder = Recorder::in_memory(MAX_ENTRIES);
     let world = Bed::Stepped(Stepped::new(&WorldSettings::with_functions(2)));
     world.with(|world| world.record(&recorder));
     let config = config();
@@ -23,7 +23,7 @@ pub(crate) fn record() -> Vec<Entry> {
     datagrams(&mut pair);
     pair.finish();
     let count = usize::try_from(recorder.count()).expect("a count");
-    assert!(count < ENTRIES_MAX, "{count} entries: some are lost");
+    assert!(count < MAX_ENTRIES, "{count} entries: some are lost");
     recorder.take()
 }
 

@@ -31,7 +31,7 @@ fn try_vlan(rig: &mut Rig, vlan: Option<u16>, comes: bool) {
 }
 
 #[test]
-fn addresses_groups_and_all_come_in_as_asked() {
+fn unicast_multicast_and_promiscuous_frames_arrive_as_configured() {
     let mut rig = Rig::new();
     try_address(&mut rig, EVERYBODY, true);
     try_address(&mut rig, STRANGER, false);

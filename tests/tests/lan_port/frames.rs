@@ -164,7 +164,7 @@ fn a_function_has_one_port_at_a_time() {
 }
 
 #[test]
-fn statistics_have_the_names_of_ethtool_and_count_what_was_sent() {
+fn statistics_have_the_names_of_ethtool_and_count_sent_packets() {
     let mut rig = Rig::new();
     let frame = plain_frame(rig.b.mac(), rig.a.mac(), 500, 5);
     let packets: Vec<_> = (0..7).map(|_| rig.a.packet(&frame)).collect();

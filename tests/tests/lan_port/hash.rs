@@ -1,8 +1,8 @@
-//! Fields of the hash, chosen for each kind of flow: what software computes of them is what the device
-//! reports, and names the queue.
+//! Fields of the hash, chosen for each kind of flow: the hash that software computes from them
+//! equals the one that the device reports, and selects the queue.
 
 use crate::rig::{Flow, Rig, ip_frame, settings};
-use ringside_lan::Toeplitz;
+use ringside_lan::{SymmetricToeplitz, Toeplitz};
 use ringside_pmd::lan::PortSettings;
 use ringside_pmd::lan::port::{DEFAULT_KEY, FlowKind, HashField};
 
@@ -30,7 +30,7 @@ fn arrives(rig: &mut Rig, v6: bool, protocol: u8, ports: (u16, u16)) -> (Option<
     (found[0].1.hash(), found[0].0)
 }
 
-/// The bytes of the fields, as they stand in the rig's frames.
+/// The bytes of the fields, as in the rig's frames.
 fn bytes(v6: bool, ports: (u16, u16), fields: &[HashField]) -> Vec<u8> {
     let address = |last: u8| match v6 {
         true => [&[0xFD][..], &[0; 14], &[last]].concat(),
@@ -127,5 +127,53 @@ fn profiles_that_are_replaced_are_freed() {
     }
     drop(port);
     let _ = arrives(&mut rig, false, 17, (1, 2));
+    rig.finish();
+}
+
+#[test]
+fn both_directions_of_a_flow_have_the_hash_that_software_predicts() {
+    let mut rig = rig();
+    let port = rig.b.open.port.clone();
+    for (kind, v6, protocol) in [(FlowKind::UdpV4, false, 17), (FlowKind::TcpV6, true, 6)] {
+        port.set_symmetric_hash(true).unwrap();
+        let address = |last: u8| match v6 {
+            true => std::net::IpAddr::from([0xFD00, 0, 0, 0, 0, 0, 0, u16::from(last)]),
+            false => [10, 0, 0, last].into(),
+        };
+        // The addresses stand in one direction; the ports in both.
+        for ports in [(1000, 2000), (2000, 1000), (7, 9)] {
+            let flow = ringside_lan::Flow {
+                source: address(1),
+                destination: address(2),
+                ports: Some(ports),
+            };
+            let hash = SymmetricToeplitz(Toeplitz::new(DEFAULT_KEY)).hash(&flow);
+            let back = ringside_lan::Flow {
+                source: address(2),
+                destination: address(1),
+                ports: Some((ports.1, ports.0)),
+            };
+            assert_eq!(
+                SymmetricToeplitz(Toeplitz::new(DEFAULT_KEY)).hash(&back),
+                hash
+            );
+            assert_eq!(
+                arrives(&mut rig, v6, protocol, ports).0,
+                Some(hash),
+                "{kind:?}"
+            );
+        }
+        // A change of the fields keeps the form: ports alone, the same for both directions.
+        let own = [HashField::SourcePort, HashField::DestinationPort];
+        port.set_hash_fields(kind, &own).unwrap();
+        let there = arrives(&mut rig, v6, protocol, (5, 6));
+        assert_eq!(arrives(&mut rig, v6, protocol, (6, 5)), there);
+        port.set_symmetric_hash(false).unwrap();
+        assert_ne!(
+            arrives(&mut rig, v6, protocol, (6, 5)).0,
+            arrives(&mut rig, v6, protocol, (5, 6)).0
+        );
+    }
+    drop(port);
     rig.finish();
 }

@@ -3,6 +3,8 @@
 mod filters;
 mod frames;
 mod hash;
+mod media;
 mod offloads;
 mod recovery;
 mod rig;
+mod rules;

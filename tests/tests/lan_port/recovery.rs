@@ -40,7 +40,7 @@ fn a_reset_under_traffic_gives_every_packet_back_and_the_port_works_again() {
         let in_use = pool.usage().in_use as usize;
         let buffers: usize = held.iter().map(|packet| packet.segment_count()).sum();
         assert_eq!(in_use, buffers, "only what the application holds");
-        // What it holds is still good, and of a pool that outlives its port.
+        // Packets that it holds stay valid: their pool outlives its port.
         assert!(held.iter().all(|packet| packet.length() == 3000));
         drop(held);
         assert_eq!(pool.usage().in_use, 0);
@@ -75,7 +75,7 @@ fn queues_dropped_while_the_device_is_down_keep_their_packets_until_it_was_reset
     rig.b.device.give_up().expect("in service");
     let closed = rig.b.device.open_port(&settings()).map(|_| ());
     assert_eq!(closed.unwrap_err(), PortError::OutOfService);
-    // A queue that does not know yet delivers nothing, and takes nothing.
+    // A queue that does not know of the failure yet delivers nothing and accepts nothing.
     assert!(rig.b.poll().is_empty());
     let mut burst = Burst::default();
     let frame = plain_frame(rig.a.mac(), rig.b.mac(), 60, 1);

@@ -64,7 +64,7 @@ impl End {
         assert_eq!(self.open.transmit[0].send(&mut burst), count);
     }
 
-    /// What is there on all queues: queue and packet.
+    /// Takes the packets on all queues: queue and packet.
     pub(crate) fn poll(&mut self) -> Vec<(usize, Packet)> {
         let mut found = Vec::new();
         for (number, queue) in self.open.receive.iter_mut().enumerate() {
@@ -115,7 +115,7 @@ impl Rig {
         self.world.clock().pause(Duration::from_micros(10));
     }
 
-    /// Lets the world go on until so many packets have come to `b`.
+    /// Runs the world until `count` packets have arrived at `b`.
     pub(crate) fn wait_b(&mut self, count: usize) -> Vec<(usize, Packet)> {
         let mut found = Vec::new();
         for _ in 0..ROUNDS {

@@ -90,7 +90,7 @@ fn invariant_crc(frame: &[u8]) -> u32 {
     crc32([0xFF; 8].into_iter().chain(covered))
 }
 
-/// Every operation in several sizes from `a` to `b`, and what came compared.
+/// Performs every operation in several sizes from `a` to `b`, and compares the data.
 fn traffic(pair: &mut Pair) {
     let length = 20_000;
     let (from, to) = (pair.a.region(length), pair.b.region(length));
@@ -233,7 +233,7 @@ fn tshark_names_every_frame_and_finds_none_malformed() {
         .arg("-r")
         .arg(file.path())
         .args(["-T", "fields", "-E", "separator=;"]);
-    // tshark guesses at what a send carries, and takes short ones for remote procedure calls
+    // tshark guesses the content of a send, and interprets short ones as remote procedure calls
     command.args(["--disable-protocol", "rpcordma"]);
     for field in fields {
         command.args(["-e", field]);

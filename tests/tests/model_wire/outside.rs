@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A server of one function with a datagram wire, on a thread of its own.
+/// A server of one function with a datagram wire, on its own thread.
 struct Side {
     socket: PathBuf,
     wires: WireReport,
@@ -214,7 +214,7 @@ fn traffic(from: &mut End, to: &mut End, sizes: &[usize]) {
     }
 }
 
-/// Both ways between two servers; gives the worlds and what the wires carried.
+/// Sends both ways between two servers; returns the worlds and the counters of the wires.
 fn between_servers(faults: &[Fault], sizes: &[usize]) -> [(World, WireCounters); 2] {
     let folder = tempfile::tempdir().unwrap();
     let sides = [
@@ -249,7 +249,7 @@ fn two_servers_joined_by_datagrams_carry_reliable_traffic_both_ways() {
         assert!(counters.sent >= least && counters.received >= least);
         assert_eq!(counters.received, other.sent);
         assert_eq!((counters.too_short, counters.too_long), (0, 0));
-        assert_eq!((counters.nobody_there, counters.refused), (0, 0));
+        assert_eq!((counters.no_peer, counters.refused), (0, 0));
     }
     for world in [&mut left, &mut right] {
         let counters = world.switch().counters();
@@ -339,7 +339,7 @@ fn a_slow_far_end_holds_the_sender_back_and_loses_nothing() {
     drop(right);
 }
 
-/// Set in the copy of this test that runs in namespaces of its own.
+/// Set in the copy of this test that runs in its own namespaces.
 const INSIDE: &str = "RINGSIDE_TEST_INSIDE_NAMESPACE";
 const TAP_TEST: &str = "outside::a_socket_of_this_host_talks_over_a_tap_interface";
 
@@ -357,7 +357,7 @@ fn a_socket_of_this_host_talks_over_a_tap_interface() {
         Err(error) => Some(error.to_string()),
     };
     if let Some(why) = why {
-        // A machine that judges changes has to be able to.
+        // A machine that runs the required checks must support it.
         assert!(
             std::env::var_os("CI").is_none(),
             "no TAP interface can be made in a namespace here: {why}; install iproute2 and util-linux, \
@@ -406,7 +406,7 @@ fn talk_over_tap() {
     switch.inject_frame(station, &frame).unwrap();
     turn(&mut switch, &mut ports);
     let counters = |ports: &Ports| ports.report().wires()[0].1;
-    assert_eq!(counters(&ports).nobody_there, 1);
+    assert_eq!(counters(&ports).no_peer, 1);
 
     ip("link set ringside0 mtu 9000 up");
     ip("addr add 10.99.0.1/24 dev ringside0");

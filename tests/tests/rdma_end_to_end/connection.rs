@@ -27,6 +27,8 @@ fn bring_up_failing_at_any_rdma_stage_leaves_the_device_as_found() {
         .filter(|name| name.starts_with("rdma-"))
         .collect();
     assert!(rdma.len() >= 9, "{rdma:?}");
+    let mut config = config();
+    config.rdma.event_queues = 4;
     for stage in rdma {
         let world = Stepped::new(&WorldSettings::with_functions(1));
         let before = world.with(|world| world.snapshot(0)).unwrap();
@@ -35,7 +37,7 @@ fn bring_up_failing_at_any_rdma_stage_leaves_the_device_as_found() {
             ..BringUpOptions::default()
         };
         let function = world.function(0).unwrap();
-        let error = Device::bring_up(function, &config(), options).unwrap_err();
+        let error = Device::bring_up(function, &config, options).unwrap_err();
         assert_eq!(error.stage, stage, "{error}");
         assert!(error.undo_failures.is_empty(), "{error}");
         let after = world.with(|world| world.snapshot(0)).unwrap();

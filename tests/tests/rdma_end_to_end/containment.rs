@@ -1,8 +1,8 @@
-//! Memory that the device does not have, because it was taken from it or never given: an access is
-//! refused and reported, and nobody else notices.
+//! Memory that the device cannot access, because it was unmapped or never mapped: an access is
+//! refused and reported, and other requests are not affected.
 //!
-//! Over VFIO the IOMMU refuses; the lines that begin with `refused:` are what its log has to name
-//! (`tests/guest`, scenario `vfio-contained`).
+//! Over VFIO the IOMMU refuses; the lines that begin with `refused:` are the entries that its log
+//! must have (`tests/guest`, scenario `vfio-contained`).
 
 use crate::withholding::Withholding;
 use ringside_bus::Iova;
@@ -12,7 +12,7 @@ use ringside_pmd::rdma::{
 };
 use ringside_testkit::{Bed, End, Pair, config};
 
-/// Larger than any block that is there already, so that it gets one of its own.
+/// Larger than any existing block, so that it gets its own.
 const BYTES: usize = 8 << 20;
 
 /// Bytes of a message that is refused; so many are not taken along with the request.
@@ -29,7 +29,7 @@ fn memory_that_was_unmapped_is_refused_and_only_its_queue_pair_fails() {
     refused_when_unmapped(REFUSED_BYTES, &[]);
 }
 
-/// The device takes so little along when it looks at the request.
+/// So short that the device reads the data together with the request.
 #[test]
 fn a_short_message_from_memory_that_was_unmapped_is_refused_as_well() {
     refused_when_unmapped(64, &[NOT_MAPPED]);
@@ -63,7 +63,7 @@ impl Neighbour {
         }
     }
 
-    /// One write, whose bytes have to arrive; completions of others are kept.
+    /// Performs one write, whose bytes must arrive; completions of other requests are kept.
     fn write(&mut self, pair: &mut Pair, meanwhile: &mut Meanwhile) {
         self.sent += 1;
         let id = 1_000_000 + self.sent;
@@ -153,7 +153,7 @@ fn refused_when_unmapped(length: usize, breaches: &[&str]) {
     doomed.ring();
     assert_eq!(pair.wait_a(1)[0].status(), Status::Success);
 
-    // Behind the driver's back: the region is still registered, its memory is not mapped any more.
+    // Unknown to the driver: the region is still registered, but its memory is no longer mapped.
     let function = pair.a.device.function().clone();
     function.unmap_dma(iova, BYTES as u64).expect("unmap");
     doomed
@@ -173,7 +173,7 @@ fn refused_when_unmapped(length: usize, breaches: &[&str]) {
     pair.finish_with(breaches);
 }
 
-/// Requests of the queue pair that failed, and whether they succeeded.
+/// Requests of the failed queue pair, each with true if it succeeded.
 fn ended(meanwhile: &Meanwhile) -> Vec<(u64, bool)> {
     let each = meanwhile.done.iter();
     each.map(|done| (done.id, done.is_success())).collect()
@@ -228,7 +228,7 @@ fn memory_that_was_never_mapped_is_not_written_by_a_peer_and_only_their_queue_pa
     say_refused(&pair.a, "Write", iova);
     let meanwhile = neighbour.goes_on(&mut pair, doomed.number());
     assert!(meanwhile.done.is_empty(), "{:?}", meanwhile.done);
-    // The other side's driver is told as well, and completes the request.
+    // The other side's driver is notified as well, and completes the request.
     let mut theirs = Meanwhile::default();
     let mut batch = [Completion::EMPTY; 16];
     for _ in 0..200_000 {

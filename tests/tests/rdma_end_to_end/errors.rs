@@ -1,11 +1,11 @@
-//! Errors of users and of peers: a clear message, nothing lost, and the process goes on.
+//! Errors of users and of peers: a clear message, nothing lost, and the process continues.
 
 use ringside_pmd::rdma::{
     Access, Completion, Event, Flags, PostError, QueuePairConfig, RdmaError, RemoteAddress, Status,
 };
 use ringside_testkit::{Pair, config};
 
-/// Lets the world go on, with events polled on both ends, until `a` has so many completions.
+/// Runs the world, with events polled on both ends, until `a` has `count` completions.
 fn wait_with_events(pair: &mut Pair, count: usize) -> (Vec<Completion>, Vec<Event>, Vec<Event>) {
     let (mut done, mut at_a, mut at_b) = (Vec::new(), Vec::new(), Vec::new());
     let mut batch = [Completion::EMPTY; 16];
@@ -106,7 +106,7 @@ fn a_message_longer_than_the_receive_fails_on_both_sides() {
 }
 
 #[test]
-fn a_peer_that_is_gone_ends_as_retry_exceeded() {
+fn a_peer_that_does_not_respond_ends_as_retry_exceeded() {
     let mut pair = Pair::new();
     let (from, to) = (pair.a.region(4096), pair.b.region(4096));
     let (mut qp, peer) = pair.connect(|config| config.retries(2));
@@ -202,7 +202,7 @@ fn when_all_queue_pairs_are_in_use_the_setting_to_raise_is_named() {
 }
 
 #[test]
-fn a_queue_pair_that_is_failed_on_purpose_flushes_what_it_had() {
+fn a_queue_pair_that_is_failed_on_purpose_flushes_its_requests() {
     let mut pair = Pair::new();
     let into = pair.a.region(4096);
     let (mut qp, peer) = pair.connect(|config| config);
@@ -254,7 +254,7 @@ fn a_completion_queue_that_overflows_is_reported() {
             Event::CompletionQueueFailed { completion_queue, .. } if *completion_queue == number)),
         "{events:?}"
     );
-    // The breach is the test's own; the other queues go on.
+    // The breach is the test's own; the other queues continue.
     drop((qp, peer, small));
     let (mut qp, peer) = pair.connect(|config| config);
     qp.write(
@@ -284,7 +284,8 @@ fn requests_of_a_queue_pair_end_even_if_the_engine_stops_answering_and_their_mem
     assert!(matches!(error, RdmaError::Control(_)), "{error}");
     let done = pair.wait_a(1);
     assert_eq!((done[0].id, done[0].status()), (1, Status::Flushed));
-    // The device knows nothing of it: in its eyes the queue pair receives, and the receive is there.
+    // The device does not know of the failure: it considers the queue pair able to receive, and has
+    // the receive.
     peer.send(2, &[from.slice(0..64).unwrap()], Flags::SIGNALLED)
         .unwrap();
     peer.ring();

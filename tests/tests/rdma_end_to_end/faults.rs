@@ -140,7 +140,7 @@ fn a_refused_creation_leaves_nothing_behind_and_the_next_one_succeeds() {
 }
 
 #[test]
-fn memory_that_the_device_does_not_let_go_of_is_kept_and_that_is_said() {
+fn memory_that_the_device_does_not_release_is_kept_and_reported() {
     let pair = Pair::new();
     let region = pair.a.region(8192);
     pair.world
@@ -153,10 +153,11 @@ fn memory_that_the_device_does_not_let_go_of_is_kept_and_that_is_said() {
     assert!(error.to_string().contains("8192 bytes"), "{error}");
     let kept = pair.a.device.quarantine().unwrap();
     assert_eq!((kept.len(), kept[0].bytes), (1, 8192));
-    // From now on every command is refused at once, and says why.
+    // From now on every command is refused at once, with the reason.
     let error = pair.a.device.completion_queue(10).unwrap_err();
     assert!(error.to_string().contains("was not sent"), "{error}");
-    // The shutdown still leaves the device as found: the reset takes what commands cannot.
+    // The shutdown still leaves the device as found: the reset frees everything that commands
+    // cannot.
     let Pair { world, a, b } = pair;
     let ringside_testkit::End {
         device,

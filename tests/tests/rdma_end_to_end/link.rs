@@ -1,5 +1,4 @@
-//! The link goes while data is under way, the wire is congested, the engine stands still: what each
-//! leads to.
+//! The effects of a link that goes down during a transfer, of congestion, and of a stalled engine.
 
 use ringside_model::{Fault, Stepped, WorldSettings};
 use ringside_pmd::rdma::{Completion, Event, Flags, Status};
@@ -8,7 +7,7 @@ use std::time::Duration;
 
 const LENGTH: usize = 1 << 20;
 
-/// Less than half of what seven retries of 67 ms take.
+/// Less than half of the time of seven retries of 67 ms.
 const SHORT: Duration = Duration::from_millis(200);
 
 fn pattern() -> Vec<u8> {
@@ -86,7 +85,7 @@ fn a_link_that_stays_away_ends_as_retry_exceeded_and_later_connections_work() {
 }
 
 #[test]
-fn marked_packets_arrive_and_notifications_disturb_nobody() {
+fn marked_packets_arrive_and_notifications_affect_no_transfer() {
     let mut pair = Pair::new();
     let (from, to) = (pair.a.region(LENGTH), pair.b.region(LENGTH));
     assert!(from.write(0, &pattern()));

@@ -1,4 +1,4 @@
-//! Every operation between two devices, with the data looked at.
+//! Every operation between two devices, with the data compared.
 
 use ringside_pmd::rdma::{Flags, Operation, Status};
 use ringside_testkit::Pair;

@@ -1,5 +1,5 @@
-//! A function that does not map a certain block of memory, though it says that it did: the driver then
-//! gives the device addresses that no IOMMU knows.
+//! A function that does not map a certain block of memory, though it reports success: the driver
+//! then gives the device addresses that no IOMMU maps.
 
 use ringside_bus::function::{DmaAccess, FunctionError};
 use ringside_bus::{Around, Function, Iova, Memory};

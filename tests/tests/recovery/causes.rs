@@ -9,7 +9,7 @@ use ringside_pmd::recovery::{FailureCause, RecoverError, RecoveryReport};
 use ringside_testkit::{End, Pair};
 use std::time::Duration;
 
-/// A fault, the cause that the driver is to name, and whether it only shows to who asks.
+/// A fault, the cause that the driver must name, and true if it is found only by a health check.
 struct Case {
     fault: Fault,
     cause: FailureCause,
@@ -63,7 +63,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Lets time pass until the device says that it failed; the event, which comes once.
+/// Lets time pass until the device reports its failure; returns the event, which arrives once.
 fn wait_for_failure(pair: &mut Pair, sides: &mut [Side; 2], case: &Case) -> FailureCause {
     let mut events = Vec::new();
     for _ in 0..1000 {
@@ -90,10 +90,14 @@ fn wait_for_failure(pair: &mut Pair, sides: &mut [Side; 2], case: &Case) -> Fail
     panic!("{:?} went unnoticed", case.fault);
 }
 
-/// The conditions on the recovery of `a`: memory and rings given back, all stages in order.
+/// Checks the recovery of `a`: memory and rings are returned, all stages in order.
 fn recover(pair: &mut Pair, case: &Case) -> RecoveryReport {
     if case.fault == Fault::FunctionDead {
-        let error = pair.a.device.recover().expect_err("nobody answers");
+        let error = pair
+            .a
+            .device
+            .recover()
+            .expect_err("the device does not respond");
         assert!(matches!(*error, RecoverError::NotReset { .. }), "{error}");
         assert!(error.to_string().contains("recover again"), "{error}");
         pair.world.with(|world| world.clear_faults(0));
@@ -118,7 +122,7 @@ fn recover(pair: &mut Pair, case: &Case) -> RecoveryReport {
     report
 }
 
-/// Everything made before refuses, says why, and goes away without a word to the device.
+/// Checks that every older object refuses calls with the reason, and is dropped without a command.
 fn check_stale(pair: &mut Pair, side: &mut Side) {
     let refused = side.post(&side.region.remote(), 1);
     assert_eq!(refused, Err(PostError::DeviceFailed));
@@ -158,7 +162,7 @@ fn survive(case: &Case, traffic: bool, seed: u32) {
     pair.world.with(|world| world.inject(0, case.fault));
     let cause = wait_for_failure(&mut pair, &mut sides, case);
     assert_eq!(cause, case.cause, "{:?}", case.fault);
-    // All that was outstanding has completed, once, before anything was brought up.
+    // All outstanding requests have completed, once, before the bring-up.
     let [a, b] = &mut sides;
     a.count(&mut pair.a);
     assert_eq!(a.outstanding(), 0, "{:?}", case.fault);
@@ -167,7 +171,7 @@ fn survive(case: &Case, traffic: bool, seed: u32) {
     }
     check_stale(&mut pair, a);
     let report = recover(&mut pair, case);
-    // Where it took several attempts, the first one said how many there were.
+    // If it took several attempts, the first one reported their number.
     let again = matches!(case.fault, Fault::DmaRefused(_));
     assert_eq!(report.queue_pairs, usize::from(!again));
     check_stale(&mut pair, a);
@@ -187,7 +191,7 @@ fn survive(case: &Case, traffic: bool, seed: u32) {
     pair.finish();
 }
 
-/// Makes domain and completion queue of `a` anew.
+/// Makes domain and completion queue of `a` again.
 pub(crate) fn renew(pair: &mut Pair) {
     pair.a.domain = pair.a.device.protection_domain().expect("a domain");
     pair.a.completions = pair.a.device.completion_queue(256).expect("a queue");
@@ -204,7 +208,7 @@ fn an_idle_device_is_back_in_service_after_each_cause() {
 }
 
 #[test]
-fn under_traffic_everything_completes_exactly_once_whatever_the_cause() {
+fn under_traffic_everything_completes_exactly_once_for_every_cause() {
     for case in cases() {
         for seed in [0, 3, 40] {
             survive(&case, true, seed);

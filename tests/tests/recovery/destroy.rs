@@ -1,5 +1,5 @@
-//! Destroying ends within its deadline whatever the device does, and what it does not confirm comes
-//! back with a reset.
+//! Destroying ends within its deadline for any behaviour of the device, and a reset returns
+//! everything that the device did not confirm.
 
 use crate::causes::renew;
 use crate::traffic::exchange;
@@ -13,10 +13,10 @@ use std::time::Duration;
 /// The longest wait for an answer.
 const DEADLINE_MS: u64 = 40;
 
-/// One command that is never answered, and then none is sent any more; an admin command besides.
-const LONGEST: Duration = Duration::from_millis(2 * DEADLINE_MS + 10);
+/// One command that is never answered, after which none is sent; an admin command besides.
+const MAX_DURATION: Duration = Duration::from_millis(2 * DEADLINE_MS + 10);
 
-/// Every way in which a device does not do what it is told.
+/// Every way in which a device fails to carry out commands.
 fn ways() -> Vec<Fault> {
     let opcode = ANY_CONTROL_COMMAND;
     vec![
@@ -36,7 +36,7 @@ fn ways() -> Vec<Fault> {
     ]
 }
 
-/// Makes an object and gives what destroys it.
+/// Makes an object and returns the function that destroys it.
 type Make = fn(&mut Pair) -> Box<dyn FnOnce()>;
 
 fn kinds() -> Vec<(&'static str, Make)> {
@@ -90,7 +90,7 @@ fn kinds() -> Vec<(&'static str, Make)> {
 }
 
 #[test]
-fn destroying_anything_ends_within_its_deadline_whatever_the_device_does() {
+fn destroying_any_object_ends_within_its_deadline_for_any_device_fault() {
     for fault in ways() {
         for (what, make) in kinds() {
             let mut config = config();
@@ -103,8 +103,8 @@ fn destroying_anything_ends_within_its_deadline_whatever_the_device_does() {
             let began = clock.now();
             destroy();
             let took = clock.now().since(began);
-            assert!(took <= LONGEST, "{what}, {fault:?}: {took:?}");
-            // With the fault over, a reset brings back what was kept.
+            assert!(took <= MAX_DURATION, "{what}, {fault:?}: {took:?}");
+            // With the fault over, a reset returns everything that was kept.
             pair.world.with(|world| world.clear_faults(0));
             if pair.a.device.failure().is_none() {
                 pair.a.device.give_up().expect("in service");
@@ -120,7 +120,7 @@ fn destroying_anything_ends_within_its_deadline_whatever_the_device_does() {
 }
 
 #[test]
-fn what_a_device_did_not_confirm_is_quarantined_and_comes_back_with_the_reset() {
+fn unconfirmed_objects_are_quarantined_and_freed_by_the_reset() {
     let opcode = ANY_CONTROL_COMMAND;
     let mut pair = Pair::new();
     let region = pair.a.region(1 << 20);

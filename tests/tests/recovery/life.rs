@@ -1,4 +1,4 @@
-//! Lives of a device: what one leaves to the next, and what the last leaves behind.
+//! Recoveries of a device in sequence: the state before and after each, and after the last.
 
 use crate::causes::renew;
 use crate::traffic::{connect, exchange};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
-fn numbers_and_keys_of_one_life_are_none_of_the_next() {
+fn numbers_and_keys_are_not_reused_after_a_recovery() {
     let mut pair = Pair::new();
     let seen = |pair: &Pair| {
         let (a, b) = pair.connect(|config| config);
@@ -40,7 +40,7 @@ fn numbers_and_keys_of_one_life_are_none_of_the_next() {
 }
 
 #[test]
-fn a_key_of_an_earlier_life_opens_nothing() {
+fn a_key_from_before_a_recovery_gives_no_access() {
     let mut pair = Pair::new();
     let old = pair.a.region(4096);
     let remote = old.remote();
@@ -73,7 +73,7 @@ fn a_key_of_an_earlier_life_opens_nothing() {
 }
 
 #[test]
-fn a_ring_that_slept_through_a_recovery_reaches_nobody() {
+fn a_ring_delayed_past_a_recovery_reaches_no_queue_pair() {
     const SEND: u64 = DOORBELL_PAGE + DOORBELL_PAGE_SEND;
     let world = Bed::open();
     let functions = [0, 1].map(|index| CountedFunction::new(world.function(index)));
@@ -111,22 +111,26 @@ fn a_ring_that_slept_through_a_recovery_reaches_nobody() {
 }
 
 #[test]
-fn memory_of_an_earlier_life_is_registered_again_with_what_is_in_it() {
+fn memory_from_before_a_recovery_is_registered_again_with_its_content() {
     let mut pair = Pair::new();
     let region = pair.a.region(4096);
     assert!(region.write(0, &[9; 4096]));
     pair.a.device.give_up().expect("in service");
-    // Before the reset the device may still know it: the region stays whole.
+    // Before the reset the device may still use it: the region stays whole.
     let error = region.deregister().expect_err("not reset yet");
     let ringside_pmd::rdma::DeregisterError::InUse { region, error } = error else {
         panic!("{error}");
     };
     assert!(matches!(error, RdmaError::DeviceFailed { .. }), "{error}");
     pair.a.device.recover().expect("back in service");
-    let buffers = region.deregister().expect("nobody knows it");
+    let buffers = region.deregister().expect("the device does not know it");
     renew(&mut pair);
     let access = ringside_pmd::rdma::Access::ALL;
-    let again = pair.a.domain.register_all(buffers, access).expect("anew");
+    let again = pair
+        .a
+        .domain
+        .register_all(buffers, access)
+        .expect("registered again");
     let mut bytes = [0; 4096];
     assert!(again.read(0, &mut bytes));
     assert_eq!(bytes, [9; 4096]);
@@ -305,7 +309,7 @@ fn other_threads_see_the_failure_and_their_requests_end() {
 }
 
 #[test]
-fn who_waits_for_the_interrupt_is_woken_by_the_failure_and_told() {
+fn a_thread_waiting_for_the_interrupt_is_resumed_by_the_failure_with_its_cause() {
     let mut pair = Pair::new();
     let interrupts = pair.a.device.interrupts().expect("a vector");
     pair.a.device.give_up().expect("in service");
@@ -338,11 +342,11 @@ fn who_waits_for_the_interrupt_is_woken_by_the_failure_and_told() {
 }
 
 #[test]
-fn a_failed_device_refuses_at_once_and_keeps_nobody_waiting() {
+fn a_failed_device_refuses_at_once_and_blocks_no_caller() {
     let mut pair = Pair::new();
     let (mut a, _b) = pair.connect(|config| config);
     pair.world.with(|world| world.inject(1, Fault::LinkDown));
-    // A request that nobody answers: the timer for its repetition runs.
+    // A request that gets no answer: the timer for its repetition runs.
     a.write_inline(
         1,
         &[7; 8],
@@ -359,7 +363,7 @@ fn a_failed_device_refuses_at_once_and_keeps_nobody_waiting() {
     let error = pair.a.device.query_port().expect_err("not in service");
     assert!(matches!(error, RdmaError::DeviceFailed { .. }), "{error}");
     assert_eq!(clock.now(), began, "it was waited for");
-    // That timer is long over and stands still: it does not cut the time into small steps.
+    // That timer has long expired and is stopped: it does not cut the time into small steps.
     clock.pause(Duration::from_secs(1));
     clock.pause(Duration::from_millis(1));
     assert!(clock.now().since(began) >= Duration::from_millis(1001));

@@ -1,5 +1,5 @@
-//! A device that failed is brought up again in the process: whatever the cause, idle or under
-//! traffic, everything outstanding completes exactly once, and nothing is left over.
+//! A failed device is brought up again in the process. For any cause, idle or under traffic, every
+//! outstanding request completes exactly once, and nothing is left.
 
 mod causes;
 mod destroy;

@@ -1,5 +1,5 @@
-//! Accesses to memory that the host refuses, one by one: what needed the memory fails, is told of
-//! as what it is, and completes what it owes; everything else goes on.
+//! Accesses to memory that the host refuses, one by one: the operation that needed the memory
+//! fails, is reported with its cause, and completes; all others continue.
 
 use crate::causes::renew;
 use crate::traffic::{connect, exchange};
@@ -17,7 +17,7 @@ fn refuse(pair: &Pair, refusal: Refusal) {
     pair.world.with(move |world| world.inject(0, fault));
 }
 
-/// So many accesses of `a` were refused; none any more.
+/// Ends the refusal; returns the number of accesses of `a` that were refused.
 fn end(pair: &Pair) -> u64 {
     pair.world.with(|world| {
         let refused = world.space(0).expect("a function").refusals();
@@ -94,7 +94,8 @@ fn a_message_that_the_host_does_not_let_be_read_fails_its_queue_pair_alone() {
     }
 }
 
-/// A completion queue of `a` so large that its ring has a block of its own, and that block.
+/// Makes a completion queue of `a` so large that its ring has its own block, and a refusal of that
+/// block.
 fn queue_with_block(pair: &Pair) -> (CompletionQueue, Refusal) {
     let mapped = || -> BTreeSet<(u64, u64)> {
         let list = |world: &mut World| -> BTreeSet<(u64, u64)> {
@@ -152,7 +153,7 @@ fn a_completion_that_the_host_does_not_let_be_written_fails_its_queue_and_flushe
     let each = done.iter().map(|one| (one.id, one.status()));
     let expected = (0..5).map(|id| (id, Status::Flushed));
     assert!(each.eq(expected), "{done:?}");
-    // Another queue of the same device goes on.
+    // Another queue of the same device continues.
     neighbour.post(&other.region.remote(), 2).expect("room");
     for _ in 0..100 {
         neighbour.count(&mut pair.a);

@@ -1,4 +1,4 @@
-//! Traffic both ways between two ends, with a ledger of what was posted and what completed.
+//! Traffic both ways between two ends, with a ledger of posted and completed requests.
 
 use ringside_pmd::rdma::{
     Completion, Connected, Flags, MemoryRegion, PostError, QueuePair, RemoteRegion,
@@ -24,8 +24,8 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Posts some of each kind: receives, writes, reads and sends. Stops where a queue is full;
-    /// any other refusal is given back.
+    /// Posts some of each kind: receives, writes, reads and sends. Stops if a queue is full; any
+    /// other refusal is returned.
     pub(crate) fn post(&mut self, remote: &RemoteRegion, rounds: u64) -> Result<(), PostError> {
         let fragment = self.region.slice(0..MESSAGE).expect("inside");
         let target = self.region.slice(MESSAGE..2 * MESSAGE).expect("inside");
@@ -55,7 +55,7 @@ impl Side {
         Ok(())
     }
 
-    /// Takes what has completed, and counts it.
+    /// Takes the completions and counts them.
     pub(crate) fn count(&mut self, end: &mut End) -> usize {
         let mut batch = [Completion::EMPTY; 32];
         let mut all = 0;

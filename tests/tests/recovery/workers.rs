@@ -1,4 +1,4 @@
-//! Queue pairs on other threads than the one that recovers the device, in real time.
+//! Queue pairs on threads other than the one that recovers the device, in real time.
 
 use ringside_bus::PageSize;
 use ringside_model::function::ResetKind;
@@ -78,7 +78,7 @@ fn bring_up(model: &Threaded, index: u16) -> Device {
         .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A connection: what a thread needs at this end, and the other end with its memory.
+/// A connection: the resources of a thread at this end, and the other end with its memory.
 fn share(near: &Device, far: &Device) -> (Share, (QueuePair<Connected>, MemoryRegion)) {
     let domain = near.protection_domain().expect("a domain");
     let completions = near.completion_queue(256).expect("a queue");

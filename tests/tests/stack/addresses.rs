@@ -17,7 +17,7 @@ fn promiscuous() -> PortSettings {
     }
 }
 
-/// Both stacks go on until `a` knows `address`, or knows that it cannot.
+/// Runs both stacks until `a` has resolved `address` or given up.
 fn resolve(
     bed: &Bed,
     a: &mut Stack,
@@ -117,7 +117,7 @@ fn addresses_come_and_go_at_run_time_with_their_filters() {
     let error = resolve(&bed, &mut a, &mut b, added).unwrap_err();
     assert!(matches!(error, ResolveError::NoAnswer { .. }), "{error}");
     let now = bed.world.clock().now();
-    // In a group of its own: the port has to let it in.
+    // It has its own multicast group, which the port must accept.
     b.add_address("2001:db8::77:8899/64".parse().unwrap(), now)
         .unwrap();
     assert!(a.forget(added, None));
@@ -142,7 +142,7 @@ fn a_solicitation_to_this_station_alone_is_answered() {
         resolve(&bed, &mut peer, &mut stack, ip("2001:db8::1")),
         Ok(mac)
     );
-    // Half a minute later the peer asks the station that it knows.
+    // Half a minute later the peer queries the known station.
     for _ in 0..31 {
         bed.world.clock().pause(Duration::from_secs(1));
     }

@@ -1,4 +1,4 @@
-//! Two devices with a port each, on one switch, and what runs on their queues.
+//! Two devices with a port each, on one switch, and the stacks on their queues.
 
 use ringside_config::{Config, HugePages, LocalAddress};
 use ringside_lan::{Burst, Packet};
@@ -32,7 +32,7 @@ pub(crate) fn settings() -> PortSettings {
     }
 }
 
-/// A stack that asks quickly: virtual time is dear.
+/// Settings with short timers, because virtual time is expensive.
 pub(crate) fn stack_settings(config: &Config, mac: [u8; 6]) -> StackSettings {
     StackSettings {
         resolve: ResolveSettings {
@@ -70,6 +70,30 @@ impl Bed {
         let now = self.world.clock().now();
         let stack = Stack::new(port, device_queues, &settings, now).expect("a stack");
         (device, stack)
+    }
+
+    /// A device with a port of `count` queues, of which `number` is the stack's; and the others.
+    pub(crate) fn stack_beside(
+        &self,
+        index: u16,
+        config: &Config,
+        (count, number): (usize, u16),
+    ) -> (Device, Stack, Vec<ringside_lan::ReceiveQueue>) {
+        let device = self.device(index, config);
+        let settings = PortSettings {
+            receive_queues: count,
+            ..settings()
+        };
+        let opened = device.open_port(&settings);
+        let mut open = opened.unwrap_or_else(|error| panic!("{error}"));
+        let pair = (open.receive.remove(number.into()), open.transmit.remove(0));
+        let settings = StackSettings {
+            queue: Some(number),
+            ..stack_settings(config, open.port.mac())
+        };
+        let now = self.world.clock().now();
+        let stack = Stack::new(open.port, pair, &settings, now).expect("a stack");
+        (device, stack, open.receive)
     }
 
     /// A device whose port's only queues belong to smoltcp.

@@ -1,8 +1,6 @@
 //! An address from a DHCP server, which is made by hand.
 
-use crate::bed::{Bed, Raw, config, settings, stack_settings};
-use ringside_pmd::lan::OpenPort;
-use ringside_stack::Stack;
+use crate::bed::{Bed, Raw, config, settings};
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     DhcpMessageType, DhcpPacket, DhcpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
@@ -97,20 +95,23 @@ fn answer(kind: DhcpMessageType, id: u32, client: [u8; 6], mac: [u8; 6]) -> Vec<
 
 #[test]
 fn a_granted_address_is_used_and_its_router_is_the_gateway() {
+    granted((1, 0));
+}
+
+/// Each queue in turn is the stack's: the hash brings the answers to one of them only.
+#[test]
+fn a_server_s_answers_come_to_the_stack_s_queue_whichever_it_is() {
+    for number in 0..4 {
+        granted((4, number));
+    }
+}
+
+fn granted(place: (usize, u16)) {
     let bed = Bed::new();
     let mut config = config(&["fd00::1/64"]);
     config.network.dhcp = true;
-    let near = bed.device(0, &config);
-    let OpenPort {
-        port,
-        mut receive,
-        mut transmit,
-        ..
-    } = near.open_port(&settings()).unwrap();
-    let queues = (receive.remove(0), transmit.remove(0));
-    let client = port.mac();
-    let wanted = stack_settings(&config, client);
-    let mut stack = Stack::new(port, queues, &wanted, bed.world.clock().now()).unwrap();
+    let (near, mut stack, others) = bed.stack_beside(0, &config, place);
+    let client = stack.port().mac();
     let mut server = Raw::new(&bed, 1, &settings());
     let mac = server.port.mac();
     let mut heard = Vec::new();
@@ -163,6 +164,6 @@ fn a_granted_address_is_used_and_its_router_is_the_gateway() {
     }
     let is_answer = |frame: &Vec<u8>| frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
     assert!(answers.iter().any(is_answer), "{answers:x?}");
-    drop(stack);
+    drop((stack, others));
     bed.finish([near, server.into_device()]);
 }

@@ -1,6 +1,7 @@
 //! Ping: the driver's stack answers another one, over frames with and without tags.
 
 use crate::bed::{Bed, MTU, Raw, config, settings};
+use ringside_lan::Burst;
 use ringside_pmd::lan::VlanStripping;
 use ringside_stack::{QueueDevice, Stack};
 use smoltcp::iface::{Config, Interface, SocketSet};
@@ -69,6 +70,72 @@ fn ping(
         bed.pass();
     }
     None
+}
+
+/// Pings from several addresses: the hash would spread them over the queues.
+#[test]
+fn a_stack_beside_three_other_queues_gets_its_packets_and_they_get_none_of_them() {
+    const QUEUE: u16 = 2;
+    for (v6, length) in [(false, 56), (true, 56), (false, 4000)] {
+        let bed = Bed::new();
+        let own = config(&["192.0.2.1/24", "2001:db8::1/64"]);
+        let (near, mut stack, mut others) = bed.stack_beside(0, &own, (4, QUEUE));
+        let (far, port, mut queues) = bed.smoltcp(1);
+        port.set_all_multicast(true).unwrap();
+        let mac = port.mac();
+        let payload: Vec<u8> = (0..length).map(|at| at as u8).collect();
+        for last in 2..10 {
+            let (peer, target) = match v6 {
+                true => (format!("2001:db8::{last}/64"), "2001:db8::1"),
+                false => (format!("192.0.2.{last}/24"), "192.0.2.1"),
+            };
+            let (peer, target) = (peer.parse().unwrap(), target.parse().unwrap());
+            let answer = ping(&bed, (&mut queues, mac), peer, target, &mut stack, &payload);
+            assert_eq!(answer.as_deref(), Some(&payload[..]), "{peer}");
+        }
+        for queue in &mut others {
+            let mut burst = Burst::default();
+            assert_eq!(queue.receive(&mut burst), 0, "{burst:?}");
+        }
+        drop((stack, others, queues, port));
+        bed.finish([near, far]);
+    }
+}
+
+/// Datagrams and segments to the same address are the program's: the hash spreads them.
+#[test]
+fn a_stack_beside_other_queues_gets_no_datagrams_but_those_of_dhcp() {
+    let bed = Bed::new();
+    let own = config(&["192.0.2.1/24"]);
+    let (near, mut stack, mut others) = bed.stack_beside(0, &own, (4, 2));
+    let mut far = Raw::new(&bed, 1, &settings());
+    let (to, from) = (stack.port().mac(), far.port.mac());
+    for source in 0..32u16 {
+        let mut frame = [to, from].concat();
+        frame.extend([0x08, 0, 0x45, 0, 0, 28, 0, 0, 0x40, 0, 64, 17, 0, 0]);
+        frame.extend([192, 0, 2, 2, 192, 0, 2, 1]);
+        frame.extend(source.to_be_bytes());
+        frame.extend([0x12, 0xB7, 0, 8, 0, 0]);
+        frame.resize(60, 0);
+        far.send(&frame);
+    }
+    let mut spread = [0; 3];
+    for _ in 0..200 {
+        stack.poll(bed.world.clock().now());
+        for (count, queue) in spread.iter_mut().zip(&mut others) {
+            let mut burst = Burst::default();
+            *count += queue.receive(&mut burst);
+        }
+        bed.pass();
+    }
+    let seen = stack.counters().received as usize;
+    assert_eq!(spread.iter().sum::<usize>() + seen, 32);
+    assert!(
+        spread.iter().all(|count| *count > 0),
+        "{spread:?} and {seen}"
+    );
+    drop((stack, others));
+    bed.finish([near, far.into_device()]);
 }
 
 fn pings(own: &str, peer: &str, target: &str, payload: &[u8]) -> Option<Vec<u8>> {

@@ -22,7 +22,7 @@ struct Rig {
     state: Arc<QueuePairState>,
 }
 
-/// The object of the recorded completion, so that only this send asks for a completion.
+/// The name of the recorded completion, so that only this send requests a completion.
 fn named(words: &[u64]) -> CompletionElement {
     CompletionElement::decode(&words[..4].try_into().unwrap())
 }
@@ -193,7 +193,7 @@ fn compare(name: &str, ours: &Completion, poll: &Value) {
     if ours.is_success() && !ours.is_send() {
         let key = (number(poll, "stag_invalidated") != 0)
             .then(|| number(poll, "invalidated_stag") as u32);
-        // Ours: of a datagram the same bit says IPv4.
+        // Ours: for a datagram the same bit means IPv4.
         let datagram = matches!(number(poll, "op"), 0x24 | 0x25);
         let key = key.filter(|_| !datagram);
         assert_eq!(ours.invalidated_key(), key, "{name}");
@@ -257,7 +257,7 @@ fn every_completion_is_decoded_and_retires_what_the_real_drivers_retire() {
             .iter()
             .filter(|poll| poll["present"] == true)
             .collect();
-        // Ours: receives that the device passed over are reported first, as such.
+        // Ours: receives that the device skipped are reported first, with their own status.
         let passed = passed_over(&rig, &recorded);
         let ours = rig.polls(polls.len() + passed);
         let (before, ours) = ours.split_at(passed.min(ours.len()));

@@ -1,7 +1,7 @@
 //! Golden vectors of the data path: work queue elements, their rings, completions.
 //!
-//! Every vector of the three files is run. Where this project chose a rule of its own, the
-//! difference is written down beside the comparison, by name.
+//! Every vector of the three files is run. A deliberate difference of this project is documented
+//! beside its comparison, by name.
 
 mod completions;
 mod receives;
@@ -39,7 +39,7 @@ fn has(value: &Value, key: &str) -> bool {
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key]
         .as_str()
-        .unwrap_or_else(|| panic!("{key} is no text"))
+        .unwrap_or_else(|| panic!("{key} is not text"))
 }
 
 /// Bytes written in hexadecimal.

@@ -100,7 +100,7 @@ fn compare_placement(name: &str, rig: &Rig, before: u64, decoded: &Value) {
     let headers: Vec<u64> = used.clone().map(header).collect();
     assert_eq!(headers, list(&decoded["header_words"]), "{name}");
     // Ours: no quanta are overwritten ahead of the head (see `SendQueue`), so the recorded bits are
-    // compared behind it only. Ahead of it every bit must be invalid, by our own invariant.
+    // compared before it only. From the head on every bit must be invalid, by our own invariant.
     let valid_bits = bytes(decoded, "valid_bits_all_quanta");
     for position in used.clone() {
         let index = (position % size) as usize;
@@ -206,7 +206,7 @@ fn compare_depths(name: &str, input: &Value, decoded: &Value) {
             receive,
             "{name} {requests}"
         );
-        // Ours: 16 quanta more than asked for, not 258, so never a larger ring than theirs.
+        // Ours: 16 quanta more than requested, not 258, so never a larger ring than theirs.
         let theirs = depth(&decoded["sq_quanta"], index);
         let ours = sizes::send_ring_quanta(requests, shift);
         if let Some(theirs) = theirs {

@@ -35,7 +35,7 @@ fn kind(input: &Value) -> SendKind {
     }
 }
 
-/// Encodes what the vector asks for.
+/// Encodes the request of the vector.
 fn encode_vector(input: &Value) -> Vec<u64> {
     let polarity = number(input, "polarity") != 0;
     let flags = flags(input);
@@ -115,8 +115,7 @@ fn encode_vector(input: &Value) -> Vec<u64> {
     words
 }
 
-/// Encodes without the checks: some vectors ask for more than the device takes, for the sake of
-/// the bits.
+/// Encodes without the checks: some vectors exceed the limits of the device, to test the bits.
 fn unchecked<R: WorkRequest>(request: &R, flags: SendFlags, polarity: bool) -> Vec<u64> {
     let mut words = vec![0; 4];
     let first = request.encode(flags, polarity.into(), |index, quantum| {
@@ -234,8 +233,8 @@ fn iwarp_connection(input: &Value, polarity: bool) -> Vec<u64> {
     words
 }
 
-/// The mark that tells values of `encode_vector` from the vector's own numbers: messages of
-/// iWARP have constants where the streaming one has a buffer.
+/// Replaces constants of iWARP messages by the vector's own numbers: the streaming message has a
+/// buffer there.
 fn iwarp_variant(name: &str, words: &mut [u64]) {
     let valid = words[3] & SendHeader::VALID_MASK;
     if name.contains("rtr_read") {

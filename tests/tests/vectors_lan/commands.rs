@@ -15,7 +15,7 @@ use super::{Fields, contexts, vectors};
 
 pub(crate) const COUNT: usize = 49;
 
-/// A descriptor and what its buffer holds.
+/// A descriptor and the content of its buffer.
 struct Command {
     descriptor: Descriptor,
     buffer: Vec<u8>,
@@ -186,7 +186,7 @@ fn driver_version(input: Fields<'_>) -> Command {
         ..DriverVersion::zeroed()
     };
     let text = input.text("text").as_bytes().to_vec();
-    assert!(text.len() <= DRIVER_TEXT_BYTES_MAX);
+    assert!(text.len() <= MAX_DRIVER_TEXT_BYTES);
     with_data(Opcode::DriverVersion, parameters, input, text)
 }
 
@@ -501,9 +501,9 @@ fn set_phy(input: Fields<'_>) -> Command {
 }
 
 fn set_mac(input: Fields<'_>) -> Command {
-    assert_eq!(input.number("max_frame"), u64::from(FRAME_BYTES_MAX));
+    assert_eq!(input.number("max_frame"), u64::from(MAX_FRAME_BYTES));
     let parameters = SetMacConfig {
-        frame_bytes_max: FRAME_BYTES_MAX.into(),
+        frame_bytes_max: MAX_FRAME_BYTES.into(),
         timer_value: input.to::<u16>("timer_value").into(),
         refresh_threshold: input.to::<u16>("refresh_threshold").into(),
         ..SetMacConfig::zeroed()

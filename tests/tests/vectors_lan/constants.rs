@@ -1,4 +1,5 @@
-//! Opcodes, return codes, masks and values against what the C compiler makes of the headers.
+//! Opcodes, return codes, masks and values compared with those that the C compiler computes from
+//! the headers.
 
 use std::collections::BTreeMap;
 

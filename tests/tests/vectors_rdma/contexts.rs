@@ -148,7 +148,7 @@ fn check_ird_codes(vector: &Vector) -> Result<(), String> {
     assert_eq!((values.len(), codes.len()), (17, 17));
     for (value, code) in values.iter().zip(codes) {
         let reads = u32::try_from(number(value)).expect("a count");
-        // Beyond what the device can have, the kernel falls back to code 0; here it is refused.
+        // Above the device's maximum the kernel falls back to code 0; here it is refused.
         match ird_code(reads) {
             Some(ours) => {
                 assert_eq!(u64::from(ours), number(code), "{reads} reads");

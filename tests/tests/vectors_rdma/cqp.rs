@@ -13,7 +13,7 @@ use ringside_spec::rdma::segments::{SegmentCommand, SegmentData, SegmentEntry};
 
 use crate::vector::{Vector, check_width, join_ip, load, number, place_all, show, words};
 
-/// Vectors that say nothing about a layout.
+/// Vectors without information about a layout.
 const SKIPPED: &[(&str, &str)] = &[(
     "ring_of_4_capacity",
     "how many commands a ring accepts is a rule of the driver's ring",
@@ -148,7 +148,7 @@ fn opcode_of(group: &str) -> Opcode {
 
 type Inputs = BTreeMap<String, u128>;
 
-/// The inputs under our fields' names, with what the kernel's encoder does to them.
+/// Returns the inputs under our fields' names, with the changes that the kernel's encoder makes.
 fn fields_of(vector: &Vector) -> Inputs {
     let group = vector.group();
     let mut inputs = vector.inputs();

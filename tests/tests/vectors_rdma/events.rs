@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::vector::{Vector, load, number, text_of, words};
 
-/// Kinds and names that say nothing about a layout of the control half.
+/// Kinds and names without information about a layout of the control half.
 const SKIPPED: &[(&str, usize, &str)] = &[
     (
         "aeq_ring_of_4_ten_entries",
@@ -149,8 +149,8 @@ fn check_asynchronous_event(vector: &Vector) {
     );
 }
 
-/// A code that is a queue pair's, from a source that is a completion queue's. The kernel then
-/// looks for both; here the code decides.
+/// True for a code of a queue pair from the source of a completion queue. The kernel then looks up
+/// both; here the code decides.
 fn is_contradictory(event: &AsynchronousEvent) -> bool {
     event.ae_code.attribution() == Attribution::QueuePair
         && event.source.subject() == Subject::CompletionQueue
@@ -330,8 +330,8 @@ fn check_status(vector: &Vector) {
 }
 
 fn create_writes(vector: &Vector) -> Vec<(u64, u64)> {
-    // The address that the kernel wrote. The input `context_address` of one of the two creations
-    // is another number; the writes agree in both, and the order of the halves is what counts.
+    // The address that the kernel wrote. The input `context_address` of one of the two creations is
+    // another number; the writes agree in both, and only the order of the halves matters.
     let address: u64 = match vector.name.as_str() {
         "cqp_destroy_writes" => 0,
         _ => 0x5A3C_C3A5_9669_0160,
@@ -444,7 +444,7 @@ fn limits_by_name() -> [(&'static str, u64); 30] {
     ]
 }
 
-/// Constants that are nothing of the hardware's: what a driver offers, and sizes of its tables.
+/// Constants that do not belong to the hardware: a driver's offers, and sizes of its tables.
 const CONSTANTS_SKIPPED: [&str; 5] = [
     "feature_flags",
     "hw_rev",

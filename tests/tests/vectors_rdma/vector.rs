@@ -83,13 +83,13 @@ pub(crate) fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
 pub(crate) fn number(value: &Value) -> u64 {
     value
         .as_u64()
-        .unwrap_or_else(|| panic!("{value} is no unsigned number"))
+        .unwrap_or_else(|| panic!("{value} is not an unsigned number"))
 }
 
 pub(crate) fn text_of(value: &Value) -> &str {
     value
         .as_str()
-        .unwrap_or_else(|| panic!("{value} is no text"))
+        .unwrap_or_else(|| panic!("{value} is not text"))
 }
 
 pub(crate) fn hex(text: &str) -> Vec<u8> {
@@ -102,16 +102,16 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
 
 fn mac_number(text: &str) -> u128 {
     let octets = hex(&text.replace(':', ""));
-    assert_eq!(octets.len(), 6, "{text} is no MAC address");
+    assert_eq!(octets.len(), 6, "{text} is not a MAC address");
     octets
         .iter()
         .fold(0, |value, octet| value << 8 | u128::from(*octet))
 }
 
-/// Takes the four words of an IP address out of the inputs and puts one number in.
+/// Replaces the four words of an IP address in the inputs by one number.
 ///
-/// Four words are most significant first. `word_0_is_ipv4` tells that an IPv4 address is given in
-/// word 0, not in word 3.
+/// Four words are most significant first. `word_0_is_ipv4` means that an IPv4 address is in word 0,
+/// not in word 3.
 pub(crate) fn join_ip(inputs: &mut BTreeMap<String, u128>, name: &str, word_0_is_ipv4: bool) {
     let words: Vec<u128> = (0..4)
         .map(|index| inputs.remove(&format!("{name}_word_{index}")).unwrap_or(0))
@@ -141,7 +141,7 @@ pub(crate) fn place_all(
     Ok(())
 }
 
-/// Fields that are wider in the hardware's interface than what its limits let a caller put there.
+/// Fields whose width in the hardware's interface exceeds the values that its limits permit.
 const WIDER_THAN_USED: [&str; 5] = [
     "size_entries",
     "group_index",

@@ -1,6 +1,6 @@
-//! Every asynchronous event that has a name, in every state of what it is about: what the driver
-//! says, what it does, and that nothing is told or completed twice. The model reports events of
-//! which nothing else is true, so the driver alone decides.
+//! Every named asynchronous event in every state of its subject: the driver's report and action,
+//! and that nothing is reported or completed twice. The model injects events without a cause in its
+//! own state, so only the driver decides.
 //!
 //! The meaning of an event follows irdma (`hw.c`, `irdma_set_flush_fields`, `irdma_process_aeq`).
 
@@ -19,9 +19,9 @@ use ringside_testkit::{Bed, End, Pair, config};
 enum Means {
     /// The queue pair fails, for this reason.
     Fails(QueuePairEvent),
-    /// It goes on.
+    /// It continues.
     Notice,
-    /// It goes on; a group is not as asked.
+    /// It continues; the group differs from the request.
     GroupRefused,
     /// The completion queue of that number fails.
     QueueFails,
@@ -131,7 +131,7 @@ enum State {
     Connected,
     Drained,
     Failed,
-    /// Destroyed: the event was under way.
+    /// Destroyed: the event was still queued.
     Gone,
 }
 
@@ -143,8 +143,8 @@ const STATES: [State; 5] = [
     State::Gone,
 ];
 
-/// The expected result of an event in a state: the stage of the queue pair afterwards, and whether
-/// the receive that it had is flushed by this.
+/// The expected result of an event in a state: the stage of the queue pair afterwards, and true if
+/// its receive is flushed by the event.
 fn expected(means: Means, state: State) -> (Option<QueuePairStage>, bool) {
     use QueuePairStage as Stage;
     match (means, state) {
@@ -223,7 +223,7 @@ impl Scene {
         count
     }
 
-    /// The device reports this; what the driver says of it.
+    /// Makes the device report this event; returns the driver's events.
     fn report(&self, code: AeCode, source: AeSource, queue_number: u32) -> Vec<Event> {
         let fault = Fault::EngineEvent {
             code: code.code(),
@@ -287,7 +287,7 @@ fn says(event: &Event, means: Means, code: AeCode, number: u32) -> bool {
 }
 
 #[test]
-fn every_event_about_a_queue_pair_in_every_state_does_what_the_table_says() {
+fn every_event_of_a_queue_pair_in_every_state_follows_the_table() {
     let pair = Pair::new();
     let region = pair.a.region(64);
     let mut scene = Scene { pair, region };
@@ -309,7 +309,7 @@ fn every_event_about_a_queue_pair_in_every_state_does_what_the_table_says() {
             let found = (stage(&subject), scene.flushed() == 1);
             assert_eq!(found, expected(means, state), "{code:?}, {state:?}");
             drop((subject, peer));
-            // What is destroyed takes its receive along.
+            // A destroyed queue pair drops its receive.
             scene.flushed();
         }
     }
@@ -338,7 +338,7 @@ fn every_event_about_a_completion_queue_in_every_state_fails_it_and_its_queue_pa
         AeSource::CompletionQueueE,
     ];
     for (place, (code, _)) in TABLE.into_iter().enumerate() {
-        // By code these are of queue pairs or of the device, whatever the source.
+        // By code these belong to queue pairs or to the device, for any source.
         if code.attribution() == ringside_spec::rdma::ae_codes::Attribution::QueuePair
             || code.attribution() == ringside_spec::rdma::ae_codes::Attribution::QueuePairAnySide
             || code == AeCode::FunctionCatastrophic

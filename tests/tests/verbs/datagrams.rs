@@ -21,7 +21,7 @@ pub(crate) fn handle_to(from: &End, to: &QueuePair<DatagramReady>) -> AddressHan
 }
 
 #[test]
-fn what_a_datagram_cannot_be_is_refused_when_it_is_posted() {
+fn an_invalid_datagram_is_refused_when_it_is_posted() {
     let pair = Pair::new();
     let mut qp = ready(&pair.a);
     let peer = ready(&pair.b);
@@ -61,7 +61,7 @@ fn what_a_datagram_cannot_be_is_refused_when_it_is_posted() {
 }
 
 #[test]
-fn handles_come_back_and_their_quota_is_said() {
+fn handles_are_freed_and_their_quota_is_reported() {
     let mut config = ringside_testkit::config();
     config.rdma.address_handles = 3;
     let pair = Pair::with(&config);

@@ -48,7 +48,7 @@ fn a_datagram_arrives_with_its_source_and_can_be_answered() {
     assert_eq!(payload, text);
     assert_eq!(route.source, a.endpoint().address);
     assert_eq!(route.destination, b.endpoint().address);
-    // The way back is in what came.
+    // The received route has the address for the answer.
     let answer = Destination::answer(&datagram, &route).expect("a way back");
     let handle = pair.b.domain.address_handle(&answer).expect("a handle");
     let to = To {
@@ -68,7 +68,7 @@ fn a_datagram_arrives_with_its_source_and_can_be_answered() {
 }
 
 #[test]
-fn a_datagram_to_a_group_reaches_each_member_and_nobody_who_left() {
+fn a_datagram_to_a_group_reaches_each_member_and_no_former_member() {
     let mut pair = Pair::new();
     let group = "239.1.2.3".parse().unwrap();
     let mut sender = ready(&pair.a);
@@ -99,7 +99,7 @@ fn a_datagram_to_a_group_reaches_each_member_and_nobody_who_left() {
         let (route, payload) = received(&regions[one.id as usize], one);
         assert_eq!(payload, b"all");
         assert_eq!(route.destination, group);
-        // A group is no address to answer from.
+        // A group address cannot be the source of an answer.
         let datagram = one.datagram().unwrap();
         let answer = Destination::answer(&datagram, &route).unwrap();
         assert_eq!(answer.local_address, None);
@@ -109,7 +109,7 @@ fn a_datagram_to_a_group_reaches_each_member_and_nobody_who_left() {
 }
 
 #[test]
-fn a_datagram_with_a_wrong_key_or_without_a_receive_is_gone_and_both_sides_go_on() {
+fn a_datagram_with_a_wrong_key_or_without_a_receive_is_dropped_and_both_sides_continue() {
     let mut pair = Pair::new();
     let (mut a, mut b) = (ready(&pair.a), ready(&pair.b));
     let at = pair.b.region(4096);

@@ -1,5 +1,5 @@
-//! The operations that open and close memory to peers: invalidation, windows, fast registration,
-//! regions, registration anew.
+//! The operations that grant and revoke access to memory: invalidation, windows, fast registration,
+//! regions, reregistration.
 
 use ringside_pmd::rdma::{
     Access, Base, BindError, Connected, DeregisterError, FastRegionError, Flags, MemoryRegion,
@@ -216,7 +216,7 @@ fn addresses_of_a_zero_based_region_begin_at_zero() {
 }
 
 #[test]
-fn a_region_registered_anew_has_new_rights_and_the_old_key_is_dead() {
+fn a_reregistered_region_has_new_rights_and_the_old_key_is_invalid() {
     let (mut pair, mut a, b, from, at) = connected();
     let old = at.remote();
     let (mut more, peer) = pair.connect(|config| config);
@@ -303,7 +303,7 @@ fn a_fast_region_whose_queue_pair_failed_gives_its_memory_back_by_command() {
 }
 
 #[test]
-fn a_send_with_invalidation_takes_the_peers_key_and_says_which() {
+fn a_send_with_invalidation_invalidates_the_peers_key_and_reports_it() {
     let (mut pair, mut a, mut b, from, at) = connected();
     let mut window = pair.b.domain.memory_window(WindowKind::Two).unwrap();
     let bytes = (&at, 0..64);
@@ -333,7 +333,7 @@ fn a_send_with_invalidation_takes_the_peers_key_and_says_which() {
 }
 
 #[test]
-fn atomics_are_refused_and_the_refusal_says_why() {
+fn atomics_are_refused_with_the_reason() {
     let (pair, mut a, b, from, at) = connected();
     let piece = from.slice(0..8).unwrap();
     let remote: RemoteRegion = at.remote();

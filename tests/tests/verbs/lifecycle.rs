@@ -20,7 +20,7 @@ fn silence(pair: &Pair, opcode: Opcode) {
     pair.world.with(|world| world.inject(0, fault));
 }
 
-/// What the driver keeps: kinds, numbers and bytes.
+/// The objects that the driver keeps: kinds, numbers and bytes.
 fn kept(pair: &Pair) -> Vec<(&'static str, u32, usize)> {
     let kept = pair.a.device.quarantine().unwrap();
     kept.iter()
@@ -67,7 +67,7 @@ fn an_unconfirmed_creation_of_anything_is_kept_apart_under_its_own_number() {
             let made = pair.a.domain.datagram_queue_pair(config).unwrap();
             let member = made.ready(7).unwrap();
             let refused = member.join([224, 1, 2, 3].into()).is_err();
-            // Destroying it changes nothing: no command is answered any more.
+            // Destroying it has no effect: commands are no longer answered.
             std::mem::forget(member);
             refused
         }),
@@ -123,7 +123,7 @@ fn memory_that_an_unconfirmed_reregistration_left_in_the_device_goes_to_no_other
         .write(1, &[bytes], old.at(0), Flags::SIGNALLED)
         .unwrap();
     theirs.ring();
-    // Whether the old key still opens the memory is unknown; nothing else is written.
+    // It is unknown if the old key still grants access; no other memory is written.
     for _ in 0..1000 {
         pair.b.events();
         pair.pass();
@@ -213,7 +213,7 @@ fn memory_of_a_handle_dropped_between_shutdown_and_reset_is_not_free_before_the_
 }
 
 #[test]
-fn the_target_of_a_queue_that_is_gone_does_not_name_another_with_its_number() {
+fn the_target_of_a_destroyed_queue_does_not_name_another_with_its_number() {
     let pair = Pair::new();
     let queue = pair.a.device.completion_queue(16).unwrap();
     let stale = queue.target();
@@ -310,7 +310,7 @@ fn a_domain_of_another_device_is_another_domain_though_its_number_is_the_same() 
         matches!(refused, PostError::ForeignAddressHandle { .. }),
         "{refused}"
     );
-    // Registration anew.
+    // Reregistration.
     let refused = region.reregister(&of_a, Access::ALL).unwrap_err();
     assert!(refused.region.is_some(), "{refused}");
     drop(refused);

@@ -1,4 +1,4 @@
-//! Quotas, and what is destroyed while the device does not answer.
+//! Quotas, and objects destroyed while the device does not respond.
 
 use ringside_model::Fault;
 use ringside_pmd::rdma::{
@@ -63,8 +63,8 @@ fn silence(pair: &Pair, opcode: Opcode) {
     pair.world.with(|world| world.inject(0, fault));
 }
 
-/// Longest time that anything may take while the device answers nothing: one command's deadline
-/// and what is around it.
+/// The time limit of any call while the device does not respond: one command's deadline and some
+/// time around it.
 const BOUND: Duration = Duration::from_millis(5_100);
 
 #[test]

@@ -2,8 +2,11 @@
 //! functions of one stepped world and the driver on both.
 
 mod asynchronous_events;
+mod attributes;
+mod control;
 mod datagrams;
 mod datagrams_arrive;
+mod event_queues;
 mod keys;
 mod lifecycle;
 mod limits;

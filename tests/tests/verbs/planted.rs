@@ -1,4 +1,4 @@
-//! What small bugs change that nothing else shows. Each test fails with one of the patches in
+//! Effects of small bugs that no other test detects. Each test fails with one of the patches in
 //! `tests/planted`, which `tests/planted/run` applies.
 
 use ringside_bus::config_space::COMMAND;
@@ -59,7 +59,7 @@ fn every_event_that_was_taken_gives_its_place_back() {
 }
 
 #[test]
-fn events_that_were_lost_are_told() {
+fn lost_events_are_reported() {
     let pair = Pair::new();
     raise(&pair, event_entries(&pair) + 1);
     let told = pair.a.events();
@@ -67,7 +67,7 @@ fn events_that_were_lost_are_told() {
         !told.contains(&Event::Overflow),
         "nothing was lost before the first of these"
     );
-    // The event after the lost ones says so.
+    // The event after the lost ones reports it.
     raise(&pair, 1);
     assert!(pair.a.events().contains(&Event::Overflow));
     raise(&pair, 1);
@@ -176,7 +176,7 @@ fn a_fast_region_takes_its_memory_back_by_its_own_invalidation_only() {
     pair.finish();
 }
 
-/// A function whose bus mastering stays as it is, whatever is written, while it is stuck.
+/// A function whose bus mastering cannot be changed while it is stuck.
 struct StaysOn {
     inner: Arc<dyn Function>,
     stuck: AtomicBool,
@@ -234,14 +234,14 @@ fn requests_of_a_failed_device_that_stays_bus_master_end_with_its_reset_only() {
     pair.finish();
 }
 
-/// Makes and destroys queue pairs while nobody polls their completion queue, until no other can be
-/// made: how many there were.
+/// Makes and destroys queue pairs without polling their completion queue, until no more can be
+/// made; returns their number.
 fn fill_the_inbox(pair: &Pair, most: usize) -> usize {
     let made = (0..most).map_while(|_| pair.a.domain.queue_pair(pair.a.config()).ok());
     made.map(drop).count()
 }
 
-/// The last one leaves a completion queue that could not be told that it is gone.
+/// The last one leaves a completion queue that could not be notified of the destruction.
 #[test]
 fn a_number_that_a_completion_queue_could_not_forget_is_not_used_again() {
     const QUEUE_PAIRS: u32 = 8;
@@ -283,7 +283,7 @@ fn a_number_that_a_completion_queue_could_not_forget_is_not_used_again() {
 }
 
 #[test]
-fn the_device_is_told_which_receive_failed() {
+fn the_device_gets_the_index_of_the_failed_receive() {
     let mut pair = Pair::new();
     let (from, into) = (pair.a.region(4096), pair.b.region(4096));
     let (mut a, mut b) = pair.connect(|config| config);
@@ -426,8 +426,8 @@ fn a_fast_region_is_invalidated_after_the_requests_that_use_it() {
     pair.finish();
 }
 
-/// Whatever the driver says of a region whose destruction the device does not confirm: a peer that
-/// still has its key writes to no memory that others own.
+/// A region whose destruction the device does not confirm: for any result that the driver reports,
+/// a peer that still has its key writes to no memory of other owners.
 #[test]
 fn a_peer_reaches_no_memory_that_others_own_after_an_unconfirmed_destruction() {
     const LENGTH: usize = 1 << 20;
@@ -473,7 +473,7 @@ fn a_peer_reaches_no_memory_that_others_own_after_an_unconfirmed_destruction() {
         assert_eq!(
             found,
             Some(0x11),
-            "a peer wrote to it; the driver had said: {said:?}"
+            "a peer wrote to it; the driver had reported: {said:?}"
         );
     }
     assert!(said.is_err(), "{said:?}");

@@ -24,7 +24,7 @@ fn scene(polling: Polling, check: impl FnOnce(&Worker<Receiver>, &mut dyn FnMut(
     scene_with(polling, 1000, check);
 }
 
-/// The same with a longest sleep of its own.
+/// Makes the scene with a given longest sleep.
 fn scene_with(
     polling: Polling,
     sleep_ms: u64,
@@ -66,7 +66,7 @@ fn scene_with(
         let mut batch = [Completion::EMPTY; 4];
         let mut events = Vec::new();
         while completions.poll(&mut batch).is_empty() {
-            // A queue pair that failed says so here, and completes nothing before.
+            // A failed queue pair is reported here, and completes nothing before.
             left.poll_events(&mut events).unwrap();
             assert!(events.is_empty(), "send {id}: {events:?}");
             assert!(begin.elapsed() < LIMIT, "send {id} did not complete");
@@ -76,7 +76,7 @@ fn scene_with(
     check(&worker, &mut send);
     drop(worker.stop(LIMIT).unwrap());
     drop((a, from, completions, domain));
-    let right = Arc::into_inner(right).expect("nobody else has it");
+    let right = Arc::into_inner(right).expect("no other owner");
     for device in [left, right] {
         let report = device.shutdown();
         assert!(report.failures.is_empty(), "{:#?}", report.failures);
@@ -160,7 +160,7 @@ fn a_worker_whose_interrupt_is_lost_looks_by_itself_once_its_longest_sleep_is_ov
     scene_with(Polling::BusyThenSleep, 200, |worker, send| {
         send(0);
         wait_for(worker, 1);
-        // The vector of the events, shut behind the driver's back: what it announces is lost.
+        // Masks the vector of the events without the driver's knowledge: their interrupts are lost.
         let shut = |state: &mut Receiver| state.device.registers().write(VECTOR_CONTROL.at(1), 0);
         worker.ask(shut, LIMIT).unwrap().unwrap();
         for id in 1..4 {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 #[test]
-fn a_queue_pair_says_where_it_is_and_its_sequence_numbers_move() {
+fn a_queue_pair_reports_its_state_and_its_sequence_numbers_advance() {
     let mut pair = Pair::new();
     let (from, to) = (pair.a.region(64), pair.b.region(64));
     let fresh = pair.a.queue_pair(pair.a.config());
@@ -40,7 +40,7 @@ fn a_queue_pair_says_where_it_is_and_its_sequence_numbers_move() {
 }
 
 #[test]
-fn a_drained_queue_pair_receives_and_goes_on_sending_where_it_was() {
+fn a_drained_queue_pair_receives_and_resumes_sending_at_its_position() {
     let mut pair = Pair::new();
     let (from, to) = (pair.a.region(64), pair.b.region(64));
     let (mut qp, mut peer) = pair.connect(|config| config);
@@ -106,7 +106,7 @@ fn a_failed_queue_pair_cannot_be_drained_and_is_handed_back() {
 }
 
 #[test]
-fn a_region_says_whether_its_keys_are_good() {
+fn a_region_reports_if_its_keys_are_valid() {
     let mut pair = Pair::new();
     let region = pair.a.region(64);
     let (mut qp, peer) = pair.connect(|config| config);
@@ -121,7 +121,7 @@ fn a_region_says_whether_its_keys_are_good() {
 }
 
 #[test]
-fn a_port_says_whether_it_is_up_and_what_it_takes() {
+fn a_port_reports_its_state_and_its_limits() {
     let pair = Pair::new();
     let port = pair.a.device.query_port().unwrap();
     assert_eq!(port.state, PortState::Active);
@@ -132,7 +132,7 @@ fn a_port_says_whether_it_is_up_and_what_it_takes() {
 }
 
 #[test]
-fn counters_have_linux_names_and_count_what_moved() {
+fn counters_have_linux_names_and_count_frames() {
     let mut pair = Pair::new();
     let read = |pair: &Pair| -> BTreeMap<&str, u64> {
         let all = pair.a.device.statistics().unwrap();
@@ -163,7 +163,7 @@ fn counters_have_linux_names_and_count_what_moved() {
 }
 
 #[test]
-fn what_a_peer_does_wrong_is_counted_where_it_was_done() {
+fn a_peers_violations_are_counted_at_the_peer() {
     let mut pair = Pair::new();
     let (from, to) = (pair.a.region(64), pair.b.region(64));
     let (mut qp, peer) = pair.connect(|config| config);

@@ -200,7 +200,7 @@ fn a_queue_that_overflows_is_reported_and_each_request_still_completes_exactly_o
 }
 
 #[test]
-fn eight_queue_pairs_share_a_queue_and_each_completion_says_whose_it_is() {
+fn eight_queue_pairs_share_a_queue_and_each_completion_names_its_queue_pair() {
     let mut pair = Pair::new();
     let (from, to) = (pair.a.region(64), pair.b.region(64));
     let mut pairs: Vec<_> = (0..8).map(|_| pair.connect(|config| config)).collect();

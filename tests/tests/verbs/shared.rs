@@ -92,7 +92,7 @@ fn sixteen_queue_pairs_receive_from_one_pool_and_every_byte_is_right() {
 }
 
 #[test]
-fn what_a_failed_queue_pair_had_serves_the_others_and_is_reported_by_nobody() {
+fn receives_of_a_failed_queue_pair_serve_the_others_and_are_not_reported() {
     let config = SharedReceiveConfig {
         receives: 16,
         fragments: 1,
@@ -139,7 +139,7 @@ fn a_destroyed_queue_pair_leaves_its_receives_to_the_others() {
     for slot in 0..8 {
         post(&mut queue, &at, slot);
     }
-    // The one that was attached last was fed first.
+    // The queue pair that was attached last was fed first.
     let (first, second) = (connections.remove(0), connections.remove(0));
     let before = queue.destroy(first.1).unwrap() + queue.destroy(second.1).unwrap();
     assert_eq!(
@@ -193,7 +193,7 @@ fn the_limit_is_an_event_and_misuse_is_refused() {
 }
 
 #[test]
-fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_is_gone() {
+fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_is_dropped() {
     let (mut pair, mut queue, mut connections) = shared(2, &SharedReceiveConfig::default());
     let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
     let (first, second) = (connections.remove(0), connections.remove(0));
@@ -203,7 +203,7 @@ fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_is_g
         matches!(refused, RdmaError::Fed { number: said } if said == number),
         "{refused}"
     );
-    // Neither its number nor its memory is anybody else's while the queue may post there.
+    // Its number and memory are not reused while the queue may post there.
     let others: Vec<_> = (0..8).map(|_| pair.b.queue_pair(pair.b.config())).collect();
     assert!(others.iter().all(|other| other.number() != number));
     for slot in 0..40 {
@@ -215,7 +215,7 @@ fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_is_g
     qp.ring();
     assert_eq!(received(&mut pair, &mut queue, 1).len(), 1);
     drop(queue);
-    assert!(member.destroy().is_ok(), "nobody feeds it any more");
+    assert!(member.destroy().is_ok(), "it is no longer fed");
     drop((first.0, qp, others, from, at));
     pair.finish();
 }

@@ -3,9 +3,9 @@
 //! The expected results are those of the InfiniBand Architecture Specification volume 1, 10.3.1:
 //! INIT takes receives, and drops what arrives; RTS sends and receives; SQD receives, and sends
 //! nothing; ERR drops what arrives; every state may go to ERR, and SQD is between RTS and RTS.
-//! Where verbs would refuse at run time, or take a request only to flush it, this interface either
-//! has no such call (states are types) or refuses with the reason. A pair that is missing does not
-//! compile.
+//! Where verbs would refuse at run time, or accept a request only to flush it, this interface
+//! either has no such call (states are types) or refuses with the reason. A combination that is
+//! missing does not compile.
 
 use ringside_pmd::rdma::{
     Connected, Drained, Event, Flags, Initialised, MemoryRegion, PostError, QueuePair,
@@ -57,15 +57,15 @@ const CALLS: [Call; 9] = [
 enum Expected {
     /// It is done, and the queue pair is in this state.
     Then(State),
-    /// There is no such call in this state: it does not compile.
+    /// The call does not exist in this state: it does not compile.
     NoSuchCall,
     /// Refused because it has failed.
     RefusedFailed,
     /// Arrived messages are discarded: the peer gets no answer, and gives up.
     Silence,
-    /// An event says that the queue pair has failed, and the peer hears why.
+    /// An event reports that the queue pair has failed, and the peer gets the reason.
     FailsByEvent,
-    /// It is gone.
+    /// It is destroyed.
     Gone,
 }
 
@@ -112,7 +112,7 @@ enum Any {
     Drained(QueuePair<Drained>),
 }
 
-/// Calls what every state has.
+/// Makes a call that every state has.
 macro_rules! on_any {
     ($any:expr, $qp:ident => $call:expr) => {
         match $any {
@@ -156,7 +156,7 @@ impl Bench {
             .stage
         {
             QueuePairStage::Initialised => State::Initialised,
-            QueuePairStage::ReadyToSend => State::Connected,
+            QueuePairStage::ReadyToReceive | QueuePairStage::ReadyToSend => State::Connected,
             QueuePairStage::Drained => State::Drained,
             QueuePairStage::Failed => State::Failed,
         }
@@ -268,7 +268,7 @@ impl Bench {
 }
 
 #[test]
-fn every_call_in_every_state_does_what_the_specification_says() {
+fn every_call_in_every_state_follows_the_specification() {
     let pair = Pair::new();
     let (local, remote) = (pair.a.region(64), pair.b.region(64));
     let mut bench = Bench {
@@ -280,7 +280,7 @@ fn every_call_in_every_state_does_what_the_specification_says() {
         for call in CALLS {
             let found = bench.found(state, call);
             assert_eq!(found, expected(state, call), "{state:?}, {call:?}");
-            // what a failed one had outstanding
+            // the outstanding requests of the failed queue pair
             bench.pair.a.events();
             bench.pair.b.events();
         }

@@ -131,7 +131,7 @@ fn the_driver_moves_data_over_sockets_with_every_doorbell_a_message() {
 /// The name of the variable that makes the test below play the driver that is killed.
 const VICTIM: &str = "RINGSIDE_TEST_VICTIM";
 
-/// A process that has function 0 up and says so, until it is killed.
+/// A process that brings function 0 up and reports it, until it is killed.
 fn victim(socket: &str) -> ! {
     let function = super::connect(socket.as_ref());
     let device = Device::bring_up(function, &config(), BringUpOptions::default());
@@ -139,7 +139,7 @@ fn victim(socket: &str) -> ! {
     let _domain = device.protection_domain().unwrap();
     println!("victim is up");
     std::thread::sleep(2 * LIMIT);
-    panic!("nobody killed the victim");
+    panic!("the process was not killed");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 type Look = Box<dyn FnOnce(&mut World) + Send>;
 
-/// A directory that goes away with its sockets.
+/// A directory that is removed with its sockets.
 struct Directory(tempfile::TempDir);
 
 impl Directory {
@@ -30,7 +30,7 @@ impl Directory {
     }
 }
 
-/// A server of two functions on a thread of its own.
+/// A server of two functions on its own thread.
 struct Served {
     sockets: Vec<PathBuf>,
     stop: Arc<AtomicBool>,

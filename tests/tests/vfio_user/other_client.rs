@@ -1,6 +1,6 @@
 //! The crate `vfio_user` as the client of our server.
 //!
-//! It takes every reply for a success, so refusals are looked for in the model instead.
+//! It treats every reply as a success, so refusals are checked in the model instead.
 
 use super::Served;
 use ringside_bus::Iova;

@@ -149,7 +149,7 @@ impl Other {
         }));
         let mut backend = Backend(Arc::clone(&seen));
         let thread = std::thread::spawn(move || {
-            // ends when the client goes; a reset of the connection is one way to see that
+            // ends when the client disconnects; a connection reset is one way to detect it
             let _ = server.run(&mut backend);
         });
         Self {
@@ -195,13 +195,13 @@ fn our_client_reads_writes_and_rings_on_another_server() {
 }
 
 #[test]
-fn refusals_of_another_server_are_errors_and_do_not_upset_what_follows() {
+fn refusals_of_another_server_are_errors_and_later_requests_succeed() {
     let mut other = Other::start();
     let function = other.client();
     // in the region, but not in the backend, which refuses without an errno
     let refused = function.read32(0, 1024).unwrap_err();
     assert!(matches!(refused, FunctionError::System { .. }), "{refused}");
-    // it even answers, with an error, what wants no answer
+    // it even answers, with an error, a message that requests no reply
     function.write32(0, 1024, 1).unwrap();
     function.write32(0, 4, 9).unwrap();
     assert_eq!(function.read32(0, 4).unwrap(), 9);
@@ -232,7 +232,7 @@ fn our_client_hands_memory_and_interrupts_to_another_server() {
     let one = Some(event.as_fd());
     function.set_interrupts(4, &[one, one, None, one]).unwrap();
     let seen = other.seen.lock().unwrap().interrupts.clone();
-    // it says that it takes one descriptor in a message
+    // it reports that it accepts one descriptor in a message
     assert_eq!(
         seen,
         [

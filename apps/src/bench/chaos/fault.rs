@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// The way in which faults are raised.
 pub(crate) enum Raiser<'b> {
-    /// In the model of this process: its function.
+    /// In the model of this process, with the number of the function.
     Model(&'b Threaded, usize),
     /// Through the control socket of a server: its function.
     Control(PathBuf, usize),
@@ -32,7 +32,7 @@ impl<'b> Raiser<'b> {
             (None, Some(path)) => Ok(Self::Control(path.clone(), function)),
             (None, None) if options.chaos_prompt => Ok(Self::Prompt(function)),
             (None, None) => Err(Failure::usage(anyhow!(
-                "--chaos needs somebody who raises faults: name the control socket of the model's server with --chaos-control, or pass --chaos-prompt and raise what is asked for"
+                "--chaos needs a source of faults: name the control socket of the model's server with --chaos-control, or pass --chaos-prompt and raise the requested faults yourself"
             ))),
         }
     }

@@ -1,8 +1,9 @@
-//! `ringside bench --chaos`: what goes wrong in service, raised under traffic, and how long until
-//! traffic flows again.
+//! `ringside bench --chaos`: injects faults under traffic, and measures the time until traffic
+//! flows again.
 //!
-//! Each event: both ways verified, traffic both ways, the fault, everything outstanding completed
-//! exactly once, the device recovered, queue pairs made and connected anew, both ways verified.
+//! Each event: both directions verified, traffic in both directions, the fault, every outstanding
+//! request completed exactly once, the device recovered, queue pairs made and connected again, both
+//! directions verified.
 
 mod fault;
 mod report;

@@ -12,7 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row {
     pub(super) kind: Kind,
-    /// what the driver named as the cause
+    /// the cause that the driver reported
     pub(super) cause: Option<&'static str>,
     /// from raising to the event
     pub(super) detect: Duration,

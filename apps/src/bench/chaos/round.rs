@@ -91,12 +91,12 @@ impl Round<'_> {
                 _ => row.reset += stage.took,
             }
         }
-        // Queue pairs of the life that ended go away without a word to the device.
+        // Queue pairs of the ended period of service are dropped without a command.
         drop(sides);
         Ok(row)
     }
 
-    /// Recovers a device; again and again where somebody has yet to end the fault.
+    /// Recovers a device; repeatedly if the fault must be ended first.
     fn recover(&self, client: &mut Device) -> Result<RecoveryReport, Failure> {
         let began = Instant::now();
         loop {
@@ -110,7 +110,7 @@ impl Round<'_> {
         }
     }
 
-    /// Traffic goes on until the device's own event says that it failed.
+    /// Continues the traffic until the device's event reports that it failed.
     fn wait_for_failure(
         &self,
         sides: &mut [Side; 2],
@@ -134,7 +134,7 @@ impl Round<'_> {
                 Ok(_) => {}
                 Err(RdmaError::DeviceFailed { cause }) => {
                     return Err(Failure::wrong(anyhow!(
-                        "no event told that the device failed ({cause})"
+                        "no event reported the failure of the device ({cause})"
                     )));
                 }
                 Err(error) => return Err(error.into()),
@@ -156,7 +156,7 @@ impl Round<'_> {
         }
     }
 
-    /// The link goes down and comes back: queue pairs outlive it if their retries last.
+    /// The link goes down and up again: queue pairs survive it if their retries suffice.
     fn flap(
         &self,
         sides: &mut [Side; 2],
@@ -206,7 +206,7 @@ fn keep_going(sides: &mut [Side; 2]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Traffic goes on until the firmware says that the link is up, or down.
+/// Continues the traffic until the firmware reports that the link is up, or down.
 fn wait_for_link(client: &Device, sides: &mut [Side; 2], wanted: bool) -> Result<(), Failure> {
     let began = Instant::now();
     let mut look = began;
@@ -228,7 +228,7 @@ fn wait_for_link(client: &Device, sides: &mut [Side; 2], wanted: bool) -> Result
         if began.elapsed() > NOTICED_WITHIN {
             let word = if wanted { "up" } else { "down" };
             return Err(Failure::operation(anyhow!(
-                "nobody said within {} s that the link is {word}",
+                "no report within {} s that the link is {word}",
                 NOTICED_WITHIN.as_secs()
             )));
         }

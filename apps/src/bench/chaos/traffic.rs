@@ -1,4 +1,4 @@
-//! Traffic between two devices, with a book of what was posted and what became of it.
+//! Traffic between two devices, with a record of each request and its result.
 
 use crate::failure::Failure;
 use anyhow::anyhow;
@@ -192,7 +192,7 @@ impl Side {
         Ok(true)
     }
 
-    /// Takes what has completed; returns how many.
+    /// Takes completions; returns their number.
     pub(crate) fn poll(&mut self) -> Result<usize, Failure> {
         let mut batch = [Completion::EMPTY; 64];
         let done = self.completions.poll(&mut batch);
@@ -202,7 +202,8 @@ impl Side {
         Ok(done.len())
     }
 
-    /// Has the queue pairs of a device that goes on complete what they have.
+    /// Fails the queue pairs of a device that stays in service, so that all their requests
+    /// complete.
     pub(crate) fn give_up(&mut self) -> Result<(), Failure> {
         for queue_pair in &mut self.queue_pairs {
             queue_pair.fail()?;

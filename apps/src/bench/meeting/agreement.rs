@@ -1,10 +1,8 @@
 //! The agreement of two processes before a test. `docs/exchange.md` specifies the bytes.
 
-use crate::bench::plan::{
-    Amount, DEEPEST_QUEUE, LARGEST_INLINE, LARGEST_MESSAGE, MOST_QUEUE_PAIRS,
-};
+use crate::bench::plan::{Amount, DEEPEST_QUEUE, MAX_INLINE, MAX_MESSAGE, MAX_QUEUE_PAIRS};
 use crate::cli::{Bench, Measure, Operation};
-use ringside_rendezvous::{REASON_MAX, printable};
+use ringside_rendezvous::{MAX_REASON, printable};
 use std::time::Duration;
 
 /// First bytes of a test.
@@ -108,6 +106,8 @@ pub(crate) struct Test {
     pub(crate) send_depth: u32,
     pub(crate) receive_depth: u32,
     pub(crate) inline: u32,
+    /// the queue pairs are connected by the connection manager, not by the greetings
+    pub(crate) by_manager: bool,
 }
 
 /// The test that a client requests.
@@ -127,11 +127,11 @@ pub(crate) enum AgreementError {
     )]
     NotRingside { what: &'static str, found: [u8; 8] },
     #[error(
-        "the peer speaks version {found} of the bench's exchange, this side {VERSION}; use the same version of ringside on both sides"
+        "the peer uses version {found} of the bench's exchange, this side {VERSION}; use the same version of ringside on both sides"
     )]
     Version { found: u16 },
     #[error(
-        "the peer asks for {what} {given}, {least} to {most} is possible; use the same version of ringside on both sides"
+        "the peer requests {what} {given}, {least} to {most} is possible; use the same version of ringside on both sides"
     )]
     OutOfRange {
         what: &'static str,
@@ -165,6 +165,7 @@ impl Request {
             for number in [test.send_depth, test.receive_depth, test.inline] {
                 bytes.put(number.to_be_bytes());
             }
+            bytes.put([u8::from(test.by_manager)]);
         }
         bytes.0
     }
@@ -190,7 +191,7 @@ impl Request {
             return Err(outside("path MTU", mtu.into(), 256, 4096));
         }
         let size = u64::from_be_bytes(bytes.take());
-        let size = within("message bytes", size, 0, LARGEST_MESSAGE)?;
+        let size = within("message bytes", size, 0, MAX_MESSAGE)?;
         let messages = u64::from_be_bytes(bytes.take());
         let milliseconds = u64::from_be_bytes(bytes.take());
         let amount = match (messages, milliseconds) {
@@ -218,17 +219,19 @@ impl Request {
         let [queue_pairs, rounds] = [(); 2].map(|()| u32::from(u16::from_be_bytes(bytes.take())));
         let [send_depth, receive_depth, inline] =
             [(); 3].map(|()| u32::from_be_bytes(bytes.take()));
+        let [by_manager] = bytes.take();
         Ok(Self::Test(Test {
             task,
             measure,
             mtu,
             size,
             amount,
-            queue_pairs: within("queue pairs", queue_pairs, 1, MOST_QUEUE_PAIRS)?,
+            queue_pairs: within("queue pairs", queue_pairs, 1, MAX_QUEUE_PAIRS)?,
             rounds: within("rounds of verification", rounds, 0, 255)?,
             send_depth: within("sends in flight", send_depth, 1, DEEPEST_QUEUE)?,
             receive_depth: within("receives posted", receive_depth, 1, DEEPEST_QUEUE)?,
-            inline: within("inline bytes", inline, 0, LARGEST_INLINE)?,
+            inline: within("inline bytes", inline, 0, MAX_INLINE)?,
+            by_manager: within("way of connecting", by_manager, 0, 1)? == 1,
         }))
     }
 }
@@ -239,7 +242,7 @@ pub(crate) fn decode_answer(bytes: &[u8; ANSWER_BYTES]) -> Result<(bool, usize),
     bytes.head(ANSWER_MAGIC, "an answer")?;
     let verdict = u16::from_be_bytes(bytes.take());
     let length = u32::from_be_bytes(bytes.take());
-    let length = within("bytes of a reason", length, 0, REASON_MAX as u32)?;
+    let length = within("bytes of a reason", length, 0, MAX_REASON as u32)?;
     Ok((within("verdict", verdict, 0, 1)? == 0, length as usize))
 }
 
@@ -251,7 +254,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 /// An answer: agreed, or refused for a reason.
 pub(crate) fn encode_answer(refused: Option<&str>) -> Vec<u8> {
     let reason = refused.unwrap_or("");
-    let end = (0..=reason.len().min(REASON_MAX))
+    let end = (0..=reason.len().min(MAX_REASON))
         .rev()
         .find(|&end| reason.is_char_boundary(end));
     let reason = reason.get(..end.unwrap_or(0)).unwrap_or("");
@@ -261,6 +264,14 @@ pub(crate) fn encode_answer(refused: Option<&str>) -> Vec<u8> {
     bytes.extend(u32::try_from(reason.len()).unwrap_or(0).to_be_bytes());
     bytes.extend(reason.as_bytes());
     bytes
+}
+
+/// The way in which queue pairs are connected.
+fn way(by_manager: bool) -> String {
+    match by_manager {
+        true => "the connection manager".to_owned(),
+        false => "the exchange over TCP".to_owned(),
+    }
 }
 
 /// A difference between the flags of the listening side and the client's test: both values.
@@ -321,6 +332,11 @@ pub(crate) fn disagreement(options: &Bench, test: &Test) -> Option<String> {
         ),
         ("-I", number(options.inline), test.inline.to_string()),
         ("-m", number(options.mtu), test.mtu.to_string()),
+        (
+            "-R",
+            options.manager.then(|| way(true)),
+            way(test.by_manager),
+        ),
     ];
     insisted.into_iter().find_map(|(flag, own, asked)| {
         let own = own.filter(|own| *own != asked)?;
@@ -352,7 +368,7 @@ fn within<N: Into<u64> + Copy>(
     Err(outside(what, given.into(), least, most))
 }
 
-/// Fills a test from the front; what is not written stays 0.
+/// Fills a test from the front; the rest stays 0.
 struct Writer([u8; TEST_BYTES], usize);
 
 impl Writer {

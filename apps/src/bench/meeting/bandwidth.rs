@@ -112,12 +112,12 @@ pub(crate) fn serve(
         }
     }
     link.step(Step::Ended)?;
-    // The client's sends are complete, so what they brought is all here.
+    // The client's sends are complete, so all their messages have arrived.
     while run.take_receives(&mut end.side)? > 0 {}
     Ok(run.flows.iter().map(Flow::received).sum())
 }
 
-/// The number of posted receives that the client has been told.
+/// The number of posted receives that the client was notified of.
 struct Counts {
     told: Vec<u64>,
     /// receives that are worth telling of

@@ -22,10 +22,10 @@ use std::time::{Duration, Instant};
 const VERIFIED_SIZES: [u64; 6] = [1, 8, 100, 4096, 65_537, 1 << 20];
 
 /// Bytes compared for one size and direction, at most; at least one message on each queue pair.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// Rounds of verification, at most.
-const MOST_ROUNDS: u64 = 16;
+const MAX_ROUNDS: u64 = 16;
 
 pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Failure> {
     let plans = plans(run.options).map_err(Failure::usage)?;
@@ -53,7 +53,7 @@ pub(super) fn run(run: &mut Run<'_>, address: &DeviceAddress) -> Result<(), Fail
     finish(run, device, done.map_err(|failure| part(link, failure)))
 }
 
-/// Asks for a test, or the end; an error says why the peer refuses.
+/// Requests a test, or the end; an error has the peer's reason for a refusal.
 fn ask(link: &mut Link, request: Request) -> Result<(), Failure> {
     link.session.send(&request.encode(), link.limit)?;
     let mut head = [0; ANSWER_BYTES];
@@ -74,14 +74,14 @@ fn ask(link: &mut Link, request: Request) -> Result<(), Failure> {
 /// Rounds of verification that a test is worth.
 fn rounds(size: u64, queue_pairs: u32) -> u32 {
     let bytes = size.max(1) * u64::from(queue_pairs);
-    (MOST_BYTES / bytes).clamp(1, MOST_ROUNDS) as u32
+    (MAX_BYTES / bytes).clamp(1, MAX_ROUNDS) as u32
 }
 
-fn test_of(plan: &Plan, task: Task, measure: Option<Measure>, size: u64, mtu: u32) -> Test {
+fn test_of(plan: &Plan, task: Task, measure: Option<Measure>, size: u64, options: &Bench) -> Test {
     Test {
         task,
         measure,
-        mtu,
+        mtu: options.mtu(),
         size,
         amount: plan.amount,
         queue_pairs: plan.queue_pairs,
@@ -89,6 +89,7 @@ fn test_of(plan: &Plan, task: Task, measure: Option<Measure>, size: u64, mtu: u3
         send_depth: plan.send_depth,
         receive_depth: plan.receive_depth,
         inline: plan.inline,
+        by_manager: options.manager,
     }
 }
 
@@ -116,6 +117,7 @@ fn verifications(options: &Bench) -> Vec<Test> {
             send_depth: options.send_depth(),
             receive_depth: options.receive_depth(),
             inline: options.inline.unwrap_or(0),
+            by_manager: options.manager,
         }));
     }
     tests
@@ -144,14 +146,13 @@ impl<'d> Work<'_, '_, 'd> {
     }
 
     fn measure(&mut self, link: &mut Link, plans: &[Plan]) -> Result<(), Failure> {
-        let mtu = self.run.options.mtu();
         for plan in plans {
-            let table = Table::empty(plan, mtu);
+            let table = Table::empty(plan, self.run.options.mtu());
             report::print_head(&mut self.run.out, &table, self.run.options.report_gbits)?;
             self.run.report.tables.push(table);
             for &size in &plan.sizes {
                 let task = Task::from(plan.operation);
-                let test = test_of(plan, task, Some(plan.measure), size, mtu);
+                let test = test_of(plan, task, Some(plan.measure), size, self.run.options);
                 self.row(link, &test, plan.measure)?;
                 self.run.out.flush()?;
                 if interrupt::seen() {

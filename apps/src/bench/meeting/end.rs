@@ -1,6 +1,8 @@
 //! One side of a test between two processes.
 
 use super::agreement::Test;
+use super::managed::Managed;
+pub(crate) use super::managed::READS;
 use crate::bench::bandwidth::Place;
 use crate::bench::pair::{Half, Side, half, stride};
 use crate::bench::plan::Plan;
@@ -22,13 +24,10 @@ const STEP_LIMIT: Duration = Duration::from_secs(30);
 /// The longest silence of the peer during a measurement.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// The interval at which a measuring side tells the peer that it is still there.
+/// The interval at which a measuring side reports to the peer that it is alive.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Reads under way on a queue pair; each side lets its peer have as many.
-pub(crate) const READS: u8 = 16;
-
-/// Which part this side takes.
+/// The role of this side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// It decides and measures.
@@ -56,7 +55,7 @@ pub(crate) struct Link {
     /// least time before a request is repeated, in the card's steps
     pub(crate) timeout: u8,
     pub(crate) clock: TscClock,
-    /// whether the peer is told now and then that this side is still there
+    /// true if this side reports from time to time that it is alive
     pub(crate) beats: bool,
     last_beat: Instant,
 }
@@ -97,7 +96,7 @@ impl Link {
     }
 }
 
-/// Memory and connected queue pairs of this side, and what the peer told of its own.
+/// Memory and connected queue pairs of this side, and the data of the peer.
 pub(crate) struct End<'d> {
     pub(crate) side: Side<'d>,
     /// the peer's target of each queue pair
@@ -106,15 +105,17 @@ pub(crate) struct End<'d> {
     pub(crate) counts: Option<MemoryRegion>,
     remote_counts: Vec<RemoteRegion>,
     stride: usize,
+    /// the connections, if the connection manager made them; after the queue pairs
+    _managed: Option<Managed>,
 }
 
-/// True if the server tells the client the number of posted receives.
+/// True if the server reports the number of posted receives to the client.
 fn counts_receives(test: &Test) -> bool {
     test.task.operation() == Operation::Send && test.measure == Some(Measure::Bw)
 }
 
 impl<'d> End<'d> {
-    /// Makes queues, tells the peer of them, and connects to the peer's.
+    /// Makes queues, sends their data to the peer, and connects to the peer's.
     pub(crate) fn connect(
         device: &'d Device,
         plan: &Plan,
@@ -136,6 +137,16 @@ impl<'d> End<'d> {
             }
             _ => None,
         };
+        let managed = match test.by_manager {
+            true => Some(Managed::start(
+                device,
+                &half,
+                link.role == Role::Server,
+                timeout,
+                test,
+            )?),
+            false => None,
+        };
         let greetings = greet(&half, plan, counts.as_ref(), link)?;
         let (mut targets, mut remote_counts, mut endpoints) = (Vec::new(), Vec::new(), Vec::new());
         for greeting in &greetings {
@@ -145,11 +156,18 @@ impl<'d> End<'d> {
             }
             endpoints.push(greeting.endpoint);
         }
-        let side = half.connect(&endpoints)?;
+        let (side, managed) = match managed {
+            Some(mut managed) => (
+                managed.connect(half, &endpoints, link.limit)?,
+                Some(managed),
+            ),
+            None => (half.connect(&endpoints)?, None),
+        };
         link.step(Step::Connected)?;
         Ok(Self {
             counts,
             remote_counts,
+            _managed: managed,
             ..Self::new(side, targets, stride(plan))
         })
     }
@@ -162,6 +180,7 @@ impl<'d> End<'d> {
             counts: None,
             remote_counts: Vec::new(),
             stride,
+            _managed: None,
         }
     }
 
@@ -191,7 +210,7 @@ impl<'d> End<'d> {
     }
 }
 
-/// Tells the peer of each queue pair and learns of its own.
+/// Exchanges the greetings of each queue pair with the peer.
 fn greet(
     half: &Half<'_>,
     plan: &Plan,
@@ -226,7 +245,8 @@ fn region(greeting: &Greeting, index: usize, least: u64) -> Result<RemoteRegion,
 }
 
 impl Watch {
-    /// Nothing happened this round. Now and then it looks further, and gives what the peer says.
+    /// Counts a round without progress. From time to time it also reads the connection, and returns
+    /// the peer's message.
     #[inline(always)]
     pub(crate) fn idle_with(
         &mut self,
@@ -273,7 +293,7 @@ impl Watch {
                 events => format!("; events: {events:?}"),
             };
             return Err(Failure::operation(anyhow!(
-                "nothing arrived, was completed or was heard of the peer {} for {} s: it, a device or the network has stopped{told}",
+                "no message, no completion and no sign of the peer {} for {} s: the peer, a device or the network has stopped{told}",
                 link.session.peer(),
                 SILENCE.as_secs()
             )));

@@ -66,7 +66,7 @@ pub(crate) fn measure(
     Ok(times)
 }
 
-/// Answers until the client says that it is enough, as the server; returns how many it answered.
+/// As the server, answers until the client ends the measurement; returns the number of answers.
 pub(crate) fn answer(end: &mut End<'_>, link: &mut Link, test: &Test) -> Result<u64, Failure> {
     clear_last_byte(end, test)?;
     let mut player = Player::prepare(end, link.role, test)?;
@@ -204,7 +204,7 @@ impl Player {
     }
 
     /// Polls the last byte of the target: RDMA writes leave no completion at the peer. False if the
-    /// peer says something on the other connection first.
+    /// peer sends something on the TCP connection first.
     #[inline]
     fn wait_for_byte(&self, end: &mut End<'_>, link: &mut Link) -> Result<bool, Failure> {
         let mut watch = Watch::new();
@@ -223,7 +223,8 @@ impl Player {
         }
     }
 
-    /// Until a send or a receive is complete; false if the peer says something first.
+    /// Polls until a send or a receive is complete; false if the peer sends something on the TCP
+    /// connection first.
     #[inline]
     fn wait_for_completion(
         &mut self,

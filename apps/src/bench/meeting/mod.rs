@@ -1,4 +1,4 @@
-//! A bench between two processes: each drives one function, and they agree over TCP on what to do.
+//! A bench between two processes: each drives one function, and they agree on the test over TCP.
 //! `docs/exchange.md` specifies their messages.
 
 pub(super) mod agreement;
@@ -6,6 +6,7 @@ pub(super) mod bandwidth;
 mod client;
 pub(super) mod end;
 pub(super) mod latency;
+mod managed;
 mod server;
 pub(super) mod session;
 mod verify;

@@ -1,4 +1,4 @@
-//! The side that listens: it follows what the client decides, as far as its own flags allow.
+//! The side that listens: it follows the client's choices, if its own flags allow them.
 
 use super::agreement::{Request, TEST_BYTES, Test, disagreement, encode_answer};
 use super::end::{End, Link};

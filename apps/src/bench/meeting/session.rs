@@ -82,7 +82,7 @@ fn bring_up(run: &mut Run<'_>, address: &DeviceAddress) -> Result<Device, Failur
     run.bring_up(&function)
 }
 
-/// The one line that says what the figures are figures of.
+/// The line that names the measured device.
 pub(crate) fn driven(run: &Run<'_>, address: &DeviceAddress, link: &Link) -> String {
     let cores = Cores::choose(&run.options.cores, run.config);
     let core = cores
@@ -102,7 +102,7 @@ pub(crate) fn driven(run: &Run<'_>, address: &DeviceAddress, link: &Link) -> Str
     )
 }
 
-/// A test as the parts of the bench know it.
+/// The plan of a test.
 pub(crate) fn plan_of(test: &Test) -> Plan {
     Plan {
         operation: test.task.operation(),
@@ -132,7 +132,8 @@ pub(crate) fn sleep_until_ended(end: &mut End<'_>, link: &mut Link) -> Result<bo
     Ok(false)
 }
 
-/// Ends a session that failed: the peer learns why, and the failure says what the peer says.
+/// Ends a session that failed: sends the reason to the peer, and adds the peer's message to the
+/// failure.
 pub(crate) fn part(mut link: Link, failure: Failure) -> Failure {
     if failure.text().contains(" gave up: ") {
         return failure;
@@ -178,7 +179,7 @@ fn reach(peers: &[SocketAddr], wait: Duration) -> Result<Session, SessionError> 
     }
 }
 
-/// Takes the device down and says what there is to say at the end. Nothing of it may be in use.
+/// Shuts the device down and prints the final report. No object of the device may be in use.
 pub(crate) fn finish(
     run: &mut Run<'_>,
     device: Device,

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use ringside_pmd::rdma::{Completion, Flags, Operation};
 use ringside_rendezvous::Step;
 
-/// Carries out the rounds that the test asks for; returns how many messages were compared here.
+/// Carries out the rounds of the test; returns the number of messages that were compared here.
 pub(crate) fn verify(end: &mut End<'_>, link: &mut Link, test: &Test) -> Result<u64, Failure> {
     let mut pattern = vec![0; test.size as usize];
     let mut arrived = vec![0; test.size as usize];
@@ -43,7 +43,7 @@ fn immediate(round: u32, role: Role, index: u32) -> u32 {
     u32::from(role == Role::Server) << 31 | round << 16 | index
 }
 
-/// Fills what the peer is to get, clears where its messages arrive, posts receives.
+/// Fills the memory that the peer gets, clears the memory for its messages, posts receives.
 fn prepare(
     end: &mut End<'_>,
     role: Role,
@@ -213,6 +213,7 @@ mod tests {
             send_depth: 1,
             receive_depth: 1,
             inline: 0,
+            by_manager: false,
         };
         let mut bytes = [0; 20];
         fill(&mut bytes, seed(&test, 7, Role::Server, 3));

@@ -67,7 +67,7 @@ impl Test<'_, '_> {
         )
     }
 
-    /// The test of one size, as the players know it.
+    /// The test of one size, in the form of the meeting's parts.
     fn test(&self, size: u64) -> agreement::Test {
         let plan = self.wanted.plan(self.run.options, size);
         agreement::Test {
@@ -81,6 +81,7 @@ impl Test<'_, '_> {
             send_depth: plan.send_depth,
             receive_depth: plan.receive_depth,
             inline: plan.inline,
+            by_manager: false,
         }
     }
 
@@ -248,7 +249,7 @@ impl Test<'_, '_> {
         Ok(flows)
     }
 
-    /// The server's part of a bandwidth test; what the peer reports.
+    /// The server's part of a bandwidth test; returns the peer's report.
     fn serve(&mut self, end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
         if self.wanted.operation == Operation::Send {
             return self.receive(end, link);
@@ -308,7 +309,7 @@ impl Test<'_, '_> {
                 flows.post_receives(&mut end.side, depth)?;
                 watch.progress();
             } else if spoken {
-                // What it sent before it spoke would have been taken by now.
+                // Messages that the peer sent before this word would have been taken by now.
                 let peer = link.session.peer();
                 let found =
                     format!("the peer {peer} was done after {received} messages of {awaited}");
@@ -329,7 +330,7 @@ fn not_interrupted() -> Result<(), Failure> {
     }
 }
 
-/// Until the device has sent all that was posted.
+/// Waits until the device has sent all posted requests.
 fn settle(end: &mut End<'_>, link: &mut Link) -> Result<(), Failure> {
     let mut watch = Watch::new();
     let posted = |end: &End<'_>| {

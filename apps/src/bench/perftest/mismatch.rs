@@ -1,9 +1,9 @@
 //! Detects a peer that runs another test.
 //!
-//! perftest's exchange does not name the test, so different flags on the two sides show only in
-//! the traffic. Three things are compared with what this side awaits: the records that the peer
-//! repeats, what the device counted of its requests, and the peer's report. Every other failure is
-//! told with the flags that may lead to it.
+//! perftest's exchange does not name the test, so different flags on the two sides show only in the
+//! traffic. Three values are compared with the expected ones: the records that the peer repeats,
+//! the device's count of its requests, and the peer's report. Every other failure is reported with
+//! the flags that may cause it.
 
 use super::Wanted;
 use super::records::{BandwidthReport, Keys};
@@ -16,7 +16,7 @@ use ringside_pmd::Device;
 use ringside_pmd::rdma::{Event, Status};
 use ringside_rendezvous::SessionError;
 
-/// Flags of perftest with which its peer does something else, or speaks otherwise.
+/// Flags of perftest with which its peer behaves or communicates differently.
 const NOT_THERE: &str = "-b, -D, -R, -c with another transport than RC, --write_with_imm";
 
 /// The test that both sides have to run, as perftest's command line has it.
@@ -103,7 +103,7 @@ impl Arrived {
         }
     }
 
-    /// The peer's client says that it is done: its requests have to be here.
+    /// Checks that requests of the peer's client have arrived, after it reported its end.
     pub(super) fn check_server(&self, wanted: &Wanted) -> Result<(), Failure> {
         if self.of(wanted.operation) > 0 {
             return Ok(());
@@ -124,7 +124,7 @@ impl Arrived {
         Err(mismatch(wanted, &found))
     }
 
-    /// The peer's server only answers: it has no requests of its own.
+    /// Checks that the peer's server sent no requests: it only answers.
     pub(super) fn check_client(&self, wanted: &Wanted) -> Result<(), Failure> {
         let other = Operation::ALL.into_iter().find(|&one| self.of(one) > 0);
         let Some(other) = other else {
@@ -172,7 +172,7 @@ pub(super) fn check_keys(keys: &[Keys], wanted: &Wanted) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A record that the peer repeats to keep step is the one that it told first.
+/// Checks that a record which the peer repeats to keep step equals its first one.
 pub(super) fn check_repeated(told: &Keys, first: &Keys, wanted: &Wanted) -> Result<(), Failure> {
     if told == first {
         return Ok(());
@@ -185,7 +185,7 @@ pub(super) fn check_repeated(told: &Keys, first: &Keys, wanted: &Wanted) -> Resu
     Err(mismatch(wanted, &found))
 }
 
-/// The device reports a failed queue pair: it has refused what the peer asked.
+/// Checks the device's events for a failed queue pair: it has refused a request of the peer.
 pub(super) fn check_events(events: &[Event], wanted: &Wanted) -> Result<(), Failure> {
     let failed = events.iter().find_map(|event| match event {
         Event::QueuePairFailed { code, .. } => Some(code),

@@ -1,8 +1,8 @@
-//! A bench against perftest's own programs: `ib_write_bw` and its kin, unmodified, as the other
+//! A bench against perftest's own programs, such as `ib_write_bw`, unmodified, as the other
 //! side.
 //!
-//! Their exchange has no agreement on what is measured: both sides are given the same operation,
-//! size and number of messages. They compare no data. Source: perftest 25.01.0 (Debian 13),
+//! Their exchange does not carry the kind of measurement: give both sides the same operation, size
+//! and number of messages. They compare no data. Source: perftest 25.01.0 (Debian 13),
 //! `perftest_communication.c` and the `main` of each program; see `docs/exchange.md`.
 
 mod measure;
@@ -13,7 +13,7 @@ mod talk;
 use super::meeting::end::{End, Link, READS, Role};
 use super::meeting::session::{driven, finish, meet};
 use super::pair::{half, stride};
-use super::plan::{Amount, FlagError, LARGEST_MESSAGE, Plan};
+use super::plan::{Amount, FlagError, MAX_MESSAGE, Plan};
 use super::run::Run;
 use crate::cli::{Bench, Measure, Operation};
 use crate::failure::Failure;
@@ -81,7 +81,7 @@ impl Wanted {
 
     /// The largest message.
     pub(super) fn largest(&self) -> u64 {
-        self.sizes.iter().copied().max().unwrap_or(LARGEST_MESSAGE)
+        self.sizes.iter().copied().max().unwrap_or(MAX_MESSAGE)
     }
 
     /// True if keys are exchanged once more before the others.
@@ -140,7 +140,7 @@ fn play(
     run.report.bring_up_to_rts_milliseconds = began.elapsed().as_secs_f64() * 1e3;
     writeln!(
         run.out,
-        "The peer speaks perftest {}'s exchange; path MTU {}.\n",
+        "The peer uses perftest {}'s exchange; path MTU {}.\n",
         common.version, common.mtu
     )?;
     let mut test = measure::Test {
@@ -154,7 +154,7 @@ fn play(
     test.play(&mut end, link)
 }
 
-/// Makes queues, exchanges keys, connects; what is left is the measurement.
+/// Makes queues, exchanges keys, connects; everything before the measurement.
 fn connect<'d>(
     device: &'d Device,
     link: &mut Link,
@@ -228,7 +228,7 @@ fn greet(
     ours.iter().map(exchange).collect()
 }
 
-/// The same keys once more, which say that the queue pairs are connected.
+/// Exchanges the same keys once more: this means that the queue pairs are connected.
 fn greet_again(
     link: &mut Link,
     ours: &[Keys],
@@ -251,11 +251,9 @@ fn local_address(device: &Device, options: &Bench, peer: Option<&Keys>) -> Resul
     let mapped = peer.map_or(options.peer_mac.is_some(), |keys| {
         keys.ip_address().is_ipv4()
     });
-    let mut addresses = device.local_addresses()?.iter();
+    let mut addresses = device.local_addresses()?.into_iter();
     let found = addresses.find(|address| address.is_ipv4() == mapped);
-    found
-        .copied()
-        .ok_or_else(|| Failure::operation(anyhow!("the device has no address of the peer's kind")))
+    found.ok_or_else(|| Failure::operation(anyhow!("the device has no address of the peer's kind")))
 }
 
 /// The peer's end of a connection.

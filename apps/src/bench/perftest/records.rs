@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 /// Bytes of a version (`MAX_VERSION`).
 pub(crate) const VERSION_BYTES: usize = 16;
 
-/// The version whose exchange this is: what perftest 25.01.0 calls itself.
+/// The version of the exchange, in the form that perftest 25.01.0 sends.
 pub(crate) const VERSION: &str = "6.24";
 
 /// Oldest version with this exchange: older ones are refused by perftest too.
@@ -20,11 +20,11 @@ pub(crate) const KEYS_BYTES: usize = 108;
 /// Bytes of a path MTU: a digit and an end.
 pub(crate) const MTU_BYTES: usize = 2;
 
-/// Why a peer's record is not taken.
+/// The reason why a peer's record is refused.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(crate) enum RecordError {
     #[error(
-        "the peer's version is {found:?}, this side speaks that of perftest {VERSION}; run perftest {OLDEST_VERSION:.2} or newer, and the same test, on the other side"
+        "the peer's version is {found:?}, this side uses that of perftest {VERSION}; run perftest {OLDEST_VERSION:.2} or newer, and the same test, on the other side"
     )]
     Version { found: String },
     #[error(
@@ -199,7 +199,7 @@ pub(crate) struct BandwidthReport {
 }
 
 impl BandwidthReport {
-    /// In the order in which they are exchanged.
+    /// The five fields in the order of the exchange.
     pub(crate) fn encode(&self) -> [[u8; 8]; 5] {
         [
             self.bytes.to_be_bytes(),

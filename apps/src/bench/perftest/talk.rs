@@ -1,4 +1,4 @@
-//! The order in which perftest's programs speak: the client first, then the server, each time.
+//! The order of perftest's messages: the client's first, then the server's, in each step.
 
 use super::Wanted;
 use super::mismatch::check_events;
@@ -35,7 +35,7 @@ pub(crate) struct Common {
     pub(crate) mtu: u32,
 }
 
-/// Exchanges a record: the client speaks first.
+/// Exchanges a record: the client sends first.
 fn exchange<const N: usize>(link: &mut Link, ours: &[u8; N]) -> Result<[u8; N], Failure> {
     let mut theirs = [0; N];
     let limit = link.limit * PATIENCE;
@@ -74,7 +74,7 @@ pub(crate) fn hand_shake(link: &mut Link, ours: &Keys) -> Result<Keys, Failure> 
     Ok(Keys::decode(&exchange(link, &ours.encode())?)?)
 }
 
-/// The first half of a server's handshake: what the client says.
+/// The first half of a server's handshake: the client's keys.
 pub(crate) fn hear_keys(link: &mut Link) -> Result<Keys, Failure> {
     let mut theirs = [0; KEYS_BYTES];
     link.session.receive(&mut theirs, link.limit * PATIENCE)?;
@@ -95,14 +95,15 @@ pub(crate) fn exchange_reports(
     for (number, learnt) in ours.encode().iter().zip(&mut theirs) {
         *learnt = exchange(link, number)?;
     }
-    // A server has nothing to report, and does not clear what it sends.
+    // A server has nothing to report, and does not clear its message.
     match link.role {
         Role::Client => Ok(BandwidthReport::default()),
         Role::Server => Ok(BandwidthReport::decode(theirs)?),
     }
 }
 
-/// Sleeps until the peer says something: it measures meanwhile, and its device does the work here.
+/// Sleeps until the peer sends something: the peer measures meanwhile, and the device answers its
+/// requests.
 pub(super) fn sleep_until_spoken_to(
     link: &mut Link,
     device: &Device,

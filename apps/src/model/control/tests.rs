@@ -86,7 +86,7 @@ fn what_is_not_understood_is_refused_with_the_reason_and_changes_nothing() {
         ("fault x link-down", "neither"),
         ("fault wire link-down", "of a function"),
         ("fault 0 drop 7", "of the wire"),
-        ("fault 0 admin-fails 1", "wants"),
+        ("fault 0 admin-fails 1", "needs"),
         ("clear 2", "no function 2"),
         ("clear 0 nothing", "link-down"),
         ("flush", "--pcap"),
@@ -106,7 +106,7 @@ fn clients_that_babble_stall_or_crowd_are_let_go_and_others_served() {
     let mut babbler = rig.client();
     for _ in 0..4 {
         // It may have been let go by the second.
-        let _ = babbler.write_all(&[b'x'; LINE_BYTES_MAX]);
+        let _ = babbler.write_all(&[b'x'; MAX_LINE_BYTES]);
         rig.turn();
     }
     assert_eq!(babbler.read(&mut [0; 10]).ok(), Some(0), "let go");
@@ -115,13 +115,13 @@ fn clients_that_babble_stall_or_crowd_are_let_go_and_others_served() {
         let _ = staller.write(b"help\n");
         rig.turn();
     }
-    let mut crowd: Vec<_> = (0..CLIENTS_MAX + 4).map(|_| rig.client()).collect();
+    let mut crowd: Vec<_> = (0..MAX_CLIENTS + 4).map(|_| rig.client()).collect();
     for _ in 0..20 {
         rig.turn();
     }
-    assert_eq!(rig.control.clients.len(), CLIENTS_MAX);
+    assert_eq!(rig.control.clients.len(), MAX_CLIENTS);
     drop(staller);
-    crowd.drain(..CLIENTS_MAX - 1);
+    crowd.drain(..MAX_CLIENTS - 1);
     for _ in 0..20 {
         rig.turn();
     }

@@ -40,7 +40,7 @@ impl Tree {
 const ADDRESS: &str = "0000:3b:00.0";
 
 #[test]
-fn what_stands_in_the_way_is_named_with_what_to_do_about_it() {
+fn each_obstacle_to_a_claim_is_named_with_its_remedy() {
     let tree = Tree::new();
     let refused = look(&tree.sysfs(), ADDRESS).unwrap_err().to_string();
     assert!(refused.contains("ringside devices"), "{refused}");
@@ -55,7 +55,7 @@ fn what_stands_in_the_way_is_named_with_what_to_do_about_it() {
     );
     tree.function("0000:3b:00.2", None, Some(5));
     let refused = look(&tree.sysfs(), "0000:3b:00.2").unwrap_err().to_string();
-    assert!(refused.contains("driven by nobody"), "{refused}");
+    assert!(refused.contains("driven by no driver"), "{refused}");
     tree.function("0000:3b:00.3", Some("vfio-pci"), Some(6));
     let (function, group) = look(&tree.sysfs(), "0000:3b:00.3").unwrap();
     assert_eq!((function.address.as_str(), group), ("0000:3b:00.3", 6));
@@ -121,14 +121,14 @@ fn each_refusal_of_the_kernel_has_its_own_remedy() {
     }
 }
 
-/// An error number as `vfio-ioctls` carries it; its type has no constructor that is reachable from
-/// here but by the system's last error.
+/// Makes an error number as `vfio-ioctls` carries it. Its type has no constructor available here
+/// except from the system's last error.
 fn vmm_error(errno: Errno) -> vmm_sys_util::errno::Error {
     vmm_sys_util::errno::Error::new(errno.raw_os_error())
 }
 
 #[test]
-fn who_holds_a_file_may_be_hidden_or_oneself() {
+fn the_holder_of_a_file_may_be_hidden_or_this_process() {
     let error = ClaimError::Busy {
         path: "/dev/vfio/3".into(),
         holders: Vec::new(),

@@ -1,4 +1,4 @@
-//! Giving a function back.
+//! Releasing a function.
 #![allow(unsafe_code)] // dropping what must not drop itself
 
 use super::super::owner::Owner;
@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 impl VfioFunction {
-    /// Bus mastering off, and read back: what every teardown begins with.
+    /// Switches bus mastering off and reads it back: the first step of every teardown.
     fn silence(&self) -> Result<(), FunctionError> {
         let mut bytes = [0; 2];
         self.config_read(COMMAND, &mut bytes)?;
@@ -26,8 +26,14 @@ impl VfioFunction {
 }
 
 impl Drop for VfioFunction {
-    /// Bus mastering off, interrupts off, registers unmapped, and then the device given back.
+    /// Switches off bus mastering and interrupts, unmaps registers, and then releases the device.
+    ///
+    /// In a child by fork nothing of this happens. Its copies of the descriptors stay open until it
+    /// ends or executes another program.
     fn drop(&mut self) {
+        if !self.birth.is_here() {
+            return;
+        }
         let silenced = self.silence();
         if let Err(error) = &silenced {
             tracing::warn!(%error, "the kernel resets the function when it is closed");
@@ -42,34 +48,34 @@ impl Drop for VfioFunction {
         let folder = self.sysfs.function_path(&self.address.to_string());
         let linked = folder.join("iommu_group").read_link().is_ok();
         if !linked {
-            tracing::warn!(device = %self.address, "the device has gone: its descriptor is kept until this process ends");
+            tracing::warn!(device = %self.address, "the device was removed: its descriptor is kept until this process ends");
             std::mem::forget(device);
             return;
         }
         if silenced.is_ok() {
             return;
         }
-        // Closing a device that does not answer takes the kernel more than a minute, in which it
-        // waits for a reset to show: nobody else has to.
+        // Closing a device that does not respond takes the kernel more than a minute, because it
+        // waits for a reset to finish. A thread of its own does it.
         let name = format!("close-{}", self.address);
         let closing = std::thread::Builder::new()
             .name(name)
             .spawn(move || drop(device));
         if let Err(error) = closing {
-            tracing::warn!(%error, "a device that has gone was closed in place");
+            tracing::warn!(%error, "a removed device was closed on this thread");
         }
     }
 }
 
-/// A device on its way back. The crate's own drop reads the group from sysfs and panics where it
-/// cannot.
+/// A device that is being released. The crate's own drop reads the group from sysfs and panics if
+/// it cannot.
 struct Closing(Option<Owner>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
         let device = self.0.take();
         if catch_unwind(AssertUnwindSafe(|| drop(device))).is_err() {
-            tracing::warn!("a device went while it was being given back");
+            tracing::warn!("a device was removed while it was being released");
         }
     }
 }

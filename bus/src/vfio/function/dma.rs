@@ -1,8 +1,8 @@
-//! The memory that the device may reach: mappings of the IOMMU.
+//! The memory that the device may access: mappings of the IOMMU.
 #![allow(unsafe_code)] // DMA mappings by address
 
 use super::VfioFunction;
-use crate::function::DmaAccess;
+use crate::function::{Backend, DmaAccess};
 use crate::vfio::memlock::Memlock;
 use crate::{FunctionError, Iova, Memory};
 use rustix::io::Errno;
@@ -27,8 +27,10 @@ impl VfioFunction {
             let reason = "the range is empty or leaves its memory; this is a bug of the caller";
             return Err(refused(reason.into()));
         }
+        refuse_dma_buf(memory)?;
+        warn_of_forks(memory);
         let place = memory.base().as_ptr().wrapping_add(range.start);
-        // Memory of the application begins anywhere: the kernel maps whole pages.
+        // Memory of the application may begin anywhere: the kernel maps whole pages.
         let page = self.limits.page_bytes;
         if place as u64 % page != iova.0 % page {
             return Err(refused(format!(
@@ -88,7 +90,7 @@ impl VfioFunction {
         }
     }
 
-    /// The meaning of the kernel's refusal of a mapping.
+    /// Translates the kernel's refusal of a mapping.
     fn not_mapped(&self, iova: Iova, length: u64, errno: Errno) -> FunctionError {
         let reason = match errno {
             Errno::NOMEM => {
@@ -110,12 +112,55 @@ impl VfioFunction {
     }
 }
 
-/// Why memory could not be pinned, as far as the limit tells.
+/// Type 1 pins pages of this process; a dma-buf has none of its own.
+pub(super) fn refuse_dma_buf(memory: &Memory) -> Result<(), FunctionError> {
+    match memory.is_dma_buf() {
+        false => Ok(()),
+        true => Err(FunctionError::Unsupported {
+            backend: Backend::Vfio.name(),
+            operation: "map a dma-buf for the device: type 1 maps pages of this process only; map \
+                        the memory behind the dma-buf, or copy through memory of the pool"
+                .into(),
+        }),
+    }
+}
+
+/// Says once if a fork could separate the program's memory from the pages that the device uses.
+fn warn_of_forks(memory: &Memory) {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    if !memory.may_be_copied_on_write() {
+        return;
+    }
+    SAID.call_once(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        if !copies_pinned_pages(&release) {
+            let release = release.trim();
+            tracing::warn!(
+                release,
+                "this kernel copies pinned pages for the parent after a fork: do not fork while the \
+                 program's own memory is registered, or register a memfd"
+            );
+        }
+    });
+}
+
+/// True if a fork copies pinned pages for the child, so that the parent keeps what the device uses:
+/// Linux 5.12 and later. Source: Linux `mm/memory.c`, copy_present_page.
+pub(super) fn copies_pinned_pages(release: &str) -> bool {
+    let mut numbers = release.split(|one: char| !one.is_ascii_digit());
+    let mut number = || numbers.next()?.parse::<u32>().ok();
+    match (number(), number()) {
+        (Some(major), Some(minor)) => (major, minor) >= (5, 12),
+        _ => false,
+    }
+}
+
+/// Explains why memory could not be pinned, from the limit of locked memory.
 pub(super) fn memlock_reason(limit: Option<Memlock>, mapped: u64, length: u64) -> String {
     let wanted = mapped.saturating_add(length);
     match limit.and_then(|limit| limit.soft) {
         Some(soft) if soft < wanted => format!(
-            "{wanted} bytes of locked memory are wanted and the limit is {soft}; {}",
+            "{wanted} bytes of locked memory are needed and the limit is {soft}; {}",
             Memlock::remedy(wanted)
         ),
         _ => format!(

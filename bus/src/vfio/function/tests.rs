@@ -34,7 +34,7 @@ fn the_interrupt_table_is_found_in_configuration_space() {
 }
 
 #[test]
-fn claiming_what_is_no_card_of_this_machine_says_so() {
+fn claiming_an_address_that_is_not_a_card_is_an_error() {
     let clock: Arc<dyn Clock> = Arc::new(crate::TscClock::new());
     let claim = |text: &str| {
         let address = text.parse().unwrap();
@@ -43,4 +43,40 @@ fn claiming_what_is_no_card_of_this_machine_says_so() {
     let address = "fffe:fe:1f.7".to_owned();
     assert_eq!(claim(&address), ClaimError::NoSuchFunction { address });
     assert!(matches!(claim("model:0"), ClaimError::NotPci { .. }));
+}
+
+#[test]
+fn a_dma_buf_is_refused_by_name_and_other_memory_is_not() {
+    let file = |bytes: u64| {
+        let made = rustix::fs::memfd_create("dma-buf", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&made, bytes).unwrap();
+        made
+    };
+    let memory = Memory::from_dma_buf(file(8192)).unwrap();
+    assert!(memory.is_dma_buf() && memory.length() == 8192);
+    let text = super::dma::refuse_dma_buf(&memory).unwrap_err().to_string();
+    for wanted in ["VFIO", "dma-buf", "type 1", "memory behind"] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    assert!(Memory::from_dma_buf(file(0)).is_err(), "nothing to map");
+    let memory = Memory::from_descriptor(file(8192), 8192).unwrap();
+    assert_eq!(super::dma::refuse_dma_buf(&memory), Ok(()));
+}
+
+#[test]
+fn kernels_that_copy_pinned_pages_at_a_fork_are_told_from_older_ones() {
+    for (release, copies) in [
+        ("6.1.0-18-amd64\n", true),
+        ("5.12.0", true),
+        ("5.11.22", false),
+        ("4.19.0-26-amd64", false),
+        ("10.0-rc1", true),
+        ("", false),
+    ] {
+        assert_eq!(
+            super::dma::copies_pinned_pages(release),
+            copies,
+            "{release}"
+        );
+    }
 }

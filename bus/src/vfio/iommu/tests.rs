@@ -86,7 +86,7 @@ fn small() -> DmaLimits {
 }
 
 #[test]
-fn what_the_iommu_does_not_take_is_refused_with_what_it_takes() {
+fn an_address_outside_the_iommus_ranges_is_refused_with_the_ranges() {
     let (limits, mut mapped) = (small(), Mapped::default());
     assert_eq!(mapped.check(0x1000, 0x1000, &limits), Ok(()));
     mapped.add(0x4000, 0x2000, &limits);
@@ -135,4 +135,23 @@ fn ranges_of_an_address_space_are_merged_and_mappings_are_not_counted_there() {
     assert_eq!(found.iova_ranges, [0..0xFEE0_0000, 0xFEF0_0000..u64::MAX]);
     assert_eq!((found.mappings, found.page_bytes), (usize::MAX, 4096));
     assert_eq!(limits_of(&[], 0).page_bytes, 4096);
+}
+
+#[test]
+fn type_1_maps_65535_ranges_and_refuses_the_next_one_by_name() {
+    let limits = limits(&[]);
+    let mut mapped = Mapped::default();
+    let at = |index: u64| 0x1_0000_0000 + index * 4096;
+    for index in 0..65_535 {
+        assert_eq!(mapped.check(at(index), 4096, &limits), Ok(()), "{index}");
+        mapped.add(at(index), 4096, &limits);
+    }
+    let refused = mapped.check(at(65_535), 4096, &limits).unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.contains("65535") && text.contains("dma_entry_limit"),
+        "{text}"
+    );
+    mapped.remove(at(7));
+    assert_eq!(mapped.check(at(65_535), 4096, &limits), Ok(()));
 }

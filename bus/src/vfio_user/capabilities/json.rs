@@ -1,11 +1,11 @@
-//! As much of JSON as capabilities need: everything is read and checked, objects and whole numbers
-//! are kept.
+//! The subset of JSON that capabilities need: all of the text is parsed and checked, objects and
+//! whole numbers are kept.
 //!
 //! Not serde_json, because that crate compares its values with every kind of number, and so makes
 //! `assert_eq!(numbers, [])` ambiguous in each crate that depends on this one.
 
-/// Deeper nesting than any capabilities have is refused: it would be taken off the stack.
-const DEPTH_MAX: usize = 16;
+/// Deeper nesting than any capabilities have is refused, to bound the use of the stack.
+const MAX_DEPTH: usize = 16;
 
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ impl Value {
     }
 }
 
-/// Reads one value and nothing behind it; the error is what was expected, and where.
+/// Parses one value with nothing after it. The error names what was expected, and where.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     let mut reader = Reader {
         bytes: text.as_bytes(),
@@ -99,8 +99,8 @@ impl Reader<'_> {
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<Value, String>,
     ) -> Result<Value, String> {
-        if self.depth >= DEPTH_MAX {
-            return Err(format!("more than {DEPTH_MAX} levels of nesting"));
+        if self.depth >= MAX_DEPTH {
+            return Err(format!("more than {MAX_DEPTH} levels of nesting"));
         }
         self.depth += 1;
         self.at += 1;
@@ -145,7 +145,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A string. What an escape stands for matters to no capability: it becomes a question mark.
+    /// Parses a string. Escapes have no meaning for capabilities: each becomes a question mark.
     fn string(&mut self) -> Result<String, String> {
         let mut bytes = Vec::new();
         if self.next() != Some(b'"') {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_json_is_refused_with_the_place() {
+    fn invalid_json_is_refused_with_the_position() {
         for text in [
             "",
             "{",

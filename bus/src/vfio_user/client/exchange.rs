@@ -1,4 +1,4 @@
-//! Questions and answers over one socket, each with a deadline.
+//! Requests and answers over one socket, each with a deadline.
 
 use super::ClientLimits;
 use crate::clock::wait_for;
@@ -14,33 +14,33 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Messages that are not the answer and are passed over while waiting for it: answers that came too
-/// late, and questions of the server.
-const STRANGERS_MAX: usize = 1024;
+/// Messages other than the answer that are skipped while waiting for it: late answers, and requests
+/// of the server.
+const MAX_STRANGERS: usize = 1024;
 
-/// The longest sleep while waiting; the clock is asked in between.
+/// The longest sleep while waiting; the clock is read in between.
 const NAP: Duration = Duration::from_millis(50);
 
-/// The time that the thread polls for the answer before it sleeps: a server that is awake answers
-/// sooner than a sleeping thread wakes.
+/// The time that the thread polls for the answer before it sleeps: a running server answers sooner
+/// than a sleeping thread is scheduled.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// Why there is no answer to use.
+/// Reasons why there is no usable answer.
 pub(super) enum LostReply {
-    /// The server said no, and why.
+    /// The server refused with this errno.
     Refused(Errno),
-    /// It said nothing, or nothing that makes sense.
+    /// The server did not answer, or its answer is invalid.
     Failed(FunctionError),
 }
 
-/// See the module.
+/// The connection to the server; see the module.
 pub(super) struct Exchange {
     stream: Stream,
     device: DeviceAddress,
     clock: Arc<dyn Clock>,
     limit: Duration,
     next_id: u16,
-    /// Set once the connection is of no more use.
+    /// Set once the connection is unusable.
     dead: Option<String>,
 }
 
@@ -87,7 +87,7 @@ impl Exchange {
         let version = Version::decode(&reply.body);
         let version = version.map_err(|error| exchange.not_ours(&error.to_string()))?;
         if version.major != message::VERSION_MAJOR || version.minor > message::VERSION_MINOR {
-            let reason = format!("it speaks version {}.{}", version.major, version.minor);
+            let reason = format!("it uses version {}.{}", version.major, version.minor);
             return Err(exchange.not_ours(&reason));
         }
         let theirs = Capabilities::from_text(&version.text);
@@ -107,7 +107,7 @@ impl Exchange {
         DeviceInfo::decode(&reply.body).map_err(|error| self.not_ours(&error.to_string()))
     }
 
-    /// Asks, and has a refusal as an error.
+    /// Sends a request; a refusal is an error.
     pub(super) fn ask(
         &mut self,
         command: Command,
@@ -125,7 +125,7 @@ impl Exchange {
         })
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the answer.
     pub(super) fn try_ask(
         &mut self,
         command: Command,
@@ -138,7 +138,7 @@ impl Exchange {
         let bytes = Header::command(id, command, false, payload);
         let sent = self.send(bytes, descriptors, command, &deadline);
         sent.map_err(LostReply::Failed)?;
-        for _ in 0..STRANGERS_MAX {
+        for _ in 0..MAX_STRANGERS {
             let message = self
                 .receive(command, &deadline)
                 .map_err(LostReply::Failed)?;
@@ -159,11 +159,11 @@ impl Exchange {
             }
             return Ok(message);
         }
-        let reason = format!("{STRANGERS_MAX} messages that answer nothing");
+        let reason = format!("{MAX_STRANGERS} messages that answer nothing");
         Err(LostReply::Failed(self.not_ours(&reason)))
     }
 
-    /// Sends a command that is not answered.
+    /// Sends a command that has no answer.
     pub(super) fn post(&mut self, command: Command, payload: &[u8]) -> Result<(), FunctionError> {
         let deadline = Deadline::after(&*self.clock, self.limit);
         let id = self.next_id;
@@ -172,7 +172,7 @@ impl Exchange {
         self.send(bytes, &[], command, &deadline)
     }
 
-    /// The server asks for memory by message; it was given descriptors for all of it.
+    /// Refuses a request of the server for memory by message: it has descriptors for all memory.
     fn refuse(
         &mut self,
         question: &Header,
@@ -196,7 +196,7 @@ impl Exchange {
         if let Some(reason) = &self.dead {
             return Err(self.gone(reason.clone()));
         }
-        // the rest of a message that an earlier deadline cut off goes first
+        // the rest of a message that an earlier deadline interrupted is sent first
         self.drain(command, deadline)?;
         let sent = self.stream.send(bytes, descriptors);
         self.or_dead(sent)?;
@@ -264,7 +264,7 @@ impl Exchange {
         }
     }
 
-    /// The server said something that no vfio-user server for a PCI function says.
+    /// The server sent something that no vfio-user server for a PCI function sends.
     pub(super) fn not_ours(&self, reason: &str) -> FunctionError {
         FunctionError::System {
             operation: format!("speaking vfio-user with {}", self.device),
@@ -282,7 +282,7 @@ fn errno(error: u32) -> Errno {
     sound.map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-/// Connects, without waiting longer than allowed for a server that does not accept.
+/// Connects within the limit, also if the server does not accept.
 fn connect(path: &Path, clock: &dyn Clock, limit: Duration) -> Result<UnixStream, FunctionError> {
     let refuse = |error: Errno| no_server(path, &error.into());
     let address = SocketAddrUnix::new(path).map_err(refuse)?;
@@ -313,10 +313,10 @@ fn connect(path: &Path, clock: &dyn Clock, limit: Duration) -> Result<UnixStream
 fn no_server(path: &Path, error: &std::io::Error) -> FunctionError {
     let remedy = match error.kind() {
         std::io::ErrorKind::NotFound => {
-            "there is no such socket; start the server, or check the path"
+            "the socket does not exist; start the server, or check the path"
         }
         std::io::ErrorKind::ConnectionRefused => {
-            "nobody listens there, or it is no socket; start the server again"
+            "no process listens there, or it is not a socket; start the server again"
         }
         std::io::ErrorKind::PermissionDenied => "ask for permission to write to the socket",
         _ => "check the path, which has at most 107 bytes",

@@ -1,4 +1,4 @@
-//! A server's description of its regions, and the parts of them that can be mapped.
+//! A server's description of its regions, and the parts that can be mapped.
 
 use super::exchange::Exchange;
 use crate::memory::{ForeignError, ForeignFile};
@@ -8,11 +8,11 @@ use crate::{Doorbell, FunctionError, Memory};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 
-/// The longest answer about a region that is asked for.
+/// The longest answer about a region that is requested.
 const ANSWER_BYTES: u32 = 4096;
 
-/// The largest area that is mapped: more is no page of doorbells.
-const AREA_BYTES_MAX: u64 = 64 << 20;
+/// The largest area that is mapped: a larger one is not a page of doorbells.
+const MAX_AREA_BYTES: u64 = 64 << 20;
 
 /// One region.
 pub(super) struct Region {
@@ -37,7 +37,7 @@ impl Region {
     }
 }
 
-/// Asks about region `index` and maps what can be.
+/// Queries region `index` and maps the areas that can be mapped.
 pub(super) fn query(exchange: &mut Exchange, index: u32) -> Result<Region, FunctionError> {
     let question = RegionInfo::question(index, RegionInfo::BYTES);
     let mut reply = exchange.ask(Command::RegionInfo, &question.encode_question(), &[])?;
@@ -62,7 +62,7 @@ pub(super) fn query(exchange: &mut Exchange, index: u32) -> Result<Region, Funct
             match map_area(&descriptor, &info, offset, size) {
                 Ok(Some(area)) => areas.push(area),
                 Ok(None) => {}
-                // Not fatal: what is not mapped is reached by message.
+                // Not fatal: areas that are not mapped are accessed by message.
                 Err(error) => tracing::warn!(region = index, %error, "an area was not mapped"),
             }
         }
@@ -84,7 +84,7 @@ fn decode(exchange: &Exchange, body: &[u8], index: u32) -> Result<RegionInfo, Fu
     }
 }
 
-/// Maps one area; `None` if it lies outside its region or is too large to be of use.
+/// Maps one area; `None` if it lies outside its region or is too large to be useful.
 fn map_area(
     descriptor: &OwnedFd,
     info: &RegionInfo,
@@ -96,7 +96,7 @@ fn map_area(
     let (Some(end), Some(in_file)) = (end, in_file) else {
         return Ok(None);
     };
-    if size == 0 || size > AREA_BYTES_MAX || !in_file.is_multiple_of(4096) {
+    if size == 0 || size > MAX_AREA_BYTES || !in_file.is_multiple_of(4096) {
         return Ok(None);
     }
     let system = |error: std::io::Error| ForeignError::System {
@@ -104,7 +104,7 @@ fn map_area(
         error: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::MFILE),
     };
     let descriptor = descriptor.try_clone().map_err(system)?;
-    // A server that cut the file while it is mapped would kill this process: only sealed ones.
+    // A server that truncates a mapped file would kill this process: only sealed files are mapped.
     let memory = ForeignFile::inspect(descriptor, false)?.map_part(in_file, size)?;
     Ok(Some((offset..end, memory)))
 }

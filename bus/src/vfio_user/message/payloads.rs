@@ -8,8 +8,8 @@ use super::{
 /// Capability id of sparse mmap areas. Source: `linux/vfio.h`, VFIO_REGION_INFO_CAP_SPARSE_MMAP.
 const CAPABILITY_SPARSE_MMAP: u16 = 1;
 
-/// Most areas of one region that are believed.
-const AREAS_MAX: u32 = 64;
+/// The most areas of one region that are accepted.
+const MAX_AREAS: u32 = 64;
 
 /// Version and capabilities. Source: vfio-user.rst, `VFIO_USER_VERSION`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -125,7 +125,7 @@ impl DmaUnmap {
     }
 }
 
-/// Memory of the client that the server asks for by message: a read, or a write with its bytes.
+/// Memory of the client that the server accesses by message: a read, or a write with its bytes.
 /// Source: vfio-user.rst, `VFIO_USER_DMA_READ` and `VFIO_USER_DMA_WRITE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DmaTransfer {
@@ -213,11 +213,11 @@ pub struct Area {
 /// A region. Source: vfio-user.rst, `VFIO_USER_DEVICE_GET_REGION_INFO`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionInfo {
-    /// Bytes that the asker has room for, or that the whole answer takes.
+    /// Bytes that the requester has room for, or that the whole answer takes.
     pub argument_size: u32,
     /// Its rights.
     pub flags: RegionFlags,
-    /// Which.
+    /// Index of the region.
     pub index: u32,
     /// Bytes.
     pub size: u64,
@@ -231,7 +231,7 @@ impl RegionInfo {
     /// Bytes without capabilities.
     pub const BYTES: u32 = 32;
 
-    /// The question about region `index` by somebody with room for `argument_size` bytes.
+    /// The request for region `index` with room for `argument_size` bytes.
     #[must_use]
     pub const fn question(index: u32, argument_size: u32) -> Self {
         Self {
@@ -244,8 +244,8 @@ impl RegionInfo {
         }
     }
 
-    /// Reads a payload. An answer that was cut to the asker's room has no areas: ask again with
-    /// room for [`RegionInfo::argument_size`].
+    /// Decodes a payload. An answer that was truncated to the requester's room has no areas:
+    /// request it again with room for [`RegionInfo::argument_size`].
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields::new("region information", bytes);
         let argument_size = fields.u32()?;
@@ -269,7 +269,7 @@ impl RegionInfo {
         })
     }
 
-    /// Gives the payload of a question.
+    /// Encodes the payload of a request.
     #[must_use]
     pub fn encode_question(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::BYTES as usize);
@@ -280,7 +280,7 @@ impl RegionInfo {
         bytes
     }
 
-    /// Gives the payload, cut to what the asker has room for.
+    /// Encodes the payload, truncated to the requester's room.
     #[must_use]
     pub fn encode(&self, room: u32) -> Vec<u8> {
         let areas = u32::try_from(self.areas.len()).unwrap_or(u32::MAX);
@@ -321,7 +321,7 @@ fn decode_areas(bytes: &[u8], first: u32) -> Result<Vec<Area>, DecodeError> {
             field: "next offset",
             value: at.into(),
         };
-        // each must lie behind the one before: a loop would be endless
+        // each must lie after the previous one: a loop would not end
         if at <= before {
             return Err(outside);
         }
@@ -334,7 +334,7 @@ fn decode_areas(bytes: &[u8], first: u32) -> Result<Vec<Area>, DecodeError> {
             continue;
         }
         let (count, _reserved) = (fields.u32()?, fields.u32()?);
-        if count > AREAS_MAX {
+        if count > MAX_AREAS {
             return Err(fields.inconsistent("number of areas", count.into()));
         }
         for _ in 0..count {
@@ -352,7 +352,7 @@ fn decode_areas(bytes: &[u8], first: u32) -> Result<Vec<Area>, DecodeError> {
 pub struct InterruptInfo {
     /// Its abilities.
     pub flags: InterruptFlags,
-    /// Which.
+    /// The interrupt index.
     pub index: u32,
     /// The number of interrupts.
     pub count: u32,
@@ -387,7 +387,7 @@ impl InterruptInfo {
 /// Connects interrupts. Source: vfio-user.rst, `VFIO_USER_DEVICE_SET_IRQS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetInterrupts {
-    /// The remedy.
+    /// The action on the interrupts.
     pub flags: SetInterruptsFlags,
     /// The interrupt index.
     pub index: u32,
@@ -439,7 +439,7 @@ pub struct RegionAccess<'a> {
 }
 
 impl<'a> RegionAccess<'a> {
-    /// Reads a payload without data: the question of a read, the answer of a write.
+    /// Decodes a payload without data: the request of a read, the answer of a write.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields::new("region access", bytes);
         Ok(Self {
@@ -450,7 +450,7 @@ impl<'a> RegionAccess<'a> {
         })
     }
 
-    /// Reads a payload with exactly as much data as it says.
+    /// Decodes a payload with exactly as much data as its count.
     pub fn decode_with_data(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let access = Self::decode(bytes)?;
         let data = bytes.get(16..).unwrap_or(&[]);

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Bytes as another implementation lays them out: offsets and widths from the protocol's tables.
+/// Bytes in the layout of another implementation: offsets and widths from the protocol's tables.
 fn golden(fields: &[(usize, u64)]) -> Vec<u8> {
     let fields = fields.iter();
     fields
@@ -141,7 +141,7 @@ fn a_list_of_capabilities_that_loops_or_leaves_is_an_error() {
     ] {
         assert!(with(at, value).is_err(), "{value} at {at}");
     }
-    // a capability that is not known is passed over
+    // an unknown capability is skipped
     assert_eq!(with(32, 0x0001_0009).unwrap().areas, []);
 }
 

@@ -67,7 +67,7 @@ fn a_size_below_the_header_is_a_fault_and_the_stream_goes_on() {
 #[test]
 fn an_oversized_message_is_a_fault_at_once_and_is_thrown_away_as_it_comes() {
     let (mut ours, mut stream) = pair();
-    let size = MESSAGE_BYTES_MAX + 100_000;
+    let size = MAX_MESSAGE_BYTES + 100_000;
     let mut bytes = Header::command(1, Command::RegionWrite, false, &[]);
     bytes[4..8].copy_from_slice(&(size as u32).to_ne_bytes());
     ours.write_all(&bytes).unwrap();
@@ -94,7 +94,7 @@ fn an_oversized_message_is_a_fault_at_once_and_is_thrown_away_as_it_comes() {
 fn more_descriptors_than_were_offered_room_for_are_a_fault_and_are_closed() {
     let (ours, mut stream) = pair();
     let event = eventfd(0, EventfdFlags::empty()).unwrap();
-    let many = vec![event.as_fd(); MESSAGE_DESCRIPTORS_MAX as usize + 1];
+    let many = vec![event.as_fd(); MAX_MESSAGE_DESCRIPTORS as usize + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(64))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     assert!(control.push(SendAncillaryMessage::ScmRights(&many)));
@@ -110,7 +110,7 @@ fn more_descriptors_than_were_offered_room_for_are_a_fault_and_are_closed() {
 }
 
 #[test]
-fn what_does_not_fit_is_kept_and_sent_later_in_order() {
+fn bytes_that_do_not_fit_are_kept_and_sent_later_in_order() {
     let (ours, mut stream) = pair();
     let mut ours = Stream::new(ours).unwrap();
     let large = Header::command(9, Command::RegionRead, false, &vec![0x5A; 1 << 20]);
@@ -138,6 +138,6 @@ fn the_end_of_the_other_side_is_seen_even_in_the_middle_of_a_message() {
         drop(ours);
         assert!(matches!(stream.receive().unwrap(), Received::Closed));
         let sent = stream.send(whole, &[]);
-        assert!(sent.is_err(), "nobody is there");
+        assert!(sent.is_err(), "the other side is closed");
     }
 }

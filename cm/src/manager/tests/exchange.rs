@@ -66,7 +66,7 @@ impl Pair {
         }
     }
 
-    /// What programs do: accept, make ready, confirm the end.
+    /// Acts as a program: accept, make ready, confirm the end.
     fn program(&mut self, end: usize, id: ConnectionId, kind: EventKind) {
         let (manager, _) = &mut self.ends[end];
         match &kind {
@@ -302,11 +302,142 @@ fn a_listener_that_ends_rejects_what_waits() {
     assert_eq!(pair.names(0), ["Rejected"]);
     assert_eq!(pair.ends[1].0.connections(), 0);
     pair.connect();
-    pair.run(START);
+    pair.run(START + LISTENER_WAIT);
     let (_, EventKind::Rejected { reason, .. }) = &pair.told[0][1] else {
         panic!("rejected");
     };
     assert_eq!(*reason, Reason::INVALID_SERVICE_ID);
+}
+
+/// A pair whose passive end does not listen.
+fn pair_without_listener() -> Pair {
+    let mut pair = Pair::new();
+    pair.ends[1].0 = manager(PEER, PEER_GUID);
+    pair
+}
+
+#[test]
+fn a_request_waits_for_a_listener_that_is_late() {
+    let mut pair = pair_without_listener();
+    pair.connect();
+    let late = START + LISTENER_WAIT - Duration::from_millis(1);
+    pair.run(late);
+    assert_eq!(pair.sent, ["REQ"], "no rejection yet");
+    pair.ends[1].0.listen(TCP, None, 4).expect("listen");
+    pair.run(late);
+    assert_eq!(pair.names(1), ["Request", "Established"]);
+    assert_eq!(pair.names(0), ["Reply"]);
+    pair.run(LATER);
+    assert!(!pair.sent.contains(&"REJ"), "{:?}", pair.sent);
+}
+
+#[test]
+fn a_request_without_listener_is_rejected_once_when_its_time_is_over() {
+    let mut pair = pair_without_listener();
+    pair.repeated = vec![0];
+    pair.connect();
+    let other = ServiceId::of(PortSpace::Tcp, 1);
+    pair.run(START);
+    pair.ends[1].0.listen(other, None, 4).expect("listen");
+    pair.run(START + LISTENER_WAIT - Duration::from_millis(1));
+    assert_eq!(pair.sent, ["REQ"]);
+    pair.run(START + LISTENER_WAIT);
+    assert_eq!(pair.sent, ["REQ", "REJ"]);
+    assert_eq!(pair.names(0), ["Rejected"]);
+    assert_eq!(pair.ends[1].0.deadline(), None, "nothing is left");
+}
+
+#[test]
+fn a_question_for_a_service_waits_for_a_listener_too() {
+    let mut pair = pair_without_listener();
+    let question = |port| Resolve {
+        local: OWN,
+        remote: PEER,
+        service: ServiceId::of(PortSpace::Udp, port),
+        source_port: 40_000,
+        traffic_class: 0,
+        private_data: Vec::new(),
+    };
+    for port in [7174, 7175] {
+        let (client, _) = &mut pair.ends[0];
+        client.resolve(START, &question(port)).expect("resolve");
+    }
+    pair.run(START);
+    assert_eq!(pair.sent, ["SIDR_REQ", "SIDR_REQ"]);
+    pair.ends[1].0.listen(UDP, None, 4).expect("listen");
+    pair.run(START);
+    assert_eq!(pair.names(1), ["ServiceRequest"]);
+    assert!(pair.names(0).is_empty());
+    pair.run(START + LISTENER_WAIT);
+    assert_eq!(
+        pair.names(0),
+        ["ServiceReply"],
+        "of the service without listener"
+    );
+}
+
+#[test]
+fn requests_beyond_those_that_may_wait_are_rejected_at_once() {
+    let mut pair = pair_without_listener();
+    let (client, _) = &mut pair.ends[0];
+    for number in 0..=MAX_HELD as u32 {
+        client
+            .connect(START, &connect_to(OWN, PEER, OWN_QP + number))
+            .expect("connect");
+    }
+    pair.run(START);
+    let rejections = pair.sent.iter().filter(|name| **name == "REJ").count();
+    assert_eq!(rejections, 1);
+}
+
+#[test]
+fn request_and_reply_carry_all_of_their_private_data() {
+    let mut pair = Pair::new();
+    pair.accepts = false;
+    let pattern = |length: u8| -> Vec<u8> { (1..=length).collect() };
+    let asked = Connect {
+        private_data: pattern(56),
+        ..connect_to(OWN, PEER, OWN_QP)
+    };
+    pair.ends[0].0.connect(START, &asked).expect("connect");
+    pair.run(START);
+    let (id, EventKind::Request { private_data, .. }) = &pair.told[1][0] else {
+        panic!("{:?}", pair.told[1]);
+    };
+    assert_eq!(*private_data, pattern(56));
+    let answer = Accept {
+        private_data: pattern(196),
+        ..accept_with(PEER_QP)
+    };
+    pair.ends[1].0.accept(START, *id, &answer).expect("accept");
+    pair.run(START);
+    let (_, EventKind::Reply { private_data, .. }) = &pair.told[0][0] else {
+        panic!("{:?}", pair.told[0]);
+    };
+    assert_eq!(*private_data, pattern(196));
+}
+
+#[test]
+fn a_reply_with_the_queue_pair_of_another_connection_is_refused_as_stale() {
+    let mut pair = Pair::new();
+    let old = pair.connect();
+    pair.run(START);
+    // The passive program answers with the queue pair of the first connection again.
+    let again = connect_to(OWN, PEER, OWN_QP + 1);
+    let new = pair.ends[0].0.connect(START, &again).expect("connect");
+    pair.run(START);
+    let told = |id: ConnectionId| -> Vec<&'static str> {
+        let own = pair.told[0].iter().filter(|(whose, _)| *whose == id);
+        own.map(|(_, kind)| event_name(kind)).collect()
+    };
+    assert_eq!(told(new), Vec::<&str>::new(), "no reply is taken");
+    assert_eq!(told(old), ["Reply", "Disconnected"], "the old one ends");
+    assert!(pair.sent.contains(&"REJ"), "{:?}", pair.sent);
+    let reasons = pair.told[1].iter().filter_map(|(_, kind)| match kind {
+        EventKind::Rejected { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    assert_eq!(reasons.collect::<Vec<_>>(), [Reason::STALE_CONNECTION]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Every state against every event: next state, messages sent, events told.
+//! Every state against every event: next state, messages sent, events reported.
 
 use super::*;
 

@@ -1,5 +1,5 @@
 //! From a driver's commands and registers to frames on the wire, and back; and event descriptors
-//! that would make somebody wait.
+//! that would block their writer.
 
 use super::*;
 use crate::firmware::tests::scheduling::branch;
@@ -27,7 +27,8 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 use zerocopy::IntoBytes;
 
-/// Where the client's memory is for the device, and what of it the rings of this test use.
+/// The address of the client's memory for the device, and the parts that the rings of this test
+/// use.
 const BASE: u64 = 0x10_0000;
 const TRANSMIT_RING: usize = 0x2000;
 const RECEIVE_RING: usize = 0x2800;
@@ -168,7 +169,7 @@ impl Station {
         self.client.pass(Duration::from_micros(10));
     }
 
-    /// What lies in a receive buffer, if its descriptor was written.
+    /// Returns the content of a receive buffer, if its descriptor was written.
     fn received(&self, index: usize) -> Option<Vec<u8>> {
         let mut descriptor = [0; 32];
         let place = RECEIVE_RING + index * 32;
@@ -352,8 +353,8 @@ fn an_event_descriptor_that_is_full_makes_nobody_wait() {
     assert_eq!(u64::from_ne_bytes(value), u64::MAX - 1);
 }
 
-/// Recipe 3 tells by the address of its header for which frames it is: DPDK installs one with the
-/// broadcast address at each start, and keeps multicast apart.
+/// Recipe 3 selects its frames by the address of its header: DPDK installs one with the broadcast
+/// address at each start, and keeps multicast separate.
 #[test]
 fn a_promiscuous_rule_is_for_the_kind_of_address_that_its_header_has() {
     let group = [0x33, 0x33, 0, 0, 0, 1];

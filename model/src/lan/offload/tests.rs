@@ -1,4 +1,4 @@
-//! What goes out is checked by another hand (etherparse).
+//! An independent parser (etherparse) checks the frames.
 
 use super::*;
 use crate::lan::headers::{Checks, parse};

@@ -1,4 +1,4 @@
-//! Who gets a frame, and where one goes.
+//! The receivers of a frame, and its way out.
 
 use super::*;
 

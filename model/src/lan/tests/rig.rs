@@ -17,7 +17,7 @@ pub(super) const VSI: u16 = 16;
 pub(super) const TRANSMIT_QUEUE: u16 = 3;
 pub(super) const RECEIVE_QUEUE: u16 = 5;
 pub(super) const BUFFER_BYTES: usize = 2048;
-pub(super) const FRAME_MAX: usize = 5000;
+pub(super) const MAX_FRAME: usize = 5000;
 
 const ENTRIES: u16 = 64;
 const BASE: u64 = 0x10_0000;
@@ -25,7 +25,7 @@ const BYTES: usize = 1 << 20;
 const TRANSMIT_RING: u64 = BASE;
 pub(super) const RECEIVE_RING: u64 = BASE + 0x1000;
 const RECEIVE_BUFFERS: u64 = BASE + 0x2000;
-/// Where buffers for sending are.
+/// Address of the buffers for sending.
 pub(super) const BUFFERS: u64 = BASE + 0x4_0000;
 
 pub(super) struct Rig {
@@ -109,7 +109,7 @@ impl Rig {
             descriptors_of_32_bytes: true,
             strip_crc: true,
             tag_in_l2tag1: true,
-            frame_bytes_max: FRAME_MAX as u16,
+            frame_bytes_max: MAX_FRAME as u16,
             ..ReceiveContext::zeroed()
         };
         rig.enable_receive(context.dwords(), 0);

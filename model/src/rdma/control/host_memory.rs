@@ -97,7 +97,7 @@ impl RdmaEngine {
         DONE
     }
 
-    /// Makes tables for what was granted.
+    /// Makes tables for the granted objects.
     fn size_tables(&mut self) {
         fn empty<T>(count: u32) -> Vec<Option<T>> {
             (0..count).map(|_| None).collect()
@@ -173,7 +173,7 @@ impl RdmaEngine {
         DONE
     }
 
-    /// A segment must not go while objects live in it.
+    /// Counts a breach if a segment is removed while it holds objects.
     fn check_segment_unused(&self, index: u64, context: &mut Context<'_>) {
         let uses = [
             (

@@ -129,6 +129,7 @@ impl RdmaEngine {
         if let Some(slot) = self.queue_pairs.get_mut(number as usize) {
             *slot = Some(Box::new(qp));
         }
+        self.schedule_new(number);
         DONE
     }
 
@@ -239,7 +240,7 @@ impl RdmaEngine {
             qp.stop();
         }
         if next == QueuePairState::ReadyToSend {
-            // Nobody waits for the end of draining any more.
+            // No command waits for the end of draining any more.
             qp.quiesce = false;
         }
         if next == QueuePairState::Closing && before != next {
@@ -380,7 +381,7 @@ impl RdmaEngine {
     }
 }
 
-/// Which state may follow which. ERROR may follow any, and is the last.
+/// True if state `next` may follow `now`. ERROR may follow any state, and none may follow it.
 fn allowed(now: QueuePairState, next: QueuePairState) -> bool {
     use QueuePairState::{Closing, Error, Idle, ReadyToReceive, ReadyToSend};
     match next {
@@ -403,7 +404,7 @@ fn take_context(
     let before = qp.state;
     let kept = *qp.context;
     *qp.context = *settings;
-    // Where the queues are, and what completes them, was settled at creation.
+    // Addresses and completion queues are those of the creation.
     qp.context.sq_address = kept.sq_address;
     qp.context.rq_address = kept.rq_address;
     qp.context.sq_size_code = kept.sq_size_code;

@@ -12,9 +12,9 @@ use ringside_spec::rdma::limits::{
 };
 
 /// Entries of a page list that are kept at most.
-const PAGE_LIST_ENTRIES_MAX: u64 = 64;
+const MAX_PAGE_LIST_ENTRIES: u64 = 64;
 
-/// Bytes of a page that a list's entry stands for, where the command does not say.
+/// Bytes of the page behind an entry of a list, where the command does not name the size.
 const RING_PAGE_BYTES: u64 = 4096;
 
 /// Something that a command points to.
@@ -35,7 +35,7 @@ fn page_list(levels: PageList, first: u32, bytes: u64, page_bytes: u64) -> Optio
     };
     Some(Pointer::PageList(
         first.into(),
-        entries.min(PAGE_LIST_ENTRIES_MAX),
+        entries.min(MAX_PAGE_LIST_ENTRIES),
     ))
 }
 
@@ -106,7 +106,7 @@ impl RdmaEngine {
         match *pointer {
             Pointer::Memory(_, address, bytes) => {
                 let mut read = vec![0; bytes];
-                // What cannot be read is a breach that the command itself finds.
+                // The command itself counts the breach for memory that cannot be read.
                 if context.memory.read(Iova(address), &mut read).is_err() {
                     read.clear();
                 }
@@ -168,7 +168,7 @@ impl RdmaEngine {
         })
     }
 
-    /// Adds what the command changed, and writes it down.
+    /// Adds the changes of the command, and records it.
     pub(super) fn end_record(
         &self,
         begun: Option<ControlCommand>,

@@ -62,7 +62,7 @@ impl RdmaEngine {
         }
     }
 
-    /// The page buffer list must be within what was committed.
+    /// The page buffer list must be within the committed entries.
     fn check_page_list(&self, region: &Region, context: &mut Context<'_>) -> Executed {
         let list = PageListAt {
             levels: region.page_list,
@@ -202,7 +202,7 @@ impl RdmaEngine {
                     format!("{command:?}, {region:?}")
                 });
         }
-        // Whoever uses the driver decides that, so it is no breach of the interface.
+        // The user of the driver decides that, so it is not a breach of the interface.
         if region.windows > 0 {
             return Err(CommandFailure::InvalidState);
         }
@@ -216,7 +216,7 @@ impl RdmaEngine {
         self.write_region(&gone, context)
     }
 
-    /// A queue pair is gone: what it has bound may no longer be used.
+    /// A queue pair was destroyed: its bound windows may no longer be used.
     #[cold]
     pub(super) fn unbind_all(&mut self, queue_pair: u32, context: &mut Context<'_>) {
         let tags: Vec<u32> = self.objects.regions.in_use().collect();

@@ -1,6 +1,6 @@
 //! The capacity of the modelled card for each object.
 //!
-//! Numbers of our own choice (nobody outside Intel knows the card's); the shape satisfies every
+//! The numbers are the model's choice (the card's are not published); the shape satisfies every
 //! rule by which Linux picks its counts. Source of the rules: irdma `ctrl.c`, `irdma_cfg_fpm_val`.
 
 use ringside_spec::rdma::fpm::{FpmQuery, ObjectLimit, ObjectType, PerObject};

@@ -12,8 +12,8 @@ const BOUNDED: [ObjectType; 4] = [
     ObjectType::AddressVector,
 ];
 
-/// Places the wanted counts back to back, page buffer lists last, and says whether a count was cut
-/// to the maximum; nothing if they need more segments than there are.
+/// Places the requested counts back to back, page buffer lists last, and reports if a count was cut
+/// to the maximum. `None` if they need more segments than there are.
 pub(in crate::rdma) fn lay_out(wanted: &FpmCommit) -> Option<(FpmCommit, Option<ObjectType>)> {
     let mut cut = None;
     let mut granted = PerObject::all(ObjectGrant {

@@ -28,11 +28,11 @@ pub(in crate::rdma) enum Armed {
 pub(in crate::rdma) enum Written {
     /// It is there.
     Quietly,
-    /// It is there, and software wants to be told.
+    /// It was written, and an event is requested.
     Tell,
     /// There was no room: the queue has overflown.
     Overflow,
-    /// It had failed before, or its memory is gone.
+    /// It had failed before, or its memory is not accessible.
     Lost,
     /// The host refuses its memory: the queue has failed.
     Refused,
@@ -58,13 +58,13 @@ pub(in crate::rdma) struct CompletionQueue {
     shadow: Ring,
     next: u32,
     polarity: bool,
-    /// Elements written since the ring was taken, and those that software is known to have read.
+    /// Elements written since the ring was taken, and those that software has certainly read.
     written: u64,
     read: u64,
     last_head: u32,
     pub(in crate::rdma) armed: Armed,
     last_sequence: u64,
-    /// That request was found in memory, and its doorbell is still to come.
+    /// That request was found in memory; its doorbell has not arrived yet.
     arm_taken_early: bool,
     /// An event was written and not yet acknowledged.
     event_outstanding: bool,
@@ -73,7 +73,7 @@ pub(in crate::rdma) struct CompletionQueue {
     /// Completion events written whose acknowledgement has not come yet.
     unacknowledged: u32,
     failed: bool,
-    /// the host refused its memory, and nobody was told yet
+    /// the host refused its memory, which was not reported yet
     refused: bool,
     /// Queues (send or receive) that complete here.
     pub(in crate::rdma) users: u32,
@@ -126,7 +126,7 @@ impl CompletionQueue {
         true
     }
 
-    /// Its memory was refused: it has failed, and that is still to be told. Once.
+    /// Its memory was refused: it has failed, and that must be reported. Returns true once.
     fn take_refused(&mut self) -> bool {
         let told = std::mem::replace(&mut self.failed, true);
         std::mem::take(&mut self.refused) && !told

@@ -14,7 +14,7 @@ pub(in crate::rdma) struct EventQueue {
     entries: u32,
     next: u32,
     polarity: bool,
-    /// Entries written and not yet given back (only the asynchronous event queue tells).
+    /// Entries written and not yet acknowledged (only the asynchronous event queue reports that).
     outstanding: u32,
     /// An event had no room.
     overflown: bool,
@@ -134,7 +134,7 @@ pub(in crate::rdma) struct Event {
     pub(in crate::rdma) completion_context: u64,
 }
 
-/// The same of a queue without which nothing can be told.
+/// The same for a queue without which nothing can be reported.
 #[cold]
 fn give_up(context: &mut Context<'_>, what: &'static str, fault: HmcFault) {
     if let HmcFault::Memory(fault) = fault {

@@ -1,4 +1,4 @@
-//! Multicast groups: the queue pairs that receive what is sent to a group's address.
+//! Multicast groups: the queue pairs that receive datagrams to a group's address.
 
 use crate::packet::{Network, Path};
 use ringside_spec::rdma::commands::{

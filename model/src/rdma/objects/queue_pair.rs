@@ -1,4 +1,4 @@
-//! Queue pairs: what a command made them, and where their queues and connection are.
+//! Queue pairs: their settings, queues and connection.
 
 use super::work_queue::{ElementWords, WorkQueue};
 use crate::packet::{Ipv4, Ipv6, MacAddress, Network, Path, Psn, QpNumber, UdpChecksum};
@@ -13,7 +13,7 @@ use ringside_spec::rdma::limits::SHADOW_BYTES;
 use ringside_spec::rdma::qp_context::{
     RTO_MIN, RoceQueuePairContext, ird_entries, queue_quanta, rq_wqe_bytes,
 };
-use ringside_spec::verbs::QUANTUM_BYTES;
+use ringside_spec::verbs::{Fragment, QUANTUM_BYTES};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub(in crate::rdma) struct Work {
     pub(in crate::rdma) signalled: bool,
     /// Local tag that a read invalidates when it is done.
     pub(in crate::rdma) invalidates: u32,
+    /// Its only fragment, where it has no other and no inline data.
+    pub(in crate::rdma) single: Option<Fragment>,
 }
 
 /// An element that cannot be carried out. It waits for those before it.
@@ -88,15 +90,17 @@ pub(in crate::rdma) struct QueuePair {
     pub(in crate::rdma) suspended: bool,
     /// It has bound windows of type 2, which go with it.
     pub(in crate::rdma) has_bound: bool,
-    /// When the peer may next be told of congestion.
+    /// The time from which the peer may be notified of congestion again.
     pub(in crate::rdma) next_notification: Instant,
-    /// In the list of queue pairs that have something to do.
+    /// The queue pair is in the list of those with work.
     pub(in crate::rdma) listed: bool,
-    /// Among the queue pairs whose valid bits are polled.
-    pub(in crate::rdma) polled: bool,
+    /// Place among the function's queue pairs.
+    pub(in crate::rdma) place: usize,
+    /// The tail was published since the queue pair rested last.
+    pub(in crate::rdma) told: bool,
     /// Among the queue pairs that have a timer.
     pub(in crate::rdma) timed: bool,
-    /// The last look at the ring ended at a limit, not at its end.
+    /// The last pass over the ring ended at a limit, not at its end.
     pub(in crate::rdma) more: bool,
     /// The send queue's tail in the shadow area.
     pub(in crate::rdma) told_tail: u32,
@@ -160,7 +164,8 @@ impl QueuePair {
             has_bound: false,
             next_notification: Instant(0),
             listed: false,
-            polled: false,
+            place: usize::MAX,
+            told: false,
             timed: false,
             more: false,
             told_tail: u32::MAX,
@@ -214,7 +219,13 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Makes it look for its memory anew.
+    /// True if its memory was found under the mappings of `stamp`.
+    #[inline]
+    pub(in crate::rdma) fn is_resolved(&self, stamp: (u64, u64)) -> bool {
+        self.stamp == stamp
+    }
+
+    /// Makes it look up its memory again.
     pub(in crate::rdma) fn forget_memory(&mut self) {
         self.stamp = (u64::MAX, u64::MAX);
     }
@@ -224,7 +235,7 @@ impl QueuePair {
         PathMtu::from_bytes(bytes.into()).ok_or(ContextFault::PathMtu(bytes))
     }
 
-    /// The step to RTR: the responder starts with what the context says now.
+    /// The step to RTR: the responder starts with the values of the context.
     pub(in crate::rdma) fn start_responder(&mut self) -> Result<(), ContextFault> {
         let context = &self.context;
         let code = context.ird_size;
@@ -244,7 +255,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// The step from RTR to RTS: the requester starts with what the context says now.
+    /// The step from RTR to RTS: the requester starts with the values of the context.
     pub(in crate::rdma) fn start_requester(&mut self) -> Result<(), ContextFault> {
         let context = &self.context;
         let config = RequesterConfig {
@@ -299,7 +310,8 @@ impl QueuePair {
         self.state == QueuePairState::ReadyToSend && !self.stopped && !self.suspended
     }
 
-    /// True where a doorbell makes sense, if only because software cannot know yet that it failed.
+    /// True where a doorbell is permitted, also if the queue pair has failed and software cannot
+    /// know it yet.
     pub(in crate::rdma) fn may_ring(&self) -> bool {
         use QueuePairState::{Closing, Error, ReadyToSend};
         matches!(self.state, ReadyToSend | Closing | Error)
@@ -317,20 +329,20 @@ impl QueuePair {
         token
     }
 
-    /// The element that a token stands for.
+    /// The element of a token.
     #[inline]
     pub(in crate::rdma) fn work(&self, token: u32) -> Work {
         let slot = token as usize % self.works.len().max(1);
         self.works.get(slot).copied().unwrap_or_default()
     }
 
-    /// When the connection wants to be told the time.
+    /// The time at which the connection's timer is due.
     #[inline]
     pub(in crate::rdma) fn deadline(&self) -> Option<Instant> {
         self.requester.as_ref().and_then(Requester::deadline)
     }
 
-    /// Nothing moves any more; a refusal of the responder still leaves.
+    /// Stops sending and receiving; a refusal of the responder is still sent.
     pub(in crate::rdma) fn stop(&mut self) {
         self.stopped = true;
         self.fault = None;

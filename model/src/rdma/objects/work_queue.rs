@@ -1,14 +1,14 @@
 //! A send or receive ring: where the device is in it, found by valid bits.
 
 use crate::rdma::ring::{Place, Ring};
-use ringside_bus::Direction;
-use ringside_spec::verbs::{MAXIMUM_QUANTA, QUANTUM_WORDS, SendHeader};
+use ringside_bus::{Direction, Words};
+use ringside_spec::verbs::{MAX_QUANTA, QUANTUM_WORDS, SendHeader};
 
 /// The word of an element that holds its valid bit.
 const HEADER: usize = 3;
 
 /// Words of the largest element.
-pub(in crate::rdma) const ELEMENT_WORDS: usize = MAXIMUM_QUANTA * QUANTUM_WORDS;
+pub(in crate::rdma) const ELEMENT_WORDS: usize = MAX_QUANTA * QUANTUM_WORDS;
 
 /// An element copied out of a ring.
 pub(in crate::rdma) struct ElementWords {
@@ -76,10 +76,23 @@ impl WorkQueue {
         (SendHeader(word).valid() == self.polarity && self.quanta > 0).then_some(word)
     }
 
-    /// Copies `quanta` quanta from `index` on; what lies beyond the ring reads as 0.
+    /// The next header word: first word of the part of the ring that holds it, and its place there.
+    #[inline]
+    pub(in crate::rdma) fn next_header(&self) -> Option<(u32, u32)> {
+        let word = self.next as usize * QUANTUM_WORDS + HEADER;
+        let base = self.ring.chunk_start(word)?;
+        Some((base as u32, (word - base) as u32))
+    }
+
+    /// The part of the ring that begins with word `base`.
+    pub(in crate::rdma) fn chunk(&self, base: u32) -> Option<Words> {
+        self.ring.chunk(base as usize)
+    }
+
+    /// Copies `quanta` quanta from `index` on; bytes beyond the ring read as 0.
     #[inline]
     pub(in crate::rdma) fn read(&self, index: u32, quanta: u32) -> ElementWords {
-        let quanta = quanta.min(MAXIMUM_QUANTA as u32);
+        let quanta = quanta.min(MAX_QUANTA as u32);
         let mut words = [0; ELEMENT_WORDS];
         let first = index as usize * QUANTUM_WORDS;
         let count = quanta as usize * QUANTUM_WORDS;

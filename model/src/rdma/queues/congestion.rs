@@ -1,4 +1,4 @@
-//! Congestion on the way: telling the sender, and being told.
+//! Congestion on the path: notifying the sender, and handling notifications.
 //!
 //! The rate of a queue pair does not follow: the model's wire has no queue that could grow.
 
@@ -7,14 +7,13 @@ use crate::frame::{Frame, Payload};
 use crate::packet::{Extension, Opcode, Packet, Psn, QpNumber, TransportHeaders};
 use std::time::Duration;
 
-/// A queue pair tells its peer at most so often.
-/// Source: the 50 us of N in "Congestion Control for Large-Scale RDMA Deployments" (DCQCN), section
-/// 3.
+/// The interval at which a queue pair notifies its peer at most. Source: the 50 us of N in
+/// "Congestion Control for Large-Scale RDMA Deployments" (DCQCN), section 3.
 const NOTIFICATION_INTERVAL: Duration = Duration::from_micros(50);
 
 impl ActiveQueuePair<'_, '_> {
-    /// Sends the peer a congestion notification packet, unless it was told just now.
-    /// Source: InfiniBand Architecture Specification, annex A17.9.3.
+    /// Sends the peer a congestion notification packet, unless one was sent just before. Source:
+    /// InfiniBand Architecture Specification, annex A17.9.3.
     #[cold]
     pub(super) fn notify_peer(&mut self) {
         let entry = self.objects.arp.get(usize::from(self.qp.context.arp_index));
@@ -42,14 +41,15 @@ impl ActiveQueuePair<'_, '_> {
         let frame = Frame {
             packet: Packet { path, transport },
             payload: Payload::empty(),
+            packets: 1,
         };
         self.objects.counters.notifications_sent += 1;
         self.objects.counters.count_sent(&frame);
         self.objects.notifications.push_back(frame);
     }
 
-    /// The peer says that packets of this queue pair met congestion. Without congestion control
-    /// that is only counted.
+    /// Counts the peer's notification that packets of this queue pair met congestion. Without
+    /// congestion control it has no other effect.
     #[cold]
     pub(super) fn on_notification(&mut self) {
         let counters = &mut self.objects.counters;

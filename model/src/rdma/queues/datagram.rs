@@ -1,13 +1,13 @@
-//! Unreliable datagrams: one packet a message, to whoever the address handle names.
+//! Unreliable datagrams: one packet a message, to the destination of the address handle.
 //!
-//! A datagram is complete once it has left. Its bytes are therefore taken along, never left in the
-//! sender's memory, which software may use again at once.
+//! A datagram completes once it was sent. Its bytes are therefore copied into the packet, because
+//! software may use the sender's memory again at once.
 
 use super::ActiveQueuePair;
 use super::receive::Unplaced;
 use super::send::LOCAL_WRITE;
 use super::transmit::{GatherFault, parts};
-use crate::frame::{Frame, INLINE_BYTES_MAX, Payload, Pieces, is_group};
+use crate::frame::{Frame, MAX_INLINE_BYTES, Payload, Pieces, is_group};
 use crate::packet::{
     Datagram, Extension, Ipv4, Ipv6, MacAddress, Network, Opcode, Packet, Path, QpNumber,
     TransportHeaders, UdpChecksum, global_route_header,
@@ -30,13 +30,13 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 const ROUTE_HEADER_BYTES: usize = 40;
 
 /// Longest message where the context gives no path MTU.
-const LONGEST_BYTES: u32 = 4096;
+const MAX_BYTES: u32 = 4096;
 
 /// First UDP source port of RoCEv2. Source: rdma-core `verbs.h`, ROCE_V2_UDP_SPORT_MIN.
 const SOURCE_PORT_MIN: u16 = 0xC000;
 
 ringside_spec::words! {
-    /// A queue key whose top bit is set stands for the sender's own: InfiniBand Architecture
+    /// A queue key whose top bit is set means the sender's own: InfiniBand Architecture
     /// Specification volume 1, 10.2.5.
     struct QueueKey: u32 {
         own: [31],
@@ -107,7 +107,7 @@ impl ActiveQueuePair<'_, '_> {
             return Err(AeCode::UnexpectedWqeOpcode);
         }
         let limit = match self.qp.context.send_mss {
-            0 => LONGEST_BYTES,
+            0 => MAX_BYTES,
             bytes => bytes.into(),
         };
         if request.length_bytes > limit {
@@ -119,12 +119,12 @@ impl ActiveQueuePair<'_, '_> {
 
     /// The next datagram. It is complete with that, as is work without packets ahead of it.
     #[cold]
-    pub(super) fn next_datagram(&mut self) -> Option<Frame> {
+    pub(super) fn next_datagram(&mut self, into: &mut Frame) -> bool {
         while !self.qp.stopped
             && let Some(&request) = self.qp.datagrams.front()
         {
             if !self.resolve() {
-                return None;
+                return false;
             }
             let work = self.qp.work(request.token);
             let made = match request.operation {
@@ -135,15 +135,16 @@ impl ActiveQueuePair<'_, '_> {
                 Ok(frame) => {
                     self.qp.datagrams.pop_front();
                     self.complete_send(work);
-                    if frame.is_some() {
-                        return frame;
+                    if let Some(frame) = frame {
+                        *into = frame;
+                        return true;
                     }
                 }
                 Err(code) => self.fail(code, AeSource::SendQueue, work.index),
             }
         }
         self.drain_completions();
-        None
+        false
     }
 
     fn datagram(&mut self, request: &WorkRequest, work: Work) -> Result<Frame, AeCode> {
@@ -184,6 +185,7 @@ impl ActiveQueuePair<'_, '_> {
         let frame = Frame {
             packet: Packet { path, transport },
             payload,
+            packets: 1,
         };
         self.objects.counters.count_sent(&frame);
         if is_group(path.destination) {
@@ -223,12 +225,15 @@ impl ActiveQueuePair<'_, '_> {
         element: &SendElement<'_>,
     ) -> Result<Payload, AeCode> {
         let length_bytes = request.length_bytes;
-        let gathered = if element.header().inline() || length_bytes as usize <= INLINE_BYTES_MAX {
-            self.gather_message(&MessageBytes {
+        let gathered = if element.header().inline() || length_bytes as usize <= MAX_INLINE_BYTES {
+            let message = MessageBytes {
                 token: request.token,
                 offset_bytes: 0,
                 length_bytes,
-            })
+            };
+            let mut payload = Payload::empty();
+            self.gather_message(&message, &mut payload)
+                .map(|()| payload)
         } else {
             let access = self.local_access(super::send::LOCAL_READ);
             let parts = parts(element.fragments(), 0, length_bytes);
@@ -238,7 +243,7 @@ impl ActiveQueuePair<'_, '_> {
     }
 
     /// Takes a datagram for this queue pair. False if it cannot: a wrong key, no receive request,
-    /// one that is too small. Nobody is told, as an unreliable service has it.
+    /// or one that is too small. No error is reported, as the unreliable service requires.
     #[cold]
     pub(in crate::rdma) fn receive_datagram(&mut self, frame: &Frame, spaces: &[DmaSpace]) -> bool {
         let headers = &frame.packet.transport;
@@ -292,7 +297,7 @@ impl ActiveQueuePair<'_, '_> {
         true
     }
 
-    /// Writes route header and payload to the receive request that was looked at last.
+    /// Writes route header and payload to the receive request that was read last.
     fn place_datagram(&mut self, bytes: &[u8]) -> Result<(), Unplaced> {
         let access = self.local_access(LOCAL_WRITE);
         let words = self.qp.open_receive.words;

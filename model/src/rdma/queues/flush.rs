@@ -9,7 +9,7 @@ use ringside_spec::rdma::control_completion::FlushResult;
 use ringside_spec::verbs::{CompletionElement, QueueSide, SendHeader, SendOpcode};
 
 impl ActiveQueuePair<'_, '_> {
-    /// Flushes the queues that the command names and says which had work.
+    /// Flushes the queues that the command names and returns those that had work.
     pub(in crate::rdma) fn flush(&mut self, command: &FlushWorkQueues) -> FlushResult {
         if !self.resolve() {
             return FlushResult::Nothing;

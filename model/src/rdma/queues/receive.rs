@@ -2,18 +2,18 @@
 
 use super::ActiveQueuePair;
 use super::send::LOCAL_WRITE;
-use super::transmit::{GatherFault, parts};
+use super::transmit::{GatherFault, parts, small_parts};
 use crate::frame::{Frame, PayloadError, Pieces};
 use crate::packet::{Opcode, OpcodeClass};
 use crate::rdma::fault_codes;
 use crate::rdma::objects::Element;
 use crate::rdma::regions::TagFault;
-use crate::rdma::translation::Access;
+use crate::rdma::translation::{Access, Granted};
 use crate::roce::{
     AccessFault, MessageBytes, Placement, Receive, Received, RemoteRight, RequestOutcome,
     RequesterFault, ResponderFault, ResponderHost, ResponseOutcome,
 };
-use ringside_bus::DmaSpace;
+use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
 use ringside_spec::verbs::{
@@ -22,16 +22,16 @@ use ringside_spec::verbs::{
 
 const REMOTE_WRITE: AccessRights = AccessRights::ZERO.with_remote_write(true);
 
-/// Values that six bits can have: what a completion keeps of a packet's opcode.
+/// Values of six bits: the part of a packet's opcode in a completion.
 pub(super) const OPERATION_CODES: u8 = 64;
 
-/// Why a payload was not placed.
+/// The reason why a payload was not placed.
 pub(super) enum Unplaced {
     /// The place cannot be found.
     Gather(GatherFault),
     /// The place refuses.
     Target,
-    /// The sender's memory is gone: nothing to place.
+    /// The sender's memory is not accessible: nothing to place.
     Source,
 }
 
@@ -88,9 +88,56 @@ impl ActiveQueuePair<'_, '_> {
         let Some(mut responder) = self.qp.responder.take() else {
             return false;
         };
-        let length = frame.payload.length() as u32;
-        let outcome = responder.on_request(&frame.packet.transport, length, self);
+        let headers = &frame.packet.transport;
+        let (outcome, taken) = match frame.packets {
+            1 => {
+                let length = frame.payload.length() as u32;
+                (responder.on_request(headers, length, self), 1)
+            }
+            // A refusal by the host then affects one packet.
+            packets => {
+                let at_once = if self.context.memory.is_refusing() {
+                    1
+                } else {
+                    packets
+                };
+                responder.on_run(headers, at_once, frame.packet_bytes() as u32, self)
+            }
+        };
         self.qp.responder = Some(responder);
+        if taken < frame.packets {
+            let first = self.finish_request(&frame.part(0), spaces, outcome);
+            return self.take_apart(frame, first, spaces);
+        }
+        self.finish_request(frame, spaces, outcome)
+    }
+
+    /// Takes the packets of a run one by one, as its first was taken.
+    #[cold]
+    fn take_apart(&mut self, frame: &Frame, first: bool, spaces: &[DmaSpace]) -> bool {
+        let mut one = frame.part(0);
+        for index in 0..frame.packets {
+            let taken = match index {
+                0 => first,
+                _ => {
+                    one = frame.part(index);
+                    self.receive_from_peer(&one, spaces)
+                }
+            };
+            if !taken {
+                self.objects.counters.count_discarded(&one);
+            }
+        }
+        true
+    }
+
+    #[inline]
+    fn finish_request(
+        &mut self,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        outcome: RequestOutcome<u32>,
+    ) -> bool {
         match outcome {
             RequestOutcome::Accepted {
                 placement,
@@ -226,22 +273,22 @@ impl ActiveQueuePair<'_, '_> {
     ) -> Result<(), Unplaced> {
         let mut offset = 0;
         for part in parts {
+            let (tag, at, length) = (part.steering_tag, part.address, part.length_bytes);
+            let mut tables = self.objects.tables(self.context.memory);
+            let granted = match tables.grant(tag, at, length.into(), access) {
+                Ok(granted) => granted,
+                Err(fault) => return Err(Unplaced::Gather(fault.into())),
+            };
+            if let Granted::Block(base) = granted {
+                let at = Iova(base.wrapping_add(at));
+                self.fill_piece(frame, spaces, (at, length as usize), &mut offset)?;
+                continue;
+            }
             let mut pieces = Pieces::new();
             match self.locate(&part, access, &mut pieces) {
-                Ok(true) => {}
-                Ok(false) => return Err(Unplaced::Gather(GatherFault::Element)),
+                Ok(true) => self.fill(frame, spaces, &pieces, &mut offset)?,
+                Ok(false) => self.scatter_widely(frame, spaces, part, access, &mut offset)?,
                 Err(fault) => return Err(Unplaced::Gather(fault)),
-            }
-            for &(at, length) in pieces.as_slice() {
-                let length = length as usize;
-                match frame.copy_to(spaces, offset, self.context.memory, at, length) {
-                    Ok(()) => offset += length,
-                    Err(PayloadError::Target(fault)) => {
-                        crate::rdma::access::unreached(self.context, "received payload", fault);
-                        return Err(Unplaced::Target);
-                    }
-                    Err(_) => return Err(Unplaced::Source),
-                }
             }
         }
         if offset == frame.payload.length() {
@@ -249,6 +296,63 @@ impl ActiveQueuePair<'_, '_> {
         } else {
             Err(Unplaced::Gather(GatherFault::Element))
         }
+    }
+
+    /// Copies a frame's payload from `offset` on to pieces of memory.
+    #[inline]
+    fn fill(
+        &mut self,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        pieces: &Pieces,
+        offset: &mut usize,
+    ) -> Result<(), Unplaced> {
+        for &(at, length) in pieces.as_slice() {
+            self.fill_piece(frame, spaces, (at, length as usize), offset)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn fill_piece(
+        &mut self,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        (at, length): (Iova, usize),
+        offset: &mut usize,
+    ) -> Result<(), Unplaced> {
+        match frame.copy_to(spaces, *offset, self.context.memory, at, length) {
+            Ok(()) => {
+                *offset += length;
+                Ok(())
+            }
+            Err(PayloadError::Target(fault)) => {
+                crate::rdma::access::unreached(self.context, "received payload", fault);
+                Err(Unplaced::Target)
+            }
+            Err(_) => Err(Unplaced::Source),
+        }
+    }
+
+    /// The same to a part in more places than a frame names.
+    #[cold]
+    fn scatter_widely(
+        &mut self,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        whole: Fragment,
+        access: &Access,
+        offset: &mut usize,
+    ) -> Result<(), Unplaced> {
+        for part in small_parts(whole) {
+            let mut pieces = Pieces::new();
+            match self.locate(&part, access, &mut pieces) {
+                Ok(true) => self.fill(frame, spaces, &pieces, offset)?,
+                Ok(false) => return Err(Unplaced::Gather(GatherFault::Element)),
+                Err(fault) => return Err(Unplaced::Gather(fault)),
+            }
+        }
+        Ok(())
     }
 
     fn complete_receive(&mut self, received: &Received) {
@@ -291,11 +395,39 @@ impl ActiveQueuePair<'_, '_> {
             return false;
         }
         let (headers, now) = (&frame.packet.transport, self.context.now);
-        let length = frame.payload.length() as u32;
         let Some(requester) = &mut self.qp.requester else {
             return false;
         };
-        match requester.on_response(now, headers, length) {
+        let (outcome, taken) = match frame.packets {
+            1 => {
+                let length = frame.payload.length() as u32;
+                (requester.on_response(now, headers, length), 1)
+            }
+            // A refusal by the host then affects one packet.
+            packets => {
+                let at_once = if self.context.memory.is_refusing() {
+                    1
+                } else {
+                    packets
+                };
+                requester.on_run(now, headers, at_once, frame.packet_bytes() as u32)
+            }
+        };
+        if taken < frame.packets {
+            let first = self.finish_response(&frame.part(0), spaces, outcome);
+            return self.take_apart(frame, first, spaces);
+        }
+        self.finish_response(frame, spaces, outcome)
+    }
+
+    #[inline]
+    fn finish_response(
+        &mut self,
+        frame: &Frame,
+        spaces: &[DmaSpace],
+        outcome: ResponseOutcome,
+    ) -> bool {
+        match outcome {
             ResponseOutcome::Acknowledged | ResponseOutcome::Repeating => {}
             ResponseOutcome::Place(bytes) => self.place_response(frame, spaces, &bytes),
             ResponseOutcome::Ignored(_) => return true,
@@ -309,14 +441,21 @@ impl ActiveQueuePair<'_, '_> {
         if bytes.length_bytes == 0 {
             return;
         }
-        let words = self.element_again(bytes);
-        let Ok(element) = SendElement::new(words.as_slice()) else {
-            self.fail(AeCode::InvalidWqeFragment, AeSource::SendQueue, 0);
-            return;
-        };
         let access = self.local_access(LOCAL_WRITE);
-        let parts = parts(element.fragments(), bytes.offset_bytes, bytes.length_bytes);
-        let code = match self.scatter(frame, spaces, parts, &access) {
+        let (offset, length) = (bytes.offset_bytes, bytes.length_bytes);
+        let scattered = if let Some(piece) = self.qp.work(bytes.token).single {
+            let parts = parts(std::iter::once(piece), offset, length);
+            self.scatter(frame, spaces, parts, &access)
+        } else {
+            let words = self.element_again(bytes);
+            let Ok(element) = SendElement::new(words.as_slice()) else {
+                self.fail(AeCode::InvalidWqeFragment, AeSource::SendQueue, 0);
+                return;
+            };
+            let parts = parts(element.fragments(), offset, length);
+            self.scatter(frame, spaces, parts, &access)
+        };
+        let code = match scattered {
             Ok(()) => return,
             Err(Unplaced::Gather(fault)) => self.gather_code(fault),
             Err(Unplaced::Target) => AeCode::InvalidStag,

@@ -10,13 +10,12 @@ use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, QueuePairType};
 use ringside_spec::rdma::events::{QP_SHADOW_TAIL_WORD, QpShadowTail};
 use ringside_spec::rdma::limits::MAX_MESSAGE_BYTES;
-use ringside_spec::verbs::{ElementBreach, SendElement, SendHeader, SendOpcode};
-use std::sync::atomic::{Ordering, fence};
+use ringside_spec::verbs::{ElementBreach, Fragment, SendElement, SendHeader, SendOpcode};
 
 /// Elements taken from one queue before others have their turn.
 const BURST: u32 = 32;
 
-/// Why an element was not taken.
+/// The reason why an element was not taken.
 enum NotTaken {
     /// It has to wait for those before it.
     Waits,
@@ -31,7 +30,7 @@ impl From<AeCode> for NotTaken {
 }
 
 impl ActiveQueuePair<'_, '_> {
-    /// Takes what software has posted, as far as it can be taken now. True if anything was.
+    /// Takes elements that software has posted, as many as possible now. True if any was taken.
     pub(in crate::rdma) fn fetch(&mut self) -> bool {
         self.qp.more = false;
         if !self.qp.sends() || self.qp.fault.is_some() || !self.resolve() {
@@ -48,10 +47,7 @@ impl ActiveQueuePair<'_, '_> {
                 break;
             }
             let Some(header) = self.qp.send.peek() else {
-                // Software may have posted while the tail was being written: look again.
-                if self.tell_tail() && self.qp.send.peek().is_some() {
-                    continue;
-                }
+                self.tell_tail();
                 break;
             };
             match self.take(SendHeader(header)) {
@@ -68,19 +64,18 @@ impl ActiveQueuePair<'_, '_> {
         taken > 0
     }
 
-    /// Writes to the shadow area where the device stopped looking; false if it is there already.
+    /// Writes to the shadow area the place where the device stopped reading. Elements that software
+    /// posts meanwhile are found once the queue pair is idle; see `schedule`.
     #[inline]
-    fn tell_tail(&mut self) -> bool {
+    fn tell_tail(&mut self) {
         let tail = self.qp.send.next();
         if self.qp.told_tail == tail {
-            return false;
+            return;
         }
         self.qp.told_tail = tail;
+        self.qp.told = true;
         let word = QpShadowTail::ZERO.with_send_queue_tail(tail.into());
         self.qp.shadow.store(QP_SHADOW_TAIL_WORD, word.0);
-        // The tail must be visible before the valid bit is read again.
-        fence(Ordering::SeqCst);
-        true
     }
 
     #[inline]
@@ -119,13 +114,14 @@ impl ActiveQueuePair<'_, '_> {
             operation: header.opcode() as u8,
             signalled: header.signalled(),
             invalidates: 0,
+            single: None,
         };
         self.start(opcode, &element, work)?;
         self.qp.send.advance(quanta);
         Ok(())
     }
 
-    /// An element cannot be carried out: for whoever looks for the reason.
+    /// Logs the reason why an element cannot be carried out.
     #[cold]
     fn say_refused(&self, header: SendHeader, code: AeCode) {
         let (queue_pair, index) = (self.qp.number, self.qp.send.next());
@@ -173,12 +169,27 @@ impl ActiveQueuePair<'_, '_> {
         let operation = self.operation(opcode, element)?;
         let mut length_bytes = 0;
         if operation != Operation::Local {
-            length_bytes = u32::try_from(element.length_bytes())
+            let mut pieces = element.fragments();
+            work.single = pieces.next();
+            if pieces.next().is_some() {
+                work.single = None;
+            }
+            let total = match work.single {
+                Some(piece) => piece.length_bytes.into(),
+                None => element.length_bytes(),
+            };
+            length_bytes = u32::try_from(total)
                 .ok()
                 .filter(|length| *length <= MAX_MESSAGE_BYTES)
                 .ok_or(AeCode::InvalidWqeParameter)?;
-            let reads = matches!(operation, Operation::Read { .. });
-            self.check_fragments(element, reads)?;
+            let rights = match operation {
+                Operation::Read { .. } => LOCAL_WRITE,
+                _ => LOCAL_READ,
+            };
+            match work.single {
+                Some(piece) => self.check_fragment(&piece, rights)?,
+                None => self.check_fragments(element, rights)?,
+            }
         }
         if opcode == SendOpcode::ReadInvalidate {
             work.invalidates = element
@@ -274,21 +285,29 @@ impl ActiveQueuePair<'_, '_> {
     }
 
     /// Checks that the element's local memory may be used.
-    #[inline]
-    fn check_fragments(&mut self, element: &SendElement<'_>, reads: bool) -> Result<(), AeCode> {
-        let access = self.local_access(if reads { LOCAL_WRITE } else { LOCAL_READ });
+    fn check_fragments(
+        &mut self,
+        element: &SendElement<'_>,
+        rights: AccessRights,
+    ) -> Result<(), AeCode> {
         for piece in element.fragments() {
-            if piece.length_bytes == 0 {
-                continue;
-            }
-            let mut tables = self.objects.tables(self.context.memory);
-            let length = piece.length_bytes.into();
-            let granted = tables.grant(piece.steering_tag, piece.address, length, &access);
-            if let Err(fault) = granted {
-                return Err(self.event_code(fault));
-            }
+            self.check_fragment(&piece, rights)?;
         }
         Ok(())
+    }
+
+    #[inline]
+    fn check_fragment(&mut self, piece: &Fragment, rights: AccessRights) -> Result<(), AeCode> {
+        if piece.length_bytes == 0 {
+            return Ok(());
+        }
+        let access = self.local_access(rights);
+        let mut tables = self.objects.tables(self.context.memory);
+        let length = piece.length_bytes.into();
+        match tables.grant(piece.steering_tag, piece.address, length, &access) {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(self.event_code(fault)),
+        }
     }
 
     /// The event that a fault of a tag raises.

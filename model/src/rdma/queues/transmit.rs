@@ -2,16 +2,15 @@
 
 use super::ActiveQueuePair;
 use super::send::LOCAL_READ;
-use crate::frame::{Frame, INLINE_BYTES_MAX, Payload, Pieces};
-use crate::packet::{Packet, TransportHeaders};
+use crate::frame::{Frame, MAX_INLINE_BYTES, MAX_PIECES, Payload, Pieces};
 use crate::rdma::fault_codes;
 use crate::rdma::hmc::HmcFault;
 use crate::rdma::objects::work_queue::ElementWords;
 use crate::rdma::regions::TagFault;
-use crate::rdma::translation::Access;
-use crate::roce::{AccessFault, MessageBytes, RemoteBytes, Requester, Responder};
-use ringside_bus::DmaFault;
+use crate::rdma::translation::{Access, Granted};
+use crate::roce::{AccessFault, MessageBytes, RemoteBytes, Requester, Responder, ResponsePacket};
 use ringside_bus::function::DmaAccess;
+use ringside_bus::{DmaFault, Iova};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
 use ringside_spec::verbs::{Fragment, SendElement};
@@ -39,9 +38,10 @@ impl From<HmcFault> for GatherFault {
 }
 
 impl ActiveQueuePair<'_, '_> {
-    /// The next packet of this queue pair: answers first, then requests.
+    /// Puts the next packets of this queue pair into `frame`, answers first, then requests; false
+    /// if there are none. A frame holds one, or a run of up to `run_bytes` of payload.
     #[inline]
-    pub(in crate::rdma) fn next_frame(&mut self) -> Option<Frame> {
+    pub(in crate::rdma) fn next_frame(&mut self, run_bytes: u32, frame: &mut Frame) -> bool {
         let answers = self
             .qp
             .responder
@@ -49,25 +49,33 @@ impl ActiveQueuePair<'_, '_> {
             .is_some_and(Responder::has_packet);
         let requester = self.qp.requester.as_ref();
         if !answers && requester.is_none_or(Requester::is_idle) {
-            return match self.qp.datagrams.is_empty() {
-                true => None,
-                false => self.next_datagram(),
-            };
+            return !self.qp.datagrams.is_empty() && self.next_datagram(frame);
         }
         if !self.resolve() {
-            return None;
+            return false;
         }
-        if answers && let Some(frame) = self.next_answer() {
-            return Some(frame);
-        }
-        let packet = self.qp.requester.as_mut()?.next_packet(self.context.now)?;
-        match self.gather_message(&packet.payload) {
-            Ok(payload) => self.frame(packet.headers, payload),
+        answers && self.next_answer(run_bytes, frame) || self.next_request(run_bytes, frame)
+    }
+
+    #[inline]
+    fn next_request(&mut self, run_bytes: u32, frame: &mut Frame) -> bool {
+        let now = self.context.now;
+        let headers = &mut frame.packet.transport;
+        let next = match &mut self.qp.requester {
+            Some(requester) => requester.next_run_into(now, run_bytes, headers),
+            None => None,
+        };
+        let Some((message, packets)) = next else {
+            return false;
+        };
+        frame.packets = packets;
+        match self.gather_message(&message, &mut frame.payload) {
+            Ok(()) => self.address(frame),
             Err(fault) => {
-                let index = self.qp.work(packet.payload.token).index;
+                let index = self.qp.work(message.token).index;
                 let code = self.gather_code(fault);
                 self.fail(code, AeSource::SendQueue, index);
-                None
+                false
             }
         }
     }
@@ -76,9 +84,12 @@ impl ActiveQueuePair<'_, '_> {
     /// it before it raises the event that made the driver destroy the queue pair.
     pub(in crate::rdma) fn refuse_at_the_end(&mut self) {
         let last = self.qp.responder.as_mut().and_then(Responder::take_refusal);
-        if let Some(last) = last
-            && let Some(frame) = self.frame(last.headers, Payload::empty())
-        {
+        let Some(last) = last else {
+            return;
+        };
+        let mut frame = Frame::default();
+        frame.packet.transport = last.headers;
+        if self.address(&mut frame) {
             self.objects.notifications.push_back(frame);
         }
     }
@@ -92,42 +103,70 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
+    /// Puts the peer's addresses into a frame that is complete else; false, and the queue pair has
+    /// failed, if they are not known.
     #[inline]
-    fn frame(&mut self, transport: TransportHeaders, payload: Payload) -> Option<Frame> {
+    fn address(&mut self, frame: &mut Frame) -> bool {
         let arp = self.objects.arp.get(usize::from(self.qp.context.arp_index));
         let Some(destination) = arp.copied().flatten() else {
             let ipv4 = self.qp.context.ipv4;
             self.objects.counters.count_no_route(ipv4);
             self.fail(AeCode::InvalidArpEntry, AeSource::SendQueue, 0);
-            return None;
+            return false;
         };
-        let path = self.qp.path(destination);
-        let frame = Frame {
-            packet: Packet { path, transport },
-            payload,
-        };
-        self.objects.counters.count_sent(&frame);
-        Some(frame)
+        frame.packet.path = self.qp.path(destination);
+        self.objects.counters.count_sent(frame);
+        true
     }
 
     #[inline]
-    fn next_answer(&mut self) -> Option<Frame> {
-        let packet = self.qp.responder.as_mut()?.next_packet()?;
-        let payload = match &packet.payload {
-            None => Ok(Payload::empty()),
-            Some(bytes) => self.gather_remote(bytes),
+    fn next_answer(&mut self, run_bytes: u32, frame: &mut Frame) -> bool {
+        let Some(packet) = self
+            .qp
+            .responder
+            .as_mut()
+            .and_then(|responder| responder.next_run(run_bytes))
+        else {
+            return false;
         };
-        match payload {
-            Ok(payload) => self.frame(packet.headers, payload),
-            Err(fault) => {
-                let access = self.access_fault(fault);
-                let fault = self.qp.responder.as_mut()?.refuse_response(&packet, access);
-                let (code, _) = fault_codes::responder(fault);
-                self.fail(code, AeSource::OutboundReadResponse, 0);
-                let refusal = self.qp.responder.as_mut()?.next_packet()?;
-                self.frame(refusal.headers, Payload::empty())
+        frame.packet.transport = packet.headers;
+        frame.packets = packet.packets;
+        let gathered = match &packet.payload {
+            None => {
+                frame.payload.start_inline(0);
+                Ok(())
             }
+            Some(bytes) => self.gather_remote(bytes, &mut frame.payload),
+        };
+        match gathered {
+            Ok(()) => self.address(frame),
+            Err(fault) => self.refuse_answer(&packet, fault, frame),
         }
+    }
+
+    /// The bytes of a read's response cannot be had.
+    #[cold]
+    fn refuse_answer(
+        &mut self,
+        packet: &ResponsePacket<u32>,
+        fault: GatherFault,
+        frame: &mut Frame,
+    ) -> bool {
+        let access = self.access_fault(fault);
+        let Some(responder) = &mut self.qp.responder else {
+            return false;
+        };
+        let fault = responder.refuse_response(packet, access);
+        let (code, _) = fault_codes::responder(fault);
+        self.fail(code, AeSource::OutboundReadResponse, 0);
+        let refusal = self.qp.responder.as_mut().and_then(Responder::next_packet);
+        let Some(refusal) = refusal else {
+            return false;
+        };
+        frame.packet.transport = refusal.headers;
+        frame.packets = 1;
+        frame.payload.start_inline(0);
+        self.address(frame)
     }
 
     /// The fault of the peer's access.
@@ -154,46 +193,76 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    fn gather_remote(&mut self, bytes: &RemoteBytes<u32>) -> Result<Payload, GatherFault> {
+    fn gather_remote(
+        &mut self,
+        bytes: &RemoteBytes<u32>,
+        into: &mut Payload,
+    ) -> Result<(), GatherFault> {
         let access = self.remote_access(super::REMOTE_READ);
         let part = Fragment {
             address: bytes.address,
             length_bytes: bytes.length_bytes,
             steering_tag: bytes.grant,
         };
-        self.gather(|| std::iter::once(part), bytes.length_bytes, &access)
+        self.gather_one(&part, &access, into)
+    }
+
+    /// A payload that is one part of memory; see [`Self::gather`].
+    #[inline]
+    fn gather_one(
+        &mut self,
+        part: &Fragment,
+        access: &Access,
+        into: &mut Payload,
+    ) -> Result<(), GatherFault> {
+        let length = part.length_bytes;
+        if length as usize <= MAX_INLINE_BYTES {
+            let mut tables = self.objects.tables(self.context.memory);
+            let (tag, at) = (part.steering_tag, part.address);
+            let granted = tables.grant(tag, at, length.into(), access)?;
+            if let (Granted::Block(offset), Some(bytes)) =
+                (granted, into.start_inline(length as usize))
+            {
+                let at = Iova(offset.wrapping_add(at));
+                return match self.context.memory.read(at, bytes) {
+                    Ok(()) => Ok(()),
+                    Err(fault) => {
+                        crate::rdma::access::unreached(self.context, "payload", fault);
+                        Err(GatherFault::Memory)
+                    }
+                };
+            }
+        }
+        self.gather(|| std::iter::once(*part), length, access, into)
     }
 
     /// A payload of `length` bytes: taken along if it is short, else left where it is.
-    #[inline]
     fn gather<I: Iterator<Item = Fragment>>(
         &mut self,
         parts: impl Fn() -> I,
         length: u32,
         access: &Access,
-    ) -> Result<Payload, GatherFault> {
+        into: &mut Payload,
+    ) -> Result<(), GatherFault> {
         let mut pieces = Pieces::new();
         for part in parts() {
             if !self.locate(&part, access, &mut pieces)? {
-                return self.gather_bytes(parts(), length, access);
+                *into = self.gather_bytes(parts(), length, access)?;
+                return Ok(());
             }
         }
         if pieces.length() != length as usize {
             return Err(GatherFault::Element);
         }
-        if length as usize > INLINE_BYTES_MAX {
+        let Some(bytes) = into.start_inline(length as usize) else {
             if self.context.memory.is_refusing() {
                 self.check_pieces(&pieces)?;
             }
-            // The wire knows which function sends it.
-            return Ok(Payload::Memory { source: 0, pieces });
-        }
-        let mut bytes = [0; INLINE_BYTES_MAX];
-        self.read_pieces(&pieces, &mut bytes)?;
-        Ok(Payload::Inline {
-            bytes,
-            length: length as u8,
-        })
+            // The wire fills in the sending function.
+            *into = Payload::Memory { source: 0, pieces };
+            return Ok(());
+        };
+        self.read_pieces(&pieces, bytes)
     }
 
     /// The same from more places than a frame can name.
@@ -206,7 +275,7 @@ impl ActiveQueuePair<'_, '_> {
     ) -> Result<Payload, GatherFault> {
         let mut bytes = vec![0; length as usize];
         let mut done = 0;
-        for part in parts {
+        for part in parts.flat_map(small_parts) {
             let mut pieces = Pieces::new();
             let end = done + part.length_bytes as usize;
             let Some(into) = bytes.get_mut(done..end) else {
@@ -267,21 +336,44 @@ impl ActiveQueuePair<'_, '_> {
         Ok(tables.pieces(&granted, piece.address, length, pieces)?)
     }
 
-    /// The bytes of a send element's message, from the ring as it is now.
+    /// The bytes of a send element's message: of its one fragment, or else from the ring as it is
+    /// now.
     #[inline]
     pub(super) fn gather_message(
         &mut self,
         message: &MessageBytes,
-    ) -> Result<Payload, GatherFault> {
+        into: &mut Payload,
+    ) -> Result<(), GatherFault> {
         if message.length_bytes == 0 {
-            return Ok(Payload::empty());
+            into.start_inline(0);
+            return Ok(());
         }
+        let (offset, length) = (message.offset_bytes, message.length_bytes);
+        match self.qp.work(message.token).single {
+            Some(piece) => {
+                let part = Fragment {
+                    address: piece.address.wrapping_add(offset.into()),
+                    length_bytes: length,
+                    ..piece
+                };
+                let access = self.local_access(LOCAL_READ);
+                self.gather_one(&part, &access, into)
+            }
+            None => self.gather_element(message, into),
+        }
+    }
+
+    fn gather_element(
+        &mut self,
+        message: &MessageBytes,
+        into: &mut Payload,
+    ) -> Result<(), GatherFault> {
         let words = self.element_again(message);
         let Ok(element) = SendElement::new(words.as_slice()) else {
             return Err(GatherFault::Element);
         };
         if element.header().inline() {
-            return gather_inline(&element, message);
+            return gather_inline(&element, message, into);
         }
         let access = self.local_access(LOCAL_READ);
         let (offset, length) = (message.offset_bytes, message.length_bytes);
@@ -289,6 +381,7 @@ impl ActiveQueuePair<'_, '_> {
             || parts(element.fragments(), offset, length),
             length,
             &access,
+            into,
         )
     }
 
@@ -328,18 +421,36 @@ pub(super) fn parts(
     })
 }
 
+/// Bytes that never lie in more places than a frame names: pages have 4 KiB at least.
+const SMALL_BYTES: u32 = (MAX_PIECES as u32 - 1) * 4096;
+
+/// The same bytes in parts that never lie in more places than a frame names.
+pub(super) fn small_parts(whole: Fragment) -> impl Iterator<Item = Fragment> {
+    (0..whole.length_bytes)
+        .step_by(SMALL_BYTES as usize)
+        .map(move |offset| Fragment {
+            address: whole.address.wrapping_add(u64::from(offset)),
+            length_bytes: SMALL_BYTES.min(whole.length_bytes - offset),
+            ..whole
+        })
+}
+
 fn gather_inline(
     element: &SendElement<'_>,
     message: &MessageBytes,
-) -> Result<Payload, GatherFault> {
-    let mut bytes = [0; INLINE_BYTES_MAX];
-    let length = element.copy_inline(&mut bytes);
+    into: &mut Payload,
+) -> Result<(), GatherFault> {
     // Shorter than the smallest path MTU: always the whole of it.
-    if message.offset_bytes != 0 || length != message.length_bytes as usize {
+    let length = message.length_bytes as usize;
+    let whole = message.offset_bytes == 0
+        && element.header().inline_length_bytes() == u64::from(message.length_bytes);
+    let Some(bytes) = into.start_inline(length) else {
         return Err(GatherFault::Element);
+    };
+    let copied = element.copy_inline(bytes);
+    if whole && copied == length {
+        Ok(())
+    } else {
+        Err(GatherFault::Element)
     }
-    Ok(Payload::Inline {
-        bytes,
-        length: length as u8,
-    })
 }

@@ -1,4 +1,4 @@
-use super::rig::{ALL, BASE, CQ_CONTEXT, DOMAIN, QUANTA, Rig};
+use super::rig::{ALL, BASE, CQ_CONTEXT, DOMAIN, QUANTA, Qp, Rig};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::*;
 use ringside_spec::rdma::registers as reg;
@@ -343,6 +343,152 @@ fn a_polled_page_finds_work_by_doorbell_and_by_valid_bit() {
             rig.turn();
         }
         rig.poll(0, &mut cqs[0]).expect("a completion");
+    }
+    rig.assert_no_breach();
+}
+
+#[test]
+fn the_same_doorbell_rung_twice_is_taken_twice_and_then_no_more() {
+    let page = ringside_bus::Memory::allocate(4096, ringside_bus::PageSize::FourKiB, None).unwrap();
+    let mut doorbells = crate::rdma::registers::DoorbellPage::new(&page).unwrap();
+    let words = page.words(0, 4096).unwrap();
+    assert_eq!(doorbells.take().send, None);
+    for _ in 0..2 {
+        words.store(0, 3);
+        words.store(8, 5);
+        let rung = doorbells.take();
+        assert_eq!((rung.send, rung.arm), (Some(3), Some(5)));
+    }
+    let rung = doorbells.take();
+    assert_eq!((rung.send, rung.arm), (None, None));
+}
+
+#[test]
+fn a_doorbell_in_the_page_arrives_before_the_command_that_follows_it() {
+    let mut rig = Rig::new();
+    let page = ringside_bus::Memory::allocate(4096, ringside_bus::PageSize::FourKiB, None).unwrap();
+    rig.sides[0].engine.share_doorbell_page(page.clone());
+    let words = page.words(0, 4096).unwrap();
+    let _queue = rig.cq(0, 3, 16);
+    // Armed, and destroyed before the engine has looked at the page.
+    words.store(8, 3);
+    rig.done(
+        0,
+        DestroyCompletionQueue {
+            cq_number: 3,
+            ..DestroyCompletionQueue::ZERO
+        },
+    );
+    rig.run();
+    rig.assert_no_breach();
+}
+
+#[test]
+fn work_posted_without_doorbell_behind_a_told_tail_is_found() {
+    let mut rig = Rig::new();
+    let (mut qps, mut cqs) = rig.pair();
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    let post = |rig: &mut Rig, qp: &mut Qp| {
+        rig.request(
+            0,
+            qp,
+            SendOpcode::Write,
+            (BASE + to, remote),
+            &[piece(from, 8, local)],
+        );
+    };
+    for _ in 0..3 {
+        post(&mut rig, &mut qps[0]);
+        rig.ring(0, &qps[0]);
+        while rig.poll(0, &mut cqs[0]).is_none() {
+            assert!(
+                rig.turn(),
+                "the engine rests before the write has completed"
+            );
+        }
+        // Software that read the tail before it was told does not ring again, and nothing else
+        // makes the engine look at this queue pair.
+        post(&mut rig, &mut qps[0]);
+        rig.run();
+        rig.poll(0, &mut cqs[0]).expect("of the second");
+    }
+    rig.assert_no_breach();
+}
+
+#[test]
+fn a_region_that_is_released_grants_nothing_although_it_was_used_last() {
+    let mut rig = Rig::new();
+    let (mut qps, mut cqs) = rig.pair();
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    let write = |rig: &mut Rig, qp: &mut Qp, byte: u8| {
+        rig.fill(0, from, &[byte; 8]);
+        let target = (BASE + to, remote);
+        rig.request(0, qp, SendOpcode::Write, target, &[piece(from, 8, local)]);
+        rig.ring(0, qp);
+        rig.run();
+    };
+    for byte in 1..4 {
+        write(&mut rig, &mut qps[0], byte);
+        rig.poll(0, &mut cqs[0]).expect("a completion");
+        assert_eq!(rig.bytes(1, to, 8), [byte; 8]);
+    }
+    rig.done(
+        1,
+        DeallocateStag {
+            protection_domain: DOMAIN,
+            stag_index: 2,
+            is_memory_region: true,
+        },
+    );
+    write(&mut rig, &mut qps[0], 9);
+    assert_eq!(
+        rig.bytes(1, to, 8),
+        [3; 8],
+        "written through a released region"
+    );
+    assert_eq!(rig.event_code(0), Some(AeCode::RemoteAccessError));
+}
+
+#[test]
+fn of_doorbells_that_overwrote_each_other_all_work_is_found() {
+    let mut rig = Rig::new();
+    let page = ringside_bus::Memory::allocate(4096, ringside_bus::PageSize::FourKiB, None).unwrap();
+    rig.sides[0].engine.share_doorbell_page(page.clone());
+    let words = page.words(0, 4096).unwrap();
+    let mut cqs: Vec<_> = (0..2).map(|side| rig.cq(side, 3, 64)).collect();
+    let mut near = Vec::new();
+    for number in 3..12 {
+        for (side, cq) in cqs.iter().enumerate() {
+            let qp = rig.qp(side, number, cq);
+            rig.connect(side, &qp);
+            if side == 0 {
+                near.push(qp);
+            }
+        }
+    }
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    for round in 0..20 {
+        for qp in &mut near {
+            rig.request(
+                0,
+                qp,
+                SendOpcode::Write,
+                (BASE + to, remote),
+                &[piece(from, 8, local)],
+            );
+            words.store(0, u64::from(qp.number));
+        }
+        // Nine queue pairs, of which one rang: a turn for each four of the rest is enough.
+        for _ in 0..3 {
+            rig.turn();
+        }
+        for _ in &near {
+            rig.poll(0, &mut cqs[0])
+                .unwrap_or_else(|| panic!("round {round}: a write is still waiting"));
+        }
     }
     rig.assert_no_breach();
 }

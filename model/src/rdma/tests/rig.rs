@@ -79,6 +79,8 @@ pub(super) struct Qp {
 }
 
 pub(super) struct Rig {
+    /// Payload that a frame may hold; 0: one packet each.
+    pub(super) run_bytes: u32,
     pub(super) sides: Vec<Side>,
     pub(super) spaces: Vec<DmaSpace>,
     pub(super) now: Instant,
@@ -111,6 +113,7 @@ impl Rig {
             })
             .collect();
         Self {
+            run_bytes: crate::frame::RUN_BYTES,
             sides,
             spaces,
             now: Instant(1),
@@ -264,7 +267,7 @@ impl Rig {
         completion
     }
 
-    /// What the driver asks for.
+    /// The counts that the driver requests.
     pub(super) fn counts() -> PerObject<u32> {
         PerObject::from_fn(|object| match object {
             ObjectType::QueuePair => 16,
@@ -670,8 +673,9 @@ impl Rig {
         for side in 0..2 {
             worked |= self.with(side, |engine, context| engine.step(context));
             for _ in 0..32 {
-                let Some(mut frame) = self.with(side, |engine, context| engine.next_frame(context))
-                else {
+                let run_bytes = self.run_bytes;
+                let next = self.with(side, |engine, context| engine.next_run(run_bytes, context));
+                let Some(mut frame) = next else {
                     break;
                 };
                 worked = true;

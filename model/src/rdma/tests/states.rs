@@ -11,7 +11,7 @@ use super::rig::{Cq, Qp, Rig};
 use ringside_spec::rdma::commands::*;
 use strum::VariantArray;
 
-/// What the queue pair was taken to.
+/// The state of the queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantArray)]
 enum State {
     Idle,
@@ -41,7 +41,7 @@ enum Asked {
     Create,
 }
 
-/// What has to come of it.
+/// The expected result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     /// Carried out; the queue pair is then in this state.
@@ -174,7 +174,7 @@ impl Bench {
         self.rig.modify(&self.qp, state).into()
     }
 
-    /// Whether it was carried out.
+    /// True if it was carried out.
     fn ask(&mut self, asked: Asked) -> bool {
         let command = match asked {
             Asked::Keep => self.modify(QueuePairState::Invalid),

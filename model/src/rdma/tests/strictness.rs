@@ -206,6 +206,7 @@ fn frames_of_any_headers_and_lengths_do_not_make_the_engine_panic() {
                 },
             },
             payload: crate::frame::Payload::Bytes(vec![1; random() as usize % 1100]),
+            packets: 1,
         };
         rig.deliver(side, &frame);
         if round % 7 == 0 {

@@ -27,7 +27,7 @@ fn tag(index: u32, key: u32) -> u32 {
     SteeringTag::ZERO.with_index(index).with_key(key).0
 }
 
-/// What one bind asks for.
+/// The parameters of one bind.
 #[derive(Clone, Copy)]
 struct Bind {
     window: u32,
@@ -39,7 +39,7 @@ struct Bind {
     va_based: bool,
 }
 
-/// What one fast registration asks for.
+/// The parameters of one fast registration.
 #[derive(Clone, Copy)]
 struct Registration {
     tag: u32,

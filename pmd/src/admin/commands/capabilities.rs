@@ -6,8 +6,8 @@ use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapa
 use ringside_spec::lan::admin::{BUFFER_SIZE, Opcode};
 use serde::Serialize;
 
-/// Records of an answer at most: what fits its buffer.
-const RECORDS_MAX: usize = BUFFER_SIZE / Capability::SIZE;
+/// The most records of an answer: as many as fit into its buffer.
+const MAX_RECORDS: usize = BUFFER_SIZE / Capability::SIZE;
 
 /// A range of queues or vectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
@@ -66,7 +66,7 @@ pub(super) fn decode_records(
 ) -> Result<Vec<Capability>, AdminError> {
     let head: ListCapabilities = answer.parameters();
     let count = usize::try_from(head.count.get()).unwrap_or(usize::MAX);
-    read_list(opcode, &answer.data, 0, count, RECORDS_MAX)
+    read_list(opcode, &answer.data, 0, count, MAX_RECORDS)
 }
 
 impl Capabilities {

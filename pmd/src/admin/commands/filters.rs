@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 /// Offset of the tag control in a rule's header.
 const TAG_CONTROL_AT: usize = 14;
-/// First bytes of the headers that stand for all frames to one station, and to groups. Source: ice
+/// First bytes of the headers that mean all frames to one station, and all to groups. Source: ice
 /// `ice_switch.c`, `ice_set_vsi_promisc`.
 const ALL_UNICAST: u8 = 0x02;
 const ALL_GROUPS: u8 = 0x03;
@@ -94,7 +94,7 @@ impl AdminQueue {
         let buffer = [member.as_bytes(), &vsi.to_le_bytes()].concat();
         let added = self.execute(Opcode::AddSwitchRules, &one_rule(), Data::Send(&buffer));
         if let Err(error) = added {
-            // Nothing is in it; what cannot be freed goes with the function's configuration.
+            // It is empty; if it cannot be freed, clearing the function's configuration frees it.
             let _ = self.free_prune_list(list);
             return Err(error);
         }

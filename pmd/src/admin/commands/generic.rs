@@ -10,11 +10,11 @@ use ringside_spec::lan::admin::{BUFFER_SIZE, EXPECTED_VERSION, Opcode, ReturnCod
 use serde::Serialize;
 
 /// Addresses in an answer to "read MAC" at most.
-const MAC_ADDRESSES_MAX: usize = 2;
+const MAX_MAC_ADDRESSES: usize = 2;
 /// Minor versions of the interface by which firmware and driver may differ without a remark.
 const REMARK_DISTANCE: u8 = 2;
 
-/// Versions of the firmware and of the interface it speaks.
+/// Versions of the firmware and of the interface that it implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct FirmwareVersion {
     /// Firmware: major, minor, patch.
@@ -47,7 +47,7 @@ impl FirmwareVersion {
         None
     }
 
-    /// True if this driver can speak the interface.
+    /// True if this driver supports the interface version.
     #[must_use]
     pub fn usable(&self) -> bool {
         self.interface.0 <= EXPECTED_VERSION.0
@@ -59,7 +59,7 @@ impl FirmwareVersion {
 pub enum GlobalLock {
     /// It is ours; release it.
     Granted,
-    /// Another function is at it: ask again.
+    /// Another function is doing it: request the lock again.
     InProgress,
     /// Another function has done it: nothing to do.
     AlreadyDone,
@@ -110,7 +110,7 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Empties what the function configured (0x02A4): rules, VSIs, scheduler nodes, queues.
+    /// Clears the function's configuration (0x02A4): rules, VSIs, scheduler nodes, queues.
     pub fn clear_function_config(&self) -> Result<(), AdminError> {
         let none = NoParameters::zeroed();
         self.execute(Opcode::ClearFunctionConfig, &none, Data::None)?;
@@ -142,8 +142,8 @@ impl AdminQueue {
 
     /// Asks for the global configuration lock (0x0008, resource 4, write).
     ///
-    /// The firmware tells by the status field, whatever the return code; a refusal of the command
-    /// itself is an error here.
+    /// The firmware reports the result in the status field, for any return code. A refusal of the
+    /// command itself is an error here.
     pub fn request_global_lock(
         &self,
         resource: u16,
@@ -158,14 +158,14 @@ impl AdminQueue {
             (lock_status::IN_PROGRESS, _) | (_, ReturnCode::Busy) => Ok(GlobalLock::InProgress),
             (lock_status::GRANTED, ReturnCode::Ok) => Ok(GlobalLock::Granted),
             (_, ReturnCode::Ok) => {
-                let reason = format!("lock status {} is none that exists", granted.status.get());
+                let reason = format!("lock status {} does not exist", granted.status.get());
                 Err(AdminError::malformed(opcode, reason))
             }
             (_, code) => Err(AdminError::Refused { opcode, code }),
         }
     }
 
-    /// Gives a resource back (0x0009).
+    /// Releases a resource (0x0009).
     pub fn release_resource(&self, resource: u16) -> Result<(), AdminError> {
         let parameters = RequestResource {
             resource: resource.into(),
@@ -196,7 +196,7 @@ pub(super) fn decode_mac(answer: &Answer) -> Result<[u8; 6], AdminError> {
         ));
     }
     let count = head.address_count.into();
-    let list: Vec<MacAddress> = read_list(opcode, &answer.data, 0, count, MAC_ADDRESSES_MAX)?;
+    let list: Vec<MacAddress> = read_list(opcode, &answer.data, 0, count, MAX_MAC_ADDRESSES)?;
     let lan = list.iter().find(|address| address.kind == MAC_TYPE_LAN);
     let Some(lan) = lan else {
         return Err(AdminError::malformed(opcode, "no LAN address is listed"));

@@ -3,10 +3,13 @@
 use super::read_at;
 use crate::admin::{AdminError, AdminQueue, Data};
 use ringside_spec::lan::admin::Opcode;
+use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::link::{
     GetLinkStatus, GetPhyCapabilities, LINK_STATUS_BYTES, LinkEvents, LinkInfo, LinkStatus,
-    PhyCapabilities, PhyConfig, PhyReport, SetEventMask, SetMacConfig, SetPhyConfig, speed,
+    ModuleBus, ModuleEeprom, PhyCapabilities, PhyConfig, PhyReport, SetEventMask, SetMacConfig,
+    SetPhyConfig, SetPortLed, speed,
 };
+use ringside_spec::lan::module;
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
@@ -94,6 +97,44 @@ impl AdminQueue {
         let data = Data::Receive(LINK_STATUS_BYTES);
         let answer = self.execute(Opcode::GetLinkStatus, &parameters, data)?;
         LinkState::decode(&answer.data)
+    }
+
+    /// Has the LED of the port blink, or show the link (0x06E9).
+    pub fn set_port_led(&self, port: u8, blink: bool) -> Result<(), AdminError> {
+        let parameters = SetPortLed {
+            port,
+            port_valid: 1,
+            mode: blink.into(),
+            ..SetPortLed::zeroed()
+        };
+        self.execute(Opcode::SetPortLed, &parameters, Data::None)?;
+        Ok(())
+    }
+
+    /// Bytes from `address` of the first page of the module's memory (0x06EE). `None`: there is no
+    /// module, or it does not answer.
+    pub fn read_module(
+        &self,
+        port: u8,
+        address: u16,
+        bytes: u16,
+    ) -> Result<Option<Vec<u8>>, AdminError> {
+        let parameters = ModuleEeprom {
+            port,
+            port_valid: 1,
+            bus_address: ModuleBus::ZERO.with_address(module::BUS_ADDRESS).0.into(),
+            memory_address: address.into(),
+            ..ModuleEeprom::zeroed()
+        };
+        let data = Data::Receive(bytes.into());
+        match self.execute(Opcode::ModuleEeprom, &parameters, data) {
+            Ok(answer) => Ok(Some(answer.data)),
+            Err(AdminError::Refused {
+                code: ReturnCode::NoEntry | ReturnCode::Busy,
+                ..
+            }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The masked link events (0x0613).

@@ -1,4 +1,4 @@
-//! Typed commands, each checking what was answered.
+//! Typed commands; each checks its answer.
 
 mod capabilities;
 mod filters;
@@ -55,7 +55,7 @@ fn read_list<T: FromBytes>(
         .collect()
 }
 
-/// Checks that the firmware did as many elements as were asked.
+/// Checks that the firmware processed as many elements as were requested.
 fn check_count(opcode: Opcode, asked: u16, answered: u16) -> Result<(), AdminError> {
     if asked == answered {
         return Ok(());

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Sends of a buffer whose signature is not yet there.
 const SIGNATURE_ATTEMPTS: u32 = 5;
-/// Between two of them.
+/// The time between two attempts.
 const SIGNATURE_PAUSE: Duration = Duration::from_millis(20);
 
 /// A package that the device has.
@@ -41,8 +41,8 @@ impl AdminQueue {
 
     /// Downloads one buffer of a package (0x0C40); `last` marks the final one.
     ///
-    /// "No signature" and "bad signature" are asked again a few times, as the firmware may still
-    /// be at the buffer before.
+    /// After "no signature" and "bad signature" the command is repeated a few times: the firmware
+    /// may still be processing the previous buffer.
     pub fn download_buffer(&self, buffer: &[u8], last: bool) -> Result<(), AdminError> {
         let opcode = Opcode::DownloadPackage;
         let parameters = DownloadPackage {

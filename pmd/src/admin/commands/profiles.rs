@@ -16,7 +16,7 @@ use zerocopy::byteorder::little_endian::U16;
 
 /// The firmware's limit for one holder of the change lock.
 const CHANGE_LOCK_MS: u32 = lock_timeout_ms::CHANGE_LOCK;
-/// Between two requests for it.
+/// The time between two requests for the lock.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Bytes of a section of an update of the tables.
@@ -52,6 +52,16 @@ impl AdminQueue {
         let data = list(kind, number);
         self.execute(Opcode::FreeResource, &one(), Data::Send(&data))?;
         Ok(())
+    }
+
+    /// Allocates a block of counters of the flow director (0x0208); returns its number.
+    /// Source: ice `ice_alloc_fd_res_cntr`.
+    pub(crate) fn allocate_counter_block(&self) -> Result<u16, AdminError> {
+        let opcode = Opcode::AllocateResource;
+        let kind = ResourceType::ZERO.with_resource(Resource::FlowDirectorCounters.code());
+        let answer = self.execute(opcode, &one(), Data::Send(&list(kind, 0)))?;
+        let number: U16 = read_at(opcode, &answer.data, ResourceElements::SIZE)?;
+        Ok(number.get())
     }
 
     /// Changes the tables that the package filled (0x0C42): all sections at once, under the change

@@ -7,7 +7,7 @@ use ringside_spec::lan::admin::queues::{
     DisableTransmitQueues, DisabledQueue, RdmaQueueSet, RdmaQueueSetGroup,
 };
 use ringside_spec::lan::admin::scheduler::{
-    Element, ElementCommand, GetTopology, GroupHeader, LAYERS_MAX, NO_NODE, Node,
+    Element, ElementCommand, GetTopology, GroupHeader, MAX_LAYERS, NO_NODE, Node,
     QuerySchedulerResources, SchedulerResources, TopologyBranch,
 };
 use ringside_spec::lan::admin::{BUFFER_SIZE, Opcode};
@@ -15,12 +15,12 @@ use serde::Serialize;
 use zerocopy::IntoBytes;
 
 /// Branches of the default topology at most.
-const BRANCHES_MAX: usize = 8;
+const MAX_BRANCHES: usize = 8;
 
 /// Limits of the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SchedulerLimits {
-    /// Layers that software sees, 3..=9.
+    /// Layers that are visible to software, 3..=9.
     pub layers: u8,
     /// RDMA queue sets of the device.
     pub rdma_queue_sets: u16,
@@ -105,7 +105,7 @@ impl AdminQueue {
         };
         let set = RdmaQueueSet {
             queue_set: queue_set.into(),
-            // of no kind said, as Linux leaves it: the firmware makes it a leaf
+            // without a type, as Linux leaves it: the firmware makes it a leaf
             element: Element::unlimited(),
             ..RdmaQueueSet::zeroed()
         };
@@ -178,9 +178,9 @@ pub(super) fn decode_limits(answer: &Answer) -> Result<SchedulerLimits, AdminErr
     let all: SchedulerResources = read_at(opcode, &answer.data, 0)?;
     let count = all.properties.logical_levels.get();
     let layers = match u8::try_from(count) {
-        Ok(layers) if (3..=LAYERS_MAX).contains(&usize::from(layers)) => layers,
+        Ok(layers) if (3..=MAX_LAYERS).contains(&usize::from(layers)) => layers,
         _ => {
-            let reason = format!("{count} layers are none of 3 to {LAYERS_MAX}");
+            let reason = format!("{count} layers, expected 3 to {MAX_LAYERS}");
             return Err(AdminError::malformed(opcode, reason));
         }
     };
@@ -195,13 +195,13 @@ pub(super) fn decode_limits(answer: &Answer) -> Result<SchedulerLimits, AdminErr
 pub(super) fn decode_topology(answer: &Answer) -> Result<Vec<Node>, AdminError> {
     let opcode = Opcode::GetDefaultTopology;
     let count = answer.parameters::<GetTopology>().branch_count.into();
-    let branches: Vec<TopologyBranch> = read_list(opcode, &answer.data, 0, count, BRANCHES_MAX)?;
+    let branches: Vec<TopologyBranch> = read_list(opcode, &answer.data, 0, count, MAX_BRANCHES)?;
     let Some(branch) = branches.first() else {
         return Err(AdminError::malformed(opcode, "it has no branch"));
     };
     let nodes = usize::from(branch.header.count.get());
     let Some(nodes) = branch.nodes.get(..nodes) else {
-        let reason = format!("a branch of {nodes} nodes is longer than {LAYERS_MAX}");
+        let reason = format!("a branch of {nodes} nodes is longer than {MAX_LAYERS}");
         return Err(AdminError::malformed(opcode, reason));
     };
     Ok(nodes.to_vec())

@@ -1,4 +1,4 @@
-//! The switch: which port and switch the function belongs to, port parameters, filter rules.
+//! The switch: the function's port and switch, port parameters, filter rules.
 
 use super::{read_at, read_list};
 use crate::admin::{AdminError, AdminQueue, Answer, Data};
@@ -11,10 +11,10 @@ use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use serde::Serialize;
 use zerocopy::IntoBytes;
 
-/// Elements of one answer at most: what fits its buffer.
-const ELEMENTS_MAX: usize = SWITCH_CONFIG_BUFFER_BYTES / SwitchElement::SIZE;
+/// The most elements of one answer: as many as fit into its buffer.
+const MAX_ELEMENTS: usize = SWITCH_CONFIG_BUFFER_BYTES / SwitchElement::SIZE;
 /// Answers at most: the index of an element has 16 bits, so each answer has at least one.
-const ANSWERS_MAX: usize = 64;
+const MAX_ANSWERS: usize = 64;
 /// Bytes of a rule with its header.
 const RULE_BYTES: usize = LookupRule::SIZE + LOOKUP_HEADER_BYTES;
 
@@ -23,7 +23,7 @@ const RULE_BYTES: usize = LookupRule::SIZE + LOOKUP_HEADER_BYTES;
 pub struct SwitchPort {
     /// Logical port, 0..=7.
     pub port: u8,
-    /// Switch that the port belongs to.
+    /// The switch of the port.
     pub switch_id: u16,
 }
 
@@ -33,7 +33,7 @@ impl AdminQueue {
         let opcode = Opcode::GetSwitchConfig;
         let mut elements = Vec::new();
         let mut next = 0;
-        for _ in 0..ANSWERS_MAX {
+        for _ in 0..MAX_ANSWERS {
             let parameters = GetSwitchConfig {
                 element: next.into(),
                 ..GetSwitchConfig::zeroed()
@@ -46,7 +46,7 @@ impl AdminQueue {
                 return find_port(&elements);
             }
         }
-        let reason = format!("the list does not end after {ANSWERS_MAX} answers");
+        let reason = format!("the list does not end after {MAX_ANSWERS} answers");
         Err(AdminError::malformed(opcode, reason))
     }
 
@@ -63,8 +63,8 @@ impl AdminQueue {
 
     /// Delivers frames to `mac` to VSI `vsi` (0x02A0); returns the rule's number.
     ///
-    /// The rule is of the sending side and governs received frames too. Frames that the device
-    /// sends to a unicast address of its own stay inside; others go to the wire as well.
+    /// The rule is a transmit rule and applies to received frames too. Frames that the device sends
+    /// to a unicast address of its own stay inside; others also go to the wire.
     pub fn add_mac_rule(&self, vsi: u16, mac: [u8; 6]) -> Result<u16, AdminError> {
         let opcode = Opcode::AddSwitchRules;
         let rule = mac_rule(vsi, mac);
@@ -101,7 +101,7 @@ fn lookup_transmit() -> RuleHeader {
     }
 }
 
-/// The rule and the header that it looks for.
+/// The rule and the header that it matches.
 fn mac_rule(vsi: u16, mac: [u8; 6]) -> [u8; RULE_BYTES] {
     let [first, ..] = mac;
     let unicast = first.is_multiple_of(2);
@@ -125,7 +125,7 @@ fn mac_rule(vsi: u16, mac: [u8; 6]) -> [u8; RULE_BYTES] {
     for (to, from) in packet.iter_mut().zip(mac) {
         *to = from;
     }
-    // The EtherType of a tag follows both addresses; the recipe does not look at it.
+    // The EtherType of a tag follows both addresses; the recipe does not compare it.
     for (to, from) in packet.iter_mut().skip(12).zip([0x81, 0x00]) {
         *to = from;
     }
@@ -152,7 +152,7 @@ pub(super) fn decode_elements(answer: &Answer) -> Result<Vec<SwitchElement>, Adm
         &answer.data,
         0,
         count,
-        ELEMENTS_MAX,
+        MAX_ELEMENTS,
     )
 }
 

@@ -224,7 +224,7 @@ fn a_scheduler_tree_of_an_impossible_height_is_refused() {
         answer(&none, all.as_bytes())
     };
     for levels in [0, 2, 10, u16::MAX] {
-        is_malformed(decode_limits(&resources(levels)), "none of 3 to 9");
+        is_malformed(decode_limits(&resources(levels)), "expected 3 to 9");
     }
     let limits = decode_limits(&resources(9)).unwrap();
     assert_eq!((limits.layers, limits.siblings_max.len()), (9, 9));

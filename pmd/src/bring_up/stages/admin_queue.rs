@@ -1,4 +1,4 @@
-//! `admin-queue`: both rings, and a firmware that speaks our version.
+//! `admin-queue`: starts both rings, and checks that the firmware supports the driver's version.
 //!
 //! Source: ice `ice_controlq.c`, `ice_init_all_ctrlq`.
 
@@ -15,7 +15,7 @@ pub(super) const STAGE: Stage = Stage {
 
 /// The number of attempts for rings and first command.
 const ATTEMPTS: u32 = 11;
-/// Between two attempts.
+/// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
 
 fn run(context: &mut Context) -> Result<(), StageError> {
@@ -51,8 +51,8 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     Ok(())
 }
 
-/// A ring that does not come up and an answer that makes no sense or does not come may be the end
-/// of a reset; memory and a device that is gone are not.
+/// True if another attempt may succeed. A ring that does not start and an invalid or missing answer
+/// may be the end of a reset; lack of memory and a removed device are not.
 fn worth_a_retry(error: &AdminError) -> bool {
     matches!(
         error,

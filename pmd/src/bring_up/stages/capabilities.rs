@@ -1,4 +1,4 @@
-//! `capabilities`: what device and function can do.
+//! `capabilities`: reads the abilities of device and function.
 //!
 //! Source: ice `ice_common.c`, `ice_get_caps` and `ice_recalc_port_limited_caps`.
 
@@ -10,8 +10,8 @@ pub(super) const STAGE: Stage = Stage {
     run,
 };
 
-/// With more functions than these the firmware gives none of them RDMA.
-const RDMA_FUNCTIONS_MAX: u32 = 4;
+/// The most functions with RDMA: with more functions the firmware offers RDMA to none.
+const MAX_RDMA_FUNCTIONS: u32 = 4;
 
 fn run(context: &mut Context) -> Result<(), StageError> {
     let found = context.admin()?.capabilities()?;
@@ -31,9 +31,9 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         context.facts.rdma_unavailable = Some(
             "the function has no RDMA capability; enable RDMA in the device's setup".to_owned(),
         );
-    } else if found.functions > RDMA_FUNCTIONS_MAX {
+    } else if found.functions > MAX_RDMA_FUNCTIONS {
         context.facts.rdma_unavailable = Some(format!(
-            "the device has {} functions, and RDMA works with at most {RDMA_FUNCTIONS_MAX}",
+            "the device has {} functions, and RDMA works with at most {MAX_RDMA_FUNCTIONS}",
             found.functions
         ));
     }

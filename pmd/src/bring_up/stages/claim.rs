@@ -1,4 +1,4 @@
-//! `claim`: whether this is a device that the driver knows, with registers it can reach.
+//! `claim`: checks that the driver supports this device and can reach its registers.
 //!
 //! Source: ice `ice_main.c`, `ice_pci_tbl` and `ice_probe`.
 

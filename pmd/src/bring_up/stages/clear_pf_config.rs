@@ -1,4 +1,4 @@
-//! `clear-pf-config`: what a driver before us left behind is gone.
+//! `clear-pf-config`: removes the configuration that an earlier driver left.
 //!
 //! Source: ice `ice_common.c`, `ice_clear_pf_cfg`.
 

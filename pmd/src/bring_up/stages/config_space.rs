@@ -31,7 +31,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         best_link: space.best_link.map(|link| link.to_string()),
         vectors,
     });
-    // A device that is brought up again has its memory still, and what it was found like is known.
+    // A device that is brought up again still has its memory, and its original values are recorded.
     if context.pool().is_err() {
         let _ = context.record(Undo::RestoreCommand { found: found.0 });
         // Recorded before bus mastering, so that it is undone after bus mastering is off.

@@ -22,7 +22,7 @@ pub(super) const STAGE: Stage = Stage {
     run,
 };
 
-/// Between two requests for a lock that another function holds.
+/// The time between two requests for a lock that another function holds.
 const LOCK_STEP: Duration = Duration::from_millis(10);
 
 /// Input words of the switch block, 48 bits in two registers.
@@ -84,6 +84,7 @@ fn load(context: &mut Context) -> Result<PackageFacts, StageError> {
                 active,
                 file,
                 hash_groups: BTreeMap::new(),
+                filter_groups: BTreeMap::new(),
             });
         }
     };
@@ -93,6 +94,7 @@ fn load(context: &mut Context) -> Result<PackageFacts, StageError> {
             active: active(&before),
             file,
             hash_groups: BTreeMap::new(),
+            filter_groups: BTreeMap::new(),
         });
     }
     let outcome = download_locked(context, &admin, &package)?;
@@ -110,6 +112,7 @@ fn load(context: &mut Context) -> Result<PackageFacts, StageError> {
         active,
         file,
         hash_groups: package.hash_groups(),
+        filter_groups: package.filter_groups(),
     })
 }
 
@@ -148,8 +151,8 @@ fn find_package(context: &Context) -> (Option<PathBuf>, Result<Package, String>)
     (Some(path.clone()), parsed)
 }
 
-/// Why the package does not fit the one in flash, if so: the format's major version has to be the
-/// same and the minor not newer.
+/// Returns the reason why the package does not fit the one in flash, if so: the format's major
+/// version must be the same and the minor version not newer.
 fn misfit(package: &Package, installed: &[InstalledPackage]) -> Option<String> {
     let flash = installed.iter().find(|one| one.in_flash)?;
     let [major, minor, ..] = package.segment_format;
@@ -162,7 +165,7 @@ fn misfit(package: &Package, installed: &[InstalledPackage]) -> Option<String> {
     })
 }
 
-/// `state` if the active package is of a version that this driver knows, else safe mode.
+/// Returns `state` if this driver supports the version of the active package, otherwise safe mode.
 fn judge(active: Option<&InstalledPackage>, reason: &str, state: PackageState) -> PackageState {
     match active {
         Some(active) if (active.version[0], active.version[1]) == SUPPORTED_VERSION => state,

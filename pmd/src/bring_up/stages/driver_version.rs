@@ -20,7 +20,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     Ok(context.admin()?.send_driver_version(version, text)?)
 }
 
-/// A part of the version, cut to what the command has room for.
+/// A part of the version, limited to the room in the command.
 fn number(text: &str) -> u8 {
     text.parse().unwrap_or(u8::MAX)
 }

@@ -11,7 +11,7 @@ pub(super) const STAGE: Stage = Stage {
     run,
 };
 
-/// A report from that time would otherwise end the service at the first look.
+/// A report from that time would otherwise end the service at the first check.
 fn run(context: &mut Context) -> Result<(), StageError> {
     let baseline = context.require_baseline()?;
     let control_queue = context.engine.is_some();

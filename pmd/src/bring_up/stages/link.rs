@@ -1,4 +1,4 @@
-//! `link`: the PHY configured as wanted, link events on, the link up if it comes up in time.
+//! `link`: configures the PHY, turns link events on, and waits for the link within its deadline.
 //!
 //! Source: ice `ice_main.c`, `ice_init_link_events` and `ice_configure_phy`.
 
@@ -17,7 +17,7 @@ pub(super) const STAGE: Stage = Stage {
     run,
 };
 
-/// Between two questions for the state.
+/// The time between two queries of the state.
 const STEP: Duration = Duration::from_millis(10);
 
 fn run(context: &mut Context) -> Result<(), StageError> {
@@ -36,7 +36,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     Ok(())
 }
 
-/// Asks for the wanted types, unless that is what is active.
+/// Requests the configured types, unless they are active already.
 fn configure_phy(context: &mut Context, port: u8) -> Result<(), StageError> {
     let admin = context.admin()?;
     let possible = admin.phy_capabilities(report_mode::TOPOLOGY_WITH_MEDIA)?;
@@ -45,7 +45,7 @@ fn configure_phy(context: &mut Context, port: u8) -> Result<(), StageError> {
     let Some(wanted) = wanted_config(&possible, &active, speed) else {
         return Err(StageError::Unusable {
             what: format!(
-                "the link speed {} is none that port and module can do",
+                "port and module do not support the link speed {}",
                 speed_text(speed)
             ),
             remedy: "set link.speed to \"auto\", or use another module or cable".to_owned(),

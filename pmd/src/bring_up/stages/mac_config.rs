@@ -3,7 +3,7 @@
 //! Source: ice `ice_common.c`, `ice_aq_set_mac_cfg`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
-use ringside_spec::lan::admin::link::{FRAME_BYTES_MAX, link_events};
+use ringside_spec::lan::admin::link::{MAX_FRAME_BYTES, link_events};
 
 pub(super) const STAGE: Stage = Stage {
     name: "mac-config",
@@ -17,9 +17,9 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let admin = context.admin()?;
     let port = context.facts.switch()?.port;
     let found = admin.link_status(port, link_events::KEEP)?.frame_bytes_max;
-    // 0: the firmware does not say.
-    if found != FRAME_BYTES_MAX && found != 0 {
+    // 0: the firmware does not report it.
+    if found != MAX_FRAME_BYTES && found != 0 {
         let _ = context.record(Undo::RestoreFrameSize { found });
     }
-    Ok(admin.set_mac_config(FRAME_BYTES_MAX)?)
+    Ok(admin.set_mac_config(MAX_FRAME_BYTES)?)
 }

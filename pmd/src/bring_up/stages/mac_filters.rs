@@ -1,4 +1,4 @@
-//! `mac-filters`: frames to our own address and to everybody are delivered.
+//! `mac-filters`: lets the device deliver frames to its own address and to the broadcast address.
 //!
 //! Source: ice `ice_fltr.c`, `ice_fltr_add_mac_and_broadcast`.
 

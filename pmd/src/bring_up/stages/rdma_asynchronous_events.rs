@@ -48,7 +48,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         buffer,
         entries,
     });
-    let created = state.control.execute(command);
+    let created = state.execute(command);
     if created.as_ref().is_err_and(ControlError::is_refusal) {
         state.made.asynchronous_events = None;
     }
@@ -61,7 +61,7 @@ pub(in crate::bring_up) fn destroy(engine: &Engine) -> Result<(), RdmaStageError
     let Some(events) = state.made.asynchronous_events.take() else {
         return Ok(());
     };
-    let destroyed = state.control.execute(DestroyAsynchronousEventQueue {
+    let destroyed = state.execute(DestroyAsynchronousEventQueue {
         size_entries: events.entries,
         ..DestroyAsynchronousEventQueue::ZERO
     });

@@ -46,7 +46,7 @@ fn start(engine: &Engine) -> Result<(), RdmaStageError> {
         ceq_number_valid: true,
         ..CreateCompletionQueue::ZERO
     };
-    if !state
+    if !engine
         .control
         .use_completions(ring, COMMANDS as usize, shadow)
     {
@@ -55,11 +55,11 @@ fn start(engine: &Engine) -> Result<(), RdmaStageError> {
             remedy: "this is a bug of the driver".to_owned(),
         });
     }
-    let created = state.control.execute(command);
+    let created = state.execute(command);
     if let Err(error) = created {
         if error.is_refusal() {
             // It does not exist: its memory is free, and there is nothing to destroy.
-            drop(state.control.drop_completions());
+            drop(engine.control.drop_completions());
         }
         return Err(error.into());
     }
@@ -68,10 +68,10 @@ fn start(engine: &Engine) -> Result<(), RdmaStageError> {
 
 pub(in crate::bring_up) fn destroy(engine: &Engine) -> Result<(), RdmaStageError> {
     let mut state = engine.state();
-    let Some((ring, shadow)) = state.control.drop_completions() else {
+    let Some((ring, shadow)) = engine.control.drop_completions() else {
         return Ok(());
     };
-    let destroyed = state.control.execute(DestroyCompletionQueue {
+    let destroyed = state.execute(DestroyCompletionQueue {
         size_entries: COMMANDS,
         shadow_address: shadow.iova().0,
         cq_number: 0,

@@ -7,6 +7,7 @@ use crate::control::{ControlQueue, ControlQueueSettings};
 use crate::rdma::RdmaStageError;
 use crate::rdma::address::local_addresses;
 use crate::rdma::engine::{Engine, EngineFacts, Parts};
+use crate::rdma::gids::Gids;
 use ringside_spec::rdma::registers::{DOORBELL_PAGE, DOORBELL_PAGE_ARM, DOORBELL_PAGE_SEND};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +33,8 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         ControlQueue::prepare(registers.clone(), &pool, settings).map_err(RdmaStageError::from)?;
     let function = Arc::clone(context.function());
     let doorbell = |at: u64| Arc::clone(&function).doorbell(0, DOORBELL_PAGE + at);
-    context.facts.rdma.addresses = facts.addresses.clone();
+    let gids = Gids::new(&local_addresses(&context.config().network, facts.mac));
+    context.facts.rdma.addresses = gids.addresses();
     let parts = Parts {
         registers,
         pool,
@@ -41,13 +43,14 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         arm_doorbell: doorbell(DOORBELL_PAGE_ARM)?,
         admin: context.admin()?,
         baseline: context.baseline(),
+        gids,
         ports: Arc::clone(&context.ports),
     };
     let carried = context.take_carried();
     let engine = Arc::new(Engine::new(parts, control, carried));
     context.engine = Some(Arc::clone(&engine));
     let _ = context.record(Undo::Rdma(RdmaUndo::DestroyControlQueue));
-    let created = engine.state().control.create();
+    let created = engine.control.create();
     Ok(created.map_err(RdmaStageError::from)?)
 }
 
@@ -58,10 +61,6 @@ fn facts(context: &Context) -> Result<EngineFacts, StageError> {
         port: context.facts.switch()?.port,
         vsi_number: context.facts.vsi()?,
         mac,
-        addresses: local_addresses(&context.config().network, mac)
-            .into_iter()
-            .map(|one| one.address)
-            .collect(),
         path_mtu: context.config().rdma.path_mtu.bytes(),
     })
 }
@@ -69,5 +68,5 @@ fn facts(context: &Context) -> Result<EngineFacts, StageError> {
 pub(in crate::bring_up) fn destroy(engine: &Engine) -> Result<(), RdmaStageError> {
     let mut state = engine.state();
     state.service.closed = true;
-    Ok(state.control.destroy()?)
+    Ok(engine.control.destroy()?)
 }

@@ -18,7 +18,7 @@ pub(super) const STAGE: Stage = Stage {
 fn run(context: &mut Context) -> Result<(), StageError> {
     let engine = context.engine()?;
     let features = match features(&engine, FEATURE_BUFFER_BYTES) {
-        // Once more with what the list needs, within reason.
+        // Once more with the room that the list needs, up to a limit.
         Err(RdmaStageError::Features(FeaturesError::BufferTooSmall { bytes, .. }))
             if bytes <= 4096 =>
         {
@@ -32,7 +32,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
 
 fn features(engine: &Engine, bytes: usize) -> Result<Features, RdmaStageError> {
     let buffer = engine.pool.allocate(bytes, 256)?;
-    let asked = engine.state().control.execute(QueryFeatures {
+    let asked = engine.control.execute(QueryFeatures {
         buffer_length: bytes as u32,
         buffer_address: buffer.iova().0,
     });

@@ -52,10 +52,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
             vsi,
             leaf,
         }));
-        let added = engine
-            .state()
-            .control
-            .execute(node(number, parent, vsi, leaf));
+        let added = engine.control.execute(node(number, parent, vsi, leaf));
         if added.as_ref().is_err_and(ControlError::is_refusal) {
             context.discharge(undo);
         }
@@ -78,12 +75,9 @@ fn run(context: &mut Context) -> Result<(), StageError> {
         enable: true,
         ..node(LEAF, VSI, vsi, true)
     };
-    let mut state = engine.state();
-    state
-        .control
-        .execute(enable)
-        .map_err(RdmaStageError::from)?;
-    state.made.queue_set_handle = Some(queue_set);
+    let enabled = engine.control.execute(enable);
+    enabled.map_err(RdmaStageError::from)?;
+    engine.state().made.queue_set_handle = Some(queue_set);
     context.facts.rdma.queue_set_handle = Some(queue_set);
     Ok(())
 }
@@ -100,6 +94,6 @@ pub(in crate::bring_up) fn delete(
         enable: false,
         ..node(number, parent, vsi, leaf)
     };
-    engine.state().control.execute(command)?;
+    engine.control.execute(command)?;
     Ok(())
 }

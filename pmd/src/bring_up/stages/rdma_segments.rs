@@ -1,4 +1,4 @@
-//! `rdma-segments`: memory behind the objects that the device may read on its own account.
+//! `rdma-segments`: memory behind the objects that the device may read at any time.
 //!
 //! Source: irdma `hw.c`, `irdma_create_hmc_objs`.
 
@@ -16,23 +16,20 @@ pub(super) const STAGE: Stage = Stage {
 fn run(context: &mut Context) -> Result<(), StageError> {
     let engine = context.engine()?;
     let _ = context.record(Undo::Rdma(RdmaUndo::ClearSegments));
-    let mut guard = engine.state();
-    let state = &mut *guard;
-    let Some(memory) = &mut state.made.memory else {
+    let mut memory = engine.memory();
+    let Some(memory) = &mut *memory else {
         let (what, stage) = ("the sizes of the host memory cache", "rdma-sizing");
         return Err(Missing { what, stage }.into());
     };
-    let brought = memory.bring_static(&mut state.control);
+    let brought = memory.bring_static(&engine.control);
     Ok(brought.map_err(RdmaStageError::from)?)
 }
 
 pub(in crate::bring_up) fn clear(engine: &Engine) -> Result<(), RdmaStageError> {
-    let mut guard = engine.state();
-    let state = &mut *guard;
-    let Some(mut memory) = state.made.memory.take() else {
+    let Some(mut memory) = engine.memory().take() else {
         return Ok(());
     };
-    match memory.clear(&mut state.control) {
+    match memory.clear(&engine.control) {
         Ok(()) => Ok(()),
         Err(error) => {
             memory.abandon();

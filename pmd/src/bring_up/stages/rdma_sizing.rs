@@ -32,7 +32,8 @@ const PROTECTION_DOMAINS: u32 = 16_384;
 
 fn run(context: &mut Context) -> Result<(), StageError> {
     let engine = context.engine()?;
-    let layout = ask(&engine, context.config())?;
+    let (layout, event_queues) = ask(&engine, context.config())?;
+    context.facts.rdma.event_queues = event_queues;
     for (object, asked, granted) in layout.lowered() {
         context.warn(format!(
             "the device grants {granted} of {}, asked were {asked}",
@@ -54,7 +55,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     )?;
     context.facts.rdma.layout = Some(layout);
     let mut state = engine.state();
-    state.made.memory = Some(memory);
+    *engine.memory() = Some(memory);
     state.objects = objects;
     Ok(())
 }
@@ -64,13 +65,13 @@ fn words(buffer: &DmaBuffer) -> [u64; BUFFER_WORDS] {
     std::array::from_fn(|index| words.load_acquire(index))
 }
 
-/// Asks for the limits, and sets the counts.
-fn ask(engine: &Engine, config: &Config) -> Result<Layout, RdmaStageError> {
+/// Asks for the limits, and sets the counts. Returns the number of event queues too.
+fn ask(engine: &Engine, config: &Config) -> Result<(Layout, u16), RdmaStageError> {
     let buffer = engine.pool.allocate(FPM_BUFFER_BYTES, 256)?;
     let hmc_function_index = engine.facts.function_index;
     let buffer_address = buffer.iova().0;
     let mut state = engine.state();
-    let queried = state.control.execute(QueryFpm {
+    let queried = state.execute(QueryFpm {
         hmc_function_index,
         buffer_address,
     });
@@ -83,7 +84,7 @@ fn ask(engine: &Engine, config: &Config) -> Result<Layout, RdmaStageError> {
     for (index, word) in plan.commit_request().iter().enumerate() {
         buffer.words().store(index, *word);
     }
-    let committed = state.control.execute(CommitFpm {
+    let committed = state.execute(CommitFpm {
         hmc_function_index,
         buffer_length: FPM_BUFFER_BYTES as u32,
         buffer_address,
@@ -92,10 +93,8 @@ fn ask(engine: &Engine, config: &Config) -> Result<Layout, RdmaStageError> {
         buffer.leak();
         return Err(error.into());
     }
-    Ok(Layout::from_commit(
-        plan,
-        &FpmCommit::decode(&words(&buffer)),
-    )?)
+    let layout = Layout::from_commit(plan, &FpmCommit::decode(&words(&buffer)))?;
+    Ok((layout, limits.max_completion_event_queues()))
 }
 
 fn wanted(section: &RdmaSection) -> Wanted {

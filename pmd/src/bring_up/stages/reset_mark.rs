@@ -1,6 +1,5 @@
-//! `reset-mark`: without RDMA, something by which a reset of the function by somebody else shows.
-//!
-//! Source: none: Linux learns of such a reset from its own interrupt; the register is that of ice
+//! `reset-mark`: without RDMA, sets a mark that shows a reset of the function by other software.
+//! Source: none: an interrupt notifies Linux of such a reset; the register is that of ice
 //! `ice_hw_autogen.h`, `PF_MBX_ATQLEN`.
 
 use crate::bring_up::{Context, Needs, Stage, StageError};
@@ -21,7 +20,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     }
     let mut baseline = context.require_baseline()?;
     if !baseline.mark(context.registers())? {
-        context.warn("a reset of the function by somebody else will not be noticed: the device does not keep the mark for it");
+        context.warn("a reset of the function by other software will not be detected: the device does not keep the mark for it");
     }
     context.set_baseline(baseline);
     Ok(())

@@ -54,7 +54,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     Ok(())
 }
 
-/// The node as the firmware tells it alone has to be the one of the branch.
+/// Checks that the node, queried alone, equals the one of the branch.
 fn check_node(admin: &AdminQueue, listed: &Node) -> Result<(), StageError> {
     let alone = admin.query_node(listed.node.get())?;
     if alone.parent == listed.parent && alone.element.kind == listed.element.kind {

@@ -27,7 +27,12 @@ struct Inside {
 
 impl Inside {
     fn answer(&mut self) {
-        match self.answers.pop_front() {
+        let answer = self.answers.pop_front();
+        self.give(answer);
+    }
+
+    fn give(&mut self, answer: Option<Answer>) {
+        match answer {
             None | Some(Answer::Silence) => {}
             Some(Answer::Tail { error }) => {
                 let tail = self.registers.get(&CQP_TAIL).copied().unwrap_or(0);
@@ -84,6 +89,10 @@ struct Bench {
 impl Bench {
     /// A queue that sees its answers in a register.
     fn new() -> Self {
+        Self::waiting(Duration::from_millis(10))
+    }
+
+    fn waiting(deadline: Duration) -> Self {
         let engine = Arc::new(Engine::new(Inside::default(), Duration::ZERO));
         let function = Arc::clone(&engine) as Arc<dyn Function>;
         let settings = PoolSettings {
@@ -94,7 +103,7 @@ impl Bench {
         let registers = Registers::new(function, Recorder::new());
         let settings = ControlQueueSettings {
             entries: ENTRIES,
-            deadline: Duration::from_millis(10),
+            deadline,
         };
         let queue = ControlQueue::prepare(registers, &pool, settings).unwrap();
         Self {
@@ -106,7 +115,15 @@ impl Bench {
 
     /// A queue that gets completions.
     fn with_completions() -> Self {
-        let mut bench = Self::new();
+        Self::completing(Self::new())
+    }
+
+    /// The same for threads of this test: virtual time passes quickly while they wait.
+    fn patient() -> Self {
+        Self::completing(Self::waiting(Duration::from_secs(1 << 24)))
+    }
+
+    fn completing(bench: Self) -> Self {
         let ring = bench.pool.allocate(ENTRIES as usize * 32, 256).unwrap();
         let shadow = bench.pool.allocate(64, 128).unwrap();
         bench.engine.script().completions = Some(ring.words());
@@ -116,6 +133,19 @@ impl Bench {
 
     fn answer(&self, answer: Answer) {
         self.engine.script().answers.push_back(answer);
+    }
+
+    /// Answers now, without a doorbell.
+    fn complete(&self, completion: ControlCompletion) {
+        let answer = Answer::Completion(completion);
+        self.engine.script().give(Some(answer));
+    }
+
+    /// Waits until so many commands are under way.
+    fn until_under_way(&self, commands: u32) {
+        while self.queue.commands_under_way() != commands {
+            std::thread::yield_now();
+        }
     }
 
     fn set(&self, register: u64, value: u32) {
@@ -140,7 +170,7 @@ impl Drop for Bench {
 
 #[test]
 fn a_tail_that_moves_is_the_answer_and_its_error_bit_a_refusal() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     for _ in 0..10 {
         bench.answer(Answer::Tail { error: None });
         assert!(bench.queue.execute(Nop {}).is_ok());
@@ -161,7 +191,7 @@ fn a_tail_that_moves_is_the_answer_and_its_error_bit_a_refusal() {
 
 #[test]
 fn completions_answer_over_many_turns_of_both_rings() {
-    let mut bench = Bench::with_completions();
+    let bench = Bench::with_completions();
     for round in 0..3 * ENTRIES + 1 {
         bench.answer(Answer::Completion(ControlCompletion {
             return_value: round + 7,
@@ -175,7 +205,7 @@ fn completions_answer_over_many_turns_of_both_rings() {
 
 #[test]
 fn a_completion_with_the_error_bit_is_a_refusal() {
-    let mut bench = Bench::with_completions();
+    let bench = Bench::with_completions();
     bench.answer(Answer::Completion(ControlCompletion {
         error: true,
         major_code: 0x1234,
@@ -194,7 +224,7 @@ fn a_completion_of_another_command_or_queue_is_not_taken_for_the_answer() {
         ..completion(0)
     };
     for wrong in [completion(2), foreign] {
-        let mut bench = Bench::with_completions();
+        let bench = Bench::with_completions();
         bench.answer(Answer::Completion(wrong));
         let error = bench.queue.execute(Nop {}).unwrap_err();
         assert!(matches!(error, ControlError::Garbled { .. }), "{error}");
@@ -205,7 +235,7 @@ fn a_completion_of_another_command_or_queue_is_not_taken_for_the_answer() {
 
 #[test]
 fn silence_ends_in_the_deadline_and_nothing_is_sent_afterwards() {
-    for mut bench in [Bench::new(), Bench::with_completions()] {
+    for bench in [Bench::new(), Bench::with_completions()] {
         bench.answer(Answer::Silence);
         let error = bench.queue.execute(Nop {}).unwrap_err();
         assert!(
@@ -227,7 +257,7 @@ fn silence_ends_in_the_deadline_and_nothing_is_sent_afterwards() {
 
 #[test]
 fn the_refusal_of_the_completion_queue_itself_is_seen_in_the_register() {
-    let mut bench = Bench::with_completions();
+    let bench = Bench::with_completions();
     bench.answer(Answer::Tail {
         error: Some((0xF000, 1)),
     });
@@ -238,7 +268,7 @@ fn the_refusal_of_the_completion_queue_itself_is_seen_in_the_register() {
 
 #[test]
 fn a_creation_that_fails_says_status_and_codes() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     let error = bench.queue.create().unwrap_err();
     assert!(
         matches!(error, ControlError::NotCreated { status: 0, .. }),
@@ -276,7 +306,7 @@ fn a_ring_that_the_device_does_not_have_is_refused() {
 
 #[test]
 fn a_device_that_is_gone_is_no_silent_one() {
-    let mut bench = Bench::new();
+    let bench = Bench::new();
     bench.set(CQP_TAIL, u32::MAX);
     bench.set(0x09_E880, u32::MAX);
     let error = bench.queue.execute(Nop {}).unwrap_err();
@@ -284,4 +314,142 @@ fn a_device_that_is_gone_is_no_silent_one() {
         matches!(error, ControlError::Function(FunctionError::Gone { .. })),
         "{error}"
     );
+}
+
+fn valued(wqe_index: u32, return_value: u32) -> ControlCompletion {
+    ControlCompletion {
+        return_value,
+        ..completion(wqe_index)
+    }
+}
+
+#[test]
+fn two_commands_are_under_way_and_each_thread_gets_its_own_answer_in_any_order() {
+    let bench = Bench::patient();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| bench.queue.execute(Nop {}));
+        bench.until_under_way(1);
+        let second = scope.spawn(|| bench.queue.execute(Nop {}));
+        bench.until_under_way(2);
+        bench.complete(valued(1, 11));
+        assert_eq!(second.join().unwrap().unwrap().return_value, 11);
+        // The first one still waits: its entry is not used again.
+        assert_eq!(bench.queue.commands_under_way(), 1);
+        assert!(!first.is_finished());
+        bench.complete(valued(0, 10));
+        assert_eq!(first.join().unwrap().unwrap().return_value, 10);
+    });
+    assert_eq!(bench.queue.commands_under_way(), 0);
+}
+
+#[test]
+fn an_entry_is_used_again_only_after_its_answer() {
+    let bench = Bench::patient();
+    let rings = || bench.engine.script().registers.get(&CQP_DOORBELL).copied();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| bench.queue.execute(Nop {}));
+        bench.until_under_way(1);
+        for slot in [1, 2, 3] {
+            bench.answer(Answer::Completion(completion(slot)));
+            bench.queue.execute(Nop {}).unwrap();
+        }
+        // Entry 0 is next, and its command is not answered: this one waits for it.
+        let next = scope.spawn(|| bench.queue.execute(Nop {}));
+        for _ in 0..1000 {
+            std::thread::yield_now();
+            assert_eq!((rings(), bench.queue.commands_under_way()), (Some(0), 1));
+        }
+        bench.answer(Answer::Completion(valued(0, 7)));
+        bench.complete(valued(0, 5));
+        assert_eq!(slow.join().unwrap().unwrap().return_value, 5);
+        assert_eq!(next.join().unwrap().unwrap().return_value, 7);
+    });
+}
+
+#[test]
+fn one_entry_stays_free_and_a_command_without_room_says_so_after_its_deadline() {
+    let bench = Bench::waiting(Duration::from_millis(10));
+    let bench = Bench::completing(bench);
+    bench.queue.rings().in_use = ENTRIES - 1;
+    let error = bench.queue.execute(Nop {}).unwrap_err();
+    let ControlError::Full { commands, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(commands, ENTRIES - 1);
+    // It was not sent.
+    assert!(error.is_refusal());
+    assert!(!bench.engine.script().registers.contains_key(&CQP_DOORBELL));
+}
+
+#[test]
+fn silence_for_one_command_leaves_the_others_their_answers() {
+    let bench = Bench::patient();
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| bench.queue.execute(Nop {}));
+        bench.until_under_way(1);
+        // As a command that was not answered leaves it.
+        bench.queue.rings().ended = Some(Ended::Stuck);
+        let next = bench.queue.execute(Nop {}).unwrap_err();
+        assert!(matches!(next, ControlError::Stuck { .. }), "{next}");
+        assert!(!other.is_finished());
+        bench.complete(valued(0, 3));
+        assert_eq!(other.join().unwrap().unwrap().return_value, 3);
+    });
+}
+
+#[test]
+fn a_wrong_answer_ends_all_commands_that_wait_and_abandoning_too() {
+    for abandoned in [false, true] {
+        let bench = Bench::patient();
+        std::thread::scope(|scope| {
+            let waiting: Vec<_> = (0..3)
+                .map(|_| scope.spawn(|| bench.queue.execute(Nop {})))
+                .collect();
+            bench.until_under_way(3);
+            match abandoned {
+                true => bench.queue.abandon(),
+                false => bench.complete(completion(3)),
+            }
+            for one in waiting {
+                let error = one.join().unwrap().unwrap_err();
+                // Whether the device carried it out is not known.
+                assert!(!error.is_refusal(), "{error}");
+                let is_abandoned = matches!(error, ControlError::Abandoned { .. });
+                assert_eq!(is_abandoned, abandoned, "{error}");
+            }
+        });
+        let next = bench.queue.execute(Nop {}).unwrap_err();
+        assert!(matches!(next, ControlError::Stuck { .. }), "{next}");
+    }
+}
+
+#[test]
+fn commands_of_many_threads_answered_in_any_order_are_all_answered_once() {
+    const THREADS: u32 = 4;
+    const EACH: u32 = 100;
+    let bench = Bench::patient();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    bench.queue.execute(Nop {}).unwrap();
+                }
+            });
+        }
+        // The device: up to three commands of the ring of four, the latest first.
+        let (mut tail, mut answered) = (0, 0);
+        while answered < THREADS * EACH {
+            let doorbell = bench.engine.script().registers.get(&CQP_DOORBELL).copied();
+            let head = doorbell.unwrap_or(0);
+            let waiting = (head + ENTRIES - tail) % ENTRIES;
+            for ahead in (0..waiting).rev() {
+                bench.complete(completion((tail + ahead) % ENTRIES));
+            }
+            tail = head;
+            answered += waiting;
+            std::thread::yield_now();
+        }
+    });
+    assert_eq!(bench.queue.commands_under_way(), 0);
+    assert!(!bench.queue.is_stuck());
 }

@@ -20,7 +20,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Between two looks at a register.
+/// The time between two reads of a register.
 const STEP: Duration = Duration::from_micros(20);
 /// Free descriptors, in 64, below which the device reports a shortage. Source: DPDK ice
 /// `ice_program_hw_rx_queue`.
@@ -33,6 +33,8 @@ pub(super) struct ReceiveControl {
     pub(super) ring: u64,
     pub(super) settings: ReceiveSettings,
     pub(super) buffer_bytes: u16,
+    /// layout of its descriptors, see [`profile`]
+    pub(super) profile: u8,
 }
 
 /// One transmit queue.
@@ -72,7 +74,7 @@ impl QueueControl for ReceiveControl {
         };
         let registers = &self.port.registers;
         let layout = DescriptorProfile::ZERO
-            .with_profile(profile::NIC.into())
+            .with_profile(self.profile.into())
             .with_priority(profile::LINUX_PRIORITY);
         let queue = u32::from(self.number);
         let mut writes = vec![(RECEIVE_QUEUE_PROFILE.at(queue), layout.0)];
@@ -127,7 +129,7 @@ impl QueueControl for TransmitControl {
             let written = self.port.registers.write(offset, value);
             written.map_err(|error| failed(&error))?;
         }
-        // Whatever the answer: the device may know the queue from here on.
+        // Whatever the answer is, the device may use the queue from here on.
         let running = (QueueKind::Transmit, self.number);
         self.port.configured().running.insert(running);
         let added = admin.add_transmit_queue(self.port.group, self.number, &context);
@@ -178,7 +180,7 @@ impl PortShared {
         }
     }
 
-    /// Has a receive queue enabled or disabled, and waits until the device says so.
+    /// Enables or disables a receive queue, and waits until the device reports the new state.
     fn set_receive(&self, number: u16, enabled: bool) -> Result<(), StopError> {
         let failed = |error: &dyn Display| not_confirmed(QueueKind::Receive, number, error);
         let register = RECEIVE_QUEUE_CONTROL.at(number.into());
@@ -256,6 +258,7 @@ impl PortShared {
             ring: memory.iova().0,
             settings,
             buffer_bytes: packets.settings().buffer_bytes,
+            profile: profile::NIC,
         };
         let tail = self.doorbell(RECEIVE_QUEUE_TAIL.at(number.into()))?;
         let service = Arc::clone(&self.service);

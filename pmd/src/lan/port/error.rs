@@ -1,16 +1,16 @@
-//! Why a port did not do what it was asked.
+//! Reasons why a port did not carry out a call.
 
 use crate::admin::AdminError;
 use ringside_bus::{FunctionError, MemoryError};
-use ringside_lan::{PoolError, RingError, StopError};
+use ringside_lan::{FilterError, PoolError, RingError, StopError};
 
-/// Why a port did not do what it was asked.
+/// Reasons why a port did not carry out a call.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PortError {
-    /// The firmware did not do what it was asked.
+    /// A command of the firmware failed.
     #[error(transparent)]
     Admin(#[from] AdminError),
-    /// The function did not do what it was asked.
+    /// An access to the function failed.
     #[error(transparent)]
     Function(#[from] FunctionError),
     /// The device was not brought up as far: a bug of this driver.
@@ -33,6 +33,19 @@ pub enum PortError {
     /// A queue did not start or stop.
     #[error(transparent)]
     Queue(#[from] StopError),
+    /// A rule was not programmed.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// A rule that does not fit beside those that the port has.
+    #[error("{rule}: {reason}; {remedy}")]
+    Rule {
+        /// The rule.
+        rule: String,
+        /// The obstacle.
+        reason: String,
+        /// The way around it.
+        remedy: &'static str,
+    },
     /// The port is open.
     #[error("the port is open already: a function has one; drop its port and queues first")]
     AlreadyOpen,
@@ -42,9 +55,9 @@ pub enum PortError {
     /// Numbers that the device does not have.
     #[error("{wanted} {what} are not possible: this function has {limit}")]
     TooMany {
-        /// Of what.
+        /// The kind of object.
         what: &'static str,
-        /// The number asked for.
+        /// The requested number.
         wanted: usize,
         /// The number of them.
         limit: usize,

@@ -1,4 +1,4 @@
-//! Which packets the port takes: addresses, VLANs, all of them.
+//! Filters of received packets: addresses, VLANs, promiscuous mode.
 
 use super::shared::PortShared;
 use super::{Port, PortError};
@@ -9,7 +9,7 @@ use ringside_spec::lan::admin::vsi::{
 use std::collections::btree_map::Entry;
 
 /// Highest VLAN id.
-const VLAN_MAX: u16 = 4094;
+const MAX_VLAN: u16 = 4094;
 
 /// Tags of received packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -61,7 +61,7 @@ impl Port {
     /// Lets packets of a VLAN in. The first one shuts out all VLANs that were not added; packets
     /// without a tag (VLAN 0) stay in.
     pub fn add_vlan(&self, vlan: u16) -> Result<(), PortError> {
-        if vlan > VLAN_MAX {
+        if vlan > MAX_VLAN {
             return Err(PortError::Invalid {
                 what: "VLAN",
                 value: vlan.to_string(),
@@ -101,7 +101,7 @@ impl Port {
         Ok(true)
     }
 
-    /// Has the device remove the tags of received packets, or leave them.
+    /// Makes the device remove the tags of received packets, or keep them.
     pub fn strip_vlan(&self, wanted: VlanStripping) -> Result<(), PortError> {
         let receive = match wanted {
             VlanStripping::On => vlan_receive::STRIP_BOTH,
@@ -170,7 +170,7 @@ impl PortShared {
         let list = configured.prune_list.take();
         drop(configured);
         if had_vlans && let Err(error) = admin.update_vsi(self.vsi, &pruning(false)) {
-            tracing::warn!(%error, "the VSI goes on pruning VLANs");
+            tracing::warn!(%error, "the VSI continues to prune VLANs");
         }
         for rule in rules {
             if let Err(error) = admin.remove_rule(rule) {

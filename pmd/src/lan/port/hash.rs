@@ -5,25 +5,25 @@
 
 use super::kinds::{FlowKind, HashField, Programmed};
 use super::shared::PortShared;
+use super::tables::{Block, free};
 use super::{Port, PortError};
 use crate::admin::AdminQueue;
 use crate::admin::commands::Section;
 use ringside_spec::lan::admin::switch::Resource;
-use ringside_spec::lan::package::section::{self, block};
-use ringside_spec::lan::package::{
-    FieldVectorWord, ProfileEntry, UNUSED_WORD, VECTOR_WORDS, VectorSection, VsiGroupSection,
+use ringside_spec::lan::package::VECTOR_WORDS;
+use ringside_spec::lan::registers::filters::{
+    HASH_CONTROL, HASH_MASK_SELECT, HASH_SYMMETRY, HashControl, WordChoice,
 };
-use ringside_spec::lan::registers::filters::{HASH_MASK_SELECT, HASH_SYMMETRY};
-use zerocopy::IntoBytes;
 
 impl Port {
-    /// Has the hash of packets of a kind made of these fields, in the order of
-    /// [`HashField`]; without fields the hash of all of them is that of no bytes: one queue.
+    /// Sets the fields from which the hash of a kind of packets is computed, in the order of
+    /// [`HashField`]. Without fields all packets of the kind have the hash of no bytes, and go to
+    /// one queue.
     ///
-    /// A port of several queues begins with all fields of each kind. Packets that arrive meanwhile
-    /// go by the old fields or the new.
+    /// A port of several queues begins with all fields of each kind. Packets that arrive during the
+    /// change are hashed by the old or the new fields.
     ///
-    /// Control path. Errors: a field that the kind does not have, or what the firmware says.
+    /// Control path. Errors: a field that the kind does not have, or a refusal of the firmware.
     pub fn set_hash_fields(&self, kind: FlowKind, fields: &[HashField]) -> Result<(), PortError> {
         for field in fields {
             if kind.place(*field).is_none() {
@@ -39,6 +39,28 @@ impl Port {
         self.shared.program_hash(admin, kind, fields)
     }
 
+    /// If `wanted`, both directions of a flow have the same hash. The device first combines each
+    /// word of an address or a port with that of the other end; fields without the other end stay
+    /// as they are. [`SymmetricToeplitz`](ringside_lan::SymmetricToeplitz) predicts the hash of all
+    /// fields.
+    ///
+    /// Control path. Errors: a refusal of the firmware, or a register that could not be written.
+    pub fn set_symmetric_hash(&self, wanted: bool) -> Result<(), PortError> {
+        self.shared.hash_all()?;
+        self.shared.admin()?;
+        let hashes = {
+            let mut configured = self.shared.configured();
+            configured.is_symmetric = wanted;
+            configured.hashes.clone()
+        };
+        for (kind, programmed) in hashes {
+            let number = programmed.profile.into();
+            self.shared
+                .write_symmetry(number, kind, &programmed.fields)?;
+        }
+        self.shared.write_scheme(wanted)
+    }
+
     /// The fields of a kind; `None` on a port of one queue before the first
     /// [`Port::set_hash_fields`].
     #[must_use]
@@ -52,7 +74,7 @@ impl Port {
 impl PortShared {
     /// The group of VSIs that the port's own is in, alone. Groups carry the number of their function
     /// in bits 13 to 15. Source: ice `ICE_VSIG_VALUE`.
-    const fn group_number(&self) -> u16 {
+    pub(super) const fn group_number(&self) -> u16 {
         1 | (self.function as u16 & 7) << 13
     }
 
@@ -73,18 +95,10 @@ impl PortShared {
 
     /// The section that puts the VSI into its group, or into the default one.
     fn vsi_group(&self, own: bool) -> Section {
-        let group = if own { self.group_number() } else { 0 };
-        let head = VsiGroupSection {
-            count: 1.into(),
-            first: self.vsi.into(),
-        };
-        Section {
-            kind: section::HASH + block::VSI_GROUPS,
-            bytes: [head.as_bytes(), &group.to_le_bytes()].concat(),
-        }
+        Block::Hash.vsi_group(self.vsi, if own { self.group_number() } else { 0 })
     }
 
-    /// Gives a kind a profile with these fields; the one that it had is freed.
+    /// Sets a profile with these fields for a kind; its earlier profile is freed.
     fn program_hash(
         &self,
         admin: &AdminQueue,
@@ -95,7 +109,7 @@ impl PortShared {
             return Err(PortError::Invalid {
                 what: "kind of flow",
                 value: format!("{kind:?}"),
-                remedy: "install a package that knows its packet type",
+                remedy: "install a package with its packet type",
             });
         };
         let before = self.configured().hashes.get(&kind).cloned();
@@ -116,19 +130,17 @@ impl PortShared {
             row,
             fields: fields.to_vec(),
         };
-        // Recorded before the tables change: whatever becomes of the rest, both are freed.
+        // Recorded before the tables change: both are freed even if a later step fails.
         self.configured().hashes.insert(kind, programmed);
         if let Some(before) = &before {
             self.configured().freed_profiles.push(before.profile);
         }
         let number = u32::from(profile);
-        for word in 0..6 {
-            self.registers.write(HASH_SYMMETRY.at(word, number), 0)?;
-        }
+        self.write_symmetry(number, kind, fields)?;
         self.registers.write(HASH_MASK_SELECT.at(number), 0)?;
         let words = kind.words(fields);
-        let entry = self.row_of(row, group, profile);
-        admin.update_tables(&[vector(profile, &words), entry])?;
+        let entry = Block::Hash.row_of(row, group, self.group_number(), profile);
+        admin.update_tables(&[Block::Hash.vector(profile, &words), entry])?;
         let unused = std::mem::take(&mut self.configured().freed_profiles);
         for profile in unused {
             free(admin, Resource::HashProfile, profile);
@@ -136,19 +148,37 @@ impl PortShared {
         Ok(())
     }
 
-    /// The section with the row that leads packets of a group to a profile: any flags.
-    fn row_of(&self, row: u16, group: u8, profile: u16) -> Section {
-        let [low, high] = self.group_number().to_le_bytes();
-        let entry = ProfileEntry {
-            row: row.into(),
-            key: [0xFF, 0xFF, !group, !low, !high],
-            inverse: [0xFF, 0xFF, group, low, high],
-            profile: profile as u8,
-        };
-        Section {
-            kind: section::HASH + block::PROFILE_TCAM,
-            bytes: [&1u16.to_le_bytes(), entry.as_bytes()].concat(),
+    /// Pairs the words of a profile with those of the other end, if the hash is symmetric.
+    fn write_symmetry(
+        &self,
+        profile: u32,
+        kind: FlowKind,
+        fields: &[HashField],
+    ) -> Result<(), PortError> {
+        let mut choices = [0; VECTOR_WORDS];
+        if self.configured().is_symmetric {
+            for (word, partner) in kind.pairs(fields) {
+                let [own, other] = [word, partner].map(|word| VECTOR_WORDS - 1 - word);
+                let choice = WordChoice::ZERO.with_word(other as u8).with_enable(true);
+                if let Some(place) = choices.get_mut(own) {
+                    *place = choice.0;
+                }
+            }
         }
+        let (registers, _) = choices.as_chunks::<4>();
+        for (register, bytes) in (0..).zip(registers) {
+            let value = u32::from_le_bytes(*bytes);
+            self.registers
+                .write(HASH_SYMMETRY.at(register, profile), value)?;
+        }
+        Ok(())
+    }
+
+    fn write_scheme(&self, symmetric: bool) -> Result<(), PortError> {
+        let register = HASH_CONTROL.at(self.vsi.into());
+        // Its other fields choose the table.
+        let control = HashControl(self.registers.read(register)?).with_scheme(symmetric.into());
+        Ok(self.registers.write(register, control.0)?)
     }
 
     /// Frees all rows and profiles.
@@ -160,7 +190,11 @@ impl PortShared {
         let hashes = std::mem::take(&mut configured.hashes);
         let unused = std::mem::take(&mut configured.freed_profiles);
         let is_hashed = std::mem::take(&mut configured.is_hashed);
+        let is_symmetric = std::mem::take(&mut configured.is_symmetric);
         drop(configured);
+        if is_symmetric && let Err(error) = self.write_scheme(false) {
+            tracing::warn!(%error, "the VSI continues to hash both directions alike");
+        }
         if is_hashed && let Err(error) = admin.update_tables(&[self.vsi_group(false)]) {
             tracing::warn!(%error, "the VSI stays in its group of hash profiles");
         }
@@ -171,33 +205,5 @@ impl PortShared {
         for profile in unused {
             free(admin, Resource::HashProfile, profile);
         }
-    }
-}
-
-fn free(admin: &AdminQueue, resource: Resource, number: u16) {
-    if let Err(error) = admin.free_table_entry(resource, number) {
-        tracing::warn!(%error, ?resource, number, "a table entry stays until the next reset");
-    }
-}
-
-/// The section with the words of a profile: from the last place of the vector down.
-fn vector(profile: u16, words: &[(u8, u16)]) -> Section {
-    let head = VectorSection {
-        count: 1.into(),
-        first: profile.into(),
-    };
-    let mut bytes = head.as_bytes().to_vec();
-    for place in (0..VECTOR_WORDS).rev() {
-        let (protocol, offset) = words.get(place).copied().unwrap_or(UNUSED_WORD);
-        let word = FieldVectorWord {
-            protocol,
-            offset: offset.into(),
-            reserved: 0,
-        };
-        bytes.extend_from_slice(word.as_bytes());
-    }
-    Section {
-        kind: section::HASH + block::FIELD_VECTORS,
-        bytes,
     }
 }

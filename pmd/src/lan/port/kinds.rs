@@ -50,15 +50,17 @@ const FIELDS: [HashField; 4] = [
 ];
 
 /// Protocol numbers of field vectors. Source: ice `ice_protocol_type.h`.
-mod protocol {
-    pub(super) const IPV4: u8 = 32;
-    pub(super) const IPV6: u8 = 40;
+pub(super) mod protocol {
+    pub(in super::super) const VLAN: u8 = 16;
+    pub(in super::super) const ETHER_TYPE: u8 = 9;
+    pub(in super::super) const IPV4: u8 = 32;
+    pub(in super::super) const IPV6: u8 = 40;
     pub(super) const TCP: u8 = 49;
     pub(super) const UDP: u8 = 53;
     pub(super) const SCTP: u8 = 96;
 }
 
-/// Packet type group of each kind where no package file says so.
+/// Packet type group of each kind, for devices whose package file is not available.
 /// Source: section 42 of Intel's package 1.3.41.0.
 const GROUPS: [(FlowKind, u16, u8); 10] = [
     (FlowKind::TcpV4, packet_type::IPV4_TCP, 1),
@@ -89,7 +91,7 @@ impl FlowKind {
     ];
 
     /// Protocol of its ports; `None` for packets without.
-    const fn ports(self) -> Option<u8> {
+    pub(super) const fn ports(self) -> Option<u8> {
         match self {
             Self::TcpV4 | Self::TcpV6 => Some(protocol::TCP),
             Self::UdpV4 | Self::UdpV6 => Some(protocol::UDP),
@@ -98,7 +100,7 @@ impl FlowKind {
         }
     }
 
-    const fn is_v4(self) -> bool {
+    pub(super) const fn is_v4(self) -> bool {
         matches!(
             self,
             Self::TcpV4 | Self::UdpV4 | Self::SctpV4 | Self::FragmentV4 | Self::OtherV4
@@ -131,6 +133,31 @@ impl FlowKind {
             .collect()
     }
 
+    /// Words of the fields, counted as by [`FlowKind::words`], with the words of the other end of the
+    /// flow; without those whose other end is no field.
+    pub(super) fn pairs(self, fields: &[HashField]) -> Vec<(usize, usize)> {
+        let words = self.words(fields);
+        let place = |word: &(u8, u16)| words.iter().position(|other| other == word);
+        let mut pairs = Vec::new();
+        for field in fields {
+            let other = match field {
+                HashField::SourceAddress => HashField::DestinationAddress,
+                HashField::DestinationAddress => HashField::SourceAddress,
+                HashField::SourcePort => HashField::DestinationPort,
+                HashField::DestinationPort => HashField::SourcePort,
+            };
+            let both = self.place(*field).zip(self.place(other));
+            let Some(((protocol, own, bytes), (_, opposite, _))) = both else {
+                continue;
+            };
+            for word in 0..bytes / 2 {
+                let own = place(&(protocol, own + 2 * word));
+                pairs.extend(own.zip(place(&(protocol, opposite + 2 * word))));
+            }
+        }
+        pairs
+    }
+
     /// All fields that its packets have.
     #[must_use]
     pub fn fields(self) -> Vec<HashField> {
@@ -148,7 +175,7 @@ impl FlowKind {
     }
 }
 
-/// What was programmed for a kind.
+/// The state that was programmed for a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Programmed {
     pub(super) profile: u16,

@@ -7,51 +7,60 @@
 
 mod control;
 mod counted;
+mod director;
 mod error;
 mod filters;
 mod hash;
 mod kinds;
+mod media;
+mod restore;
+mod rules;
 mod shared;
 mod spread;
 mod statistics;
+mod steering;
+mod tables;
 
 pub use error::PortError;
 pub use filters::VlanStripping;
 pub use kinds::{FlowKind, HashField};
+pub use media::{ErrorCorrection, Module, Pause};
+pub use restore::PortSetup;
+pub use rules::{FlowMatch, FlowRule, FlowTarget, RuleKind, RuleNumber};
 pub(crate) use shared::{GroupPlace, PortParts, PortRegistry};
 pub use spread::{DEFAULT_KEY, Spreading};
 pub use statistics::PortStatistic;
 
 use crate::admin::commands::LinkState;
 use ringside_lan::{
-    PacketPool, PoolSettings, QueueState, ReceiveQueue, ReceiveSettings, TransmitQueue,
+    PacketPath, PacketPool, PoolSettings, QueueState, ReceiveQueue, ReceiveSettings, TransmitQueue,
     TransmitSettings,
 };
-use ringside_spec::lan::receive::FRAME_BYTES_MAX;
+use ringside_spec::lan::receive::MAX_FRAME_BYTES;
 use shared::PortShared;
 use std::sync::Arc;
 
 /// Bytes around the payload that an MTU counts: Ethernet header, two tags, frame check sequence.
 const FRAME_OVERHEAD: u16 = 14 + 2 * 4 + 4;
 /// Largest MTU.
-pub const MTU_MAX: u16 = FRAME_BYTES_MAX - FRAME_OVERHEAD;
+pub const MAX_MTU: u16 = MAX_FRAME_BYTES - FRAME_OVERHEAD;
 /// Smallest MTU: that of IPv4.
 pub const MTU_MIN: u16 = 68;
-/// Queues of one direction at most: what one group of the scheduler takes.
-pub const QUEUES_MAX: usize = 64;
+/// The most queues of one direction: the children of one group of the scheduler.
+pub const MAX_QUEUES: usize = 64;
 
 /// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSettings {
-    /// Receive queues, 1..=[`QUEUES_MAX`].
+    /// Receive queues, 1..=[`MAX_QUEUES`].
     pub receive_queues: usize,
-    /// Transmit queues, 1..=[`QUEUES_MAX`].
+    /// Transmit queues, 1..=[`MAX_QUEUES`].
     pub transmit_queues: usize,
     /// Descriptors of a receive ring: a multiple of 32, 64..=8160.
     pub receive_descriptors: u16,
     /// The same of a transmit ring.
     pub transmit_descriptors: u16,
-    /// Largest payload of a frame, [`MTU_MIN`]..=[`MTU_MAX`].
+    /// Largest payload of a frame, [`MTU_MIN`]..=[`MAX_MTU`].
     pub mtu: u16,
     /// The pool of all queues.
     pub pool: PoolSettings,
@@ -61,6 +70,8 @@ pub struct PortSettings {
     pub promiscuous: bool,
     /// The key of the hash that spreads packets over receive queues.
     pub hash_key: [u8; 52],
+    /// Instructions of the queues; `None` for those of the environment variable, else the widest.
+    pub packet_path: Option<PacketPath>,
 }
 
 impl Default for PortSettings {
@@ -76,6 +87,7 @@ impl Default for PortSettings {
             vlan_stripping: VlanStripping::Off,
             promiscuous: false,
             hash_key: DEFAULT_KEY,
+            packet_path: None,
         }
     }
 }
@@ -93,8 +105,8 @@ pub struct OpenPort {
     pub pool: PacketPool,
 }
 
-/// Control of a port; clones control the same one. Dropping them and all queues of the port takes back
-/// what it configured.
+/// Control of a port; clones control the same one. Once all of them and all queues of the port are
+/// dropped, its configuration is removed from the device.
 #[derive(Clone)]
 pub struct Port {
     shared: Arc<PortShared>,
@@ -103,7 +115,7 @@ pub struct Port {
 impl OpenPort {
     /// Opens the function's port; all queues are in service when this returns.
     ///
-    /// Control path. Errors: [`PortError`]; what was configured has been taken back.
+    /// Control path. Errors: [`PortError`]; the configuration has been undone.
     pub(crate) fn open(parts: PortParts, settings: &PortSettings) -> Result<Self, PortError> {
         let shared = PortShared::open(parts, settings)?;
         let port = Port { shared };
@@ -112,6 +124,7 @@ impl OpenPort {
         for number in 0..settings.transmit_queues as u16 {
             let sizes = TransmitSettings {
                 descriptors: settings.transmit_descriptors,
+                path: settings.packet_path,
             };
             let mut queue = port.shared.transmit_queue(number, sizes, pool.clone())?;
             queue.start()?;
@@ -121,6 +134,7 @@ impl OpenPort {
             let sizes = ReceiveSettings {
                 descriptors: settings.receive_descriptors,
                 frame_bytes_max: settings.mtu + FRAME_OVERHEAD,
+                path: settings.packet_path,
             };
             let mut queue = port.shared.receive_queue(number, sizes, pool.clone())?;
             queue.start()?;
@@ -153,15 +167,15 @@ pub(crate) fn check(settings: &PortSettings) -> Result<(), PortError> {
         ("transmit queues", settings.transmit_queues),
     ];
     for (what, wanted) in counts {
-        if !(1..=QUEUES_MAX).contains(&wanted) {
+        if !(1..=MAX_QUEUES).contains(&wanted) {
             return Err(PortError::TooMany {
                 what,
                 wanted,
-                limit: QUEUES_MAX,
+                limit: MAX_QUEUES,
             });
         }
     }
-    if !(MTU_MIN..=MTU_MAX).contains(&settings.mtu) {
+    if !(MTU_MIN..=MAX_MTU).contains(&settings.mtu) {
         return Err(PortError::Invalid {
             what: "MTU",
             value: settings.mtu.to_string(),
@@ -178,13 +192,13 @@ impl Port {
         self.shared.mac
     }
 
-    /// Number of the VSI that its queues belong to.
+    /// Number of the VSI of its queues.
     #[must_use]
     pub fn vsi(&self) -> u16 {
         self.shared.vsi
     }
 
-    /// The state of the link, asked from the firmware. Control path.
+    /// The state of the link, read from the firmware. Control path.
     pub fn link(&self) -> Result<LinkState, PortError> {
         let keep = ringside_spec::lan::admin::link::link_events::KEEP;
         let admin = self.shared.admin()?;
@@ -201,7 +215,7 @@ impl Port {
         }
     }
 
-    /// Buffers that dropped queues left to a device that has not let go of them.
+    /// Buffers of dropped queues that the device may still use.
     #[must_use]
     pub fn kept_buffers(&self) -> usize {
         self.shared.service.kept_buffers()

@@ -1,13 +1,15 @@
 //! The state that a port and its queues share: access to the device, and its configuration.
 
 use super::counted::Counted;
+use super::director::Director;
 use super::kinds::{FlowKind, Programmed};
-use super::{PortError, PortSettings, QUEUES_MAX};
+use super::{MAX_QUEUES, PortError, PortSettings};
 use crate::Registers;
 use crate::admin::AdminQueue;
 use crate::admin::commands::Capabilities;
 use ringside_bus::{DmaPool, Doorbell};
 use ringside_lan::{QueueKind, Service};
+use ringside_spec::lan::admin::link::PhyConfig;
 use ringside_spec::lan::admin::vsi::{ClassMapping, QUEUES_CONTIGUOUS, VsiProperties, VsiSections};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,7 +18,7 @@ use std::time::Duration;
 /// The register that a queue's doorbell is.
 const BAR: u8 = 0;
 
-/// The parts of a device that a port stands on, all known from its bring-up.
+/// The parts of a device that a port uses, all of them results of its bring-up.
 pub(crate) struct PortParts {
     pub(crate) registers: Registers,
     pub(crate) admin: Arc<AdminQueue>,
@@ -32,6 +34,8 @@ pub(crate) struct PortParts {
     pub(crate) place: GroupPlace,
     /// packet type groups of the package's hash tables
     pub(crate) hash_groups: BTreeMap<u16, u8>,
+    /// the same of its flow director tables
+    pub(crate) filter_groups: BTreeMap<u16, u8>,
     /// the time in which a queue has to stop
     pub(crate) quiesce: Duration,
 }
@@ -44,7 +48,7 @@ pub(crate) enum GroupPlace {
         /// that group
         group: u32,
     },
-    /// At the end of a branch of its own.
+    /// The queue is at the end of a branch of its own.
     Below {
         /// node of the traffic class, which the branch begins under
         class_node: u32,
@@ -55,7 +59,7 @@ pub(crate) enum GroupPlace {
     },
 }
 
-/// The port that a device has open, if any, and what earlier ones left.
+/// The open port of a device, if any, and leftovers of earlier ones.
 #[derive(Debug, Default)]
 pub(crate) struct PortRegistry(Mutex<Ports>);
 
@@ -101,7 +105,7 @@ impl PortRegistry {
     }
 }
 
-/// The configuration that a shutdown takes back.
+/// The configuration that a shutdown removes.
 #[derive(Debug, Default)]
 pub(super) struct Configured {
     /// nodes of the scheduler with their parents, in the order in which they were added
@@ -122,6 +126,12 @@ pub(super) struct Configured {
     pub(super) freed_profiles: Vec<u16>,
     /// the VSI is in its own group of hash profiles
     pub(super) is_hashed: bool,
+    /// both directions of a flow have one hash
+    pub(super) is_symmetric: bool,
+    /// settings of the PHY before the port changed them
+    pub(super) found_phy: Option<PhyConfig>,
+    /// the LED blinks
+    pub(super) is_identified: bool,
     doorbells: Vec<Doorbell>,
     closed: bool,
 }
@@ -142,38 +152,24 @@ pub(crate) struct PortShared {
     pub(super) table_entries: usize,
     /// packet type groups of the package; none if its file is not known
     pub(super) hash_groups: BTreeMap<u16, u8>,
+    pub(super) filter_groups: BTreeMap<u16, u8>,
+    /// queues that the port makes: receive and transmit
+    pub(super) queues: (usize, usize),
+    /// queues that the function has: receive and transmit
+    pub(super) queues_max: (usize, usize),
     /// vector that has the device write descriptors back in time
     pub(super) vector: Option<u16>,
     pub(super) quiesce: Duration,
     configured: Mutex<Configured>,
     pub(super) statistics: Mutex<Counted>,
+    /// rules, and the queues that program them
+    pub(super) director: Mutex<Director>,
 }
 
 impl PortShared {
     pub(super) fn open(parts: PortParts, settings: &PortSettings) -> Result<Arc<Self>, PortError> {
         let capabilities = &parts.capabilities;
-        let limits = [
-            (
-                "receive queues",
-                settings.receive_queues,
-                &capabilities.receive_queues,
-            ),
-            (
-                "transmit queues",
-                settings.transmit_queues,
-                &capabilities.transmit_queues,
-            ),
-        ];
-        for (what, wanted, range) in limits {
-            let limit = QUEUES_MAX.min(range.count as usize);
-            if wanted > limit {
-                return Err(PortError::TooMany {
-                    what,
-                    wanted,
-                    limit,
-                });
-            }
-        }
+        check_limits(capabilities, settings)?;
         let mut ports = parts.registry.ports();
         let in_service = |port: &Arc<Self>| port.service.in_service();
         if ports.open.upgrade().as_ref().is_some_and(in_service) {
@@ -199,6 +195,13 @@ impl PortShared {
             group,
             table_entries: capabilities.hash_table_entries as usize,
             hash_groups: parts.hash_groups,
+            filter_groups: parts.filter_groups,
+            queues: (settings.receive_queues, settings.transmit_queues),
+            queues_max: (
+                capabilities.receive_queues.count as usize,
+                capabilities.transmit_queues.count as usize,
+            ),
+            director: Mutex::default(),
             vector: (capabilities.vectors.count > 2).then_some(2),
             quiesce: parts.quiesce,
             configured: Mutex::new(configured),
@@ -263,6 +266,23 @@ impl PortShared {
         }
     }
 
+    /// Takes back what was asked of PHY and LED.
+    fn restore_phy(&self) {
+        let (found, blinks) = {
+            let mut configured = self.configured();
+            let blinks = std::mem::take(&mut configured.is_identified);
+            (configured.found_phy.take(), blinks)
+        };
+        if let Some(found) = found
+            && let Err(error) = self.admin.set_phy_config(self.port, &found)
+        {
+            tracing::warn!(%error, "the PHY keeps the settings of this port");
+        }
+        if blinks && let Err(error) = self.admin.set_port_led(self.port, false) {
+            tracing::warn!(%error, "the LED of the port goes on blinking");
+        }
+    }
+
     /// Takes everything back that was configured; once.
     fn shut_down(&self) {
         {
@@ -275,6 +295,7 @@ impl PortShared {
             return;
         }
         self.remove_filters();
+        self.remove_rules();
         self.remove_hashes();
         let running: Vec<_> = self.configured().running.iter().copied().collect();
         let mut quiet = true;
@@ -288,6 +309,7 @@ impl PortShared {
                 quiet = false;
             }
         }
+        self.restore_phy();
         if let Err(error) = self.map_queues(1) {
             tracing::warn!(%error, "the VSI keeps its packet queues");
         }
@@ -301,10 +323,41 @@ impl PortShared {
 }
 
 impl Drop for PortShared {
-    /// The port and all its queues are gone.
+    /// Runs when the port and all its queues were dropped. In a child by fork the port is the
+    /// parent's.
     fn drop(&mut self) {
+        if self.pool.is_elsewhere() {
+            return;
+        }
         self.shut_down();
     }
+}
+
+/// Refuses more queues than the function has.
+fn check_limits(capabilities: &Capabilities, settings: &PortSettings) -> Result<(), PortError> {
+    let limits = [
+        (
+            "receive queues",
+            settings.receive_queues,
+            &capabilities.receive_queues,
+        ),
+        (
+            "transmit queues",
+            settings.transmit_queues,
+            &capabilities.transmit_queues,
+        ),
+    ];
+    for (what, wanted, range) in limits {
+        let limit = MAX_QUEUES.min(range.count as usize);
+        if wanted > limit {
+            return Err(PortError::TooMany {
+                what,
+                wanted,
+                limit,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Layers from a queue group to the end of the tree, the queues included.

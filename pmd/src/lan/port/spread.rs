@@ -3,9 +3,9 @@
 use super::{Port, PortError};
 use ringside_spec::lan::admin::rss::table;
 
-/// The key that a port has if none is chosen: that of Microsoft's verification suite, continued with
-/// its own beginning. Known to everybody, so a peer can choose packets for one queue; choose a random
-/// key where that matters.
+/// The key of a port for which none is chosen: that of Microsoft's verification suite, continued
+/// with its own beginning. It is public, so a peer can choose packets for one queue; choose a
+/// random key if that matters.
 pub const DEFAULT_KEY: [u8; 52] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
     0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
@@ -42,7 +42,7 @@ impl Port {
 
     /// Sets key and table.
     ///
-    /// Control path. Errors: an empty table, or what the firmware says.
+    /// Control path. Errors: an empty table, or a refusal of the firmware.
     pub fn spread(&self, spreading: &Spreading) -> Result<(), PortError> {
         if spreading.table.is_empty() {
             return Err(PortError::Invalid {

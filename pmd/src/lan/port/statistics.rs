@@ -70,7 +70,7 @@ impl PortShared {
 impl Port {
     /// All counters of VSI and port. Control path: a register read for each.
     ///
-    /// 32-bit counters wrap: a port at full rate wants this called every few minutes.
+    /// 32-bit counters wrap: at full rate, call this every few minutes.
     pub fn statistics(&self) -> Result<Vec<PortStatistic>, PortError> {
         let now = self.shared.read_counters()?;
         let mut guard = self

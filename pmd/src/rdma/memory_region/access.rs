@@ -35,7 +35,7 @@ impl Access {
             .with_bind_window(self.contains(Self::BIND_WINDOW))
     }
 
-    pub(super) fn is_remote(self) -> bool {
+    pub(in crate::rdma) fn is_remote(self) -> bool {
         self.0 & 6 != 0
     }
 }
@@ -52,10 +52,11 @@ impl std::ops::BitOr for Access {
 pub enum Base {
     /// At the I/O virtual address of its first byte.
     Address,
-    /// At 0: peers learn nothing of where it lies. No memory window can be bound to it.
+    /// At 0: the address shows peers nothing about its place in memory. No memory window can be
+    /// bound to it.
     Zero,
-    /// At this address, which is as far from a page of 4 KiB as the first byte is: the program's own
-    /// address of it.
+    /// At this address, usually the program's own. Its offset in a page of 4 KiB must be that of
+    /// the first byte.
     Named(u64),
 }
 
@@ -68,7 +69,7 @@ pub struct RemoteAddress {
     pub key: u32,
 }
 
-/// A peer's memory region: what a peer tells us of it.
+/// A peer's memory region, as the peer describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RemoteRegion {
     /// Address of its first byte.
@@ -97,9 +98,9 @@ impl RemoteRegion {
     "bytes {start}..{end} are not in the region's {length_bytes} bytes, or more than one fragment holds"
 )]
 pub struct SliceError {
-    /// First byte asked for.
+    /// First requested byte.
     pub start: usize,
-    /// End of the bytes asked for.
+    /// End of the requested bytes.
     pub end: usize,
     /// Bytes of the region.
     pub length_bytes: usize,

@@ -1,4 +1,4 @@
-//! Regions that were not made, changed or given back.
+//! Errors of making, changing and deregistering regions.
 
 use super::MemoryRegion;
 use crate::rdma::RdmaError;
@@ -8,14 +8,14 @@ use ringside_bus::DmaBuffer;
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct RegisterError {
-    /// Why.
+    /// The error.
     #[source]
     pub error: RdmaError,
     /// The memory; empty when it is kept because the device may use it.
     pub buffers: Vec<DmaBuffer>,
 }
 
-/// Memory that could not be given back.
+/// Memory that could not be returned.
 #[derive(Debug, thiserror::Error)]
 pub enum DeregisterError {
     /// The device refused, and the region is as it was: memory windows are bound to it. Invalidate
@@ -31,10 +31,10 @@ pub enum DeregisterError {
     },
     /// The device did not confirm.
     #[error(
-        "{bytes} bytes of memory are kept until the shutdown, because the device did not confirm that it has let go of them: {error}"
+        "{bytes} bytes of memory are kept until the shutdown, because the device did not confirm that it no longer uses them: {error}"
     )]
     Kept {
-        /// Why.
+        /// The error.
         error: RdmaError,
         /// Bytes kept.
         bytes: usize,
@@ -45,7 +45,7 @@ pub enum DeregisterError {
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct ReregisterError {
-    /// Why.
+    /// The error.
     #[source]
     pub error: Box<dyn std::error::Error + Send + Sync>,
     /// The region as it was, unless its memory had to be kept.

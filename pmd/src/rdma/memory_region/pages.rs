@@ -32,7 +32,7 @@ impl Pages {
         Self::of_pieces(&pieces)
     }
 
-    /// Of pieces of address and length.
+    /// The pages of pieces of address and length.
     pub(super) fn of_pieces(pieces: &[(u64, u64)]) -> Result<Self, RdmaError> {
         let length: u64 = pieces.iter().map(|(_, length)| length).sum();
         let Some(&(address, _)) = pieces.first().filter(|_| length > 0) else {

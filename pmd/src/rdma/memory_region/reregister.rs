@@ -1,20 +1,20 @@
-//! Registering a region's memory anew.
+//! Reregistration of a region's memory.
 
 use super::{Access, DeregisterError, MemoryRegion, Pages, ReregisterError};
-use crate::rdma::engine::EngineState;
 use crate::rdma::lifecycle::{By, Destroyed, NotMade};
 use crate::rdma::objects::Object;
 use crate::rdma::protection_domain::Kind;
 use crate::rdma::records::RegionRecord;
+use crate::rdma::session::Session;
 use crate::rdma::{ProtectionDomain, RdmaError};
 use ringside_bus::DmaBuffer;
 use std::sync::Arc;
 
 impl MemoryRegion {
-    /// Registers its memory anew, for another domain or other rights, under new keys; the old keys
-    /// are good for nothing then. Requests that use them must have completed.
+    /// Registers its memory again, for another domain or with other rights, under new keys; the old
+    /// keys become invalid. Requests that use them must have completed.
     ///
-    /// Errors: [`ReregisterError`]; the region is as it was, or gone, as it says.
+    /// Errors: [`ReregisterError`] distinguishes an unchanged region from a destroyed one.
     pub fn reregister(
         mut self,
         domain: &ProtectionDomain,
@@ -74,7 +74,7 @@ impl MemoryRegion {
     /// The device may use the memory under `number`, under the old number, or both.
     fn set_apart(
         &mut self,
-        state: &mut EngineState,
+        state: &mut Session<'_>,
         number: u32,
         error: RdmaError,
     ) -> ReregisterError {

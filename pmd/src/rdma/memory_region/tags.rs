@@ -1,12 +1,10 @@
 //! Steering tags of regions and windows, and the record that both are.
 
 use crate::rdma::RdmaError;
-use crate::rdma::engine::EngineState;
 use crate::rdma::lifecycle::Making;
 use crate::rdma::objects::Object;
 use crate::rdma::objects::{Held, Objects, Table};
 use crate::rdma::records::RegionRecord;
-use ringside_hmc::PageList;
 use ringside_spec::rdma::commands::{DeallocateStag, SteeringTag};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits::STAG_INDEX_BITS;
@@ -29,7 +27,7 @@ impl Object for RegionRecord {
     }
 }
 
-impl Making<'_, RegionRecord> {
+impl Making<'_, '_, RegionRecord> {
     /// A tag for the region or window; it cannot be guessed.
     pub(crate) fn steering_tag(&mut self) -> SteeringTag {
         let number = self.number();
@@ -44,30 +42,11 @@ impl Making<'_, RegionRecord> {
 
     /// Takes page buffer list entries for so many pages in one run. Returns the first one's index.
     pub(crate) fn reserve_pages(&mut self, pages: u32) -> Result<u32, RdmaError> {
-        let memory = self
+        let list = self
             .state()
-            .made
-            .memory
-            .as_mut()
-            .ok_or(RdmaError::ShutDown)?;
-        let list = memory.reserve_pages(pages)?;
+            .memory(|memory, _| memory.reserve_pages(pages))?;
         let first = list.first_index();
         self.hold(Held::Pages(list));
         Ok(first)
-    }
-}
-
-impl EngineState {
-    /// Takes page buffer list entries for the pages at `addresses`, and writes them.
-    pub(crate) fn list_pages(&mut self, addresses: &[u64]) -> Result<PageList, RdmaError> {
-        let memory = self.made.memory.as_mut().ok_or(RdmaError::ShutDown)?;
-        memory.list_pages(&mut self.control, addresses)
-    }
-
-    pub(crate) fn free_pages(&mut self, list: PageList) -> Result<(), RdmaError> {
-        match &mut self.made.memory {
-            Some(memory) => Ok(memory.page_lists.free(list)?),
-            None => Ok(()),
-        }
     }
 }

@@ -1,12 +1,13 @@
 //! The requested attributes of a queue pair.
 
+use crate::rdma::address::with_priority;
 use crate::rdma::numbers::within;
-use crate::rdma::{CompletionQueue, CompletionTarget, RdmaError};
+use crate::rdma::{Access, CompletionQueue, CompletionTarget, RdmaError};
 use ringside_spec::rdma::limits::{MAX_FRAGMENTS, MAX_INLINE_BYTES};
 use ringside_spec::rdma::qp_context::RTO_MIN;
 use std::net::IpAddr;
 
-/// Settings of a queue pair. Start with [`QueuePairConfig::reliable`] and change what differs.
+/// Settings of a queue pair. Start with [`QueuePairConfig::reliable`] and change single fields.
 #[derive(Clone, Debug)]
 pub struct QueuePairConfig {
     pub(crate) send: CompletionTarget,
@@ -18,12 +19,15 @@ pub struct QueuePairConfig {
     pub(crate) inline_bytes: u32,
     pub(crate) path_mtu: Option<u32>,
     pub(crate) local_address: Option<IpAddr>,
+    pub(crate) gid_index: Option<u16>,
     pub(crate) vlan_tag: Option<u16>,
     pub(crate) retries: u8,
     pub(crate) receiver_not_ready_retries: u8,
     pub(crate) retransmission_timeout: u8,
     pub(crate) outbound_reads: u8,
     pub(crate) inbound_reads: u8,
+    pub(crate) access: Access,
+    pub(crate) partition_key_index: u16,
     pub(crate) hop_limit: u8,
     pub(crate) traffic_class: u8,
     pub(crate) flow_label: u32,
@@ -50,12 +54,15 @@ impl QueuePairConfig {
             inline_bytes: 8,
             path_mtu: None,
             local_address: None,
+            gid_index: None,
             vlan_tag: None,
             retries: 7,
             receiver_not_ready_retries: 6,
             retransmission_timeout: RTO_MIN,
             outbound_reads: 32,
             inbound_reads: 32,
+            access: Access::ALL,
+            partition_key_index: 0,
             hop_limit: 64,
             traffic_class: 0,
             flow_label: 0,
@@ -126,6 +133,16 @@ impl QueuePairConfig {
         self
     }
 
+    /// Source by its index in the GID table: address, and VLAN unless a tag is given. In place of
+    /// [`QueuePairConfig::local_address`].
+    ///
+    /// Verbs: `ibv_global_route.sgid_index`.
+    #[must_use]
+    pub fn gid_index(mut self, index: u16) -> Self {
+        self.gid_index = Some(index);
+        self
+    }
+
     /// VLAN tag: priority in bits 13 to 15, number in bits 0 to 11.
     #[must_use]
     pub fn vlan_tag(mut self, tag: u16) -> Self {
@@ -133,7 +150,7 @@ impl QueuePairConfig {
         self
     }
 
-    /// Retries without an answer, 0..=7, before the peer counts as gone.
+    /// Sets the retries without an answer, 0..=7, after which the peer counts as unreachable.
     #[must_use]
     pub fn retries(mut self, count: u8) -> Self {
         self.retries = count;
@@ -153,6 +170,49 @@ impl QueuePairConfig {
     #[must_use]
     pub fn retransmission_timeout(mut self, steps: u8) -> Self {
         self.retransmission_timeout = steps;
+        self
+    }
+
+    /// Least time without an answer before a request is repeated, as a code of verbs, 0..=31:
+    /// 4.096 us times 2 to the power of the code. In place of
+    /// [`QueuePairConfig::retransmission_timeout`], to the next step of the card's timer: see
+    /// [`timer_steps`].
+    ///
+    /// Verbs: `ibv_qp_attr.timeout`.
+    #[must_use]
+    pub fn acknowledge_timeout(mut self, code: u8) -> Self {
+        self.retransmission_timeout = timer_steps(code);
+        self
+    }
+
+    /// The operations that the peer may carry out here at all, besides the rights of each region.
+    /// Default: all. Without [`Access::REMOTE_READ`] the peer's reads are refused. The card has one
+    /// switch for the peer's writes and the answers to own reads, so only a queue pair without
+    /// [`Access::LOCAL_WRITE`] refuses writes, and that one must not read.
+    ///
+    /// Verbs: `ibv_qp_attr.qp_access_flags`.
+    #[must_use]
+    pub fn remote_access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// Index into the port's table of partition keys. The table has one entry, 0xFFFF at index 0.
+    ///
+    /// Verbs: `ibv_qp_attr.pkey_index`.
+    #[must_use]
+    pub fn partition_key_index(mut self, index: u16) -> Self {
+        self.partition_key_index = index;
+        self
+    }
+
+    /// Service level, 0..=7: the priority in the VLAN tag. It has no effect without a VLAN: give
+    /// the tag first.
+    ///
+    /// Verbs: `ibv_ah_attr.sl`.
+    #[must_use]
+    pub fn service_level(mut self, level: u8) -> Self {
+        self.vlan_tag = self.vlan_tag.map(|tag| with_priority(tag, level));
         self
     }
 
@@ -191,7 +251,7 @@ impl QueuePairConfig {
         self
     }
 
-    /// Checks what the device does not take.
+    /// Refuses values that the device does not support.
     pub(super) fn check(&self) -> Result<(), RdmaError> {
         within("the number of sends", self.send_requests, 1, 16_384)?;
         within("the number of receives", self.receive_requests, 1, 16_384)?;
@@ -203,6 +263,8 @@ impl QueuePairConfig {
             MAX_FRAGMENTS,
         )?;
         within("inline bytes", self.inline_bytes, 0, MAX_INLINE_BYTES)?;
+        let index = self.partition_key_index.into();
+        within("the index of a partition key", index, 0, 0)?;
         within("the retry count", self.retries.into(), 0, 7)?;
         let not_ready = self.receiver_not_ready_retries.into();
         within("the receiver-not-ready retry count", not_ready, 0, 7)?;
@@ -213,3 +275,30 @@ impl QueuePairConfig {
         within("the flow label", self.flow_label, 0, (1 << 20) - 1)
     }
 }
+
+/// The code of verbs for [`RTO_MIN`] steps of the card's timer: 67 ms.
+const RTO_MIN_CODE: u32 = 14;
+
+/// Steps of the card's timer for an acknowledge timeout of verbs: 4.096 us times 2 to the power of
+/// `code`, rounded up to a step.
+///
+/// The length of a step is not documented. Linux's driver always writes 5; the model takes that for
+/// 67 ms, which is code 14, and so does this function. The longest time is 127 steps, 1.7 s. The
+/// card has no "never", which is code 0 of verbs.
+#[must_use]
+pub const fn timer_steps(code: u8) -> u8 {
+    const MOST: u64 = 127;
+    let code = code as u32;
+    if code == 0 || code > 31 {
+        return MOST as u8;
+    }
+    let steps = ((RTO_MIN as u64) << code).div_ceil(1 << RTO_MIN_CODE);
+    if steps > MOST {
+        MOST as u8
+    } else {
+        steps as u8
+    }
+}
+
+#[cfg(test)]
+mod tests;

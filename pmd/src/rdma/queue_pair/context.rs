@@ -1,9 +1,11 @@
-//! The context of a queue pair: what it is like, as the device is told.
+//! The context of a queue pair: its parameters as the device reads them.
 
 use super::QueuePairConfig;
-use crate::rdma::RdmaError;
 use crate::rdma::address::{MacAddress, as_number};
 use crate::rdma::connection::{Endpoint, check_mtu};
+use crate::rdma::gids::Gids;
+use crate::rdma::{Access, RdmaError};
+use ringside_config::LocalAddress;
 use ringside_qp::CompletionContext;
 use ringside_spec::rdma::commands::QueuePairType;
 use ringside_spec::rdma::qp_context::{
@@ -37,6 +39,7 @@ pub(crate) struct Attributes {
     pub(crate) retransmission_timeout: u8,
     pub(crate) outbound_reads: u8,
     pub(crate) inbound_reads: u8,
+    pub(crate) access: Access,
     pub(crate) hop_limit: u8,
     pub(crate) traffic_class: u8,
     pub(crate) flow_label: u32,
@@ -107,8 +110,8 @@ impl Attributes {
             source_mac: self.mac,
             ord_size: self.outbound_reads,
             ird_size: ird_code(self.inbound_reads.into()).unwrap_or(0),
-            write_and_read_response_ok: true,
-            read_ok: true,
+            write_and_read_response_ok: self.access.contains(Access::LOCAL_WRITE),
+            read_ok: self.access.contains(Access::REMOTE_READ),
             bind_enable: true,
             fast_register_enable: true,
             completion_context: self.completion_context.0,
@@ -136,23 +139,28 @@ impl Attributes {
 pub(super) struct Wanted {
     pub(super) path_mtu: u32,
     pub(super) local_address: IpAddr,
+    pub(super) vlan_tag: Option<u16>,
 }
 
 impl Wanted {
     pub(super) fn of(
         config: &QueuePairConfig,
         default_mtu: u32,
-        addresses: &[IpAddr],
+        gids: &Gids,
     ) -> Result<Self, RdmaError> {
         let path_mtu = config.path_mtu.unwrap_or(default_mtu);
         check_mtu(path_mtu)?;
-        let local_address = config.local_address.or_else(|| addresses.first().copied());
-        let local_address = local_address.ok_or_else(|| RdmaError::Unavailable {
-            reason: "the device has no IP address".to_owned(),
-        })?;
+        let source = match (config.local_address, config.gid_index) {
+            (_, Some(index)) => gids.at(index)?,
+            (Some(address), None) => LocalAddress::new(address, 1),
+            (None, None) => gids.first().ok_or_else(|| RdmaError::Unavailable {
+                reason: "the port has no IP address; add one with Device::add_address".to_owned(),
+            })?,
+        };
         Ok(Self {
             path_mtu,
-            local_address,
+            local_address: source.address,
+            vlan_tag: config.vlan_tag.or(source.vlan),
         })
     }
 }

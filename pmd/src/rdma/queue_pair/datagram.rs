@@ -1,6 +1,7 @@
 //! Datagram queue pairs (UD): any peer, one packet a message, delivery not promised.
 
-use super::{PostError, QueuePair, QueuePairConfig, life};
+use super::create::{self, Number};
+use super::{PostError, QueuePair, QueuePairConfig};
 use crate::rdma::{AddressHandle, ProtectionDomain, RdmaError};
 use ringside_qp::request::Payload;
 use ringside_qp::{Fragment, SendDatagram, SendFlags};
@@ -18,7 +19,7 @@ pub struct DatagramInitialised;
 pub struct DatagramReady;
 
 /// Queue pair numbers have 24 bits.
-const QUEUE_PAIR_NUMBER_MOST: u32 = (1 << 24) - 1;
+const MAX_QUEUE_PAIR_NUMBER: u32 = (1 << 24) - 1;
 
 /// Number of the queue pair of the general service interface. Source: IBA 3.9.4.
 const SERVICE_QUEUE_PAIR: u32 = 1;
@@ -27,7 +28,7 @@ const SERVICE_QUEUE_PAIR: u32 = 1;
 #[derive(Debug, thiserror::Error)]
 #[error("the datagram queue pair did not become ready: {error}")]
 pub struct ReadyError {
-    /// Why.
+    /// The error.
     #[source]
     pub error: RdmaError,
 }
@@ -41,7 +42,8 @@ impl ProtectionDomain {
         &self,
         config: QueuePairConfig,
     ) -> Result<QueuePair<DatagramInitialised>, RdmaError> {
-        let inner = life::create(self, &config, QueuePairType::RoceUnreliableDatagram, None)?;
+        let kind = QueuePairType::RoceUnreliableDatagram;
+        let inner = create::create(self, config, kind, Number::Any)?;
         Ok(QueuePair {
             inner,
             state: PhantomData,
@@ -57,7 +59,7 @@ impl ProtectionDomain {
         config: QueuePairConfig,
     ) -> Result<QueuePair<DatagramInitialised>, RdmaError> {
         let kind = QueuePairType::RoceUnreliableDatagram;
-        let inner = life::create(self, &config, kind, Some(SERVICE_QUEUE_PAIR))?;
+        let inner = create::create(self, config, kind, Number::Fixed(SERVICE_QUEUE_PAIR))?;
         Ok(QueuePair {
             inner,
             state: PhantomData,
@@ -66,7 +68,7 @@ impl ProtectionDomain {
 }
 
 impl QueuePair<DatagramInitialised> {
-    /// Lets it send, and receive what carries this queue key.
+    /// Lets it send, and receive datagrams with this queue key.
     pub fn ready(mut self, queue_key: u32) -> Result<QueuePair<DatagramReady>, ReadyError> {
         self.inner.attributes.queue_key = queue_key;
         let engine = Arc::clone(self.inner.engine());
@@ -94,11 +96,11 @@ pub struct To<'a> {
 
 impl To<'_> {
     /// Number of the queue pair in datagrams to a multicast group. Source: IBA 9.2.3.
-    pub const MULTICAST_QUEUE_PAIR: u32 = QUEUE_PAIR_NUMBER_MOST;
+    pub const MULTICAST_QUEUE_PAIR: u32 = MAX_QUEUE_PAIR_NUMBER;
 }
 
 impl QueuePair<DatagramReady> {
-    /// Its queue key: what peers must name.
+    /// Its queue key, which peers must use.
     #[must_use]
     pub fn queue_key(&self) -> u32 {
         self.inner.attributes.queue_key
@@ -111,7 +113,7 @@ impl QueuePair<DatagramReady> {
     }
 
     /// Posts a datagram of up to 13 fragments. It is sent at the next [`QueuePair::ring`] at the
-    /// latest; its completion says that it was sent, not that it arrived.
+    /// latest; its completion means that it was sent, not that it arrived.
     ///
     /// Errors: [`PostError::DatagramTooLong`], [`PostError::ForeignAddressHandle`] and those of
     /// every post.
@@ -169,7 +171,7 @@ impl QueuePair<DatagramReady> {
             payload,
             immediate,
             address_handle: to.handle.number(),
-            destination: to.queue_pair & QUEUE_PAIR_NUMBER_MOST,
+            destination: to.queue_pair & MAX_QUEUE_PAIR_NUMBER,
             queue_key: to.queue_key,
         };
         Ok(self.inner.send.post(id, &request, flags)?)
@@ -183,8 +185,9 @@ impl QueuePair<DatagramReady> {
         }
     }
 
-    /// Lets it receive what is sent to a multicast group, with its queue key, on its own VLAN. It
-    /// leaves all groups when it is destroyed. In a group twice is as good as once.
+    /// Joins a multicast group: the queue pair receives the group's datagrams that have its queue
+    /// key, on its own VLAN. It leaves all groups when it is destroyed. Joining a group twice has
+    /// no further effect.
     ///
     /// Errors: [`RdmaError::NotMulticast`], [`RdmaError::GroupFull`], [`RdmaError::Capacity`].
     pub fn join(&self, group: IpAddr) -> Result<(), RdmaError> {

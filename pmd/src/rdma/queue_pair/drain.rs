@@ -1,18 +1,20 @@
-//! A connection that stops sending and goes on later (SQD).
+//! A connection that stops sending and resumes later (SQD).
 
 use super::life::modify;
 use super::{Connected, QueuePair};
 use crate::Returned;
 use crate::rdma::RdmaError;
+use crate::rdma::claim::Claim;
 use crate::rdma::engine::{Engine, EngineState};
 use crate::rdma::records::{QueuePairCondition, SendState};
+use crate::rdma::session::Session;
 use ringside_bus::clock::wait_for;
 use ringside_spec::rdma::commands::{ModifyQueuePair, QueuePairState as DeviceState};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connected queue pair that sends nothing: what was sent is acknowledged, what is posted waits.
+/// A connected queue pair that does not send: sent requests are acknowledged, posted ones wait.
 #[derive(Clone, Copy, Debug)]
 pub struct Drained;
 
@@ -28,14 +30,14 @@ const EVENT_STEP: Duration = Duration::from_millis(1);
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
 pub struct DrainError<S> {
-    /// Why.
+    /// The error.
     #[source]
     pub error: RdmaError,
     queue_pair: Returned<QueuePair<S>>,
 }
 
 impl<S> DrainError<S> {
-    /// The queue pair, as it was: one that did not stop goes on sending.
+    /// The queue pair, unchanged: one that did not stop continues to send.
     #[must_use]
     pub fn into_queue_pair(self) -> QueuePair<S> {
         self.queue_pair.into_inner()
@@ -83,12 +85,16 @@ impl QueuePair<Drained> {
 }
 
 impl Engine {
-    /// Has a queue pair stop sending. The engine's lock is free between two looks at the events.
+    /// Makes a queue pair stop sending. The engine's lock is free between two reads of the events.
     fn drain(&self, number: u32) -> Result<(), RdmaError> {
         {
             let mut state = self.open_state()?;
-            state.move_drained(number, DeviceState::Closing)?;
-            state.objects.queue_pairs.must_mut(number)?.sending = SendState::Draining;
+            // Before the command: another thread may take the event before this one goes on.
+            let before = state.set_sending(number, SendState::Draining)?;
+            if let Err(error) = state.move_drained(number, DeviceState::Closing) {
+                let _ = state.set_sending(number, before);
+                return Err(error);
+            }
         }
         let clock = self.registers.clock();
         let drained = wait_for(&**clock, DRAIN_LIMIT, EVENT_STEP, || {
@@ -106,7 +112,7 @@ impl Engine {
         if drained.is_some() {
             return Ok(());
         }
-        // It would stop later, unseen by its owner: it goes on instead.
+        // It would stop later, unnoticed by its owner: it resumes instead.
         self.open_state()?.resume(number)?;
         Err(RdmaError::NotDrained {
             queue_pair: number,
@@ -116,7 +122,7 @@ impl Engine {
 }
 
 impl EngineState {
-    /// A queue pair has stopped sending. False if it was not asked to.
+    /// Records that a queue pair has stopped sending. False if it was not told to stop.
     pub(crate) fn note_drained(&mut self, number: u32) -> bool {
         match self.objects.queue_pairs.get_mut(number) {
             Some(record) if record.sending == SendState::Draining => {
@@ -127,21 +133,31 @@ impl EngineState {
         }
     }
 
+    fn set_sending(&mut self, number: u32, to: SendState) -> Result<SendState, RdmaError> {
+        let record = self.objects.queue_pairs.must_mut(number)?;
+        Ok(std::mem::replace(&mut record.sending, to))
+    }
+}
+
+impl Session<'_> {
     fn move_drained(&mut self, number: u32, next_state: DeviceState) -> Result<(), RdmaError> {
-        let record = self.objects.queue_pairs.must(number)?;
-        if record.condition.get() != QueuePairCondition::Usable {
-            return Err(RdmaError::Failed { queue_pair: number });
-        }
-        self.control.execute(ModifyQueuePair {
-            next_state,
-            ..modify(record, number)
-        })?;
-        Ok(())
+        self.claimed(Claim::QueuePair(number), |session| {
+            let record = session.objects.queue_pairs.must(number)?;
+            if record.condition.get() != QueuePairCondition::Usable {
+                return Err(RdmaError::Failed { queue_pair: number });
+            }
+            let command = ModifyQueuePair {
+                next_state,
+                ..modify(record, number)
+            };
+            session.execute(command)?;
+            Ok(())
+        })
     }
 
     fn resume(&mut self, number: u32) -> Result<(), RdmaError> {
         self.move_drained(number, DeviceState::ReadyToSend)?;
-        self.objects.queue_pairs.must_mut(number)?.sending = SendState::Active;
+        self.set_sending(number, SendState::Active)?;
         Ok(())
     }
 }

@@ -1,221 +1,27 @@
-//! Making, connecting, failing and destroying queue pairs.
+//! Connecting, failing and destroying queue pairs.
 
-use super::context::{Attributes, Path, Wanted};
-use super::{Inner, QueuePairConfig};
+use super::context::{Attributes, Path};
 use crate::control::ControlError;
+use crate::rdma::RdmaError;
+use crate::rdma::claim::Claim;
 use crate::rdma::connection::Endpoint;
-use crate::rdma::engine::{Engine, EngineState};
-use crate::rdma::faults::FaultCounters;
-use crate::rdma::lifecycle::{By, Destroyed, Making};
+use crate::rdma::lifecycle::{By, Destroyed};
 use crate::rdma::objects::Object;
 use crate::rdma::objects::{Held, Objects, Table};
-use crate::rdma::protection_domain::Kind;
-use crate::rdma::records::{
-    Condition, QueuePairCondition, QueuePairMemory, QueuePairRecord, SendState,
-};
-use crate::rdma::{ProtectionDomain, RdmaError};
-use ringside_bus::{DmaBuffer, Doorbell};
+use crate::rdma::records::{QueuePairCondition, QueuePairMemory, QueuePairRecord, SendState};
+use crate::rdma::session::Session;
+use ringside_bus::DmaBuffer;
 use ringside_cq::Sides;
-use ringside_qp::{CompletionContext, QueuePairState, ReceiveQueue, SendQueue};
+use ringside_qp::QueuePairState;
 use ringside_spec::rdma::ae_codes::{FLUSH_MAJOR_CODE, FlushCode};
 use ringside_spec::rdma::commands::{
-    CreateQueuePair, DestroyQueuePair, FlushWorkQueues, ModifyQueuePair,
-    QueuePairState as DeviceState, QueuePairType,
+    DestroyQueuePair, FlushWorkQueues, ModifyQueuePair, QueuePairState as DeviceState,
 };
 use ringside_spec::rdma::control_completion::FlushResult;
 use ringside_spec::rdma::fpm::ObjectType;
-use ringside_spec::rdma::limits::{
-    MAX_WORK_QUEUE_QUANTA, QP_CONTEXT_ALIGNMENT, QP_CONTEXT_BYTES, QUANTUM_BYTES, SHADOW_BYTES,
-};
-use ringside_spec::rdma::qp_context::{queue_size_code, rq_wqe_size_code};
+use ringside_spec::rdma::limits::QP_CONTEXT_BYTES;
 use ringside_spec::verbs::QueueSide;
-use ringside_spec::verbs::sizes::{element_shift, receive_ring_quanta, send_ring_quanta};
 use std::sync::Arc;
-
-/// Sizes of both rings.
-struct Sizes {
-    send_quanta: u32,
-    receive_quanta: u32,
-    receive_shift: u32,
-}
-
-impl Sizes {
-    fn of(config: &QueuePairConfig) -> Result<Self, RdmaError> {
-        // Immediate data takes the place of a fragment.
-        let send_shift = element_shift(
-            config.send_fragments as usize + 1,
-            config.inline_bytes as usize,
-        );
-        let receive_shift = element_shift(config.receive_fragments as usize, 0);
-        let too_many = |what, given: u32, shift: u32| RdmaError::OutOfRange {
-            what,
-            given: given.into(),
-            least: 1,
-            most: (u64::from(MAX_WORK_QUEUE_QUANTA) >> shift) - 16,
-        };
-        let send_quanta = send_ring_quanta(config.send_requests, send_shift).ok_or_else(|| {
-            too_many(
-                "the number of sends of this size",
-                config.send_requests,
-                send_shift,
-            )
-        })?;
-        let receive_quanta = receive_ring_quanta(config.receive_requests, receive_shift)
-            .ok_or_else(|| {
-                let what = "the number of receives of this size";
-                too_many(what, config.receive_requests, receive_shift)
-            })?;
-        Ok(Self {
-            send_quanta,
-            receive_quanta,
-            receive_shift,
-        })
-    }
-}
-
-fn allocate(engine: &Engine, sizes: &Sizes) -> Result<QueuePairMemory, RdmaError> {
-    let ring = |quanta: u32| engine.pool.allocate(quanta as usize * QUANTUM_BYTES, 4096);
-    Ok(QueuePairMemory {
-        send: ring(sizes.send_quanta)?,
-        receive: ring(sizes.receive_quanta)?,
-        shadow: engine.pool.allocate(SHADOW_BYTES, SHADOW_BYTES)?,
-        context: engine
-            .pool
-            .allocate(QP_CONTEXT_BYTES, QP_CONTEXT_ALIGNMENT)?,
-    })
-}
-
-/// Makes a queue pair in the device's idle state; with a number of a fixed purpose, if one is named.
-pub(super) fn create(
-    domain: &ProtectionDomain,
-    config: &QueuePairConfig,
-    kind: QueuePairType,
-    fixed: Option<u32>,
-) -> Result<Inner, RdmaError> {
-    let engine = domain.engine();
-    config.check()?;
-    let ours = |of: &Arc<Engine>| Arc::ptr_eq(of, engine);
-    if !ours(config.send.engine()) || !ours(config.receive.engine()) {
-        return Err(RdmaError::ForeignQueue);
-    }
-    let wanted = Wanted::of(config, engine.facts.path_mtu, &engine.facts.addresses)?;
-    let sizes = Sizes::of(config)?;
-    let share = domain.take_share(Kind::QueuePairs, 1)?;
-    let memory = allocate(engine, &sizes)?;
-    let mut state = engine.open_state()?;
-    state.names.generation = state.names.generation.wrapping_add(1);
-    let generation = state.names.generation;
-    let queue_set_handle = state.made.queue_set_handle.unwrap_or(0);
-    let mut making = match fixed {
-        Some(number) => Making::begin_fixed(&mut state, number)?,
-        None => Making::begin(&mut state)?,
-    };
-    let number = making.number();
-    let start_psn = making.state().random_24_bits();
-    let attributes = Attributes {
-        kind,
-        queue_key: 0,
-        protection_domain: domain.number(),
-        completion_context: CompletionContext::new(number, generation),
-        send_address: memory.send.iova().0,
-        receive_address: memory.receive.iova().0,
-        send_size_code: queue_size_code(sizes.send_quanta).unwrap_or(0),
-        receive_size_code: queue_size_code(sizes.receive_quanta).unwrap_or(0),
-        receive_element_code: rq_wqe_size_code((QUANTUM_BYTES as u32) << sizes.receive_shift)
-            .unwrap_or(0),
-        send_queue_number: config.send.number(),
-        receive_queue_number: config.receive.number(),
-        local_address: wanted.local_address,
-        mac: engine.facts.mac,
-        path_mtu: wanted.path_mtu,
-        vlan_tag: config.vlan_tag,
-        start_psn,
-        retries: config.retries,
-        receiver_not_ready_retries: config.receiver_not_ready_retries,
-        retransmission_timeout: config.retransmission_timeout,
-        outbound_reads: config.outbound_reads,
-        inbound_reads: config.inbound_reads,
-        hop_limit: config.hop_limit,
-        traffic_class: config.traffic_class,
-        flow_label: config.flow_label,
-        queue_set_handle,
-    };
-    let doorbell = engine.send_doorbell.clone();
-    let (send, receive, condition) = make(making, config, &sizes, doorbell, memory, &attributes)?;
-    Ok(Inner {
-        send,
-        receive_capacity: receive.capacity(),
-        receive: Some(receive),
-        condition,
-        number,
-        attributes,
-        peer: None,
-        path: None,
-        is_destroyed: false,
-        domain: domain.clone(),
-        _share: share,
-    })
-}
-
-type Made = (SendQueue, ReceiveQueue, Arc<Condition>);
-
-/// Has the device make a queue pair that has a number.
-fn make(
-    mut making: Making<'_, QueuePairRecord>,
-    config: &QueuePairConfig,
-    sizes: &Sizes,
-    doorbell: Doorbell,
-    memory: QueuePairMemory,
-    attributes: &Attributes,
-) -> Result<Made, RdmaError> {
-    let number = making.number();
-    let shared = Arc::new(QueuePairState::new(
-        attributes.completion_context,
-        number,
-        sizes.send_quanta,
-        sizes.receive_quanta >> sizes.receive_shift,
-        sizes.receive_shift,
-    ));
-    let send = SendQueue::new(memory.send.words(), doorbell, Arc::clone(&shared))?;
-    let receive = ReceiveQueue::new(memory.receive.words(), Arc::clone(&shared))?;
-    let targets = [config.send.reports(), config.receive.reports()];
-    making.state().use_completion_queues(targets)?;
-    making.hold(Held::Reports(targets.map(|target| target.number)));
-    let record = QueuePairRecord {
-        kind: attributes.kind,
-        memory,
-        context: attributes.completion_context,
-        condition: Arc::new(Condition::default()),
-        send: config.send.reports().clone(),
-        receive: config.receive.reports().clone(),
-        peer: None,
-        was_connected: false,
-        sending: SendState::Active,
-        is_fed: false,
-        is_detached: false,
-        faults: FaultCounters::default(),
-    };
-    let condition = Arc::clone(&record.condition);
-    write_context(&record.memory, attributes, number, None);
-    if let Err((error, is_clean)) = record.attach(&shared) {
-        if !is_clean {
-            making.keep_number();
-        }
-        return Err(error);
-    }
-    let command = CreateQueuePair {
-        host_context_address: record.memory.context.iova().0,
-        shadow_address: record.memory.shadow.iova().0,
-        qp_number: number,
-        cq_numbers_valid: true,
-        qp_type: record.kind,
-        mac_valid: true,
-        next_state: DeviceState::Idle,
-        ..CreateQueuePair::ZERO
-    };
-    making.finish(command, record)?;
-    Ok((send, receive, condition))
-}
 
 impl Object for QueuePairRecord {
     const NAME: &'static str = "queue pair";
@@ -237,8 +43,8 @@ impl Object for QueuePairRecord {
         }
     }
 
-    /// A number whose slot is still taken in a completion queue is not used again, nor one that a
-    /// shared receive queue knows.
+    /// Releases its number. A number whose slot is still in use in a completion queue is not used
+    /// again, nor one that a shared receive queue still uses.
     fn retire(&mut self) -> bool {
         self.condition.advance(QueuePairCondition::Destroyed);
         self.is_detached = self.detach();
@@ -250,7 +56,7 @@ impl Object for QueuePairRecord {
     }
 }
 
-impl EngineState {
+impl Session<'_> {
     /// Takes queue pair `number` to the state in which it sends and receives.
     pub(super) fn connect(
         &mut self,
@@ -258,12 +64,25 @@ impl EngineState {
         attributes: &Attributes,
         peer: &Endpoint,
     ) -> Result<(), RdmaError> {
-        let path = self.let_receive(number, attributes, peer)?;
-        self.let_send(number, attributes, &path)
+        self.claimed(Claim::QueuePair(number), |session| {
+            let path = session.receive_claimed(number, attributes, peer)?;
+            session.send_claimed(number, attributes, &path)
+        })
     }
 
     /// Takes queue pair `number` to the state in which it receives and answers.
     pub(super) fn let_receive(
+        &mut self,
+        number: u32,
+        attributes: &Attributes,
+        peer: &Endpoint,
+    ) -> Result<Path, RdmaError> {
+        self.claimed(Claim::QueuePair(number), |session| {
+            session.receive_claimed(number, attributes, peer)
+        })
+    }
+
+    fn receive_claimed(
         &mut self,
         number: u32,
         attributes: &Attributes,
@@ -287,12 +106,23 @@ impl EngineState {
             ..modify(record, number)
         };
         record.was_connected = true;
-        self.control.execute(ready_to_receive)?;
+        self.execute(ready_to_receive)?;
         Ok(path)
     }
 
     /// Takes queue pair `number` from there to the state in which it sends too.
     pub(super) fn let_send(
+        &mut self,
+        number: u32,
+        attributes: &Attributes,
+        path: &Path,
+    ) -> Result<(), RdmaError> {
+        self.claimed(Claim::QueuePair(number), |session| {
+            session.send_claimed(number, attributes, path)
+        })
+    }
+
+    fn send_claimed(
         &mut self,
         number: u32,
         attributes: &Attributes,
@@ -307,12 +137,23 @@ impl EngineState {
             next_state: DeviceState::ReadyToSend,
             ..modify(record, number)
         };
-        self.control.execute(ready_to_send)?;
+        self.execute(ready_to_send)?;
+        self.objects.queue_pairs.must_mut(number)?.sending = SendState::Active;
         Ok(())
     }
 
     /// Takes a datagram queue pair to the state in which it sends and receives.
     pub(super) fn make_ready(
+        &mut self,
+        number: u32,
+        attributes: &Attributes,
+    ) -> Result<(), RdmaError> {
+        self.claimed(Claim::QueuePair(number), |session| {
+            session.make_ready_claimed(number, attributes)
+        })
+    }
+
+    fn make_ready_claimed(
         &mut self,
         number: u32,
         attributes: &Attributes,
@@ -329,16 +170,29 @@ impl EngineState {
             ..ready_to_receive
         };
         record.was_connected = true;
-        self.control.execute(ready_to_receive)?;
-        self.control.execute(ready_to_send)?;
+        self.execute(ready_to_receive)?;
+        self.execute(ready_to_send)?;
+        self.objects.queue_pairs.must_mut(number)?.sending = SendState::Active;
         Ok(())
     }
 
-    /// Takes a queue pair to the error state and has its queues flushed with these codes.
+    /// Moves a queue pair to the error state and has its queues flushed with these codes.
     ///
-    /// Outstanding requests complete with errors, from the completion queues' next polls on.
-    /// Nothing to do for one that has failed before, or is gone.
+    /// Outstanding requests complete with errors, from the completion queues' next polls on. Does
+    /// nothing if it has failed before, or is destroyed.
     pub(crate) fn fail_queue_pair(
+        &mut self,
+        number: u32,
+        send_code: FlushCode,
+        receive_code: FlushCode,
+        error_receive_index: Option<u16>,
+    ) -> Result<Option<FlushResult>, RdmaError> {
+        self.claimed(Claim::QueuePair(number), |session| {
+            session.fail_claimed(number, send_code, receive_code, error_receive_index)
+        })
+    }
+
+    fn fail_claimed(
         &mut self,
         number: u32,
         send_code: FlushCode,
@@ -372,19 +226,17 @@ impl EngineState {
         };
         let context = record.context;
         let [send, receive] = [&record.send, &record.receive].map(|reports| reports.handle.clone());
-        let control = &mut self.control;
-        let flushed =
-            tolerate(control.execute(to_error)).and_then(|()| match control.execute(flush) {
-                Ok(completed) => Ok(FlushResult::from_minor_code(completed.minor_code)),
-                Err(ControlError::Refused { failure, .. }) if failure.is_harmless() => {
-                    Ok(FlushResult::Nothing)
-                }
-                Err(error) => Err(error),
-            });
-        // What is posted from now on is completed by the completion queues themselves, and so is
-        // everything if the device does not answer: users must not wait for ever. A completion gives
-        // memory back: of a device that answers nothing they come once it is silent.
-        let stuck = self.control.is_stuck();
+        let flushed = tolerate(self.execute(to_error)).and_then(|()| match self.execute(flush) {
+            Ok(completed) => Ok(FlushResult::from_minor_code(completed.minor_code)),
+            Err(ControlError::Refused { failure, .. }) if failure.is_harmless() => {
+                Ok(FlushResult::Nothing)
+            }
+            Err(error) => Err(error),
+        });
+        // The completion queues themselves complete requests that are posted from now on, and all
+        // requests if the device does not answer: users must not wait for ever. A completion
+        // returns memory, so for a device that does not answer they come once its DMA is stopped.
+        let stuck = self.is_stuck();
         for (handle, side) in [(send, QueueSide::Send), (receive, QueueSide::Receive)] {
             match stuck {
                 true => self.flush_when_silent(&handle, context, side),
@@ -397,6 +249,12 @@ impl EngineState {
     /// Destroys a queue pair. Its memory goes back once the device has confirmed; a shutdown keeps
     /// it, because an owner may still write to it.
     pub(crate) fn destroy_queue_pair(&mut self, number: u32, by: By) -> Result<(), RdmaError> {
+        self.claimed(Claim::QueuePair(number), |session| {
+            session.destroy_claimed(number, by)
+        })
+    }
+
+    fn destroy_claimed(&mut self, number: u32, by: By) -> Result<(), RdmaError> {
         let in_service = self.service.end.cause.is_none();
         if let Some(record) = self.objects.queue_pairs.get(number)
             && in_service
@@ -409,7 +267,7 @@ impl EngineState {
             });
             let mut result = self.leave_all_groups(number);
             if let Some(to_error) = to_error {
-                let failed = tolerate(self.control.execute(to_error));
+                let failed = tolerate(self.execute(to_error));
                 result = result.and(failed.map_err(RdmaError::from));
             }
             if let Err(error) = result {
@@ -481,7 +339,7 @@ fn tolerate<T>(result: Result<T, ControlError>) -> Result<(), ControlError> {
     }
 }
 
-fn write_context(
+pub(super) fn write_context(
     memory: &QueuePairMemory,
     attributes: &Attributes,
     number: u32,
@@ -513,8 +371,8 @@ fn note_error_index(memory: &QueuePairMemory, index: u16) {
 }
 
 impl QueuePairRecord {
-    /// Tells its completion queues of it. The error comes with whether none of them knows of it.
-    fn attach(&self, shared: &Arc<QueuePairState>) -> Result<(), (RdmaError, bool)> {
+    /// Attaches it to its completion queues. The error carries true if none of them was attached.
+    pub(super) fn attach(&self, shared: &Arc<QueuePairState>) -> Result<(), (RdmaError, bool)> {
         let to_send = match self.send.number == self.receive.number {
             true => Sides::Both,
             false => Sides::Send,
@@ -534,7 +392,7 @@ impl QueuePairRecord {
         })
     }
 
-    /// False if a completion queue could not be told.
+    /// Detaches it. False if a completion queue could not be notified.
     fn detach(&self) -> bool {
         let sends = self.send.handle.detach(self.context).is_ok();
         let both = self.send.number == self.receive.number;

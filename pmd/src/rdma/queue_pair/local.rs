@@ -1,4 +1,5 @@
-//! Requests about keys: invalidating, fast registration, memory windows; and what the card lacks.
+//! Requests about keys: invalidation, fast registration, memory windows; and operations that the
+//! card lacks.
 
 use super::{Connected, PostError, QueuePair};
 use crate::rdma::{
@@ -13,7 +14,7 @@ use std::ops::Range;
 const ONE_LEVEL: u8 = PageList::OneLevel.code();
 
 impl QueuePair<Connected> {
-    /// Does nothing, in order: its completion says that all before it is done.
+    /// A request that does nothing: its completion means that all requests before it are done.
     pub fn no_operation(&mut self, id: u64, flags: SendFlags) -> Result<(), PostError> {
         self.post(id, &Nop, flags)
     }
@@ -35,20 +36,19 @@ impl QueuePair<Connected> {
         self.post(id, &request, flags)
     }
 
-    /// Makes a key of the own device invalid. A region stays registered in vain until it is
-    /// dropped; a window of type 2 can be bound anew; for a fast region see
-    /// [`QueuePair::invalidate_fast`].
+    /// Invalidates a local key. A region stays registered but cannot be used until it is dropped; a
+    /// window of type 2 can be bound again; for a fast region see [`QueuePair::invalidate_fast`].
     #[inline]
     pub fn invalidate(&mut self, id: u64, key: u32, flags: SendFlags) -> Result<(), PostError> {
         self.post(id, &LocalInvalidate { key }, flags)
     }
 
     /// Opens bytes of a region to peers through a window, with [`Access::REMOTE_READ`],
-    /// [`Access::REMOTE_WRITE`] or both. What is returned is good once the request has completed.
+    /// [`Access::REMOTE_WRITE`] or both. The returned key is valid once the request has completed.
     /// A bind of no bytes closes a window of type 1.
     ///
-    /// Errors: [`PostError::Bind`] and those of every post. What only the device can know (a window
-    /// of type 2 that is bound already) fails the request with
+    /// Errors: [`PostError::Bind`] and those of every post. Errors that only the device detects (a
+    /// window of type 2 that is bound already) fail the request with
     /// [`Status::WindowBind`](crate::rdma::Status::WindowBind).
     pub fn bind_window(
         &mut self,
@@ -104,8 +104,8 @@ impl QueuePair<Connected> {
         Ok(())
     }
 
-    /// Makes the key of a fast region invalid; its completion, which is always asked for, gives the
-    /// memory back: [`FastRegion::take_back`].
+    /// Invalidates the key of a fast region. The request is always signalled; after its completion
+    /// [`FastRegion::take_back`] returns the memory.
     pub fn invalidate_fast(
         &mut self,
         id: u64,

@@ -8,26 +8,31 @@ use ringside_qp::{
     SendKind, WorkRequest, Write, WriteInline,
 };
 
-/// Why a request was not posted. Nothing was written.
+/// The reason why a request was not posted. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
-    /// No room: poll the completion queue, then post again. Unsignalled sends give their room back
-    /// only when a later signalled one completes.
+    /// No room: poll the completion queue, then post again. The room of unsignalled sends becomes
+    /// free only when a later signalled one completes.
     #[error("the queue is full: poll its completion queue, then post again")]
     QueueFull,
     /// The queue pair has failed.
     #[error(
-        "the queue pair has failed: poll its completion queue for what became of its requests, then make and connect a new one"
+        "the queue pair has failed: poll its completion queue for the results of its requests, then make and connect a new one"
     )]
     Failed,
     /// The device failed.
     #[error(
-        "the device failed: poll the completion queue for what was outstanding, and make and connect a new queue pair once Device::recover has brought the device up again"
+        "the device failed: poll the completion queue for the outstanding requests, and make and connect a new queue pair once Device::recover has brought the device up again"
     )]
     DeviceFailed,
-    /// The queue pair is gone, with its device.
+    /// The queue pair was destroyed with its device.
     #[error("the queue pair was destroyed when its device was shut down")]
     Destroyed,
+    /// This process is a child by fork of the one that made the queue pair.
+    #[error(
+        "the queue pair belongs to the process that made it, and this is its child by fork: open a device in this process"
+    )]
+    OtherProcess,
     /// A datagram is one packet.
     #[error("a datagram of {length_bytes} bytes; the path takes {most}: split it")]
     DatagramTooLong {
@@ -49,7 +54,7 @@ pub enum PostError {
     /// A memory window that can't be bound like this.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// A fast region that is not where it should be in its life.
+    /// A fast region in another state than the call needs.
     #[error(transparent)]
     FastRegion(#[from] FastRegionError),
     /// A shared receive queue feeds this queue pair.
@@ -101,6 +106,7 @@ impl Inner {
     fn unusable(&self) -> PostError {
         match self.condition.get() {
             QueuePairCondition::Destroyed => PostError::Destroyed,
+            QueuePairCondition::OtherProcess => PostError::OtherProcess,
             QueuePairCondition::Lost => PostError::DeviceFailed,
             _ => PostError::Failed,
         }
@@ -267,7 +273,14 @@ impl<S: Sending> QueuePair<S> {
         self.inner.send.ring_doorbell();
     }
 
-    /// Quanta of 32 bytes posted and not given back.
+    /// Quanta of 32 bytes posted since the queue pair was made, padding included. What is posted
+    /// is complete once this number less [`Self::send_quanta_used`] has passed it.
+    #[must_use]
+    pub fn send_quanta_posted(&self) -> u64 {
+        self.inner.send.head()
+    }
+
+    /// Quanta of 32 bytes that were posted and are not free again.
     #[must_use]
     pub fn send_quanta_used(&self) -> u32 {
         self.inner.send.used_quanta()

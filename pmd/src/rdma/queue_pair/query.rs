@@ -15,11 +15,13 @@ use std::net::IpAddr;
 pub enum QueuePairStage {
     /// INIT: it takes receives.
     Initialised,
+    /// RTR: it receives and answers its peer.
+    ReadyToReceive,
     /// RTS: it sends and receives.
     ReadyToSend,
     /// SQD: it receives, and sends nothing.
     Drained,
-    /// ERR: what was outstanding completed as flushed.
+    /// ERR: the outstanding requests completed as flushed.
     Failed,
 }
 
@@ -58,6 +60,20 @@ pub struct QueuePairReport {
     pub retries: u8,
     /// Retries while the peer has no receive posted; 7 is without end.
     pub receiver_not_ready_retries: u8,
+    /// Least time without an answer before a request is repeated, steps of the card's timer.
+    pub retransmission_timeout: u8,
+    /// Partition key.
+    pub partition_key: u16,
+    /// Hop limit of its packets.
+    pub hop_limit: u8,
+    /// Traffic class of its packets: DSCP in bits 2 to 7.
+    pub traffic_class: u8,
+    /// Flow label of its packets.
+    pub flow_label: u32,
+    /// The peer may write, and answers to own reads are taken.
+    pub writes_allowed: bool,
+    /// The peer may read.
+    pub reads_allowed: bool,
     /// RDMA reads that may be under way from here.
     pub outbound_reads: u8,
     /// RDMA reads of the peer that may be under way.
@@ -103,14 +119,13 @@ impl Inner {
         let buffer = engine
             .pool
             .allocate(QP_CONTEXT_BYTES, QP_CONTEXT_ALIGNMENT)?;
-        let mut guard = engine.open_state()?;
-        let state = &mut *guard;
+        let mut state = engine.open_state()?;
         let number = self.number;
-        let record = state.objects.queue_pairs.must(number)?;
-        let uploaded = state.control.execute(UploadContext {
+        let qp_type = state.objects.queue_pairs.must(number)?.kind;
+        let uploaded = state.execute(UploadContext {
             buffer_address: buffer.iova().0,
             qp_number: number,
-            qp_type: record.kind,
+            qp_type,
             ..UploadContext::ZERO
         });
         if let Err(error) = uploaded {
@@ -119,6 +134,7 @@ impl Inner {
             }
             return Err(error.into());
         }
+        let record = state.objects.queue_pairs.must(number)?;
         let words = buffer.words();
         let words = std::array::from_fn(|index| words.load_acquire(index));
         let context = RoceQueuePairContext::decode(&words);
@@ -126,8 +142,11 @@ impl Inner {
             QueuePairCondition::Usable if record.sending == SendState::Drained => {
                 QueuePairStage::Drained
             }
-            QueuePairCondition::Usable if record.was_connected => QueuePairStage::ReadyToSend,
-            QueuePairCondition::Usable => QueuePairStage::Initialised,
+            QueuePairCondition::Usable if !record.was_connected => QueuePairStage::Initialised,
+            QueuePairCondition::Usable if record.sending == SendState::NotYet => {
+                QueuePairStage::ReadyToReceive
+            }
+            QueuePairCondition::Usable => QueuePairStage::ReadyToSend,
             _ => QueuePairStage::Failed,
         };
         let mine = &self.attributes;
@@ -148,6 +167,13 @@ impl Inner {
             expected_psn: context.expected_psn,
             retries: context.retransmit_threshold,
             receiver_not_ready_retries: context.rnr_retry_threshold,
+            retransmission_timeout: context.rto_min,
+            partition_key: context.p_key,
+            hop_limit: context.ttl,
+            traffic_class: context.tos,
+            flow_label: context.flow_label,
+            writes_allowed: context.write_and_read_response_ok,
+            reads_allowed: context.read_ok,
             outbound_reads: mine.outbound_reads,
             inbound_reads: mine.inbound_reads,
             send_quanta: self.send.capacity_quanta(),

@@ -3,10 +3,10 @@
 //! Programs that agree on numbers by themselves choose them at each step, where
 //! [`QueuePair::connect`] takes those of the configuration.
 
-use super::{ConnectError, Connected, Initialised, QueuePair};
+use super::{ConnectError, Connected, Initialised, QueuePair, timer_steps};
 use crate::rdma::connection::{Endpoint, check_mtu};
 use crate::rdma::numbers::within;
-use crate::rdma::{Destination, RdmaError};
+use crate::rdma::{Access, Destination, RdmaError};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -36,6 +36,10 @@ pub struct SendAttributes {
     pub psn: u32,
     /// Retries without an answer, 0..=7.
     pub retries: u8,
+    /// Least time without an answer before a request is repeated: 4.096 us times 2 to the power of
+    /// this, 0..=31, to the next step of the card's timer. See
+    /// [`timer_steps`](super::timer_steps).
+    pub acknowledge_timeout: u8,
     /// Retries while the peer has no receive posted, 0..=7; 7 retries without end.
     pub receiver_not_ready_retries: u8,
     /// RDMA reads that may be under way, 0..=127.
@@ -43,9 +47,15 @@ pub struct SendAttributes {
 }
 
 impl QueuePair<Initialised> {
-    /// Lets it receive what the peer sends, and answer.
+    /// Sets the operations that its peer may carry out here, from its connection on: see
+    /// [`QueuePairConfig::remote_access`](super::QueuePairConfig::remote_access).
+    pub fn set_remote_access(&mut self, access: Access) {
+        self.inner.attributes.access = access;
+    }
+
+    /// Moves it to RTR: it receives the peer's requests and answers them.
     ///
-    /// Errors: [`ConnectError`]; with the queue pair if the device was not asked yet.
+    /// Errors: [`ConnectError`]; with the queue pair if no command was sent yet.
     pub fn receive_from(
         mut self,
         wanted: &ReceiveAttributes,
@@ -111,11 +121,16 @@ impl QueuePair<Receiving> {
     ) -> Result<QueuePair<Connected>, ConnectError> {
         let checked = within("the retry count", wanted.retries.into(), 0, 7)
             .and_then(|()| within("a packet sequence number", wanted.psn, 0, (1 << 24) - 1))
+            .and_then(|()| {
+                let timeout = wanted.acknowledge_timeout.into();
+                within("the acknowledge timeout", timeout, 0, 31)
+            })
             .and_then(|()| within("outbound reads", wanted.outbound_reads.into(), 0, 127));
         checked.map_err(ConnectError::after)?;
         let attributes = &mut self.inner.attributes;
         attributes.start_psn = wanted.psn;
         attributes.retries = wanted.retries;
+        attributes.retransmission_timeout = timer_steps(wanted.acknowledge_timeout);
         attributes.receiver_not_ready_retries = wanted.receiver_not_ready_retries.min(7);
         attributes.outbound_reads = wanted.outbound_reads.max(1);
         let engine = Arc::clone(self.inner.engine());

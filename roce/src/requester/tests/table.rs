@@ -186,7 +186,7 @@ fn expected(state: State, happening: Happening) -> Expected {
         (S::Repeating, H::SequenceErrorAtFirst) => E::Nothing,
         // the retry that the time-out took is the one for this loss
         (S::LastTry, H::SequenceErrorAtFirst) => E::Repeats(0),
-        // what came before it arrived: that is progress, and the tries count anew
+        // the packets before it arrived: that is progress, and the retries count from zero again
         (S::Sent | S::NotReady | S::Repeating | S::LastTry, H::SequenceErrorAtSecond) => {
             E::Repeats(1)
         }

@@ -90,8 +90,8 @@ fn expected(state: State, arrival: Arrival) -> Expected {
     use Expected as E;
     use State as S;
     match (state, arrival) {
-        // between messages; an open gap is closed by the packet that was missing, and a receiver
-        // that was not ready is asked anew
+        // between messages; the missing packet closes an open gap, and a receiver that was not
+        // ready is queried again
         (
             S::BetweenMessages | S::AfterGap | S::AfterNotReady | S::ReadsFull,
             A::SendFirst | A::WriteFirst | A::WriteOnly,

@@ -1,8 +1,8 @@
-//! Clients that send what no client should: refused with an errno, and the server goes on.
+//! Clients that send invalid data: refused with an errno, and the server continues.
 
 use super::*;
 use ringside_bus::vfio_user::message::{
-    DmaMap, DmaUnmap, HeaderFlags, InterruptInfo, MESSAGE_BYTES_MAX, MapFlags, RegionAccess,
+    DmaMap, DmaUnmap, HeaderFlags, InterruptInfo, MAX_MESSAGE_BYTES, MapFlags, RegionAccess,
     RegionInfo, SetInterrupts, SetInterruptsFlags, UnmapFlags,
 };
 use ringside_bus::{Memory, PageSize};
@@ -18,7 +18,7 @@ const EINVAL: u32 = 22;
 const EPROTO: u32 = 71;
 const ENOTSUP: u32 = 95;
 
-/// The same client is still answered.
+/// Checks that the same client is still served.
 fn still_serves(raw: &mut Raw) {
     let question = RegionInfo::question(7, 32).encode_question();
     let reply = raw.ask(Command::RegionInfo.code(), &question, &[]).unwrap();
@@ -133,7 +133,7 @@ fn sizes_that_make_no_sense_are_refused_and_the_next_message_is_read() {
     let mut raw = rig.negotiated(0);
     for (size, errno) in [(0u32, EINVAL), (15, EINVAL), (u32::MAX, E2BIG)] {
         if size == u32::MAX {
-            let size = (MESSAGE_BYTES_MAX + 1) as u32;
+            let size = (MAX_MESSAGE_BYTES + 1) as u32;
             let mut bytes = Header::command(5, Command::RegionWrite, false, &[]);
             bytes[4..8].copy_from_slice(&size.to_ne_bytes());
             bytes.resize(size as usize, 0);
@@ -150,7 +150,7 @@ fn sizes_that_make_no_sense_are_refused_and_the_next_message_is_read() {
 }
 
 #[test]
-fn a_reply_that_nobody_waits_for_is_dropped_and_another_kind_refused() {
+fn an_unexpected_reply_is_dropped_and_another_kind_refused() {
     let rig = Rig::start(1, |_| {});
     let mut raw = rig.negotiated(0);
     let mut bytes = Vec::new();
@@ -175,7 +175,7 @@ fn a_reply_that_nobody_waits_for_is_dropped_and_another_kind_refused() {
 }
 
 #[test]
-fn what_wants_no_reply_gets_none_even_if_refused() {
+fn a_message_that_wants_no_reply_gets_none_even_if_refused() {
     let rig = Rig::start(1, |_| {});
     let mut raw = rig.negotiated(0);
     for command in [
@@ -250,7 +250,7 @@ fn descriptors_that_are_missing_too_many_or_of_the_wrong_kind_are_refused() {
     assert_eq!(map(&mut raw, 0, 0x1000, 4096, &two), Err(EINVAL));
     let question = RegionInfo::question(0, 32).encode_question();
     assert_eq!(raw.ask(5, &question, &two).unwrap_err(), EINVAL);
-    // without a descriptor: taken note of, but out of the device's reach
+    // without a descriptor: recorded, but unreachable for the device
     map(&mut raw, 0, 0x1000, 4096, &[]).unwrap();
     assert_eq!(map(&mut raw, 0, 0x1000, 4096, &two[..1]), Err(EEXIST));
     let mapped = rig.with(|world| world.snapshot(0).unwrap().mappings.len());
@@ -269,7 +269,7 @@ fn memory_that_can_shrink_is_taken_from_clients_that_are_trusted() {
 }
 
 #[test]
-fn unmapping_what_never_was_or_half_of_it_is_refused_and_touches_nothing() {
+fn unmapping_an_unknown_mapping_or_half_of_one_is_refused_and_changes_nothing() {
     let rig = Rig::start(1, |_| {});
     let mut raw = rig.negotiated(0);
     let memory = memory(16384);
@@ -355,7 +355,7 @@ fn region_accesses_out_of_bounds_or_of_odd_width_are_refused() {
         let refused = raw.ask(10, &access.encode(), &[]).unwrap_err();
         assert_eq!(refused, EINVAL, "write {count} at {offset:#x} of {region}");
     }
-    // counts that the message does not bear out
+    // counts that do not match the message
     for (count, bytes) in [(4, 3), (4, 5), (4, 0), (u32::MAX, 8)] {
         let data = vec![0; bytes];
         let access = RegionAccess {
@@ -377,7 +377,7 @@ fn region_accesses_out_of_bounds_or_of_odd_width_are_refused() {
 }
 
 #[test]
-fn questions_about_what_is_not_there_are_refused() {
+fn queries_of_missing_regions_and_interrupts_are_refused() {
     let rig = Rig::start(1, |_| {});
     let mut raw = rig.negotiated(0);
     for index in [9, u32::MAX] {
@@ -475,7 +475,7 @@ fn interrupts_that_are_not_there_or_half_connected_are_refused() {
         .with_data_none(true)
         .with_action_mask(true);
     assert_eq!(set(mask, 2, 0, 1, &[]), Err(ENOTSUP));
-    // what was connected still is: the client raises it itself
+    // the connected vector is still connected: the client raises it itself
     let raise = SetInterruptsFlags::ZERO
         .with_data_none(true)
         .with_action_trigger(true);
@@ -492,7 +492,7 @@ fn interrupts_that_are_not_there_or_half_connected_are_refused() {
 }
 
 #[test]
-fn a_client_that_stalls_in_the_middle_of_a_message_holds_up_nobody() {
+fn a_client_that_stalls_in_the_middle_of_a_message_delays_no_other_client() {
     let rig = Rig::start(2, |_| {});
     let mut stalled = rig.negotiated(0);
     let bytes = Header::command(1, Command::RegionWrite, false, &[0; 20]);
@@ -544,7 +544,7 @@ fn a_client_that_does_not_read_its_answers_is_not_read_and_costs_no_memory() {
         "the server read {accepted} questions without an answer taken"
     );
     rig.client(1).unwrap().config_space_is_there();
-    // and once it listens, it gets every answer
+    // once the client reads, it gets every answer
     for _ in 0..64 {
         assert_eq!(deaf.reply().body.len(), 16 + 4096);
     }
@@ -566,7 +566,7 @@ fn noise_of_all_kinds_ends_in_refusals_or_the_end_of_that_client_only() {
             let length = random.random_range(0..80);
             let mut body = vec![0u8; length];
             random.fill(&mut body[..]);
-            // headers that are mostly sound, so that what lies behind them is reached
+            // headers that are mostly valid, so that the payloads are decoded
             let mut bytes = Header::command(0, Command::Version, true, &body);
             bytes[2] = random.random_range(0..20);
             if random.random_ratio(1, 40) {

@@ -4,7 +4,7 @@ use super::*;
 use ringside_bus::Iova;
 use ringside_bus::vfio_user::message::{DmaTransfer, KIND_COMMAND, RegionAccess};
 
-/// Bus mastering, by the command register.
+/// Sets bus mastering in the command register.
 fn may_touch_memory(raw: &mut Raw) {
     let access = RegionAccess {
         offset: 4,
@@ -16,7 +16,7 @@ fn may_touch_memory(raw: &mut Raw) {
         .unwrap();
 }
 
-/// A read and a write of the function that nothing is mapped for.
+/// A read and a write of the function at unmapped addresses.
 fn access(rig: &Rig) {
     let refused = rig.with(|world| {
         let space = world.space(0).unwrap();
@@ -30,7 +30,7 @@ fn access(rig: &Rig) {
 }
 
 #[test]
-fn what_is_refused_is_tried_through_the_client_if_that_is_wanted() {
+fn refused_accesses_are_repeated_through_the_client_if_requested() {
     let rig = Rig::start(1, |settings| settings.refused_through_client = true);
     let mut raw = rig.negotiated(0);
     may_touch_memory(&mut raw);
@@ -50,7 +50,7 @@ fn what_is_refused_is_tried_through_the_client_if_that_is_wanted() {
                 data: data.to_vec(),
             };
             assert_eq!(DmaTransfer::decode(&question.body).unwrap(), expected);
-            // Refused as an IOMMU does, or answered: nothing comes of it.
+            // Refused as by an IOMMU, or answered: neither has an effect.
             let answer = match round {
                 0 => header.refusal(14),
                 _ => header.reply(&question.body),
@@ -58,11 +58,13 @@ fn what_is_refused_is_tried_through_the_client_if_that_is_wanted() {
             raw.send(answer, &[]);
         }
     }
-    // No more for one client than that.
+    // The limit for one client.
     for _ in 0..300 {
         access(&rig);
     }
-    let mut more = 0;
+    let first = raw.reply();
+    assert_eq!(first.header.command, Command::DmaRead.code());
+    let mut more = 1;
     let question = RegionAccess {
         offset: 0,
         region: 7,
@@ -80,7 +82,7 @@ fn what_is_refused_is_tried_through_the_client_if_that_is_wanted() {
 }
 
 #[test]
-fn what_is_refused_is_kept_from_clients_otherwise() {
+fn refused_accesses_are_not_sent_to_clients_by_default() {
     let rig = Rig::start(1, |_| {});
     let mut raw = rig.negotiated(0);
     may_touch_memory(&mut raw);

@@ -1,4 +1,4 @@
-//! Clients that behave.
+//! Clients that follow the protocol.
 
 use super::*;
 use ringside_bus::config_space::ConfigSpace;
@@ -229,7 +229,7 @@ fn a_client_that_dies_leaves_a_clean_function_and_a_server_that_serves_the_next(
 }
 
 #[test]
-fn a_second_client_is_told_that_the_function_is_taken() {
+fn a_second_client_is_refused_because_the_function_is_in_use() {
     let rig = Rig::start(1, |_| {});
     let first = rig.client(0).unwrap();
     let refused = rig.client(0).unwrap_err();
@@ -279,7 +279,7 @@ fn a_server_that_does_not_answer_is_an_error_after_the_deadline() {
 }
 
 #[test]
-fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
+fn sockets_that_are_missing_stale_or_in_use_are_clear_errors() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("model.sock");
     let connect = || {
@@ -287,11 +287,11 @@ fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
         VfioUserFunction::connect(&path, clock, ClientLimits::default())
     };
     let text = connect().unwrap_err().to_string();
-    assert!(text.contains("there is no such socket"), "{text}");
+    assert!(text.contains("the socket does not exist"), "{text}");
 
     std::fs::write(&path, "a file").unwrap();
     let text = connect().unwrap_err().to_string();
-    assert!(text.contains("it is no socket"), "{text}");
+    assert!(text.contains("it is not a socket"), "{text}");
     let settings = ServerSettings::new(vec![path.clone()]);
     let refused = Server::bind(&settings).map(drop).unwrap_err();
     assert!(
@@ -305,7 +305,7 @@ fn sockets_that_are_missing_dead_or_taken_are_clear_errors() {
 
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let text = connect().unwrap_err().to_string();
-    assert!(text.contains("nobody listens"), "{text}");
+    assert!(text.contains("no process listens"), "{text}");
     let server = Server::bind(&settings).unwrap();
     let refused = Server::bind(&settings).map(drop).unwrap_err();
     assert!(

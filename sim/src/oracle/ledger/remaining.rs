@@ -1,12 +1,12 @@
-//! The requests that have not completed, and those that are no longer awaited.
+//! Requests that have not completed, and those that are no longer expected to.
 
 use super::Ledger;
 use crate::memory::Claim;
 use crate::rule::Problem;
 
 impl Ledger {
-    /// The outstanding requests of a side, of connections, datagrams and the pool; nothing if all
-    /// is over.
+    /// Describes an outstanding request of a side, of connections, datagrams or the pool; `None` if
+    /// there is none.
     pub(crate) fn outstanding_at(&self, side: usize) -> Option<String> {
         for (number, link) in &self.links {
             let Some(end) = link.ends.get(side) else {
@@ -40,7 +40,7 @@ impl Ledger {
         pooled.map(|id| format!("shared receive {id} has not completed"))
     }
 
-    /// Some of the receives of a shared queue went with a queue pair.
+    /// Some of the receives of a shared queue were lost with a queue pair.
     pub(crate) fn lose_pool(&mut self, side: usize) {
         if let Some(lost) = self.pool_is_lost.get_mut(side) {
             *lost = true;
@@ -58,7 +58,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The device of a side has failed and is contained: it writes nowhere any more.
+    /// The device of a side has failed and is contained: it no longer writes.
     pub(crate) fn contained(&mut self, side: usize) -> Result<(), Problem> {
         if let Some(contained) = self.contained.get_mut(side) {
             *contained = true;
@@ -77,7 +77,7 @@ impl Ledger {
         }
     }
 
-    /// The shared receive queue of a side is gone.
+    /// The shared receive queue of a side is destroyed.
     pub(crate) fn forget_pool(&mut self, side: usize) {
         if let Some(lost) = self.pool_is_lost.get_mut(side) {
             *lost = false;
@@ -89,8 +89,8 @@ impl Ledger {
         }
     }
 
-    /// The results still missing on connections of which neither end has failed; nothing if all is
-    /// over.
+    /// Describes a result that is missing on a connection of which neither end has failed; `None`
+    /// if there is none.
     pub(crate) fn awaited(&self) -> Option<String> {
         for (number, link) in &self.links {
             for (side, end) in link.ends.iter().enumerate() {

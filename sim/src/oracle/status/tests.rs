@@ -1,4 +1,4 @@
-//! The excuses for a failure.
+//! The faults that permit a failure.
 
 use super::*;
 use crate::oracle::{End, Harm, Moment};
@@ -73,7 +73,7 @@ fn frames_lost_before_a_request_do_not_excuse_it() {
 }
 
 #[test]
-fn a_link_that_was_down_excuses_what_waited_then_and_nothing_later() {
+fn a_link_that_was_down_excuses_requests_that_waited_then_and_none_later() {
     let before = Moment::default();
     let mut weather = lost(0);
     assert!(!allows(Status::RetryExceeded, before, &weather));
@@ -95,8 +95,8 @@ fn a_link_that_was_down_excuses_what_waited_then_and_nothing_later() {
     assert!(!allows(Status::Flushed, after, &weather));
 }
 
-/// The retries of a request take a time-out each, but for one that an answer may have started: a
-/// requester that counts a time-out and a late answer twice gives up sooner.
+/// Each retry of a request takes a time-out, except for one that an answer may have started. A
+/// requester that counts a time-out and a late answer twice gives up too soon.
 #[test]
 fn retries_that_are_used_up_too_soon_are_found() {
     let retries = 2;
@@ -116,10 +116,10 @@ fn flushed_needs_a_reason_on_its_own_end() {
     let posted = lost(10).moment();
     assert!(!allows(Status::Flushed, posted, &lost(12)));
     assert!(allows(Status::Flushed, posted, &lost(13)), "three losses");
-    // Nothing waits for an answer: losses fail nothing.
+    // The queue pair waits for no answer: losses fail nothing.
     let judge = |link: &Link| objection(Status::Flushed, &request(posted), link, 0, &lost(99));
     assert!(judge(&link()).is_some());
-    // The other end is gone: that fails only what waits for it.
+    // The other end is destroyed: that fails only requests that wait for it.
     let mut torn = link();
     torn.ends[1].torn = true;
     assert!(judge(&torn).is_some());
@@ -145,7 +145,7 @@ fn only_harm_excuses_other_statuses_and_only_where_it_is() {
     assert!(!allows(Status::RemoteAccess, now, &lost(u64::MAX)));
 }
 
-/// A refusal is of the request that was wrong, not of a read ahead of it.
+/// A refusal belongs to the wrong request, not to an earlier read.
 #[test]
 fn a_read_is_not_blamed_for_a_later_refusal() {
     let mut link = waiting(Moment::default());
@@ -160,7 +160,7 @@ fn a_read_is_not_blamed_for_a_later_refusal() {
     assert!(judge(Status::RetryExceeded).is_none());
 }
 
-/// The memory that a write names is given back while the write waits for an answer.
+/// The memory that a write names is deregistered while the write waits for an answer.
 #[test]
 fn a_request_whose_key_dies_may_be_refused_and_may_succeed() {
     let mut dying = request(Moment::default());

@@ -17,7 +17,7 @@ parameters! {
         entries "table_depth": U16,
         /// pairs of actions of an entry
         action_pairs "act_pairs_per_entry": u8,
-        /// zero: no other table is looked up at the same time
+        /// zero: no other table is consulted at the same time
         kind "table_type": u8,
         /// zero
         reserved "reserved": U16,
@@ -96,13 +96,13 @@ wire! {
     }
 }
 
-/// Bytes of what a profile takes from a packet, and of the scenario of each function. Source:
-/// `ice_aqc_acl_prof_generic_frmt`.
+/// Bytes of the fields that a profile extracts from a packet, and of the scenario of each function.
+/// Source: `ice_aqc_acl_prof_generic_frmt`.
 pub const PROFILE_BYTES: usize = 85;
 /// Bytes of the ranges of a profile. Source: `ice_aqc_acl_profile_ranges`.
 pub const RANGES_BYTES: usize = 48;
-/// Bytes of a scenario: what each slice looks at, and whose actions count. Source:
-/// `ice_aqc_acl_scen`.
+/// Bytes of a scenario: the fields that each slice compares, and the entries whose actions apply.
+/// Source: `ice_aqc_acl_scen`.
 pub const SCENARIO_BYTES: usize = 132;
 /// Entries of a slice.
 pub const SLICE_ENTRIES: u16 = 512;

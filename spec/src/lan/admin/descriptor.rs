@@ -11,7 +11,7 @@ wire! {
         flags "flags": U16,
         /// see [`Opcode`]
         opcode "opcode": U16,
-        /// bytes of the buffer; in an answer the bytes that are meant, never more than asked
+        /// bytes of the buffer; in an answer the valid bytes, never more than requested
         data_length "datalen": U16,
         /// see [`ReturnCode`]; only the low eight bits count
         return_code "retval": U16,

@@ -28,7 +28,7 @@ parameters! {
         interface_patch "api_patch": u8,
     }
     /// Parameters of [`DriverVersion`](super::Opcode::DriverVersion); the buffer holds an ASCII
-    /// text of at most [`DRIVER_TEXT_BYTES_MAX`] bytes, without a terminating zero.
+    /// text of at most [`MAX_DRIVER_TEXT_BYTES`] bytes, without a terminating zero.
     pub struct DriverVersion "ice_aqc_driver_ver" {
         /// major version of the driver
         major "major_ver": u8,
@@ -59,7 +59,8 @@ parameters! {
         resource "res_id": U16,
         /// see [`RESOURCE_READ`] and [`RESOURCE_WRITE`]
         access "access_type": U16,
-        /// how long ownership is wanted; in an answer how long it is held or until it is free
+        /// requested time of ownership; in an answer the time it is held, or the time until it is
+        /// free
         timeout_ms "timeout": U32,
         /// number of the resource among those of its kind
         number "res_number": U32,
@@ -209,7 +210,7 @@ wire! {
 /// Parts of the firmware that log. Source: ice `ice_adminq_cmd.h`, `ICE_AQC_FW_LOG_ID_MAX`.
 pub const FIRMWARE_LOG_MODULES: u16 = 32;
 /// Longest text of [`DriverVersion`].
-pub const DRIVER_TEXT_BYTES_MAX: usize = 32;
+pub const MAX_DRIVER_TEXT_BYTES: usize = 32;
 /// [`ClearPxe::receive_count`] that leaves the boot mode.
 pub const CLEAR_PXE_RECEIVE_COUNT: u8 = 2;
 /// [`MacAddress::kind`] of the LAN address.
@@ -238,13 +239,13 @@ pub mod resource {
 pub mod lock_status {
     /// granted
     pub const GRANTED: u16 = 0;
-    /// another function is at it: ask again
+    /// another function is doing it: request again
     pub const IN_PROGRESS: u16 = 1;
     /// another function has done it: nothing to do
     pub const DONE: u16 = 2;
 }
 
-/// Values of [`RequestResource::timeout_ms`] that Linux asks for.
+/// Values of [`RequestResource::timeout_ms`] that Linux uses.
 pub mod lock_timeout_ms {
     /// reading the flash
     pub const NVM_READ: u32 = 3000;

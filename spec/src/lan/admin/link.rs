@@ -8,7 +8,7 @@ parameters! {
     /// Parameters of [`GetPhyCapabilities`](super::Opcode::GetPhyCapabilities); the buffer of the
     /// answer holds [`PhyCapabilities`].
     pub struct GetPhyCapabilities "ice_aqc_get_phy_caps" {
-        /// logical port; drivers leave it 0, which stands for the function's own
+        /// logical port; drivers leave it 0, which means the function's own port
         port "lport_num": u8,
         /// zero
         reserved "reserved": u8,
@@ -35,7 +35,7 @@ parameters! {
     }
     /// Parameters of [`SetMacConfig`](super::Opcode::SetMacConfig).
     pub struct SetMacConfig "ice_aqc_set_mac_cfg" {
-        /// largest frame in bytes; see [`FRAME_BYTES_MAX`]
+        /// largest frame in bytes; see [`MAX_FRAME_BYTES`]
         frame_bytes_max "max_frame_size": U16,
         /// pacing
         parameters "params": u8,
@@ -125,6 +125,17 @@ parameters! {
         address_high "addr_high": U32,
         /// see [`super::Generic`]
         address_low "addr_low": U32,
+    }
+    /// Parameters of [`SetPortLed`](super::Opcode::SetPortLed).
+    pub struct SetPortLed "ice_aqc_set_port_id_led" {
+        /// logical port
+        port "lport_num": u8,
+        /// bit 0: the port counts
+        port_valid "lport_num_valid": u8,
+        /// bit 0: blink; else as the link is
+        mode "ident_mode": u8,
+        /// zero
+        reserved "rsvd": [u8; 13],
     }
     /// Parameters of [`ModuleEeprom`](super::Opcode::ModuleEeprom).
     pub struct ModuleEeprom "ice_aqc_sff_eeprom" {
@@ -292,7 +303,7 @@ wire! {
 /// Bytes of [`LinkStatus`] that the E810 gives, in answers and events.
 pub const LINK_STATUS_BYTES: usize = 32;
 /// Bytes of the longest frame that the MAC takes, with frame check sequence.
-pub const FRAME_BYTES_MAX: u16 = 9728;
+pub const MAX_FRAME_BYTES: u16 = 9728;
 
 /// Values of [`GetLinkStatus::flags`]. Source: ice `ICE_AQ_LSE_*`.
 pub mod link_events {
@@ -308,13 +319,13 @@ pub mod link_events {
 
 /// Values of [`PhyReport::mode`]. Source: ice `ICE_AQC_REPORT_*`.
 pub mod report_mode {
-    /// what the board can do
+    /// capabilities of the board
     pub const TOPOLOGY: u16 = 0;
-    /// what board and module can do
+    /// capabilities of board and module
     pub const TOPOLOGY_WITH_MEDIA: u16 = 1;
-    /// what is configured
+    /// the current configuration
     pub const ACTIVE: u16 = 2;
-    /// what is configured after power on; interface 1.7.3 and newer
+    /// the configuration after power on; interface 1.7.3 and newer
     pub const DEFAULT: u16 = 4;
 }
 
@@ -383,7 +394,7 @@ pub mod module_type {
 crate::words! {
     /// Source: ice `ICE_AQC_GET_PHY_RQM`, `ICE_AQC_REPORT_MODE_*`.
     pub struct PhyReport: u16 {
-        /// the list of qualified modules is wanted
+        /// request the list of qualified modules
         qualified_modules: [0],
         /// see [`report_mode`]
         mode: [3:1],

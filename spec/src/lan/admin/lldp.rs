@@ -45,7 +45,7 @@ parameters! {
     }
     /// Parameters of [`LldpSetLocalMib`](super::Opcode::LldpSetLocalMib); the buffer holds TLVs.
     pub struct LldpSetLocalMib "ice_aqc_lldp_set_local_mib" {
-        /// what the buffer holds
+        /// content of the buffer
         kind "type": u8,
         /// zero
         reserved_0 "reserved0": u8,
@@ -99,7 +99,7 @@ wire! {
 }
 
 /// Bytes of the buffer that drivers give for LLDP data.
-pub const MIB_BYTES_MAX: usize = 1500;
+pub const MAX_MIB_BYTES: usize = 1500;
 
 crate::words! {
     /// Source: ice `ICE_AQ_LLDP_MIB_TYPE_*`, `_BRID_TYPE_*`, `_TX_*`, `_DCBX_*`.

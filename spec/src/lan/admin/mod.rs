@@ -1,8 +1,8 @@
 //! The admin queue: commands to the firmware of the physical function, and its events.
 //!
 //! A descriptor of 32 bytes carries an opcode and sixteen bytes of parameters; an indirect one
-//! names a buffer as well. The firmware writes descriptor and buffer back, then advances the
-//! head; the return code, not a flag, says how it went. The mailbox uses the same descriptors.
+//! names a buffer as well. The firmware writes descriptor and buffer back, then advances the head.
+//! The return code, not a flag, gives the result. The mailbox uses the same descriptors.
 
 pub mod access_control;
 pub mod capabilities;

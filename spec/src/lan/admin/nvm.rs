@@ -47,7 +47,7 @@ wire! {
 /// [`NvmCommand::module`] of the whole flash or shadow RAM.
 pub const FLAT: u16 = 0;
 /// Highest offset that a command can name.
-pub const OFFSET_MAX: u32 = 0xFF_FFFF;
+pub const MAX_OFFSET: u32 = 0xFF_FFFF;
 /// No read crosses a multiple of this many bytes.
 pub const SECTOR_BYTES: u32 = 4096;
 /// [`NvmChecksum::checksum`] of a good image.
@@ -92,7 +92,7 @@ crate::words! {
     pub struct NvmFlags: u8 {
         /// last command of a sequence
         last: [0],
-        /// what survives: 0 nothing, 1 all, 3 selected fields
+        /// settings to preserve: 0 none, 1 all, 3 selected fields
         preservation: [2:1],
         /// the firmware's bank is chosen
         select_firmware: [3],

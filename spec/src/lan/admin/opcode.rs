@@ -8,19 +8,19 @@ codes! {
     pub enum Opcode: u16 {
         /// version of firmware and interface
         GetVersion "get_ver" = 0x0001,
-        /// tells the firmware which driver it serves
+        /// reports the driver's version to the firmware
         DriverVersion "driver_ver" = 0x0002,
         /// the driver stops using the queue
         QueueShutdown "q_shutdown" = 0x0003,
         /// details of the last error; DPDK only
         GetExpandedError "get_expanded_err" = 0x0005,
-        /// asks for ownership of a shared resource
+        /// requests ownership of a shared resource
         RequestResource "req_res" = 0x0008,
         /// gives ownership back
         ReleaseResource "release_res" = 0x0009,
-        /// what the function has
+        /// capabilities of the function
         ListFunctionCapabilities "list_func_caps" = 0x000A,
-        /// what the device has
+        /// capabilities of the device
         ListDeviceCapabilities "list_dev_caps" = 0x000B,
         /// MAC addresses of the function
         ReadMac "manage_mac_read" = 0x0107,
@@ -104,9 +104,9 @@ codes! {
         SetTransmitTopology "set_tx_topo" = 0x0417,
         /// reads the scheduler's topology
         GetTransmitTopology "get_tx_topo" = 0x0418,
-        /// what PHY and module can do
+        /// capabilities of PHY and module
         GetPhyCapabilities "get_phy_caps" = 0x0600,
-        /// what the PHY shall do
+        /// configuration of the PHY
         SetPhyConfig "set_phy_cfg" = 0x0601,
         /// largest frame, pause timers
         SetMacConfig "set_mac_cfg" = 0x0603,
@@ -214,7 +214,7 @@ codes! {
         UpdateAccessScenario "update_acl_scen" = 0x0C1B,
         /// writes two actions of an entry
         ProgramAccessActions "program_acl_actpair" = 0x0C1C,
-        /// writes what a profile takes from packets
+        /// writes the fields that a profile extracts from packets
         ProgramAccessProfile "program_acl_prof_extraction" = 0x0C1D,
         /// writes a profile's ranges of ports
         ProgramAccessRanges "program_acl_prof_ranges" = 0x0C1E,
@@ -274,7 +274,7 @@ codes! {
         LanOverflow "event_lan_overflow" = 0x1001,
         /// which health events are sent
         SetHealthEvents "set_health_status_cfg" = 0xFF20,
-        /// health events that the firmware knows
+        /// health events that the firmware supports
         GetHealthCodes "get_supported_health_status_codes" = 0xFF21,
         /// health events that are pending; as an event: there are some
         GetHealthEvents "get_health_status" = 0xFF22,
@@ -294,7 +294,7 @@ codes! {
         Ok "ok" = 0,
         /// operation not permitted
         NotPermitted "eperm" = 1,
-        /// no such element
+        /// no element with this number
         NoEntry "enoent" = 2,
         /// out of memory, or the buffer is too small
         NoMemory "enomem" = 9,

@@ -23,7 +23,7 @@ parameters! {
     pub struct DownloadAnswer "ice_aqc_download_pkg_resp" {
         /// where in the buffer the error is
         error_offset "error_offset": U32,
-        /// what it is
+        /// the error
         error_info "error_info": U32,
         /// see [`super::Generic`]
         address_high "addr_high": U32,

@@ -28,7 +28,7 @@ parameters! {
     pub struct TransmitTopology "ice_aqc_get_set_tx_topo" {
         /// see [`TransmitTopologySet`]
         set_flags "set_flags": u8,
-        /// what to read
+        /// the values to read
         get_flags "get_flags": u8,
         /// zero
         reserved_1 "reserved1": U16,
@@ -125,7 +125,7 @@ wire! {
         parent "parent_teid": U32,
         /// id of the node
         node "node_teid": U32,
-        /// what it is
+        /// content of the element
         element "data": Element,
     }
     /// Head of a group: of [`Node`]s on add, of ids on delete.
@@ -246,10 +246,10 @@ wire! {
     }
 }
 
-/// The id that stands for no node.
+/// The id that means "no node".
 pub const NO_NODE: u32 = 0xFFFF_FFFF;
 /// Layers at most.
-pub const LAYERS_MAX: usize = 9;
+pub const MAX_LAYERS: usize = 9;
 /// [`Element::flags`]: the node sends nothing.
 pub const SUSPENDED: u8 = 1;
 /// Share of a node that drivers give.
@@ -259,7 +259,7 @@ pub const DEFAULT_SHARE: u16 = 4;
 pub mod move_mode {
     /// within the function
     pub const SAME_FUNCTION: u8 = 0;
-    /// ownership goes along
+    /// ownership is transferred too
     pub const GIVE_OWNERSHIP: u8 = 1;
     /// ownership stays
     pub const KEEP_OWNERSHIP: u8 = 2;

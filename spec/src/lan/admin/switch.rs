@@ -9,7 +9,7 @@ parameters! {
     pub struct GetSwitchConfig "ice_aqc_get_sw_cfg" {
         /// zero
         flags "flags": U16,
-        /// element to begin with; answer: element to go on with, 0 at the end
+        /// first element; in an answer the element to continue with, 0 at the end
         element "element": U16,
         /// answer: elements in the buffer
         element_count "num_elems": U16,
@@ -172,7 +172,7 @@ wire! {
         recipes "recipe_bitmap": [u8; 8],
         /// zero
         reserved_1 "rsvd1": [u8; 4],
-        /// what it does
+        /// content of the recipe
         content "content": RecipeContent,
         /// zero
         reserved_2 "rsvd2": [u8; 20],
@@ -192,7 +192,7 @@ wire! {
         recipe "recipe_id": U16,
         /// receive: logical port; transmit: VSI
         source "src": U16,
-        /// what happens; see [`SingleAction`] and [`QueueAction`]
+        /// the action; see [`SingleAction`] and [`QueueAction`]
         action "act": U32,
         /// number of the rule; answer of add, needed for update and remove
         index "index": U16,
@@ -266,7 +266,7 @@ pub mod action {
     pub const FORWARD: u32 = 0;
     /// forward to a queue; see [`QueueAction`](super::QueueAction)
     pub const QUEUE: u32 = 1;
-    /// drop what no rule allows
+    /// drop packets that no rule permits
     pub const PRUNE: u32 = 2;
     /// something else
     pub const OTHER: u32 = 3;
@@ -395,7 +395,7 @@ crate::words! {
     }
     /// Source: ice `ICE_AQ_RECIPE_RESULT_*`.
     pub struct RecipeResult: u8 {
-        /// where the result goes
+        /// index of the result
         index: [5:0],
         /// there is a result
         enable: [7],

@@ -29,7 +29,7 @@ fn a_buffer_of_512_bytes_is_not_large() {
 }
 
 #[test]
-fn an_answer_keeps_the_buffer_and_says_how_it_went() {
+fn an_answer_keeps_the_buffer_and_reports_the_result() {
     let command = Descriptor::indirect(
         Opcode::GetVsi,
         &NoParameters::zeroed(),

@@ -135,7 +135,7 @@ pub mod kind {
 pub mod vlan_receive {
     /// tag and priority go from the packet into the descriptor
     pub const STRIP_BOTH: u8 = 0;
-    /// the priority goes into the descriptor
+    /// the priority is written to the descriptor
     pub const STRIP_PRIORITY: u8 = 1;
     /// the tag is removed
     pub const STRIP: u8 = 2;

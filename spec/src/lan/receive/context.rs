@@ -27,7 +27,7 @@ pub struct ReceiveContext {
     pub descriptors_of_32_bytes: bool,
     /// the CRC is taken off (`crcstrip`)
     pub strip_crc: bool,
-    /// the tag goes into `l2tag1`, else into the second word of `l2tag2` (`l2tsel`); source:
+    /// the tag is written to `l2tag1`, otherwise to the second word of `l2tag2` (`l2tsel`); source:
     /// ice `ice_base.c`, `ice_setup_rx_ctx`
     pub tag_in_l2tag1: bool,
     /// header split rules, 4 bits (`hsplit_0`)

@@ -32,7 +32,7 @@ crate::words! {
         end_of_packet: [1],
         /// the header did not fit its buffer
         header_overflow: [2],
-        /// layer 3 and 4 checksums were looked at
+        /// layer 3 and 4 checksums were checked
         checksums_checked: [3],
         /// IP checksum wrong
         ip_checksum_error: [4],

@@ -24,7 +24,7 @@ pub struct RingRegisters {
 }
 
 impl RingRegisters {
-    /// The register of this ring that lies at `offset`.
+    /// Returns the register of this ring at `offset`.
     #[must_use]
     pub fn register_at(&self, offset: u64) -> Option<RingRegister> {
         RingRegister::ALL
@@ -135,7 +135,7 @@ registers! {
 }
 
 /// Most entries of a ring: the index has ten bits.
-pub const RING_ENTRIES_MAX: u16 = 1023;
+pub const MAX_RING_ENTRIES: u16 = 1023;
 /// A ring's base address is a multiple of this many bytes.
 pub const RING_ALIGNMENT: u64 = 64;
 

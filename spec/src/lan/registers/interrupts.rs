@@ -1,8 +1,8 @@
-//! Interrupts: vectors, their throttling, and which cause goes to which vector.
+//! Interrupts: vectors, their throttling, and the vector of each cause.
 //!
-//! An event sets its cause; a cause that is enabled goes to the vector it names, counted from the
-//! function's first. A vector that is enabled fires and clears its own enable bit; the driver
-//! enables it again through [`VECTOR_CONTROL`].
+//! An event sets its cause. An enabled cause triggers the vector that it names, counted from the
+//! function's first. An enabled vector fires and clears its own enable bit; the driver enables it
+//! again through [`VECTOR_CONTROL`].
 
 use crate::lan::wire::registers;
 use crate::lan::{RegisterArray, RegisterGrid};
@@ -70,7 +70,7 @@ pub const THROTTLE_RECEIVE: u32 = 0;
 pub const THROTTLE_TRANSMIT: u32 = 1;
 /// Throttle index of all other causes.
 pub const THROTTLE_OTHER: u32 = 2;
-/// Throttle index that stands for none.
+/// Throttle index that means "none".
 pub const THROTTLE_NONE: u32 = 3;
 /// Unit of [`ThrottleInterval`] that drivers program, in microseconds.
 pub const THROTTLE_UNIT_US: u32 = 2;
@@ -107,7 +107,7 @@ crate::words! {
         software_throttle_index: [26:25],
         /// write descriptors back when the interval ends, without an interrupt
         write_back_on_interval: [30],
-        /// leave `enable` as it is
+        /// leave `enable` unchanged
         keep_enable: [31],
     }
     /// Throttling of a vector. Source: `GLINT_ITR`.

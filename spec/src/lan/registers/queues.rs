@@ -69,7 +69,7 @@ pub const GRIDS: &[RegisterGrid] = &[RECEIVE_QUEUE_CONTEXT, PROFILE_FLAGS, PROFI
 crate::words! {
     /// Enables a receive queue. Source: `QRX_CTRL`.
     pub struct ReceiveQueueControl: u32 {
-        /// the driver wants the queue enabled
+        /// the driver requests that the queue be enabled
         enable_request: [0],
         /// disable without waiting for packets in flight
         fast_disable: [1],

@@ -87,7 +87,7 @@ registers! {
 pub const FLASH_LOAD_DONE_LAN: u32 = 0x33B;
 /// [`FLASH_LOAD_DONE`] of a device whose RDMA engine is ready as well.
 pub const FLASH_LOAD_DONE_RDMA: u32 = 0x73B;
-/// [`PRE_EXTRACTION_MASK_0`] and its neighbour stand this many bytes apart from entry to entry.
+/// Bytes between two entries of [`PRE_EXTRACTION_MASK_0`] and of its neighbour.
 pub const PRE_EXTRACTION_STRIDE: u64 = 4;
 
 crate::words! {
@@ -215,7 +215,7 @@ crate::words! {
         /// there is an event; written as all ones to clear it
         valid: [31],
     }
-    /// First malicious event elsewhere. Source: `GL_MDET_TX_TCLAN`, `_TDPU`, `GL_MDET_RX`.
+    /// First malicious event in other blocks. Source: `GL_MDET_TX_TCLAN`, `_TDPU`, `GL_MDET_RX`.
     pub struct MaliciousEvent: u32 {
         /// queue
         queue: [14:0],

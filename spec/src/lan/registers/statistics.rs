@@ -4,7 +4,7 @@
 //! subtracts modulo the width. Wide counters have 40 bits: the low dword at the offset, the high
 //! eight bits in the next dword, also readable as one 64-bit access.
 
-use crate::lan::identity::{PHYSICAL_FUNCTIONS_MAX, VSI_COUNT};
+use crate::lan::identity::{MAX_PHYSICAL_FUNCTIONS, VSI_COUNT};
 use crate::lan::wire::registers;
 use crate::lan::{RegisterArray, RegisterGrid};
 
@@ -49,7 +49,7 @@ macro_rules! counters {
     };
 }
 
-const PORTS: u32 = PHYSICAL_FUNCTIONS_MAX as u32;
+const PORTS: u32 = MAX_PHYSICAL_FUNCTIONS as u32;
 const VSIS: u32 = VSI_COUNT as u32;
 
 counters! { PORT, PORT_ARRAYS, PORTS;

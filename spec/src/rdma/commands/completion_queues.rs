@@ -55,7 +55,7 @@ commands! {
         extended_cqe: bool = 3[61],
     }
 
-    /// Changes a completion queue; with `resize` it goes on in a new ring.
+    /// Changes a completion queue; with `resize` it continues in a new ring.
     /// Source: irdma `ctrl.c`, `irdma_sc_cq_modify`.
     pub struct ModifyCompletionQueue {
         /// Completions that the new ring holds.

@@ -82,11 +82,11 @@ impl UpdateSegments {
     /// Bytes of the list in memory, and its alignment.
     pub const LIST_BYTES: usize = 128;
 
-    /// The command that writes `entries`, and the entries that belong into the list at
-    /// `list_address` (I/O virtual address, 128-byte aligned, one for each slot of the ring).
+    /// Returns the command that writes `entries`, and the entries for the list at `list_address`
+    /// (I/O virtual address, 128-byte aligned, one for each slot of the ring).
     ///
-    /// The list address is put into the command only when the list is used. `None` if there is no
-    /// entry or if there are more than [`Self::MAX_ENTRIES`].
+    /// The command carries the list address only if the list is used. `None` if there are no
+    /// entries or more than [`Self::MAX_ENTRIES`].
     #[must_use]
     pub fn from_entries(
         hmc_function_index: u8,

@@ -28,7 +28,7 @@ impl PageSize {
         }
     }
 
-    /// The code of a page of so many bytes; `None` if the device has no such page.
+    /// Returns the code for pages of `bytes` bytes; `None` if the device does not support them.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Option<Self> {
         match bytes {
@@ -160,7 +160,7 @@ commands! {
         is_memory_region: bool = 3[43],
     }
 
-    /// Asks whether a steering tag is valid.
+    /// Queries if a steering tag is valid.
     /// Source: irdma `defs.h`, IRDMA_CQP_OP_QUERY_STAG, IRDMA_CQPSQ_QUERYSTAG_IDX.
     pub struct QueryStag {
         /// Index part of the steering tag, 24 bits.

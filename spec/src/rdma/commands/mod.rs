@@ -259,7 +259,7 @@ macro_rules! command_set {
             /// Every operation that has a layout.
             pub const OPCODES: &'static [Opcode] = &[ $( Opcode::$name ),* ];
 
-            /// Reads whatever command the header names; bits without a meaning are ignored.
+            /// Decodes the command that the header names; bits without a meaning are ignored.
             ///
             /// # Errors
             /// [`UnknownCommand`] if there is no layout for the opcode.
@@ -271,7 +271,7 @@ macro_rules! command_set {
                 }
             }
 
-            /// The bits that are set although the named command gives them no meaning.
+            /// Returns the bits that are set although the named command gives them no meaning.
             ///
             /// # Errors
             /// [`UnknownCommand`] if there is no layout for the opcode.

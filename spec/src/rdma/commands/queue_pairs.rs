@@ -19,7 +19,7 @@ codes! {
     /// State that a queue pair is to take.
     /// Source: irdma `type.h`, IRDMA_QP_STATE_*.
     pub enum QueuePairState: u8 {
-        /// No state: leave it as it is.
+        /// No state: leave it unchanged.
         Invalid = 0,
         /// Reset or initialised; nothing is sent or received.
         Idle = 1,

@@ -52,7 +52,7 @@ fn nodes_of_the_scheduler_are_those_of_the_c_headers() {
             ("move_elem_mode_keep_own", byte(move_mode::KEEP_OWNERSHIP)),
             ("rl_profile_type_m", byte(RateLimitFlags::KIND_MASK)),
             ("rl_profile_inval_m", byte(RateLimitFlags::INVALID_MASK)),
-            ("topo_max_level_num", scheduler::LAYERS_MAX as u64),
+            ("topo_max_level_num", scheduler::MAX_LAYERS as u64),
         ],
         // Plain values 0, 1, 2 of the kind, in its documentation.
         &[
@@ -67,7 +67,7 @@ const PHY_SKIPPED: &[&str] = &[
     // Recovered clock output: not used here.
     "get_phy_rec_clk_out_curr_port",
     "get_phy_rec_clk_out_out_en",
-    // Compliance bytes of modules that nobody tells apart here.
+    // Compliance bytes of modules that are not distinguished here.
     "mod_type_byte1_10g_base_er",
     "mod_type_byte1_10g_base_lr",
     "mod_type_byte1_10g_base_lrm",
@@ -342,7 +342,7 @@ fn flash_commands_are_those_of_the_c_headers() {
             ("nvm_special_update", byte(NvmFlags::SPECIAL_MASK)),
             ("nvm_revert_last_activ", byte(NvmFlags::SPECIAL_MASK)),
             ("nvm_flash_only", byte(NvmFlags::FLASH_ONLY_MASK)),
-            ("nvm_max_offset", u64::from(nvm::OFFSET_MAX)),
+            ("nvm_max_offset", u64::from(nvm::MAX_OFFSET)),
             ("nvm_start_point", half(nvm::FLAT)),
             ("nvm_checksum_verify", byte(ChecksumFlags::VERIFY_MASK)),
             ("nvm_checksum_recalc", byte(ChecksumFlags::RECALCULATE_MASK)),

@@ -14,6 +14,7 @@ fn test() -> Test {
         send_depth: 128,
         receive_depth: 512,
         inline: 101,
+        by_manager: true,
     }
 }
 
@@ -36,7 +37,7 @@ fn a_test_has_the_bytes_that_the_document_gives_it() {
     awaited.extend([0; 8]);
     awaited.extend([0, 17, 0, 9]);
     awaited.extend([0, 0, 0, 128, 0, 0, 2, 0, 0, 0, 0, 101]);
-    awaited.extend([0; 8]);
+    awaited.extend([1, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(bytes.to_vec(), awaited);
 }
 
@@ -52,7 +53,7 @@ fn what_is_asked_for_survives_the_way() {
         task: Task::SendImmediate,
         measure: None,
         amount: Amount::Time(Duration::ZERO),
-        size: LARGEST_MESSAGE,
+        size: MAX_MESSAGE,
         ..test()
     };
     for request in [
@@ -107,7 +108,7 @@ fn no_bytes_make_decoding_panic() {
         }
         if let Ok(Request::Test(test)) = Request::decode(&bytes) {
             assert!(
-                test.size <= LARGEST_MESSAGE && test.queue_pairs <= 64,
+                test.size <= MAX_MESSAGE && test.queue_pairs <= 64,
                 "seed {seed}"
             );
         }

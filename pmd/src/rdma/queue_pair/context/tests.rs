@@ -23,6 +23,7 @@ fn attributes() -> Attributes {
         retransmission_timeout: 5,
         outbound_reads: 32,
         inbound_reads: 32,
+        access: crate::rdma::Access::ALL,
         hop_limit: 64,
         traffic_class: 0,
         flow_label: 0,

@@ -1,0 +1,335 @@
+//! `ringside capture`: packets of a port into a file.
+
+mod filter;
+mod pcapng;
+mod sink;
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::mirror::{Copied, Direction, GREETING, now_ns};
+use crate::open::open;
+use crate::output::stdout;
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use filter::Filter;
+use ringside_bus::DeviceAddress;
+use ringside_config::Config;
+use ringside_lan::{Burst, MAX_BURST};
+use ringside_pmd::lan::port::MAX_MTU;
+use ringside_pmd::lan::{OpenPort, PortSettings};
+use ringside_pmd::{BringUpOptions, Device};
+use serde::Serialize;
+use sink::{End, Limits, Sink, Totals};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const HELP: &str = "\
+Two ways to packets:
+  --attach PATH   those that a running `ringside forward --mirror PATH` or `ringside tap --mirror PATH`
+                  receives and sends. Its ports go on; copies that the capture is too slow for are lost,
+                  and counted
+  --device        those that a port of this command's own receives: everything on the wire. A device
+                  that another program holds cannot be opened
+
+The file is pcapng with nanoseconds, an interface for each port, and the direction of each packet:
+Wireshark and tshark read it. With \"--write -\" it goes to standard output, and what is told to
+standard error.
+
+A filter is written in tcpdump's words:
+  arp ip ip6 tcp udp sctp icmp icmp6, vlan [ID], [src|dst] host ADDRESS, [src|dst] port NUMBER,
+  ether host|src|dst MAC, ether proto TYPE, greater BYTES, less BYTES; and, or, not, parentheses
+
+Examples:
+  ringside forward --device model:0 --device model:1 --mode txonly,rxonly --mirror /run/ports.sock
+  ringside capture --attach /run/ports.sock --write x.pcapng --count 100 'udp and port 9'
+  ringside capture --device 0000:3b:00.0 --write - | tshark -r -
+
+Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened, 130
+interrupted before a limit was reached, 141 standard output was closed.";
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct Options {
+    /// Device to open [default: the configuration's]
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "attach")]
+    device: Option<DeviceAddress>,
+    /// Socket of a running program's mirror
+    #[arg(long, value_name = "PATH")]
+    attach: Option<PathBuf>,
+    /// File to write; "-" is standard output
+    #[arg(short = 'w', long, value_name = "FILE")]
+    write: PathBuf,
+    /// Packets to write at most
+    #[arg(short = 'c', long, value_name = "COUNT")]
+    count: Option<u64>,
+    /// Bytes of the file at most
+    #[arg(long, value_name = "BYTES")]
+    size: Option<u64>,
+    /// Bytes of a packet that are written
+    #[arg(short = 's', long, value_name = "BYTES", default_value_t = 9728, value_parser = clap::value_parser!(u32).range(14..=9728))]
+    snap_length: u32,
+    /// Seconds to run [default: until interrupted, or a limit is reached]
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<u64>,
+    /// Packets that a running program received, sent, or both
+    #[arg(long, value_enum, default_value = "both")]
+    direction: Wanted,
+    /// Tell the totals as JSON
+    #[arg(long)]
+    json: bool,
+    /// Packets that are wanted [default: all]
+    #[arg(value_name = "FILTER", trailing_var_arg = true)]
+    filter: Vec<String>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Received
+    In,
+    /// Sent
+    Out,
+    Both,
+}
+
+impl Wanted {
+    fn takes(self, direction: Direction) -> bool {
+        match self {
+            Self::Both => true,
+            Self::In => direction == Direction::Received,
+            Self::Out => direction == Direction::Sent,
+        }
+    }
+}
+
+/// The totals of the report.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    totals: Totals,
+    /// copies that the running program had no room for
+    lost: u64,
+    ended_by: &'static str,
+}
+
+pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
+    let filter = options.filter.join(" ").parse::<Filter>();
+    let filter = filter.map_err(|text| Failure::usage(anyhow!("filter: {text}")))?;
+    interrupt::catch()?;
+    let end = options
+        .duration
+        .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let limits = Limits {
+        packets: options.count,
+        bytes: options.size,
+        snap_length: options.snap_length as usize,
+        end,
+    };
+    let (told, end) = match &options.attach {
+        Some(path) => attach(options, path, filter, limits)?,
+        None => own_port(options, config, filter, limits)?,
+    };
+    tell(options, &told)?;
+    match end {
+        End::Interrupted if options.count.is_some() || options.duration.is_some() => {
+            Err(Failure::interrupted())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The file, or standard output.
+fn output(path: &Path) -> Result<Box<dyn Write>, Failure> {
+    if path == Path::new("-") {
+        return Ok(Box::new(stdout()));
+    }
+    let file = std::fs::File::create(path).map_err(|error| {
+        Failure::usage(anyhow!(
+            "--write {}: {error}; name a file that can be made",
+            path.display()
+        ))
+    })?;
+    Ok(Box::new(io::BufWriter::with_capacity(1 << 16, file)))
+}
+
+fn tell(options: &Options, told: &Told) -> Result<(), Failure> {
+    let text = match options.json {
+        true => serde_json::to_string(told).map_err(io::Error::from)?,
+        false => {
+            let Totals {
+                seen,
+                unwanted,
+                packets,
+                bytes,
+            } = told.totals;
+            let lost = told.lost;
+            let end = told.ended_by;
+            format!(
+                "{packets} packets written, {bytes} bytes; {seen} seen, {unwanted} not selected, \
+                 {lost} lost; ended by {end}"
+            )
+        }
+    };
+    if options.write == Path::new("-") {
+        let _ = writeln!(io::stderr(), "{text}");
+        return Ok(());
+    }
+    Ok(writeln!(stdout(), "{text}")?)
+}
+
+/// Captures the copies of a running program.
+fn attach(
+    options: &Options,
+    path: &Path,
+    filter: Filter,
+    limits: Limits,
+) -> Result<(Told, End), Failure> {
+    let shown = path.display();
+    let stream = UnixStream::connect(path).map_err(|error| {
+        Failure::claim(anyhow!(
+            "--attach {shown}: {error}; start a program with --mirror {shown}, such as `ringside forward`"
+        ))
+    })?;
+    // A waiting read ends ten times a second, to check for signals and for the end.
+    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let mut from = BufReader::with_capacity(
+        1 << 16,
+        Patient {
+            stream,
+            end: limits.end,
+        },
+    );
+    let greeting = |error: io::Error| {
+        Failure::claim(anyhow!(
+            "--attach {shown}: {error}; a mirror serves one capture at a time"
+        ))
+    };
+    let mut line = String::new();
+    from.read_line(&mut line).map_err(greeting)?;
+    if line.trim_end() != GREETING {
+        return Err(Failure::claim(anyhow!(
+            "--attach {shown}: that is no mirror of this version of ringside: it sends {line:?}"
+        )));
+    }
+    line.clear();
+    from.read_line(&mut line).map_err(greeting)?;
+    let names: Vec<String> = serde_json::from_str(&line).map_err(io::Error::from)?;
+    let mut sink = Sink::new(output(&options.write)?, &names, filter, limits)?;
+    let mut copy = Copied::empty();
+    let mut lost = 0;
+    let end = loop {
+        if let Some(end) = sink.end() {
+            break end;
+        }
+        match copy.read(&mut from) {
+            Ok(true) => {}
+            Ok(false) => break End::PeerGone,
+            Err(error) if error.kind() == ErrorKind::TimedOut => break sink.end_of_time(),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => break End::PeerGone,
+            Err(error) => return Err(Failure::operation(anyhow!("--attach {shown}: {error}"))),
+        }
+        lost = copy.lost;
+        if options.direction.takes(copy.direction) {
+            sink.take(&copy)?;
+        }
+    };
+    Ok((told(sink.finish()?, lost, end), end))
+}
+
+const fn told(totals: Totals, lost: u64, end: End) -> Told {
+    Told {
+        totals,
+        lost,
+        ended_by: end.name(),
+    }
+}
+
+/// A stream whose reads wait until something comes, a signal arrives or the time is over.
+struct Patient {
+    stream: UnixStream,
+    end: Option<Instant>,
+}
+
+impl Read for Patient {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.stream.read(into) {
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+                {
+                    if interrupt::seen() || self.end.is_some_and(|end| Instant::now() >= end) {
+                        return Err(ErrorKind::TimedOut.into());
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+/// Captures the packets that a port of our own receives.
+fn own_port(
+    options: &Options,
+    config: &Config,
+    filter: Filter,
+    limits: Limits,
+) -> Result<(Told, End), Failure> {
+    let address = options.device.as_ref().unwrap_or(&config.device.address);
+    let out = output(&options.write)?;
+    let opened = open(address, config)?;
+    let device = Device::bring_up(opened.function, config, BringUpOptions::default())
+        .map_err(|error| Failure::claim(anyhow!("{error}")))?;
+    let settings = PortSettings {
+        promiscuous: true,
+        mtu: MAX_MTU,
+        ..PortSettings::default()
+    };
+    let port = device
+        .open_port(&settings)
+        .map_err(|error| Failure::claim(anyhow!("{address}: {error}")))?;
+    let names = [address.to_string()];
+    let captured = Sink::new(out, &names, filter, limits)
+        .and_then(|sink| receive(sink, port))
+        .map_err(Failure::from);
+    let down = device.shutdown();
+    let (totals, lost, end) = captured?;
+    match down.failures.first() {
+        Some(failure) => Err(Failure::operation(anyhow!("{failure}"))),
+        None => Ok((told(totals, lost, end), end)),
+    }
+}
+
+fn receive(mut sink: Sink, mut open: OpenPort) -> io::Result<(Totals, u64, End)> {
+    let mut copy = Copied::empty();
+    let mut burst = Burst::with_limit(MAX_BURST);
+    let end = loop {
+        if let Some(end) = sink.end() {
+            break end;
+        }
+        let mut count = 0;
+        for queue in &mut open.receive {
+            count += queue.receive(&mut burst);
+        }
+        copy.time_ns = now_ns();
+        let taken = burst.packets().iter().try_for_each(|packet| {
+            if sink.end().is_some() {
+                return Ok(());
+            }
+            copy.fill(packet);
+            sink.take(&copy)
+        });
+        burst.clear();
+        taken?;
+        if count == 0 {
+            sink.flush()?;
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    };
+    let lost = open
+        .receive
+        .iter()
+        .map(|queue| queue.counters().no_buffers)
+        .sum();
+    Ok((sink.finish()?, lost, end))
+}

@@ -1,0 +1,360 @@
+//! Copies of packets of running ports, for a capture in another process.
+//!
+//! Threads that move packets copy them into buffers that were made at the start, and only while a
+//! capture is attached. When no buffer is free, copies are lost and counted; packets never wait.
+
+use crate::failure::Failure;
+use anyhow::anyhow;
+use arrayvec::ArrayVec;
+use crossbeam_queue::ArrayQueue;
+use ringside_lan::{MAX_BURST, Packet};
+use std::fs::Permissions;
+use std::io::{self, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Longest frame that is copied, bytes: the longest of the device.
+pub(crate) const MAX_FRAME_BYTES: usize = 9728;
+/// Copies that wait at once.
+const COPIES: usize = 1024;
+/// The first bytes that an attached capture reads.
+pub(crate) const GREETING: &str = "ringside-mirror 1";
+/// Bytes before each frame.
+const HEAD_BYTES: usize = 32;
+/// Longest time for which a capture may take nothing.
+const WRITE_LIMIT: Duration = Duration::from_secs(1);
+/// The time between two checks while no packets arrive.
+const IDLE: Duration = Duration::from_millis(1);
+
+/// The direction of a packet, seen from the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Received,
+    Sent,
+}
+
+/// A packet of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// nanoseconds since 1970
+    pub(crate) time_ns: u64,
+    pub(crate) port: u16,
+    pub(crate) direction: Direction,
+    /// bytes of the packet
+    pub(crate) original: u32,
+    /// copies that were lost before it
+    pub(crate) lost: u64,
+    length: u32,
+    buffer: Box<[u8]>,
+}
+
+impl Copied {
+    pub(crate) fn empty() -> Self {
+        Self {
+            time_ns: 0,
+            port: 0,
+            direction: Direction::Received,
+            original: 0,
+            lost: 0,
+            length: 0,
+            buffer: vec![0; MAX_FRAME_BYTES].into(),
+        }
+    }
+
+    /// The bytes that were copied.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.buffer.get(..self.length as usize).unwrap_or_default()
+    }
+
+    /// Takes a packet over: all of its bytes, or as many as there is room for.
+    pub(crate) fn fill(&mut self, packet: &Packet) {
+        self.original = packet.length() as u32;
+        let length = packet.length().min(self.buffer.len());
+        self.length = length as u32;
+        if let Some(place) = self.buffer.get_mut(..length)
+            && !packet.read(0, place)
+        {
+            self.length = 0;
+        }
+    }
+
+    fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(&self.time_ns.to_le_bytes());
+        head[8..16].copy_from_slice(&self.lost.to_le_bytes());
+        head[16..20].copy_from_slice(&self.length.to_le_bytes());
+        head[20..24].copy_from_slice(&self.original.to_le_bytes());
+        head[24..26].copy_from_slice(&self.port.to_le_bytes());
+        head[26] = u8::from(self.direction == Direction::Sent);
+        to.write_all(&head)?;
+        to.write_all(self.bytes())
+    }
+
+    /// Reads one that a mirror wrote; false at the end.
+    pub(crate) fn read(&mut self, from: &mut impl Read) -> io::Result<bool> {
+        let mut head = [0; HEAD_BYTES];
+        if from.read(&mut head[..1])? == 0 {
+            return Ok(false);
+        }
+        from.read_exact(&mut head[1..])?;
+        let number = |at: usize| -> u64 {
+            let bytes = head.get(at..at + 8).and_then(|all| all.try_into().ok());
+            u64::from_le_bytes(bytes.unwrap_or_default())
+        };
+        self.time_ns = number(0);
+        self.lost = number(8);
+        self.length = number(16) as u32;
+        self.original = (number(16) >> 32) as u32;
+        self.port = number(24) as u16;
+        self.direction = match head[26] {
+            0 => Direction::Received,
+            _ => Direction::Sent,
+        };
+        let place = self.buffer.get_mut(..self.length as usize);
+        let place = place.ok_or_else(|| {
+            let text = format!(
+                "a frame of {} bytes: that is no mirror of ringside",
+                self.length
+            );
+            io::Error::new(ErrorKind::InvalidData, text)
+        })?;
+        from.read_exact(place)?;
+        Ok(true)
+    }
+}
+
+/// Copies of a burst.
+pub(crate) type Copies = ArrayVec<Box<Copied>, MAX_BURST>;
+
+/// See the module.
+pub(crate) struct Mirror {
+    attached: AtomicBool,
+    free: ArrayQueue<Box<Copied>>,
+    full: ArrayQueue<Box<Copied>>,
+    lost: AtomicU64,
+}
+
+/// Now, nanoseconds since 1970.
+pub(crate) fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+impl Mirror {
+    fn new(copies: usize) -> Self {
+        let mirror = Self {
+            attached: AtomicBool::new(false),
+            free: ArrayQueue::new(copies),
+            full: ArrayQueue::new(copies),
+            lost: AtomicU64::new(0),
+        };
+        for _ in 0..copies {
+            let _ = mirror.free.push(Box::new(Copied::empty()));
+        }
+        mirror
+    }
+
+    /// Copies packets, if a capture is attached.
+    pub(crate) fn copy(&self, port: usize, direction: Direction, packets: &[Packet]) {
+        let copies = self.take(port, direction, packets);
+        let count = copies.len();
+        self.give(copies, count);
+    }
+
+    /// The same, of packets of which only the first few will count.
+    pub(crate) fn take(&self, port: usize, direction: Direction, packets: &[Packet]) -> Copies {
+        let mut copies = Copies::new();
+        if !self.attached.load(Ordering::Relaxed) || packets.is_empty() {
+            return copies;
+        }
+        let time_ns = now_ns();
+        for (place, packet) in packets.iter().enumerate() {
+            let Some(mut copy) = self.free.pop() else {
+                let lost = (packets.len() - place) as u64;
+                self.lost.fetch_add(lost, Ordering::Relaxed);
+                break;
+            };
+            copy.time_ns = time_ns;
+            copy.port = port as u16;
+            copy.direction = direction;
+            copy.lost = self.lost.load(Ordering::Relaxed);
+            copy.fill(packet);
+            copies.push(copy);
+        }
+        copies
+    }
+
+    /// Passes the first `count` copies to the capture, and discards the others.
+    pub(crate) fn give(&self, copies: Copies, count: usize) {
+        for (place, copy) in copies.into_iter().enumerate() {
+            // Both have room for all copies that there are.
+            let _ = match place < count {
+                true => self.full.push(copy),
+                false => self.free.push(copy),
+            };
+        }
+    }
+
+    fn attach(&self, attached: bool) {
+        self.attached.store(attached, Ordering::Relaxed);
+        while let Some(copy) = self.full.pop() {
+            let _ = self.free.push(copy);
+        }
+    }
+}
+
+/// Lets captures attach to a mirror, one at a time, by a Unix socket.
+pub(crate) struct MirrorServer {
+    mirror: Arc<Mirror>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    path: PathBuf,
+}
+
+impl MirrorServer {
+    /// Serves at `path`; `names` are those of the ports, by number.
+    pub(crate) fn start(path: &Path, names: &[String]) -> Result<Self, Failure> {
+        let listener = UnixListener::bind(path).map_err(|error| {
+            let text = path.display();
+            Failure::usage(anyhow!(
+                "--mirror {text}: {error}; name a path of an existing folder at which there is nothing"
+            ))
+        })?;
+        // Packets are for the user who runs this.
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        let mirror = Arc::new(Mirror::new(COPIES));
+        let stop = Arc::new(AtomicBool::new(false));
+        let names = serde_json::to_string(names).map_err(io::Error::from)?;
+        let greeting = format!("{GREETING}\n{names}\n");
+        let (given, told) = (Arc::clone(&mirror), Arc::clone(&stop));
+        let thread = std::thread::Builder::new().name("mirror".into());
+        let thread = thread.spawn(move || serve(&listener, &greeting, &given, &told))?;
+        Ok(Self {
+            mirror,
+            stop,
+            thread: Some(thread),
+            path: path.to_owned(),
+        })
+    }
+
+    pub(crate) fn mirror(&self) -> Arc<Mirror> {
+        Arc::clone(&self.mirror)
+    }
+}
+
+impl Drop for MirrorServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn serve(listener: &UnixListener, greeting: &str, mirror: &Mirror, stop: &AtomicBool) {
+    while !stop.load(Ordering::Acquire) {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                mirror.attach(true);
+                if let Err(error) = feed(stream, greeting, mirror, stop) {
+                    tracing_error(&error);
+                }
+                mirror.attach(false);
+            }
+            Err(_) => std::thread::sleep(10 * IDLE),
+        }
+    }
+}
+
+/// A capture that ends first is no failure of this side.
+fn tracing_error(error: &io::Error) {
+    if !matches!(
+        error.kind(),
+        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset
+    ) {
+        let text = format!("ringside: the attached capture is given up: {error}");
+        let _ = writeln!(io::stderr(), "{text}");
+    }
+}
+
+/// Writes copies until the capture goes or this side stops.
+fn feed(stream: UnixStream, greeting: &str, mirror: &Mirror, stop: &AtomicBool) -> io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(WRITE_LIMIT))?;
+    stream.set_read_timeout(Some(IDLE))?;
+    let mut closed = stream.try_clone()?;
+    let mut out = BufWriter::with_capacity(1 << 16, stream);
+    out.write_all(greeting.as_bytes())?;
+    loop {
+        let mut found = false;
+        while let Some(copy) = mirror.full.pop() {
+            let written = copy.write(&mut out);
+            let _ = mirror.free.push(copy);
+            written?;
+            found = true;
+        }
+        out.flush()?;
+        if stop.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // The capture never sends data: a readable socket means its end. Waits a little.
+        if !found && matches!(closed.read(&mut [0]), Ok(0)) {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(mirror: &Mirror) -> usize {
+        mirror.full.len()
+    }
+
+    #[test]
+    fn a_copy_is_read_as_it_was_written() {
+        let mut copy = Copied::empty();
+        copy.time_ns = 1_700_000_000_123_456_789;
+        copy.port = 3;
+        copy.direction = Direction::Sent;
+        copy.original = 9000;
+        copy.lost = 5;
+        copy.length = 100;
+        copy.buffer[..100].fill(0xA5);
+        let mut bytes = Vec::new();
+        copy.write(&mut bytes).unwrap();
+        let mut back = Copied::empty();
+        let mut from = bytes.as_slice();
+        assert!(back.read(&mut from).unwrap());
+        assert_eq!(back, copy);
+        assert!(!back.read(&mut from).unwrap(), "the end");
+        let cut = back.read(&mut &bytes[..50]).unwrap_err();
+        assert_eq!(cut.kind(), ErrorKind::UnexpectedEof);
+        bytes[16..20].fill(0xFF);
+        let error = back.read(&mut bytes.as_slice()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn copies_of_packets_that_were_not_sent_are_forgotten_and_their_buffers_stay() {
+        let mirror = Mirror::new(4);
+        let take =
+            |count: usize| -> Copies { (0..count).map(|_| mirror.free.pop().unwrap()).collect() };
+        mirror.give(take(3), 2);
+        assert_eq!((filled(&mirror), mirror.free.len()), (2, 2));
+        mirror.attach(true);
+        assert_eq!(
+            (filled(&mirror), mirror.free.len()),
+            (0, 4),
+            "of an earlier capture"
+        );
+    }
+}

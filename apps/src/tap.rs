@@ -1,0 +1,352 @@
+//! `ringside tap`: a network interface of the kernel over a port's queues.
+
+use crate::failure::Failure;
+use crate::interrupt;
+use crate::mac::Mac;
+use crate::mirror::{Direction, Mirror, MirrorServer};
+use crate::open::open;
+use crate::output::stdout;
+use anyhow::anyhow;
+use clap::Args;
+use ringside_bus::tap::TapError;
+use ringside_bus::{DeviceAddress, tap};
+use ringside_config::Config;
+use ringside_lan::{Burst, Packet, ReceiveQueue, TransmitQueue};
+use ringside_pmd::lan::port::{MAX_MTU, MTU_MIN};
+use ringside_pmd::lan::{OpenPort, Port, PortSettings, VlanStripping};
+use ringside_pmd::{BringUpOptions, Device};
+use ringside_server::ports::{Received, Sent, TapWire, Wire};
+use serde::Serialize;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const HELP: &str = "\
+The kernel gets an interface whose wire is the port: ssh, monitoring and routing go on after ringside
+has claimed the card. The interface has the port's address and MTU and is up when the command says so;
+give it its IP address then:
+
+  ringside tap --device 0000:3b:00.0 --interface ring0 &
+  ip addr add 192.0.2.1/24 dev ring0
+
+Without --vlan, tags stay in the frames: the kernel's own VLAN interfaces work on top. With --vlan ID
+the interface is in that VLAN: the device inserts its tag into what the kernel sends, and frames of
+other VLANs and without a tag do not reach the kernel.
+
+It needs CAP_NET_ADMIN in the network namespace that it runs in, and /dev/net/tun. The interface goes
+when the command ends, unless it was made beforehand (ip tuntap add dev NAME mode tap user USER).
+
+Examples:
+  ringside tap --device model:0 --interface ring0 --stats-period 1
+  ringside tap --interface ring0 --vlan 100 --mtu 9000 --json
+
+Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device or the interface could not
+be opened, 141 standard output was closed.";
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct Options {
+    /// Device address [default: the configuration's, which is model:0]
+    #[arg(long, value_name = "ADDRESS")]
+    device: Option<DeviceAddress>,
+    /// Name of the kernel's interface
+    #[arg(long, value_name = "NAME", default_value = "ring0")]
+    interface: String,
+    /// Largest payload of a frame, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(i64::from(MTU_MIN)..=i64::from(MAX_MTU)))]
+    mtu: u16,
+    /// VLAN that the interface is in [default: tags stay in the frames]
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
+    vlan: Option<u16>,
+    /// Let all packets of the wire in, not only those to the port's address and to groups
+    #[arg(long)]
+    promiscuous: bool,
+    /// Let `ringside capture --attach PATH` see what the port receives and sends
+    #[arg(long, value_name = "PATH")]
+    mirror: Option<PathBuf>,
+    /// Seconds to run [default: until interrupted]
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<u64>,
+    /// Seconds between reports; 0: only at the end
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    stats_period: u64,
+    /// Reports as JSON, one object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Packets of one direction before the other one has its turn.
+const BURST: usize = 32;
+/// Rounds without a packet after which the thread sleeps, and the length of a sleep.
+const IDLE_ROUNDS: u32 = 1000;
+const IDLE: Duration = Duration::from_micros(50);
+/// Reads that fail one after the other until the interface counts as removed.
+const MAX_FAILURES: u32 = 16;
+/// Bits of a tag that name the VLAN.
+const VLAN_BITS: u16 = 0xFFF;
+
+/// Packets and bytes of one direction, and those that were dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Way {
+    packets: u64,
+    bytes: u64,
+    /// the other side had no room, or was down
+    dropped: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+struct Counters {
+    to_kernel: Way,
+    to_wire: Way,
+    /// frames of other VLANs
+    other_vlan: u64,
+}
+
+/// A report.
+#[derive(Serialize)]
+struct Report<'a> {
+    kind: &'static str,
+    device: &'a str,
+    interface: &'a str,
+    address: String,
+    #[serde(flatten)]
+    counters: Counters,
+}
+
+pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
+    interrupt::catch()?;
+    let address = options.device.as_ref().unwrap_or(&config.device.address);
+    // First, so that a missing right is reported before a device is claimed.
+    let wire = TapWire::open(&options.interface).map_err(refused)?;
+    let opened = open(address, config)?;
+    let device = Device::bring_up(opened.function, config, BringUpOptions::default())
+        .map_err(|error| Failure::claim(anyhow!("{error}")))?;
+    let name = address.to_string();
+    let done = pump(options, &device, wire, &name);
+    let down = device.shutdown();
+    done?;
+    match down.failures.first() {
+        Some(failure) => Err(Failure::operation(anyhow!("{failure}"))),
+        None => Ok(()),
+    }
+}
+
+fn refused(error: TapError) -> Failure {
+    match error {
+        TapError::BadName { .. } => Failure::usage(error),
+        other => Failure::claim(other),
+    }
+}
+
+fn pump(options: &Options, device: &Device, wire: TapWire, name: &str) -> Result<(), Failure> {
+    let settings = PortSettings {
+        mtu: options.mtu,
+        promiscuous: options.promiscuous,
+        vlan_stripping: match options.vlan {
+            Some(_) => VlanStripping::On,
+            None => VlanStripping::Off,
+        },
+        ..PortSettings::default()
+    };
+    let opened = device.open_port(&settings);
+    let open = opened.map_err(|error| Failure::claim(anyhow!("{name}: {error}")))?;
+    let OpenPort {
+        port,
+        mut receive,
+        mut transmit,
+        ..
+    } = open;
+    filter(&port, options)?;
+    tap::configure(&options.interface, port.mac(), options.mtu).map_err(refused)?;
+    let mirror = match &options.mirror {
+        Some(path) => Some(MirrorServer::start(path, &[name.to_owned()])?),
+        None => None,
+    };
+    let mut bridge = Bridge {
+        wire,
+        receive: receive.remove(0),
+        transmit: transmit.remove(0),
+        vlan: options.vlan,
+        mirror: mirror.as_ref().map(MirrorServer::mirror),
+        burst: Burst::with_limit(BURST),
+        frame: vec![0; usize::from(options.mtu) + 64],
+        counters: Counters::default(),
+        failures: 0,
+    };
+    let report = |kind, counters| Report {
+        kind,
+        device: name,
+        interface: &options.interface,
+        address: Mac(port.mac()).to_string(),
+        counters,
+    };
+    tell(&report("up", bridge.counters), options.json)?;
+    let begin = Instant::now();
+    let end = options
+        .duration
+        .map(|seconds| begin + Duration::from_secs(seconds));
+    let period = Duration::from_secs(options.stats_period);
+    let mut next = begin + period;
+    let mut idle = 0;
+    while !interrupt::seen() && end.is_none_or(|end| Instant::now() < end) {
+        idle = if bridge.round()? == 0 { idle + 1 } else { 0 };
+        if idle >= IDLE_ROUNDS {
+            std::thread::sleep(IDLE);
+        }
+        if !period.is_zero() && Instant::now() >= next {
+            tell(&report("interval", bridge.counters), options.json)?;
+            next += period;
+        }
+    }
+    tell(&report("total", bridge.counters), options.json)
+}
+
+/// Opens the port for the packets that an interface of the kernel receives.
+fn filter(port: &Port, options: &Options) -> Result<(), Failure> {
+    port.set_all_multicast(true)?;
+    if let Some(vlan) = options.vlan {
+        port.add_vlan(vlan)?;
+    }
+    Ok(())
+}
+
+fn tell(report: &Report<'_>, json: bool) -> Result<(), Failure> {
+    let Report {
+        kind,
+        device,
+        interface,
+        address,
+        counters,
+    } = report;
+    let Counters {
+        to_kernel,
+        to_wire,
+        other_vlan,
+    } = counters;
+    let text = match (json, *kind) {
+        (true, _) => serde_json::to_string(report).map_err(io::Error::from)?,
+        (false, "up") => format!("{interface}: up, address {address}, over {device}"),
+        (false, _) => format!(
+            "{interface}: to the kernel {} packets, {} dropped; to the wire {} packets, {} dropped; \
+             {other_vlan} of other VLANs",
+            to_kernel.packets, to_kernel.dropped, to_wire.packets, to_wire.dropped
+        ),
+    };
+    let mut out = stdout();
+    writeln!(out, "{text}")?;
+    Ok(out.flush()?)
+}
+
+/// Both directions.
+struct Bridge {
+    wire: TapWire,
+    receive: ReceiveQueue,
+    transmit: TransmitQueue,
+    vlan: Option<u16>,
+    mirror: Option<Arc<Mirror>>,
+    burst: Burst,
+    frame: Vec<u8>,
+    counters: Counters,
+    failures: u32,
+}
+
+impl Bridge {
+    /// A burst each way; returns how many frames there were.
+    fn round(&mut self) -> Result<usize, Failure> {
+        Ok(self.send_to_kernel() + self.send_to_wire()?)
+    }
+
+    fn send_to_kernel(&mut self) -> usize {
+        let count = self.receive.receive(&mut self.burst);
+        if let Some(mirror) = &self.mirror {
+            mirror.copy(0, Direction::Received, self.burst.packets());
+        }
+        for packet in self.burst.packets() {
+            if !is_of(self.vlan, packet) {
+                self.counters.other_vlan += 1;
+                continue;
+            }
+            let length = packet.length();
+            let way = &mut self.counters.to_kernel;
+            let Some(frame) = self.frame.get_mut(..length) else {
+                way.dropped += 1;
+                continue;
+            };
+            if !packet.read(0, frame) {
+                way.dropped += 1;
+                continue;
+            }
+            match self.wire.send(frame) {
+                Sent::Gone => {
+                    way.packets += 1;
+                    way.bytes += length as u64;
+                }
+                Sent::NoRoom | Sent::NoPeer | Sent::Refused => way.dropped += 1,
+            }
+        }
+        self.burst.clear();
+        count
+    }
+
+    fn send_to_wire(&mut self) -> Result<usize, Failure> {
+        let mut count = 0;
+        while count < BURST {
+            let length = match self.wire.receive(&mut self.frame) {
+                Received::Frame(length) => length,
+                Received::Nothing => break,
+                Received::Failed => {
+                    self.failures += 1;
+                    if self.failures < MAX_FAILURES {
+                        break;
+                    }
+                    return Err(Failure::operation(anyhow!(
+                        "the kernel's interface is gone: it was removed; start the command again"
+                    )));
+                }
+            };
+            self.failures = 0;
+            count += 1;
+            let frame = self.frame.get(..length).unwrap_or_default();
+            let Some(mut packet) = self.transmit.pool().packet_with(frame) else {
+                self.transmit.reclaim();
+                self.counters.to_wire.dropped += 1;
+                continue;
+            };
+            packet.set_vlan(self.vlan);
+            if self.burst.push(packet).is_err() {
+                break;
+            }
+        }
+        self.send();
+        Ok(count)
+    }
+
+    fn send(&mut self) {
+        if self.burst.is_empty() {
+            return;
+        }
+        let before = *self.transmit.counters();
+        let offered = self.burst.len();
+        let copies = self
+            .mirror
+            .as_ref()
+            .map(|mirror| mirror.take(0, Direction::Sent, self.burst.packets()));
+        self.transmit.send(&mut self.burst);
+        if let (Some(mirror), Some(copies)) = (&self.mirror, copies) {
+            mirror.give(copies, offered - self.burst.len());
+        }
+        self.burst.clear();
+        let after = self.transmit.counters();
+        let sent = after.packets - before.packets;
+        let way = &mut self.counters.to_wire;
+        way.packets += sent;
+        way.bytes += after.bytes - before.bytes;
+        way.dropped += offered as u64 - sent;
+    }
+}
+
+/// True if a packet is of the interface's VLAN. Without a VLAN every packet is.
+fn is_of(vlan: Option<u16>, packet: &Packet) -> bool {
+    vlan.is_none() || packet.vlan().map(|tag| tag & VLAN_BITS) == vlan
+}

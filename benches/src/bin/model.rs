@@ -1,0 +1,270 @@
+//! The cost of the model: instructions of its steps, for callgrind, and times beside a thread of it.
+//!
+//! Counted, driver and model in one thread (`measured_step` is what callgrind counts):
+//! `writes COUNT`, `bursts COUNT` (32 at a time), `long-writes COUNT` (1 MiB), `idle COUNT`,
+//! `many COUNT QUEUE_PAIRS` (one write in flight over them in turn).
+//! Timed, driver on core 0 and model on core 1: `time latency|rate|long ROUNDS`.
+
+use ringside_benches::CHAIN;
+use ringside_benches::connected::{
+    End, Result, connect, devices_of, devices_of_stepped, shut_down, two_functions,
+};
+use ringside_bus::pinning::pin_to;
+use ringside_model::{Stepped, Threaded, World};
+use ringside_pmd::rdma::{Completion, Flags};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Bytes of a long write.
+const LONG: usize = 1 << 20;
+
+/// Memory of each end: a source or target of long writes.
+const REGION: usize = 4 << 20;
+
+/// Steps after which a write that has not completed never will.
+const MAX_STEPS: u32 = 10_000;
+
+/// Parts of a timed run; the median is printed.
+const PARTS: usize = 20;
+
+/// One step of the model, in which functions send and receive.
+#[inline(never)]
+fn measured_step(world: &mut World) -> bool {
+    world.step(ringside_bus::Instant(0))
+}
+
+/// Posts `count` writes of `length` bytes on one queue pair, rings once and lets the model run
+/// until they are complete. Returns the steps that it took.
+fn write(
+    model: &Stepped,
+    ends: &mut [End; 2],
+    which: usize,
+    length: usize,
+    count: usize,
+) -> Result<u32> {
+    let [near, far] = ends;
+    let piece = [near.region.slice(0..length)?];
+    let remote = far.region.remote().at(0);
+    let queue_pair = near.queue_pairs.get_mut(which).ok_or("no queue pair")?;
+    for id in 0..count {
+        queue_pair.write(id as u64, &piece, remote, Flags::SIGNALLED)?;
+    }
+    queue_pair.ring();
+    let mut batch = [Completion::EMPTY; CHAIN];
+    let (mut done, mut steps) = (0, 0);
+    while done < count {
+        model.with(measured_step);
+        steps += 1;
+        let taken = near.completions.poll(&mut batch);
+        if !taken.iter().all(Completion::is_success) || steps > MAX_STEPS {
+            return Err("a write failed".into());
+        }
+        done += taken.len();
+    }
+    Ok(steps)
+}
+
+/// Runs a counted case; prints steps a write.
+fn counted(case: &str, count: usize, queue_pairs: usize) -> Result<()> {
+    let model = Stepped::with_mapped_doorbells(&two_functions())?;
+    let devices = devices_of_stepped(&model, queue_pairs)?;
+    let mut ends = connect(&devices, queue_pairs, REGION)?;
+    let (length, chain) = match case {
+        "long-writes" => (LONG, 1),
+        "bursts" => (8, CHAIN),
+        _ => (8, 1),
+    };
+    let mut steps = 0;
+    if case == "idle" {
+        for _ in 0..count {
+            model.with(measured_step);
+        }
+    } else {
+        for round in 0..count.div_ceil(chain) {
+            steps += write(&model, &mut ends, round % queue_pairs, length, chain)?;
+        }
+    }
+    println!("{:.2}", f64::from(steps) / count as f64);
+    drop(ends);
+    shut_down(devices)
+}
+
+/// Turns of the probe.
+const HAND_OFFS: u64 = 20_000;
+
+/// Answers each odd value with the next even one, on core 1.
+fn answer(line: &AtomicU64) -> std::result::Result<(), String> {
+    pin_to(1).map_err(|error| error.to_string())?;
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut expected = 1;
+    while expected < 2 * HAND_OFFS && Instant::now() < until {
+        for _ in 0..1000 {
+            if line.load(Ordering::Acquire) == expected {
+                line.store(expected + 1, Ordering::Release);
+                expected += 2;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Asks from core 0; nanoseconds of a turn, halved.
+fn ask(line: &AtomicU64) -> std::result::Result<f64, String> {
+    pin_to(0).map_err(|error| error.to_string())?;
+    let until = Instant::now() + Duration::from_secs(10);
+    let turns = HAND_OFFS / PARTS as u64;
+    let mut parts = Vec::with_capacity(PARTS);
+    let mut value = 1;
+    for _ in 0..PARTS {
+        let began = Instant::now();
+        for _ in 0..turns {
+            line.store(value, Ordering::Release);
+            while line.load(Ordering::Acquire) != value + 1 {
+                if Instant::now() > until {
+                    return Err("core 1 does not answer".into());
+                }
+            }
+            value += 2;
+        }
+        parts.push(began.elapsed().as_secs_f64() * 1e9 / turns as f64 / 2.0);
+    }
+    Ok(median(parts))
+}
+
+/// Nanoseconds that a cache line takes from core 0 to core 1. Both sides have threads of their own:
+/// one that was pinned to a core can start none on another.
+fn hand_off() -> Result<f64> {
+    let line = AtomicU64::new(0);
+    let (asked, answered) = std::thread::scope(|scope| {
+        let answers = scope.spawn(|| answer(&line));
+        let asks = scope.spawn(|| ask(&line));
+        (asks.join(), answers.join())
+    });
+    answered.map_err(|_| "the probe's thread panicked")??;
+    Ok(asked.map_err(|_| "the probe's thread panicked")??)
+}
+
+fn median(mut parts: Vec<f64>) -> f64 {
+    parts.sort_by(f64::total_cmp);
+    parts.get(parts.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Writes `count` messages of `length` bytes with `in_flight` of them under way; seconds taken.
+fn stream(ends: &mut [End; 2], length: usize, in_flight: usize, count: usize) -> Result<f64> {
+    let [near, far] = ends;
+    let piece = [near.region.slice(0..length)?];
+    let remote = far.region.remote().at(0);
+    let queue_pair = near.queue_pairs.first_mut().ok_or("no queue pair")?;
+    let mut batch = [Completion::EMPTY; CHAIN];
+    let (mut posted, mut done) = (0, 0);
+    let began = Instant::now();
+    while done < count {
+        let room = (in_flight - (posted - done)).min(count - posted);
+        if room >= in_flight.div_ceil(4) || room == count - posted && room > 0 {
+            for _ in 0..room {
+                queue_pair.write(posted as u64, &piece, remote, Flags::SIGNALLED)?;
+                posted += 1;
+            }
+            queue_pair.ring();
+        }
+        let taken = near.completions.poll(&mut batch);
+        if !taken.iter().all(Completion::is_success) {
+            return Err("a write failed".into());
+        }
+        done += taken.len();
+        if taken.is_empty() && began.elapsed() > Duration::from_secs(60) {
+            return Err("the model has stopped".into());
+        }
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Writes 8 bytes there and back, as often as said, each seen in memory; seconds taken.
+fn ping_pong(ends: &mut [End; 2], count: usize) -> Result<f64> {
+    let [near, far] = ends;
+    let mut batch = [Completion::EMPTY; CHAIN];
+    let began = Instant::now();
+    for round in 0..count {
+        for turn in [true, false] {
+            let (from, to) = if turn {
+                (&mut *near, &mut *far)
+            } else {
+                (&mut *far, &mut *near)
+            };
+            let mark = (round as u64 + 1).to_le_bytes();
+            // The bytes at 64 leave, and arrive at 0.
+            if !from.region.write(64, &mark) {
+                return Err("the region is too small".into());
+            }
+            let piece = [from.region.slice(64..72)?];
+            let remote = to.region.remote().at(0);
+            let queue_pair = from.queue_pairs.first_mut().ok_or("no queue pair")?;
+            queue_pair.write(0, &piece, remote, Flags::SIGNALLED)?;
+            queue_pair.ring();
+            let mut seen = [0; 8];
+            let mut looks = 0u64;
+            while seen != mark {
+                if !to.region.read(0, &mut seen) {
+                    return Err("the region is too small".into());
+                }
+                looks += 1;
+                if looks.is_multiple_of(1 << 20) && began.elapsed() > Duration::from_secs(60) {
+                    return Err("the model has stopped".into());
+                }
+            }
+            from.completions.poll(&mut batch);
+        }
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Runs a timed case; prints the probe and the median.
+fn timed(case: &str, rounds: usize) -> Result<()> {
+    let probe = hand_off()?;
+    let model = Threaded::start(&two_functions(), Some(1))?;
+    // Afterwards: a thread inherits its maker's cores.
+    pin_to(0)?;
+    let devices = devices_of(&model, 1)?;
+    let mut ends = connect(&devices, 1, REGION)?;
+    let part = rounds / PARTS;
+    let mut parts = Vec::with_capacity(PARTS);
+    for index in 0..=PARTS {
+        let figure = match case {
+            "latency" => ping_pong(&mut ends, part)? * 1e6 / part as f64 / 2.0,
+            "rate" => part as f64 / stream(&mut ends, 8, 48, part)? / 1e6,
+            "long" => (part * LONG) as f64 / stream(&mut ends, LONG, 8, part)? / 1e9,
+            other => return Err(format!("no case {other}: latency, rate, long").into()),
+        };
+        if index > 0 {
+            parts.push(figure);
+        }
+    }
+    let unit = match case {
+        "latency" => "us",
+        "rate" => "million/s",
+        _ => "GB/s",
+    };
+    println!(
+        "{:.3} {unit} (line hand-off {probe:.0} ns, driver on core 0, model on core 1)",
+        median(parts)
+    );
+    drop(ends);
+    shut_down(devices)
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let words: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["time", case, rounds] => timed(case, rounds.parse()?),
+        ["many", count, queue_pairs] => counted("many", count.parse()?, queue_pairs.parse()?),
+        [case @ ("writes" | "bursts" | "long-writes" | "idle"), count] => {
+            counted(case, count.parse()?, 1)
+        }
+        _ => Err(
+            "usage: model writes|bursts|long-writes|idle COUNT | model many COUNT \
+            QUEUE_PAIRS | model time latency|rate|long ROUNDS"
+                .into(),
+        ),
+    }
+}

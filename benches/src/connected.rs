@@ -1,0 +1,107 @@
+//! Two devices on one model, and connections between them.
+
+use ringside_config::Config;
+use ringside_model::{Stepped, Threaded, WorldSettings};
+use ringside_pmd::rdma::{
+    Access, CompletionQueue, Connected, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig,
+};
+use ringside_pmd::{BringUpOptions, Device};
+
+use ringside_bus::Function;
+use std::sync::Arc;
+
+/// Fails with a text for the person who runs the benchmark.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Requests that each queue pair holds.
+pub const DEPTH: u32 = 64;
+
+/// One function's end of many connections.
+pub struct End {
+    /// The queue pairs, each connected to the one of the same index at the other end.
+    pub queue_pairs: Vec<QueuePair<Connected>>,
+    /// The queue of all their completions.
+    pub completions: CompletionQueue,
+    /// Memory that both ends may use.
+    pub region: MemoryRegion,
+    _domain: ProtectionDomain,
+}
+
+/// The settings of a world of two functions.
+#[must_use]
+pub fn two_functions() -> WorldSettings {
+    WorldSettings::with_functions(2)
+}
+
+/// The devices of functions 0 and 1 of a model that has a thread of its own.
+pub fn devices_of(model: &Threaded, queue_pairs: usize) -> Result<[Device; 2]> {
+    bring_up([model.function(0), model.function(1)], queue_pairs)
+}
+
+/// The same of a model that takes its steps in the caller's thread.
+pub fn devices_of_stepped(model: &Stepped, queue_pairs: usize) -> Result<[Device; 2]> {
+    bring_up([model.function(0), model.function(1)], queue_pairs)
+}
+
+fn bring_up(functions: [Option<Arc<dyn Function>>; 2], queue_pairs: usize) -> Result<[Device; 2]> {
+    let mut config = Config::default();
+    config.rdma.queue_pairs = queue_pairs as u32 + 1;
+    let mut devices = Vec::with_capacity(2);
+    for function in functions {
+        let function = function.ok_or("no function")?;
+        let device = Device::bring_up(function, &config, BringUpOptions::default());
+        devices.push(device.map_err(|error| error.to_string())?);
+    }
+    devices.try_into().map_err(|_| "two devices".into())
+}
+
+/// `count` connections between two devices, with `region_bytes` of memory at each end.
+pub fn connect(devices: &[Device; 2], count: usize, region_bytes: usize) -> Result<[End; 2]> {
+    let mut halves = Vec::with_capacity(2);
+    for device in devices {
+        let domain = device.protection_domain()?;
+        let completions = device.completion_queue(count as u32 * DEPTH)?;
+        let region = domain.register(device.allocate(region_bytes)?, Access::ALL);
+        let region = region.map_err(|failed| failed.error)?;
+        let wanted = QueuePairConfig::reliable(&completions)
+            .send_requests(DEPTH)
+            .receive_requests(DEPTH);
+        let made = (0..count).map(|_| domain.queue_pair(wanted.clone()));
+        let made = made.collect::<std::result::Result<Vec<_>, _>>()?;
+        halves.push((made, completions, region, domain));
+    }
+    let addresses: Vec<Vec<_>> = halves
+        .iter()
+        .map(|(made, ..)| made.iter().map(QueuePair::endpoint).collect())
+        .collect();
+    let mut ends = Vec::with_capacity(2);
+    for ((made, completions, region, domain), peers) in
+        halves.into_iter().zip(addresses.iter().rev())
+    {
+        let connected = made
+            .into_iter()
+            .zip(peers)
+            .map(|(made, peer)| made.connect(peer));
+        let connected = connected.collect::<std::result::Result<Vec<_>, _>>();
+        ends.push(End {
+            queue_pairs: connected.map_err(|failed| failed.error)?,
+            completions,
+            region,
+            _domain: domain,
+        });
+    }
+    ends.try_into().map_err(|_| "two ends".into())
+}
+
+/// Ends both devices.
+///
+/// # Errors
+/// Shuts both devices down. Returns the first error.
+pub fn shut_down(devices: [Device; 2]) -> Result<()> {
+    for device in devices {
+        if let Some(failure) = device.shutdown().failures.first() {
+            return Err(failure.to_string().into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! Ranges of the program's memory that the kernel unmaps, reported through userfaultfd.
+//!
+//! One descriptor and one thread for the process. The thread only reads reports and writes them to a
+//! journal of fixed size; it never allocates or frees. That matters: the kernel holds a thread that
+//! unmaps a watched range until its report is read, and freeing memory may unmap some.
+//!
+//! A thread whose `munmap` has returned finds the range in the journal: the thread of this module
+//! marks the journal as changing before it reads the report that lets `munmap` return.
+
+mod journal;
+mod kernel;
+
+use crate::process::Birth;
+use journal::Journal;
+pub use journal::News;
+use kernel::Descriptor;
+use rustix::event::{EventfdFlags, PollFd, PollFlags};
+use rustix::io::Errno;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+/// Reasons why unmapped ranges are not reported.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnmapsError {
+    /// The process may not use userfaultfd, or the kernel reports no unmaps.
+    #[error(
+        "the kernel reports no unmapped memory to this process ({operation}: {error}); invalidate \
+         ranges explicitly before they are unmapped, or allow the system call userfaultfd (a \
+         container's seccomp profile often denies it)"
+    )]
+    Denied {
+        /// The attempt.
+        operation: &'static str,
+        /// The system's own words.
+        error: String,
+    },
+    /// The kernel cannot watch this range.
+    #[error(
+        "the kernel cannot watch {length} bytes at {address:#x} ({error}): a file mapping, or \
+         watched by another userfaultfd of the process"
+    )]
+    NotWatched {
+        /// First address.
+        address: u64,
+        /// Bytes.
+        length: u64,
+        /// The system's own words.
+        error: String,
+    },
+    /// No thread, or no descriptor for it.
+    #[error("{operation}: {error}; raise the limit of threads and open files")]
+    System {
+        /// The attempt.
+        operation: &'static str,
+        /// The system's own words.
+        error: String,
+    },
+}
+
+/// The descriptor and the thread of this process.
+struct Monitor {
+    descriptor: Arc<Descriptor>,
+    journal: Arc<Journal>,
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    birth: Birth,
+}
+
+static MONITOR: Mutex<Weak<Monitor>> = Mutex::new(Weak::new());
+
+impl Monitor {
+    /// The monitor of this process; starts it if there is none.
+    fn of_this_process() -> Result<Arc<Self>, UnmapsError> {
+        let mut known = MONITOR.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(monitor) = known.upgrade().filter(|monitor| monitor.birth.is_here()) {
+            return Ok(monitor);
+        }
+        let monitor = Arc::new(Self::start()?);
+        *known = Arc::downgrade(&monitor);
+        Ok(monitor)
+    }
+
+    fn start() -> Result<Self, UnmapsError> {
+        let descriptor = Arc::new(Descriptor::open()?);
+        let journal = Arc::new(Journal::new());
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let stop = rustix::event::eventfd(0, flags)
+            .map_err(|error| system("an event descriptor", error))?;
+        let stop = Arc::new(stop);
+        let parts = (
+            Arc::clone(&descriptor),
+            Arc::clone(&journal),
+            Arc::clone(&stop),
+        );
+        let thread = std::thread::Builder::new()
+            .name("ringside-unmaps".to_owned())
+            .spawn(move || run(&parts.0, &parts.1, &parts.2))
+            .map_err(|error| UnmapsError::System {
+                operation: "a thread that takes reports of unmapped memory",
+                error: error.to_string(),
+            })?;
+        Ok(Self {
+            descriptor,
+            journal,
+            stop,
+            thread: Some(thread),
+            birth: Birth::now(),
+        })
+    }
+}
+
+impl Drop for Monitor {
+    /// Closing the descriptor afterwards ends the watch and lets waiting threads go on.
+    fn drop(&mut self) {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        if !self.birth.is_here() {
+            // The thread stayed in the process that made it.
+            std::mem::forget(thread);
+            return;
+        }
+        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        if thread.join().is_err() {
+            tracing::error!("the thread that takes reports of unmapped memory had panicked");
+        }
+    }
+}
+
+/// The thread's loop. Allocates and frees nothing: see the module.
+fn run(descriptor: &Descriptor, journal: &Journal, stop: &OwnedFd) {
+    loop {
+        let mut ready = [
+            PollFd::new(descriptor, PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut ready, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => {
+                journal.lose();
+                return;
+            }
+        }
+        let [reports, stopped] = ready.map(|one| !one.revents().is_empty());
+        if stopped {
+            return;
+        }
+        if reports {
+            journal.write(|put| descriptor.read(put));
+        }
+    }
+}
+
+fn system(operation: &'static str, error: Errno) -> UnmapsError {
+    UnmapsError::System {
+        operation,
+        error: error.to_string(),
+    }
+}
+
+/// One reader of the reports. The watch ends with the last one of the process.
+pub struct Unmaps {
+    monitor: Arc<Monitor>,
+    read: u64,
+}
+
+impl Unmaps {
+    /// A reader of what is unmapped from now on.
+    ///
+    /// # Errors
+    /// [`UnmapsError::Denied`] where the process may not use userfaultfd, and
+    /// [`UnmapsError::System`].
+    pub fn new() -> Result<Self, UnmapsError> {
+        let monitor = Monitor::of_this_process()?;
+        let read = monitor.journal.written();
+        Ok(Self { monitor, read })
+    }
+
+    /// See [`Watcher::watch`].
+    ///
+    /// # Errors
+    /// Those of [`Watcher::watch`].
+    pub fn watch(&self, range: Range<u64>) -> Result<(), UnmapsError> {
+        self.monitor.descriptor.watch(range)
+    }
+
+    /// A handle that only watches, for use outside of a lock around this reader.
+    #[must_use]
+    pub fn watcher(&self) -> Watcher {
+        Watcher(Arc::clone(&self.monitor))
+    }
+
+    /// True if [`Unmaps::take`] has something. One load.
+    #[inline]
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.monitor.journal.has_news(self.read)
+    }
+
+    /// Takes the ranges since the last call.
+    pub fn take(&mut self) -> News {
+        self.monitor.journal.read(&mut self.read)
+    }
+}
+
+/// Watches ranges for the readers of this process.
+pub struct Watcher(Arc<Monitor>);
+
+impl Watcher {
+    /// Lets the kernel report when any page of the range is unmapped, moved, or dropped with
+    /// `madvise`. Each such call of the program takes some microseconds longer from then on. A range
+    /// can be watched repeatedly; the watch ends with the mapping.
+    ///
+    /// # Errors
+    /// [`UnmapsError::NotWatched`]: memory that is neither anonymous, shared nor of huge pages, or
+    /// that is not mapped.
+    pub fn watch(&self, range: Range<u64>) -> Result<(), UnmapsError> {
+        self.0.descriptor.watch(range)
+    }
+}
+
+impl std::fmt::Debug for Unmaps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unmaps")
+            .field("read", &self.read)
+            .finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Descriptor {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.file().as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+#![allow(unsafe_code)] // maps and unmaps memory
+use super::*;
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
+
+const PAGE: usize = 4096;
+
+/// Pages of anonymous memory, written to.
+fn map(length: usize) -> usize {
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let at = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), length, protection, MapFlags::PRIVATE)
+    }
+    .unwrap();
+    // SAFETY: just mapped.
+    unsafe { at.cast::<u8>().write_bytes(1, length) };
+    at as usize
+}
+
+fn unmap(at: usize, length: usize) {
+    // SAFETY: a mapping of this test, which nothing refers to.
+    unsafe { rustix::mm::munmap(std::ptr::with_exposed_provenance_mut(at), length) }.unwrap();
+}
+
+/// The reports that touch `range`. Other tests of this process unmap too.
+fn touching(unmaps: &mut Unmaps, range: Range<u64>) -> Vec<Range<u64>> {
+    let News::Ranges(ranges) = unmaps.take() else {
+        panic!("more reports than the journal holds");
+    };
+    let touches = |one: &Range<u64>| one.start < range.end && range.start < one.end;
+    ranges.into_iter().filter(touches).collect()
+}
+
+#[test]
+fn an_unmapped_range_is_known_once_munmap_has_returned() {
+    let mut unmaps = Unmaps::new().unwrap();
+    for _ in 0..200 {
+        let at = map(4 * PAGE);
+        let range = at as u64..(at + 4 * PAGE) as u64;
+        unmaps.watch(range.clone()).unwrap();
+        assert!(touching(&mut unmaps, range.clone()).is_empty());
+        unmap(at + PAGE, PAGE);
+        assert!(unmaps.has_news());
+        let second = (at + PAGE) as u64..(at + 2 * PAGE) as u64;
+        assert_eq!(touching(&mut unmaps, range.clone()), [second]);
+        unmap(at, PAGE);
+        unmap(at + 2 * PAGE, 2 * PAGE);
+        assert_eq!(touching(&mut unmaps, range).len(), 2);
+    }
+}
+
+#[test]
+fn moved_and_dropped_pages_are_reported_and_faults_are_not_held_up() {
+    let mut unmaps = Unmaps::new().unwrap();
+    let at = map(2 * PAGE);
+    let range = at as u64..(at + 2 * PAGE) as u64;
+    unmaps.watch(range.clone()).unwrap();
+    let first: *mut std::ffi::c_void = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: a mapping of this test; nothing refers to its content.
+    unsafe { rustix::mm::madvise(first, PAGE, Advice::LinuxDontNeed) }.unwrap();
+    let page = at as u64..(at + PAGE) as u64;
+    assert_eq!(touching(&mut unmaps, range.clone()), [page]);
+    // SAFETY: mapped; the page is made anew by this store, without the watch in its way.
+    unsafe { first.cast::<u8>().write_volatile(5) };
+    // SAFETY: the mapping of this test moves; nothing refers to it.
+    let moved = unsafe { rustix::mm::mremap(first, 2 * PAGE, 64 * PAGE, MremapFlags::MAYMOVE) };
+    let moved = moved.unwrap() as usize;
+    if moved != at {
+        assert!(touching(&mut unmaps, range.clone()).contains(&range));
+    }
+    unmap(moved, 64 * PAGE);
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused_by_name() {
+    let unmaps = Unmaps::new().unwrap();
+    let at = map(PAGE);
+    unmap(at, PAGE);
+    let refused = unmaps.watch(at as u64..(at + PAGE) as u64).unwrap_err();
+    assert!(
+        matches!(refused, UnmapsError::NotWatched { .. }),
+        "{refused}"
+    );
+}
+
+/// Denies userfaultfd to this process, as the seccomp profile of a container does.
+fn deny() {
+    let number = libc::SYS_userfaultfd as u32;
+    let instruction = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    let mut program = [
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
+        instruction(
+            libc::BPF_RET | libc::BPF_K,
+            0,
+            0,
+            libc::SECCOMP_RET_ERRNO | libc::EPERM as u32,
+        ),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: both calls take numbers and a program that outlives them; they change this process
+    //         only, which is a child of the test.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(
+                libc::PR_SET_SECCOMP,
+                libc::SECCOMP_MODE_FILTER,
+                &raw const program,
+            ) == 0
+    };
+    assert!(done, "{}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_process_that_may_not_use_userfaultfd_is_told_so_with_the_remedy() {
+    let _of_parent = Unmaps::new().unwrap();
+    assert!(crate::process::tests::in_a_child(|| {
+        deny();
+        let Err(refused) = Unmaps::new() else {
+            return false;
+        };
+        let text = refused.to_string();
+        let named = ["userfaultfd", "Operation not permitted", "explicitly"];
+        matches!(refused, UnmapsError::Denied { .. }) && named.iter().all(|one| text.contains(one))
+    }));
+}

@@ -1,0 +1,277 @@
+/* Answers for files of the kernel's RDMA stack.
+ *
+ * Programs read /sys/class/infiniband, and some demand a character device in /dev/infiniband. This
+ * object is loaded before them (LD_PRELOAD) and names other files to the C library: those that
+ * ringside's libibverbs wrote into the folder of RINGSIDE_FILES, and /dev/null for the device. A file
+ * that is not there keeps its name. No right, mount or namespace is needed.
+ *
+ * Functions that take a path are replaced. Nothing is allocated, and errno is left alone.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* Whether `path` is `folder` or lies in it. */
+static int is_in(const char *path, const char *folder)
+{
+	size_t length = strlen(folder);
+
+	return strncmp(path, folder, length) == 0 && (path[length] == '/' || path[length] == 0);
+}
+
+/* Whether there is a file of that name; by a system call, since the C library's functions are ours. */
+static int exists(const char *path)
+{
+	int before = errno;
+	int found = syscall(SYS_access, path, F_OK) == 0;
+
+	errno = before;
+	return found;
+}
+
+/* The name of the file that answers for `path`: itself, or a name that is built in `place`. */
+static const char *answer(const char *path, char place[PATH_MAX])
+{
+	const char *folder;
+	void (*refresh)(void);
+
+	if (path == NULL || path[0] != '/')
+		return path;
+	if (!is_in(path, "/sys/class/infiniband") && !is_in(path, "/sys/class/infiniband_verbs") &&
+	    !is_in(path, "/dev/infiniband"))
+		return path;
+	folder = getenv("RINGSIDE_FILES");
+	if (folder == NULL)
+		return path;
+	if (snprintf(place, PATH_MAX, "%s%s", folder, path) >= PATH_MAX || !exists(place))
+		return path;
+	if (is_in(path, "/dev/infiniband") && strcmp(path, "/dev/infiniband") != 0)
+		return "/dev/null";
+	if (strstr(path, "/hw_counters/") != NULL) {
+		refresh = (void (*)(void))dlsym(RTLD_DEFAULT, "ringside_refresh_counters");
+		if (refresh != NULL)
+			refresh();
+	}
+	return place;
+}
+
+/* The next definition of a function, which is the C library's. */
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+#define OPEN(name)                                                                                 \
+	EXPORT int name(const char *path, int flags, ...)                                          \
+	{                                                                                          \
+		char place[PATH_MAX];                                                              \
+		va_list more;                                                                      \
+		mode_t mode;                                                                       \
+                                                                                                   \
+		va_start(more, flags);                                                             \
+		mode = va_arg(more, mode_t);                                                       \
+		va_end(more);                                                                      \
+		return NEXT(name)(answer(path, place), flags, mode);                               \
+	}
+OPEN(open)
+OPEN(open64)
+
+#define OPENAT(name)                                                                               \
+	EXPORT int name(int folder, const char *path, int flags, ...)                              \
+	{                                                                                          \
+		char place[PATH_MAX];                                                              \
+		va_list more;                                                                      \
+		mode_t mode;                                                                       \
+                                                                                                   \
+		va_start(more, flags);                                                             \
+		mode = va_arg(more, mode_t);                                                       \
+		va_end(more);                                                                      \
+		return NEXT(name)(folder, answer(path, place), flags, mode);                       \
+	}
+OPENAT(openat)
+OPENAT(openat64)
+
+/* Source fortified with _FORTIFY_SOURCE calls these where it passes no mode. */
+extern int __open_2(const char *path, int flags);
+extern int __open64_2(const char *path, int flags);
+#define OPEN_2(name, plain)                                                                        \
+	EXPORT int name(const char *path, int flags)                                               \
+	{                                                                                          \
+		return plain(path, flags);                                                         \
+	}
+OPEN_2(__open_2, open)
+OPEN_2(__open64_2, open64)
+
+/* A function whose first argument is the path. */
+#define FIRST(result, name, parameters, arguments)                                                 \
+	EXPORT result name parameters                                                              \
+	{                                                                                          \
+		char place[PATH_MAX];                                                              \
+                                                                                                   \
+		path = answer(path, place);                                                        \
+		return NEXT(name) arguments;                                                       \
+	}
+FIRST(FILE *, fopen, (const char *path, const char *mode), (path, mode))
+FIRST(FILE *, fopen64, (const char *path, const char *mode), (path, mode))
+FIRST(int, stat, (const char *path, struct stat *into), (path, into))
+FIRST(int, stat64, (const char *path, struct stat64 *into), (path, into))
+FIRST(int, lstat, (const char *path, struct stat *into), (path, into))
+FIRST(int, lstat64, (const char *path, struct stat64 *into), (path, into))
+FIRST(int, access, (const char *path, int mode), (path, mode))
+FIRST(int, euidaccess, (const char *path, int mode), (path, mode))
+FIRST(int, eaccess, (const char *path, int mode), (path, mode))
+FIRST(ssize_t, getxattr, (const char *path, const char *name, void *value, size_t size),
+      (path, name, value, size))
+FIRST(ssize_t, lgetxattr, (const char *path, const char *name, void *value, size_t size),
+      (path, name, value, size))
+FIRST(DIR *, opendir, (const char *path), (path))
+FIRST(ssize_t, readlink, (const char *path, char *into, size_t size), (path, into, size))
+FIRST(char *, realpath, (const char *path, char *into), (path, into))
+FIRST(int, scandir,
+      (const char *path, struct dirent ***list, int (*filter)(const struct dirent *),
+       int (*compare)(const struct dirent **, const struct dirent **)),
+      (path, list, filter, compare))
+FIRST(int, scandir64,
+      (const char *path, struct dirent64 ***list, int (*filter)(const struct dirent64 *),
+       int (*compare)(const struct dirent64 **, const struct dirent64 **)),
+      (path, list, filter, compare))
+
+/* A function whose second argument is the path. */
+#define SECOND(result, name, parameters, arguments) FIRST(result, name, parameters, arguments)
+SECOND(int, fstatat, (int folder, const char *path, struct stat *into, int flags),
+       (folder, path, into, flags))
+SECOND(int, fstatat64, (int folder, const char *path, struct stat64 *into, int flags),
+       (folder, path, into, flags))
+SECOND(int, faccessat, (int folder, const char *path, int mode, int flags),
+       (folder, path, mode, flags))
+SECOND(ssize_t, readlinkat, (int folder, const char *path, char *into, size_t size),
+       (folder, path, into, size))
+SECOND(int, statx,
+       (int folder, const char *path, int flags, unsigned int mask, struct statx *into),
+       (folder, path, flags, mask, into))
+
+/* Programs that were linked against a C library before 2.33 call these. */
+extern int __xstat(int version, const char *path, struct stat *into);
+extern int __lxstat(int version, const char *path, struct stat *into);
+extern int __xstat64(int version, const char *path, struct stat64 *into);
+extern int __lxstat64(int version, const char *path, struct stat64 *into);
+SECOND(int, __xstat, (int version, const char *path, struct stat *into), (version, path, into))
+SECOND(int, __lxstat, (int version, const char *path, struct stat *into), (version, path, into))
+SECOND(int, __xstat64, (int version, const char *path, struct stat64 *into),
+       (version, path, into))
+SECOND(int, __lxstat64, (int version, const char *path, struct stat64 *into),
+       (version, path, into))
+
+/* Interfaces. Libraries ask for the addresses of all, and look for RDMA behind each (libfabric). The
+ * device has no interface of the kernel: one is added to the list for each of its addresses.
+ */
+struct interface {
+	struct ifaddrs entry;
+	struct sockaddr_storage address;
+	struct sockaddr_storage mask;
+	char name[IFNAMSIZ];
+};
+
+/* Marks entries of ours: ifa_data points here. */
+static char is_ours;
+
+static void set_four(struct sockaddr_storage *into, const unsigned char *octets)
+{
+	struct sockaddr_in *four = (struct sockaddr_in *)into;
+
+	four->sin_family = AF_INET;
+	memcpy(&four->sin_addr, octets, 4);
+}
+
+static void set_six(struct sockaddr_storage *into, const unsigned char *octets)
+{
+	struct sockaddr_in6 *six = (struct sockaddr_in6 *)into;
+
+	six->sin6_family = AF_INET6;
+	memcpy(&six->sin6_addr, octets, 16);
+}
+
+/* An entry for an address that a file of GIDs holds; NULL without one. */
+static struct interface *interface_of(int index)
+{
+	static const unsigned char full[16] = {255, 255, 255, 0,   0, 0, 0, 0,
+					       0,   0,   0,   0,   0, 0, 0, 0};
+	static const unsigned char prefix[16] = {255, 255, 255, 255, 255, 255, 255, 255};
+	static const unsigned char mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255};
+	char path[PATH_MAX], text[64];
+	unsigned char gid[16];
+	struct interface *made;
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/sys/class/infiniband/ringside0/ports/1/gids/%d", index);
+	file = fopen(path, "r");
+	if (file == NULL)
+		return NULL;
+	made = fgets(text, sizeof(text), file) != NULL ? calloc(1, sizeof(*made)) : NULL;
+	fclose(file);
+	if (made == NULL)
+		return NULL;
+	text[strcspn(text, "\n")] = 0;
+	if (inet_pton(AF_INET6, text, gid) != 1) {
+		free(made);
+		return NULL;
+	}
+	if (memcmp(gid, mapped, sizeof(mapped)) == 0) {
+		set_four(&made->address, gid + 12);
+		set_four(&made->mask, full);
+	} else {
+		set_six(&made->address, gid);
+		set_six(&made->mask, prefix);
+	}
+	strcpy(made->name, "ringside0");
+	made->entry.ifa_name = made->name;
+	made->entry.ifa_flags = IFF_UP | IFF_RUNNING | IFF_MULTICAST;
+	made->entry.ifa_addr = (struct sockaddr *)&made->address;
+	made->entry.ifa_netmask = (struct sockaddr *)&made->mask;
+	made->entry.ifa_data = &is_ours;
+	return made;
+}
+
+EXPORT int getifaddrs(struct ifaddrs **list)
+{
+	int result = NEXT(getifaddrs)(list);
+	struct interface *made;
+	int index;
+
+	if (result != 0 || getenv("RINGSIDE_FILES") == NULL)
+		return result;
+	for (index = 0; index < 16; index++) {
+		made = interface_of(index);
+		if (made == NULL)
+			continue;
+		made->entry.ifa_next = *list;
+		*list = &made->entry;
+	}
+	return 0;
+}
+
+EXPORT void freeifaddrs(struct ifaddrs *list)
+{
+	struct ifaddrs *next;
+
+	while (list != NULL && list->ifa_data == &is_ours) {
+		next = list->ifa_next;
+		free(list);
+		list = next;
+	}
+	NEXT(freeifaddrs)(list);
+}

@@ -1,0 +1,52 @@
+use crate::abi::{event, ibv_async_event, ibv_gid, ibv_gid_entry};
+use crate::context::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_get_async_event, ibv_query_gid};
+use crate::gid::gid_of;
+use crate::open::{ibv_close_device, ibv_get_device_list, ibv_open_device, port};
+use std::mem::zeroed;
+use std::net::IpAddr;
+
+/// An address comes and goes while a program has the device open.
+#[test]
+fn a_program_is_told_of_a_change_of_the_gid_table_and_finds_it() {
+    let added: IpAddr = "192.0.2.77".parse().unwrap();
+    // SAFETY: the only test of this program that reads or changes the environment; every pointer is
+    // of the library, every place is of this test.
+    unsafe {
+        std::env::set_var("RINGSIDE_DEVICE", "model:0");
+        let list = ibv_get_device_list(std::ptr::null_mut());
+        let context = ibv_open_device(*list);
+        assert!(!context.is_null());
+        let device = &port().unwrap().unwrap().device;
+        let before = port().unwrap().unwrap().gids().len();
+        let mut gid: ibv_gid = zeroed();
+        assert_eq!(ibv_query_gid(context, 1, before as i32, &raw mut gid), -1);
+
+        device
+            .add_address("192.0.2.77/24".parse().unwrap())
+            .unwrap();
+        let mut told: ibv_async_event = zeroed();
+        assert_eq!(ibv_get_async_event(context, &raw mut told), 0);
+        assert_eq!(told.event_type, event::GID_CHANGE);
+        assert_eq!(told.element as usize, 1, "the port's number");
+        assert_eq!(ibv_query_gid(context, 1, before as i32, &raw mut gid), 0);
+        assert_eq!(gid.raw, gid_of(added).raw);
+
+        // The index of an address that is gone stays, without an address.
+        device.remove_address(added, None).unwrap();
+        assert_eq!(ibv_get_async_event(context, &raw mut told), 0);
+        assert_eq!(told.event_type, event::GID_CHANGE);
+        assert_eq!(ibv_query_gid(context, 1, before as i32, &raw mut gid), 0);
+        assert_eq!(gid.raw, [0; 16]);
+        let mut entries: [ibv_gid_entry; 8] = zeroed();
+        let (entry, size) = (entries.as_mut_ptr(), size_of::<ibv_gid_entry>());
+        let index = before as u32;
+        assert_eq!(
+            _ibv_query_gid_ex(context, 1, index, entry, 0, size),
+            libc::ENODATA
+        );
+        let count = _ibv_query_gid_table(context, entry, before, 0, size);
+        assert_eq!(count, before as isize, "empty entries are not listed");
+        ibv_close_device(context);
+        libc::free(list.cast());
+    }
+}

@@ -1,0 +1,82 @@
+//! The port's IP stack: it answers for the device's addresses, and finds the MAC addresses of peers.
+
+use ringside_bus::Clock;
+use ringside_pmd::Device;
+use ringside_pmd::lan::PortSettings;
+use ringside_pmd::rdma::Destination;
+use ringside_stack::{Resolver, Stack, StackSettings, StackThread};
+use std::error::Error;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A stack on the port's only receive and transmit queue, on a thread of its own. It ends with the
+/// process.
+pub(crate) struct Network {
+    resolver: Resolver,
+    clock: Arc<dyn Clock>,
+    /// the address of a DHCP server that is in the GID table
+    leased: Mutex<Option<ringside_config::LocalAddress>>,
+}
+
+impl Network {
+    /// Opens the port, and starts a stack with the addresses of the GID table.
+    pub(crate) fn start(device: &Device) -> Result<Self, Box<dyn Error>> {
+        let mut open = device.open_port(&PortSettings::default())?;
+        let (receive, transmit) = (open.receive.swap_remove(0), open.transmit.swap_remove(0));
+        let config = device.config();
+        let mtu = u16::try_from(config.link.mtu).unwrap_or(u16::MAX);
+        let gids = device.gids()?;
+        let settings = StackSettings {
+            addresses: gids.iter().map(|gid| gid.address).collect(),
+            ..StackSettings::of(config, open.port.mac(), mtu)
+        };
+        let clock = device.function().clock();
+        let stack = Stack::new(open.port, (receive, transmit), &settings, clock.now())?;
+        // The program's own threads handle its signals.
+        let before = crate::signals::block_signals();
+        let thread = StackThread::start(stack, Arc::clone(&clock));
+        crate::signals::restore_signals(&before);
+        let thread = thread?;
+        let resolver = thread.resolver();
+        // Programs end without destroying anything: the thread is not joined.
+        std::mem::forget(thread);
+        Ok(Self {
+            resolver,
+            clock,
+            leased: Mutex::default(),
+        })
+    }
+
+    /// The way to a peer; asks by ARP or neighbour discovery, and waits for the answer, 3 s at most.
+    pub(crate) fn resolve(&self, address: IpAddr) -> Option<Destination> {
+        match self.resolver.resolve(address, &self.clock) {
+            Ok(found) => Some(found),
+            Err(error) => {
+                tracing::warn!(%error, "no way to a peer");
+                None
+            }
+        }
+    }
+
+    /// Brings the address of a DHCP server into the GID table, and takes one that is lost out of it.
+    pub(crate) fn follow_lease(&self, device: &Device) {
+        let Ok(now) = self.resolver.with(|stack| stack.leased()) else {
+            return;
+        };
+        let mut leased = self.leased.lock().unwrap_or_else(PoisonError::into_inner);
+        if *leased == now {
+            return;
+        }
+        if let Some(old) = leased.take()
+            && let Err(error) = device.remove_address(old.address, old.vlan)
+        {
+            tracing::warn!(%error, "an address that is lost stays in the GID table");
+        }
+        if let Some(new) = now {
+            match device.add_address(new) {
+                Ok(_) => *leased = now,
+                Err(error) => tracing::warn!(%error, "an address has no place in the GID table"),
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A queue pair of the driver, in any of its states.
+
+use crate::abi::ibv_qp_init_attr;
+use crate::completion::CompletionObject;
+use crate::errno;
+use crate::shared::SharedObject;
+use ringside_pmd::rdma::{
+    Connected, DatagramInitialised, DatagramReady, Initialised, QueuePair, Receiving,
+};
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+/// A queue pair in the state that the driver has it in.
+pub(crate) enum Pair {
+    Initialised(QueuePair<Initialised>),
+    Receiving(QueuePair<Receiving>),
+    Connected(QueuePair<Connected>),
+    DatagramInitialised(QueuePair<DatagramInitialised>),
+    DatagramReady(QueuePair<DatagramReady>),
+    /// the device refused a change, and nothing is left
+    Gone,
+}
+
+impl Pair {
+    pub(crate) fn number(&self) -> u32 {
+        match self {
+            Self::Initialised(pair) => pair.number(),
+            Self::Receiving(pair) => pair.number(),
+            Self::Connected(pair) => pair.number(),
+            Self::DatagramInitialised(pair) => pair.number(),
+            Self::DatagramReady(pair) => pair.number(),
+            Self::Gone => 0,
+        }
+    }
+
+    /// Attaches it to the shared receive queue, if the program names one.
+    ///
+    /// # Safety
+    /// The objects in `init` are of this library.
+    pub(crate) unsafe fn attach(&mut self, init: &ibv_qp_init_attr) -> Result<(), c_int> {
+        if init.srq.is_null() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        let (shared, queue) = unsafe {
+            (
+                SharedObject::of(init.srq.cast()),
+                CompletionObject::of(init.recv_cq),
+            )
+        };
+        queue.share(init.srq.cast())?;
+        let mut receives = shared.queue.hold();
+        let attached = match self {
+            Self::Initialised(pair) => receives.attach(pair),
+            Self::DatagramInitialised(pair) => receives.attach(pair),
+            _ => Ok(()),
+        };
+        drop(receives);
+        if let Err(error) = attached {
+            queue.stop_sharing();
+            return Err(errno::of(&error));
+        }
+        shared.users.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Destroys a queue pair of a shared receive queue: its unused receives go to the others.
+    ///
+    /// # Safety
+    /// The objects in `init` are of this library.
+    pub(crate) unsafe fn detach(self, init: &ibv_qp_init_attr) {
+        // SAFETY: the caller's promise.
+        let (shared, queue) = unsafe {
+            (
+                SharedObject::of(init.srq.cast()),
+                CompletionObject::of(init.recv_cq),
+            )
+        };
+        let mut receives = shared.queue.hold();
+        let gone = match self {
+            Self::Initialised(pair) => receives.destroy(pair),
+            Self::Receiving(pair) => receives.destroy(pair),
+            Self::Connected(pair) => receives.destroy(pair),
+            Self::DatagramInitialised(pair) => receives.destroy(pair),
+            Self::DatagramReady(pair) => receives.destroy(pair),
+            Self::Gone => Ok(0),
+        };
+        drop(receives);
+        if let Err(error) = gone {
+            errno::of(&error);
+        }
+        queue.stop_sharing();
+        shared.users.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        match self {
+            Self::Initialised(pair) => pair.has_failed(),
+            Self::Receiving(pair) => pair.has_failed(),
+            Self::Connected(pair) => pair.has_failed(),
+            Self::DatagramInitialised(pair) => pair.has_failed(),
+            Self::DatagramReady(pair) => pair.has_failed(),
+            Self::Gone => true,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The extended form of polling: one completion is open at a time, and read by its fields.
+
+use crate::abi::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc, wc_ex};
+use crate::completion::{CompletionObject, make};
+use crate::errno;
+use std::ffi::{c_int, c_uint};
+
+/// The slot behind `ibv_create_cq_ex`.
+///
+/// Errors: `EOPNOTSUPP` for fields that the card does not report (time stamps, VLAN, flow tag, tag
+/// matching) and for a queue that may overflow.
+///
+/// # Safety
+/// `context` is open; `wanted` is valid, its objects are of this library.
+pub(crate) unsafe extern "C" fn create_cq_ex(
+    context: *mut ibv_context,
+    wanted: *mut ibv_cq_init_attr_ex,
+) -> *mut ibv_cq_ex {
+    // SAFETY: the caller's promise.
+    let wanted = unsafe { &*wanted };
+    if wanted.wc_flags & !wc_ex::STANDARD != 0 {
+        tracing::warn!(
+            flags = wanted.wc_flags,
+            "no completion queue: the card reports no time stamp, VLAN, flow tag or tag matching"
+        );
+        return errno::null(libc::EOPNOTSUPP);
+    }
+    // SAFETY: the caller's promise.
+    match unsafe { make(context, wanted) } {
+        Ok(made) => {
+            // SAFETY: it was made just now, and no other thread has it.
+            fill(unsafe { &mut *made });
+            made
+        }
+        Err(error) => errno::null(error),
+    }
+}
+
+fn fill(queue: &mut ibv_cq_ex) {
+    queue.start_poll = Some(start_poll);
+    queue.next_poll = Some(next_poll);
+    queue.end_poll = Some(end_poll);
+    queue.read_opcode = Some(read_opcode);
+    queue.read_vendor_err = Some(read_vendor_err);
+    queue.read_byte_len = Some(read_byte_len);
+    queue.read_imm_data = Some(read_imm_data);
+    queue.read_qp_num = Some(read_qp_num);
+    queue.read_src_qp = Some(read_src_qp);
+    queue.read_wc_flags = Some(read_wc_flags);
+    queue.read_slid = Some(read_slid);
+    queue.read_sl = Some(read_sl);
+    queue.read_dlid_path_bits = Some(read_dlid_path_bits);
+}
+
+impl CompletionObject {
+    /// Opens a completion.
+    #[inline(always)]
+    fn show(&self, completion: ibv_wc) {
+        self.public.status.set(completion.status);
+        self.public.wr_id.set(completion.wr_id);
+        self.current.set(completion);
+    }
+}
+
+/// Opens the first completion: 0, and the queue is this thread's until [`end_poll`]; or `ENOENT`.
+///
+/// # Safety
+/// `queue` came from [`create_cq_ex`]; `wanted` is null or valid.
+unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, wanted: *mut ibv_poll_cq_attr) -> c_int {
+    // SAFETY: the caller's promise.
+    let (object, wanted) = unsafe { (CompletionObject::of(queue.cast()), wanted.as_ref()) };
+    if wanted.is_some_and(|wanted| wanted.comp_mask != 0) {
+        return libc::EINVAL;
+    }
+    let mut polled = object.polled.hold();
+    match object.take_one(&mut polled) {
+        Some(completion) => {
+            object.show(completion);
+            // SAFETY: `open` is used by the thread that holds the queue, which is this one. What is
+            // kept is dropped by `end_poll`, before the queue.
+            unsafe { *object.open.get() = Some(polled.keep()) };
+            0
+        }
+        None => {
+            object.found_nothing(polled);
+            libc::ENOENT
+        }
+    }
+}
+
+/// Opens the next completion: 0, `ENOENT`, or `EINVAL` if none was opened before.
+///
+/// # Safety
+/// `queue` came from [`create_cq_ex`]; this thread called [`start_poll`].
+unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
+    // SAFETY: the caller's promise; `open` belongs to the thread that holds the queue.
+    let (object, open) = unsafe {
+        let object = CompletionObject::of(queue.cast());
+        (object, &mut *object.open.get())
+    };
+    let Some(polled) = open else {
+        return libc::EINVAL;
+    };
+    match object.take_one(polled) {
+        Some(completion) => {
+            object.show(completion);
+            0
+        }
+        None => libc::ENOENT,
+    }
+}
+
+/// Ends the polling that [`start_poll`] began.
+///
+/// # Safety
+/// As [`next_poll`].
+unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
+    // SAFETY: as in `next_poll`.
+    unsafe { drop((*CompletionObject::of(queue.cast()).open.get()).take()) };
+}
+
+macro_rules! read {
+    ($($name:ident: $type:ty = $field:ident;)*) => {$(
+        /// A field of the completion that is open.
+        ///
+        /// # Safety
+        /// `queue` came from [`create_cq_ex`].
+        unsafe extern "C" fn $name(queue: *mut ibv_cq_ex) -> $type {
+            // SAFETY: the caller's promise.
+            unsafe { CompletionObject::of(queue.cast()) }.current.get().$field.into()
+        }
+    )*};
+}
+
+read! {
+    read_opcode: c_int = opcode;
+    read_vendor_err: u32 = vendor_err;
+    read_byte_len: u32 = byte_len;
+    read_imm_data: u32 = imm_data;
+    read_qp_num: u32 = qp_num;
+    read_src_qp: u32 = src_qp;
+    read_wc_flags: c_uint = wc_flags;
+    read_slid: u32 = slid;
+    read_sl: u8 = sl;
+    read_dlid_path_bits: u8 = dlid_path_bits;
+}

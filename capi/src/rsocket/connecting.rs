@@ -1,0 +1,175 @@
+//! Addresses, listening, and making connections.
+
+use super::link::Link;
+use super::socket::{self, Core, Options, Phase, Socket};
+use super::table;
+use crate::channel::last_error;
+use crate::cm::abi::{event, rdma_cm_event, rdma_cm_id, rdma_conn_param};
+use crate::cm::{
+    ringside_rdma_accept, ringside_rdma_ack_cm_event, ringside_rdma_bind_addr,
+    ringside_rdma_create_event_channel, ringside_rdma_destroy_event_channel,
+    ringside_rdma_destroy_id, ringside_rdma_listen, ringside_rdma_migrate_id, ringside_rdma_reject,
+    ringside_rdma_resolve_addr,
+};
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// The result of a call that returns 0 or -1.
+fn checked(result: c_int) -> Result<(), c_int> {
+    match result {
+        0 => Ok(()),
+        _ => Err(last_error()),
+    }
+}
+
+impl Socket {
+    /// # Safety
+    /// `address` is a socket address.
+    pub(super) unsafe fn bind(&self, address: *const libc::sockaddr) -> Result<(), c_int> {
+        if self.core().phase != Phase::Made {
+            return Err(libc::EINVAL);
+        }
+        // SAFETY: the socket's id; the caller's promise.
+        checked(unsafe { ringside_rdma_bind_addr(self.id, address) })
+    }
+
+    pub(super) fn listen(&self, backlog: c_int) -> Result<(), c_int> {
+        let mut core = self.core();
+        match core.phase {
+            Phase::Listening => return Ok(()),
+            Phase::Made => {}
+            _ => return Err(libc::EINVAL),
+        }
+        // SAFETY: the socket's id.
+        checked(unsafe { ringside_rdma_listen(self.id, backlog.max(1)) })?;
+        core.phase = Phase::Listening;
+        Ok(())
+    }
+
+    /// Begins to connect, and waits until that is done unless the socket does not wait: then
+    /// `EINPROGRESS`.
+    ///
+    /// # Safety
+    /// `address` is a socket address.
+    pub(super) unsafe fn connect(&self, address: *const libc::sockaddr) -> Result<(), c_int> {
+        let mut core = self.core();
+        match core.phase {
+            Phase::Made => {}
+            Phase::Connecting | Phase::Accepting => return Err(libc::EALREADY),
+            Phase::Connected { .. } => return Err(libc::EISCONN),
+            Phase::Listening => return Err(libc::EINVAL),
+            Phase::Ended | Phase::Failed(_) => return Err(libc::ENOTCONN),
+        }
+        core.phase = Phase::Connecting;
+        let waits = !core.options.is_nonblocking;
+        let nowhere = std::ptr::null();
+        // SAFETY: the socket's id; the caller's promise.
+        let begun = checked(unsafe { ringside_rdma_resolve_addr(self.id, nowhere, address, 0) });
+        if let Err(error) = begun {
+            // The program may try another address.
+            core.phase = Phase::Made;
+            return Err(error);
+        }
+        drop(core);
+        match self.connected(waits).map(|core| core.phase) {
+            Ok(Phase::Failed(error)) => Err(error),
+            Ok(_) => Ok(()),
+            Err(libc::EAGAIN) => Err(libc::EINPROGRESS),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the next connection; returns its descriptor. Requests that cannot be served are
+    /// refused and skipped.
+    pub(super) fn accept(&self) -> Result<Arc<Socket>, c_int> {
+        let core = self.core();
+        let (phase, options) = (core.phase, core.options.clone());
+        drop(core);
+        if phase != Phase::Listening {
+            return Err(libc::EINVAL);
+        }
+        loop {
+            let mut taken = None;
+            let listening = |core: &mut Core| {
+                taken = self.take_event();
+                taken.is_some() || core.phase != Phase::Listening
+            };
+            let core = self.wait(self.core(), !options.is_nonblocking, None, listening)?;
+            drop(core);
+            // The listener was closed under the call.
+            let read = taken.ok_or(libc::EBADF)?;
+            // SAFETY: just read; it is acknowledged by the call.
+            if let Some(made) = unsafe { answer(read, &options) } {
+                let descriptor = table::enter(made);
+                return table::socket(descriptor);
+            }
+        }
+    }
+}
+
+/// Answers a request, and acknowledges its event. Nothing if it was refused.
+///
+/// # Safety
+/// `read` was read from a listener's channel.
+unsafe fn answer(read: *mut rdma_cm_event, options: &Options) -> Option<Socket> {
+    // SAFETY: the caller's promise; private data lives as long as the event.
+    let (id, kind, given, greeting) = unsafe {
+        let given = (*read).param.conn;
+        let greeting = socket::greeting(given.private_data, given.private_data_len);
+        ((*read).id, (*read).event, given, greeting)
+    };
+    // SAFETY: the caller's promise.
+    unsafe { ringside_rdma_ack_cm_event(read) };
+    if kind != event::CONNECT_REQUEST {
+        return None;
+    }
+    let channel = ringside_rdma_create_event_channel();
+    if channel.is_null() {
+        // SAFETY: the id of the request.
+        unsafe { refuse(id) };
+        return None;
+    }
+    // SAFETY: the id of the request, and the channel that was just made.
+    let moved = checked(unsafe { ringside_rdma_migrate_id(id, channel) });
+    let begun = moved.and_then(|()| {
+        let greeting = greeting.ok_or(libc::EPROTONOSUPPORT)?;
+        // SAFETY: the id has a route and no queue pair; the socket's end drops the link first.
+        let mut link = unsafe { Link::make(id, options.sizes) }?;
+        let told = link.greeting().bytes();
+        link.begin(greeting);
+        let wanted = rdma_conn_param {
+            private_data: told.as_ptr().cast(),
+            private_data_len: told.len() as u8,
+            ..given
+        };
+        // SAFETY: the id of the request; live parameters.
+        checked(unsafe { ringside_rdma_accept(id, &raw const wanted) })?;
+        Ok(link)
+    });
+    match begun {
+        Ok(link) => {
+            let made = Socket::of(channel, id, Phase::Accepting, options.clone());
+            made.core().link = Some(link);
+            Some(made)
+        }
+        Err(error) => {
+            tracing::warn!(error, "a connection of a socket is refused");
+            // SAFETY: nothing else knows the id or the channel.
+            unsafe {
+                refuse(id);
+                ringside_rdma_destroy_event_channel(channel);
+            }
+            None
+        }
+    }
+}
+
+/// # Safety
+/// `id` is of a request, and nothing else uses it.
+unsafe fn refuse(id: *mut rdma_cm_id) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        ringside_rdma_reject(id, std::ptr::null(), 0);
+        ringside_rdma_destroy_id(id);
+    }
+}

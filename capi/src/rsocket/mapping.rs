@@ -1,0 +1,127 @@
+//! Buffers of the program that the peer writes to directly, and writing to the peer's.
+
+use super::link::{Link, Mapped};
+use super::socket::Socket;
+use super::transfer::Piece;
+use super::wire::{Mapping, Target};
+use crate::abi::access;
+use crate::channel::last_error;
+use crate::device::lock;
+use crate::memory::ibv_reg_mr;
+use std::ffi::{c_int, c_void};
+
+impl Socket {
+    /// Maps a buffer of the program; the peer writes to it by `offset`, or by its address for -1.
+    /// The peer is told before the next transfer. Returns the offset.
+    ///
+    /// # Safety
+    /// The buffer stays until it is unmapped or the socket is closed.
+    pub(super) unsafe fn map(
+        &self,
+        start: *mut c_void,
+        length: usize,
+        rights: c_int,
+        offset: i64,
+    ) -> Result<i64, c_int> {
+        let bytes = u32::try_from(length).map_err(|_| libc::EINVAL)?;
+        if bytes == 0 || rights & !libc::PROT_WRITE != 0 {
+            return Err(libc::EINVAL);
+        }
+        let is_remote = rights & libc::PROT_WRITE != 0;
+        // The number of entries that the peer has is known with the connection.
+        let mut core = self.connected(true)?;
+        let link = core.link.as_mut().ok_or(libc::ENOTCONN)?;
+        let index = match is_remote {
+            true => Some(free_index(link).ok_or(libc::ENOMEM)?),
+            false => None,
+        };
+        let remote = if is_remote { access::REMOTE_WRITE } else { 0 };
+        // SAFETY: the socket's id has a protection domain; the caller's promise.
+        let region = unsafe {
+            let domain = (*self.id).pd;
+            ibv_reg_mr(domain, start, length, access::LOCAL_WRITE | remote)
+        };
+        if region.is_null() {
+            return Err(last_error());
+        }
+        let offset = if offset == -1 { start as i64 } else { offset };
+        // SAFETY: just registered.
+        let key = unsafe { (*region).rkey };
+        let target = Target {
+            address: start as u64,
+            key,
+            length: bytes,
+        };
+        link.mapped.push(Mapped {
+            region,
+            mapping: Mapping {
+                offset: offset as u64,
+                target,
+            },
+            index,
+        });
+        link.untold.extend(index);
+        Ok(offset)
+    }
+
+    /// Takes a buffer back. A peer that still writes to it is refused by the device.
+    pub(super) fn unmap(&self, start: *mut c_void, length: usize) -> Result<(), c_int> {
+        let mut core = self.core();
+        let link = core.link.as_mut().ok_or(libc::EINVAL)?;
+        let place = link.mapped.iter().position(|one| {
+            let target = one.mapping.target;
+            target.address == start as u64 && target.length as usize == length
+        });
+        let gone = link.mapped.remove(place.ok_or(libc::EINVAL)?);
+        link.untold.retain(|index| Some(*index) != gone.index);
+        Ok(())
+    }
+
+    /// Writes into the peer's buffer at an offset. Returns how many bytes; fewer where the peer's
+    /// buffer ends.
+    ///
+    /// # Safety
+    /// The piece is memory of the program.
+    pub(super) unsafe fn write_mapped(
+        &self,
+        (start, length): Piece,
+        offset: i64,
+        flags: c_int,
+    ) -> Result<usize, c_int> {
+        let waits = flags & libc::MSG_DONTWAIT == 0 && !self.core().options.is_nonblocking;
+        let _alone = lock(&self.sending);
+        let mut core = self.connected(waits)?;
+        let mut done = 0;
+        while done < length {
+            core = match self.writable(core, waits, |link| link.can_post()) {
+                Ok(core) => core,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            };
+            let link = core.link.as_mut().ok_or(libc::ENOTCONN)?;
+            let at = (offset as u64).wrapping_add(done as u64);
+            // As in rdma-core: 0 means that nothing is mapped there (yet).
+            let Some(target) = link.mapping_at(at) else {
+                return Ok(done);
+            };
+            let most = u32::try_from(length - done).unwrap_or(u32::MAX);
+            let target = Target {
+                length: target.length.min(most).min(MAX_TRANSFER),
+                ..target
+            };
+            // SAFETY: the caller's promise.
+            let result = unsafe { link.write_direct(start.add(done), target) };
+            done += result.inspect_err(|error| core.fail(*error))? as usize;
+        }
+        Ok(done)
+    }
+}
+
+/// The most bytes of one transfer.
+const MAX_TRANSFER: u32 = 65536;
+
+/// An entry of the peer's list that names no buffer.
+fn free_index(link: &Link) -> Option<u16> {
+    let is_free = |index: &u16| link.mapped.iter().all(|one| one.index != Some(*index));
+    (0..link.peer_mappings()).find(is_free)
+}

@@ -1,0 +1,222 @@
+//! Options of sockets.
+
+use super::link::Sizes;
+use super::socket::{Options, Phase, Socket};
+use super::wire::{scaled, unscaled};
+use crate::cm::ringside_rdma_set_option;
+use std::ffi::{c_int, c_void};
+
+/// `SOL_RDMA`.
+const RDMA: c_int = 0x10000;
+const SEND_REQUESTS: c_int = 0;
+const RECEIVES: c_int = 1;
+const INLINE: c_int = 2;
+const MAPPINGS: c_int = 3;
+
+/// Fewest and most requests of a queue.
+const REQUESTS: std::ops::RangeInclusive<u32> = 16..=16_384;
+/// Fewest and most bytes of a buffer.
+const BUFFER: std::ops::RangeInclusive<u32> = 8192..=1 << 28;
+/// The most bytes that the card takes in a request.
+const MAX_INLINE: u32 = 101;
+/// Seconds before a question whether the peer is there, as Linux has them.
+const KEEP_ALIVE_SECONDS: u32 = 7200;
+
+/// The folder of rdma-core's defaults.
+const FOLDER: &str = "/etc/rdma/rsocket";
+
+/// A default that the administrator may have changed.
+fn default_of(file: &str, otherwise: u32) -> u32 {
+    let text = std::fs::read_to_string(format!("{FOLDER}/{file}")).unwrap_or_default();
+    let number = text.trim().parse().ok();
+    number.filter(|number| *number > 0).unwrap_or(otherwise)
+}
+
+fn clamped(value: u32, range: &std::ops::RangeInclusive<u32>) -> u32 {
+    value.clamp(*range.start(), *range.end())
+}
+
+impl Options {
+    /// The options of a new socket.
+    pub(super) fn new(is_nonblocking: bool) -> Self {
+        let requests = |file| clamped(default_of(file, 384), &REQUESTS) as u16;
+        // The buffer has two halves, each of whole words.
+        let bytes = |file| clamped(default_of(file, 1 << 17), &BUFFER) & !15;
+        let entries = default_of("iomap_size", 0).min(u16::MAX.into()) as u16;
+        Self {
+            is_nonblocking,
+            status_flags: libc::O_RDWR | if is_nonblocking { libc::O_NONBLOCK } else { 0 },
+            descriptor_flags: libc::FD_CLOEXEC,
+            sizes: Sizes {
+                send_requests: requests("sqsize_default"),
+                receives: requests("rqsize_default"),
+                inline_bytes: default_of("inline_default", 64).min(MAX_INLINE),
+                send_bytes: bytes("wmem_default"),
+                receive_bytes: bytes("mem_default"),
+                mappings: unscaled(scaled(entries)),
+            },
+            keep_alive_seconds: KEEP_ALIVE_SECONDS,
+            type_of_service: 0,
+            on: Vec::new(),
+        }
+    }
+
+    fn switch(&mut self, option: (c_int, c_int), is_on: bool) {
+        self.on.retain(|known| *known != option);
+        if is_on {
+            self.on.push(option);
+        }
+    }
+
+    /// Sizes are fixed once memory is made: later changes of buffers are ignored, as TCP's may be.
+    fn set_size(&mut self, phase: Phase, name: c_int, value: u32) -> Result<(), c_int> {
+        if !matches!(phase, Phase::Made | Phase::Listening) {
+            return Err(libc::EINVAL);
+        }
+        let sizes = &mut self.sizes;
+        match name {
+            SEND_REQUESTS => sizes.send_requests = clamped(value, &REQUESTS) as u16,
+            RECEIVES => sizes.receives = clamped(value, &REQUESTS) as u16,
+            INLINE => sizes.inline_bytes = value.min(MAX_INLINE),
+            MAPPINGS => {
+                let entries = value.min(u16::MAX.into()) as u16;
+                sizes.mappings = unscaled(scaled(entries));
+            }
+            _ => return Err(libc::ENOTSUP),
+        }
+        Ok(())
+    }
+
+    fn set_buffer(&mut self, phase: Phase, name: c_int, value: u32) {
+        if matches!(phase, Phase::Made | Phase::Listening) {
+            // As the kernel does with those of TCP.
+            let bytes = clamped(value.saturating_mul(2), &BUFFER) & !15;
+            match name {
+                libc::SO_SNDBUF => self.sizes.send_bytes = bytes,
+                _ => self.sizes.receive_bytes = bytes,
+            }
+        }
+    }
+}
+
+/// A value of the program as a number; `EINVAL` if it is shorter.
+///
+/// # Safety
+/// `value` has `length` bytes.
+unsafe fn number(value: *const c_void, length: libc::socklen_t) -> Result<c_int, c_int> {
+    if value.is_null() || (length as usize) < size_of::<c_int>() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: checked above.
+    Ok(unsafe { value.cast::<c_int>().read_unaligned() })
+}
+
+impl Socket {
+    /// # Safety
+    /// `value` has `length` bytes.
+    pub(super) unsafe fn set_option(
+        &self,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        length: libc::socklen_t,
+    ) -> Result<(), c_int> {
+        // SAFETY: the caller's promise. A linger begins with its switch.
+        let number = unsafe { number(value, length) }?;
+        let size = u32::try_from(number).unwrap_or(0);
+        let mut core = self.core();
+        let phase = core.phase;
+        let options = &mut core.options;
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => {
+                options.set_buffer(phase, name, size);
+            }
+            (
+                libc::SOL_SOCKET,
+                libc::SO_REUSEADDR | libc::SO_KEEPALIVE | libc::SO_LINGER | libc::SO_OOBINLINE,
+            )
+            | (libc::IPPROTO_TCP, libc::TCP_NODELAY)
+            | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => options.switch((level, name), number != 0),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if number <= 0 => return Err(libc::EINVAL),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.keep_alive_seconds = size,
+            // Accepted without effect: a reliable connection has its own values.
+            (
+                libc::IPPROTO_TCP,
+                libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG | libc::TCP_CONGESTION,
+            ) => {}
+            (libc::IPPROTO_IP, libc::IP_TOS) => {
+                options.type_of_service = number;
+                let class = number as u8;
+                drop(core);
+                // SAFETY: the socket's id; a live byte.
+                unsafe { ringside_rdma_set_option(self.id, 0, 0, (&raw const class).cast(), 1) };
+            }
+            (RDMA, _) => options.set_size(phase, name, size)?,
+            _ => return Err(libc::ENOPROTOOPT),
+        }
+        Ok(())
+    }
+
+    /// Returns the value of an option; the second number is that of a linger.
+    pub(super) fn option(&self, level: c_int, name: c_int) -> Result<c_int, c_int> {
+        let mut core = self.core();
+        self.progress(&mut core);
+        let options = &core.options;
+        let sizes = options.sizes;
+        let found = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => return Ok(std::mem::take(&mut core.error)),
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => sizes.receive_bytes,
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => sizes.send_bytes,
+            (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM as u32,
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => u32::from(core.phase == Phase::Listening),
+            (
+                libc::SOL_SOCKET,
+                libc::SO_REUSEADDR | libc::SO_KEEPALIVE | libc::SO_LINGER | libc::SO_OOBINLINE,
+            )
+            | (libc::IPPROTO_TCP, libc::TCP_NODELAY)
+            | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
+                u32::from(options.on.contains(&(level, name)))
+            }
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.keep_alive_seconds,
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => 1,
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => self.segment(),
+            (libc::IPPROTO_IP, libc::IP_TOS) => return Ok(options.type_of_service),
+            (RDMA, SEND_REQUESTS) => sizes.send_requests.into(),
+            (RDMA, RECEIVES) => sizes.receives.into(),
+            (RDMA, INLINE) => sizes.inline_bytes,
+            (RDMA, MAPPINGS) => sizes.mappings.into(),
+            _ => return Err(libc::ENOPROTOOPT),
+        };
+        Ok(found as c_int)
+    }
+
+    /// Bytes of a packet of the path.
+    fn segment(&self) -> u32 {
+        // SAFETY: the path lies in the id, where there is one.
+        let mtu = unsafe {
+            let route = &(*self.id).route;
+            route.path_rec.as_ref().map(|path| path.mtu)
+        };
+        mtu.map_or(2048, |mtu| 1 << (7 + u32::from(mtu.min(5))))
+    }
+
+    /// `fcntl` of a socket: its flags.
+    pub(super) fn control(&self, command: c_int, argument: c_int) -> Result<c_int, c_int> {
+        let mut core = self.core();
+        let options = &mut core.options;
+        match command {
+            libc::F_GETFL => Ok(options.status_flags),
+            libc::F_SETFL => {
+                options.is_nonblocking = argument & libc::O_NONBLOCK != 0;
+                options.status_flags = libc::O_RDWR | (argument & libc::O_NONBLOCK);
+                Ok(0)
+            }
+            libc::F_GETFD => Ok(options.descriptor_flags),
+            libc::F_SETFD => {
+                options.descriptor_flags = argument & libc::FD_CLOEXEC;
+                Ok(0)
+            }
+            _ => Err(libc::ENOTSUP),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `rpoll` and `rselect`: sockets and other descriptors together.
+
+use super::link::Link;
+use super::socket::{LOOK, Phase, SPIN, Socket};
+use super::table;
+use crate::channel::last_error;
+use std::ffi::{c_int, c_short};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+impl Socket {
+    /// The requested events for which the socket is ready; hang-up and errors are always reported.
+    fn ready(&self, asked: c_short) -> c_short {
+        let mut core = self.core();
+        self.progress(&mut core);
+        core.ask_for_life(Instant::now());
+        let both = asked & (libc::POLLIN | libc::POLLOUT);
+        match core.phase {
+            // What was received before the end is read first: many programs take a hang-up for the
+            // end of everything.
+            Phase::Ended if core.has_data() => asked & libc::POLLIN,
+            Phase::Made | Phase::Ended => (asked & libc::POLLIN) | libc::POLLHUP,
+            Phase::Failed(_) => both | libc::POLLERR,
+            Phase::Connecting | Phase::Accepting => 0,
+            Phase::Listening => self.has_event() & asked,
+            Phase::Connected { .. } => {
+                let mut found = 0;
+                if core.can_receive() {
+                    found |= libc::POLLIN;
+                }
+                if core.can_write() && core.link.as_mut().is_some_and(Link::can_send) {
+                    found |= libc::POLLOUT;
+                }
+                found & asked
+            }
+        }
+    }
+
+    fn has_event(&self) -> c_short {
+        let mut source = entry(self.descriptor, libc::POLLIN);
+        // SAFETY: one live entry.
+        unsafe { libc::poll(&raw mut source, 1, 0) };
+        source.revents
+    }
+
+    /// Adds the descriptors that report events. True if completions must be polled once more.
+    fn arm(&self, into: &mut Vec<libc::pollfd>) -> bool {
+        let mut core = self.core();
+        into.push(entry(self.descriptor, libc::POLLIN));
+        let Some(link) = &mut core.link else {
+            return false;
+        };
+        into.push(entry(link.descriptor(), libc::POLLIN));
+        link.arm()
+    }
+}
+
+const fn entry(fd: c_int, events: c_short) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events,
+        revents: 0,
+    }
+}
+
+/// Looks at each entry once; returns how many are ready, or an errno value.
+fn look(
+    entries: &mut [libc::pollfd],
+    sockets: &[Option<Arc<Socket>>],
+    others: &mut Vec<libc::pollfd>,
+) -> Result<c_int, c_int> {
+    others.clear();
+    let mut count = 0;
+    for (wanted, socket) in entries.iter_mut().zip(sockets) {
+        match socket {
+            Some(socket) => {
+                wanted.revents = socket.ready(wanted.events);
+                count += c_int::from(wanted.revents != 0);
+            }
+            None => others.push(entry(wanted.fd, wanted.events)),
+        }
+    }
+    if others.is_empty() {
+        return Ok(count);
+    }
+    // SAFETY: live entries.
+    let found = unsafe { libc::poll(others.as_mut_ptr(), others.len() as libc::nfds_t, 0) };
+    if found < 0 {
+        return Err(last_error());
+    }
+    let plain = entries.iter_mut().zip(sockets);
+    let plain = plain.filter_map(|(wanted, socket)| socket.is_none().then_some(wanted));
+    for (wanted, other) in plain.zip(others.iter()) {
+        wanted.revents = other.revents;
+    }
+    Ok(count + found)
+}
+
+/// Waits until an entry is ready; returns how many are, 0 at the limit, or an errno value.
+pub(super) fn wait(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Result<c_int, c_int> {
+    let began = Instant::now();
+    let sockets: Vec<Option<Arc<Socket>>> = entries
+        .iter()
+        .map(|wanted| table::find(wanted.fd))
+        .collect();
+    let mut others = Vec::with_capacity(entries.len());
+    loop {
+        let count = look(entries, &sockets, &mut others)?;
+        let passed = began.elapsed();
+        if count > 0 || limit.is_some_and(|limit| passed >= limit) {
+            return Ok(count);
+        }
+        if passed < SPIN {
+            continue;
+        }
+        let mut sources = others.clone();
+        let mut is_new = false;
+        for socket in sockets.iter().flatten() {
+            is_new |= socket.arm(&mut sources);
+        }
+        if is_new {
+            continue;
+        }
+        let left = limit.map_or(LOOK, |limit| (limit - passed).min(LOOK));
+        let time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        let (start, length) = (sources.as_mut_ptr(), sources.len() as libc::nfds_t);
+        // SAFETY: live entries, a live time, no signal mask.
+        let found = unsafe { libc::ppoll(start, length, &raw const time, std::ptr::null()) };
+        if found < 0 {
+            return Err(last_error());
+        }
+        for socket in sockets.iter().flatten() {
+            socket.core().take_event();
+        }
+    }
+}
+
+/// One set of `rselect`, for the bits `events`.
+pub(super) struct Set {
+    pub(super) bits: *mut libc::fd_set,
+    pub(super) events: c_short,
+    /// the condition for keeping its bit
+    pub(super) stays: c_short,
+}
+
+/// `select` over sockets and other descriptors. Returns the number of bits that stay.
+///
+/// # Safety
+/// The sets are null or valid.
+pub(super) unsafe fn select(
+    count: c_int,
+    sets: &[Set; 3],
+    limit: Option<Duration>,
+) -> Result<c_int, c_int> {
+    let limit_of_sets = c_int::try_from(libc::FD_SETSIZE).unwrap_or(c_int::MAX);
+    if !(0..=limit_of_sets).contains(&count) {
+        return Err(libc::EINVAL);
+    }
+    let mut entries = Vec::new();
+    for fd in 0..count {
+        let wanted = sets.iter().fold(0, |sum, set| {
+            // SAFETY: the caller's promise; within the size of a set.
+            let is_in = !set.bits.is_null() && unsafe { libc::FD_ISSET(fd, set.bits) };
+            if is_in { sum | set.events } else { sum }
+        });
+        if wanted != 0 {
+            entries.push(entry(fd, wanted));
+        }
+    }
+    wait(&mut entries, limit)?;
+    if entries
+        .iter()
+        .any(|found| found.revents & libc::POLLNVAL != 0)
+    {
+        return Err(libc::EBADF);
+    }
+    let mut bits = 0;
+    for set in sets.iter().filter(|set| !set.bits.is_null()) {
+        for found in &entries {
+            // SAFETY: as above.
+            unsafe {
+                if libc::FD_ISSET(found.fd, set.bits) {
+                    if found.revents & set.stays == 0 {
+                        libc::FD_CLR(found.fd, set.bits);
+                    } else {
+                        bits += 1;
+                    }
+                }
+            }
+        }
+    }
+    Ok(bits)
+}

@@ -1,0 +1,98 @@
+//! Completions of the driver as verbs has them.
+
+use crate::abi::{completed, ibv_wc, status, wc_flags};
+use ringside_pmd::rdma::{Completion, Operation, Status};
+use std::ffi::c_int;
+
+/// Kind of the IP header before a datagram, in the place of the service level, which RoCE does not
+/// have. UCX 1.13 reads it there, as mlx5 reports it, and drops IPv4 datagrams without it.
+const IPV4: u8 = 2;
+/// The same, of IPv6.
+const IPV6: u8 = 1;
+
+/// A completion as verbs has it.
+pub(crate) fn converted(completion: &Completion) -> ibv_wc {
+    let mut flags = 0;
+    let mut number = 0;
+    if let Some(immediate) = completion.immediate() {
+        flags |= wc_flags::WITH_IMM;
+        number = immediate.to_be();
+    } else if completion.is_received()
+        && let Some(key) = completion.invalidated_key()
+    {
+        flags |= wc_flags::WITH_INV;
+        number = key;
+    }
+    let datagram = completion.datagram();
+    let mut header_kind = 0;
+    if let Some(datagram) = &datagram {
+        flags |= wc_flags::GRH;
+        header_kind = if datagram.ipv4 { IPV4 } else { IPV6 };
+    }
+    let (status, vendor_err) = status_of(completion.status());
+    ibv_wc {
+        wr_id: completion.id,
+        status,
+        opcode: opcode_of(completion),
+        vendor_err,
+        byte_len: completion.byte_length(),
+        imm_data: number,
+        qp_num: completion.queue_pair(),
+        src_qp: datagram.map_or(0, |datagram| datagram.source_queue_pair),
+        wc_flags: flags,
+        pkey_index: 0,
+        slid: 0,
+        sl: header_kind,
+        dlid_path_bits: 0,
+    }
+}
+
+fn opcode_of(completion: &Completion) -> c_int {
+    match completion.operation() {
+        Operation::Write => completed::RDMA_WRITE,
+        Operation::Read => completed::RDMA_READ,
+        Operation::Receive => completed::RECV,
+        Operation::ReceiveWriteImmediate => completed::RECV_RDMA_WITH_IMM,
+        Operation::BindWindow => completed::BIND_MW,
+        Operation::LocalInvalidate => completed::LOCAL_INV,
+        _ => completed::SEND,
+    }
+}
+
+/// Status and vendor error.
+const fn status_of(status: Status) -> (c_int, u32) {
+    match status {
+        Status::Success => (status::SUCCESS, 0),
+        Status::LocalLength => (1, 0),
+        Status::LocalOperation => (2, 0),
+        Status::LocalProtection => (4, 0),
+        Status::Flushed => (status::WR_FLUSH_ERR, 0),
+        Status::WindowBind => (6, 0),
+        Status::RemoteInvalidRequest => (9, 0),
+        Status::RemoteAccess => (10, 0),
+        Status::RemoteOperation => (11, 0),
+        Status::RetryExceeded => (12, 0),
+        Status::ReceiverNotReady => (13, 0),
+        Status::Fatal | Status::Unreported => (19, 0),
+        Status::Unknown { major, minor } => (21, (major as u32) << 16 | minor as u32),
+    }
+}
+
+/// A completion of a request that was posted to a queue pair that has failed.
+pub(crate) const fn flushed(id: u64, queue_pair: u32, opcode: c_int) -> ibv_wc {
+    ibv_wc {
+        wr_id: id,
+        status: status::WR_FLUSH_ERR,
+        opcode,
+        vendor_err: 0,
+        byte_len: 0,
+        imm_data: 0,
+        qp_num: queue_pair,
+        src_qp: 0,
+        wc_flags: 0,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}

@@ -1,0 +1,76 @@
+/* What the programs of this folder share: a check that ends them, and two queue pairs of one device that
+ * are connected to each other. */
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CHECK(what)                                                            \
+    do {                                                                       \
+        if (!(what)) {                                                         \
+            fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #what, errno); \
+            exit(1);                                                           \
+        }                                                                      \
+    } while (0)
+
+enum { GID_INDEX = 1, SECONDS = 40 };
+
+static inline void to_init(struct ibv_qp *qp, int access)
+{
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = access };
+    CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+}
+
+static inline void to_rtr(struct ibv_qp *qp, uint32_t peer, union ibv_gid *gid, uint32_t psn)
+{
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
+        .rq_psn = psn, .max_dest_rd_atomic = 4, .min_rnr_timer = 12,
+        .ah_attr = { .is_global = 1, .port_num = 1,
+            .grh = { .dgid = *gid, .sgid_index = GID_INDEX, .hop_limit = 64, .traffic_class = 8 } } };
+    CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+}
+
+static inline void to_rts(struct ibv_qp *qp, uint32_t psn)
+{
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 6, .rnr_retry = 7,
+        .sq_psn = psn, .max_rd_atomic = 3 };
+    CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+        IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static inline void join(struct ibv_qp *one, struct ibv_qp *two, union ibv_gid *gid)
+{
+    int access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    to_init(one, access);
+    to_init(two, access);
+    to_rtr(one, two->qp_num, gid, 0x111);
+    to_rtr(two, one->qp_num, gid, 0xFFFFF0); /* sequence numbers wrap soon */
+    to_rts(one, 0xFFFFF0);
+    to_rts(two, 0x111);
+}
+
+static inline struct ibv_context *open_first(union ibv_gid *gid)
+{
+    struct ibv_device **list = ibv_get_device_list(NULL);
+    CHECK(list && list[0]);
+    struct ibv_context *context = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    CHECK(context && !ibv_query_gid(context, 1, GID_INDEX, gid));
+    return context;
+}
+
+/* The next completion; ends the program after 40 seconds without one. */
+static inline struct ibv_wc next(struct ibv_cq *cq)
+{
+    struct ibv_wc wc;
+    time_t end = time(NULL) + SECONDS;
+    int count;
+    while (!(count = ibv_poll_cq(cq, 1, &wc)))
+        CHECK(time(NULL) < end);
+    CHECK(count == 1);
+    return wc;
+}

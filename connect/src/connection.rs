@@ -1,0 +1,256 @@
+//! Listeners, requests and connections.
+
+use crate::error::ConnectError;
+use crate::pair::{self, Settings};
+use crate::shared::{Shared, Unfinished, Waiting, refused};
+use ringside_cm::{ConnectionId, EventKind, ListenerId, Reason, Refused, RequestError};
+use ringside_pmd::rdma::{Connected, QueuePair};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Listens on a port. Dropping it refuses the requests that were not taken.
+pub struct Listener {
+    shared: Arc<Shared>,
+    id: ListenerId,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Listener({:?})", self.id)
+    }
+}
+
+impl Listener {
+    pub(crate) const fn new(shared: Arc<Shared>, id: ListenerId) -> Self {
+        Self { shared, id }
+    }
+
+    /// The next request, within `wait`; nothing if none came.
+    #[must_use]
+    pub fn next(&self, wait: Duration) -> Option<Request> {
+        let limit = Instant::now() + wait;
+        let found = self
+            .shared
+            .wait(limit, |state| state.requests.get_mut(&self.id)?.pop_front())?;
+        Some(Request {
+            shared: Arc::clone(&self.shared),
+            waiting: Some(found),
+        })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let left = self.shared.with(|state, now| {
+            state.manager.unlisten(now, self.id);
+            state.requests.remove(&self.id).unwrap_or_default()
+        });
+        for request in left {
+            refuse(&self.shared, request.id, Reason::NO_RESOURCES, Vec::new());
+        }
+    }
+}
+
+/// Refuses, and forgets the connection.
+fn refuse(shared: &Shared, id: ConnectionId, reason: Reason, private_data: Vec<u8>) {
+    let refusal = Refused {
+        private_data,
+        ..Refused::because(reason)
+    };
+    shared.with(|state, _| {
+        if let Err(error) = state.manager.reject(id, &refusal) {
+            tracing::debug!(%error, "a request was not refused");
+        }
+    });
+    shared.destroy(id);
+}
+
+/// A peer asks for a connection. Dropping it refuses.
+pub struct Request {
+    shared: Arc<Shared>,
+    waiting: Option<Waiting>,
+}
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Request({:?})", self.peer())
+    }
+}
+
+impl Request {
+    /// Address and port of the peer; nothing once it was answered.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.waiting.as_ref().map(|waiting| waiting.peer)
+    }
+
+    /// Private data of the peer's program: 56 bytes, padded with zeros.
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        self.waiting
+            .as_ref()
+            .map_or(&[], |waiting| &waiting.private_data)
+    }
+
+    /// Connects a queue pair to the peer, and waits up to `wait` until the peer is ready. Receives
+    /// that the peer's first sends need are posted before.
+    ///
+    /// Errors: [`ConnectError`]; the queue pair is destroyed, and the peer is told.
+    pub fn accept(
+        mut self,
+        pair: QueuePair,
+        settings: &Settings,
+        wait: Duration,
+    ) -> Result<Connection, ConnectError> {
+        let limit = Instant::now() + wait;
+        let waiting = self.waiting.take().ok_or(RequestError::Gone)?;
+        let shared = &self.shared;
+        let (id, mut agreed) = (waiting.id, waiting.parameters);
+        let mut unfinished = Unfinished::new(shared, id);
+        let peer = waiting.peer.ip();
+        let mac = shared.resolve(peer)?;
+        let answer = shared.answer(pair.number(), &mut agreed, settings);
+        let pair = pair::set(pair, &agreed, mac)?;
+        shared.with(|state, now| state.manager.accept(now, id, &answer))?;
+        loop {
+            match shared.next_event(id, peer, limit, wait)? {
+                EventKind::Established => break,
+                other => refused(other, peer)?,
+            }
+        }
+        unfinished.keep();
+        let shared = Arc::clone(shared);
+        let told = waiting.private_data;
+        Ok(Connection::new(shared, id, waiting.peer, told, pair))
+    }
+
+    /// Refuses, with up to 148 bytes for the peer's program.
+    pub fn reject(mut self, private_data: &[u8]) {
+        if let Some(waiting) = self.waiting.take() {
+            refuse(
+                &self.shared,
+                waiting.id,
+                Reason::CONSUMER,
+                private_data.to_vec(),
+            );
+        }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if let Some(waiting) = self.waiting.take() {
+            refuse(&self.shared, waiting.id, Reason::CONSUMER, Vec::new());
+        }
+    }
+}
+
+/// A connection. Dropping it ends it, and tells the peer.
+#[derive(Debug)]
+pub struct Connection {
+    /// The queue pair, ready to send.
+    pub queue_pair: QueuePair<Connected>,
+    /// The connection as its manager sees it.
+    pub bond: Bond,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        id: ConnectionId,
+        peer: SocketAddr,
+        private_data: Vec<u8>,
+        queue_pair: QueuePair<Connected>,
+    ) -> Self {
+        let bond = Bond {
+            shared,
+            id,
+            peer,
+            private_data,
+            is_over: false,
+        };
+        Self { queue_pair, bond }
+    }
+
+    /// Address and port of the peer.
+    #[must_use]
+    pub const fn peer(&self) -> SocketAddr {
+        self.bond.peer
+    }
+
+    /// Private data of the peer's program: 196 bytes of an answer, 56 of a request, padded with zeros.
+    #[must_use]
+    pub fn private_data(&self) -> &[u8] {
+        &self.bond.private_data
+    }
+
+    /// See [`Bond::wait_for_end`].
+    pub fn wait_for_end(&mut self, wait: Duration) -> bool {
+        self.bond.wait_for_end(wait)
+    }
+
+    /// Ends the connection and destroys the queue pair. See [`Bond::disconnect`].
+    pub fn disconnect(self, wait: Duration) -> bool {
+        self.bond.disconnect(wait)
+    }
+}
+
+/// A connection as its manager sees it, apart from the queue pair: a program may keep the two in
+/// different places. Dropping it ends the connection, and tells the peer.
+pub struct Bond {
+    shared: Arc<Shared>,
+    id: ConnectionId,
+    peer: SocketAddr,
+    private_data: Vec<u8>,
+    is_over: bool,
+}
+
+impl std::fmt::Debug for Bond {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Bond({}, {:?})", self.peer, self.id)
+    }
+}
+
+impl Bond {
+    /// Waits up to `wait` for the end of the connection. True once it is over: the peer ended it, or
+    /// no longer answers the question for its end.
+    pub fn wait_for_end(&mut self, wait: Duration) -> bool {
+        let limit = Instant::now() + wait;
+        let id = self.id;
+        while !self.is_over {
+            let event = self.shared.wait(limit, |state| state.next_event(id));
+            match event {
+                Some(
+                    EventKind::Disconnected { .. }
+                    | EventKind::Rejected { .. }
+                    | EventKind::Unreachable,
+                ) => self.is_over = true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Ends the connection: the peer is told, and confirms within `wait`. Requests that are
+    /// outstanding may be lost: wait for their completions first.
+    ///
+    /// Returns false if the peer did not confirm in time; the connection is over all the same.
+    pub fn disconnect(mut self, wait: Duration) -> bool {
+        if self.wait_for_end(Duration::ZERO) {
+            return true;
+        }
+        let id = self.id;
+        let asked = self
+            .shared
+            .with(|state, now| state.manager.disconnect(now, id));
+        asked.is_err() || self.wait_for_end(wait)
+    }
+}
+
+impl Drop for Bond {
+    fn drop(&mut self) {
+        self.shared.destroy(self.id);
+    }
+}

@@ -1,0 +1,88 @@
+//! Why there is no connection.
+
+use ringside_cm::{Reason, RequestError};
+use ringside_pmd::rdma::RdmaError;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// Why the connection manager did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The device is out of service, or queue pair 1 has another owner.
+    #[error("no queue pair 1 for the connection manager: {0}; a device has one connection manager")]
+    Device(#[from] RdmaError),
+    /// The device has no MAC address to be known by.
+    #[error("the device has no MAC address: {reason}")]
+    NoIdentity {
+        /// The driver's message.
+        reason: String,
+    },
+    /// The operating system made no thread.
+    #[error("no thread for the connection manager: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// Why nothing listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The manager refused: the port has a listener, or the address is not the node's.
+    #[error(transparent)]
+    Refused(#[from] ringside_cm::ListenError),
+    /// Port 0 names no service.
+    #[error("port 0 names no service: choose one from 1 to 65535")]
+    NoPort,
+}
+
+/// Why there is no connection. The queue pair that was given is destroyed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The peer refused.
+    #[error("the peer refused: {reason}")]
+    Rejected {
+        /// Why, by the standard's codes. [`Reason::INVALID_SERVICE_ID`]: nothing listens there.
+        reason: Reason,
+        /// Private data of the peer's program about it, 148 bytes, padded with zeros.
+        private_data: Vec<u8>,
+    },
+    /// The peer did not answer any repeat.
+    #[error("{peer} did not answer: check its address and that its connection manager runs")]
+    Unreachable {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// The peer ended the connection before it was established.
+    #[error("{peer} ended the connection before it was established")]
+    Ended {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// The time is over.
+    #[error("no connection with {peer} within {waited:?}: wait longer, or check the peer")]
+    Deadline {
+        /// The peer.
+        peer: IpAddr,
+        /// The time that was given.
+        waited: Duration,
+    },
+    /// No way to the peer was found.
+    #[error("no MAC address of {peer} is known: check the route and that the peer is up")]
+    NoNeighbour {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// The device has no address of the peer's family.
+    #[error("the device has no address that reaches {peer}: add one of its family")]
+    NoAddress {
+        /// The peer.
+        peer: IpAddr,
+    },
+    /// The connection manager refused: private data too long, too many connections.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The device refused the queue pair's settings.
+    #[error("the queue pair was not connected: {0}")]
+    QueuePair(#[from] RdmaError),
+}

@@ -1,0 +1,21 @@
+//! Connections by the InfiniBand connection manager (CM), for Rust programs.
+//!
+//! [`ConnectionManager`] listens and connects by IP address and port, as `rdma_cm` does for C
+//! programs, and interoperates with it: the peer may be a program over librdmacm, on Linux's driver
+//! or on ringside. The protocol is [`ringside_cm`], which does no input or output; this crate gives
+//! it queue pair 1 of a device and a thread. [`Service`], the part below, also serves the C library.
+#![forbid(unsafe_code)]
+
+mod connection;
+mod error;
+mod manager;
+mod pair;
+mod service;
+mod shared;
+
+pub use connection::{Bond, Connection, Listener, Request};
+pub use error::{ConnectError, ListenError, StartError};
+pub use manager::ConnectionManager;
+pub use pair::Settings;
+pub use ringside_cm::Reason;
+pub use service::{Neighbour, Service};

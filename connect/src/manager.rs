@@ -1,0 +1,189 @@
+//! The connection manager of a device, and the calls that make connections.
+
+use crate::connection::{Connection, Listener};
+use crate::error::{ConnectError, ListenError, StartError};
+use crate::pair::{self, Settings};
+use crate::service::Service;
+use crate::shared::{Parts, Shared, Unfinished, refused};
+use ringside_cm::{Connect, EventKind, Identity, Manager, PortSpace, Reason, Refused, ServiceId};
+use ringside_pmd::Device;
+use ringside_pmd::rdma::QueuePair;
+use ringside_pmd::rdma::address::MacAddress;
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Connections of a device by IP address and port.
+///
+/// It owns queue pair 1 of the device, and a thread that answers peers. All calls take any thread,
+/// and each wait has its deadline. Dropping it ends the connections that are left, and tells their
+/// peers. After a recovery of the device another one has to be started.
+pub struct ConnectionManager {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for ConnectionManager {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "ConnectionManager({:?})", self.shared.addresses)
+    }
+}
+
+/// A number that differs in each life of the process.
+fn seed() -> u64 {
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
+}
+
+impl ConnectionManager {
+    /// Takes queue pair 1 of a device, and starts the thread. `resolve` finds the MAC address of a
+    /// peer, from any thread; it may wait.
+    ///
+    /// Errors: [`StartError`].
+    pub fn start(
+        device: &Device,
+        resolve: impl Fn(IpAddr) -> Option<MacAddress> + Send + Sync + 'static,
+    ) -> Result<Self, StartError> {
+        let [a, b, c, d, e, f] = device
+            .facts()
+            .mac()
+            .map_err(|error| StartError::NoIdentity {
+                reason: error.to_string(),
+            })?;
+        let guid = u64::from_be_bytes([a ^ 2, b, c, 0xFF, 0xFE, d, e, f]);
+        let seed = seed();
+        let addresses = device.local_addresses()?;
+        let mut manager = Manager::new(Identity::of(guid, seed));
+        for address in &addresses {
+            manager.add_address(*address);
+        }
+        let limits = device.rdma_limits()?;
+        let cut = |count: u32| u8::try_from(count.min(127)).unwrap_or(127);
+        let mtu = device.query_port()?.active_mtu;
+        let parts = Parts {
+            manager,
+            service: Service::open(device)?,
+            addresses,
+            path_mtu: pair::mtu_code(mtu),
+            reads: (cut(limits.inbound_reads), cut(limits.outbound_reads)),
+        };
+        let shared = Arc::new(Shared::new(parts, Box::new(resolve), seed));
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("ringside-cm".to_owned())
+            .spawn(move || of_thread.serve())?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    /// The addresses that it listens on and connects from.
+    #[must_use]
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.shared.addresses
+    }
+
+    /// Listens on an address and a port; on all addresses if it is unspecified. At most `backlog`
+    /// requests wait for [`Listener::next`]; further ones are dropped, and repeated by their senders.
+    ///
+    /// Errors: [`ListenError`].
+    pub fn listen(&self, at: SocketAddr, backlog: usize) -> Result<Listener, ListenError> {
+        if at.port() == 0 {
+            return Err(ListenError::NoPort);
+        }
+        let service = ServiceId::of(PortSpace::Tcp, at.port());
+        let address = Some(at.ip()).filter(|ip| !ip.is_unspecified());
+        let made = self.shared.with(|state, _| {
+            let id = state.manager.listen(service, address, backlog)?;
+            state.requests.insert(id, VecDeque::new());
+            Ok::<_, ringside_cm::ListenError>(id)
+        })?;
+        Ok(Listener::new(Arc::clone(&self.shared), made))
+    }
+
+    /// Connects a queue pair to a listener, within `wait`.
+    ///
+    /// Errors: [`ConnectError`]; the queue pair is destroyed.
+    pub fn connect(
+        &self,
+        pair: QueuePair,
+        to: SocketAddr,
+        settings: &Settings,
+        wait: Duration,
+    ) -> Result<Connection, ConnectError> {
+        let limit = Instant::now() + wait;
+        let shared = &self.shared;
+        let peer = to.ip();
+        let mac = shared.resolve(peer)?;
+        let local = shared.local_for(peer)?;
+        let request = |source_port| Connect {
+            local,
+            remote: peer,
+            service: ServiceId::of(PortSpace::Tcp, to.port()),
+            source_port,
+            queue_pair: pair.number(),
+            shared_receive_queue: false,
+            responder_resources: settings.inbound_reads.min(shared.reads.0),
+            initiator_depth: settings.outbound_reads.min(shared.reads.1),
+            flow_control: true,
+            retry_count: settings.retries,
+            rnr_retry_count: settings.receiver_not_ready_retries,
+            path_mtu: settings.path_mtu.map_or(shared.path_mtu, pair::mtu_code),
+            traffic_class: settings.traffic_class,
+            ack_timeout: settings.acknowledge_timeout,
+            private_data: settings.private_data.clone(),
+        };
+        let id = shared.with(|state, now| {
+            let port = state.take_port();
+            let id = state.manager.connect(now, &request(port))?;
+            state.events.insert(id, VecDeque::new());
+            Ok::<_, ringside_cm::RequestError>(id)
+        })?;
+        let mut unfinished = Unfinished::new(shared, id);
+        let (agreed, private_data) = loop {
+            match shared.next_event(id, peer, limit, wait)? {
+                EventKind::Reply {
+                    parameters,
+                    private_data,
+                } => break (parameters, private_data),
+                other => refused(other, peer)?,
+            }
+        };
+        let pair = match pair::set(pair, &agreed, mac) {
+            Ok(pair) => pair,
+            Err(error) => {
+                let because = Refused::because(Reason::CONSUMER);
+                // A connection that no longer exists needs no refusal.
+                let _ = shared.with(|state, _| state.manager.reject(id, &because));
+                return Err(error);
+            }
+        };
+        shared.with(|state, _| state.manager.ready(id, &[]))?;
+        unfinished.keep();
+        Ok(Connection::new(
+            Arc::clone(shared),
+            id,
+            to,
+            private_data,
+            pair,
+        ))
+    }
+}
+
+impl Drop for ConnectionManager {
+    fn drop(&mut self) {
+        self.shared.end();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!(
+                "the thread of the connection manager had panicked; report this as a bug"
+            );
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Settings of a connection, and the queue pair that gets them.
+
+use crate::error::ConnectError;
+use ringside_cm::{Parameters, gsi};
+use ringside_pmd::rdma::address::MacAddress;
+use ringside_pmd::rdma::{Connected, Destination, QueuePair, ReceiveAttributes, SendAttributes};
+
+/// The parameters that one side requests of a connection.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// For the peer's program: at most 56 bytes of a request, 196 of an answer. The peer reads it
+    /// padded with zeros.
+    pub private_data: Vec<u8>,
+    /// RDMA reads of the peer that may be under way; cut to what the device answers.
+    pub inbound_reads: u8,
+    /// RDMA reads that may be under way; cut to what the device and the peer have.
+    pub outbound_reads: u8,
+    /// Retries without an answer, 0..=7.
+    pub retries: u8,
+    /// Retries while no receive is posted, 0..=7; 7 retries without end.
+    pub receiver_not_ready_retries: u8,
+    /// Type of service of the packets.
+    pub traffic_class: u8,
+    /// Largest payload of a packet, bytes, instead of the port's: 256, 512, 1024, 2048 or 4096. The
+    /// side that asks decides it.
+    pub path_mtu: Option<u32>,
+    /// Least time without an answer before a request is repeated, instead of what the connection
+    /// manager computes: 4.096 us times 2 to the power of this, 0..=31. The side that asks decides it.
+    pub acknowledge_timeout: Option<u8>,
+}
+
+impl Default for Settings {
+    /// Everything that the device has, and no private data.
+    fn default() -> Self {
+        Self {
+            private_data: Vec::new(),
+            inbound_reads: u8::MAX,
+            outbound_reads: u8::MAX,
+            retries: 7,
+            receiver_not_ready_retries: 7,
+            traffic_class: 0,
+            path_mtu: None,
+            acknowledge_timeout: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Settings with private data.
+    #[must_use]
+    pub fn with_data(private_data: &[u8]) -> Self {
+        Self {
+            private_data: private_data.to_vec(),
+            ..Self::default()
+        }
+    }
+}
+
+/// The code of a path MTU.
+pub(crate) fn mtu_code(bytes: u32) -> u8 {
+    u8::try_from(bytes.clamp(256, 4096).ilog2() - 7).unwrap_or(1)
+}
+
+/// Brings a queue pair from its making to sending, with what both sides agreed on.
+pub(crate) fn set(
+    pair: QueuePair,
+    agreed: &Parameters,
+    mac: MacAddress,
+) -> Result<QueuePair<Connected>, ConnectError> {
+    let path = Destination {
+        local_address: Some(agreed.local.address()),
+        traffic_class: agreed.traffic_class,
+        flow_label: agreed.flow_label,
+        hop_limit: gsi::HOP_LIMIT,
+        ..Destination::new(agreed.remote.address(), mac)
+    };
+    let receiving = ReceiveAttributes {
+        path,
+        queue_pair: agreed.queue_pair,
+        psn: agreed.receive_psn,
+        path_mtu: 128 << agreed.path_mtu.min(5),
+        inbound_reads: agreed.responder_resources,
+    };
+    let sending = SendAttributes {
+        psn: agreed.send_psn,
+        retries: agreed.retry_count,
+        acknowledge_timeout: agreed.ack_timeout,
+        receiver_not_ready_retries: agreed.rnr_retry_count,
+        outbound_reads: agreed.initiator_depth,
+    };
+    let pair = pair.receive_from(&receiving);
+    let pair = pair.map_err(|refused| refused.error)?.send_from(&sending);
+    pair.map_err(|refused| refused.error.into())
+}

@@ -1,0 +1,231 @@
+//! The general service interface: queue pair 1 of the device.
+
+use ringside_cm::mad::MAD_BYTES;
+use ringside_cm::{Arrived, Gid, OutgoingMad, gsi};
+use ringside_pmd::Device;
+use ringside_pmd::rdma::address::MacAddress;
+use ringside_pmd::rdma::{
+    Access, AddressHandle, Completion, CompletionQueue, Datagram, DatagramReady, Destination,
+    MemoryRegion, Notify, ProtectionDomain, QueuePair, QueuePairConfig, RdmaError, Route,
+    SendFlags, Status, To,
+};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Messages that may arrive before they are read.
+const RECEIVES: usize = 128;
+/// Messages under way.
+const SENDS: usize = 64;
+/// Bytes of a receive: the route and a MAD, rounded.
+const RECEIVE_BYTES: usize = 320;
+/// Ways to peers that are kept.
+const MAX_HANDLES: usize = 256;
+/// Identifiers of sends begin here.
+const FIRST_SEND: u64 = RECEIVES as u64;
+
+/// Finds the MAC address of a peer.
+pub type Neighbour<'a> = dyn Fn(IpAddr) -> Option<MacAddress> + 'a;
+
+/// A way: own address, the peer's, traffic class.
+type Way = (Gid, Gid, u8);
+
+/// Queue pair 1 and its memory.
+#[derive(Debug)]
+pub struct Service {
+    pair: QueuePair<DatagramReady>,
+    queue: CompletionQueue,
+    region: MemoryRegion,
+    handles: HashMap<Way, AddressHandle>,
+    /// places of messages that are not under way
+    idle: Vec<usize>,
+    domain: ProtectionDomain,
+}
+
+impl Service {
+    /// Takes queue pair 1 of a device. Errors: another owner has it, or no objects are left.
+    pub fn open(device: &Device) -> Result<Self, RdmaError> {
+        let domain = device.protection_domain()?;
+        let queue = device.completion_queue((RECEIVES + SENDS) as u32)?;
+        let config = QueuePairConfig::datagram(&queue)
+            .send_requests(SENDS as u32)
+            .receive_requests(RECEIVES as u32);
+        let pair = domain.service_queue_pair(config)?;
+        let bytes = RECEIVES * RECEIVE_BYTES + SENDS * MAD_BYTES;
+        let memory = device.allocate(bytes)?;
+        let region = domain.register(memory, Access::LOCAL_READ | Access::LOCAL_WRITE);
+        let region = region.map_err(|refused| refused.error)?;
+        let pair = pair
+            .ready(gsi::QUEUE_KEY)
+            .map_err(|refused| refused.error)?;
+        let mut service = Self {
+            pair,
+            queue,
+            region,
+            handles: HashMap::new(),
+            idle: (0..SENDS).collect(),
+            domain,
+        };
+        for place in 0..RECEIVES {
+            service.receive(place);
+        }
+        Ok(service)
+    }
+
+    /// Number of its completion queue.
+    #[must_use]
+    pub fn queue_number(&self) -> u32 {
+        self.queue.number()
+    }
+
+    /// Asks for an interrupt at the next completion.
+    pub fn arm(&mut self) {
+        self.queue.arm(Notify::Next);
+    }
+
+    /// True if the device has yet to send a message.
+    #[must_use]
+    pub fn is_sending(&self) -> bool {
+        self.idle.len() < SENDS
+    }
+
+    fn receive(&mut self, place: usize) {
+        let begin = place * RECEIVE_BYTES;
+        let posted = match self.region.slice(begin..begin + RECEIVE_BYTES) {
+            Ok(fragment) => self.pair.receive(place as u64, &[fragment]).is_ok(),
+            Err(_) => false,
+        };
+        if !posted {
+            tracing::warn!(place, "queue pair 1 has a receive less");
+        }
+    }
+
+    /// Sends a message; `neighbour` finds the MAC address of a peer that is new. A message that
+    /// cannot be sent is dropped: the connection manager repeats it.
+    pub fn send(&mut self, mad: &OutgoingMad, neighbour: &Neighbour<'_>) {
+        if let Err(reason) = self.try_send(mad, neighbour) {
+            tracing::debug!(to = %mad.destination.address(), reason, "a message was not sent");
+        }
+    }
+
+    fn try_send(
+        &mut self,
+        mad: &OutgoingMad,
+        neighbour: &Neighbour<'_>,
+    ) -> Result<(), &'static str> {
+        let way = (mad.source, mad.destination, mad.traffic_class);
+        self.prepare(neighbour, way)?;
+        let place = self.idle.pop().ok_or("too many messages under way")?;
+        let begin = RECEIVES * RECEIVE_BYTES + place * MAD_BYTES;
+        let posted = self.post(way, begin, place, mad);
+        if posted.is_err() {
+            self.idle.push(place);
+        }
+        posted
+    }
+
+    fn post(
+        &mut self,
+        way: Way,
+        begin: usize,
+        place: usize,
+        mad: &OutgoingMad,
+    ) -> Result<(), &'static str> {
+        if !self.region.write(begin, mad.payload.as_slice()) {
+            return Err("the message has no place");
+        }
+        let fragment = self.region.slice(begin..begin + MAD_BYTES);
+        let fragment = fragment.map_err(|_| "the message has no place")?;
+        let to = To {
+            handle: self.handles.get(&way).ok_or("no way to the peer")?,
+            queue_pair: gsi::QUEUE_PAIR,
+            queue_key: gsi::QUEUE_KEY,
+        };
+        let id = FIRST_SEND + place as u64;
+        self.pair
+            .post_send_to(id, &to, &[fragment], None, SendFlags::SIGNALLED)
+            .map_err(|_| "queue pair 1 takes no more")?;
+        self.pair.ring();
+        Ok(())
+    }
+
+    /// Makes an address handle for a way, unless there is one.
+    fn prepare(&mut self, neighbour: &Neighbour<'_>, way: Way) -> Result<(), &'static str> {
+        if self.handles.contains_key(&way) {
+            return Ok(());
+        }
+        if self.handles.len() >= MAX_HANDLES {
+            // A handle must outlive the messages that name it.
+            if self.idle.len() < SENDS {
+                return Err("too many peers at once");
+            }
+            self.handles.clear();
+        }
+        let (local, remote, traffic_class) = way;
+        let address = remote.address();
+        let mac = neighbour(address).ok_or("the peer's MAC address is not known")?;
+        let destination = Destination {
+            local_address: Some(local.address()),
+            traffic_class,
+            hop_limit: gsi::HOP_LIMIT,
+            ..Destination::new(address, mac)
+        };
+        let handle = self.domain.address_handle(&destination);
+        let handle = handle.map_err(|_| "no address handle")?;
+        self.handles.insert(way, handle);
+        Ok(())
+    }
+
+    /// Delivers the datagrams that arrived.
+    pub fn poll(&mut self, mut arrived: impl FnMut(&Arrived<'_>)) {
+        let mut batch = [Completion::EMPTY; 16];
+        loop {
+            let taken = self.queue.poll(&mut batch).len();
+            for completion in batch.iter().take(taken) {
+                if completion.id >= FIRST_SEND {
+                    self.idle.push((completion.id - FIRST_SEND) as usize);
+                    continue;
+                }
+                let place = completion.id as usize;
+                if completion.status() == Status::Success {
+                    self.hand_out(place, completion, &mut arrived);
+                    self.receive(place);
+                }
+            }
+            if taken < batch.len() {
+                return;
+            }
+        }
+    }
+
+    fn hand_out(
+        &self,
+        place: usize,
+        completion: &Completion,
+        arrived: &mut impl FnMut(&Arrived<'_>),
+    ) {
+        let mut bytes = [0; RECEIVE_BYTES];
+        let begin = place * RECEIVE_BYTES;
+        let Some(datagram) = completion.datagram() else {
+            return;
+        };
+        if !self.region.read(begin, &mut bytes) {
+            return;
+        }
+        let Some((head, rest)) = bytes.split_first_chunk::<{ Datagram::PAYLOAD_OFFSET }>() else {
+            return;
+        };
+        let payload = rest.get(..datagram.payload_bytes as usize);
+        if let (Some(route), Some(payload)) = (Route::parse(head, datagram.ipv4), payload) {
+            arrived(&Arrived {
+                source: route.source.into(),
+                destination: route.destination.into(),
+                traffic_class: route.traffic_class,
+                // The device has compared both keys and the queue pair.
+                partition_key: gsi::PARTITION_KEY,
+                destination_qp: gsi::QUEUE_PAIR,
+                queue_key: gsi::QUEUE_KEY,
+                payload,
+            });
+        }
+    }
+}

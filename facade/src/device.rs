@@ -1,0 +1,418 @@
+//! An opened device.
+
+use crate::functions::OpenFunction;
+use crate::housekeeping::{Driver, Events, Housekeeper, Served};
+use crate::network::{Network, NetworkError};
+use ringside_bus::process::Birth;
+use ringside_bus::{DeviceAddress, DmaBuffer, Memory, PageSize};
+use ringside_config::{Config, LocalAddress};
+use ringside_connect::ConnectionManager;
+use ringside_model::Threaded;
+use ringside_pmd::ShutdownReport;
+use ringside_pmd::rdma::{
+    CompletionQueue, Destination, Event, EventQueueReport, Gid, Interrupts, MapError, ObjectUsage,
+    PortReport, ProtectionDomain, Quotas, RdmaError, RdmaLimits, Statistic,
+};
+use ringside_pmd::recovery::{
+    FailureCause, RecoverError, RecoveryReport, Supervised, Supervision, Watch,
+};
+use ringside_stack::ResolveError;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The longest wait for other threads to let go of the device.
+const EXCLUSIVE_LIMIT: Duration = Duration::from_secs(10);
+
+/// A device in service, with everything that must live as long as it does.
+///
+/// It has the verbs of [`ringside_pmd::Device`]; the calls that are rarely used are behind
+/// [`Device::driver`]. By default a housekeeping thread belongs to it (`[housekeeping]` of the
+/// configuration): it takes events, flushes failed queue pairs and recovers the device, so
+/// [`CompletionQueue::poll`] alone tells everything. All calls are control path and take any thread.
+///
+/// Dropping it shuts the device down; [`Device::shutdown`] does the same and returns the report.
+pub struct Device {
+    /// the IP stack, once it is started; ends before the device is shut down
+    network: Mutex<Option<Network>>,
+    /// ends before the device is shut down
+    housekeeper: Option<Housekeeper>,
+    served: Arc<Served>,
+    address: DeviceAddress,
+    /// keeps the thread of the model alive; dropped after the device
+    model: Option<OpenFunction>,
+    birth: Birth,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Device({})", self.address)
+    }
+}
+
+impl Device {
+    /// Puts a device that was brought up into service.
+    pub(crate) fn serve(
+        device: ringside_pmd::Device,
+        address: DeviceAddress,
+        model: Option<OpenFunction>,
+        config: &Config,
+    ) -> Result<Self, std::io::Error> {
+        let served = Arc::new(Served::new(device)?);
+        let section = &config.housekeeping;
+        let housekeeper = match section.thread {
+            true => Some(Housekeeper::start(&served, section)?),
+            false => None,
+        };
+        Ok(Self {
+            network: Mutex::new(None),
+            housekeeper,
+            served,
+            address,
+            model,
+            birth: Birth::now(),
+        })
+    }
+
+    /// The address that the device was opened by.
+    #[must_use]
+    pub fn address(&self) -> &DeviceAddress {
+        &self.address
+    }
+
+    /// The model in this process that the function belongs to; `None` for other devices. Tests use
+    /// it to inject faults.
+    #[must_use]
+    pub fn model(&self) -> Option<&Threaded> {
+        self.model.as_ref().map(OpenFunction::model)
+    }
+
+    /// The driver beneath, with all its calls: registers, facts, pool, packet queues. The device is
+    /// not recovered as long as a thread holds this.
+    #[must_use]
+    pub fn driver(&self) -> Driver<'_> {
+        self.served.driver()
+    }
+
+    /// True if a housekeeping thread looks after the device.
+    #[must_use]
+    pub const fn has_housekeeping(&self) -> bool {
+        self.housekeeper.is_some()
+    }
+
+    /// Takes the events since the last call and appends them to `events`; returns how many there
+    /// were. Without a housekeeping thread it also acts on them, and has to be called from time to
+    /// time.
+    ///
+    /// Errors: none with a housekeeping thread; else those of
+    /// [`ringside_pmd::Device::poll_events`].
+    pub fn poll_events(&self, events: &mut Vec<Event>) -> Result<usize, RdmaError> {
+        self.check_process()?;
+        match self.has_housekeeping() {
+            true => Ok(self.served.take_events(events)),
+            false => self.driver().poll_events(events),
+        }
+    }
+
+    /// The events as a descriptor for a poll loop, or for `AsyncFd` of tokio; `None` without a
+    /// housekeeping thread.
+    #[must_use]
+    pub fn events(&self) -> Option<Events> {
+        let served = self.has_housekeeping().then(|| Arc::clone(&self.served));
+        served.map(Events)
+    }
+
+    /// Takes events, looks after the device, and recovers it if it failed: the work of the
+    /// housekeeping thread, for programs that want no thread. To be called from time to time by one
+    /// thread. With a housekeeping thread it takes the events and says how the device is.
+    ///
+    /// Control path: as long as a recovery takes. Errors: those of [`Device::poll_events`].
+    pub fn supervise(
+        &self,
+        supervision: &mut Supervision,
+        events: &mut Vec<Event>,
+    ) -> Result<Supervised, RdmaError> {
+        self.check_process()?;
+        if self.has_housekeeping() {
+            self.served.take_events(events);
+            let failure = self.failure();
+            return Ok(failure.map_or(Supervised::InService, Supervised::Waiting));
+        }
+        let (failed, life) = {
+            let device = self.driver();
+            (device.observe(supervision, events)?, device.life())
+        };
+        let Some(cause) = failed else {
+            return Ok(Supervised::InService);
+        };
+        match self.served.exclusive(EXCLUSIVE_LIMIT) {
+            Some(mut device) if device.life() == life => {
+                Ok(device.recover_in_turn(supervision, cause))
+            }
+            Some(_) => Ok(Supervised::InService),
+            None => Ok(Supervised::Waiting(cause)),
+        }
+    }
+
+    /// Brings a failed device up again; one in service is taken out of it first. The housekeeping
+    /// thread does this by itself, unless the configuration says `housekeeping.recover = false`.
+    ///
+    /// Errors: [`RecoverError`]. The device stays out of service, and this can be called again.
+    pub fn recover(&self) -> Result<RecoveryReport, Box<RecoverError>> {
+        if let Err(error) = self.birth.check(&self.address) {
+            return Err(Box::new(RecoverError::OtherProcess(error)));
+        }
+        match self.served.exclusive(EXCLUSIVE_LIMIT) {
+            Some(mut device) => device.recover(),
+            None => Err(Box::new(RecoverError::InUse {
+                cause: self.failure().unwrap_or(FailureCause::Requested),
+                waited_ms: EXCLUSIVE_LIMIT.as_millis() as u64,
+            })),
+        }
+    }
+
+    /// Refuses calls in a child by fork of the process that opened the device, where locks may be
+    /// held for ever. The calls of [`Device::driver`] do so themselves.
+    fn check_process(&self) -> Result<(), RdmaError> {
+        Ok(self.birth.check(&self.address)?)
+    }
+
+    fn network(&self) -> Result<MutexGuard<'_, Option<Network>>, RdmaError> {
+        self.check_process()?;
+        Ok(self.network.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The way to a peer or a group, for a connection or an address handle: asks by ARP or neighbour
+    /// discovery, and waits for the answer.
+    ///
+    /// The first call starts an IP stack on a thread of its own, on the port's only receive and
+    /// transmit queue, with the addresses of the GID table and the gateways of `[network]`. From
+    /// then on the port answers ARP, neighbour discovery and ping for its addresses. A program that
+    /// opens the port for itself runs [`ringside_stack::Stack`] on a queue of its own instead. After
+    /// a recovery of the device the next call starts another stack.
+    ///
+    /// Control path: at most as long as three requests a second apart. Errors: [`NetworkError`].
+    pub fn resolve(&self, address: IpAddr) -> Result<Destination, NetworkError> {
+        let mut network = self.network()?;
+        if let Some(running) = network.as_ref() {
+            match running.resolve(address) {
+                Err(ResolveError::OutOfService | ResolveError::Ended) => *network = None,
+                other => return Ok(other?),
+            }
+        }
+        let started = self.start_network()?;
+        Ok(network.insert(started).resolve(address)?)
+    }
+
+    /// Starts the IP stack that [`Device::resolve`] starts, so that the port answers before this end
+    /// asks for a peer. Nothing to do if it runs.
+    ///
+    /// Errors: those of [`Device::resolve`] but for the address.
+    pub fn serve_network(&self) -> Result<(), NetworkError> {
+        let mut network = self.network()?;
+        if network.is_none() {
+            *network = Some(self.start_network()?);
+        }
+        Ok(())
+    }
+
+    fn start_network(&self) -> Result<Network, NetworkError> {
+        let device = self.driver();
+        let addresses = device.gids()?.iter().map(|gid| gid.address).collect();
+        Network::start(&device, device.config(), addresses)
+    }
+
+    /// Starts the connection manager: connections by IP address and port, as `rdma_cm` makes them,
+    /// also with C programs over librdmacm. It finds peers by the IP stack of [`Device::resolve`],
+    /// which it starts. A device has one connection manager; after a recovery of the device,
+    /// start another.
+    ///
+    /// ```
+    /// use ringside::connect::{ConnectError, Reason, Settings};
+    /// use ringside::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// const WAIT: Duration = Duration::from_secs(20);
+    /// let config = Config::default();
+    /// let left = ringside::open("model:0", &config)?;
+    /// let right = ringside::open("model:1", &config)?;
+    /// let (client, server) = (left.connection_manager()?, right.connection_manager()?);
+    ///
+    /// let address = std::net::SocketAddr::new(server.addresses()[0], 7471);
+    /// let listener = server.listen(address, 8)?;
+    /// std::thread::scope(|scope| -> Result<(), Box<dyn std::error::Error>> {
+    ///     let accepting = scope.spawn(|| {
+    ///         let request = listener.next(WAIT).expect("a request");
+    ///         assert_eq!(&request.private_data()[..5], b"hello");
+    ///         let domain = right.protection_domain().expect("a domain");
+    ///         let completions = right.completion_queue(16).expect("a queue");
+    ///         let pair = domain.queue_pair(QueuePairConfig::reliable(&completions)).expect("a pair");
+    ///         let mut connection =
+    ///             request.accept(pair, &Settings::with_data(b"welcome"), WAIT).expect("a connection");
+    ///         assert!(connection.wait_for_end(WAIT), "the client ends it");
+    ///     });
+    ///     let domain = left.protection_domain()?;
+    ///     let completions = left.completion_queue(16)?;
+    ///     let pair = domain.queue_pair(QueuePairConfig::reliable(&completions))?;
+    ///     let connection = client.connect(pair, address, &Settings::with_data(b"hello"), WAIT)?;
+    ///     assert_eq!(&connection.private_data()[..7], b"welcome");
+    ///     assert!(connection.disconnect(WAIT), "the server confirms");
+    ///     accepting.join().expect("the server");
+    ///     Ok(())
+    /// })?;
+    ///
+    /// // Nothing listens on the next port: the refusal says so.
+    /// let domain = left.protection_domain()?;
+    /// let completions = left.completion_queue(16)?;
+    /// let pair = domain.queue_pair(QueuePairConfig::reliable(&completions))?;
+    /// let nobody = std::net::SocketAddr::new(server.addresses()[0], 7472);
+    /// match client.connect(pair, nobody, &Settings::default(), WAIT) {
+    ///     Err(ConnectError::Rejected { reason, .. }) => {
+    ///         assert_eq!(reason, Reason::INVALID_SERVICE_ID);
+    ///     }
+    ///     other => panic!("{other:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: [`NetworkError`].
+    pub fn connection_manager(&self) -> Result<ConnectionManager, NetworkError> {
+        let mut network = self.network()?;
+        if network.is_none() {
+            *network = Some(self.start_network()?);
+        }
+        let running = network.as_ref().ok_or(ResolveError::Ended)?;
+        Ok(ConnectionManager::start(&self.driver(), running.finder())?)
+    }
+
+    /// Adds an address while the device is in service: see
+    /// [`ringside_pmd::Device::add_address`]. A running IP stack answers for it.
+    ///
+    /// Errors: [`NetworkError`]; the table is as it was.
+    pub fn add_address(&self, address: LocalAddress) -> Result<Gid, NetworkError> {
+        let network = self.network()?;
+        let gid = self.driver().add_address(address)?;
+        if let Some(running) = network.as_ref()
+            && let Err(error) = running.add(address)
+        {
+            self.driver()
+                .remove_address(address.address, address.vlan)?;
+            return Err(error.into());
+        }
+        Ok(gid)
+    }
+
+    /// Removes an address: see [`ringside_pmd::Device::remove_address`]. A running IP stack answers
+    /// for it no more.
+    ///
+    /// Errors: [`NetworkError`].
+    pub fn remove_address(&self, address: IpAddr, vlan: Option<u16>) -> Result<Gid, NetworkError> {
+        let network = self.network()?;
+        let gid = self.driver().remove_address(address, vlan)?;
+        if let Some(running) = network.as_ref() {
+            running.remove(address)?;
+        }
+        Ok(gid)
+    }
+
+    /// The reason to recover the device; `None` while it is in service. Sends no command.
+    #[must_use]
+    pub fn failure(&self) -> Option<FailureCause> {
+        self.driver().failure()
+    }
+
+    /// The number of bring-ups: 1 until the first recovery.
+    #[must_use]
+    pub fn life(&self) -> u32 {
+        self.driver().life()
+    }
+
+    /// Shuts the device down and restores the state in which it was found.
+    #[must_use]
+    pub fn shutdown(mut self) -> ShutdownReport {
+        self.end().unwrap_or_default()
+    }
+
+    fn end(&mut self) -> Option<ShutdownReport> {
+        if !self.birth.is_here() {
+            // In a child by fork: the device, its threads and its network are the parent's.
+            return None;
+        }
+        if let Ok(mut network) = self.network() {
+            drop(network.take());
+        }
+        drop(self.housekeeper.take());
+        self.served.take().map(ringside_pmd::Device::shutdown)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        for failure in self.end().iter().flat_map(|report| &report.failures) {
+            tracing::error!(device = %self.address, %failure, "shutdown");
+        }
+    }
+}
+
+/// Calls of the driver, under their names there.
+macro_rules! forward {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        impl Device {$(
+            $(#[$doc])*
+            pub fn $name(&self, $($argument: $kind),*) -> $result {
+                self.driver().$name($($argument),*)
+            }
+        )*}
+    };
+}
+
+forward! {
+    /// A protection domain.
+    protection_domain() -> Result<ProtectionDomain, RdmaError>;
+    /// A protection domain that may have only so much.
+    protection_domain_with(quotas: Quotas) -> Result<ProtectionDomain, RdmaError>;
+    /// Zeroed memory that the device can reach, contiguous for it: `length` bytes, rounded up to
+    /// 64, at a page.
+    allocate(length: usize) -> Result<DmaBuffer, RdmaError>;
+    /// The same, at a larger page.
+    allocate_aligned(length: usize, alignment: PageSize) -> Result<DmaBuffer, RdmaError>;
+    /// Memory of the application, given to the device: see
+    /// [`ringside_pmd::Device::map_memory`].
+    map_memory(memory: impl Into<Memory>) -> Result<DmaBuffer, MapError>;
+    /// A completion queue for that many completions, 1..=524287. It may hold more.
+    completion_queue(completions: u32) -> Result<CompletionQueue, RdmaError>;
+    /// The same, reporting to one of the completion event queues: see
+    /// [`ringside_pmd::Device::completion_queue_on`].
+    completion_queue_on(completions: u32, event_queue: u16) -> Result<CompletionQueue, RdmaError>;
+    /// The completion event queues, with the vector and the counted events of each.
+    event_queues() -> Result<Vec<EventQueueReport>, RdmaError>;
+    /// Connects the interrupt of completion event queue 0; one owner at a time.
+    interrupts() -> Result<Interrupts, RdmaError>;
+    /// Connects the interrupt of one completion event queue; one owner for each.
+    interrupts_of(event_queue: u16) -> Result<Interrupts, RdmaError>;
+    /// Takes the events of one completion event queue: see
+    /// [`ringside_pmd::Device::poll_completion_events_of`].
+    poll_completion_events_of(event_queue: u16, queues: &mut Vec<u32>)
+        -> Result<usize, RdmaError>;
+    /// Takes completion events: appends the numbers of the armed completion queues that have
+    /// something to poll, and returns how many there were. Each has to be armed again.
+    poll_completion_events(queues: &mut Vec<u32>) -> Result<usize, RdmaError>;
+    /// The counters of the RDMA engine and the port, under the names that Linux shows.
+    statistics() -> Result<Vec<Statistic>, RdmaError>;
+    /// The port, as `ibv_query_port` shows it. Asks the firmware.
+    query_port() -> Result<PortReport, RdmaError>;
+    /// The IP addresses that its queue pairs may send from; the first one is the default.
+    local_addresses() -> Result<Vec<IpAddr>, RdmaError>;
+    /// The GID table: the addresses of the port and their indexes.
+    gids() -> Result<Vec<Gid>, RdmaError>;
+    /// The limits of the device.
+    rdma_limits() -> Result<RdmaLimits, RdmaError>;
+    /// Objects in use.
+    object_usage() -> Result<ObjectUsage, RdmaError>;
+    /// Tells threads that take no events whether this period of service has ended.
+    watch() -> Result<Watch, RdmaError>;
+    /// Lets [`Event::PeerSuspected`] come once a peer has done so much wrong; 0 takes that back.
+    watch_peers(faults: u32) -> Result<(), RdmaError>;
+}

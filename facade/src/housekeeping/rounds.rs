@@ -1,0 +1,157 @@
+//! The loop of the housekeeping thread.
+
+use super::served::Served;
+use crate::signal::wait;
+use ringside_config::HousekeepingSection;
+use ringside_pmd::rdma::{Event, Interrupts, RdmaError};
+use ringside_pmd::recovery::{FailureCause, Supervised, Supervision};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest sleep without an interrupt: the delay of events and flushes.
+const WITHOUT_INTERRUPT: Duration = Duration::from_millis(2);
+
+/// The longest wait for other threads to let go of the device before it is recovered. The next round
+/// tries again.
+const EXCLUSIVE_LIMIT: Duration = Duration::from_millis(100);
+
+/// The interrupt of this period of service.
+#[derive(Debug)]
+enum Wakeup {
+    /// Not asked for yet.
+    Unknown,
+    Connected(Interrupts),
+    /// The device has none, or another owner has it.
+    Nothing,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    served: Arc<Served>,
+    wakeup: Wakeup,
+    supervision: Supervision,
+    recover: bool,
+    period: Duration,
+    /// as last reported; `None` before the first look
+    link_is_up: Option<bool>,
+    events: Vec<Event>,
+}
+
+impl Rounds {
+    pub(super) fn new(served: Arc<Served>, section: &HousekeepingSection) -> Self {
+        let probe = Duration::from_millis(section.probe_ms);
+        let retry = Duration::from_millis(section.retry_ms);
+        Self {
+            served,
+            wakeup: Wakeup::Unknown,
+            supervision: Supervision::new(probe, retry),
+            recover: section.recover,
+            period: Duration::from_millis(section.period_ms),
+            link_is_up: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Goes on until the handoff says to stop.
+    pub(super) fn run(&mut self) {
+        while !self.served.handoff.is_stopped() {
+            self.connect();
+            self.round();
+            self.sleep();
+        }
+        self.wakeup = Wakeup::Nothing;
+    }
+
+    /// Connects the interrupt, once in each period of service.
+    fn connect(&mut self) {
+        if !matches!(self.wakeup, Wakeup::Unknown) {
+            return;
+        }
+        self.wakeup = match self.served.driver().event_interrupts() {
+            Ok(interrupts) => Wakeup::Connected(interrupts),
+            // It is asked for again after the recovery.
+            Err(RdmaError::DeviceFailed { .. }) => return,
+            Err(error) => {
+                tracing::debug!(%error, "housekeeping goes by time alone");
+                Wakeup::Nothing
+            }
+        };
+    }
+
+    /// Sleeps until an interrupt, a wish of the program, or the end of the period.
+    fn sleep(&mut self) {
+        let wake = Some(self.served.handoff.wake().as_fd());
+        let Wakeup::Connected(interrupts) = &self.wakeup else {
+            wait([wake, None], self.period.min(WITHOUT_INTERRUPT));
+            return;
+        };
+        wait([wake, Some(interrupts.as_fd())], self.period);
+        // Opened again before the round looks: what comes after the look fires it.
+        if let Err(error) = interrupts.take() {
+            tracing::debug!(%error, "the interrupt of this period of service ended");
+            self.wakeup = Wakeup::Unknown;
+        }
+    }
+
+    /// Looks once at everything.
+    fn round(&mut self) {
+        let (failed, life) = self.observe();
+        self.hand_over();
+        if let Some(cause) = failed
+            && self.recover
+        {
+            self.recover_from(cause, life);
+        }
+    }
+
+    fn observe(&mut self) -> (Option<FailureCause>, u32) {
+        let served = Arc::clone(&self.served);
+        let device = served.driver();
+        let life = device.life();
+        let failed = match device.observe(&mut self.supervision, &mut self.events) {
+            Ok(failed) => failed,
+            Err(error) => {
+                tracing::warn!(%error, "events of the device");
+                None
+            }
+        };
+        if failed.is_none()
+            && let Err(error) = device.poll_port_events(&mut self.link_is_up, &mut self.events)
+        {
+            tracing::debug!(%error, "reports of the firmware");
+        }
+        (failed, life)
+    }
+
+    fn hand_over(&mut self) {
+        for event in self.events.drain(..) {
+            self.served.handoff.put(event);
+        }
+    }
+
+    fn recover_from(&mut self, cause: FailureCause, life: u32) {
+        let served = Arc::clone(&self.served);
+        let Some(mut device) = served.exclusive(EXCLUSIVE_LIMIT) else {
+            return;
+        };
+        // The program may have recovered it meanwhile.
+        if device.life() != life {
+            return;
+        }
+        self.wakeup = Wakeup::Unknown;
+        match device.recover_in_turn(&mut self.supervision, cause) {
+            Supervised::Recovered(report) => {
+                self.link_is_up = None;
+                let life = report.life;
+                tracing::info!(%cause, life, took = ?report.took, "the device was recovered");
+                self.events.push(Event::DeviceRecovered { life });
+            }
+            Supervised::Failing(error) => tracing::error!(%error, "the device was not recovered"),
+            Supervised::InService | Supervised::Waiting(_) => {}
+        }
+        drop(device);
+        self.hand_over();
+    }
+}

@@ -1,0 +1,123 @@
+//! The device that the program's threads and the housekeeping thread share.
+
+use super::handoff::{EVENTS, Handoff};
+use crate::sync::Signal;
+use ringside_pmd::rdma::Event;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+/// The interval at which exclusive use is asked for. It is tried, never queued for: a queued writer
+/// would stop readers, one of which may hold a guard already.
+const STEP: Duration = Duration::from_micros(200);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Served {
+    /// `None` once it was shut down
+    device: RwLock<Option<ringside_pmd::Device>>,
+    pub(crate) handoff: Handoff<Event>,
+}
+
+/// A device in use by one thread. It is recovered only when no other thread uses it, so do not keep
+/// one for long.
+pub struct Driver<'d>(RwLockReadGuard<'d, Option<ringside_pmd::Device>>);
+
+const TAKEN: &str = "only a shutdown takes the device, and that consumes its owner";
+
+impl Deref for Driver<'_> {
+    type Target = ringside_pmd::Device;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().expect(TAKEN)
+    }
+}
+
+/// A device in exclusive use.
+pub(crate) struct Exclusive<'d>(RwLockWriteGuard<'d, Option<ringside_pmd::Device>>);
+
+impl Deref for Exclusive<'_> {
+    type Target = ringside_pmd::Device;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref().expect(TAKEN)
+    }
+}
+
+impl DerefMut for Exclusive<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        self.0.as_mut().expect(TAKEN)
+    }
+}
+
+impl Served {
+    pub(crate) fn new(device: ringside_pmd::Device) -> Result<Self, std::io::Error> {
+        Ok(Self {
+            device: RwLock::new(Some(device)),
+            handoff: Handoff::new(EVENTS, Signal::new()?, Signal::new()?),
+        })
+    }
+
+    /// The device, beside other threads.
+    pub(crate) fn driver(&self) -> Driver<'_> {
+        Driver(self.device.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The device alone, if no other thread uses it within `limit`.
+    pub(crate) fn exclusive(&self, limit: Duration) -> Option<Exclusive<'_>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match self.device.try_write() {
+                Ok(guard) => return Some(Exclusive(guard)),
+                Err(TryLockError::Poisoned(guard)) => return Some(Exclusive(guard.into_inner())),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(STEP),
+            }
+        }
+    }
+
+    /// Takes the device out, for its shutdown.
+    pub(crate) fn take(&self) -> Option<ringside_pmd::Device> {
+        match self.device.try_write() {
+            Ok(mut guard) => guard.take(),
+            Err(TryLockError::Poisoned(guard)) => guard.into_inner().take(),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Takes the events that the housekeeping thread has put; returns how many.
+    pub(crate) fn take_events(&self, events: &mut Vec<Event>) -> usize {
+        let before = events.len();
+        let dropped = self.handoff.take(events);
+        if dropped > 0 {
+            events.push(Event::Dropped { events: dropped });
+        }
+        events.len() - before
+    }
+}
+
+/// The events of a device with a housekeeping thread, as a descriptor that is readable while there
+/// are some. It fits `tokio::io::unix::AsyncFd` and any poll loop.
+#[derive(Clone, Debug)]
+pub struct Events(pub(crate) Arc<Served>);
+
+impl Events {
+    /// Takes what has come and appends it to `events`; returns how many there were. The descriptor
+    /// is not readable afterwards, until the next event.
+    pub fn take(&self, events: &mut Vec<Event>) -> usize {
+        self.0.take_events(events)
+    }
+}
+
+impl AsFd for Events {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.handoff.told().as_fd()
+    }
+}
+
+impl AsRawFd for Events {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}

@@ -1,0 +1,89 @@
+//! The IP stack of an opened device: it answers ARP and neighbour discovery for the port's addresses,
+//! and finds the MAC addresses of peers.
+
+use ringside_bus::Clock;
+use ringside_config::{Config, LocalAddress};
+use ringside_connect::StartError;
+use ringside_pmd::lan::{PortError, PortSettings};
+use ringside_pmd::rdma::address::MacAddress;
+use ringside_pmd::rdma::{Destination, RdmaError};
+use ringside_stack::{ResolveError, Stack, StackError, StackSettings, StackThread};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// A device whose IP stack did not start, or found no route to a peer.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// The port's queues could not be opened.
+    #[error("no queues for the IP stack: {0}")]
+    Port(#[from] PortError),
+    /// The device is out of service, or its GID table is not as asked.
+    #[error(transparent)]
+    Device(#[from] RdmaError),
+    /// The stack did not start.
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// The connection manager did not start.
+    #[error(transparent)]
+    ConnectionManager(#[from] StartError),
+    /// There is no way to the address.
+    #[error(transparent)]
+    Resolve(#[from] ResolveError),
+}
+
+/// A running stack, on the port's only receive and transmit queue.
+pub(crate) struct Network {
+    thread: StackThread,
+    clock: Arc<dyn Clock>,
+}
+
+impl Network {
+    /// Opens the port with one queue of each kind, and starts a stack with `addresses` on it.
+    pub(crate) fn start(
+        device: &ringside_pmd::Device,
+        config: &Config,
+        addresses: Vec<LocalAddress>,
+    ) -> Result<Self, NetworkError> {
+        let mut open = device.open_port(&PortSettings::default())?;
+        let (receive, transmit) = (open.receive.swap_remove(0), open.transmit.swap_remove(0));
+        let mtu = u16::try_from(config.link.mtu).unwrap_or(u16::MAX);
+        let settings = StackSettings {
+            addresses,
+            ..StackSettings::of(config, open.port.mac(), mtu)
+        };
+        let clock = device.function().clock();
+        let stack = Stack::new(open.port, (receive, transmit), &settings, clock.now())?;
+        let thread = StackThread::start(stack, Arc::clone(&clock))?;
+        Ok(Self { thread, clock })
+    }
+
+    /// The way to an address; waits for the neighbour's answer.
+    pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, ResolveError> {
+        self.thread.resolver().resolve(address, &self.clock)
+    }
+
+    /// Finds the MAC addresses of peers, from any thread, as long as the stack runs.
+    pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Option<MacAddress> + Send + Sync + 'static {
+        let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
+        move |address| match resolver.resolve(address, &clock) {
+            Ok(found) => Some(found.mac),
+            Err(error) => {
+                tracing::debug!(%address, %error, "no MAC address for the connection manager");
+                None
+            }
+        }
+    }
+
+    /// Answers for an address from now on.
+    pub(crate) fn add(&self, address: LocalAddress) -> Result<(), StackError> {
+        let now = self.clock.now();
+        let resolver = self.thread.resolver();
+        resolver.with(move |stack| stack.add_address(address, now))?
+    }
+
+    /// Answers for an address no more.
+    pub(crate) fn remove(&self, address: IpAddr) -> Result<(), StackError> {
+        let resolver = self.thread.resolver();
+        resolver.with(move |stack| stack.remove_address(address))?
+    }
+}

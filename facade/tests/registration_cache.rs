@@ -1,0 +1,422 @@
+//! The cache of registrations on the model: the program sends from its own memory anywhere.
+#![allow(unsafe_code)] // maps memory, and promises what the cache asks for
+
+mod pair;
+
+use pair::{End, connected};
+use ringside::driver::rdma::CacheError;
+use ringside::prelude::*;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+
+const PAGE: usize = 4096;
+
+/// The functions of the model are opened by one test at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Anonymous pages, mapped at an address of the kernel's choice or at a given one.
+struct Pages {
+    first: *mut u8,
+    length: usize,
+}
+
+impl Pages {
+    fn map(length: usize) -> Self {
+        Self::map_at(std::ptr::null_mut(), length, MapFlags::PRIVATE)
+    }
+
+    fn map_at(at: *mut u8, length: usize, flags: MapFlags) -> Self {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping; a fixed place is one that this test has just unmapped.
+        let first = unsafe { rustix::mm::mmap_anonymous(at.cast(), length, protection, flags) };
+        let first = first.unwrap().cast();
+        Self { first, length }
+    }
+
+    fn fill(&self, byte: u8) {
+        // SAFETY: mapped; the device only reads, and no request is under way.
+        unsafe { self.first.write_bytes(byte, self.length) };
+    }
+
+    fn at(&self, offset: usize) -> *const u8 {
+        self.first.wrapping_add(offset)
+    }
+
+    /// Unmaps the pages and returns where they were.
+    fn unmap(self) -> *mut u8 {
+        let Self { first, length } = self;
+        // SAFETY: mapped by `map_at`; nothing refers to the pages.
+        unsafe { rustix::mm::munmap(first.cast::<c_void>(), length) }.unwrap();
+        first
+    }
+}
+
+fn settings(unmapping: Unmapping) -> CacheSettings {
+    CacheSettings {
+        unmapping,
+        ..CacheSettings::default()
+    }
+}
+
+fn cache(end: &End, settings: CacheSettings) -> RegistrationCache {
+    // SAFETY: the tests unmap memory when no request names it, and tell a cache that is not watched
+    //         before; a guard lives as long as its requests.
+    let permit = unsafe { LendPermit::new() };
+    end.domain.registration_cache(permit, settings).unwrap()
+}
+
+/// Regions of the left device.
+fn regions(end: &End) -> u32 {
+    end.device.object_usage().unwrap().memory_regions.used
+}
+
+/// Sends `bytes` bytes at `from` through the cache into `target`, and returns what arrived.
+fn send(
+    end: &mut End,
+    cache: &RegistrationCache,
+    from: *const u8,
+    bytes: usize,
+    target: &MemoryRegion,
+) -> Vec<u8> {
+    let held = cache.get(from, bytes).unwrap();
+    let place = held.slice(0..bytes).unwrap();
+    end.queue_pair
+        .write(7, &[place], target.remote().at(0), Flags::SIGNALLED)
+        .unwrap();
+    end.queue_pair.ring();
+    end.wait(7);
+    let mut arrived = vec![0; bytes];
+    assert!(target.read(0, &mut arrived));
+    arrived
+}
+
+#[test]
+fn memory_from_anywhere_is_registered_once_and_sent() {
+    let _one = ONE.lock();
+    let [mut left, right] = connected(0);
+    let target = right.region(64 << 10);
+    let cache = cache(&left, settings(Unmapping::Watched));
+    let before = regions(&left);
+    let heap: Vec<u8> = (0..50_000_u32).map(|at| (at * 7) as u8).collect();
+    for skip in [0, 1, 4095, 33] {
+        let piece = &heap[skip..skip + 40_000];
+        let arrived = send(&mut left, &cache, piece.as_ptr(), piece.len(), &target);
+        assert!(arrived == piece, "offset {skip}");
+    }
+    let report = cache.report();
+    assert!(
+        report.misses <= 2,
+        "the first range, and one that goes beyond its pages: {report:?}"
+    );
+    assert_eq!(report.hits + report.misses, 4);
+    assert_eq!(regions(&left) - before, report.entries as u32);
+    drop(cache);
+    assert_eq!(regions(&left), before, "the cache has deregistered all");
+}
+
+#[test]
+fn memory_that_is_mapped_again_at_the_same_address_is_registered_anew() {
+    let _one = ONE.lock();
+    let [mut left, right] = connected(0);
+    let target = right.region(16 * PAGE);
+    for unmapping in [Unmapping::Watched, Unmapping::Told] {
+        let cache = cache(&left, settings(unmapping));
+        let before = regions(&left);
+        let mut at = std::ptr::null_mut();
+        let mut flags = MapFlags::PRIVATE;
+        let mut last_key = None;
+        for round in 0..50_u8 {
+            let pages = Pages::map_at(at, 4 * PAGE, flags);
+            pages.fill(round + 1);
+            let held = cache.get(pages.at(100), 2 * PAGE).unwrap();
+            let again = cache.get(pages.at(PAGE), PAGE).unwrap();
+            assert_eq!(held.local_key(), again.local_key());
+            assert_ne!(
+                Some(held.local_key()),
+                last_key,
+                "round {round}: the old region"
+            );
+            last_key = Some(held.local_key());
+            drop((held, again));
+            let arrived = send(&mut left, &cache, pages.at(0), 3 * PAGE, &target);
+            assert!(
+                arrived.iter().all(|byte| *byte == round + 1),
+                "round {round}"
+            );
+            if unmapping == Unmapping::Told {
+                cache.invalidate(pages.at(0), pages.length).unwrap();
+            }
+            at = pages.unmap();
+            flags = MapFlags::PRIVATE | MapFlags::FIXED;
+        }
+        let report = cache.report();
+        assert_eq!(
+            (report.entries, report.invalidated),
+            (0, 50),
+            "{unmapping:?}: {report:?}"
+        );
+        assert_eq!(regions(&left), before);
+    }
+}
+
+#[test]
+fn an_unmapped_page_ends_the_entry_that_holds_it_and_no_other() {
+    let _one = ONE.lock();
+    let [left, _right] = connected(0);
+    let cache = cache(&left, settings(Unmapping::Watched));
+    let (one, other) = (Pages::map(8 * PAGE), Pages::map(8 * PAGE));
+    drop(cache.get(one.at(0), 3 * PAGE).unwrap());
+    drop(cache.get(one.at(4 * PAGE), PAGE).unwrap());
+    drop(cache.get(other.at(0), PAGE).unwrap());
+    assert_eq!(cache.report().entries, 3);
+    // The middle page of the first entry.
+    Pages {
+        first: one.first.wrapping_add(PAGE),
+        length: PAGE,
+    }
+    .unmap();
+    assert_eq!(cache.report().entries, 2);
+    drop(cache.get(one.at(0), PAGE).unwrap());
+    drop(cache.get(one.at(4 * PAGE), PAGE).unwrap());
+    drop(cache.get(other.at(0), PAGE).unwrap());
+    let report = cache.report();
+    assert_eq!((report.hits, report.misses, report.invalidated), (2, 4, 1));
+    drop(cache);
+    one.unmap();
+    other.unmap();
+}
+
+#[test]
+fn an_entry_in_use_is_neither_evicted_nor_deregistered() {
+    let _one = ONE.lock();
+    let [mut left, right] = connected(0);
+    let target = right.region(PAGE);
+    let cache = cache(
+        &left,
+        CacheSettings {
+            max_entries: 2,
+            ..settings(Unmapping::Told)
+        },
+    );
+    let pages = Pages::map(8 * PAGE);
+    pages.fill(9);
+    let before = regions(&left);
+    let first = cache.get(pages.at(0), PAGE).unwrap();
+    let second = cache.get(pages.at(2 * PAGE), PAGE).unwrap();
+    let full = cache.get(pages.at(4 * PAGE), PAGE).unwrap_err();
+    assert!(
+        matches!(full, CacheError::Full { entries: 2, .. }),
+        "{full}"
+    );
+    drop(second);
+    // Evicts the idle entry, although the other one was used less recently.
+    let third = cache.get(pages.at(4 * PAGE), PAGE).unwrap();
+    assert_eq!((cache.report().evicted, regions(&left) - before), (1, 2));
+
+    let busy = cache.invalidate(pages.at(0), PAGE).unwrap_err();
+    assert!(matches!(busy, CacheError::InUse { entries: 1 }), "{busy}");
+    // Forgotten, and still registered for its holder.
+    let place = first.slice(0..PAGE).unwrap();
+    left.queue_pair
+        .write(1, &[place], target.remote().at(0), Flags::SIGNALLED)
+        .unwrap();
+    left.queue_pair.ring();
+    left.wait(1);
+    let anew = cache.get(pages.at(0), PAGE).unwrap();
+    assert_ne!(anew.local_key(), first.local_key());
+    drop((first, anew, third));
+    cache.invalidate(pages.at(0), 8 * PAGE).unwrap();
+    assert_eq!(regions(&left), before);
+    pages.unmap();
+}
+
+#[test]
+fn overlapping_ranges_become_one_entry_and_old_holders_go_on() {
+    let _one = ONE.lock();
+    let [mut left, right] = connected(0);
+    let target = right.region(PAGE);
+    let cache = cache(&left, settings(Unmapping::Watched));
+    let pages = Pages::map(8 * PAGE);
+    pages.fill(3);
+    let old = cache.get(pages.at(0), 2 * PAGE).unwrap();
+    let whole = cache.get(pages.at(PAGE), 4 * PAGE).unwrap();
+    let report = cache.report();
+    assert_eq!((report.entries, report.merged), (1, 1));
+    assert_eq!(report.bytes, 5 * PAGE as u64);
+    let inside = cache.get(pages.at(0), 5 * PAGE).unwrap();
+    assert_eq!(inside.local_key(), whole.local_key());
+    for (id, held) in [(1, &old), (2, &whole)] {
+        let place = held.slice(PAGE / 2..PAGE).unwrap();
+        left.queue_pair
+            .write(id, &[place], target.remote().at(0), Flags::SIGNALLED)
+            .unwrap();
+        left.queue_pair.ring();
+        left.wait(id);
+    }
+    assert!(held_outside(&whole), "no byte beyond what was asked for");
+    drop((old, whole, inside, cache));
+    pages.unmap();
+}
+
+fn held_outside(held: &Registered) -> bool {
+    held.slice(0..held.length() + 1).is_err() && held.slice(1..held.length()).is_ok()
+}
+
+#[test]
+fn what_a_cache_does_not_take_is_refused_by_name() {
+    let _one = ONE.lock();
+    let [left, _right] = connected(0);
+    // SAFETY: nothing is lent here.
+    let permit = unsafe { LendPermit::new() };
+    let make = |settings| left.domain.registration_cache(permit.clone(), settings);
+    let remote = CacheSettings {
+        access: Access::REMOTE_READ,
+        ..CacheSettings::default()
+    };
+    assert!(matches!(make(remote), Err(CacheError::RemoteAccess)));
+    let nothing = CacheSettings {
+        max_entries: 0,
+        ..CacheSettings::default()
+    };
+    assert!(matches!(make(nothing), Err(CacheError::NoRoom { .. })));
+    let small = CacheSettings {
+        max_bytes: 2 * PAGE as u64,
+        ..CacheSettings::default()
+    };
+    let cache = make(small).unwrap();
+    let pages = Pages::map(4 * PAGE);
+    let long = cache.get(pages.at(1), 2 * PAGE);
+    assert!(matches!(long, Err(CacheError::TooLong { .. })));
+    assert!(matches!(
+        cache.get(pages.at(0), 0),
+        Err(CacheError::Rdma(_))
+    ));
+    let wraps = std::ptr::without_provenance::<u8>(usize::MAX - 10);
+    assert!(cache.get(wraps, 100).is_err());
+    pages.unmap();
+}
+
+#[test]
+fn a_file_mapping_is_registered_for_each_use() {
+    let _one = ONE.lock();
+    let [mut left, right] = connected(0);
+    let target = right.region(PAGE);
+    let cache = cache(&left, settings(Unmapping::Watched));
+    // Bytes of this program's file.
+    static TEXT: [u8; 3 * PAGE] = [0x5A; 3 * PAGE];
+    let before = regions(&left);
+    for _ in 0..3 {
+        let arrived = send(&mut left, &cache, TEXT[10..].as_ptr(), PAGE, &target);
+        assert!(arrived == TEXT[..PAGE]);
+    }
+    let report = cache.report();
+    assert_eq!((report.entries, report.not_kept), (0, 3), "{report:?}");
+    assert_eq!(regions(&left), before);
+}
+
+#[test]
+fn threads_that_map_send_and_unmap_never_meet_an_old_region() {
+    let _one = ONE.lock();
+    let ends: Vec<End> = connected(0).into_iter().collect();
+    let [mut left, right] = <[End; 2]>::try_from(ends).ok().unwrap();
+    let target = right.region(PAGE);
+    let small = CacheSettings {
+        max_entries: 8,
+        ..settings(Unmapping::Watched)
+    };
+    let cache = cache(&left, small);
+    let keys = &Mutex::new(());
+    // Each thread maps in a part of its own: see the limit of `Unmapping::Watched`.
+    let area = Pages::map(3 * 2 * PAGE);
+    let first = area.first.expose_provenance();
+    let areas: Vec<usize> = (0..3).map(|thread| first + thread * 2 * PAGE).collect();
+    // Stacks of the threads must not come to lie there.
+    let started = &Barrier::new(4);
+    let uses = &AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for (thread, area) in areas.into_iter().enumerate() {
+            let cache = cache.clone();
+            scope.spawn(move || {
+                let at: *mut c_void = std::ptr::with_exposed_provenance_mut(area);
+                started.wait();
+                started.wait();
+                let mut last = None;
+                for round in 0..300 {
+                    // The memory of others of the process may come to lie there.
+                    let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+                    let protection = ProtFlags::READ | ProtFlags::WRITE;
+                    // SAFETY: a new mapping where nothing is.
+                    let mapped =
+                        unsafe { rustix::mm::mmap_anonymous(at, 2 * PAGE, protection, flags) };
+                    let Ok(first) = mapped else {
+                        last = None;
+                        continue;
+                    };
+                    let length = PAGE + (round + thread) % PAGE;
+                    let held = cache.get(first.cast::<u8>(), length).unwrap();
+                    assert_ne!(last, Some(held.local_key()));
+                    uses.fetch_add(1, Ordering::Relaxed);
+                    last = Some(held.local_key());
+                    drop(held);
+                    // SAFETY: mapped above; nothing refers to it.
+                    unsafe { rustix::mm::munmap(first, 2 * PAGE) }.unwrap();
+                }
+                let _all = keys.lock();
+            });
+        }
+        let steady = vec![0xC3_u8; 2 * PAGE];
+        started.wait();
+        area.unmap();
+        started.wait();
+        for _ in 0..300 {
+            let arrived = send(&mut left, &cache, steady.as_ptr(), PAGE, &target);
+            assert!(arrived.iter().all(|byte| *byte == 0xC3));
+        }
+    });
+    let report = cache.report();
+    let uses = uses.load(Ordering::Relaxed);
+    assert!(uses >= 300, "{uses} uses");
+    // Each use but the last of a thread was unmapped before the next one.
+    let forgotten = report.invalidated + report.evicted + report.not_kept;
+    assert!(forgotten + 3 >= uses, "{uses} uses, {report:?}");
+}
+
+/// Looks up and lets go, over entries of a cache. Counted by name: see the test.
+#[inline(never)]
+fn measured_cache_hits(cache: &RegistrationCache, pages: &Pages, rounds: usize) -> usize {
+    let mut found = 0;
+    for round in 0..rounds {
+        let at = pages.at((round * 7 % 512) * 2 * PAGE + round % 64);
+        found += usize::from(cache.get(at, 4000).is_ok());
+    }
+    found
+}
+
+/// Prints the time of a hit in a cache of 512 entries. Instructions:
+/// `valgrind --tool=callgrind --toggle-collect='*measured_cache_hits*' TEST a_hit`.
+#[test]
+fn a_hit_is_no_registration_and_its_time_is_printed() {
+    const ROUNDS: usize = 10_240;
+    let _one = ONE.lock();
+    let [left, _right] = connected(0);
+    let cache = cache(&left, settings(Unmapping::Told));
+    let pages = Pages::map(1024 * PAGE);
+    for entry in 0..512 {
+        drop(cache.get(pages.at(entry * 2 * PAGE), PAGE).unwrap());
+    }
+    let began = std::time::Instant::now();
+    assert_eq!(measured_cache_hits(&cache, &pages, ROUNDS), ROUNDS);
+    println!(
+        "a hit of 512 entries: {:?}",
+        began.elapsed() / ROUNDS as u32
+    );
+    let report = cache.report();
+    assert_eq!(
+        (report.misses, report.hits, report.entries),
+        (512, ROUNDS as u64, 512)
+    );
+    cache.invalidate(pages.at(0), pages.length).unwrap();
+    pages.unmap();
+}

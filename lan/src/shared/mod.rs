@@ -1,0 +1,228 @@
+//! State that a pool, its packets and its queues share: the buffers, their owners, and their
+//! chains.
+
+mod depot;
+mod thread;
+
+use depot::Depot;
+use ringside_bus::{DmaBuffer, DmaPool, Iova, MemoryError, Words};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Ends a chain of buffers.
+pub(crate) const NO_BUFFER: u32 = u32::MAX;
+
+/// Sizes of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Buffers, 1..=2^24. Rings, packets in flight and 128 for each thread that uses the pool (its
+    /// cache) have to fit. The cache of a thread that ended is emptied when buffers run short.
+    pub buffers: u32,
+    /// Bytes of a buffer that the device may fill: a multiple of 128, 128..=16256.
+    pub buffer_bytes: u16,
+    /// Bytes kept free ahead of received data, for headers to be put in front: a multiple of 64.
+    pub headroom_bytes: u16,
+}
+
+impl Default for PoolSettings {
+    /// 8192 buffers of 2048 bytes behind 128 bytes of headroom.
+    fn default() -> Self {
+        Self {
+            buffers: 8192,
+            buffer_bytes: 2048,
+            headroom_bytes: 128,
+        }
+    }
+}
+
+/// State that the pool and every packet of it share. Exists until no buffer is in use.
+pub(crate) struct Shared {
+    memory: Option<DmaBuffer>,
+    words: Words,
+    iova: Iova,
+    stride: u32,
+    settings: PoolSettings,
+    depot: Depot,
+    /// next buffer, offset and length of each buffer inside a chain
+    links: Box<[AtomicU64]>,
+    /// handles beyond the first to the packet that begins in each buffer
+    shares: Box<[AtomicU32]>,
+    /// the device may still write to some buffer
+    abandoned: AtomicBool,
+}
+
+/// A segment inside a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    pub(crate) next: u32,
+    pub(crate) offset: u16,
+    pub(crate) length: u16,
+}
+
+impl Shared {
+    /// Makes all memory of a pool; the sizes have been checked.
+    pub(crate) fn new(dma: &Arc<DmaPool>, settings: PoolSettings) -> Result<Self, MemoryError> {
+        let stride = u32::from(settings.buffer_bytes) + u32::from(settings.headroom_bytes);
+        let bytes = settings.buffers as usize * stride as usize;
+        let memory = dma.allocate(bytes, 4096)?;
+        Ok(Self {
+            words: memory.words(),
+            iova: memory.iova(),
+            memory: Some(memory),
+            stride,
+            settings,
+            depot: Depot::new(settings.buffers),
+            links: (0..settings.buffers)
+                .map(|_| AtomicU64::new(NO_BUFFER.into()))
+                .collect(),
+            shares: (0..settings.buffers).map(|_| AtomicU32::new(0)).collect(),
+            abandoned: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) const fn settings(&self) -> &PoolSettings {
+        &self.settings
+    }
+
+    /// The device address of a buffer.
+    #[inline(always)]
+    pub(crate) fn iova(&self, index: u32) -> u64 {
+        self.iova.0 + u64::from(index) * u64::from(self.stride)
+    }
+
+    /// Bytes from the pool's first to a buffer's first.
+    #[inline(always)]
+    pub(crate) fn place(&self, index: u32) -> usize {
+        index as usize * self.stride as usize
+    }
+
+    /// Bytes of a buffer, headroom included.
+    #[inline(always)]
+    pub(crate) const fn stride(&self) -> u32 {
+        self.stride
+    }
+
+    /// All memory of the pool.
+    #[inline(always)]
+    pub(crate) const fn words(&self) -> &Words {
+        &self.words
+    }
+
+    /// Copies bytes of the pool out without making a slice of them; false if they lie outside.
+    pub(crate) fn copy_out(&self, at: usize, into: &mut [u8]) -> bool {
+        self.memory
+            .as_ref()
+            .is_some_and(|memory| memory.read(at, into))
+    }
+
+    #[inline]
+    pub(crate) fn take(&self, into: &mut [u32]) -> usize {
+        self.depot.take(into)
+    }
+
+    #[inline]
+    pub(crate) fn give(&self, buffers: &[u32]) {
+        self.depot.give(buffers);
+    }
+
+    /// Returns one buffer.
+    #[inline]
+    pub(crate) fn give_one(&self, buffer: u32) {
+        self.depot.give_one(buffer);
+    }
+
+    #[inline]
+    pub(crate) fn link(&self, index: u32) -> Link {
+        let word = match self.links.get(index as usize) {
+            Some(link) => link.load(Ordering::Relaxed),
+            None => u64::from(NO_BUFFER),
+        };
+        Link {
+            next: word as u32,
+            offset: (word >> 32) as u16,
+            length: (word >> 48) as u16,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn set_link(&self, index: u32, link: Link) {
+        if let Some(place) = self.links.get(index as usize) {
+            let word =
+                u64::from(link.next) | u64::from(link.offset) << 32 | u64::from(link.length) << 48;
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+
+    /// One more handle to the packet that begins in a buffer.
+    pub(crate) fn add_share(&self, index: u32) {
+        if let Some(shares) = self.shares.get(index as usize) {
+            shares.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// One handle less; true if it was the last one.
+    pub(crate) fn drop_share(&self, index: u32) -> bool {
+        let Some(shares) = self.shares.get(index as usize) else {
+            return true;
+        };
+        // Zero means that this handle is the only one: no other thread can change that.
+        if shares.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        let before = shares.fetch_sub(1, Ordering::AcqRel);
+        if before == 0 {
+            // The other handle went between the two: this one was the last.
+            shares.store(0, Ordering::Relaxed);
+            return true;
+        }
+        false
+    }
+
+    /// True if there is one handle only.
+    pub(crate) fn is_sole(&self, index: u32) -> bool {
+        let shares = self.shares.get(index as usize);
+        shares.is_none_or(|shares| shares.load(Ordering::Acquire) == 0)
+    }
+
+    /// Frees a chain: `index`, and the buffers from `next` on.
+    #[inline]
+    pub(crate) fn give_chain(&self, index: u32, next: u32) {
+        if next == NO_BUFFER {
+            return self.give_one(index);
+        }
+        self.give_rest(index, next);
+    }
+
+    #[cold]
+    fn give_rest(&self, index: u32, mut next: u32) {
+        // Bounded for any links: no chain is longer than the number of buffers.
+        for _ in 0..self.settings.buffers {
+            if next == NO_BUFFER {
+                break;
+            }
+            let after = self.link(next).next;
+            self.give(&[next]);
+            next = after;
+        }
+        self.give(&[index]);
+    }
+
+    pub(crate) fn in_use(&self) -> u64 {
+        self.depot.in_use()
+    }
+
+    /// The device may write to buffers of this pool until it is reset: the memory is not reused.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take()
+            && self.abandoned.load(Ordering::Acquire)
+        {
+            memory.leak();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Buffers of packets that the device has sent.
+
+use super::{SHARED, TransmitQueue, WORDS};
+use crate::shared::{NO_BUFFER, Shared};
+use ringside_spec::lan::transmit::{DataCommand, kind};
+
+impl TransmitQueue {
+    /// Reclaims the descriptors that the device reports done; returns their number.
+    ///
+    /// [`TransmitQueue::send`] does it too; a core that sends nothing calls this to get packets back.
+    #[inline]
+    pub fn reclaim(&mut self) -> usize {
+        if !self.service.in_service() {
+            return 0;
+        }
+        let before = self.free;
+        while self.report_count > 0 {
+            let index = self.reports[self.first_report];
+            let word = self
+                .ring
+                .words()
+                .load_acquire(usize::from(index) * WORDS + 1);
+            if DataCommand(word).kind() != kind::DONE {
+                break;
+            }
+            self.first_report += 1;
+            if self.first_report == self.reports.len() {
+                self.first_report = 0;
+            }
+            self.report_count -= 1;
+            self.free_through(index);
+        }
+        let done = self.free - before;
+        self.done += u64::from(done);
+        done.into()
+    }
+
+    /// Descriptors that the device has reported done since the queue was made.
+    #[must_use]
+    pub const fn done(&self) -> u64 {
+        self.done
+    }
+
+    /// Frees all buffers up to descriptor `last`.
+    pub(super) fn free_through(&mut self, last: u16) {
+        if last < self.clean {
+            self.free_range(usize::from(self.clean), self.slots.len());
+            self.free_range(0, usize::from(last) + 1);
+        } else {
+            self.free_range(usize::from(self.clean), usize::from(last) + 1);
+        }
+        self.clean = self.ring.after(last);
+    }
+
+    #[inline]
+    fn free_range(&mut self, first: usize, end: usize) {
+        let shared = self.pool.shared();
+        let slots = &self.slots[first..end];
+        self.free += slots.len() as u16;
+        // Nearly always all buffers are plain: freed in place.
+        if slots.iter().fold(0, |all, slot| all | slot) < SHARED {
+            return shared.give(slots);
+        }
+        for slot in slots {
+            free_slot(shared, *slot);
+        }
+    }
+}
+
+#[cold]
+pub(super) fn free_slot(shared: &Shared, slot: u32) {
+    match slot {
+        NO_BUFFER => {}
+        slot if slot & SHARED != 0 => {
+            let buffer = slot & !SHARED;
+            if shared.drop_share(buffer) {
+                shared.give_chain(buffer, shared.link(buffer).next);
+            }
+        }
+        slot => shared.give(&[slot]),
+    }
+}

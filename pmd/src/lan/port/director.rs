@@ -1,0 +1,56 @@
+//! The state of a port's flow director: its rules and their resources.
+
+use super::rules::{Field, FlowRule, PacketKind, RuleNumber};
+use ringside_lan::FilterQueue;
+use ringside_spec::lan::registers::filters::FieldMask;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Counters of a block.
+pub(super) const COUNTERS_PER_BLOCK: u16 = 256;
+/// Registers of masks that a function may use: an equal part for each of eight functions.
+pub(super) const MASKS_PER_FUNCTION: u32 = 4;
+
+/// A profile of a kind of packets: all rules of the kind compare the same fields.
+#[derive(Clone, Debug)]
+pub(super) struct KindProfile {
+    pub(super) profile: u16,
+    pub(super) rows: Vec<u16>,
+    pub(super) fields: BTreeSet<Field>,
+}
+
+/// A rule that the device has.
+#[derive(Clone, Debug)]
+pub(super) struct Installed {
+    pub(super) rule: FlowRule,
+    pub(super) counter: Option<u16>,
+    /// kinds for which it was programmed
+    pub(super) kinds: Vec<PacketKind>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Director {
+    /// none before the first rule
+    pub(super) queue: Option<FilterQueue>,
+    pub(super) rules: BTreeMap<RuleNumber, Installed>,
+    pub(super) profiles: BTreeMap<PacketKind, KindProfile>,
+    /// masks by register, with the profiles that use each
+    pub(super) masks: BTreeMap<u32, (FieldMask, BTreeSet<u16>)>,
+    /// first number of the block of counters
+    pub(super) counters: Option<u16>,
+    pub(super) last: u32,
+}
+
+impl Director {
+    /// A counter that no rule has, counted from the block's first.
+    pub(super) fn free_counter(&self) -> Option<u16> {
+        let used: BTreeSet<u16> = self.rules.values().filter_map(|one| one.counter).collect();
+        let first = self.counters?;
+        (first..first + COUNTERS_PER_BLOCK).find(|counter| !used.contains(counter))
+    }
+
+    /// True if a rule of the kind is installed.
+    pub(super) fn is_used(&self, kind: PacketKind) -> bool {
+        self.rules.values().any(|one| one.kinds.contains(&kind))
+    }
+}

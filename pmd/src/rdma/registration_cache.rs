@@ -1,0 +1,606 @@
+//! A cache of registrations, for programs that send from anywhere.
+//!
+//! [`RegistrationCache::get`] takes an address and a length. If a registration holds the range it
+//! answers from memory; else it registers the pages of the range. Entries are the whole pages of
+//! what was asked for. A range that overlaps entries is registered as one with them, and replaces
+//! them; neighbours are not joined. The entries not used for longest are deregistered once the
+//! cache holds more than its limits. An entry in use is never deregistered: each [`Registered`]
+//! holds its registration, also after the cache has forgotten it.
+//!
+//! # What the program promises
+//! Making a cache takes a [`LendPermit`], whose contract it is. In short: memory stays mapped while a
+//! [`Registered`] of it exists; a [`Registered`] lives until the completion of the requests that name
+//! it; and memory is not unmapped behind the cache's back:
+//! - [`Unmapping::Told`]: call [`RegistrationCache::invalidate`] before memory is unmapped, moved,
+//!   remapped or given up (`munmap`, `mremap`, `mmap` over it, `madvise`, and `free` where it
+//!   unmaps);
+//! - [`Unmapping::Watched`]: the kernel reports this through userfaultfd, and nothing needs to be
+//!   called. Memory that the kernel cannot watch (file mappings) is registered for each use. A limit:
+//!   the kernel unmaps first and reports then, before `munmap` returns. So while one thread is in
+//!   `munmap`, no other may map memory at the same addresses and send from it: it could get the old
+//!   registration. A program whose threads free large memory beside others that allocate it
+//!   uses [`Unmapping::Told`].
+//!
+//! Memory that a peer may access is not cached: a peer may use a key at any time, so its region
+//! has to be held by the program. Register it with
+//! [`ProtectionDomain::register`](super::ProtectionDomain::register).
+
+mod error;
+mod index;
+
+use super::memory_region::{Access, MemoryRegion, SliceError};
+use super::{ProtectionDomain, RdmaError};
+pub use error::CacheError;
+use index::Index;
+use ringside_bus::LendPermit;
+use ringside_bus::memory::DmaAccess;
+use ringside_bus::unmaps::{News, Unmaps, UnmapsError};
+use ringside_qp::Fragment;
+use ringside_spec::rdma::limits::MAX_REGION_BYTES;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Bytes of the pages that entries consist of.
+const PAGE: u64 = 4096;
+
+/// The source of the cache's knowledge of memory that is unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmapping {
+    /// The program calls [`RegistrationCache::invalidate`] before.
+    Told,
+    /// The kernel reports it, between unmapping and the return of `munmap`: see the module for what
+    /// several threads must not do.
+    Watched,
+}
+
+/// Settings of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// [`Access::LOCAL_READ`] to send, [`Access::LOCAL_WRITE`] to receive and to read from peers
+    /// too.
+    pub access: Access,
+    /// Most entries; each is one memory region and one mapping of the IOMMU.
+    pub max_entries: usize,
+    /// Most bytes of all entries together, which are pinned memory over VFIO.
+    pub max_bytes: u64,
+    /// See [`Unmapping`].
+    pub unmapping: Unmapping,
+}
+
+impl Default for CacheSettings {
+    /// 1,024 entries, 1 GiB, read and written by the own device, watched by the kernel.
+    fn default() -> Self {
+        Self {
+            access: Access::LOCAL_WRITE,
+            max_entries: 1024,
+            max_bytes: 1 << 30,
+            unmapping: Unmapping::Watched,
+        }
+    }
+}
+
+/// Counts of a cache, since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheReport {
+    /// Entries now.
+    pub entries: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Look-ups that an entry answered.
+    pub hits: u64,
+    /// Look-ups that registered memory.
+    pub misses: u64,
+    /// Entries deregistered to make room.
+    pub evicted: u64,
+    /// Entries replaced by a larger one.
+    pub merged: u64,
+    /// Entries forgotten because their memory was unmapped.
+    pub invalidated: u64,
+    /// Registrations that were not kept: the kernel cannot watch them, or they were invalidated
+    /// while they were made.
+    pub not_kept: u64,
+}
+
+/// A registered range.
+#[derive(Debug)]
+struct Registration {
+    region: MemoryRegion,
+    /// whole pages, by address in this process
+    range: Range<u64>,
+}
+
+/// A registration that the cache has forgotten and somebody may still use.
+struct Forgotten {
+    range: Range<u64>,
+    registration: Weak<Registration>,
+}
+
+/// A range that a thread registers at the moment.
+struct InMaking {
+    number: u64,
+    range: Range<u64>,
+    /// part of it was invalidated meanwhile
+    is_spoiled: bool,
+}
+
+type Entry = (Range<u64>, Arc<Registration>);
+
+struct State {
+    index: Index<Arc<Registration>>,
+    unmaps: Option<Unmaps>,
+    forgotten: Vec<Forgotten>,
+    in_making: Vec<InMaking>,
+    next_number: u64,
+    report: CacheReport,
+}
+
+struct Shared {
+    domain: ProtectionDomain,
+    permit: LendPermit,
+    settings: CacheSettings,
+    state: Mutex<State>,
+}
+
+/// See the module. Clones share one cache. Dropping the last clone deregisters what is not in use.
+#[derive(Clone)]
+pub struct RegistrationCache(Arc<Shared>);
+
+/// A range of the program's memory that is registered as long as this exists. Keep it until the
+/// requests that name it have completed.
+#[derive(Clone, Debug)]
+pub struct Registered {
+    registration: Arc<Registration>,
+    /// of its first byte in the registration
+    offset: usize,
+    length: usize,
+}
+
+impl ProtectionDomain {
+    /// A cache of registrations of the program's memory. The permit's contract is explained at
+    /// [`RegistrationCache`].
+    ///
+    /// # Errors
+    /// [`CacheError::RemoteAccess`], [`CacheError::NoRoom`] for limits of 0, and
+    /// [`CacheError::Unmaps`] where the kernel denies userfaultfd and [`Unmapping::Watched`] is
+    /// asked for.
+    pub fn registration_cache(
+        &self,
+        permit: LendPermit,
+        settings: CacheSettings,
+    ) -> Result<RegistrationCache, CacheError> {
+        if settings.access.is_remote() {
+            return Err(CacheError::RemoteAccess);
+        }
+        if settings.max_entries == 0 || settings.max_bytes < PAGE {
+            let CacheSettings {
+                max_entries,
+                max_bytes,
+                ..
+            } = settings;
+            return Err(CacheError::NoRoom {
+                max_entries,
+                max_bytes,
+            });
+        }
+        let unmaps = match settings.unmapping {
+            Unmapping::Told => None,
+            Unmapping::Watched => Some(Unmaps::new()?),
+        };
+        drop(self.engine().open_state()?);
+        Ok(RegistrationCache(Arc::new(Shared {
+            domain: self.clone(),
+            permit,
+            settings,
+            state: Mutex::new(State {
+                index: Index::new(),
+                unmaps,
+                forgotten: Vec::new(),
+                in_making: Vec::new(),
+                next_number: 0,
+                report: CacheReport::default(),
+            }),
+        })))
+    }
+}
+
+impl RegistrationCache {
+    /// The `length` bytes at `first`, registered: from the cache, or now.
+    ///
+    /// A hit takes a lock for some 100 ns and makes no system call. A miss registers: some
+    /// microseconds, and commands to the device.
+    ///
+    /// # Errors
+    /// [`CacheError`]; nothing is left over.
+    pub fn get(&self, first: *const u8, length: usize) -> Result<Registered, CacheError> {
+        let shared = &*self.0;
+        let start = first.expose_provenance() as u64;
+        let wanted = start..start.saturating_add(length as u64);
+        if !shared.domain.engine().over.load(Ordering::Relaxed) && length > 0 {
+            let mut state = shared.state();
+            if !state.has_news()
+                && let Some(found) = state.index.find(&wanted)
+            {
+                let found = Registered::new(Arc::clone(found), &wanted);
+                state.report.hits += 1;
+                return Ok(found);
+            }
+        }
+        shared.get_slowly(&wanted)
+    }
+
+    /// Forgets and deregisters every entry that shares a page with the `length` bytes at `first`.
+    /// After success the device has no access to them through this cache. Call it before memory is
+    /// unmapped, unless the kernel reports that.
+    ///
+    /// # Errors
+    /// [`CacheError::InUse`]: entries are forgotten, and some are held by a [`Registered`] still;
+    /// complete their requests, drop it, and call this again. [`CacheError::Deregister`]: the
+    /// device did not confirm, and the memory must stay mapped until the device's shutdown.
+    pub fn invalidate(&self, first: *const u8, length: usize) -> Result<(), CacheError> {
+        let start = first.addr() as u64;
+        let range = start..start.saturating_add(length as u64);
+        let pages = start / PAGE * PAGE..range.end.next_multiple_of(PAGE);
+        let shared = &*self.0;
+        let removed = shared.state().invalidate(&pages);
+        let mut result = Ok(());
+        for (_, registration) in removed {
+            if let Some(registration) = Arc::into_inner(registration)
+                && let Err(error) = registration.region.deregister()
+            {
+                result = Err(CacheError::Deregister(Box::new(error)));
+            }
+        }
+        let entries = shared.state().users_of(&pages);
+        match entries {
+            0 => result,
+            entries => Err(CacheError::InUse { entries }),
+        }
+    }
+
+    /// Deregisters every entry that is not in use; returns how many.
+    pub fn clear(&self) -> usize {
+        let mut idle = Vec::new();
+        let mut state = self.0.state();
+        while let Some(entry) = state.index.remove_oldest(is_idle) {
+            idle.push(entry);
+        }
+        drop(state);
+        idle.len()
+    }
+
+    /// Its counts.
+    #[must_use]
+    pub fn report(&self) -> CacheReport {
+        let mut state = self.0.state();
+        let gone = state.take_news();
+        let report = CacheReport {
+            entries: state.index.len(),
+            bytes: state.index.bytes(),
+            ..state.report
+        };
+        drop(state);
+        drop(gone);
+        report
+    }
+}
+
+impl std::fmt::Debug for RegistrationCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("RegistrationCache")
+            .field(&self.0.settings)
+            .finish()
+    }
+}
+
+impl Registered {
+    fn new(registration: Arc<Registration>, wanted: &Range<u64>) -> Self {
+        Self {
+            offset: (wanted.start - registration.range.start) as usize,
+            length: (wanted.end - wanted.start) as usize,
+            registration,
+        }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// A piece of it for a request: a range of bytes, counted from the address that was asked for.
+    ///
+    /// # Errors
+    /// [`SliceError`] if it is not inside, or too long for one fragment (2^31 - 1 bytes).
+    pub fn slice(&self, range: Range<usize>) -> Result<Fragment, SliceError> {
+        let outside = SliceError {
+            start: range.start,
+            end: range.end,
+            length_bytes: self.length,
+        };
+        if range.end > self.length || range.start > range.end {
+            return Err(outside);
+        }
+        let inside = self.offset + range.start..self.offset + range.end;
+        self.registration.region.slice(inside).map_err(|_| outside)
+    }
+
+    /// Key of the region that holds it; others in the same region have the same.
+    #[must_use]
+    pub fn local_key(&self) -> u32 {
+        self.registration.region.local_key()
+    }
+}
+
+fn is_idle(registration: &Arc<Registration>) -> bool {
+    Arc::strong_count(registration) == 1
+}
+
+fn share(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// A registration that is about to be made.
+struct Plan {
+    number: u64,
+    range: Range<u64>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cold]
+    fn get_slowly(&self, wanted: &Range<u64>) -> Result<Registered, CacheError> {
+        drop(self.domain.engine().open_state()?);
+        let own = self.pages(wanted)?;
+        let mut may_unite = true;
+        loop {
+            // What the lock protects is deregistered after it was released.
+            let mut gone = Vec::new();
+            let planned = self.plan(wanted, &own, may_unite, &mut gone);
+            drop(gone);
+            let plan = match planned? {
+                Planned::Found(found) => return Ok(found),
+                Planned::Register(plan) => plan,
+            };
+            let is_watched = self.watch(&plan.range);
+            match self.register(&plan.range) {
+                Ok(region) => return Ok(self.enter(&plan, region, wanted, is_watched)),
+                Err(error) => {
+                    self.give_up(&plan);
+                    if plan.range != own {
+                        may_unite = false;
+                    } else if !is_scarcity(&error) || !self.make_room() {
+                        return Err(error.into());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The whole pages of a range.
+    fn pages(&self, wanted: &Range<u64>) -> Result<Range<u64>, CacheError> {
+        let length = wanted.end - wanted.start;
+        let end = wanted.end.checked_next_multiple_of(PAGE);
+        let Some(end) = end.filter(|_| length > 0) else {
+            return Err(CacheError::Rdma(RdmaError::OutOfRange {
+                what: "the length of a memory region",
+                given: length,
+                least: 1,
+                most: MAX_REGION_BYTES,
+            }));
+        };
+        let pages = wanted.start / PAGE * PAGE..end;
+        if pages.end - pages.start > self.settings.max_bytes {
+            return Err(CacheError::TooLong {
+                length,
+                max_bytes: self.settings.max_bytes,
+            });
+        }
+        Ok(pages)
+    }
+
+    /// Finds the range after all, or makes room for it and notes that it is being made.
+    fn plan(
+        &self,
+        wanted: &Range<u64>,
+        own: &Range<u64>,
+        may_unite: bool,
+        gone: &mut Vec<Entry>,
+    ) -> Result<Planned, CacheError> {
+        let CacheSettings {
+            max_entries,
+            max_bytes,
+            ..
+        } = self.settings;
+        let mut state = self.state();
+        gone.extend(state.take_news());
+        if let Some(found) = state.index.find(wanted) {
+            let found = Registered::new(Arc::clone(found), wanted);
+            state.report.hits += 1;
+            return Ok(Planned::Found(found));
+        }
+        let united = state.index.united(own);
+        let range = match may_unite && united.end - united.start <= max_bytes {
+            true => united,
+            false => own.clone(),
+        };
+        let bytes = range.end - range.start;
+        while state.index.len() >= max_entries || state.index.bytes() + bytes > max_bytes {
+            let Some(evicted) = state.index.remove_oldest(is_idle) else {
+                return Err(CacheError::Full {
+                    entries: state.index.len(),
+                    bytes: state.index.bytes(),
+                });
+            };
+            state.report.evicted += 1;
+            gone.push(evicted);
+        }
+        state.next_number += 1;
+        let number = state.next_number;
+        state.in_making.push(InMaking {
+            number,
+            range: range.clone(),
+            is_spoiled: false,
+        });
+        Ok(Planned::Register(Plan { number, range }))
+    }
+
+    /// True if entries of this range can be kept.
+    fn watch(&self, range: &Range<u64>) -> bool {
+        let watched = match &self.state().unmaps {
+            None => return true,
+            Some(unmaps) => unmaps.watcher(),
+        };
+        match watched.watch(range.clone()) {
+            Ok(()) => true,
+            Err(error @ UnmapsError::NotWatched { .. }) => {
+                tracing::debug!(%error, "registered for one use");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%error, "registered for one use");
+                false
+            }
+        }
+    }
+
+    fn register(&self, range: &Range<u64>) -> Result<MemoryRegion, RdmaError> {
+        let access = self.settings.access;
+        let of_device = match access.contains(Access::LOCAL_WRITE) {
+            true => DmaAccess::ReadWrite,
+            false => DmaAccess::Read,
+        };
+        let length = (range.end - range.start) as usize;
+        let pool = &self.domain.engine().pool;
+        let lent = pool.lend_permitted(&self.permit, range.start as usize, length, of_device)?;
+        let registered = self.domain.register(lent, access);
+        registered.map_err(|refused| refused.error)
+    }
+
+    /// Keeps a new registration, unless it was invalidated while it was made.
+    fn enter(
+        &self,
+        plan: &Plan,
+        region: MemoryRegion,
+        wanted: &Range<u64>,
+        is_watched: bool,
+    ) -> Registered {
+        let registration = Arc::new(Registration {
+            region,
+            range: plan.range.clone(),
+        });
+        let made = Registered::new(Arc::clone(&registration), wanted);
+        let mut state = self.state();
+        let mut gone = state.take_news();
+        let is_spoiled = state.end_making(plan.number);
+        state.report.misses += 1;
+        if is_spoiled || !is_watched {
+            state.report.not_kept += 1;
+            state.forget(&plan.range, &registration);
+        } else {
+            let replaced = state.index.remove_overlapping(&plan.range);
+            state.report.merged += replaced.len() as u64;
+            for (range, one) in &replaced {
+                state.forget(range, one);
+            }
+            gone.extend(replaced);
+            state.index.insert(plan.range.clone(), registration);
+        }
+        drop(state);
+        drop(gone);
+        made
+    }
+
+    fn give_up(&self, plan: &Plan) {
+        self.state().end_making(plan.number);
+    }
+
+    /// Deregisters the entry not used for longest; false if there is none.
+    fn make_room(&self) -> bool {
+        let mut state = self.state();
+        let evicted = state.index.remove_oldest(is_idle);
+        state.report.evicted += u64::from(evicted.is_some());
+        drop(state);
+        evicted.is_some()
+    }
+}
+
+/// The result of [`Shared::plan`].
+enum Planned {
+    Found(Registered),
+    Register(Plan),
+}
+
+/// True if fewer registrations may help.
+fn is_scarcity(error: &RdmaError) -> bool {
+    matches!(
+        error,
+        RdmaError::Capacity { .. }
+            | RdmaError::Quota { .. }
+            | RdmaError::Memory(_)
+            | RdmaError::PageList(_)
+    )
+}
+
+impl State {
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.unmaps.as_ref().is_some_and(Unmaps::has_news)
+    }
+
+    /// Forgets what was unmapped since the last call. To be dropped once the lock is released.
+    fn take_news(&mut self) -> Vec<Entry> {
+        if !self.has_news() {
+            return Vec::new();
+        }
+        match self.unmaps.as_mut().map(Unmaps::take) {
+            None => Vec::new(),
+            Some(News::Everything) => self.invalidate(&(0..u64::MAX)),
+            Some(News::Ranges(ranges)) => ranges
+                .iter()
+                .flat_map(|range| self.invalidate(range))
+                .collect(),
+        }
+    }
+
+    fn invalidate(&mut self, pages: &Range<u64>) -> Vec<Entry> {
+        let removed = self.index.remove_overlapping(pages);
+        self.report.invalidated += removed.len() as u64;
+        for (range, registration) in &removed {
+            self.forget(range, registration);
+        }
+        for one in &mut self.in_making {
+            one.is_spoiled |= share(&one.range, pages);
+        }
+        removed
+    }
+
+    /// Notes a registration that is no entry any more and may be in use.
+    fn forget(&mut self, range: &Range<u64>, registration: &Arc<Registration>) {
+        self.forgotten
+            .retain(|one| one.registration.strong_count() > 0);
+        self.forgotten.push(Forgotten {
+            range: range.clone(),
+            registration: Arc::downgrade(registration),
+        });
+    }
+
+    /// Registrations of these pages that are held or being made.
+    fn users_of(&self, pages: &Range<u64>) -> usize {
+        let held = self
+            .forgotten
+            .iter()
+            .filter(|one| share(&one.range, pages) && one.registration.strong_count() > 0);
+        let made = self.in_making.iter().filter(|one| share(&one.range, pages));
+        held.count() + made.count()
+    }
+
+    /// True if it was spoiled meanwhile.
+    fn end_making(&mut self, number: u64) -> bool {
+        let place = self.in_making.iter().position(|one| one.number == number);
+        place.is_some_and(|at| self.in_making.swap_remove(at).is_spoiled)
+    }
+}

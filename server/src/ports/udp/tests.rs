@@ -1,0 +1,180 @@
+use super::*;
+use crate::ports::{Ports, WireCounters};
+use ringside_bus::Instant;
+use ringside_model::wire::Switch;
+use std::time::{Duration, Instant as Clock};
+
+/// A port of 127.0.0.1 that no one uses now.
+fn free_port() -> u16 {
+    let probe = UdpSocket::bind("127.0.0.1:0").unwrap();
+    probe.local_addr().unwrap().port()
+}
+
+fn ends(peer: u16, own: u16) -> UdpEnds {
+    format!("127.0.0.1:{peer}@127.0.0.1:{own}").parse().unwrap()
+}
+
+/// A switch with a UDP wire, and a port that the test controls.
+struct Side {
+    switch: Switch,
+    ports: Ports,
+    other: usize,
+}
+
+impl Side {
+    fn new(wire: UdpWire) -> Self {
+        let mut switch = Switch::new(0, false);
+        let mut ports = Ports::default();
+        ports.attach(&mut switch, Box::new(wire));
+        let other = switch.add_port();
+        Self {
+            switch,
+            ports,
+            other,
+        }
+    }
+
+    fn send(&mut self, frame: &[u8]) {
+        self.switch.inject_frame(self.other, frame).unwrap();
+        self.turn();
+    }
+
+    fn turn(&mut self) {
+        self.ports.pump(&mut self.switch);
+        while self.switch.step(&mut [], &[], Instant(0)) {}
+        self.ports.pump(&mut self.switch);
+    }
+
+    /// The next frame from the wire; nothing after a while.
+    fn next(&mut self) -> Option<Vec<u8>> {
+        let limit = Clock::now() + Duration::from_secs(5);
+        while Clock::now() < limit {
+            self.turn();
+            if let Some(frame) = self.switch.take_outgoing(self.other) {
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    fn counters(&self) -> WireCounters {
+        self.ports.report().wires()[0].1
+    }
+}
+
+fn pair() -> (Side, Side, u16, u16) {
+    let (a, b) = (free_port(), free_port());
+    let one = Side::new(UdpWire::open(&ends(b, a)).unwrap());
+    let two = Side::new(UdpWire::open(&ends(a, b)).unwrap());
+    (one, two, a, b)
+}
+
+fn frame(source: u8, length: usize) -> Vec<u8> {
+    let mut frame = vec![0xFF; 6];
+    frame.extend([2, 0, 0, 0, 0, source, 0x88, 0xB5]);
+    frame.resize(length, source);
+    frame
+}
+
+#[test]
+fn frames_of_any_length_reach_the_peer_unchanged_and_in_order() {
+    let (mut one, mut two, ..) = pair();
+    for length in [60, 1514, 4000, 9000, 9724] {
+        one.send(&frame(1, length));
+        assert_eq!(two.next(), Some(frame(1, length)), "{length} bytes");
+        two.send(&frame(2, length));
+        assert_eq!(one.next(), Some(frame(2, length)), "{length} bytes back");
+    }
+    assert_eq!((one.counters().sent, one.counters().received), (5, 5));
+}
+
+#[test]
+fn only_the_peer_may_speak() {
+    let (mut one, mut two, a, _) = pair();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    stranger.send_to(&frame(3, 60), ("127.0.0.1", a)).unwrap();
+    let elsewhere = UdpSocket::bind("127.0.0.2:0").unwrap();
+    elsewhere.send_to(&frame(4, 60), ("127.0.0.1", a)).unwrap();
+    // What comes behind is from the peer: the strangers' would have come first.
+    two.send(&frame(5, 60));
+    assert_eq!(one.next(), Some(frame(5, 60)));
+    assert_eq!(one.counters().received, 1);
+}
+
+#[test]
+fn a_peer_may_come_late_and_its_absence_ends_nothing() {
+    let (a, b) = (free_port(), free_port());
+    let mut one = Side::new(UdpWire::open(&ends(b, a)).unwrap());
+    for _ in 0..20 {
+        one.send(&frame(1, 60));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // The kernel says afterwards that no one listened; a read or the next write gets that.
+    let lost = one.counters();
+    assert_eq!(lost.sent + lost.no_peer, 20, "{lost:?}");
+    assert_eq!((lost.read_failures, lost.refused), (0, 0), "{lost:?}");
+    let mut two = Side::new(UdpWire::open(&ends(a, b)).unwrap());
+    // The first one may meet the answer to an earlier frame.
+    one.send(&frame(1, 60));
+    one.send(&frame(1, 60));
+    assert!(two.next().is_some());
+    two.send(&frame(2, 61));
+    assert_eq!(one.next(), Some(frame(2, 61)));
+}
+
+#[test]
+fn a_far_end_with_the_same_addresses_is_refused() {
+    let (mut one, mut two, ..) = pair();
+    one.ports.refuse_from(vec![[2, 0, 0, 0, 0, 7]]);
+    two.send(&frame(7, 60));
+    two.send(&frame(8, 60));
+    assert_eq!(one.next(), Some(frame(8, 60)));
+    assert_eq!(one.counters().own_address, 1);
+}
+
+#[test]
+fn ends_are_read_and_wrong_ones_refused() {
+    for (text, whole) in [
+        ("192.0.2.7", "192.0.2.7:4795@:4795"),
+        ("192.0.2.7:6000", "192.0.2.7:6000@:4795"),
+        ("192.0.2.7@:6001", "192.0.2.7:4795@:6001"),
+        ("192.0.2.7@192.0.2.8:6001", "192.0.2.7:4795@192.0.2.8:6001"),
+        ("peer.example:80", "peer.example:80@:4795"),
+        ("fd00::7", "[fd00::7]:4795@:4795"),
+        ("[fd00::7]:1@[::1]:2", "[fd00::7]:1@[::1]:2"),
+    ] {
+        let ends: UdpEnds = text.parse().unwrap();
+        assert_eq!(ends.to_string(), whole);
+        assert_eq!(whole.parse(), Ok(ends));
+    }
+    for text in [
+        "",
+        "@",
+        "a:0",
+        "a:70000",
+        "[::1",
+        "[::1]x",
+        "a@nowhere",
+        "/run/a.sock",
+    ] {
+        assert!(text.parse::<UdpEnds>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn ends_that_cannot_meet_are_refused_with_the_reason() {
+    let port = free_port();
+    let error = UdpWire::open(&ends(port, port)).unwrap_err().to_string();
+    assert!(error.contains("both ends of the wire"), "{error}");
+    let _other = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    let error = UdpWire::open(&ends(free_port(), port))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("another process may use the port"),
+        "{error}"
+    );
+    let mixed = "192.0.2.7@[::1]:5".parse().unwrap();
+    let error = UdpWire::open(&mixed).unwrap_err().to_string();
+    assert!(error.contains("of this family"), "{error}");
+}

@@ -1,0 +1,267 @@
+//! Control operations of several threads: their commands are under way at a time.
+
+use ringside_config::Config;
+use ringside_model::faults::ANY_CONTROL_COMMAND;
+use ringside_model::{Fault, Threaded, WorldSettings};
+use ringside_pmd::rdma::{
+    Access, Completion, Flags, ProtectionDomain, QueuePairConfig, RdmaError, RemoteRegion,
+};
+use ringside_pmd::{BringUpOptions, Device};
+use ringside_spec::rdma::commands::Opcode;
+use ringside_testkit::config;
+use std::time::{Duration, Instant};
+
+/// Two devices on a model that runs on its own thread, in real time.
+fn devices(model: &Threaded, change: impl Fn(&mut Config)) -> [Device; 2] {
+    let mut config = config();
+    change(&mut config);
+    [0, 1].map(|index| {
+        let function = model.function(index).unwrap();
+        Device::bring_up(function, &config, BringUpOptions::default())
+            .unwrap_or_else(|error| panic!("{error}"))
+    })
+}
+
+fn start() -> Threaded {
+    Threaded::start(&WorldSettings::with_functions(2), None).unwrap()
+}
+
+fn late(model: &Threaded, opcode: u8, by: Duration) {
+    let fault = Fault::ControlCompletionLate { opcode, by };
+    model.with(move |world| world.inject(0, fault)).unwrap();
+}
+
+fn finish(model: &Threaded, devices: [Device; 2]) {
+    for device in devices {
+        let report = device.shutdown();
+        assert!(report.failures.is_empty(), "{:#?}", report.failures);
+        assert_eq!(report.leaked_bytes, 0);
+    }
+    check_breaches(model);
+}
+
+fn check_breaches(model: &Threaded) {
+    for index in 0..2 {
+        let breaches = model.with(move |world| world.breaches(index)).unwrap();
+        assert!(breaches.is_empty(), "{breaches:#?}");
+    }
+}
+
+#[test]
+fn operations_complete_while_an_earlier_command_is_under_way() {
+    const LATE: Duration = Duration::from_secs(4);
+    let model = start();
+    let pair = devices(&model, |config| config.deadlines.control_queue_ms = 60_000);
+    let domain = pair[0].protection_domain().unwrap();
+    late(&model, Opcode::CreateCompletionQueue.code(), LATE);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| pair[0].completion_queue(64).map(|_| begin.elapsed()));
+        // Beside it: memory, events, reports; none waits for the command of the other thread.
+        while pair[0].object_usage().unwrap().completion_queues.used == 0 {
+            assert!(begin.elapsed() < LATE, "its command was not sent");
+            std::thread::yield_now();
+        }
+        for _ in 0..20 {
+            let buffer = pair[0].allocate(4096).unwrap();
+            let region = domain.register(buffer, Access::ALL).unwrap();
+            pair[0].poll_events(&mut Vec::new()).unwrap();
+            region.deregister().unwrap();
+        }
+        assert!(pair[0].check().is_none());
+        let others = begin.elapsed();
+        assert!(!slow.is_finished(), "20 regions took {others:?}");
+        let slow = slow.join().unwrap().unwrap();
+        assert!(slow >= LATE && others < slow, "{others:?} and {slow:?}");
+    });
+    drop(domain);
+    finish(&model, pair);
+}
+
+#[test]
+fn a_command_under_way_ends_with_the_device_and_its_memory_comes_back_with_the_reset() {
+    let model = start();
+    let mut pair = devices(&model, |config| config.deadlines.control_queue_ms = 60_000);
+    let domain = pair[0].protection_domain().unwrap();
+    let used = pair[0].object_usage().unwrap().memory_regions.used;
+    late(
+        &model,
+        Opcode::RegisterMemoryRegion.code(),
+        Duration::from_secs(120),
+    );
+    let buffer = pair[0].allocate(1 << 20).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| domain.register(buffer, Access::ALL).map(drop));
+        while pair[0].object_usage().unwrap().memory_regions.used == used {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!waiting.is_finished());
+        let begin = Instant::now();
+        pair[0].give_up().unwrap();
+        let refused = waiting.join().unwrap().unwrap_err();
+        assert!(begin.elapsed() < Duration::from_secs(30));
+        assert!(
+            matches!(refused.error, RdmaError::DeviceFailed { .. }),
+            "{refused}"
+        );
+        // The device may have registered it: the memory is not returned yet.
+        assert!(refused.buffers.is_empty());
+    });
+    drop(domain);
+    let report = pair[0].recover().unwrap();
+    assert!(
+        report.reclaimed_bytes >= 1 << 20,
+        "{}",
+        report.reclaimed_bytes
+    );
+    model.with(|world| world.clear_faults(0)).unwrap();
+    let domain = pair[0].protection_domain().unwrap();
+    let buffer = pair[0].allocate(1 << 20).unwrap();
+    drop(domain.register(buffer, Access::ALL).unwrap());
+    drop(domain);
+    finish(&model, pair);
+}
+
+/// Makes a connection from `left` to `right`, writes, and destroys it again; with a key that does
+/// not exist if `wrong`.
+fn connection(
+    pair: &[Device; 2],
+    domains: &[ProtectionDomain; 2],
+    remote: RemoteRegion,
+    wrong: bool,
+) {
+    let [near, far] = [0, 1].map(|side: usize| {
+        let completions = pair[side].completion_queue(64).unwrap();
+        let wanted = QueuePairConfig::reliable(&completions);
+        let queue_pair = domains[side].queue_pair(wanted).unwrap();
+        (completions, queue_pair)
+    });
+    let ((mut completions, a), (_others, b)) = (near, far);
+    let (to_a, to_b) = (a.endpoint(), b.endpoint());
+    let mut a = a.connect(&to_b).unwrap();
+    let _b = b.connect(&to_a).unwrap();
+    let buffer = pair[0].allocate(4096).unwrap();
+    let region = domains[0].register(buffer, Access::ALL).unwrap();
+    let target = match wrong {
+        true => RemoteRegion {
+            key: remote.key ^ 0x5A00,
+            ..remote
+        },
+        false => remote,
+    };
+    let pieces = [region.slice(0..64).unwrap()];
+    a.write(1, &pieces, target.at(0), Flags::SIGNALLED).unwrap();
+    a.ring();
+    let mut place = Completion::EMPTY;
+    let begin = Instant::now();
+    while !completions.poll_one(&mut place) {
+        assert!(begin.elapsed() < Duration::from_secs(60));
+        std::thread::yield_now();
+    }
+    assert_eq!(place.is_success(), !wrong, "{place:?}");
+}
+
+#[test]
+fn four_threads_make_and_destroy_everything_beside_failing_queue_pairs() {
+    const ROUNDS: usize = 15;
+    let model = start();
+    let pair = devices(&model, |_| ());
+    let domains = [0, 1].map(|side: usize| pair[side].protection_domain().unwrap());
+    let buffer = pair[1].allocate(4096).unwrap();
+    let target = domains[1].register(buffer, Access::ALL).unwrap();
+    // Completions of commands change their order.
+    late(&model, ANY_CONTROL_COMMAND, Duration::from_micros(20));
+    late(
+        &model,
+        Opcode::CreateQueuePair.code(),
+        Duration::from_micros(90),
+    );
+    late(
+        &model,
+        Opcode::RegisterMemoryRegion.code(),
+        Duration::from_micros(300),
+    );
+    let before = [0, 1].map(|side: usize| pair[side].object_usage().unwrap());
+    let remote = target.remote();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let events = scope.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Acquire) {
+                for device in &pair {
+                    device.poll_events(&mut Vec::new()).unwrap();
+                    let _ = device.statistics().unwrap();
+                }
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let workers: Vec<_> = (0..4)
+            .map(|worker| {
+                let (pair, domains) = (&pair, &domains);
+                scope.spawn(move || {
+                    for round in 0..ROUNDS {
+                        connection(pair, domains, remote, (worker + round) % 3 == 0);
+                    }
+                })
+            })
+            .collect();
+        let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        done.store(true, std::sync::atomic::Ordering::Release);
+        events.join().unwrap();
+        for result in results {
+            result.unwrap();
+        }
+    });
+    for side in 0..2 {
+        let mut after = pair[side].object_usage().unwrap();
+        after.host_memory_cache_bytes = before[side].host_memory_cache_bytes;
+        assert_eq!(after, before[side]);
+        assert!(pair[side].quarantine().unwrap().is_empty());
+    }
+    drop((target, domains));
+    finish(&model, pair);
+}
+
+#[test]
+fn a_shutdown_waits_for_commands_under_way_and_refuses_later_operations() {
+    let model = start();
+    let pair = devices(&model, |_| ());
+    late(&model, ANY_CONTROL_COMMAND, Duration::from_millis(2));
+    let [left, right] = pair;
+    let domain = left.protection_domain().unwrap();
+    let buffers: Vec<_> = (0..4).map(|_| left.allocate(4096).unwrap()).collect();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = buffers
+            .into_iter()
+            .map(|mut buffer| {
+                let domain = &domain;
+                scope.spawn(move || {
+                    loop {
+                        match domain.register(buffer, Access::ALL) {
+                            // Deregistering may come after the shutdown: that gives memory back too.
+                            Ok(region) => match region.deregister().unwrap().pop() {
+                                Some(back) => buffer = back,
+                                None => return,
+                            },
+                            Err(refused) => {
+                                assert_eq!(refused.error, RdmaError::ShutDown);
+                                return;
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(50));
+        let report = left.shutdown();
+        for worker in workers {
+            worker.join().unwrap();
+        }
+        assert!(report.failures.is_empty(), "{:#?}", report.failures);
+        assert_eq!(report.leaked_bytes, 0);
+    });
+    drop(domain);
+    let report = right.shutdown();
+    assert!(report.failures.is_empty(), "{:#?}", report.failures);
+    check_breaches(&model);
+}
