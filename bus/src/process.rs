@@ -65,7 +65,8 @@ impl Birth {
 
 /// An object that has to know that it is in a child of a fork.
 pub trait Inherited: Send + Sync {
-    /// Called in the child before `fork` returns there. Takes no lock and makes no system call.
+    /// Called in the child before `fork` returns there. Takes no lock, allocates nothing, and makes
+    /// no call that is not allowed between fork and exec (signal-safety(7)).
     fn found_in_child(&self);
 }
 

@@ -10,14 +10,14 @@
 mod journal;
 mod kernel;
 
-use crate::process::Birth;
+use crate::process::{Birth, tell_in_child_of};
 use journal::Journal;
 pub use journal::News;
 use kernel::Descriptor;
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use rustix::io::Errno;
 use std::ops::Range;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
@@ -84,6 +84,7 @@ impl Monitor {
 
     fn start() -> Result<Self, UnmapsError> {
         let descriptor = Arc::new(Descriptor::open()?);
+        tell_in_child_of(&descriptor);
         let journal = Arc::new(Journal::new());
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let stop = rustix::event::eventfd(0, flags)
@@ -96,7 +97,12 @@ impl Monitor {
         );
         let thread = std::thread::Builder::new()
             .name("ringside-unmaps".to_owned())
-            .spawn(move || run(&parts.0, &parts.1, &parts.2))
+            .spawn(move || {
+                run(&parts.0, &parts.1, &parts.2);
+                // A thread that ends unmaps its stack and frees memory. In a watched range that
+                // would wait for ever for a report that nothing reads any more.
+                parts.0.close();
+            })
             .map_err(|error| UnmapsError::System {
                 operation: "a thread that takes reports of unmapped memory",
                 error: error.to_string(),
@@ -112,7 +118,7 @@ impl Monitor {
 }
 
 impl Drop for Monitor {
-    /// Closing the descriptor afterwards ends the watch and lets waiting threads go on.
+    /// The thread closes the descriptor, which ends the watch and lets waiting threads go on.
     fn drop(&mut self) {
         let Some(thread) = self.thread.take() else {
             return;
@@ -131,9 +137,9 @@ impl Drop for Monitor {
 
 /// The thread's loop. Allocates and frees nothing: see the module.
 fn run(descriptor: &Descriptor, journal: &Journal, stop: &OwnedFd) {
-    loop {
+    while let Some(file) = descriptor.file() {
         let mut ready = [
-            PollFd::new(descriptor, PollFlags::IN),
+            PollFd::from_borrowed_fd(file, PollFlags::IN),
             PollFd::new(stop, PollFlags::IN),
         ];
         match rustix::event::poll(&mut ready, None) {
@@ -226,12 +232,6 @@ impl std::fmt::Debug for Unmaps {
         f.debug_struct("Unmaps")
             .field("read", &self.read)
             .finish_non_exhaustive()
-    }
-}
-
-impl AsFd for Descriptor {
-    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.file().as_fd()
     }
 }
 

@@ -7,8 +7,10 @@
 #![allow(unsafe_code)] // a system call and two ioctls that no crate of ours wraps
 
 use super::UnmapsError;
+use crate::process::Inherited;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// UFFD_USER_MODE_ONLY: what a process without privileges may ask for. No fault is handled here.
 const USER_MODE_ONLY: libc::c_int = 1;
@@ -35,8 +37,11 @@ const REPORT_BYTES: usize = 32;
 /// Page sizes that a watched range has to be a multiple of, depending on its mapping.
 const PAGES: [u64; 3] = [4096, 2 << 20, 1 << 30];
 
+/// The number of a descriptor that is closed.
+const CLOSED: RawFd = -1;
+
 /// The descriptor.
-pub(super) struct Descriptor(OwnedFd);
+pub(super) struct Descriptor(AtomicI32);
 
 impl Descriptor {
     /// # Errors
@@ -53,13 +58,26 @@ impl Descriptor {
         // SAFETY: the request takes struct uffdio_api, three words, which it reads and writes.
         let done = unsafe { libc::ioctl(descriptor.as_raw_fd(), SET_API, &raw mut api) };
         match done {
-            0 => Ok(Self(descriptor)),
+            0 => Ok(Self(AtomicI32::new(descriptor.into_raw_fd()))),
             _ => Err(denied("UFFDIO_API")),
         }
     }
 
-    pub(super) fn file(&self) -> &OwnedFd {
-        &self.0
+    /// The open descriptor, which only the thread that reads reports may borrow, since only that
+    /// thread closes it while others may use it.
+    pub(super) fn file(&self) -> Option<BorrowedFd<'_>> {
+        let number = self.0.load(Ordering::Relaxed);
+        // SAFETY: the number is that of an open descriptor, see above.
+        (number != CLOSED).then(|| unsafe { BorrowedFd::borrow_raw(number) })
+    }
+
+    /// Ends the watch of every range. Threads that the kernel holds go on. Allocates nothing.
+    pub(super) fn close(&self) {
+        let number = self.0.swap(CLOSED, Ordering::Relaxed);
+        if number != CLOSED {
+            // SAFETY: the number was taken out, so nothing closes it again.
+            unsafe { libc::close(number) };
+        }
     }
 
     /// Registers a range, in whole pages of the size that its mapping has.
@@ -71,9 +89,10 @@ impl Descriptor {
                 break;
             };
             let mut register = [start, end - start, MODE_WRITE_PROTECT, 0];
+            let number = self.0.load(Ordering::Relaxed);
             // SAFETY: the request takes struct uffdio_register, four words, which it reads and
             //         writes. It changes no page: the range is only marked.
-            let done = unsafe { libc::ioctl(self.0.as_raw_fd(), REGISTER, &raw mut register) };
+            let done = unsafe { libc::ioctl(number, REGISTER, &raw mut register) };
             if done == 0 {
                 return Ok(());
             }
@@ -92,13 +111,30 @@ impl Descriptor {
     /// Reads what has been reported. Allocates nothing.
     pub(super) fn read(&self, put: &mut dyn FnMut(Range<u64>)) {
         let mut bytes = [0; REPORTS * REPORT_BYTES];
-        let Ok(count) = rustix::io::read(&self.0, &mut bytes) else {
+        let Some(file) = self.file() else {
+            return;
+        };
+        let Ok(count) = rustix::io::read(file, &mut bytes) else {
             return;
         };
         let read = bytes.get(..count).unwrap_or(&[]);
         read.chunks_exact(REPORT_BYTES)
             .filter_map(range)
             .for_each(put);
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inherited for Descriptor {
+    /// A copy in the child would keep the parent's ranges watched after the parent has closed its
+    /// own, without a thread that reads the reports.
+    fn found_in_child(&self) {
+        self.close();
     }
 }
 

@@ -74,13 +74,67 @@ fn moved_and_dropped_pages_are_reported_and_faults_are_not_held_up() {
 #[test]
 fn what_cannot_be_watched_is_refused_by_name() {
     let unmaps = Unmaps::new().unwrap();
-    let at = map(PAGE);
-    unmap(at, PAGE);
-    let refused = unmaps.watch(at as u64..(at + PAGE) as u64).unwrap_err();
+    // No process maps page 0, whatever the other tests of this one map meanwhile.
+    let refused = unmaps.watch(0..PAGE as u64).unwrap_err();
     assert!(
         matches!(refused, UnmapsError::NotWatched { .. }),
         "{refused}"
     );
+}
+
+/// Watches all memory of this process that can be watched: heaps and stacks of threads too.
+fn watch_everything(unmaps: &Unmaps) -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let ranges = maps.lines().filter_map(|line| {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        Some(number(start)?..number(end)?)
+    });
+    ranges
+        .filter(|range| unmaps.watch(range.clone()).is_ok())
+        .count()
+}
+
+#[test]
+fn the_watch_ends_although_the_threads_own_memory_is_watched() {
+    assert!(crate::process::tests::in_a_child(|| {
+        // SAFETY: ends this process, a child of the test, if it hangs.
+        unsafe { libc::alarm(20) };
+        let unmaps = Unmaps::new().unwrap();
+        let watched = watch_everything(&unmaps);
+        drop(unmaps);
+        watched > 0
+    }));
+}
+
+#[test]
+fn a_child_that_lives_on_does_not_keep_the_watch() {
+    assert!(crate::process::tests::in_a_child(|| {
+        // SAFETY: ends this process, a child of the test, if it hangs.
+        unsafe { libc::alarm(20) };
+        let unmaps = Unmaps::new().unwrap();
+        let at = map(PAGE);
+        unmaps.watch(at as u64..(at + PAGE) as u64).unwrap();
+        // SAFETY: the child of the child only waits, and ends with a signal.
+        let child = match unsafe { libc::fork() } {
+            0 => loop {
+                // SAFETY: an alarm is not inherited; without one it would outlive a failed test.
+                unsafe {
+                    libc::alarm(25);
+                    libc::pause();
+                }
+            },
+            child => child,
+        };
+        drop(unmaps);
+        unmap(at, PAGE);
+        // SAFETY: ends and awaits the process made above.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0);
+        }
+        true
+    }));
 }
 
 /// Denies userfaultfd to this process, as the seccomp profile of a container does.
