@@ -1,11 +1,8 @@
 //! Queues against what DPDK's ice driver makes of the same descriptors and packets:
 //! `tests/vectors/lan_data.json`, kinds `rx_burst` and `tx_burst`.
 
-use crate::testing::Bench;
-use crate::{
-    Burst, Packet, PacketPath, PacketPool, PoolSettings, ReceiveQueue, ReceiveSettings,
-    TransmitQueue, TransmitRequest, TransmitSettings,
-};
+use crate::testing::{Bench, received as drained, sent};
+use crate::{Packet, PacketPath, PacketPool, TransmitQueue, TransmitRequest};
 use ringside_bus::Words;
 use ringside_spec::lan::receive::profile;
 use ringside_spec::lan::transmit::{ContextCommand, DataCommand, kind};
@@ -59,31 +56,14 @@ fn as_nic_profile(descriptor: &[u64]) -> [u64; 4] {
 
 fn received(vector: &Value, path: PacketPath) -> Vec<Packet> {
     let bench = Bench::new();
-    let (memory, ring) = bench.ring(64, 32);
-    let settings = ReceiveSettings {
-        descriptors: 64,
-        frame_bytes_max: 9728,
-        path: Some(path),
-    };
-    let mut queue = ReceiveQueue::new(
-        settings,
-        memory,
-        bench.pool(128),
-        bench.doorbell(),
-        bench.service.clone(),
-        bench.control.clone(),
-    )
-    .unwrap();
-    queue.start().unwrap();
+    let (mut queue, ring) = bench.receiver(64, bench.pool(128), Some(path));
     let descriptors = words(&vector["input"]["descriptors"]);
     for (at, descriptor) in descriptors.chunks(4).enumerate() {
         for (word, value) in as_nic_profile(descriptor).into_iter().enumerate() {
             ring.store_release(at * 4 + word, value);
         }
     }
-    let mut burst = Burst::with_limit(64);
-    queue.receive(&mut burst);
-    burst.drain().collect()
+    drained(&mut queue)
 }
 
 /// What both decoders say of a packet. DPDK's plain vector loops decode lengths alone, and its
@@ -160,26 +140,8 @@ struct Sender {
 impl Sender {
     fn new(path: PacketPath) -> Self {
         let bench = Bench::new();
-        let (memory, ring) = bench.ring(64, 16);
-        let settings = PoolSettings {
-            buffers: 128,
-            buffer_bytes: 2048,
-            headroom_bytes: 128,
-        };
-        let pool = PacketPool::new(&bench.dma, settings).unwrap();
-        let mut queue = TransmitQueue::new(
-            TransmitSettings {
-                descriptors: 64,
-                path: Some(path),
-            },
-            memory,
-            pool.clone(),
-            bench.doorbell(),
-            bench.service.clone(),
-            bench.control.clone(),
-        )
-        .unwrap();
-        queue.start().unwrap();
+        let pool = bench.pool(128);
+        let (queue, ring) = bench.transmitter(64, pool.clone(), Some(path));
         Self {
             queue,
             ring,
@@ -190,12 +152,8 @@ impl Sender {
 
     /// The words of the descriptors that a burst takes.
     fn descriptors(&mut self, packets: Vec<Packet>, count: usize) -> Vec<u64> {
-        let mut burst = Burst::with_limit(64);
         let all = packets.len();
-        for packet in packets {
-            burst.push(packet).unwrap();
-        }
-        assert_eq!(self.queue.send(&mut burst), all);
+        assert_eq!(sent(&mut self.queue, packets).0, all);
         (0..count * 2).map(|at| self.ring.load(at)).collect()
     }
 }

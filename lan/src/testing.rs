@@ -1,10 +1,14 @@
 //! A device for tests: it writes given data into the rings, valid or not.
 
-use crate::{PacketPool, PoolSettings, QueueControl, Service, StopError};
+use crate::{
+    Burst, Packet, PacketPath, PacketPool, PoolSettings, QueueControl, ReceiveQueue,
+    ReceiveSettings, Service, StopError, TransmitQueue, TransmitSettings,
+};
 use ringside_bus::dma_pool::{Placement, PoolSettings as DmaSettings};
 use ringside_bus::{DmaBuffer, DmaPool, Doorbell, Memory, PageSize, Words};
 use ringside_model::{Stepped, WorldSettings};
 use ringside_spec::lan::receive::{WriteBack0, WriteBack1, WriteBack2, WriteBack3, profile};
+use ringside_spec::lan::transmit::{DataCommand, kind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -76,6 +80,42 @@ impl Bench {
         (buffer, words)
     }
 
+    /// A running receive queue for frames of any length, and its ring.
+    pub(crate) fn receiver(
+        &self,
+        descriptors: u16,
+        pool: PacketPool,
+        path: Option<PacketPath>,
+    ) -> (ReceiveQueue, Words) {
+        let (memory, ring) = self.ring(descriptors, 32);
+        let settings = ReceiveSettings {
+            descriptors,
+            frame_bytes_max: 9728,
+            path,
+        };
+        let (service, control) = (self.service.clone(), self.control.clone());
+        let bell = self.doorbell();
+        let mut queue = ReceiveQueue::new(settings, memory, pool, bell, service, control).unwrap();
+        queue.start().unwrap();
+        (queue, ring)
+    }
+
+    /// A running transmit queue, and its ring.
+    pub(crate) fn transmitter(
+        &self,
+        descriptors: u16,
+        pool: PacketPool,
+        path: Option<PacketPath>,
+    ) -> (TransmitQueue, Words) {
+        let (memory, ring) = self.ring(descriptors, 16);
+        let settings = TransmitSettings { descriptors, path };
+        let (service, control) = (self.service.clone(), self.control.clone());
+        let bell = self.doorbell();
+        let mut queue = TransmitQueue::new(settings, memory, pool, bell, service, control).unwrap();
+        queue.start().unwrap();
+        (queue, ring)
+    }
+
     pub(crate) fn doorbell(&self) -> Doorbell {
         Doorbell::mapped(&self.page, 0).unwrap()
     }
@@ -121,5 +161,34 @@ impl Wrote {
         ring.store(index * 4 + 2, self.tags.0);
         ring.store(index * 4 + 3, self.flow.0);
         ring.store_release(index * 4 + 1, self.status.0);
+    }
+}
+
+/// The packets that a queue has received.
+pub(crate) fn received(queue: &mut ReceiveQueue) -> Vec<Packet> {
+    let mut burst = Burst::with_limit(64);
+    queue.receive(&mut burst);
+    burst.drain().collect()
+}
+
+/// Sends packets; returns how many the queue took, and the rest.
+pub(crate) fn sent(
+    queue: &mut TransmitQueue,
+    packets: impl IntoIterator<Item = Packet>,
+) -> (usize, Burst) {
+    let mut burst = Burst::with_limit(64);
+    for packet in packets {
+        burst.push(packet).unwrap();
+    }
+    let count = queue.send(&mut burst);
+    (count, burst)
+}
+
+/// The device is done with everything up to the last report that was asked for.
+pub(crate) fn complete(ring: &Words) {
+    for word in (1..ring.count()).step_by(2) {
+        if DataCommand(ring.load(word)).report_status() {
+            ring.store_release(word, kind::DONE);
+        }
     }
 }

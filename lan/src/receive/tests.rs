@@ -1,5 +1,5 @@
 use super::*;
-use crate::testing::{Bench, Wrote};
+use crate::testing::{Bench, Wrote, received};
 use ringside_bus::Words;
 use ringside_spec::lan::receive::WriteBack3;
 
@@ -15,22 +15,7 @@ const DESCRIPTORS: u16 = 64;
 impl Rig {
     fn new() -> Self {
         let bench = Bench::new();
-        let (memory, ring) = bench.ring(DESCRIPTORS, 32);
-        let settings = ReceiveSettings {
-            descriptors: DESCRIPTORS,
-            frame_bytes_max: 9728,
-            ..ReceiveSettings::default()
-        };
-        let mut queue = ReceiveQueue::new(
-            settings,
-            memory,
-            bench.pool(256),
-            bench.doorbell(),
-            bench.service.clone(),
-            bench.control.clone(),
-        )
-        .unwrap();
-        queue.start().unwrap();
+        let (queue, ring) = bench.receiver(DESCRIPTORS, bench.pool(256), None);
         Self {
             bench,
             queue,
@@ -45,9 +30,7 @@ impl Rig {
     }
 
     fn receive(&mut self) -> Vec<Packet> {
-        let mut burst = Burst::with_limit(64);
-        self.queue.receive(&mut burst);
-        burst.drain().collect()
+        received(&mut self.queue)
     }
 
     /// Everything that the pool has handed out is in the ring.

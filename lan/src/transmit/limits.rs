@@ -5,8 +5,11 @@ use ringside_spec::lan::receive::MAX_FRAME_BYTES;
 use ringside_spec::lan::transmit::{FRAME_BYTES_MIN, MAX_BUFFER_BYTES, MAX_DESCRIPTORS_PER_PACKET};
 
 /// Bytes of the frame check sequence.
-pub(super) const CHECK_BYTES: u32 = 4;
-pub(super) const TAG_BYTES: u32 = 4;
+const CHECK_BYTES: u32 = 4;
+const TAG_BYTES: u32 = 4;
+
+/// Longest packet whose length needs no further check: one tag may be added to it.
+pub(super) const MAX_PLAIN_BYTES: u32 = MAX_FRAME_BYTES as u32 - CHECK_BYTES - TAG_BYTES;
 
 /// The reason why a packet is not sent.
 #[derive(Clone, Copy)]

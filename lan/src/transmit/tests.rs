@@ -1,6 +1,8 @@
 use super::*;
-use crate::testing::Bench;
+use crate::testing::{Bench, complete, sent};
 use ringside_bus::Words;
+use ringside_spec::lan::transmit::{ContextCommand, kind};
+use std::sync::atomic::Ordering;
 
 struct Rig {
     bench: Bench,
@@ -12,22 +14,8 @@ struct Rig {
 impl Rig {
     fn new() -> Self {
         let bench = Bench::new();
-        let (memory, ring) = bench.ring(64, 16);
         let pool = bench.pool(1024);
-        let settings = TransmitSettings {
-            descriptors: 64,
-            ..TransmitSettings::default()
-        };
-        let mut queue = TransmitQueue::new(
-            settings,
-            memory,
-            pool.clone(),
-            bench.doorbell(),
-            bench.service.clone(),
-            bench.control.clone(),
-        )
-        .unwrap();
-        queue.start().unwrap();
+        let (queue, ring) = bench.transmitter(64, pool.clone(), None);
         Self {
             bench,
             queue,
@@ -37,12 +25,7 @@ impl Rig {
     }
 
     fn send(&mut self, packets: impl IntoIterator<Item = Packet>) -> (usize, Burst) {
-        let mut burst = Burst::with_limit(64);
-        for packet in packets {
-            burst.push(packet).unwrap();
-        }
-        let sent = self.queue.send(&mut burst);
-        (sent, burst)
+        sent(&mut self.queue, packets)
     }
 
     fn packet(&self, bytes: usize) -> Packet {
@@ -53,13 +36,8 @@ impl Rig {
         DataCommand(self.ring.load(index * 2 + 1))
     }
 
-    /// The device is done with everything up to the last report that was asked for.
     fn complete(&self) {
-        for index in 0..64 {
-            if self.command(index).report_status() {
-                self.ring.store_release(index * 2 + 1, kind::DONE);
-            }
-        }
+        complete(&self.ring);
     }
 }
 

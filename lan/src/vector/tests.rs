@@ -1,14 +1,10 @@
 use super::*;
-use crate::testing::{Bench, Wrote};
-use crate::{
-    Burst, Packet, PacketPool, ReceiveQueue, ReceiveSettings, TransmitQueue, TransmitRequest,
-    TransmitSettings,
-};
+use crate::testing::{Bench, Wrote, complete};
+use crate::{Burst, Packet, PacketPool, ReceiveQueue, TransmitQueue, TransmitRequest};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use ringside_bus::Words;
 use ringside_spec::lan::receive::{WriteBack0, WriteBack1, WriteBack2, WriteBack3};
-use ringside_spec::lan::transmit::{DataCommand, kind};
 use std::io::Write;
 
 /// The paths that this processor has; says which ones it lacks, past the test's capture.
@@ -74,23 +70,9 @@ impl Receiver {
     /// `None`: one by one, the queue that paths are compared with.
     fn new(path: Option<PacketPath>, descriptors: u16, buffers: u32) -> Self {
         let bench = Bench::new();
-        let (memory, ring) = bench.ring(descriptors, 32);
-        let settings = ReceiveSettings {
-            descriptors,
-            frame_bytes_max: 9728,
-            path: path.or(Some(PacketPath::Scalar)),
-        };
-        let mut queue = ReceiveQueue::new(
-            settings,
-            memory,
-            bench.pool(buffers),
-            bench.doorbell(),
-            bench.service.clone(),
-            bench.control.clone(),
-        )
-        .unwrap();
+        let chosen = path.or(Some(PacketPath::Scalar));
+        let (mut queue, ring) = bench.receiver(descriptors, bench.pool(buffers), chosen);
         queue.one_by_one = path.is_none();
-        queue.start().unwrap();
         Self {
             _bench: bench,
             queue,
@@ -248,23 +230,10 @@ const SEND_RING: u16 = 96;
 impl Sender {
     fn new(path: Option<PacketPath>) -> Self {
         let bench = Bench::new();
-        let (memory, ring) = bench.ring(SEND_RING, 16);
         let (pool, other) = (bench.pool(600), bench.pool(64));
-        let settings = TransmitSettings {
-            descriptors: SEND_RING,
-            path: path.or(Some(PacketPath::Scalar)),
-        };
-        let mut queue = TransmitQueue::new(
-            settings,
-            memory,
-            pool.clone(),
-            bench.doorbell(),
-            bench.service.clone(),
-            bench.control.clone(),
-        )
-        .unwrap();
+        let chosen = path.or(Some(PacketPath::Scalar));
+        let (mut queue, ring) = bench.transmitter(SEND_RING, pool.clone(), chosen);
         queue.one_by_one = path.is_none();
-        queue.start().unwrap();
         Self {
             bench,
             queue,
@@ -317,11 +286,7 @@ impl Sender {
     }
 
     fn complete(&self) {
-        for index in 0..usize::from(SEND_RING) {
-            if DataCommand(self.ring.load(index * 2 + 1)).report_status() {
-                self.ring.store_release(index * 2 + 1, kind::DONE);
-            }
-        }
+        complete(&self.ring);
     }
 }
 
