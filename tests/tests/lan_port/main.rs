@@ -1,5 +1,6 @@
 //! Packet queues: the driver's ports on two functions of the embedded model, in virtual time.
 
+mod address;
 mod filters;
 mod frames;
 mod hash;

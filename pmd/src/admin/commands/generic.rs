@@ -3,8 +3,9 @@
 use super::read_list;
 use crate::admin::{AdminError, AdminQueue, Answer, Data};
 use ringside_spec::lan::admin::generic::{
-    CLEAR_PXE_RECEIVE_COUNT, ClearPxe, DriverVersion, MAC_TYPE_LAN, MacAddress, MacReadFlags,
-    NoParameters, QueueShutdown, ReadMac, RequestResource, Version, lock_status,
+    CLEAR_PXE_RECEIVE_COUNT, ClearPxe, DriverVersion, MAC_TYPE_LAN, MAC_WRITE_LOCAL_AND_WAKE_UP,
+    MacAddress, MacReadFlags, MacWriteFlags, NoParameters, QueueShutdown, ReadMac, RequestResource,
+    Version, WriteMac, lock_status,
 };
 use ringside_spec::lan::admin::{BUFFER_SIZE, EXPECTED_VERSION, Opcode, ReturnCode};
 use serde::Serialize;
@@ -138,6 +139,20 @@ impl AdminQueue {
         let opcode = Opcode::ReadMac;
         let answer = self.execute(opcode, &ReadMac::zeroed(), Data::Receive(BUFFER_SIZE))?;
         decode_mac(&answer)
+    }
+
+    /// Gives the function another unicast MAC address (0x0108); the one of the flash stays as it is.
+    ///
+    /// Source: ice `ice_main.c`, `ice_set_mac_address`, and `ice_common.c`, `ice_aq_manage_mac_write`.
+    pub fn write_mac(&self, mac: [u8; 6]) -> Result<(), AdminError> {
+        let flags = MacWriteFlags::ZERO.with_target(MAC_WRITE_LOCAL_AND_WAKE_UP);
+        let parameters = WriteMac {
+            flags: flags.0,
+            mac,
+            ..WriteMac::zeroed()
+        };
+        self.execute(Opcode::WriteMac, &parameters, Data::None)?;
+        Ok(())
     }
 
     /// Asks for the global configuration lock (0x0008, resource 4, write).

@@ -46,6 +46,19 @@ pub enum PortError {
         /// The way around it.
         remedy: &'static str,
     },
+    /// The firmware refused a MAC address.
+    #[error(
+        "the device refuses {address} as its MAC address ({source}): the port keeps {kept}; choose \
+         another one, or let in further addresses with add_address"
+    )]
+    Address {
+        /// The refused address.
+        address: String,
+        /// The address that the port has.
+        kept: String,
+        /// The answer of the firmware.
+        source: Box<AdminError>,
+    },
     /// The port is open.
     #[error("the port is open already: a function has one; drop its port and queues first")]
     AlreadyOpen,

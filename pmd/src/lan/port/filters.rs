@@ -38,7 +38,8 @@ impl Port {
     pub fn add_address(&self, mac: [u8; 6]) -> Result<(), PortError> {
         let admin = self.shared.admin()?;
         let mut configured = self.shared.configured();
-        if mac == self.shared.mac || mac == [0xFF; 6] || configured.addresses.contains_key(&mac) {
+        let is_own = mac == self.shared.mac || configured.own.is_some_and(|(own, _)| own == mac);
+        if is_own || mac == [0xFF; 6] || configured.addresses.contains_key(&mac) {
             return Ok(());
         }
         let rule = admin.add_mac_rule(self.shared.vsi, mac)?;

@@ -5,6 +5,7 @@
 //! control path: filters, spreading, link, statistics. When the device fails, the queues do nothing
 //! more; once it was reset, stopping or dropping them gives every packet back.
 
+mod address;
 mod control;
 mod counted;
 mod director;
@@ -186,12 +187,6 @@ pub(crate) fn check(settings: &PortSettings) -> Result<(), PortError> {
 }
 
 impl Port {
-    /// The function's own MAC address.
-    #[must_use]
-    pub fn mac(&self) -> [u8; 6] {
-        self.shared.mac
-    }
-
     /// Number of the VSI of its queues.
     #[must_use]
     pub fn vsi(&self) -> u16 {

@@ -10,6 +10,8 @@ pub struct PortSetup {
     pub promiscuous: bool,
     /// All packets to groups.
     pub all_multicast: bool,
+    /// The address that took the place of the function's own.
+    pub address: Option<[u8; 6]>,
     /// Further addresses.
     pub addresses: Vec<[u8; 6]>,
     /// VLANs.
@@ -27,6 +29,7 @@ impl Port {
         PortSetup {
             promiscuous: configured.promiscuous.contains_key(&false),
             all_multicast: configured.promiscuous.contains_key(&true),
+            address: configured.own.map(|(address, _)| address),
             addresses: configured.addresses.keys().copied().collect(),
             vlans: configured
                 .vlans
@@ -47,6 +50,9 @@ impl Port {
             self.set_promiscuous(true)?;
         }
         self.set_all_multicast(setup.all_multicast)?;
+        if let Some(address) = setup.address {
+            self.set_address(address)?;
+        }
         for address in &setup.addresses {
             self.add_address(*address)?;
         }

@@ -61,7 +61,11 @@ pub(crate) enum GroupPlace {
 
 /// The open port of a device, if any, and leftovers of earlier ones.
 #[derive(Debug, Default)]
-pub(crate) struct PortRegistry(Mutex<Ports>);
+pub(crate) struct PortRegistry {
+    ports: Mutex<Ports>,
+    /// the function's own address, while a port has put another in its place
+    own_address: Mutex<Option<[u8; 6]>>,
+}
 
 #[derive(Debug, Default)]
 struct Ports {
@@ -72,11 +76,21 @@ struct Ports {
 
 impl PortRegistry {
     fn ports(&self) -> MutexGuard<'_, Ports> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open(&self) -> Option<Arc<PortShared>> {
         self.ports().open.upgrade()
+    }
+
+    /// Notes the function's own address before a port changes it; `None`: it has it back.
+    pub(super) fn note_address(&self, own: Option<[u8; 6]>) {
+        *self.own_address() = own;
+    }
+
+    fn own_address(&self) -> MutexGuard<'_, Option<[u8; 6]>> {
+        let address = self.own_address.lock();
+        address.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The device failed: its queues do nothing more.
@@ -116,6 +130,8 @@ pub(super) struct Configured {
     pub(super) promiscuous: BTreeMap<bool, u16>,
     /// rules for further addresses
     pub(super) addresses: BTreeMap<[u8; 6], u16>,
+    /// the address that took the place of the function's own, and its rule
+    pub(super) own: Option<([u8; 6], u16)>,
     /// rules for VLANs
     pub(super) vlans: BTreeMap<u16, u16>,
     /// list of VSIs that those rules name
@@ -141,6 +157,7 @@ pub(super) struct Configured {
 pub(crate) struct PortShared {
     pub(super) registers: Registers,
     admin: Arc<AdminQueue>,
+    pub(super) registry: Arc<PortRegistry>,
     pub(super) pool: Arc<DmaPool>,
     pub(super) service: Arc<Service>,
     pub(super) function: u8,
@@ -170,12 +187,19 @@ impl PortShared {
     pub(super) fn open(parts: PortParts, settings: &PortSettings) -> Result<Arc<Self>, PortError> {
         let capabilities = &parts.capabilities;
         check_limits(capabilities, settings)?;
-        let mut ports = parts.registry.ports();
+        let registry = Arc::clone(&parts.registry);
+        let mut ports = registry.ports();
         let in_service = |port: &Arc<Self>| port.service.in_service();
         if ports.open.upgrade().as_ref().is_some_and(in_service) {
             return Err(PortError::AlreadyOpen);
         }
         let admin = parts.admin;
+        // A reset came before an earlier port could give the address back.
+        let own_address = *registry.own_address();
+        if let Some(own) = own_address {
+            admin.write_mac(own)?;
+            registry.note_address(None);
+        }
         let mut configured = Configured::default();
         let group = match add_group(parts.place, &admin, &mut configured) {
             Ok(group) => group,
@@ -186,6 +210,7 @@ impl PortShared {
         };
         let shared = Arc::new(Self {
             registers: parts.registers,
+            registry: parts.registry,
             pool: parts.pool,
             service: Service::new(),
             function: parts.function,
@@ -294,6 +319,7 @@ impl PortShared {
         if !self.service.in_service() {
             return;
         }
+        self.restore_address();
         self.remove_filters();
         self.remove_rules();
         self.remove_hashes();

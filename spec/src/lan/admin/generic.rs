@@ -217,6 +217,9 @@ pub const CLEAR_PXE_RECEIVE_COUNT: u8 = 2;
 pub const MAC_TYPE_LAN: u8 = 0;
 /// [`MacAddress::kind`] of the wake-up address.
 pub const MAC_TYPE_WAKE_UP: u8 = 1;
+/// [`MacWriteFlags::target`]: the address of the LAN and that of wake-up.
+/// Source: `ICE_AQC_MAN_MAC_UPDATE_LAA_WOL`.
+pub const MAC_WRITE_LOCAL_AND_WAKE_UP: u8 = 1;
 /// [`RequestResource::access`] for reading.
 pub const RESOURCE_READ: u16 = 1;
 /// [`RequestResource::access`] for writing.

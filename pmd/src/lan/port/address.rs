@@ -1,0 +1,103 @@
+//! The port's own MAC address.
+
+use super::shared::PortShared;
+use super::{Port, PortError};
+
+/// Bit of the first byte: a group of stations.
+const GROUP: u8 = 1;
+
+fn text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+impl Port {
+    /// The port's MAC address: the function's own, or that of [`Port::set_address`].
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        let own = self.shared.configured().own;
+        own.map_or(self.shared.mac, |(address, _)| address)
+    }
+
+    /// Changes the port's MAC address while packets flow. Packets to it are let in before the
+    /// device takes it over, and no longer after the next change.
+    ///
+    /// Packets to the function's own address still arrive: RDMA goes on using that one. The address
+    /// of the flash stays; the device gets its own address back when the port is closed. After a
+    /// recovery [`Port::restore`] asks for the address again.
+    ///
+    /// Control path. Errors: [`PortError::Invalid`], an address of a group or zero;
+    /// [`PortError::Address`], the firmware refused it, and the port has its former address.
+    /// Source: ice `ice_main.c`, `ice_set_mac_address`.
+    pub fn set_address(&self, mac: [u8; 6]) -> Result<(), PortError> {
+        let [first, ..] = mac;
+        if first & GROUP != 0 || mac == [0; 6] {
+            return Err(PortError::Invalid {
+                what: "MAC address",
+                value: text(mac),
+                remedy: "choose the address of a single station: an even first byte, not all zero",
+            });
+        }
+        let shared = &self.shared;
+        let admin = shared.admin()?;
+        let mut configured = shared.configured();
+        let former = configured.own;
+        let kept = former.map_or(shared.mac, |(address, _)| address);
+        if mac == kept {
+            return Ok(());
+        }
+        // The function's own has a rule of its own, which stays; a further address has one already.
+        let further = configured.addresses.get(&mac).copied();
+        let own = match further {
+            _ if mac == shared.mac => None,
+            Some(rule) => Some((mac, rule)),
+            None => Some((mac, admin.add_mac_rule(shared.vsi, mac)?)),
+        };
+        if former.is_none() {
+            shared.registry.note_address(Some(shared.mac));
+        }
+        if let Err(source) = admin.write_mac(mac) {
+            if let (Some((_, rule)), None) = (own, further)
+                && let Err(error) = admin.remove_rule(rule)
+            {
+                tracing::warn!(%error, rule, "packets to a refused address still arrive");
+                configured.addresses.insert(mac, rule);
+            }
+            return Err(PortError::Address {
+                address: text(mac),
+                kept: text(kept),
+                source: Box::new(source),
+            });
+        }
+        configured.addresses.remove(&mac);
+        configured.own = own;
+        if let Some((address, rule)) = former
+            && let Err(error) = admin.remove_rule(rule)
+        {
+            tracing::warn!(%error, rule, "packets to the former address still arrive");
+            configured.addresses.insert(address, rule);
+        }
+        Ok(())
+    }
+}
+
+impl PortShared {
+    /// Gives the device its own address back. Runs before the rules of the port are removed.
+    pub(super) fn restore_address(&self) {
+        let Ok(admin) = self.admin() else {
+            return;
+        };
+        let mut configured = self.configured();
+        let Some((address, rule)) = configured.own.take() else {
+            return;
+        };
+        // The rule goes with those for further addresses.
+        configured.addresses.insert(address, rule);
+        drop(configured);
+        if let Err(error) = admin.write_mac(self.mac) {
+            let address = text(address);
+            tracing::warn!(%error, address, "the device keeps the address of this port");
+            return;
+        }
+        self.registry.note_address(None);
+    }
+}
