@@ -18,6 +18,15 @@ pub trait Around: Send + Sync {
     /// The wrapped function.
     fn inner(&self) -> &Arc<dyn Function>;
 
+    /// The wrapped function, for a call that reaches the device. A wrapper that refuses all such
+    /// calls overrides this one.
+    ///
+    /// # Errors
+    /// The reason of the refusal. Never fails by default.
+    fn reach(&self) -> Result<&Arc<dyn Function>, FunctionError> {
+        Ok(self.inner())
+    }
+
     /// See [`Function::attachment`].
     fn attachment(&self) -> Vec<String> {
         self.inner().attachment()
@@ -28,7 +37,7 @@ pub trait Around: Send + Sync {
     /// # Errors
     /// See [`Around::read32`].
     fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
-        self.inner().config_write(offset, bytes)
+        self.reach()?.config_write(offset, bytes)
     }
 
     /// See [`Function::read32`].
@@ -36,7 +45,7 @@ pub trait Around: Send + Sync {
     /// # Errors
     /// The errors of the wrapped function, as for each method here.
     fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
-        self.inner().read32(bar, offset)
+        self.reach()?.read32(bar, offset)
     }
 
     /// See [`Function::write32`].
@@ -44,7 +53,7 @@ pub trait Around: Send + Sync {
     /// # Errors
     /// See [`Around::read32`].
     fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError> {
-        self.inner().write32(bar, offset, value)
+        self.reach()?.write32(bar, offset, value)
     }
 
     /// See [`Function::read64`].
@@ -52,7 +61,7 @@ pub trait Around: Send + Sync {
     /// # Errors
     /// See [`Around::read32`].
     fn read64(&self, bar: u8, offset: u64) -> Result<u64, FunctionError> {
-        self.inner().read64(bar, offset)
+        self.reach()?.read64(bar, offset)
     }
 
     /// See [`Function::doorbell`]. By default returns the doorbell of the wrapped function, whose
@@ -61,7 +70,7 @@ pub trait Around: Send + Sync {
     /// # Errors
     /// See [`Around::read32`].
     fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError> {
-        Arc::clone(self.inner()).doorbell(bar, offset)
+        Arc::clone(self.reach()?).doorbell(bar, offset)
     }
 
     /// See [`Function::map_dma`].
@@ -75,7 +84,7 @@ pub trait Around: Send + Sync {
         range: Range<usize>,
         access: DmaAccess,
     ) -> Result<(), FunctionError> {
-        self.inner().map_dma(iova, memory, range, access)
+        self.reach()?.map_dma(iova, memory, range, access)
     }
 
     /// See [`Function::unmap_dma`].
@@ -83,7 +92,7 @@ pub trait Around: Send + Sync {
     /// # Errors
     /// See [`Around::read32`].
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError> {
-        self.inner().unmap_dma(iova, length)
+        self.reach()?.unmap_dma(iova, length)
     }
 }
 
@@ -109,7 +118,7 @@ impl<T: Around> Function for T {
     }
 
     fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError> {
-        self.inner().config_read(offset, bytes)
+        self.reach()?.config_read(offset, bytes)
     }
 
     fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError> {
@@ -117,7 +126,7 @@ impl<T: Around> Function for T {
     }
 
     fn bar(&self, bar: u8) -> Result<BarInfo, FunctionError> {
-        self.inner().bar(bar)
+        self.reach()?.bar(bar)
     }
 
     fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError> {
@@ -137,7 +146,7 @@ impl<T: Around> Function for T {
     }
 
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {
-        self.inner().dma_limits()
+        self.reach()?.dma_limits()
     }
 
     fn map_dma(
@@ -155,7 +164,7 @@ impl<T: Around> Function for T {
     }
 
     fn interrupt_vectors(&self) -> Result<u16, FunctionError> {
-        self.inner().interrupt_vectors()
+        self.reach()?.interrupt_vectors()
     }
 
     fn set_interrupts(
@@ -163,10 +172,10 @@ impl<T: Around> Function for T {
         first: u16,
         events: &[Option<BorrowedFd<'_>>],
     ) -> Result<(), FunctionError> {
-        self.inner().set_interrupts(first, events)
+        self.reach()?.set_interrupts(first, events)
     }
 
     fn reset(&self) -> Result<(), FunctionError> {
-        self.inner().reset()
+        self.reach()?.reset()
     }
 }
