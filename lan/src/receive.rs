@@ -191,6 +191,14 @@ impl ReceiveQueue {
         Ok(())
     }
 
+    /// Stops the queue and starts it again, as [`TransmitQueue::restart`](crate::TransmitQueue).
+    ///
+    /// Control path. Errors: [`StopError`].
+    pub fn restart(&mut self) -> Result<(), StopError> {
+        self.stop()?;
+        self.start()
+    }
+
     /// The buffers that are posted.
     fn take_posted(&mut self) -> Vec<u32> {
         let mut posted = Vec::with_capacity(self.posted.into());

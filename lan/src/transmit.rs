@@ -185,6 +185,16 @@ impl TransmitQueue {
         Ok(())
     }
 
+    /// Stops the queue and starts it again: what the device stopped by itself, such as its detection
+    /// of malicious drivers, is in service again. Packets in the ring are not sent; their buffers go
+    /// back to the pool.
+    ///
+    /// Control path. Errors: [`StopError`].
+    pub fn restart(&mut self) -> Result<(), StopError> {
+        self.stop()?;
+        self.start()
+    }
+
     fn free_all(&mut self) {
         if self.clean != self.next {
             let last = match self.next {

@@ -4,6 +4,7 @@ mod config_space;
 mod errors;
 mod interrupts;
 mod lan;
+mod malicious;
 mod profiles;
 mod register_file;
 mod registers;
@@ -311,6 +312,9 @@ impl FunctionModel {
         let raised = causes.asynchronous_event | causes.admin_event | (causes.other != 0);
         let queues = !causes.completion_event_queues.is_empty() || !causes.queues.is_empty();
         if raised || queues {
+            if !causes.malicious.is_empty() {
+                self.name_malicious();
+            }
             self.interrupts
                 .deliver(&mut self.causes, &mut self.registers);
         }

@@ -214,6 +214,11 @@ impl LanEngine {
             return;
         };
         let vsi = queue.context.vsi;
+        if packet.malformed.is_some() {
+            // The queue has stopped: nothing is reported.
+            self.counters.vsi(vsi).transmit_errors += 1;
+            return;
+        }
         if packet.dummy {
             // Before the packet is reported: a driver then looks for the outcome.
             self.program(vsi, &packet, context);
@@ -259,6 +264,15 @@ impl LanEngine {
         }
     }
 
+    /// Address and length of the ring of a transmit queue.
+    pub(crate) fn transmit_ring(&self, number: u16) -> Option<(ringside_bus::Iova, u16)> {
+        let context = &self.transmit.get(&number)?.context;
+        Some((
+            ringside_bus::Iova(context.base_in_128_bytes << 7),
+            context.ring_length,
+        ))
+    }
+
     /// The value of a counter of the flow director.
     pub(crate) fn filter_matches(&self, counter: u16) -> u64 {
         self.director.matches(counter)
@@ -275,10 +289,6 @@ impl LanEngine {
     }
 
     fn send(&mut self, vsi: u16, packet: &Packet, context: &mut Context<'_>) {
-        if packet.malformed {
-            self.counters.vsi(vsi).transmit_errors += 1;
-            return;
-        }
         let mut frames = Vec::new();
         let applied = offload::apply(&packet.bytes, &packet.offload, |frame| frames.push(frame));
         if let Err(error) = applied {

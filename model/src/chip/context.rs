@@ -54,6 +54,9 @@ pub struct Causes {
     pub other: u32,
     /// Queues of the LAN engine that reported, each once.
     pub queues: Vec<QueueCause>,
+    /// Transmit queues that the detection of malicious drivers stopped, and the kind of event.
+    /// `other` names the cause then.
+    pub malicious: Vec<(u16, u8)>,
 }
 
 /// A queue of the LAN engine that reported.
@@ -66,6 +69,13 @@ pub enum QueueCause {
 }
 
 impl Causes {
+    /// The detection of malicious drivers stopped a transmit queue.
+    #[cold]
+    pub(crate) fn raise_malicious(&mut self, queue: u16, kind: u8) {
+        self.malicious.push((queue, kind));
+        self.other |= OtherCauses::ZERO.with_malicious_detect(true).0;
+    }
+
     /// A queue of the LAN engine reported.
     pub fn raise_queue(&mut self, queue: QueueCause) {
         if !self.queues.contains(&queue) {

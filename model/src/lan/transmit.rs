@@ -45,6 +45,14 @@ enum Stop {
     UntilDoorbell,
 }
 
+/// Kinds of events of the detection of malicious drivers. The numbers are the model's own: the
+/// card's are not public.
+mod malicious {
+    pub(super) const DESCRIPTOR: u8 = 1;
+    pub(super) const FRAME_LENGTH: u8 = 2;
+    pub(super) const TOO_MANY_BUFFERS: u8 = 3;
+}
+
 /// One packet of the ring.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Packet {
@@ -58,8 +66,8 @@ pub(super) struct Packet {
     pub(super) dummy: bool,
     /// The filter that it programs.
     pub(super) programming: Option<Programming>,
-    /// Something in it is wrong, and the card would not send it.
-    pub(super) malformed: bool,
+    /// The detection of malicious drivers stops its queue, with this kind of event.
+    pub(super) malformed: Option<u8>,
     /// Descriptors of the packet that request a report.
     reports: Vec<u16>,
     /// Bytes of each data descriptor.
@@ -185,6 +193,9 @@ impl TransmitQueue {
                 }
                 _ => {
                     self.halt("transmit descriptor of an unknown type", index, context);
+                    context
+                        .causes
+                        .raise_malicious(self.number, malicious::DESCRIPTOR);
                     return None;
                 }
             };
@@ -192,10 +203,16 @@ impl TransmitQueue {
             if ended {
                 self.head = index;
                 packet.check(context);
+                if let Some(kind) = packet.malformed {
+                    self.stopped = Some(Stop::ForEver);
+                    context.causes.raise_malicious(self.number, kind);
+                }
                 return Some(packet);
             }
         }
         self.halt("packet of too many descriptors", index, context);
+        let kind = malicious::TOO_MANY_BUFFERS;
+        context.causes.raise_malicious(self.number, kind);
         None
     }
 
@@ -369,7 +386,7 @@ impl Packet {
                 .breach("frame gathered from more than 8 buffers", || {
                     format!("{buffers} buffers")
                 });
-            self.malformed = true;
+            self.malformed = Some(malicious::TOO_MANY_BUFFERS);
         }
         let tags = self.offload.tags.iter().flatten().count() * TAG_BYTES;
         // Room for the frame check sequence.
@@ -380,7 +397,7 @@ impl Packet {
                 .breach("frame too short or too long to be sent", || {
                     format!("{length} bytes")
                 });
-            self.malformed = true;
+            self.malformed = Some(malicious::FRAME_LENGTH);
         }
     }
 

@@ -172,6 +172,8 @@ pub(crate) struct PortShared {
     pub(super) filter_groups: BTreeMap<u16, u8>,
     /// queues that the port makes: receive and transmit
     pub(super) queues: (usize, usize),
+    /// the function's first queues, as the device numbers them: receive and transmit
+    pub(super) queues_first: (u32, u32),
     /// queues that the function has: receive and transmit
     pub(super) queues_max: (usize, usize),
     /// vector that has the device write descriptors back in time
@@ -222,6 +224,10 @@ impl PortShared {
             hash_groups: parts.hash_groups,
             filter_groups: parts.filter_groups,
             queues: (settings.receive_queues, settings.transmit_queues),
+            queues_first: (
+                capabilities.receive_queues.first,
+                capabilities.transmit_queues.first,
+            ),
             queues_max: (
                 capabilities.receive_queues.count as usize,
                 capabilities.transmit_queues.count as usize,
