@@ -141,5 +141,10 @@ mod tests {
         let symmetric = SymmetricToeplitz(hash());
         assert_eq!(symmetric.hash(&flow), symmetric.hash(&back));
         assert_ne!(hash().hash(&flow), hash().hash(&back));
+        // The bytes of both ends, combined by exclusive or, in each place of the packet's order.
+        let mixed = [66 ^ 161, 9 ^ 142, 149 ^ 100, 187 ^ 80u8];
+        let ports = (2794u16 ^ 1766).to_be_bytes();
+        let bytes = [&mixed[..], &mixed, &ports, &ports].concat();
+        assert_eq!(symmetric.hash(&flow), hash().hash_bytes(bytes));
     }
 }

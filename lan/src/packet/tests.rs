@@ -147,3 +147,49 @@ fn offloads_that_are_not_possible_are_refused_by_name_and_change_nothing() {
     drop(other);
     assert_eq!(packet.offload(all), Ok(()));
 }
+
+#[test]
+fn chains_of_several_segments_add_up() {
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    let bytes: Vec<u8> = (0..9000u32).map(|byte| byte as u8).collect();
+    let (front, back) = bytes.split_at(3000);
+    let mut packet = pool.packet_with(front).unwrap();
+    packet.chain(pool.packet_with(back).unwrap()).unwrap();
+    assert_eq!((packet.length(), packet.segment_count()), (9000, 5));
+    assert_eq!(packet.to_vec(), bytes);
+    drop(packet);
+    assert_eq!(pool.usage().in_use, 0);
+}
+
+/// Two handles that two threads drop at the same moment: one of them is the last.
+#[test]
+fn two_handles_dropped_at_once_free_their_buffer_once() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    const PAIRS: usize = 400;
+    let bench = Bench::new();
+    let pool = bench.pool(1024);
+    for _ in 0..50 {
+        let mut ones: Vec<Packet> = (0..PAIRS).map(|_| pool.packet().unwrap()).collect();
+        let twos: Vec<Packet> = ones.iter_mut().map(Packet::share).collect();
+        // The other thread's progress, which each waits for: both drop the same pair together.
+        let done = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let drop_all = |packets: Vec<Packet>, own: usize| {
+            for (at, packet) in packets.into_iter().enumerate() {
+                done[own].store(at, Ordering::Release);
+                let mut spins = 0;
+                while done[1 - own].load(Ordering::Acquire) < at && spins < 10_000 {
+                    spins += 1;
+                    std::hint::spin_loop();
+                }
+                drop(packet);
+            }
+            done[own].store(PAIRS, Ordering::Release);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop_all(twos, 1));
+            drop_all(ones, 0);
+        });
+        assert_eq!(pool.usage().in_use, 0);
+    }
+}

@@ -131,6 +131,8 @@ fn take_all(pool: &PacketPool, count: usize) -> Vec<Packet> {
         all.extend(pool.packet());
         assert!(std::time::Instant::now() < end, "{} of {count}", all.len());
     }
+    let buffers: BTreeSet<u32> = all.iter().map(|packet| packet.buffer).collect();
+    assert_eq!(buffers.len(), all.len(), "a buffer came twice");
     all
 }
 
@@ -171,4 +173,44 @@ fn threads_that_end_while_others_take_lose_no_buffer() {
     let all = take_all(&pool, 512);
     let distinct: BTreeSet<u32> = all.iter().map(|packet| packet.buffer).collect();
     assert_eq!(distinct.len(), 512);
+}
+
+/// A magazine that a thread emptied goes back to the depot: else there is none to fill one day, and
+/// buffers go through the queue of strays.
+#[test]
+fn empty_magazines_are_used_again() {
+    let bench = Bench::new();
+    let pool = bench.pool(4096);
+    for _ in 0..5 {
+        let packets: Vec<_> = std::iter::from_fn(|| pool.packet()).collect();
+        assert_eq!(packets.len(), 4096);
+        drop(packets);
+        assert_eq!(pool.shared().strays(), 0);
+    }
+}
+
+/// More threads than caches: those without one take whole magazines apart.
+#[test]
+fn threads_without_a_cache_lose_no_buffer() {
+    const THREADS: usize = 80;
+    let bench = Bench::new();
+    let pool = bench.pool(640);
+    let barrier = std::sync::Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                // All numbers are taken from here on.
+                drop(pool.packet());
+                barrier.wait();
+                for _ in 0..4 {
+                    let packets: Vec<_> = (0..8).filter_map(|_| pool.packet()).collect();
+                    std::thread::yield_now();
+                    drop(packets);
+                }
+                barrier.wait();
+            });
+        }
+    });
+    assert_eq!(pool.usage().in_use, 0);
+    assert_eq!(take_all(&pool, 640).len(), 640);
 }

@@ -282,3 +282,84 @@ fn a_lost_queue_does_not_start_over_buffers_that_the_device_may_fill() {
     assert_eq!(rig.queue.state(), QueueState::Running);
     rig.nothing_is_lost();
 }
+
+#[test]
+fn a_pool_that_runs_short_leaves_the_tail_at_a_multiple_of_eight() {
+    let bench = Bench::new();
+    let (queue, _ring) = bench.receiver(DESCRIPTORS, bench.pool(45), None);
+    assert_eq!((queue.posted(), bench.rung()), (45, 40));
+}
+
+#[test]
+fn results_of_checksums_that_were_not_checked_and_flow_zero_say_nothing() {
+    let mut rig = Rig::new();
+    let mut wrote = Wrote::bytes(60, true);
+    wrote.status = wrote
+        .status
+        .with_ip_checksum_error(true)
+        .with_layer_4_checksum_error(true);
+    wrote.flow = WriteBack3::ZERO;
+    rig.write(wrote);
+    let packets = rig.receive();
+    let flags = packets[0].flags();
+    assert!(!flags.checksums_checked());
+    assert!(!flags.ip_checksum_wrong() && !flags.layer_4_checksum_wrong());
+    assert_eq!(packets[0].mark(), None);
+}
+
+/// A thread writes descriptors while the driver polls: each is whole when it is delivered. The done
+/// bit, which the device writes last, has to be read first.
+#[test]
+fn a_descriptor_that_is_written_during_a_poll_is_whole_or_not_there() {
+    use std::sync::atomic::AtomicUsize;
+    const COUNT: usize = 20_000;
+    /// Descriptors that the device is ahead of the driver at most.
+    const AHEAD: usize = 16;
+    for one_by_one in [true, false] {
+        let bench = Bench::new();
+        let path = Some(PacketPath::Scalar);
+        let (mut queue, ring) = bench.receiver(DESCRIPTORS, bench.pool(256), path);
+        queue.one_by_one = one_by_one;
+        let taken = AtomicUsize::new(0);
+        let length = |number: usize| 17 + number % 2000;
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..COUNT {
+                    while number >= taken.load(Ordering::Acquire) + AHEAD {
+                        std::thread::yield_now();
+                    }
+                    let mut wrote = Wrote::bytes(length(number) as u64, true);
+                    wrote.status = wrote.status.with_hash_valid(true);
+                    wrote.status = wrote.status.with_hash(number as u64);
+                    wrote.flow = wrote.flow.with_flow_id(number as u64 + 1);
+                    wrote.to(&ring, number % usize::from(DESCRIPTORS));
+                }
+            });
+            let mut next = 0;
+            while next < COUNT {
+                let packets = received(&mut queue);
+                if packets.is_empty() {
+                    std::hint::spin_loop();
+                }
+                let counters = *queue.counters();
+                let dropped = (counters.bad_length, counters.bad_profile);
+                let seen: Vec<_> = packets
+                    .iter()
+                    .map(|one| (one.length(), one.hash(), one.mark()))
+                    .collect();
+                let expected: Vec<_> = (next..next + packets.len())
+                    .map(|number| {
+                        let (hash, mark) = (number as u32, number as u32 + 1);
+                        (length(number), Some(hash), Some(mark))
+                    })
+                    .collect();
+                next += packets.len();
+                let sound = dropped == (0, 0) && seen == expected;
+                // The device's thread ends whatever this one found.
+                taken.store(if sound { next } else { COUNT }, Ordering::Release);
+                assert_eq!(dropped, (0, 0), "one by one: {one_by_one}");
+                assert_eq!(seen, expected, "one by one: {one_by_one}");
+            }
+        });
+    }
+}

@@ -354,6 +354,11 @@ impl Depot {
         cache.given.store(given, Ordering::Release);
     }
 
+    #[cfg(test)]
+    pub(super) fn strays(&self) -> usize {
+        self.stray.len()
+    }
+
     /// Buffers that are in use. Exact while no thread takes any; otherwise at least the number in
     /// use at the end of the call's first half.
     pub(super) fn in_use(&self) -> u64 {

@@ -207,6 +207,12 @@ impl Shared {
         self.give(&[index]);
     }
 
+    /// Free buffers that no magazine holds.
+    #[cfg(test)]
+    pub(crate) fn strays(&self) -> usize {
+        self.depot.strays()
+    }
+
     pub(crate) fn in_use(&self) -> u64 {
         self.depot.in_use()
     }

@@ -241,3 +241,97 @@ fn a_queue_that_does_not_move_is_noticed_and_one_that_moves_or_idles_is_not() {
     rig.complete();
     assert_eq!(watch.look(&mut rig.queue, at(20_000)), None);
 }
+
+#[test]
+fn a_copy_of_a_packet_of_another_pool_keeps_its_requests() {
+    let mut rig = Rig::new();
+    let other = rig.bench.pool(64);
+    let mut frame = vec![0; 60];
+    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    let wanted = crate::TransmitRequest {
+        ip_checksum: true,
+        ..crate::TransmitRequest::default()
+    };
+    let sent: Vec<u64> = [rig.pool.clone(), other]
+        .into_iter()
+        .enumerate()
+        .map(|(index, pool)| {
+            let mut packet = pool.packet_with(&frame).unwrap();
+            packet.offload(wanted).unwrap();
+            packet.set_vlan(Some(0x6064));
+            assert_eq!(rig.send([packet]).0, 1);
+            rig.command(index).0
+        })
+        .collect();
+    assert_eq!(rig.queue.counters().copied, 1);
+    assert_eq!(DataCommand(sent[1]).l2tag1(), 0x6064);
+    assert_eq!(sent[0], sent[1]);
+}
+
+#[test]
+fn inserted_tags_count_for_the_longest_frame() {
+    let mut rig = Rig::new();
+    let mut sends = |bytes, vlan, outer| {
+        let mut packet = rig.packet(bytes);
+        packet.set_vlan(vlan);
+        packet.set_outer_vlan(outer);
+        assert_eq!(rig.send([packet]).0, 1);
+        rig.queue.counters().too_long
+    };
+    // 9728 bytes with the frame check sequence.
+    assert_eq!(sends(9720, Some(1), None), 0);
+    assert_eq!(sends(9721, Some(1), None), 1);
+    assert_eq!(sends(9716, Some(1), Some(2)), 1);
+    assert_eq!(sends(9717, Some(1), Some(2)), 2);
+}
+
+/// A frame that the device cuts is gathered from eight buffers at most, that of the headers among
+/// them: a cut begins and ends inside buffers.
+#[test]
+fn segments_gathered_from_too_many_buffers_are_not_sent() {
+    let mut rig = Rig::new();
+    // Seven of 200 bytes hold 1400, and an eighth is touched where the cut begins inside one.
+    for (piece, refused) in [(200, 1), (300, 1)] {
+        let mut packet = rig.packet(54);
+        let header = packet.bytes_mut().unwrap();
+        header.fill(0);
+        header[12..15].copy_from_slice(&[8, 0, 0x45]);
+        header[23] = 6;
+        header[46] = 5 << 4;
+        for _ in 0..12 {
+            packet.chain(rig.packet(piece)).unwrap();
+        }
+        let total = (packet.length() - 14) as u16;
+        packet.bytes_mut().unwrap()[16..18].copy_from_slice(&total.to_be_bytes());
+        let wanted = crate::TransmitRequest {
+            ip_checksum: true,
+            layer_4_checksum: true,
+            segment_bytes: Some(1400),
+        };
+        packet.offload(wanted).unwrap();
+        assert_eq!(rig.send([packet]).0, 1);
+        let counters = rig.queue.counters();
+        assert_eq!(counters.too_many_segments, refused, "{piece} bytes");
+    }
+    assert_eq!(rig.queue.counters().packets, 1);
+}
+
+#[test]
+fn a_queue_that_was_empty_begins_its_time_anew() {
+    use crate::HangWatch;
+    use ringside_bus::Instant;
+    use std::time::Duration;
+    let at = |ms: u64| Instant(ms * 1_000_000);
+    let mut rig = Rig::new();
+    let mut watch = HangWatch::new(Duration::from_millis(500));
+    let packet = rig.packet(60);
+    rig.send([packet]);
+    assert_eq!(watch.look(&mut rig.queue, at(0)), None);
+    // The device reports nothing done: a restart empties the ring.
+    rig.queue.restart().unwrap();
+    assert_eq!(watch.look(&mut rig.queue, at(400)), None);
+    let packet = rig.packet(60);
+    rig.send([packet]);
+    assert_eq!(watch.look(&mut rig.queue, at(900)), None);
+    assert!(watch.look(&mut rig.queue, at(1400)).is_some());
+}
