@@ -310,6 +310,54 @@ mod tests {
         assert_eq!(said(&probe), None);
     }
 
+    /// Each message of a station whose MAC address is that of a group.
+    #[test]
+    fn stations_with_the_address_of_a_group_say_nothing() {
+        let group = [3, 0, 0, 0, 0, 2];
+        let v4 = (ip("192.0.2.2"), ip("192.0.2.1"));
+        let v6 = (ip("fd00::2"), ip("fd00::1"));
+        for (own, target) in [v4, v6] {
+            let frame = question(PEER, own, target, None).unwrap();
+            assert!(said(&frame).is_some());
+            let frame = question(group, own, target, None).unwrap();
+            assert_eq!(said(&frame), None, "{own}");
+        }
+    }
+
+    #[test]
+    fn a_known_station_alone_is_queried() {
+        for (own, target) in [("192.0.2.1", "192.0.2.2"), ("fd00::1", "fd00::2")] {
+            let frame = question(OWN, ip(own), ip(target), Some(PEER)).unwrap();
+            assert_eq!((&frame[..6], &frame[6..12]), (&PEER[..], &OWN[..]));
+        }
+    }
+
+    /// The option with the MAC address counts, not the frame's sender; without the flags "override"
+    /// and "solicited" it is a hint. Source: RFC 4861, section 7.2.5.
+    #[test]
+    fn an_advertisement_names_its_station_and_its_flags_decide() {
+        let (IpAddr::V6(own), IpAddr::V6(peer)) = (ip("fd00::2"), ip("fd00::1")) else {
+            unreachable!()
+        };
+        let proxy = [2, 0, 0, 0, 0, 7];
+        let cases = [
+            (NdiscNeighborFlags::OVERRIDE, How::Answer),
+            (NdiscNeighborFlags::SOLICITED, How::Answer),
+            (NdiscNeighborFlags::ROUTER, How::Hint),
+            (NdiscNeighborFlags::empty(), How::Hint),
+        ];
+        for (flags, how) in cases {
+            let message = NdiscRepr::NeighborAdvert {
+                flags,
+                target_addr: own,
+                lladdr: Some(EthernetAddress(PEER).into()),
+            };
+            let frame = discovery(proxy, own, (OWN, peer), message);
+            let heard = said(&frame).unwrap();
+            assert_eq!((heard.mac, heard.how), (PEER, how), "{flags:?}");
+        }
+    }
+
     #[test]
     fn frames_cut_short_say_nothing() {
         for frame in [

@@ -69,6 +69,12 @@ fn a_host_that_claims_our_address_and_strangers_are_not_learnt() {
     let mut table = Neighbours::new(ResolveSettings::default());
     table.hear(None, &answer(OWN), is_ours, at(0));
     table.hear(None, &answer(peer(3)), is_ours, at(0));
+    // Under our own address it asks for us.
+    let asks = Said {
+        how: How::Question { target: OWN },
+        ..answer(OWN)
+    };
+    table.hear(None, &asks, is_ours, at(0));
     assert!(table.list(at(0)).is_empty());
     let question = Said {
         how: How::Question { target: OWN },
