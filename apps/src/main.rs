@@ -67,7 +67,7 @@ fn run(cli: &Cli) -> Result<(), Failure> {
         Command::Doctor(options) => doctor::run(options, &config),
         Command::Config(options) => config::run(options),
         Command::Model(options) => model::run(options),
-        Command::Run(options) => run::run(options),
+        Command::Run(options) => run::run(options, cli.config.as_deref()),
         Command::Sim(options) => sim::run_command(options),
         Command::Forward(options) => forward::run(options, &config),
         Command::Port(options) => port::run(options, &config),

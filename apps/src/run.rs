@@ -101,11 +101,12 @@ impl FromStr for FaultText {
     }
 }
 
-pub(crate) fn run(options: &Run) -> Result<(), Failure> {
+/// Runs the program; `config` is the file that it reads too.
+pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
     let libraries = libraries(options)?;
     if let Some(device) = &options.device {
         let files = folder()?.join(format!("{}.files", device.replace(['/', ':'], "_")));
-        let error = program(options, &libraries, device, &files)?.exec();
+        let error = program(options, config, &libraries, device, &files)?.exec();
         return Err(Failure::operation(error));
     }
     let folder = folder()?;
@@ -118,7 +119,7 @@ pub(crate) fn run(options: &Run) -> Result<(), Failure> {
     let files = folder.join(format!("{}.files", port.number));
     // Files of a program that was killed.
     let _ = std::fs::remove_dir_all(&files);
-    let mut command = program(options, &libraries, &address, &files)?;
+    let mut command = program(options, config, &libraries, &address, &files)?;
     let ended = to_its_end(&mut command);
     let _ = std::fs::remove_dir_all(&files);
     leave(&folder, port)?;
@@ -188,6 +189,7 @@ fn inject(folder: &Path, faults: &[FaultText]) -> Result<(), Failure> {
 
 fn program(
     options: &Run,
+    config: Option<&Path>,
     libraries: &Path,
     device: &str,
     files: &Path,
@@ -212,6 +214,11 @@ fn program(
             before_others("LD_LIBRARY_PATH", libraries),
         )
         .env("RINGSIDE_DEVICE", device);
+    if let Some(config) = config {
+        // The program may change its folder before it opens the device.
+        let config = std::path::absolute(config).map_err(Failure::operation)?;
+        command.env("RINGSIDE_CONFIG", config);
+    }
     // Answers for the files that programs read under /sys/class/infiniband.
     let preload = libraries.join("ringside-files.so");
     if preload.is_file() {

@@ -616,3 +616,20 @@ fn a_program_that_does_not_exist_is_said_so() {
     assert!(errors.contains("no-such-program-here"), "{errors}");
     assert!(!folder.pid_file().exists());
 }
+
+#[test]
+fn the_configuration_of_the_command_is_the_programs_too() {
+    let folder = Folder::new();
+    std::fs::write(folder.path().join("own.toml"), "[network]\ndhcp = true\n").expect("a file");
+    let shown = Command::new(env!("CARGO_BIN_EXE_ringside"))
+        .args(["--config", "own.toml", "run", "--device", "model:0"])
+        .arg("--libraries")
+        .arg(libraries())
+        .args(["--", "sh", "-c", "cd / && cat \"$RINGSIDE_CONFIG\""])
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .current_dir(folder.path())
+        .output()
+        .expect("the command");
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(text.contains("dhcp = true"), "{shown:?}");
+}

@@ -108,7 +108,9 @@ class Server:
     def without_clients(self):
         """Waits until it has noticed that its clients have disconnected, and has reset their functions."""
         def quiet():
-            return not any("memory mappings" in kind for function in self.tell("status")["functions"] for kind in function["left_over"])
+            # QEMU ends its mappings before it closes the connection; configuration space is reset after that.
+            held = ("memory mappings", "configuration space bytes")
+            return not any(kind.startswith(held) for function in self.tell("status")["functions"] for kind in function["left_over"])
         wait_until("the model's functions to be given back", 10, quiet)
 
     def stop(self):

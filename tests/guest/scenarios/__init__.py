@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, peers, perftest, recovery, storage, verbs, vfio
+from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, packets, peers, perftest, recovery, storage, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -38,6 +38,10 @@ ALL = {
     "ours-mtu": ours.large_mtu,
     "ours-datagrams": ours.datagrams,
     "ours-soft-roce": peers.soft_roce,
+    "forward-echo": packets.echo,
+    "forward": packets.forward,
+    "our-tap": packets.host_interface,
+    "our-dhcp": packets.lease,
     "perftest": perftest.all_programs,
     "perftest-both-ways": mismatch.both_ways,
     "perftest-atomics": mismatch.atomics,

@@ -1,4 +1,6 @@
 """The common parts of scenarios: a server, guests with the drivers loaded, and the checks at the end."""
+import os
+
 from machine import Failed, Guest, Program, Server
 
 
@@ -8,6 +10,8 @@ class Stage:
     def __init__(self, rig, ringside, command, folder):
         self.rig, self.ringside, self.command, self.folder = rig, ringside, command, folder
         self.server = None
+        # Servers beside the first one, each a model and a wire of its own.
+        self.others = []
         self.guests = []
         self.programs = []
         # Warnings that the scenario provokes.
@@ -21,7 +25,6 @@ class Stage:
         return self
 
     def __exit__(self, kind, error, trace):
-        report = None
         try:
             if kind is None:
                 self.check()
@@ -30,15 +33,32 @@ class Stage:
                 program.stop()
             for guest in self.guests:
                 guest.stop()
-            if self.server:
-                if kind is None:
-                    self.server.without_clients()
-                report = self.server.stop()
-        if kind is None and self.server:
+            reports = [self.stopped(server, kind is None) for server in (self.server, *self.others) if server]
+        for report in reports if kind is None else ():
             check_report(report, "at its end", provoked=self.provoked, leaves=self.leaves)
+
+    @staticmethod
+    def stopped(server, in_order):
+        """A server's report; where all went well, once its clients have gone."""
+        if in_order:
+            server.without_clients()
+        return server.stop()
 
     def serve(self, functions=1, options=()):
         self.server = Server(self.ringside, self.command, self.folder, functions, options)
+
+    def serve_another(self, functions=1, options=()):
+        """A second model, whose functions are on a wire of their own; returns its server."""
+        folder = os.path.join(self.folder, f"another{len(self.others)}")
+        os.makedirs(folder)
+        self.others.append(Server(self.ringside, self.command, folder, functions, options))
+        return self.others[-1]
+
+    def boot_at(self, socket, name):
+        """One guest with the function of that socket; returns it booted."""
+        self.guests.append(Guest(self.rig, self.folder, name, sockets=[socket]))
+        self.guests[-1].booted()
+        return self.guests[-1]
 
     def boot(self, count=1, images=(), **settings):
         """Guests, each with one function; returns them booted. `images` has the files of the first ones, where they differ."""
@@ -72,8 +92,9 @@ class Stage:
 
     def check(self):
         """Checks that there are no warnings, and no leftovers in the model once the drivers are unloaded."""
-        if not self.server.alive():
-            raise Failed(f"the model's server ended by itself:\n{self.server.text()[-2000:]}")
+        for server in (self.server, *self.others):
+            if not server.alive():
+                raise Failed(f"the model's server ended by itself:\n{server.text()[-2000:]}")
         for guest in self.guests:
             guest.run("for module in irdma ice; do [ ! -e /sys/module/$module ] || rmmod $module || exit 1; done", 60)
         for guest in self.guests:

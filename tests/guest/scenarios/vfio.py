@@ -163,8 +163,9 @@ def bodies(stage):
     return f"{result.group(1)} test bodies"
 
 
+# Kernels of 7.x print the device with its domain, older ones without.
 # "DMAR: [DMA Read NO_PASID] Request device [01:00.0] fault addr 0x1008e0000 [fault reason 0x06] PTE Read access is not set"
-FAULT = re.compile(r"DMAR: \[DMA (Read|Write).*?Request device \[([0-9a-f:.]+)\] fault addr (0x[0-9a-f]+) \[fault reason (0x[0-9a-f]+)\] (.*)")
+FAULT = re.compile(r"DMAR: \[DMA (Read|Write).*?Request device \[(?:0000:)?([0-9a-f:.]+)\] fault addr (0x[0-9a-f]+) \[fault reason (0x[0-9a-f]+)\] (.*)")
 
 
 def contained(stage):
