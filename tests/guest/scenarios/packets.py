@@ -22,6 +22,12 @@ def station(guest, last, mtu=1500):
     carrier(guest)
 
 
+def ended(stage, program):
+    """Ends a program of ours, and waits until the model has noticed and has reset its function."""
+    program.stop()
+    wait_until("the model to notice that our program has ended", 10, lambda: "function was reset function=1" in stage.server.text())
+
+
 def last_report(program):
     """The last line of JSON that a program printed, once it has ended by a signal."""
     program.stop()
@@ -93,6 +99,7 @@ def host_interface(stage):
     guest.run("ping -q -c 10 -i 0.05 10.0.0.9; ping -q -c 10 -i 0.05 fd00::9; ping -q -M do -c 3 -i 0.05 -s 8972 10.0.0.9", 60)
     rates = [f"{megabits(json.loads(guest.run(f'iperf3 -c {address} -t 3 -J {options}', 60))['end']):.0f}"
              for address, options in (("10.0.0.9", ""), ("10.0.0.9", "-R"), ("fd00::9", ""))]
+    ended(stage, program)
     return f"ping in 9000 bytes and over IPv6, TCP to the interface and back at {', '.join(rates)} Mbit/s"
 
 
@@ -120,4 +127,7 @@ def lease(stage):
         raise Failed(f"{failure}\ndnsmasq:\n{heard[-1500:]}\n{program.text()[-1500:]}") from None
     address = leased()
     guest.run(f"ping -q -c 10 -i 0.05 {address}", 30)
+    ended(stage, program)
+    # A program that is killed leaves its VSI and rules in the device; the next claim removes them.
+    stage.host_program("bring-up", "--device", device(stage.server)).finish(30)
     return f"{address} by DHCP of dnsmasq, ten pings answered"
