@@ -383,6 +383,65 @@ fn threads_that_map_send_and_unmap_never_meet_an_old_region() {
     assert!(forgotten + 3 >= uses, "{uses} uses, {report:?}");
 }
 
+#[test]
+fn threads_that_share_addresses_and_invalidate_first_never_meet_an_old_region() {
+    let _one = ONE.lock();
+    let [left, _right] = connected(0);
+    let before = regions(&left);
+    let cache = cache(&left, CacheSettings::default());
+    let area = Pages::map(2 * PAGE);
+    let first = area.first.expose_provenance();
+    // The key of the last owner of the addresses, written while they are mapped.
+    let last = &AtomicU64::new(0);
+    let [uses, changes] = &[AtomicU64::new(0), AtomicU64::new(0)];
+    let started = &Barrier::new(4);
+    std::thread::scope(|scope| {
+        for thread in 1..4 {
+            let cache = cache.clone();
+            scope.spawn(move || {
+                let at: *mut c_void = std::ptr::with_exposed_provenance_mut(first);
+                started.wait();
+                started.wait();
+                for _ in 0..20_000 {
+                    if uses.load(Ordering::Relaxed) >= 600 {
+                        break;
+                    }
+                    let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
+                    let protection = ProtFlags::READ | ProtFlags::WRITE;
+                    // SAFETY: a new mapping where nothing is.
+                    let mapped =
+                        unsafe { rustix::mm::mmap_anonymous(at, 2 * PAGE, protection, flags) };
+                    let Ok(mapped) = mapped else {
+                        std::thread::yield_now();
+                        continue;
+                    };
+                    let held = cache.get(mapped.cast::<u8>(), 2 * PAGE).unwrap();
+                    let mine = thread << 32 | u64::from(held.local_key());
+                    let other = last.swap(mine, Ordering::Relaxed);
+                    assert_ne!(other as u32, mine as u32, "a key of unmapped memory");
+                    uses.fetch_add(1, Ordering::Relaxed);
+                    changes.fetch_add(u64::from(other >> 32 != thread), Ordering::Relaxed);
+                    drop(held);
+                    cache.invalidate(mapped.cast::<u8>(), 2 * PAGE).unwrap();
+                    // SAFETY: mapped above; nothing refers to it.
+                    unsafe { rustix::mm::munmap(mapped, 2 * PAGE) }.unwrap();
+                }
+            });
+        }
+        started.wait();
+        area.unmap();
+        started.wait();
+    });
+    let [uses, changes] = [uses, changes].map(|count| count.load(Ordering::Relaxed));
+    assert!(
+        uses >= 300 && changes >= 2,
+        "{uses} uses, {changes} by another thread"
+    );
+    let report = cache.report();
+    assert_eq!((report.hits, report.invalidated), (0, uses), "{report:?}");
+    assert_eq!(regions(&left), before);
+}
+
 /// Looks up and lets go, over entries of a cache. Counted by name: see the test.
 #[inline(never)]
 fn measured_cache_hits(cache: &RegistrationCache, pages: &Pages, rounds: usize) -> usize {

@@ -11,15 +11,13 @@
 //! Making a cache takes a [`LendPermit`], whose contract it is. In short: memory stays mapped while a
 //! [`Registered`] of it exists; a [`Registered`] lives until the completion of the requests that name
 //! it; and memory is not unmapped behind the cache's back:
-//! - [`Unmapping::Told`]: call [`RegistrationCache::invalidate`] before memory is unmapped, moved,
-//!   remapped or given up (`munmap`, `mremap`, `mmap` over it, `madvise`, and `free` where it
-//!   unmaps);
-//! - [`Unmapping::Watched`]: the kernel reports this through userfaultfd, and nothing needs to be
-//!   called. Memory that the kernel cannot watch (file mappings) is registered for each use. A limit:
-//!   the kernel unmaps first and reports then, before `munmap` returns. So while one thread is in
-//!   `munmap`, no other may map memory at the same addresses and send from it: it could get the old
-//!   registration. A program whose threads free large memory beside others that allocate it
-//!   uses [`Unmapping::Told`].
+//! - [`Unmapping::Told`], the default: call [`RegistrationCache::invalidate`] before memory is
+//!   unmapped, moved, remapped or given up (`munmap`, `mremap`, `mmap` over it, `madvise`, and
+//!   `free` where it unmaps);
+//! - [`Unmapping::Watched`], for programs that cannot do that: the kernel reports this through
+//!   userfaultfd, and nothing needs to be called. It leaves a gap between threads, which the
+//!   variant describes. Memory that the kernel cannot watch (file mappings) is registered for each
+//!   use.
 //!
 //! Memory that a peer may access is not cached: a peer may use a key at any time, so its region
 //! has to be held by the program. Register it with
@@ -27,6 +25,8 @@
 
 mod error;
 mod index;
+mod settings;
+mod state;
 
 use super::memory_region::{Access, MemoryRegion, SliceError};
 use super::{ProtectionDomain, RdmaError};
@@ -34,106 +34,17 @@ pub use error::CacheError;
 use index::Index;
 use ringside_bus::LendPermit;
 use ringside_bus::memory::DmaAccess;
-use ringside_bus::unmaps::{News, Unmaps, UnmapsError};
+use ringside_bus::unmaps::{Unmaps, UnmapsError};
 use ringside_qp::Fragment;
 use ringside_spec::rdma::limits::MAX_REGION_BYTES;
+pub use settings::{CacheReport, CacheSettings, Unmapping};
+use state::{Entry, InMaking, Registration, State, is_idle};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of the pages that entries consist of.
 const PAGE: u64 = 4096;
-
-/// The source of the cache's knowledge of memory that is unmapped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmapping {
-    /// The program calls [`RegistrationCache::invalidate`] before.
-    Told,
-    /// The kernel reports it, between unmapping and the return of `munmap`: see the module for what
-    /// several threads must not do.
-    Watched,
-}
-
-/// Settings of a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheSettings {
-    /// [`Access::LOCAL_READ`] to send, [`Access::LOCAL_WRITE`] to receive and to read from peers
-    /// too.
-    pub access: Access,
-    /// Most entries; each is one memory region and one mapping of the IOMMU.
-    pub max_entries: usize,
-    /// Most bytes of all entries together, which are pinned memory over VFIO.
-    pub max_bytes: u64,
-    /// See [`Unmapping`].
-    pub unmapping: Unmapping,
-}
-
-impl Default for CacheSettings {
-    /// 1,024 entries, 1 GiB, read and written by the own device, watched by the kernel.
-    fn default() -> Self {
-        Self {
-            access: Access::LOCAL_WRITE,
-            max_entries: 1024,
-            max_bytes: 1 << 30,
-            unmapping: Unmapping::Watched,
-        }
-    }
-}
-
-/// Counts of a cache, since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheReport {
-    /// Entries now.
-    pub entries: usize,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Look-ups that an entry answered.
-    pub hits: u64,
-    /// Look-ups that registered memory.
-    pub misses: u64,
-    /// Entries deregistered to make room.
-    pub evicted: u64,
-    /// Entries replaced by a larger one.
-    pub merged: u64,
-    /// Entries forgotten because their memory was unmapped.
-    pub invalidated: u64,
-    /// Registrations that were not kept: the kernel cannot watch them, or they were invalidated
-    /// while they were made.
-    pub not_kept: u64,
-}
-
-/// A registered range.
-#[derive(Debug)]
-struct Registration {
-    region: MemoryRegion,
-    /// whole pages, by address in this process
-    range: Range<u64>,
-}
-
-/// A registration that the cache has forgotten and somebody may still use.
-struct Forgotten {
-    range: Range<u64>,
-    registration: Weak<Registration>,
-}
-
-/// A range that a thread registers at the moment.
-struct InMaking {
-    number: u64,
-    range: Range<u64>,
-    /// part of it was invalidated meanwhile
-    is_spoiled: bool,
-}
-
-type Entry = (Range<u64>, Arc<Registration>);
-
-struct State {
-    index: Index<Arc<Registration>>,
-    unmaps: Option<Unmaps>,
-    forgotten: Vec<Forgotten>,
-    in_making: Vec<InMaking>,
-    next_number: u64,
-    report: CacheReport,
-}
 
 struct Shared {
     domain: ProtectionDomain,
@@ -231,7 +142,8 @@ impl RegistrationCache {
 
     /// Forgets and deregisters every entry that shares a page with the `length` bytes at `first`.
     /// After success the device has no access to them through this cache. Call it before memory is
-    /// unmapped, unless the kernel reports that.
+    /// unmapped, unless the kernel reports that. It is allowed with [`Unmapping::Watched`] too, and
+    /// closes its gap for this range.
     ///
     /// # Errors
     /// [`CacheError::InUse`]: entries are forgotten, and some are held by a [`Registered`] still;
@@ -330,14 +242,6 @@ impl Registered {
     pub fn local_key(&self) -> u32 {
         self.registration.region.local_key()
     }
-}
-
-fn is_idle(registration: &Arc<Registration>) -> bool {
-    Arc::strong_count(registration) == 1
-}
-
-fn share(one: &Range<u64>, other: &Range<u64>) -> bool {
-    one.start < other.end && other.start < one.end
 }
 
 /// A registration that is about to be made.
@@ -543,64 +447,4 @@ fn is_scarcity(error: &RdmaError) -> bool {
             | RdmaError::Memory(_)
             | RdmaError::PageList(_)
     )
-}
-
-impl State {
-    #[inline]
-    fn has_news(&self) -> bool {
-        self.unmaps.as_ref().is_some_and(Unmaps::has_news)
-    }
-
-    /// Forgets what was unmapped since the last call. To be dropped once the lock is released.
-    fn take_news(&mut self) -> Vec<Entry> {
-        if !self.has_news() {
-            return Vec::new();
-        }
-        match self.unmaps.as_mut().map(Unmaps::take) {
-            None => Vec::new(),
-            Some(News::Everything) => self.invalidate(&(0..u64::MAX)),
-            Some(News::Ranges(ranges)) => ranges
-                .iter()
-                .flat_map(|range| self.invalidate(range))
-                .collect(),
-        }
-    }
-
-    fn invalidate(&mut self, pages: &Range<u64>) -> Vec<Entry> {
-        let removed = self.index.remove_overlapping(pages);
-        self.report.invalidated += removed.len() as u64;
-        for (range, registration) in &removed {
-            self.forget(range, registration);
-        }
-        for one in &mut self.in_making {
-            one.is_spoiled |= share(&one.range, pages);
-        }
-        removed
-    }
-
-    /// Notes a registration that is no entry any more and may be in use.
-    fn forget(&mut self, range: &Range<u64>, registration: &Arc<Registration>) {
-        self.forgotten
-            .retain(|one| one.registration.strong_count() > 0);
-        self.forgotten.push(Forgotten {
-            range: range.clone(),
-            registration: Arc::downgrade(registration),
-        });
-    }
-
-    /// Registrations of these pages that are held or being made.
-    fn users_of(&self, pages: &Range<u64>) -> usize {
-        let held = self
-            .forgotten
-            .iter()
-            .filter(|one| share(&one.range, pages) && one.registration.strong_count() > 0);
-        let made = self.in_making.iter().filter(|one| share(&one.range, pages));
-        held.count() + made.count()
-    }
-
-    /// True if it was spoiled meanwhile.
-    fn end_making(&mut self, number: u64) -> bool {
-        let place = self.in_making.iter().position(|one| one.number == number);
-        place.is_some_and(|at| self.in_making.swap_remove(at).is_spoiled)
-    }
 }

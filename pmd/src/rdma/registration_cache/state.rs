@@ -1,0 +1,109 @@
+//! The state that a cache's lock protects: entries, and registrations that are held or being made.
+
+use super::super::memory_region::MemoryRegion;
+use super::index::Index;
+use super::settings::CacheReport;
+use ringside_bus::unmaps::{News, Unmaps};
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+/// A registered range.
+#[derive(Debug)]
+pub(super) struct Registration {
+    pub(super) region: MemoryRegion,
+    /// whole pages, by address in this process
+    pub(super) range: Range<u64>,
+}
+
+/// A registration that the cache has forgotten and somebody may still use.
+pub(super) struct Forgotten {
+    pub(super) range: Range<u64>,
+    pub(super) registration: Weak<Registration>,
+}
+
+/// A range that a thread registers at the moment.
+pub(super) struct InMaking {
+    pub(super) number: u64,
+    pub(super) range: Range<u64>,
+    /// part of it was invalidated meanwhile
+    pub(super) is_spoiled: bool,
+}
+
+pub(super) type Entry = (Range<u64>, Arc<Registration>);
+
+pub(super) struct State {
+    pub(super) index: Index<Arc<Registration>>,
+    pub(super) unmaps: Option<Unmaps>,
+    pub(super) forgotten: Vec<Forgotten>,
+    pub(super) in_making: Vec<InMaking>,
+    pub(super) next_number: u64,
+    pub(super) report: CacheReport,
+}
+
+pub(super) fn is_idle(registration: &Arc<Registration>) -> bool {
+    Arc::strong_count(registration) == 1
+}
+
+pub(super) fn share(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+impl State {
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        self.unmaps.as_ref().is_some_and(Unmaps::has_news)
+    }
+
+    /// Forgets what was unmapped since the last call. To be dropped once the lock is released.
+    pub(super) fn take_news(&mut self) -> Vec<Entry> {
+        if !self.has_news() {
+            return Vec::new();
+        }
+        match self.unmaps.as_mut().map(Unmaps::take) {
+            None => Vec::new(),
+            Some(News::Everything) => self.invalidate(&(0..u64::MAX)),
+            Some(News::Ranges(ranges)) => ranges
+                .iter()
+                .flat_map(|range| self.invalidate(range))
+                .collect(),
+        }
+    }
+
+    pub(super) fn invalidate(&mut self, pages: &Range<u64>) -> Vec<Entry> {
+        let removed = self.index.remove_overlapping(pages);
+        self.report.invalidated += removed.len() as u64;
+        for (range, registration) in &removed {
+            self.forget(range, registration);
+        }
+        for one in &mut self.in_making {
+            one.is_spoiled |= share(&one.range, pages);
+        }
+        removed
+    }
+
+    /// Notes a registration that is no entry any more and may be in use.
+    pub(super) fn forget(&mut self, range: &Range<u64>, registration: &Arc<Registration>) {
+        self.forgotten
+            .retain(|one| one.registration.strong_count() > 0);
+        self.forgotten.push(Forgotten {
+            range: range.clone(),
+            registration: Arc::downgrade(registration),
+        });
+    }
+
+    /// Registrations of these pages that are held or being made.
+    pub(super) fn users_of(&self, pages: &Range<u64>) -> usize {
+        let held = self
+            .forgotten
+            .iter()
+            .filter(|one| share(&one.range, pages) && one.registration.strong_count() > 0);
+        let made = self.in_making.iter().filter(|one| share(&one.range, pages));
+        held.count() + made.count()
+    }
+
+    /// True if it was spoiled meanwhile.
+    pub(super) fn end_making(&mut self, number: u64) -> bool {
+        let place = self.in_making.iter().position(|one| one.number == number);
+        place.is_some_and(|at| self.in_making.swap_remove(at).is_spoiled)
+    }
+}
