@@ -26,7 +26,7 @@ pub use request::{
 };
 pub use ringside_spec::verbs::Fragment;
 pub use send_queue::{PostSendError, SendQueue};
-pub use shared_receives::{MemberError, SharedReceives};
+pub use shared_receives::{MemberError, SharedReceives, UnusedReceives};
 pub use state::{CompletionContext, QueuePairState};
 
 use thiserror::Error;

@@ -129,6 +129,10 @@ impl Pool {
     }
 }
 
+/// Receives that a member had not used: number and fragments of each, oldest first.
+#[derive(Clone, Debug)]
+pub struct UnusedReceives(Vec<(u64, Vec<Fragment>)>);
+
 /// Reasons why a queue pair cannot become a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemberError {
@@ -219,8 +223,7 @@ impl SharedReceives {
         self.post_aside(id, fragments)
     }
 
-    /// Slowest path of [`Self::post`]: no queue pair misses a receive, or the one noted is not a
-    /// member.
+    /// Slowest path of [`Self::post`]: no member misses a receive, or the one noted is none.
     #[cold]
     fn post_aside(&mut self, id: u64, fragments: &[Fragment]) -> Result<(), PostReceiveError> {
         let before = self.missing + usize::from(self.is_last_known());
@@ -334,8 +337,7 @@ impl SharedReceives {
         }
     }
 
-    /// Raises the limit event if the limit is reached, and hands out receives if enough are
-    /// missing.
+    /// Raises the limit event if it is due, and hands out receives if enough are missing.
     #[cold]
     fn attend(&mut self) {
         self.forget_others();
@@ -512,26 +514,46 @@ impl SharedReceives {
         self.feed();
     }
 
-    /// Removes a queue pair that the device has destroyed. Its unused receives return to the pool.
-    /// Returns their number; `None` if it is not a member.
-    pub fn remove(&mut self, queue_pair: u32) -> Option<usize> {
-        if !is_member(&self.members, queue_pair) {
-            return None;
-        }
-        self.starve(queue_pair);
-        let queue = self.members.get_mut(queue_pair as usize)?.take()?;
+    /// Copies the unused receives of a member for [`Self::put_back`]; `None` if it is not a member.
+    /// It reads the ring: call it before the queue pair is destroyed.
+    #[must_use]
+    pub fn unused(&self, queue_pair: u32) -> Option<UnusedReceives> {
+        let queue = self.members.get(queue_pair as usize)?.as_ref()?;
         let outstanding = &queue.state().receive;
-        let mut count = 0;
+        let mut found = Vec::new();
         let mut position = outstanding.tail();
         while let Some(request) = outstanding.next_from(position) {
-            self.places = self.places.saturating_sub(1);
-            let pieces = queue.fragments_at(request.position);
-            self.pool.put(request.id, &pieces);
+            found.push((request.id, queue.fragments_at(request.position)));
             position = request.end();
-            count += 1;
+        }
+        Some(UnusedReceives(found))
+    }
+
+    /// Removes a queue pair, if it is a member, without access to its ring. The receives there are
+    /// lost unless [`Self::put_back`] returns them.
+    pub fn forget(&mut self, queue_pair: u32) {
+        if !is_member(&self.members, queue_pair) {
+            return;
+        }
+        self.starve(queue_pair);
+        if let Some(queue) = self
+            .members
+            .get_mut(queue_pair as usize)
+            .and_then(Option::take)
+        {
+            self.places = self.places.saturating_sub(queue.used() as usize);
+        }
+        self.set_trigger();
+    }
+
+    /// Returns the receives of a forgotten member to the pool, and their number to the caller. The
+    /// device has destroyed the queue pair.
+    pub fn put_back(&mut self, receives: &UnusedReceives) -> usize {
+        for (id, pieces) in &receives.0 {
+            self.pool.put(*id, pieces);
         }
         self.feed();
-        Some(count)
+        receives.0.len()
     }
 
     /// Arms the limit event: it is due once fewer than `receives` are left. 0 disarms it.

@@ -104,7 +104,13 @@ impl<O: Object> Table<O> {
         }
     }
 
-    /// The same, to be changed.
+    /// True if the device may still have the object: it did not confirm that it destroyed or did
+    /// not create it.
+    pub(crate) fn is_unconfirmed(&self, number: u32) -> bool {
+        matches!(self.entries.get(&number), Some(Entry::Unconfirmed { .. }))
+    }
+
+    /// The same as [`Self::get`], to be changed.
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut O> {
         match self.entries.get_mut(&number) {
             Some(Entry::Present { object, .. }) => Some(object),

@@ -10,7 +10,7 @@ use super::{
     Completion, CompletionQueue, PostError, ProtectionDomain, QueuePair, RdmaError, ResetError,
     Resettable, Status,
 };
-use ringside_qp::{Fragment, PostReceiveError, SharedReceives};
+use ringside_qp::{Fragment, PostReceiveError, SharedReceives, UnusedReceives};
 use std::sync::atomic::Ordering;
 
 /// Settings of a shared receive queue.
@@ -106,37 +106,62 @@ impl SharedReceiveQueue {
     /// Errors: the device did not confirm, so the receives may still be written to and are lost.
     pub fn destroy<S>(&mut self, queue_pair: QueuePair<S>) -> Result<usize, RdmaError> {
         let number = queue_pair.number();
+        // Copied first: with the queue pair, the memory of its ring returns to the pool.
+        let Some(unused) = self.inner.unused(number) else {
+            queue_pair.destroy()?;
+            return Ok(0);
+        };
+        self.inner.forget(number);
         self.domain.engine().state().stop_feeding(number);
         queue_pair.destroy()?;
-        Ok(self.inner.remove(number).unwrap_or(0))
+        Ok(self.inner.put_back(&unused))
     }
 
     /// Takes a queue pair that it feeds back to the state in which it was made, as
     /// [`QueuePair::reset`] does, and feeds it again. Receives that it had not used serve the
     /// others meanwhile.
     ///
-    /// Control path. Errors: [`ResetError`]; a queue pair that still exists is fed as before.
+    /// Control path. Errors: [`ResetError`]; a queue pair that still exists is fed as before. The
+    /// receives of one that the device did not confirm to have destroyed are lost.
     pub fn reset<S: Resettable>(
         &mut self,
         queue_pair: QueuePair<S>,
     ) -> Result<QueuePair<S::After>, ResetError<S>> {
         let number = queue_pair.number();
-        self.domain.engine().state().stop_feeding(number);
-        let mut made = match queue_pair.make_again() {
-            Ok(made) => made,
-            Err(error) => {
-                if error.still_exists() {
-                    self.domain.engine().state().begin_feeding(number);
-                }
-                return Err(error);
-            }
+        let mut made = match self.inner.unused(number) {
+            Some(unused) => self.make_again(queue_pair, &unused)?,
+            None => queue_pair.reset()?,
         };
-        // The device has confirmed that the old one is gone: its receives are free.
-        self.inner.remove(number);
         match self.attach(&mut made) {
             Ok(()) => Ok(made),
             Err(error) => Err(ResetError::destroyed(error)),
         }
+    }
+
+    /// Makes a member again, without receives. `unused` are the receives that it had.
+    fn make_again<S: Resettable>(
+        &mut self,
+        queue_pair: QueuePair<S>,
+        unused: &UnusedReceives,
+    ) -> Result<QueuePair<S::After>, ResetError<S>> {
+        let number = queue_pair.number();
+        self.domain.engine().state().stop_feeding(number);
+        let made = queue_pair.make_again();
+        let mut state = self.domain.engine().state();
+        if let Err(error) = &made
+            && error.still_exists()
+        {
+            state.begin_feeding(number);
+            return made;
+        }
+        let is_gone = made.is_ok() || !state.objects.queue_pairs.is_unconfirmed(number);
+        drop(state);
+        // Its ring is no longer its own.
+        self.inner.forget(number);
+        if is_gone {
+            self.inner.put_back(unused);
+        }
+        made
     }
 
     /// Posts a receive of up to as many fragments as the queue was made for.

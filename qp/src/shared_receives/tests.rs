@@ -2,6 +2,7 @@ use super::*;
 use crate::{CompletionContext, QueuePairState};
 use ringside_bus::{Memory, PageSize};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Makes a receive queue of `elements` places, and the state by which completions retire them.
 fn queue(number: u32, elements: u32) -> (ReceiveQueue, Arc<QueuePairState>) {
@@ -11,6 +12,14 @@ fn queue(number: u32, elements: u32) -> (ReceiveQueue, Arc<QueuePairState>) {
     let state = Arc::new(QueuePairState::new(context, number, 64, elements, 0));
     let queue = ReceiveQueue::new(ring, Arc::clone(&state)).unwrap();
     (queue, state)
+}
+
+/// Removes a member as the driver does: the copy of its receives is made first. Returns their
+/// number.
+fn remove(shared: &mut SharedReceives, number: u32) -> Option<usize> {
+    let unused = shared.unused(number)?;
+    shared.forget(number);
+    Some(shared.put_back(&unused))
 }
 
 fn piece(id: u64) -> [Fragment; 1] {
@@ -98,8 +107,8 @@ fn unused_receives_of_a_failed_or_removed_member_serve_the_others() {
     }
     assert_eq!(shared.left(), 3);
     shared.add(2, second, 4).unwrap();
-    assert_eq!(shared.remove(1), Some(1));
-    assert_eq!(shared.remove(1), None);
+    assert_eq!(remove(&mut shared, 1), Some(1));
+    assert_eq!(remove(&mut shared, 1), None);
     let mut ids: Vec<u64> = (0..3).map(|_| complete(&other)).collect();
     ids.sort_unstable();
     assert_eq!(ids, [1, 2, 3]);
@@ -121,7 +130,7 @@ fn fragments_come_back_as_they_were_posted() {
     let position = failing.receive.tail();
     let id = complete(&failing);
     assert!(shared.returned(1, id, position));
-    assert_eq!(shared.remove(1), Some(0));
+    assert_eq!(remove(&mut shared, 1), Some(0));
     let (second, other) = queue(2, 8);
     let ring = second.fragments_at(0);
     assert!(ring.iter().all(|piece| piece.length_bytes == 0));
@@ -266,7 +275,41 @@ fn receives_beyond_the_capacity_return_to_the_pool_in_order() {
     for id in 0..8 {
         shared.post(id, &piece(id)).unwrap();
     }
-    assert_eq!(shared.remove(3), Some(8));
+    assert_eq!(remove(&mut shared, 3), Some(8));
     let returned: Vec<_> = std::iter::from_fn(|| shared.take_waiting()).collect();
     assert_eq!(returned, (0..8).collect::<Vec<_>>());
+}
+
+#[test]
+fn receives_of_a_removed_member_are_as_posted_when_its_ring_is_another_owners_memory() {
+    let memory = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
+    let ring = || memory.words(0, 8 * 32).unwrap();
+    let state = QueuePairState::new(CompletionContext::new(1, 1), 1, 64, 8, 0);
+    let mut shared = SharedReceives::new(100, 1, 16);
+    let member = ReceiveQueue::new(ring(), Arc::new(state)).unwrap();
+    shared.add(1, member, 4).unwrap();
+    for id in 1..5 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    let unused = shared.unused(1).unwrap();
+    // The device confirmed; the pool gave the ring to another owner.
+    let theirs = ring();
+    for word in theirs.as_slice() {
+        word.store(u64::MAX, Ordering::Relaxed);
+    }
+    shared.forget(1);
+    assert_eq!((shared.left(), shared.members()), (0, 0));
+    shared.post(5, &piece(5)).unwrap();
+    assert_eq!((shared.put_back(&unused), shared.left()), (4, 5));
+    for (index, word) in theirs.as_slice().iter().enumerate() {
+        let found = word.load(Ordering::Relaxed);
+        assert_eq!(found, u64::MAX, "word {index} was written");
+    }
+    let mut found = Vec::new();
+    while let Some((id, pieces)) = shared.pool.oldest() {
+        assert_eq!(pieces, piece(id));
+        found.push(id);
+        shared.pool.drop_oldest();
+    }
+    assert_eq!(found, [5, 1, 2, 3, 4]);
 }

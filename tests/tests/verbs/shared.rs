@@ -1,9 +1,11 @@
 //! Receives that many queue pairs share.
 
+use ringside_model::Fault;
 use ringside_pmd::rdma::{
     Completion, Connected, Flags, MemoryRegion, PostError, QueuePair, RdmaError,
     SharedReceiveConfig, SharedReceiveQueue, Status,
 };
+use ringside_spec::rdma::commands::Opcode;
 use ringside_testkit::Pair;
 use std::collections::BTreeSet;
 
@@ -217,5 +219,43 @@ fn a_queue_pair_dropped_without_its_shared_queue_keeps_its_rings_until_that_is_d
     drop(queue);
     assert!(member.destroy().is_ok(), "it is no longer fed");
     drop((first.0, qp, others, from, at));
+    pair.finish();
+}
+
+#[test]
+fn a_reset_that_loses_its_queue_pair_leaves_the_receives_and_no_write_to_the_freed_ring() {
+    let (pair, mut queue, mut connections) = shared(1, &SharedReceiveConfig::default());
+    let (from, at) = (pair.a.region(64), pair.b.region(8 * SLOT));
+    for slot in 0..8 {
+        post(&mut queue, &at, slot);
+    }
+    let (peer, member) = connections.remove(0);
+    let refusal = Fault::ControlCommandFails {
+        opcode: Opcode::CreateQueuePair.code(),
+        major: 0x1234,
+        minor: 0x5678,
+    };
+    pair.world.with(|world| world.inject(1, refusal));
+    let refused = queue.reset(member).unwrap_err();
+    assert!(refused.into_queue_pair().is_none());
+    pair.world.with(|world| world.clear_faults(1));
+    assert_eq!((queue.left(), queue.queue_pairs()), (8, 0));
+    // All memory that was freed belongs to others now.
+    let others: Vec<_> = (0..256)
+        .map(|_| pair.b.device.allocate(4096).unwrap())
+        .collect();
+    for other in &others {
+        assert!(other.fill(0, 4096, 0x11));
+    }
+    for slot in 0..8 {
+        post(&mut queue, &at, slot);
+    }
+    let mut bytes = [0; 4096];
+    for other in &others {
+        assert!(other.read(0, &mut bytes));
+        assert!(bytes.iter().all(|byte| *byte == 0x11), "{other:?}");
+    }
+    assert_eq!(queue.left(), 16);
+    drop((peer, others, queue, from, at));
     pair.finish();
 }
