@@ -249,21 +249,28 @@ impl<G: Copy> Responder<G> {
     }
 
     /// Ends it: nothing is taken any more. A refusal that has not left yet still leaves, with the
-    /// read responses ahead of it, since the peer would wait for it; no other answer does.
+    /// read responses ahead of it, since the peer would wait for it. So does an acknowledgement with
+    /// nothing ahead of it: the owner may know that the message has come. No other answer does.
     pub fn stop(&mut self) {
         self.phase = Phase::Stopped;
-        if !matches!(self.pending, Pending::Refused(..)) {
-            self.pending = Pending::None;
-            self.reads.clear();
+        match self.pending {
+            Pending::Refused(..) => {}
+            Pending::Acknowledge if self.reads.is_empty() => {}
+            _ => {
+                self.pending = Pending::None;
+                self.reads.clear();
+            }
         }
     }
 
-    /// Takes the refusal that has not left yet out of a responder that is about to be destroyed.
-    /// `None` if there is none, or if read responses would have to leave first: they need memory
-    /// that the caller may no longer own.
-    pub fn take_refusal(&mut self) -> Option<ResponsePacket<G>> {
+    /// Takes the refusal or acknowledgement that has not left yet out of a responder that is about
+    /// to be destroyed. `None` if there is none, or if read responses would have to leave first:
+    /// they need memory that the caller may no longer own.
+    pub fn take_last_answer(&mut self) -> Option<ResponsePacket<G>> {
         match self.pending {
-            Pending::Refused(..) if self.reads.is_empty() => self.next_packet(),
+            Pending::Refused(..) | Pending::Acknowledge if self.reads.is_empty() => {
+                self.next_packet()
+            }
             _ => None,
         }
     }

@@ -654,7 +654,11 @@ fn a_refusal_outlives_the_end_of_its_responder() {
     bench.take(read(START, 1), 0);
     bench.take(refused(START + 1), 0);
     bench.responder.stop();
-    assert_eq!(bench.responder.take_refusal(), None, "a response is ahead");
+    assert_eq!(
+        bench.responder.take_last_answer(),
+        None,
+        "a response is ahead"
+    );
     let answers = bench.answers();
     assert_eq!(answers.len(), 2);
     assert_eq!(answers[1], nak(START + 1));
@@ -667,9 +671,30 @@ fn a_refusal_outlives_the_end_of_its_responder() {
     // and where it is destroyed, the refusal is taken out
     let mut bench = Bench::new();
     bench.take(refused(START), 0);
-    let last = bench.responder.take_refusal().expect("a refusal");
+    let last = bench.responder.take_last_answer().expect("a refusal");
     assert_eq!(last.headers.psn, Psn::new(START));
-    assert_eq!(bench.responder.take_refusal(), None);
+    assert_eq!(bench.responder.take_last_answer(), None);
+}
+
+/// A program that has the last message of a conversation destroys its queue pair at once. Its peer
+/// would repeat the message until its retries are used up.
+#[test]
+fn an_acknowledgement_outlives_the_end_of_its_responder() {
+    let acknowledged = |bench: &mut Bench| {
+        let answers = bench.answers();
+        matches!(answers[..], [(START, Opcode::ACKNOWLEDGE, _)])
+    };
+    let mut bench = Bench::new();
+    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    bench.responder.stop();
+    assert!(acknowledged(&mut bench));
+    assert!(!bench.responder.has_packet(), "it leaves once");
+    let mut bench = Bench::new();
+    bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
+    let last = bench.responder.take_last_answer();
+    let last = last.expect("an acknowledgement");
+    assert_eq!(last.headers.psn, Psn::new(START));
+    assert_eq!(bench.responder.take_last_answer(), None);
 }
 
 #[test]

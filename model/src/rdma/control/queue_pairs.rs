@@ -270,7 +270,7 @@ impl RdmaEngine {
             objects: &mut self.objects,
             context,
         };
-        active.refuse_at_the_end();
+        active.answer_at_the_end();
         self.use_completion_queues(qp.send_cq, qp.receive_cq, false);
         if qp.has_bound {
             self.unbind_all(number, context);

@@ -342,7 +342,7 @@ impl QueuePair {
         self.requester.as_ref().and_then(Requester::deadline)
     }
 
-    /// Stops sending and receiving; a refusal of the responder is still sent.
+    /// Stops sending and receiving; the last answer of the responder is still sent.
     pub(in crate::rdma) fn stop(&mut self) {
         self.stopped = true;
         self.fault = None;

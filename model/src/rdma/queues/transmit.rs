@@ -80,10 +80,12 @@ impl ActiveQueuePair<'_, '_> {
         }
     }
 
-    /// Sends the refusal that has not left yet, before the queue pair is destroyed: a device sends
-    /// it before it raises the event that made the driver destroy the queue pair.
-    pub(in crate::rdma) fn refuse_at_the_end(&mut self) {
-        let last = self.qp.responder.as_mut().and_then(Responder::take_refusal);
+    /// Sends the refusal or acknowledgement that has not left yet, before the queue pair is
+    /// destroyed: a device sends it before it raises the event, or writes the completion, that made
+    /// the driver destroy the queue pair.
+    pub(in crate::rdma) fn answer_at_the_end(&mut self) {
+        let responder = self.qp.responder.as_mut();
+        let last = responder.and_then(Responder::take_last_answer);
         let Some(last) = last else {
             return;
         };

@@ -371,43 +371,65 @@ fn a_reset_sets_a_stalled_engine_going() {
 
 /// The driver of the side that refused reads the event, fails the queue pair, flushes and destroys
 /// it, all before the engine has its turn on the wire.
+/// Delivers a write of side 0 with the key `remote ^ flaw` to side 1, whose queue pair then ends
+/// before it sends an answer: it is failed, flushed or destroyed.
+fn end_before_the_answer(flaw: u32, last_step: usize) -> Scene {
+    let mut scene = Scene::new();
+    let (to, remote, source) = (BASE + scene.to, scene.remote, scene.source(8));
+    scene.write(to, remote ^ flaw, source);
+    scene.rig.ring(0, &scene.qps[0]);
+    scene.rig.with(0, |engine, context| engine.step(context));
+    let request = scene
+        .rig
+        .with(0, |engine, context| engine.next_frame(context));
+    let mut request = request.expect("the write");
+    if let crate::frame::Payload::Memory { source, .. } = &mut request.payload {
+        *source = 0;
+    }
+    scene.rig.deliver(1, &request);
+    match last_step {
+        FAIL => {
+            let command = scene.rig.modify(&scene.qps[1], QueuePairState::Error);
+            scene.rig.done(1, command);
+        }
+        FLUSH => drop(scene.flush(1, 1)),
+        _ => {
+            scene.flush(1, 1);
+            let destroy = DestroyQueuePair {
+                qp_number: 3,
+                qp_type: QueuePairType::RoceReliableConnected,
+                ..DestroyQueuePair::ZERO
+            };
+            scene.rig.done(1, destroy);
+        }
+    }
+    scene
+}
+
+const FAIL: usize = 1;
+const FLUSH: usize = 2;
+const DESTROY: usize = 3;
+
 #[test]
 fn a_refusal_reaches_the_peer_although_its_queue_pair_ends_first() {
-    let (fail, flush, destroy) = (1, 2, 3);
-    for last_step in [fail, flush, destroy] {
-        let mut scene = Scene::new();
-        let (to, remote, source) = (BASE + scene.to, scene.remote, scene.source(8));
-        scene.write(to, remote ^ 1, source);
-        scene.rig.ring(0, &scene.qps[0]);
-        scene.rig.with(0, |engine, context| engine.step(context));
-        let request = scene
-            .rig
-            .with(0, |engine, context| engine.next_frame(context));
-        let mut request = request.expect("the write");
-        if let crate::frame::Payload::Memory { source, .. } = &mut request.payload {
-            *source = 0;
-        }
-        scene.rig.deliver(1, &request);
+    for last_step in [FAIL, FLUSH, DESTROY] {
+        let mut scene = end_before_the_answer(1, last_step);
         assert_eq!(scene.rig.event_code(1), Some(AeCode::BadStagKey));
-        match last_step {
-            1 => {
-                let command = scene.rig.modify(&scene.qps[1], QueuePairState::Error);
-                scene.rig.done(1, command);
-            }
-            2 => drop(scene.flush(1, 1)),
-            _ => {
-                scene.flush(1, 1);
-                let destroy = DestroyQueuePair {
-                    qp_number: 3,
-                    qp_type: QueuePairType::RoceReliableConnected,
-                    ..DestroyQueuePair::ZERO
-                };
-                scene.rig.done(1, destroy);
-            }
-        }
         scene.rig.run_out();
         let told = scene.rig.event_code(0);
         assert_eq!(told, Some(AeCode::RemoteAccessError), "step {last_step}");
+        scene.rig.assert_no_breach();
+    }
+}
+
+#[test]
+fn an_acknowledgement_reaches_the_peer_although_its_queue_pair_ends_first() {
+    for last_step in [FAIL, FLUSH, DESTROY] {
+        let mut scene = end_before_the_answer(0, last_step);
+        scene.rig.run_out();
+        let (done, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("a completion");
+        assert!(!done.error, "step {last_step}");
+        assert_eq!(scene.rig.event_code(0), None, "step {last_step}");
         scene.rig.assert_no_breach();
     }
 }
