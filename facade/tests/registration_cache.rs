@@ -404,9 +404,8 @@ fn threads_that_share_addresses_and_invalidate_first_never_meet_an_old_region() 
                 started.wait();
                 started.wait();
                 let deadline = Instant::now() + Duration::from_secs(20);
-                let is_enough = || {
-                    uses.load(Ordering::Relaxed) >= 600 && changes.load(Ordering::Relaxed) >= 50
-                };
+                let is_enough =
+                    || uses.load(Ordering::Relaxed) >= 600 && changes.load(Ordering::Relaxed) >= 50;
                 while !is_enough() && Instant::now() < deadline {
                     let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
                     let protection = ProtFlags::READ | ProtFlags::WRITE;
