@@ -1,57 +1,16 @@
 //! `ringside tap`: two kernels' stacks talk over two ports of one model. Runs in namespaces of its own.
 
+use ringside_testkit::in_namespaces;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Set in the copy of a test that runs in namespaces of its own.
-const INSIDE: &str = "RINGSIDE_TEST_INSIDE_NAMESPACE";
 /// Set in the copy that is the client of the TCP connection: where it connects to.
 const CLIENT: &str = "RINGSIDE_TEST_CLIENT";
 const LIMIT: Duration = Duration::from_secs(60);
 /// Bytes that cross the connection each way.
 const BYTES: usize = 300_000;
-
-/// Runs the test `name` again in namespaces of its own; true if this is that copy.
-fn inside(name: &str) -> bool {
-    if std::env::var_os(INSIDE).is_some() {
-        return true;
-    }
-    let probe = "ip tuntap add dev probe mode tap && unshare -n ip link";
-    let allowed = Command::new("unshare")
-        .args(["-Urn", "sh", "-c", probe])
-        .output();
-    let why = match allowed {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
-        Err(error) => Some(error.to_string()),
-    };
-    if let Some(why) = why {
-        // A machine that judges changes has to be able to.
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "no TAP interface can be made in a namespace here: {why}; install iproute2 and util-linux, \
-             and allow user namespaces and /dev/net/tun"
-        );
-        eprintln!("SKIPPED: no TAP interface can be made in a namespace here: {why}");
-        return false;
-    }
-    let output = Command::new("unshare")
-        .arg("-Urn")
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
-        .env(INSIDE, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    false
-}
 
 /// A program that ends with this value.
 struct Running {
@@ -232,7 +191,7 @@ fn have_ping() -> bool {
 
 #[test]
 fn kernels_ping_and_talk_tcp_over_two_ports() {
-    if is_client() || !inside("kernels_ping_and_talk_tcp_over_two_ports") {
+    if is_client() || !in_namespaces("kernels_ping_and_talk_tcp_over_two_ports") {
         return;
     }
     let mut pair = pair("--mtu 1500 --stats-period 1");
@@ -251,7 +210,7 @@ fn kernels_ping_and_talk_tcp_over_two_ports() {
 
 #[test]
 fn large_frames_of_one_vlan_cross() {
-    if is_client() || !inside("large_frames_of_one_vlan_cross") {
+    if is_client() || !in_namespaces("large_frames_of_one_vlan_cross") {
         return;
     }
     let pair = pair("--mtu 9000 --vlan 100");

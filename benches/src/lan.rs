@@ -6,8 +6,8 @@ use crate::RigError;
 use ringside_bus::dma_pool::{Placement, PoolSettings as DmaSettings};
 use ringside_bus::{DmaPool, Doorbell, Memory, PageSize, Words};
 use ringside_lan::{
-    Burst, PacketPool, PoolSettings, QueueControl, ReceiveQueue, ReceiveSettings, Service,
-    StopError, TransmitQueue, TransmitSettings,
+    Burst, PacketPool, PoolSettings, ReceiveQueue, ReceiveSettings, Service, TransmitQueue,
+    TransmitSettings,
 };
 use ringside_model::{Stepped, WorldSettings};
 use ringside_spec::lan::receive::{WriteBack0, WriteBack1, WriteBack3, packet_type, profile};
@@ -20,21 +20,6 @@ pub const BURST: usize = 32;
 const RING: usize = 1024;
 /// Bytes of each packet, without its check sequence.
 const PACKET_BYTES: u64 = 60;
-
-/// Confirms every request: the device is this file.
-struct Obedient;
-
-impl QueueControl for Obedient {
-    fn configure(&self) -> Result<(), StopError> {
-        Ok(())
-    }
-    fn enable(&self) -> Result<(), StopError> {
-        Ok(())
-    }
-    fn disable(&self) -> Result<(), StopError> {
-        Ok(())
-    }
-}
 
 /// One receive queue and one transmit queue over one pool.
 pub struct LanRig {
@@ -85,7 +70,7 @@ impl LanRig {
             pool.clone(),
             doorbell(0)?,
             service.clone(),
-            Arc::new(Obedient),
+            Arc::new(()),
         )
         .map_err(|error| text(&error))?;
         let memory = dma
@@ -96,7 +81,7 @@ impl LanRig {
             descriptors: RING as u16,
             ..TransmitSettings::default()
         };
-        let control = Arc::new(Obedient);
+        let control = Arc::new(());
         let mut send = TransmitQueue::new(settings, memory, pool, doorbell(8)?, service, control)
             .map_err(|error| text(&error))?;
         receive.start().map_err(|error| text(&error))?;

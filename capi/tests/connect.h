@@ -8,13 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#define CHECK(what)                                                            \
-    do {                                                                       \
-        if (!(what)) {                                                         \
-            fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #what, errno); \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
+#include "check.h"
 
 enum { GID_INDEX = 1, SECONDS = 40 };
 

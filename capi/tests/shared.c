@@ -9,13 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(what)                                                            \
-    do {                                                                       \
-        if (!(what)) {                                                         \
-            fprintf(stderr, "line %d: %s (errno %d)\n", __LINE__, #what, errno); \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
+#include "check.h"
 
 enum { THREADS = 8, MESSAGES = 200, RECEIVES = 100, GID_INDEX = 1 };
 

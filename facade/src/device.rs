@@ -223,9 +223,9 @@ impl Device {
     }
 
     /// Starts the connection manager: connections by IP address and port, as `rdma_cm` makes them,
-    /// also with C programs over librdmacm. It finds peers by the IP stack of [`Device::resolve`],
-    /// which it starts. A device has one connection manager; after a recovery of the device,
-    /// start another.
+    /// also with C programs over librdmacm. It starts the IP stack of [`Device::resolve`], and finds
+    /// peers by it. A device has one connection manager; after a recovery of the device, start
+    /// another.
     ///
     /// ```
     /// use ringside::connect::{ConnectError, Reason, Settings};
@@ -266,8 +266,8 @@ impl Device {
     /// let domain = left.protection_domain()?;
     /// let completions = left.completion_queue(16)?;
     /// let pair = domain.queue_pair(QueuePairConfig::reliable(&completions))?;
-    /// let nobody = std::net::SocketAddr::new(server.addresses()[0], 7472);
-    /// match client.connect(pair, nobody, &Settings::default(), WAIT) {
+    /// let absent = std::net::SocketAddr::new(server.addresses()[0], 7472);
+    /// match client.connect(pair, absent, &Settings::default(), WAIT) {
     ///     Err(ConnectError::Rejected { reason, .. }) => {
     ///         assert_eq!(reason, Reason::INVALID_SERVICE_ID);
     ///     }

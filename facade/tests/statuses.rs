@@ -405,7 +405,7 @@ fn peers_find_each_other_by_addresses_that_were_added_at_run_time() {
     assert_eq!((found.address, found.mac), (right.address, theirs));
     assert_eq!(found.local_address, Some(left.address));
     rig.b.device.remove_address(right.address, None).unwrap();
-    let nobody = "192.0.2.23".parse().unwrap();
-    let refused = rig.a.device.resolve(nobody).unwrap_err().to_string();
+    let absent = "192.0.2.23".parse().unwrap();
+    let refused = rig.a.device.resolve(absent).unwrap_err().to_string();
     assert!(refused.contains("192.0.2.23"), "{refused}");
 }

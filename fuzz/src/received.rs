@@ -7,10 +7,7 @@
 use crate::hostile::Rig;
 use crate::source::Source;
 use ringside_bus::Doorbell;
-use ringside_lan::{
-    Burst, PacketPool, PoolSettings, QueueControl, ReceiveQueue, ReceiveSettings, Service,
-    StopError,
-};
+use ringside_lan::{Burst, PacketPool, PoolSettings, ReceiveQueue, ReceiveSettings, Service};
 use ringside_spec::lan::receive::{
     DESCRIPTOR_BYTES, MAX_BUFFERS_PER_PACKET, WriteBack0, WriteBack1, profile,
 };
@@ -22,21 +19,6 @@ const BUFFER_BYTES: u16 = 256;
 
 thread_local! {
     static RIG: Rig = Rig::new();
-}
-
-/// A device that does what it is asked, as far as starting and stopping go.
-struct Obliging;
-
-impl QueueControl for Obliging {
-    fn configure(&self) -> Result<(), StopError> {
-        Ok(())
-    }
-    fn enable(&self) -> Result<(), StopError> {
-        Ok(())
-    }
-    fn disable(&self) -> Result<(), StopError> {
-        Ok(())
-    }
 }
 
 /// The first two words of a descriptor of the queue's layout: a length and an end of the fuzzer's.
@@ -91,10 +73,10 @@ pub fn receive_descriptors(bytes: &[u8]) {
             path: None,
         };
         let bell = Doorbell::message(|_| {});
-        let control = Arc::new(Obliging);
+        let control = Arc::new(());
         let made = ReceiveQueue::new(settings, ring, pool.clone(), bell, Service::new(), control);
         let mut queue = made.expect("possible sizes");
-        queue.start().expect("an obliging device");
+        queue.start().expect("no device refuses it");
         let mut source = Source::new(bytes);
         let mut next = 0;
         while !source.is_empty() {
@@ -122,7 +104,7 @@ pub fn receive_descriptors(bytes: &[u8]) {
             }
         }
         take(&mut queue, &mut Burst::with_limit(64));
-        queue.stop().expect("an obliging device");
+        queue.stop().expect("no device refuses it");
         assert_eq!(pool.usage().in_use, 0, "a buffer is missing");
     });
 }

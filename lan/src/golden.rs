@@ -66,7 +66,7 @@ fn received(vector: &Value, path: PacketPath) -> Vec<Packet> {
     drained(&mut queue)
 }
 
-/// What both decoders say of a packet. DPDK's plain vector loops decode lengths alone, and its
+/// Compares the fields that both decoders fill in. DPDK's plain vector loops decode lengths alone, and its
 /// other vector loops do not look at the bit that says that checksums were looked at, nor at the
 /// second tag.
 fn same(packet: &Packet, theirs: &Value, decoder: &str, told: &str) {

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod bed;
+mod namespaces;
 mod pair;
 
 pub use bed::Bed;
+pub use namespaces::in_namespaces;
 pub use pair::{End, Pair, bring_up, bring_up_function, config};

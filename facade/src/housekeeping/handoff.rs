@@ -1,9 +1,9 @@
-//! What the housekeeping thread and the program's threads hand each other: events in one direction,
-//! the wish to end in the other.
+//! Passes events from the housekeeping thread to the program's threads, and the request to end in
+//! the other direction.
 //!
 //! Two orders matter. The reader of events lowers the signal before it takes, so an event that is put
 //! while it takes raises the signal again. The thread lowers its own signal before it looks whether
-//! to end, so it does not fall asleep over the wish.
+//! to end, so it does not sleep after such a request.
 
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU64, Ordering, Signal};
 

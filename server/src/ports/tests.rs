@@ -17,18 +17,17 @@ impl Folder {
     }
 }
 
-/// A switch with two external ports: a datagram wire, and one that the test controls.
-struct Rig {
-    switch: Switch,
-    ports: Ports,
-    other: usize,
+/// A switch with two external ports: a wire, and one that the test controls.
+pub(in crate::ports) struct Side {
+    pub(in crate::ports) switch: Switch,
+    pub(in crate::ports) ports: Ports,
+    pub(in crate::ports) other: usize,
 }
 
-impl Rig {
-    fn new(local: &Path, far: &Path) -> Self {
+impl Side {
+    pub(in crate::ports) fn new(wire: impl Wire + 'static) -> Self {
         let mut switch = Switch::new(0, false);
         let mut ports = Ports::default();
-        let wire = DatagramWire::bind(local, far).unwrap();
         ports.attach(&mut switch, Box::new(wire));
         let other = switch.add_port();
         Self {
@@ -38,18 +37,22 @@ impl Rig {
         }
     }
 
-    fn send(&mut self, frame: &[u8]) {
+    fn datagrams(local: &Path, far: &Path) -> Self {
+        Self::new(DatagramWire::bind(local, far).unwrap())
+    }
+
+    pub(in crate::ports) fn send(&mut self, frame: &[u8]) {
         self.switch.inject_frame(self.other, frame).unwrap();
         self.turn();
     }
 
-    fn turn(&mut self) {
+    pub(in crate::ports) fn turn(&mut self) {
         self.ports.pump(&mut self.switch);
         while self.switch.step(&mut [], &[], Instant(0)) {}
         self.ports.pump(&mut self.switch);
     }
 
-    fn counters(&self) -> WireCounters {
+    pub(in crate::ports) fn counters(&self) -> WireCounters {
         self.ports.report().wires()[0].1
     }
 }
@@ -65,7 +68,7 @@ fn frame(length: usize) -> Vec<u8> {
 fn far_end_may_come_late_and_go_and_come_back() {
     let folder = Folder::new();
     let (local, far) = (folder.join("local"), folder.join("far"));
-    let mut rig = Rig::new(&local, &far);
+    let mut rig = Side::datagrams(&local, &far);
     rig.send(&frame(60));
     assert_eq!(rig.counters().no_peer, 1);
     for round in 1..=3u64 {
@@ -94,7 +97,7 @@ fn far_end_may_come_late_and_go_and_come_back() {
 fn hostile_datagrams_are_counted_and_harm_nothing() {
     let folder = Folder::new();
     let (local, far) = (folder.join("local"), folder.join("far"));
-    let mut rig = Rig::new(&local, &far);
+    let mut rig = Side::datagrams(&local, &far);
     let peer = UnixDatagram::bind(&far).unwrap();
     for length in [0, 1, 13] {
         peer.send_to(&vec![0xFF; length], &local).unwrap();
@@ -130,7 +133,7 @@ fn hostile_datagrams_are_counted_and_harm_nothing() {
 fn far_end_that_does_not_read_holds_frames_up_and_nothing_else() {
     let folder = Folder::new();
     let (local, far) = (folder.join("local"), folder.join("far"));
-    let mut rig = Rig::new(&local, &far);
+    let mut rig = Side::datagrams(&local, &far);
     let peer = UnixDatagram::bind(&far).unwrap();
     peer.set_nonblocking(true).unwrap();
     for _ in 0..5000 {

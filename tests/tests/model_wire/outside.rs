@@ -12,7 +12,7 @@ use ringside_pmd::rdma::{
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_server::ports::{DatagramWire, Ports, TapWire, WireCounters, WireReport};
 use ringside_server::vfio_user::{Server, ServerSettings};
-use ringside_testkit::config;
+use ringside_testkit::{config, in_namespaces};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -339,46 +339,11 @@ fn a_slow_far_end_holds_the_sender_back_and_loses_nothing() {
     drop(right);
 }
 
-/// Set in the copy of this test that runs in its own namespaces.
-const INSIDE: &str = "RINGSIDE_TEST_INSIDE_NAMESPACE";
-const TAP_TEST: &str = "outside::a_socket_of_this_host_talks_over_a_tap_interface";
-
 #[test]
 fn a_socket_of_this_host_talks_over_a_tap_interface() {
-    if std::env::var_os(INSIDE).is_some() {
-        return talk_over_tap();
+    if in_namespaces("outside::a_socket_of_this_host_talks_over_a_tap_interface") {
+        talk_over_tap();
     }
-    let allowed = Command::new("unshare")
-        .args(["-Urn", "sh", "-c", "ip tuntap add dev probe mode tap"])
-        .output();
-    let why = match allowed {
-        Ok(output) if output.status.success() => None,
-        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
-        Err(error) => Some(error.to_string()),
-    };
-    if let Some(why) = why {
-        // A machine that runs the required checks must support it.
-        assert!(
-            std::env::var_os("CI").is_none(),
-            "no TAP interface can be made in a namespace here: {why}; install iproute2 and util-linux, \
-             and allow user namespaces and /dev/net/tun"
-        );
-        eprintln!("SKIPPED: no TAP interface can be made in a namespace here: {why}");
-        return;
-    }
-    let output = Command::new("unshare")
-        .arg("-Urn")
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", TAP_TEST, "--nocapture"])
-        .env(INSIDE, "1")
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 fn ip(arguments: &str) {

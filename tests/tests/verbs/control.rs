@@ -1,5 +1,6 @@
 //! Control operations of several threads: their commands are under way at a time.
 
+use crate::{check_breaches, finish};
 use ringside_config::Config;
 use ringside_model::faults::ANY_CONTROL_COMMAND;
 use ringside_model::{Fault, Threaded, WorldSettings};
@@ -29,22 +30,6 @@ fn start() -> Threaded {
 fn late(model: &Threaded, opcode: u8, by: Duration) {
     let fault = Fault::ControlCompletionLate { opcode, by };
     model.with(move |world| world.inject(0, fault)).unwrap();
-}
-
-fn finish(model: &Threaded, devices: [Device; 2]) {
-    for device in devices {
-        let report = device.shutdown();
-        assert!(report.failures.is_empty(), "{:#?}", report.failures);
-        assert_eq!(report.leaked_bytes, 0);
-    }
-    check_breaches(model);
-}
-
-fn check_breaches(model: &Threaded) {
-    for index in 0..2 {
-        let breaches = model.with(move |world| world.breaches(index)).unwrap();
-        assert!(breaches.is_empty(), "{breaches:#?}");
-    }
 }
 
 #[test]

@@ -258,13 +258,6 @@ fn two_workers_each_sleep_on_their_own_vector_and_wake_for_their_own_messages() 
     assert!(events.iter().all(own), "{events:?}");
     drop(senders);
     let right = Arc::into_inner(right).expect("no other owner");
-    for device in [left, right] {
-        let report = device.shutdown();
-        assert!(report.failures.is_empty(), "{:#?}", report.failures);
-    }
-    for index in 0..2 {
-        let breaches = model.with(move |world| world.breaches(index)).unwrap();
-        assert!(breaches.is_empty(), "{breaches:#?}");
-    }
+    crate::finish(&model, [left, right]);
     model.stop();
 }

@@ -17,3 +17,25 @@ mod queues;
 mod shared;
 mod states;
 mod user_memory;
+
+use ringside_model::Threaded;
+use ringside_pmd::Device;
+
+/// Shuts down the devices of a model that runs on its own thread: nothing fails, leaks or breaks the
+/// interface of the device.
+fn finish(model: &Threaded, devices: [Device; 2]) {
+    for device in devices {
+        let report = device.shutdown();
+        assert!(report.failures.is_empty(), "{:#?}", report.failures);
+        assert_eq!(report.leaked_bytes, 0);
+    }
+    check_breaches(model);
+}
+
+/// No function of the model counted a breach.
+fn check_breaches(model: &Threaded) {
+    for index in 0..2 {
+        let breaches = model.with(move |world| world.breaches(index)).unwrap();
+        assert!(breaches.is_empty(), "{breaches:#?}");
+    }
+}

@@ -77,14 +77,7 @@ fn scene_with(
     drop(worker.stop(LIMIT).unwrap());
     drop((a, from, completions, domain));
     let right = Arc::into_inner(right).expect("no other owner");
-    for device in [left, right] {
-        let report = device.shutdown();
-        assert!(report.failures.is_empty(), "{:#?}", report.failures);
-    }
-    for index in 0..2 {
-        let breaches = model.with(move |world| world.breaches(index)).unwrap();
-        assert!(breaches.is_empty(), "{breaches:#?}");
-    }
+    crate::finish(&model, [left, right]);
     model.stop();
 }
 

@@ -302,7 +302,7 @@ fn an_ipv6_datagram_with_a_tag_keeps_both() {
 #[test]
 fn a_datagram_that_cannot_be_taken_is_dropped_without_a_word() {
     let mut scene = Scene::new();
-    // no receive request; a wrong key; nobody there; a connection's number
+    // no receive request; a wrong key; no such peer; a connection's number
     scene.send(5, QUEUE_KEY, 8, None);
     scene.go();
     scene.offer(0, 47);
@@ -386,11 +386,11 @@ fn a_send_through_a_bad_handle_or_of_too_many_bytes_has_its_event() {
     };
     let code = AeCode::DatagramBadProtectionDomain;
     fails_with(Scene::with(other_domain), 4, code);
-    let nobody = CreateAddressHandle {
+    let absent = CreateAddressHandle {
         arp_index: 11,
         ..handle(0)
     };
-    fails_with(Scene::with(nobody), 4, AeCode::InvalidArpEntry);
+    fails_with(Scene::with(absent), 4, AeCode::InvalidArpEntry);
     let another = CreateAddressHandle {
         ah_number: HANDLE + 1,
         ..handle(0)

@@ -1,7 +1,5 @@
 use super::*;
-use crate::ports::{Ports, WireCounters};
-use ringside_bus::Instant;
-use ringside_model::wire::Switch;
+use crate::ports::tests::Side;
 use std::time::{Duration, Instant as Clock};
 
 /// A port of 127.0.0.1 that no one uses now.
@@ -14,37 +12,7 @@ fn ends(peer: u16, own: u16) -> UdpEnds {
     format!("127.0.0.1:{peer}@127.0.0.1:{own}").parse().unwrap()
 }
 
-/// A switch with a UDP wire, and a port that the test controls.
-struct Side {
-    switch: Switch,
-    ports: Ports,
-    other: usize,
-}
-
 impl Side {
-    fn new(wire: UdpWire) -> Self {
-        let mut switch = Switch::new(0, false);
-        let mut ports = Ports::default();
-        ports.attach(&mut switch, Box::new(wire));
-        let other = switch.add_port();
-        Self {
-            switch,
-            ports,
-            other,
-        }
-    }
-
-    fn send(&mut self, frame: &[u8]) {
-        self.switch.inject_frame(self.other, frame).unwrap();
-        self.turn();
-    }
-
-    fn turn(&mut self) {
-        self.ports.pump(&mut self.switch);
-        while self.switch.step(&mut [], &[], Instant(0)) {}
-        self.ports.pump(&mut self.switch);
-    }
-
     /// The next frame from the wire; nothing after a while.
     fn next(&mut self) -> Option<Vec<u8>> {
         let limit = Clock::now() + Duration::from_secs(5);
@@ -55,10 +23,6 @@ impl Side {
             }
         }
         None
-    }
-
-    fn counters(&self) -> WireCounters {
-        self.ports.report().wires()[0].1
     }
 }
 

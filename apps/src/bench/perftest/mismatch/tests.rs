@@ -75,11 +75,11 @@ fn records_tell_another_number_of_queue_pairs() {
 #[test]
 fn a_refused_request_names_the_flags_and_keeps_what_happened() {
     let send = wanted(Operation::Send);
-    let nobody = SessionError::NoPeer {
+    let absent = SessionError::NoPeer {
         address: "127.0.0.1:9".parse().unwrap(),
         limit: std::time::Duration::from_secs(1),
     };
-    let told = explained(nobody.into(), Role::Server, &send).text();
+    let told = explained(absent.into(), Role::Server, &send).text();
     assert!(told.contains("leave -R out"), "{told}");
     let silent = SessionError::Silent {
         peer: "127.0.0.1:9".parse().unwrap(),
