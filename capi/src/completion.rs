@@ -11,12 +11,13 @@ use crate::errno;
 use crate::guarded::{Guarded, Held};
 use crate::memory::DomainObject;
 use crate::shared::SharedObject;
+use crate::shared::lending::Message;
 use crate::work_completion::{converted, flushed};
 use ringside_pmd::rdma::{Completion, CompletionQueue, CompletionTarget, Notify};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
@@ -92,6 +93,8 @@ struct EventCounts {
 /// State that polling changes.
 pub(crate) struct Polled {
     queue: CompletionQueue,
+    /// messages of queue pairs with a shared receive queue, for which no receive was posted yet
+    held: VecDeque<Message>,
     /// polls that found nothing since one that did
     empty: u32,
 }
@@ -147,6 +150,8 @@ pub(crate) struct CompletionObject {
     shared: AtomicPtr<ibv_srq>,
     /// those queue pairs
     shared_users: AtomicU32,
+    /// the program wants an event for the next completion
+    is_armed: AtomicBool,
     counts: Mutex<EventCounts>,
     counted: Condvar,
     /// queue pairs that report to it
@@ -166,9 +171,18 @@ impl CompletionObject {
         if self.public.cq.channel.is_null() {
             return;
         }
+        self.is_armed.store(false, Ordering::Release);
         // SAFETY: a channel outlives its queues: it refuses to go before.
         let channel = unsafe { ChannelObject::of(self.public.cq.channel) };
         channel.events.push(&raw const self.public as usize);
+    }
+
+    /// Messages that waited for receives can be polled: tells the program, if it wants to be told
+    /// of the next completion.
+    pub(crate) fn notify_if_armed(&self) {
+        if self.is_armed.load(Ordering::Acquire) {
+            self.notify();
+        }
     }
 
     /// A queue pair with a shared receive queue reports here.
@@ -186,12 +200,15 @@ impl CompletionObject {
         Ok(())
     }
 
-    /// Removes a queue pair of a shared receive queue.
-    pub(crate) fn stop_sharing(&self) {
-        let _polled = self.polled.hold();
-        if self.shared_users.fetch_sub(1, Ordering::Relaxed) == 1 {
+    /// Removes a queue pair of a shared receive queue. True if it was the last one.
+    pub(crate) fn stop_sharing(&self) -> bool {
+        let mut polled = self.polled.hold();
+        let is_last = self.shared_users.fetch_sub(1, Ordering::Relaxed) == 1;
+        if is_last {
             self.shared.store(std::ptr::null_mut(), Ordering::Relaxed);
+            polled.held.clear();
         }
+        is_last
     }
 
     /// Adds a completion of a request that the device never saw.
@@ -230,9 +247,15 @@ impl CompletionObject {
         // SAFETY: it outlives the queue pairs that it feeds, and is set while there are some.
         let shared = unsafe { SharedObject::of(shared) };
         let mut receives = shared.queue.hold();
-        let taken = receives.poll(&mut polled.queue, place);
-        shared.report_limit(&mut receives);
-        taken
+        let (queue, held) = (&mut polled.queue, &mut polled.held);
+        // SAFETY: a context outlives its objects.
+        let port = unsafe { &ContextObject::of(self.public.cq.context).port };
+        let count = receives.poll(port, queue, held, place);
+        if !held.is_empty() {
+            receives.wait(&raw const self.public as usize);
+        }
+        shared.report_limit(&mut receives.queue);
+        place.get(..count).unwrap_or(&[])
     }
 
     /// Takes up to `wanted` completions; returns their number.
@@ -377,9 +400,14 @@ pub(crate) unsafe fn make(
     public.cq.cq_context = wanted.cq_context;
     public.cq.handle = number;
     public.cq.cqe = completions;
+    let polled = Polled {
+        queue,
+        held: VecDeque::new(),
+        empty: 0,
+    };
     let made = Box::new(CompletionObject {
         public,
-        polled: Guarded::new(Polled { queue, empty: 0 }, is_single),
+        polled: Guarded::new(polled, is_single),
         made: Made::default(),
         open: UnsafeCell::new(None),
         current: Cell::new(flushed(0, 0, 0)),
@@ -388,6 +416,7 @@ pub(crate) unsafe fn make(
         shared: AtomicPtr::default(),
         shared_users: AtomicU32::new(0),
         target,
+        is_armed: AtomicBool::new(false),
         counts: Mutex::default(),
         counted: Condvar::new(),
         users: AtomicU32::new(0),
@@ -520,7 +549,11 @@ pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only
     } else {
         Notify::Solicited
     };
-    object.polled.hold().queue.arm(notify);
+    let mut polled = object.polled.hold();
+    polled.queue.arm(notify);
+    // After it: an event of before must not take this back.
+    object.is_armed.store(true, Ordering::Release);
+    drop(polled);
     0
 }
 

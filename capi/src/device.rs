@@ -4,6 +4,7 @@
 //! A card is reset by the kernel when its descriptor closes, a model by its server.
 
 use crate::abi::{ibv_cq, ibv_device, ibv_qp};
+use crate::memory::Reach;
 use crate::network::Network;
 use crate::wakeup::Wakeup;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
@@ -66,6 +67,8 @@ pub(crate) struct Port {
     /// nothing if the stack did not start: then only own addresses are reached
     pub(crate) network: Option<Network>,
     pub(crate) registry: Mutex<Registry>,
+    /// registered memory, by local key
+    pub(crate) reaches: Mutex<HashMap<u32, Reach>>,
     /// contexts that receive asynchronous events, by address
     pub(crate) contexts: Mutex<Vec<usize>>,
     /// the model in this process, where there is one
@@ -163,6 +166,7 @@ impl Port {
             gids: Mutex::new(gids.into_iter().map(Some).collect()),
             network: network.ok(),
             registry: Mutex::default(),
+            reaches: Mutex::default(),
             contexts: Mutex::default(),
             _model: model,
             object: Box::new(device_object()),

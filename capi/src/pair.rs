@@ -2,8 +2,9 @@
 
 use crate::abi::ibv_qp_init_attr;
 use crate::completion::CompletionObject;
+use crate::context_object::ContextObject;
 use crate::errno;
-use crate::shared::SharedObject;
+use crate::shared::{SharedObject, wake};
 use ringside_pmd::rdma::{
     Connected, DatagramInitialised, DatagramReady, Initialised, QueuePair, Receiving,
 };
@@ -49,16 +50,18 @@ impl Pair {
             )
         };
         queue.share(init.srq.cast())?;
+        // SAFETY: a context outlives its objects.
+        let port = unsafe { &ContextObject::of(shared.public.context).port };
         let mut receives = shared.queue.hold();
         let attached = match self {
-            Self::Initialised(pair) => receives.attach(pair),
-            Self::DatagramInitialised(pair) => receives.attach(pair),
+            Self::Initialised(pair) => receives.attach(pair, port, false),
+            Self::DatagramInitialised(pair) => receives.attach(pair, port, true),
             _ => Ok(()),
         };
         drop(receives);
         if let Err(error) = attached {
             queue.stop_sharing();
-            return Err(errno::of(&error));
+            return Err(error);
         }
         shared.users.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -85,11 +88,15 @@ impl Pair {
             Self::DatagramReady(pair) => receives.destroy(pair),
             Self::Gone => Ok(0),
         };
-        drop(receives);
         if let Err(error) = gone {
             errno::of(&error);
         }
-        queue.stop_sharing();
+        // Receives that it had not used may be those that others wait for.
+        wake(&mut receives);
+        drop(receives);
+        if queue.stop_sharing() {
+            shared.queue.hold().forget(init.recv_cq as usize);
+        }
         shared.users.fetch_sub(1, Ordering::Relaxed);
     }
 

@@ -15,7 +15,7 @@ use crate::gid::address_of;
 use crate::guarded::{Guarded, Held};
 use crate::memory::DomainObject;
 use crate::pair::Pair;
-use crate::shared::SharedObject;
+use crate::shared::{SharedObject, wake};
 use crate::transitions::{check, keep, no_attributes};
 use ringside_pmd::rdma::{QueuePairConfig, RdmaError, ReceiveAttributes, SendAttributes};
 use std::cell::{Cell, UnsafeCell};
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         if !init.srq.is_null() {
             // SAFETY: the caller's promise.
             let shared = unsafe { SharedObject::of(init.srq.cast()) };
-            (cap.max_recv_wr, cap.max_recv_sge) = (shared.window(), shared.fragments);
+            (cap.max_recv_wr, cap.max_recv_sge) = (shared.room(), shared.fragments);
         }
         let bounce = bounce(object, &cap)?;
         let mut pair = make(object, init, &cap)?;
@@ -405,6 +405,9 @@ impl Inner {
             Pair::Gone => (Pair::Gone, Err(libc::EIO)),
         };
         self.pair = pair;
+        if let Some(receives) = &mut shared {
+            wake(receives);
+        }
         if let Some(bounce) = &mut self.bounce {
             bounce.begin_again();
         }

@@ -1,16 +1,20 @@
-//! Shared receive queues. The card has none: the driver has them in software, and feeds each queue
-//! pair when completions are polled.
+//! Shared receive queues. The card has none: they exist in software. A single queue pair is given
+//! the receives; to several, see [`lending`], messages are copied.
 
 use crate::abi::{event, ibv_pd, ibv_recv_wr, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
+use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
 use crate::errno;
 use crate::fragments::fragments;
 use crate::guarded::Guarded;
 use crate::memory::DomainObject;
-
 use ringside_pmd::rdma::{SharedReceiveConfig, SharedReceiveQueue};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+pub(crate) mod lending;
+
+use lending::{PLACES, Receives};
 
 /// Most receives that each queue pair is given at a time.
 const MAX_WINDOW: u32 = 64;
@@ -21,7 +25,7 @@ const SHARES: u32 = 8;
 #[repr(C)]
 pub(crate) struct SharedObject {
     pub(crate) public: ibv_srq,
-    pub(crate) queue: Guarded<SharedReceiveQueue>,
+    pub(crate) queue: Guarded<Receives>,
     receives: u32,
     pub(crate) fragments: u32,
     limit: AtomicU32,
@@ -42,9 +46,9 @@ impl SharedObject {
         unsafe { &*shared.cast() }
     }
 
-    /// Receives that a queue pair has at a time.
-    pub(crate) fn window(&self) -> u32 {
-        window(self.receives)
+    /// Receives that the queue of a queue pair has room for.
+    pub(crate) fn room(&self) -> u32 {
+        window(self.receives).max(PLACES)
     }
 
     /// Reports that the limit was reached, if the program requested the event.
@@ -93,7 +97,10 @@ pub unsafe extern "C" fn ibv_create_srq(
             cond: [0; 6],
             events_completed: 0,
         },
-        queue: Guarded::new(queue, object.is_single()),
+        queue: Guarded::new(
+            Receives::new(queue, object.domain.clone()),
+            object.is_single(),
+        ),
         receives,
         fragments,
         limit: AtomicU32::new(0),
@@ -137,10 +144,11 @@ pub unsafe extern "C" fn ibv_modify_srq(
     if given != LIMIT || wanted.srq_limit > object.receives {
         return libc::EINVAL;
     }
-    let mut queue = object.queue.hold();
+    let mut receives = object.queue.hold();
+    let queue = &mut receives.queue;
     queue.arm_limit(wanted.srq_limit);
     object.limit.store(wanted.srq_limit, Ordering::Relaxed);
-    object.report_limit(&mut queue);
+    object.report_limit(queue);
     0
 }
 
@@ -174,14 +182,40 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { SharedObject::of(shared) };
-    let mut queue = object.queue.hold();
+    let mut receives = object.queue.hold();
+    // SAFETY: the caller's promise.
+    let result = unsafe { post(object, &mut receives, list, refused) };
+    wake(&mut receives);
+    result
+}
+
+/// Messages that waited for receives can be polled: tells the programs that wait for events.
+pub(crate) fn wake(receives: &mut Receives) {
+    for queue in receives.take_waiting() {
+        // SAFETY: a completion queue is removed from the list before it goes.
+        unsafe { CompletionObject::of(queue as *mut _) }.notify_if_armed();
+    }
+}
+
+/// # Safety
+/// As [`post_srq_recv`].
+unsafe fn post(
+    object: &SharedObject,
+    receives: &mut Receives,
+    list: *mut ibv_recv_wr,
+    refused: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: a context outlives its objects.
+    let port = unsafe { &ContextObject::of(object.public.context).port };
     let mut next = list;
     while !next.is_null() {
         // SAFETY: the caller's promise.
         let posted = unsafe {
             let wanted = &*next;
             fragments(wanted.sg_list, wanted.num_sge).and_then(|found| {
-                queue
+                receives.note_length(port, found)?;
+                receives
+                    .queue
                     .post(wanted.wr_id, found)
                     .map_err(|error| errno::of_post(&error))
             })

@@ -254,13 +254,19 @@ impl Completion {
     /// A receive that software flushed. `queue_pair` is 0 if it was in no queue pair's queue.
     #[must_use]
     pub fn flushed_receive(queue_pair: u32, id: u64) -> Self {
+        Self::failed_receive(queue_pair, id, FlushCode::General)
+    }
+
+    /// A receive that software could not carry out, for this reason.
+    #[must_use]
+    pub fn failed_receive(queue_pair: u32, id: u64, reason: FlushCode) -> Self {
         Self {
             id,
             detail: 0,
             header: CompletionHeader::ZERO
                 .with_error(true)
                 .with_major(u64::from(FLUSH_MAJOR))
-                .with_minor(u64::from(FlushCode::General.code())),
+                .with_minor(u64::from(reason.code())),
             origin: Origin::ZERO.with_queue_pair(u64::from(queue_pair)),
         }
     }

@@ -14,6 +14,11 @@ use ringside_bus::Table;
 use ringside_spec::verbs::Fragment;
 use ringside_spec::verbs::sizes::MAX_FRAGMENTS;
 
+mod lending;
+mod pool;
+
+use pool::Pool;
+
 /// A pool of receives and the receive queues that it feeds. `Send`, not `Sync`.
 ///
 /// The common case bypasses the pool: `consumed` notes the member that now misses a receive, and
@@ -45,6 +50,9 @@ pub struct SharedReceives {
     limit_reached: bool,
     /// The service has ended: receives are neither handed out nor accepted.
     closed: bool,
+    /// While receives are lent: how many receives of the pool each member still has, by number of
+    /// the queue pair. See [`SharedReceives::begin_lending`].
+    lending: Option<Box<[u32]>>,
 }
 
 /// The receive queue of a member, or none.
@@ -55,79 +63,6 @@ type Member = Option<Box<ReceiveQueue>>;
 const NO_QUEUE_PAIR: u32 = u32::MAX;
 /// As [`NO_QUEUE_PAIR`]; in addition, the next consumed receive must take the slow path at once.
 const USE_LIST: u32 = u32::MAX / 2;
-
-/// Receives that wait for a member.
-#[derive(Debug)]
-struct Pool {
-    /// The caller's number and the count of fragments.
-    waiting: Box<[(u64, usize)]>,
-    /// Fragments of the receives, `stride` places each.
-    fragments: Box<[Fragment]>,
-    stride: usize,
-    head: usize,
-    tail: usize,
-}
-
-impl Pool {
-    fn new(capacity: usize, stride: usize) -> Self {
-        let slots = capacity.next_power_of_two();
-        Self {
-            waiting: vec![(0, 0); slots].into_boxed_slice(),
-            fragments: vec![Fragment::default(); slots * stride].into_boxed_slice(),
-            stride,
-            head: 0,
-            tail: 0,
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.head.wrapping_sub(self.tail)
-    }
-
-    /// Appends a receive. There is always room: receives posted and not consumed never exceed the
-    /// capacity.
-    fn put(&mut self, id: u64, fragments: &[Fragment]) {
-        let slot = self.head & (self.waiting.len() - 1);
-        self.head = self.head.wrapping_add(1);
-        let first = slot * self.stride;
-        if let (Some(place), Some(room)) = (
-            self.waiting.get_mut(slot),
-            self.fragments.get_mut(first..first + self.stride),
-        ) {
-            *place = (id, fragments.len());
-            for (to, from) in room.iter_mut().zip(fragments) {
-                *to = *from;
-            }
-        }
-    }
-
-    fn oldest(&self) -> Option<(u64, &[Fragment])> {
-        if self.count() == 0 {
-            return None;
-        }
-        let slot = self.tail & (self.waiting.len() - 1);
-        let first = slot * self.stride;
-        let &(id, count) = self.waiting.get(slot)?;
-        Some((id, self.fragments.get(first..first + count)?))
-    }
-
-    /// Makes room for `capacity` receives and keeps the order of those that wait.
-    fn grow(&mut self, capacity: usize) {
-        if capacity <= self.waiting.len() {
-            return;
-        }
-        let mut larger = Self::new(capacity, self.stride);
-        while let Some((id, fragments)) = self.oldest() {
-            larger.put(id, fragments);
-            self.drop_oldest();
-        }
-        *self = larger;
-    }
-
-    fn drop_oldest(&mut self) {
-        self.tail = self.tail.wrapping_add(1);
-    }
-}
 
 /// Receives that a member had not used: number and fragments of each, oldest first.
 #[derive(Clone, Debug)]
@@ -190,6 +125,7 @@ impl SharedReceives {
             limit: 0,
             limit_reached: false,
             closed: false,
+            lending: None,
         }
     }
 
@@ -289,7 +225,7 @@ impl SharedReceives {
     /// Slow path of [`Self::consumed`]: so many receives are missing that the pool must act.
     #[cold]
     fn consumed_aside(&mut self, queue_pair: u32) {
-        if self.closed {
+        if self.closed || self.consumed_while_lending(queue_pair) {
             return;
         }
         self.forget_others();
@@ -371,6 +307,12 @@ impl SharedReceives {
     }
 
     fn set_trigger(&mut self) {
+        if self.is_lending() {
+            // No member misses a receive of the pool, and each completion takes the slow path.
+            (self.missing, self.last) = (0, USE_LIST);
+            self.hungry.clear();
+            return;
+        }
         let to_feed = match self.pool.count() {
             0 => usize::MAX,
             _ => self.patience,
@@ -425,9 +367,13 @@ impl SharedReceives {
     }
 
     /// Returns to the pool a receive of this queue pair that was flushed unused. The queue pair
-    /// gets no further receives. `position` counts the receives that completed on it before. False
-    /// if the queue pair is not a member.
+    /// gets no further receives. `position` counts the receives that completed on it before. Nothing
+    /// returns if the receive was lent. False if the queue pair is not a member.
     pub fn returned(&mut self, queue_pair: u32, id: u64, position: u64) -> bool {
+        if self.is_lent(queue_pair) {
+            return true;
+        }
+        self.took_from_pool(queue_pair);
         let Some(Some(queue)) = self.members.get(queue_pair as usize) else {
             return false;
         };
@@ -498,6 +444,9 @@ impl SharedReceives {
         if let Some(place) = self.members.get_mut(queue_pair as usize) {
             *place = Some(Box::new(queue));
         }
+        if self.is_lending() {
+            return;
+        }
         self.places += window;
         // All members may miss all of their receives, and receives posted beyond the capacity may
         // return.
@@ -522,7 +471,10 @@ impl SharedReceives {
         let outstanding = &queue.state().receive;
         let mut found = Vec::new();
         let mut position = outstanding.tail();
-        while let Some(request) = outstanding.next_from(position) {
+        let of_pool = self.of_pool(queue_pair, queue);
+        while found.len() < of_pool
+            && let Some(request) = outstanding.next_from(position)
+        {
             found.push((request.id, queue.fragments_at(request.position)));
             position = request.end();
         }
@@ -541,8 +493,10 @@ impl SharedReceives {
             .get_mut(queue_pair as usize)
             .and_then(Option::take)
         {
-            self.places = self.places.saturating_sub(queue.used() as usize);
+            let held = self.of_pool(queue_pair, &queue);
+            self.places = self.places.saturating_sub(held);
         }
+        self.forget_lent(queue_pair);
         self.set_trigger();
     }
 

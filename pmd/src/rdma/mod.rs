@@ -97,6 +97,6 @@ pub use ringside_bus::{DmaBuffer, LendPermit, Memory};
 pub use ringside_cq::{Anomalies, Completion, Datagram, Operation, Status};
 pub use ringside_qp::{Fragment, SendFlags, SendFlags as Flags, WorkRequest};
 pub use ringside_spec::verbs::Route;
-pub use shared_receives::{SharedReceiveConfig, SharedReceiveQueue};
+pub use shared_receives::{Place, SharedReceiveConfig, SharedReceiveQueue};
 pub use statistics::Statistic;
 pub use usage::{MapError, ObjectUsage, Usage};

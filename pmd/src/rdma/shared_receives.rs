@@ -13,6 +13,10 @@ use super::{
 use ringside_qp::{Fragment, PostReceiveError, SharedReceives, UnusedReceives};
 use std::sync::atomic::Ordering;
 
+mod lending;
+
+pub use lending::Place;
+
 /// Settings of a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedReceiveConfig {

@@ -1,4 +1,6 @@
 use super::*;
+
+mod lending;
 use crate::{CompletionContext, QueuePairState};
 use ringside_bus::{Memory, PageSize};
 use std::sync::Arc;

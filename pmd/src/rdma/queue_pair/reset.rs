@@ -59,7 +59,9 @@ impl<S> ResetError<S> {
         }
     }
 
-    pub(in crate::rdma) fn still_exists(&self) -> bool {
+    /// True if the queue pair is unchanged: [`Self::into_queue_pair`] returns it.
+    #[must_use]
+    pub fn still_exists(&self) -> bool {
         self.queue_pair.is_some()
     }
 

@@ -1,0 +1,419 @@
+//! Shared receive queues of several queue pairs: the library receives, and copies each message.
+//!
+//! The card has no shared receive queue, and a receive that a queue pair was given cannot be taken
+//! back. Receives given to queue pairs that get no more messages would be missing elsewhere, and a
+//! program that posts as many receives as messages come would wait for ever. So from the second
+//! queue pair on, each has places in memory of the library, and a receive of the program is used
+//! when a message is there. The receives of a single queue pair are given to it: nothing is copied.
+
+use crate::device::Port;
+use crate::errno;
+use crate::memory::Reach;
+use ringside_pmd::rdma::{
+    Access, Completion, CompletionQueue, Fragment, MemoryRegion, Operation, Place,
+    ProtectionDomain, QueuePair, RdmaError, ResetError, Resettable, SharedReceiveQueue,
+};
+use ringside_spec::verbs::status::FlushCode;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+
+/// Places of a queue pair.
+pub(crate) const PLACES: u32 = 32;
+/// Bytes of a place of a reliable connection, unless the program posts longer receives.
+const CONNECTION_BYTES: usize = 64 << 10;
+/// Bytes of a place for a datagram: the longest one, and the header before it.
+const DATAGRAM_BYTES: usize = 4096 + 40;
+/// Bytes of all places of a queue pair for long messages.
+const LONG_BYTES: usize = 4 << 20;
+/// The longest receives that are copied. Longer ones are given to the queue pairs.
+const LONGEST: usize = 1 << 20;
+
+/// A message in a place, for which no receive was posted yet.
+pub(crate) struct Message {
+    completion: Completion,
+    /// that of the places
+    generation: u64,
+}
+
+/// The places of a queue pair.
+struct Places {
+    region: MemoryRegion,
+    bytes: usize,
+    /// those that the queue pair does not have in its receive queue
+    idle: Vec<u64>,
+    /// differs after each reset of the queue pair
+    generation: u64,
+}
+
+impl Places {
+    fn make(
+        port: &Port,
+        domain: &ProtectionDomain,
+        bytes: usize,
+        generation: u64,
+    ) -> Result<Self, c_int> {
+        let count = (LONG_BYTES / bytes).clamp(4, PLACES as usize);
+        let memory = port.device.allocate(count * bytes);
+        let memory = memory.map_err(|error| errno::of(&error))?;
+        let region = domain.register(memory, Access::LOCAL_READ | Access::LOCAL_WRITE);
+        Ok(Self {
+            region: region.map_err(|refused| errno::of(&refused.error))?,
+            bytes,
+            idle: (0..count as u64).rev().collect(),
+            generation,
+        })
+    }
+
+    /// Lends the queue pair the places that it does not have, as far as its receive queue has room.
+    fn lend(&mut self, number: u32, queue: &mut SharedReceiveQueue) {
+        while let Some(&place) = self.idle.last() {
+            let begin = place as usize * self.bytes;
+            let Ok(piece) = self.region.slice(begin..begin + self.bytes) else {
+                return;
+            };
+            if !queue.lend(number, place, piece) {
+                return;
+            }
+            self.idle.pop();
+        }
+    }
+}
+
+struct Member {
+    is_datagram: bool,
+    places: Option<Places>,
+}
+
+/// The receives of a shared receive queue, and the places of its queue pairs.
+pub(crate) struct Receives {
+    pub(crate) queue: SharedReceiveQueue,
+    domain: ProtectionDomain,
+    members: HashMap<u32, Member>,
+    /// bytes of the longest receive posted so far
+    longest: usize,
+    generation: u64,
+    /// completion queues with messages for which no receive was posted yet, by address
+    waiting: Vec<usize>,
+}
+
+/// What became of a message.
+enum Delivered {
+    Done(Completion),
+    /// no receive is posted: it stays in its place
+    Waits,
+    /// its queue pair was reset or destroyed
+    Gone,
+}
+
+impl Receives {
+    pub(crate) fn new(queue: SharedReceiveQueue, domain: ProtectionDomain) -> Self {
+        Self {
+            queue,
+            domain,
+            members: HashMap::new(),
+            longest: 0,
+            generation: 0,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Notes the length of a receive that the program is about to post. With the first one, the
+    /// queue pairs that there are by then get places: their size is known only now.
+    ///
+    /// Errors: an errno value; the receive is not to be posted.
+    #[inline]
+    pub(crate) fn note_length(&mut self, port: &Port, fragments: &[Fragment]) -> Result<(), c_int> {
+        let bytes = fragments
+            .iter()
+            .map(|piece| piece.length_bytes as usize)
+            .sum();
+        if bytes <= self.longest {
+            return Ok(());
+        }
+        self.note_longer(port, bytes)
+    }
+
+    #[cold]
+    fn note_longer(&mut self, port: &Port, bytes: usize) -> Result<(), c_int> {
+        let is_first = self.longest == 0;
+        self.longest = bytes;
+        if is_first {
+            self.begin_if_due(port)?;
+            self.lend_all();
+        } else if bytes > CONNECTION_BYTES && self.queue.is_lending() {
+            tracing::warn!(
+                bytes,
+                "receives of a shared receive queue with several queue pairs became longer: \
+                 messages longer than the first receives and {CONNECTION_BYTES} bytes will fail. \
+                 Post one of the longest receives first"
+            );
+        }
+        Ok(())
+    }
+
+    /// Gives all queue pairs places if there are several, or messages are copied already.
+    fn begin_if_due(&mut self, port: &Port) -> Result<(), c_int> {
+        let is_due = self.members.len() > 1 && (1..=LONGEST).contains(&self.longest);
+        if !is_due && !self.queue.is_lending() {
+            return Ok(());
+        }
+        for number in self.members.keys().copied().collect::<Vec<_>>() {
+            self.give_places(port, number)?;
+        }
+        self.queue.begin_lending();
+        Ok(())
+    }
+
+    fn place_bytes(&self, is_datagram: bool) -> usize {
+        match is_datagram {
+            true => DATAGRAM_BYTES,
+            false => self.longest.next_power_of_two().max(CONNECTION_BYTES),
+        }
+    }
+
+    /// Gives the queue pair places, if it has none.
+    fn give_places(&mut self, port: &Port, number: u32) -> Result<(), c_int> {
+        self.generation += 1;
+        let Some(member) = self.members.get(&number) else {
+            return Ok(());
+        };
+        if member.places.is_some() {
+            return Ok(());
+        }
+        let bytes = self.place_bytes(member.is_datagram);
+        let places = Places::make(port, &self.domain, bytes, self.generation)?;
+        if let Some(member) = self.members.get_mut(&number) {
+            member.places = Some(places);
+        }
+        Ok(())
+    }
+
+    /// Attaches a queue pair. From the second one on, messages are copied.
+    pub(crate) fn attach<S>(
+        &mut self,
+        pair: &mut QueuePair<S>,
+        port: &Port,
+        is_datagram: bool,
+    ) -> Result<(), c_int> {
+        let number = pair.number();
+        let places = None;
+        self.members.insert(
+            number,
+            Member {
+                is_datagram,
+                places,
+            },
+        );
+        let attached = self.attach_member(pair, port);
+        if attached.is_err() {
+            self.members.remove(&number);
+        }
+        attached
+    }
+
+    fn attach_member<S>(&mut self, pair: &mut QueuePair<S>, port: &Port) -> Result<(), c_int> {
+        self.begin_if_due(port)?;
+        self.queue.attach(pair).map_err(|error| errno::of(&error))?;
+        self.lend_all();
+        Ok(())
+    }
+
+    fn lend_all(&mut self) {
+        for number in self.members.keys().copied().collect::<Vec<_>>() {
+            self.lend(number);
+        }
+    }
+
+    fn lend(&mut self, number: u32) {
+        if let Some(member) = self.members.get_mut(&number)
+            && let Some(places) = &mut member.places
+        {
+            places.lend(number, &mut self.queue);
+        }
+    }
+
+    /// Destroys a queue pair; its places are freed.
+    pub(crate) fn destroy<S>(&mut self, pair: QueuePair<S>) -> Result<usize, RdmaError> {
+        let number = pair.number();
+        let gone = self.queue.destroy(pair);
+        // After the queue pair: the device may write there as long as that exists.
+        self.members.remove(&number);
+        gone
+    }
+
+    /// Takes a queue pair back to its first state. Messages that no receive was posted for are
+    /// lost with its connection.
+    pub(crate) fn reset<S: Resettable>(
+        &mut self,
+        pair: QueuePair<S>,
+    ) -> Result<QueuePair<S::After>, ResetError<S>> {
+        let number = pair.number();
+        let made = self.queue.reset(pair);
+        match &made {
+            Ok(_) => {
+                self.generation += 1;
+                if let Some(member) = self.members.get_mut(&number)
+                    && let Some(places) = &mut member.places
+                {
+                    let count = places.region.length() / places.bytes;
+                    places.idle = (0..count as u64).rev().collect();
+                    places.generation = self.generation;
+                    places.lend(number, &mut self.queue);
+                }
+            }
+            Err(refused) if !refused.still_exists() => drop(self.members.remove(&number)),
+            Err(_) => {}
+        }
+        made
+    }
+
+    /// Polls a completion queue; returns the number of completions. Messages for which no receive
+    /// is posted go to `held`.
+    pub(crate) fn poll(
+        &mut self,
+        port: &Port,
+        queue: &mut CompletionQueue,
+        held: &mut VecDeque<Message>,
+        batch: &mut [Completion],
+    ) -> usize {
+        if !self.queue.is_lending() {
+            return self.queue.poll(queue, batch).len();
+        }
+        let mut count = 0;
+        while let Some(room) = batch.get_mut(count) {
+            match self.next(port, queue, held) {
+                Some(done) => *room = done,
+                None => break,
+            }
+            count += 1;
+        }
+        count
+    }
+
+    fn next(
+        &mut self,
+        port: &Port,
+        queue: &mut CompletionQueue,
+        held: &mut VecDeque<Message>,
+    ) -> Option<Completion> {
+        while let Some(message) = held.front() {
+            match self.deliver(port, message) {
+                Delivered::Waits => break,
+                Delivered::Gone => drop(held.pop_front()),
+                Delivered::Done(done) => {
+                    held.pop_front();
+                    return Some(done);
+                }
+            }
+        }
+        loop {
+            let (completion, place) = self.queue.poll_lent(queue)?;
+            if place == Place::Posted {
+                if !completion.is_send() {
+                    self.lend(completion.queue_pair());
+                }
+                return Some(completion);
+            }
+            let member = self.members.get(&completion.queue_pair());
+            let Some(places) = member.and_then(|member| member.places.as_ref()) else {
+                continue;
+            };
+            let generation = places.generation;
+            let message = Message {
+                completion,
+                generation,
+            };
+            if held.is_empty()
+                && let Delivered::Done(done) = self.deliver(port, &message)
+            {
+                return Some(done);
+            }
+            held.push_back(message);
+        }
+    }
+
+    /// Copies a message to where the oldest receive wants it, and lends its place again.
+    fn deliver(&mut self, port: &Port, message: &Message) -> Delivered {
+        let number = message.completion.queue_pair();
+        let member = self.members.get_mut(&number);
+        let places = member.and_then(|member| member.places.as_mut());
+        let Some(places) = places.filter(|places| places.generation == message.generation) else {
+            return Delivered::Gone;
+        };
+        let domain = self.domain.number();
+        let taken = self.queue.take_for(|id, fragments| {
+            let copied = copy(port, domain, places, &message.completion, fragments);
+            match copied {
+                Ok(()) => {
+                    let mut done = message.completion;
+                    done.id = id;
+                    done
+                }
+                Err(reason) => Completion::failed_receive(number, id, reason),
+            }
+        });
+        let Some(done) = taken else {
+            return Delivered::Waits;
+        };
+        places.idle.push(message.completion.id);
+        places.lend(number, &mut self.queue);
+        Delivered::Done(done)
+    }
+
+    /// A completion queue has messages for which no receive was posted: it is to be told of posts.
+    pub(crate) fn wait(&mut self, queue: usize) {
+        if !self.waiting.contains(&queue) {
+            self.waiting.push(queue);
+        }
+    }
+
+    /// A completion queue has no queue pairs of this shared receive queue any more.
+    pub(crate) fn forget(&mut self, queue: usize) {
+        self.waiting.retain(|waiting| *waiting != queue);
+    }
+
+    /// The completion queues that wait for receives, if there are some now; once.
+    pub(crate) fn take_waiting(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.waiting)
+    }
+}
+
+/// Copies a message into the program's memory.
+///
+/// Errors: the reason with which the receive fails, as the card would find it.
+fn copy(
+    port: &Port,
+    domain: u32,
+    places: &Places,
+    message: &Completion,
+    fragments: &[Fragment],
+) -> Result<(), FlushCode> {
+    // Data of a write lies where the peer wrote it; a failed message has none.
+    if !message.is_success() || message.operation() != Operation::Receive {
+        return Ok(());
+    }
+    let mut rest = message.byte_length() as usize;
+    let mut from = message.id as usize * places.bytes;
+    let room: usize = fragments
+        .iter()
+        .map(|piece| piece.length_bytes as usize)
+        .sum();
+    if rest > room {
+        return Err(FlushCode::LocalLength);
+    }
+    for piece in fragments {
+        let bytes = rest.min(piece.length_bytes as usize);
+        if bytes == 0 {
+            continue;
+        }
+        let into = Reach::find(port, domain, piece, bytes).ok_or(FlushCode::LocalProtection)?;
+        // SAFETY: the program registered this memory for writing, and promised with the receive
+        // that it leaves it alone until the completion.
+        let into = unsafe { std::slice::from_raw_parts_mut(into as *mut u8, bytes) };
+        if !places.region.read(from, into) {
+            return Err(FlushCode::LocalOperation);
+        }
+        (from, rest) = (from + bytes, rest - bytes);
+    }
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Queue pairs that receive into memory of the shared queue's owner, who copies each message.
+
+use super::SharedReceiveQueue;
+use crate::rdma::{Completion, CompletionQueue};
+use ringside_qp::Fragment;
+use std::sync::atomic::Ordering;
+
+/// The memory that a receive named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// That of a receive which was posted to the shared queue; or the completion is of a send.
+    Posted,
+    /// A lent one: the completion's `id` is that of [`SharedReceiveQueue::lend`].
+    Lent,
+}
+
+/// Lending.
+///
+/// A receive that a queue pair has in its own queue cannot be taken back: few receives among many
+/// queue pairs can all be where no message comes, while others wait. A queue that lends has no such
+/// limit: each queue pair receives into places that the owner lends, and a posted receive is used
+/// when a message is there, whatever queue pair it came to. The owner copies each message.
+impl SharedReceiveQueue {
+    /// Gives queue pairs no more posted receives from now on: the owner gives them places with
+    /// [`Self::lend`], polls with [`Self::poll_lent`] and takes receives with [`Self::take_for`].
+    /// Receives that they have are used first. It cannot be ended.
+    ///
+    /// Control path.
+    pub fn begin_lending(&mut self) {
+        self.inner.begin_lending();
+    }
+
+    /// True once [`Self::begin_lending`] was called.
+    #[must_use]
+    pub fn is_lending(&self) -> bool {
+        self.inner.is_lending()
+    }
+
+    /// Lends a queue pair that it feeds a place for one message. False if its receive queue is
+    /// full, or it is not fed by this queue.
+    pub fn lend(&mut self, queue_pair: u32, id: u64, place: Fragment) -> bool {
+        self.inner.lend(queue_pair, id, place)
+    }
+
+    /// Takes the oldest posted receive for a message that is in a lent place: calls `fill` with its
+    /// number and its fragments. `None` if there is none: the message has to wait.
+    pub fn take_for<R>(&mut self, fill: impl FnOnce(u64, &[Fragment]) -> R) -> Option<R> {
+        self.inner.take_for(fill)
+    }
+
+    /// Polls one completion, as [`Self::poll`] does, and says whose place a receive named. Lent
+    /// places that were flushed unused are not reported.
+    pub fn poll_lent(&mut self, queue: &mut CompletionQueue) -> Option<(Completion, Place)> {
+        let mut one = [Completion::EMPTY];
+        while queue.poll_count(&mut one) == 1 {
+            let [done] = one;
+            if done.is_send() {
+                return Some((done, Place::Posted));
+            }
+            let place = match self.inner.is_lent(done.queue_pair()) {
+                true => Place::Lent,
+                false => Place::Posted,
+            };
+            if done.is_received() {
+                self.inner.consumed(done.queue_pair());
+            } else if self.sort_failed(queue, &mut one, 0, 1) == 0 {
+                continue;
+            }
+            return Some((done, place));
+        }
+        if !self.domain.engine().over.load(Ordering::Relaxed) {
+            return None;
+        }
+        match self.flush(&mut one) {
+            0 => None,
+            _ => Some((one[0], Place::Posted)),
+        }
+    }
+}

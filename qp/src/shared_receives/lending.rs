@@ -1,0 +1,110 @@
+//! Lending: the members receive into memory of the owner, which copies each message.
+//!
+//! A receive that a member has in its queue cannot be taken back. Few receives among many members
+//! can therefore all be where no message comes. An owner that copies messages avoids that: it lends
+//! every member places of its own memory, and takes a receive from the pool only when a message is
+//! there.
+
+use super::{SharedReceives, is_member};
+use crate::ReceiveQueue;
+use ringside_spec::verbs::Fragment;
+
+impl SharedReceives {
+    /// Gives members no more receives of the pool from now on: [`SharedReceives::lend`] gives them
+    /// places. Those that they have are used first, or return to the pool as before.
+    ///
+    /// Control path: allocates. It cannot be ended.
+    pub fn begin_lending(&mut self) {
+        if self.is_lending() {
+            return;
+        }
+        self.forget_others();
+        let held = |number| match self.members.get(number) {
+            Some(Some(queue)) => queue.used(),
+            _ => 0,
+        };
+        let held: Box<[u32]> = (0..self.members.count()).map(held).collect();
+        self.places = held.iter().map(|&count| count as usize).sum();
+        self.lending = Some(held);
+        self.set_trigger();
+    }
+
+    /// True once [`SharedReceives::begin_lending`] was called.
+    #[must_use]
+    pub fn is_lending(&self) -> bool {
+        self.lending.is_some()
+    }
+
+    /// True if the next receive that completes on this queue pair is one that was lent to it.
+    #[must_use]
+    pub fn is_lent(&self, queue_pair: u32) -> bool {
+        let held = self
+            .lending
+            .as_ref()
+            .map(|held| held.get(queue_pair as usize));
+        matches!(held, Some(Some(0))) && is_member(&self.members, queue_pair)
+    }
+
+    /// Lends a member a place for a message. The completion returns `id`. False if the queue pair
+    /// is not a member, its queue is full, or receives are not lent.
+    pub fn lend(&mut self, queue_pair: u32, id: u64, place: Fragment) -> bool {
+        self.is_lending()
+            && !self.closed
+            && match self.members.get_mut(queue_pair as usize) {
+                Some(Some(queue)) => queue.post(id, &[place]).is_ok(),
+                _ => false,
+            }
+    }
+
+    /// Takes the oldest receive out of the pool for a message that was received into a lent place:
+    /// calls `fill` with its number and fragments. `None` if there is none.
+    pub fn take_for<R>(&mut self, fill: impl FnOnce(u64, &[Fragment]) -> R) -> Option<R> {
+        let (id, fragments) = self.pool.oldest()?;
+        let filled = fill(id, fragments);
+        self.pool.drop_oldest();
+        self.attend();
+        Some(filled)
+    }
+
+    /// Notes a completed receive while receives are lent; false if they are not.
+    pub(super) fn consumed_while_lending(&mut self, queue_pair: u32) -> bool {
+        if !self.is_lending() {
+            return false;
+        }
+        if self.took_from_pool(queue_pair) {
+            self.places = self.places.saturating_sub(1);
+            self.attend();
+        }
+        true
+    }
+
+    /// Takes one off the receives of the pool that a member has; false if it has none.
+    pub(super) fn took_from_pool(&mut self, queue_pair: u32) -> bool {
+        let held = self.lending.as_mut();
+        match held.and_then(|held| held.get_mut(queue_pair as usize)) {
+            Some(held) if *held > 0 => {
+                *held -= 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The receives of the pool that a member has: its oldest ones.
+    pub(super) fn of_pool(&self, queue_pair: u32, queue: &ReceiveQueue) -> usize {
+        match &self.lending {
+            Some(held) => held
+                .get(queue_pair as usize)
+                .map_or(0, |&held| held as usize),
+            None => queue.used() as usize,
+        }
+    }
+
+    /// A queue pair is no member any more.
+    pub(super) fn forget_lent(&mut self, queue_pair: u32) {
+        let held = self.lending.as_mut();
+        if let Some(held) = held.and_then(|held| held.get_mut(queue_pair as usize)) {
+            *held = 0;
+        }
+    }
+}
