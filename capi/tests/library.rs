@@ -147,6 +147,13 @@ fn eight_threads_post_to_one_queue_pair_with_a_shared_receive_queue() {
     }
 }
 
+#[test]
+fn queue_pairs_with_one_shared_receive_queue_use_every_receive() {
+    if let Some(program) = compiled("copied") {
+        runs_with_and_without_valgrind(&program, &[]);
+    }
+}
+
 /// Runs a program, and once more under valgrind's checks of memory.
 fn runs_with_and_without_valgrind(program: &str, arguments: &[&str]) {
     let plain = run(program, arguments).expect("the program");
