@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) mod lending;
 
-use lending::{PLACES, Receives};
+use lending::{Receives, places};
 
 /// Most receives that each queue pair is given at a time.
 const MAX_WINDOW: u32 = 64;
@@ -47,8 +47,8 @@ impl SharedObject {
     }
 
     /// Receives that the queue of a queue pair has room for.
-    pub(crate) fn room(&self) -> u32 {
-        window(self.receives).max(PLACES)
+    pub(crate) fn room(&self, is_datagram: bool) -> u32 {
+        window(self.receives).max(places(self.receives, is_datagram))
     }
 
     /// Reports that the limit was reached, if the program requested the event.
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn ibv_create_srq(
             events_completed: 0,
         },
         queue: Guarded::new(
-            Receives::new(queue, object.domain.clone()),
+            Receives::new(queue, receives, object.domain.clone()),
             object.is_single(),
         ),
         receives,

@@ -122,13 +122,14 @@ static void a_write_with_a_number_leaves_the_receive_alone(void)
 {
     struct ibv_send_wr write = { .opcode = IBV_WR_RDMA_WRITE_WITH_IMM, .imm_data = 0x12345678,
         .wr.rdma = { .remote_addr = BASE + 50 * sizeof memory[0], .rkey = mr->rkey } };
+    memset(memory[45], 0x5A, sizeof memory[0]);
     give(45, PIECE, mr->lkey);
     message(1, 9, &write);
     struct ibv_wc wc = next(arrived);
     CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.wr_id == 45);
     CHECK(wc.imm_data == 0x12345678 && wc.wc_flags & IBV_WC_WITH_IMM && wc.byte_len == LENGTH);
     for (int i = 0; i < 2 * PIECE; i++) {
-        CHECK(!memory[45][i]);
+        CHECK(memory[45][i] == 0x5A);
         CHECK(memory[50][i] == (i < LENGTH ? (unsigned char)(9 + i) : 0));
     }
 }

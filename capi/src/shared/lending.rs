@@ -17,16 +17,31 @@ use ringside_spec::verbs::status::FlushCode;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 
-/// Places of a queue pair.
-pub(crate) const PLACES: u32 = 32;
+/// Places of a queue pair with a connection: its peer waits while none is free.
+const CONNECTION_PLACES: usize = 32;
+/// The most places of a datagram queue pair: as many as receives are posted, because a datagram for
+/// which none is free is lost.
+const DATAGRAM_PLACES: usize = 512;
 /// Bytes of a place of a reliable connection, unless the program posts longer receives.
 const CONNECTION_BYTES: usize = 64 << 10;
 /// Bytes of a place for a datagram: the longest one, and the header before it.
 const DATAGRAM_BYTES: usize = 4096 + 40;
-/// Bytes of all places of a queue pair for long messages.
+/// Bytes of all places of a queue pair with a connection.
 const LONG_BYTES: usize = 4 << 20;
 /// The longest receives that are copied. Longer ones are given to the queue pairs.
 const LONGEST: usize = 1 << 20;
+
+fn datagram_places(receives: u32) -> usize {
+    (receives as usize).clamp(CONNECTION_PLACES, DATAGRAM_PLACES)
+}
+
+/// Places that the receive queue of a queue pair needs.
+pub(crate) fn places(receives: u32, is_datagram: bool) -> u32 {
+    match is_datagram {
+        true => datagram_places(receives) as u32,
+        false => CONNECTION_PLACES as u32,
+    }
+}
 
 /// A message in a place, for which no receive was posted yet.
 pub(crate) struct Message {
@@ -49,10 +64,9 @@ impl Places {
     fn make(
         port: &Port,
         domain: &ProtectionDomain,
-        bytes: usize,
+        (count, bytes): (usize, usize),
         generation: u64,
     ) -> Result<Self, c_int> {
-        let count = (LONG_BYTES / bytes).clamp(4, PLACES as usize);
         let memory = port.device.allocate(count * bytes);
         let memory = memory.map_err(|error| errno::of(&error))?;
         let region = domain.register(memory, Access::LOCAL_READ | Access::LOCAL_WRITE);
@@ -87,6 +101,8 @@ struct Member {
 /// The receives of a shared receive queue, and the places of its queue pairs.
 pub(crate) struct Receives {
     pub(crate) queue: SharedReceiveQueue,
+    /// receives that can be posted
+    receives: u32,
     domain: ProtectionDomain,
     members: HashMap<u32, Member>,
     /// bytes of the longest receive posted so far
@@ -106,9 +122,10 @@ enum Delivered {
 }
 
 impl Receives {
-    pub(crate) fn new(queue: SharedReceiveQueue, domain: ProtectionDomain) -> Self {
+    pub(crate) fn new(queue: SharedReceiveQueue, receives: u32, domain: ProtectionDomain) -> Self {
         Self {
             queue,
+            receives,
             domain,
             members: HashMap::new(),
             longest: 0,
@@ -164,11 +181,13 @@ impl Receives {
         Ok(())
     }
 
-    fn place_bytes(&self, is_datagram: bool) -> usize {
-        match is_datagram {
-            true => DATAGRAM_BYTES,
-            false => self.longest.next_power_of_two().max(CONNECTION_BYTES),
+    /// Number and bytes of the places of a queue pair.
+    fn places_of(&self, is_datagram: bool) -> (usize, usize) {
+        if is_datagram {
+            return (datagram_places(self.receives), DATAGRAM_BYTES);
         }
+        let bytes = self.longest.next_power_of_two().max(CONNECTION_BYTES);
+        (CONNECTION_PLACES.min(LONG_BYTES / bytes), bytes)
     }
 
     /// Gives the queue pair places, if it has none.
@@ -180,8 +199,8 @@ impl Receives {
         if member.places.is_some() {
             return Ok(());
         }
-        let bytes = self.place_bytes(member.is_datagram);
-        let places = Places::make(port, &self.domain, bytes, self.generation)?;
+        let wanted = self.places_of(member.is_datagram);
+        let places = Places::make(port, &self.domain, wanted, self.generation)?;
         if let Some(member) = self.members.get_mut(&number) {
             member.places = Some(places);
         }
@@ -323,9 +342,8 @@ impl Receives {
                 completion,
                 generation,
             };
-            if held.is_empty()
-                && let Delivered::Done(done) = self.deliver(port, &message)
-            {
+            // Messages are held only while no receive is left, so this one overtakes none.
+            if let Delivered::Done(done) = self.deliver(port, &message) {
                 return Some(done);
             }
             held.push_back(message);
