@@ -17,6 +17,7 @@ use ringside_pmd::rdma::{Completion, CompletionQueue, CompletionTarget, Notify};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -116,19 +117,16 @@ impl Made {
     }
 
     #[inline(always)]
-    fn take(&self) -> Option<ibv_wc> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        self.take_first()
+    fn take(&self, place: &mut MaybeUninit<ibv_wc>) -> bool {
+        self.count.load(Ordering::Acquire) != 0 && self.take_first(place)
     }
 
     #[cold]
-    fn take_first(&self) -> Option<ibv_wc> {
+    fn take_first(&self, place: &mut MaybeUninit<ibv_wc>) -> bool {
         let mut list = lock(&self.list);
         let first = list.pop_front();
         self.count.store(list.len(), Ordering::Release);
-        first
+        first.map(|first| place.write(first)).is_some()
     }
 }
 
@@ -217,23 +215,34 @@ impl CompletionObject {
         self.notify();
     }
 
-    /// Takes one completion, if there is one.
+    /// Takes one completion into `place`; false if there is none.
     #[inline(always)]
-    pub(crate) fn take_one(&self, polled: &mut Polled) -> Option<ibv_wc> {
-        let mut place = Completion::EMPTY;
+    pub(crate) fn take_one(&self, polled: &mut Polled, place: &mut MaybeUninit<ibv_wc>) -> bool {
+        let mut taken = Completion::EMPTY;
         let shared = self.shared.load(Ordering::Relaxed);
         let is_taken = if shared.is_null() {
-            polled.queue.poll_one(&mut place)
+            polled.queue.poll_one(&mut taken)
         } else {
-            !self
-                .take_shared(shared, polled, std::slice::from_mut(&mut place))
-                .is_empty()
+            self.take_one_shared(shared, polled, &mut taken)
         };
         if is_taken {
             polled.empty = 0;
-            return Some(converted(&place));
+            place.write(converted(&taken));
+            return true;
         }
-        self.made.take()
+        self.made.take(place)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_one_shared(
+        &self,
+        shared: *mut ibv_srq,
+        polled: &mut Polled,
+        taken: &mut Completion,
+    ) -> bool {
+        let taken = self.take_shared(shared, polled, std::slice::from_mut(taken));
+        !taken.is_empty()
     }
 
     /// Takes completions of queue pairs that a shared receive queue feeds, and feeds them.
@@ -262,6 +271,7 @@ impl CompletionObject {
     ///
     /// # Safety
     /// `into` has room for them.
+    #[inline(never)]
     unsafe fn take_many(&self, polled: &mut Polled, wanted: usize, into: *mut ibv_wc) -> usize {
         let mut batch = [Completion::EMPTY; BATCH];
         let shared = self.shared.load(Ordering::Relaxed);
@@ -286,11 +296,8 @@ impl CompletionObject {
         if done > 0 {
             polled.empty = 0;
         }
-        while done < wanted
-            && let Some(completion) = self.made.take()
-        {
-            // SAFETY: as above.
-            unsafe { into.add(done).write(completion) };
+        // SAFETY: as above.
+        while done < wanted && self.made.take(unsafe { &mut *into.add(done).cast() }) {
             done += 1;
         }
         done
@@ -570,14 +577,8 @@ pub(crate) unsafe extern "C" fn poll_cq(
     let object = unsafe { CompletionObject::of(queue) };
     let mut polled = object.polled.hold();
     let done = match usize::try_from(count) {
-        Ok(1) => match object.take_one(&mut polled) {
-            Some(completion) => {
-                // SAFETY: the caller's promise.
-                unsafe { into.write(completion) };
-                1
-            }
-            None => 0,
-        },
+        // SAFETY: the caller's promise.
+        Ok(1) => usize::from(object.take_one(&mut polled, unsafe { &mut *into.cast() })),
         // SAFETY: the caller's promise.
         Ok(wanted) => unsafe { object.take_many(&mut polled, wanted, into) },
         Err(_) => return -libc::EINVAL,

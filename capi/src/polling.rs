@@ -4,6 +4,7 @@ use crate::abi::{ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, 
 use crate::completion::{CompletionObject, make};
 use crate::errno;
 use std::ffi::{c_int, c_uint};
+use std::mem::MaybeUninit;
 
 /// The slot behind `ibv_create_cq_ex`.
 ///
@@ -55,7 +56,9 @@ fn fill(queue: &mut ibv_cq_ex) {
 impl CompletionObject {
     /// Opens a completion.
     #[inline(always)]
-    fn show(&self, completion: ibv_wc) {
+    fn show(&self, completion: &MaybeUninit<ibv_wc>) {
+        // SAFETY: a completion was written there: `take_one` said so.
+        let completion = unsafe { completion.assume_init() };
         self.public.status.set(completion.status);
         self.public.wr_id.set(completion.wr_id);
         self.current.set(completion);
@@ -73,15 +76,16 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, wanted: *mut ibv_poll_cq_
         return libc::EINVAL;
     }
     let mut polled = object.polled.hold();
-    match object.take_one(&mut polled) {
-        Some(completion) => {
-            object.show(completion);
+    let mut completion = MaybeUninit::uninit();
+    match object.take_one(&mut polled, &mut completion) {
+        true => {
+            object.show(&completion);
             // SAFETY: `open` is used by the thread that holds the queue, which is this one. What is
             // kept is dropped by `end_poll`, before the queue.
             unsafe { *object.open.get() = Some(polled.keep()) };
             0
         }
-        None => {
+        false => {
             object.found_nothing(polled);
             libc::ENOENT
         }
@@ -101,12 +105,13 @@ unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
     let Some(polled) = open else {
         return libc::EINVAL;
     };
-    match object.take_one(polled) {
-        Some(completion) => {
-            object.show(completion);
+    let mut completion = MaybeUninit::uninit();
+    match object.take_one(polled, &mut completion) {
+        true => {
+            object.show(&completion);
             0
         }
-        None => libc::ENOENT,
+        false => libc::ENOENT,
     }
 }
 

@@ -206,6 +206,7 @@ unsafe fn post_datagram(
 impl Inner {
     /// # Safety
     /// The request is valid, as verbs has it.
+    #[inline(never)]
     unsafe fn post_send(&mut self, wanted: &ibv_send_wr, signal_all: bool) -> Result<(), Refused> {
         if self.state == state::ERR {
             return Err(Refused::Flushed);
@@ -225,17 +226,83 @@ impl Inner {
             }
             _ => return Err(Refused::Errno(libc::EINVAL)),
         }
-        if let (
-            Data::Fragments {
-                is_bounced: true, ..
-            },
-            Some((_, head)),
-            Some(bounce),
-        ) = (&data, self.position(), &mut self.bounce)
+        if let Data::Fragments {
+            is_bounced: true, ..
+        } = data
         {
-            bounce.posted(head);
+            self.note_bounced();
         }
         Ok(())
+    }
+
+    #[cold]
+    fn note_bounced(&mut self) {
+        if let (Some((_, head)), Some(bounce)) = (self.position(), &mut self.bounce) {
+            bounce.posted(head);
+        }
+    }
+
+    /// Posts the requests that programs post most: a write or a send of one piece on a connection.
+    /// `None` for others, of which nothing was posted.
+    ///
+    /// # Safety
+    /// The request is valid, as verbs has it.
+    #[inline(always)]
+    unsafe fn post_plain(
+        &mut self,
+        wanted: &ibv_send_wr,
+        signal_all: bool,
+    ) -> Option<Result<(), PostError>> {
+        let Pair::Connected(pair) = &mut self.pair else {
+            return None;
+        };
+        if wanted.num_sge != 1 || self.state != state::RTS {
+            return None;
+        }
+        let flags = flags_of(wanted.send_flags, signal_all);
+        let (id, [remote_address, key, ..]) = (wanted.wr_id, wanted.wr);
+        let remote_key = key as u32;
+        let immediate = None;
+        let kind = SendKind::Plain;
+        // SAFETY: a list of one entry, whose layout is that of a fragment: see `fragments`.
+        let fragments: &[Fragment; 1] = unsafe { &*wanted.sg_list.cast() };
+        if wanted.send_flags & send_flags::INLINE == 0 {
+            return match wanted.opcode {
+                request::RDMA_WRITE => Some(pair.post(
+                    id,
+                    &Write {
+                        fragments,
+                        remote_address,
+                        remote_key,
+                        immediate,
+                    },
+                    flags,
+                )),
+                request::SEND => Some(pair.post(id, &Send { fragments, kind }, flags)),
+                _ => None,
+            };
+        }
+        let [only] = fragments;
+        let length = only.length_bytes as usize;
+        if !(1..=MAX_INLINE).contains(&length) {
+            return None;
+        }
+        // SAFETY: the program's memory, as it promises.
+        let data = unsafe { std::slice::from_raw_parts(only.address as *const u8, length) };
+        match wanted.opcode {
+            request::RDMA_WRITE => Some(pair.post(
+                id,
+                &WriteInline {
+                    data,
+                    remote_address,
+                    remote_key,
+                    immediate,
+                },
+                flags,
+            )),
+            request::SEND => Some(pair.post(id, &SendInline { data, kind }, flags)),
+            _ => None,
+        }
     }
 
     #[cold]
@@ -395,7 +462,16 @@ pub(crate) unsafe extern "C" fn post_send(
         // SAFETY: the caller's promise.
         let wanted = unsafe { &*next };
         // SAFETY: the caller's promise.
-        match unsafe { inner.post_send(wanted, object.signal_all) } {
+        let posted = match unsafe { inner.post_plain(wanted, object.signal_all) } {
+            Some(Ok(())) => {
+                next = wanted.next;
+                continue;
+            }
+            Some(Err(error)) => Err(error.into()),
+            // SAFETY: the caller's promise.
+            None => unsafe { inner.post_send(wanted, object.signal_all) },
+        };
+        match posted {
             Ok(()) => {}
             Err(Refused::Flushed) => object.flush(wanted),
             Err(Refused::Errno(error)) => {

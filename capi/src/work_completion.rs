@@ -11,7 +11,30 @@ const IPV4: u8 = 2;
 const IPV6: u8 = 1;
 
 /// A completion as verbs has it.
+#[inline(always)]
 pub(crate) fn converted(completion: &Completion) -> ibv_wc {
+    if !completion.is_success() || !completion.is_send() {
+        return converted_in_full(completion);
+    }
+    ibv_wc {
+        wr_id: completion.id,
+        status: status::SUCCESS,
+        opcode: opcode_of(completion),
+        vendor_err: 0,
+        byte_len: completion.byte_length(),
+        imm_data: 0,
+        qp_num: completion.queue_pair(),
+        src_qp: 0,
+        wc_flags: 0,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+#[inline(never)]
+fn converted_in_full(completion: &Completion) -> ibv_wc {
     let mut flags = 0;
     let mut number = 0;
     if let Some(immediate) = completion.immediate() {

@@ -174,8 +174,8 @@ impl Objects {
         let found = self.completion_queues.get_mut(number as usize);
         match found.and_then(Option::as_deref_mut) {
             Some(queue) => {
-                if queue.resolve(&mut self.hmc, context) {
-                    queue.look_at_arm(true);
+                if queue.resolve(&mut self.hmc, context) && queue.take_arm() {
+                    self.tell(number, context);
                 }
             }
             None => context

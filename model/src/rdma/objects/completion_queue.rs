@@ -11,6 +11,7 @@ use ringside_spec::rdma::events::{
 use ringside_spec::rdma::limits::{COMPLETION_BYTES, SHADOW_BYTES};
 use ringside_spec::verbs::completion::{CompletionHeader, ExtensionHeader};
 use std::collections::BTreeMap;
+use std::sync::atomic::{Ordering, fence};
 
 const ELEMENT_WORDS: usize = COMPLETION_BYTES / 8;
 const HEADER: usize = ELEMENT_WORDS - 1;
@@ -63,6 +64,8 @@ pub(in crate::rdma) struct CompletionQueue {
     read: u64,
     last_head: u32,
     pub(in crate::rdma) armed: Armed,
+    /// It was armed before.
+    was_armed: bool,
     last_sequence: u64,
     /// That request was found in memory; its doorbell has not arrived yet.
     arm_taken_early: bool,
@@ -99,6 +102,7 @@ impl CompletionQueue {
             read: 0,
             last_head: 0,
             armed: Armed::No,
+            was_armed: false,
             last_sequence: 0,
             arm_taken_early: false,
             event_outstanding: false,
@@ -215,11 +219,51 @@ impl CompletionQueue {
         }
         let header = CompletionHeader(element[HEADER]).with_valid(polarity);
         self.put(at, element, header.0);
-        if self.armed == Armed::Any || self.armed == Armed::Solicited && notable {
-            self.armed = Armed::No;
+        if self.disarm(notable) || self.is_armed_meanwhile(notable) {
             return Written::Tell;
         }
         Written::Quietly
+    }
+
+    /// True if the completion written just now is to be told of: the queue is then no longer armed.
+    #[inline(always)]
+    fn disarm(&mut self, notable: bool) -> bool {
+        let is_due = self.armed == Armed::Any || self.armed == Armed::Solicited && notable;
+        if is_due {
+            self.armed = Armed::No;
+        }
+        is_due
+    }
+
+    /// True if software armed the queue while the completion was written, and had not read it by
+    /// then. It stored its request and found the queue empty between the look at that request and
+    /// the write, so neither would see the other.
+    ///
+    /// A queue that was never armed pays nothing for this: see [`Self::take_arm`].
+    #[inline(always)]
+    pub(in crate::rdma) fn is_armed_meanwhile(&mut self, notable: bool) -> bool {
+        if !self.was_armed {
+            return false;
+        }
+        // The completion is visible before the request is looked at. Software does the same in the
+        // other order: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        self.look_at_arm(false);
+        !self.is_read() && self.disarm(notable)
+    }
+
+    /// True if software has read everything that was written.
+    fn is_read(&self) -> bool {
+        let head = CqShadowHead(self.shadow.load(CQ_SHADOW_HEAD_WORD)).head();
+        head == u64::from(self.next)
+    }
+
+    /// Takes the arm request after its doorbell. True if an event is due at once: the request is the
+    /// first one, and completions of before are unread, of which software may have missed the last.
+    pub(in crate::rdma) fn take_arm(&mut self) -> bool {
+        let is_first = !self.was_armed;
+        self.look_at_arm(true);
+        is_first && !self.is_read() && self.disarm(true)
     }
 
     #[inline(always)]
@@ -255,6 +299,7 @@ impl CompletionQueue {
             return;
         }
         self.last_sequence = request.arm_sequence();
+        self.was_armed = true;
         if request.arm_next() {
             self.armed = Armed::Any;
         } else if request.arm_next_solicited() {

@@ -573,6 +573,54 @@ fn a_completion_that_overtakes_the_arm_doorbell_is_told_of_once() {
 }
 
 #[test]
+fn arming_beside_an_unread_completion_tells_of_it() {
+    let mut rig = Rig::new();
+    let (mut qps, mut cqs) = rig.pair();
+    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+    let mut write = |rig: &mut Rig| {
+        let piece = [piece(from, 8, local)];
+        rig.request(
+            0,
+            &mut qps[0],
+            SendOpcode::Write,
+            (BASE + to, remote),
+            &piece,
+        );
+        rig.ring(0, &qps[0]);
+        rig.run();
+    };
+    let is_armed_meanwhile = |rig: &mut Rig| {
+        let queue = rig.sides[0].engine.objects.completion_queue(3);
+        queue.expect("the queue").is_armed_meanwhile(false)
+    };
+    // Software armed for the first time and found the queue empty; then the completion came, and
+    // then the doorbell.
+    write(&mut rig);
+    rig.arm(0, &cqs[0], false);
+    assert!(rig.completion_event(0, 0).valid);
+    rig.poll(0, &mut cqs[0]).expect("a completion");
+    rig.write(0, reg::CQ_ACKNOWLEDGE, 3);
+    // Later, requests are looked at again once the completion is there.
+    write(&mut rig);
+    assert!(!is_armed_meanwhile(&mut rig));
+    rig.arm_in_memory(0, &cqs[0], true);
+    assert!(!is_armed_meanwhile(&mut rig), "it is not solicited");
+    rig.arm_in_memory(0, &cqs[0], false);
+    assert!(is_armed_meanwhile(&mut rig));
+    assert!(!is_armed_meanwhile(&mut rig), "it was told of");
+    // A request made after the completion was read is for the next one.
+    rig.poll(0, &mut cqs[0]).expect("a completion");
+    rig.arm_in_memory(0, &cqs[0], false);
+    assert!(!is_armed_meanwhile(&mut rig));
+    rig.write(0, reg::CQ_ARM, 3);
+    assert!(!rig.completion_event(0, 1).valid);
+    write(&mut rig);
+    assert!(rig.completion_event(0, 1).valid);
+    rig.assert_no_breach();
+}
+
+#[test]
 fn a_resized_queue_goes_on_in_its_new_ring() {
     let mut rig = Rig::new();
     let (mut qps, mut cqs) = rig.pair();
