@@ -12,7 +12,7 @@ use crate::guarded::{Guarded, Held};
 use crate::memory::DomainObject;
 use crate::shared::SharedObject;
 use crate::shared::lending::Message;
-use crate::work_completion::{converted, flushed};
+use crate::work_completion::{convert, flushed};
 use ringside_pmd::rdma::{Completion, CompletionQueue, CompletionTarget, Notify};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
@@ -227,7 +227,7 @@ impl CompletionObject {
         };
         if is_taken {
             polled.empty = 0;
-            place.write(converted(&taken));
+            convert(&taken, place);
             return true;
         }
         self.made.take(place)
@@ -286,7 +286,7 @@ impl CompletionObject {
             };
             for completion in taken {
                 // SAFETY: fewer than `wanted` were written so far.
-                unsafe { into.add(done).write(converted(completion)) };
+                convert(completion, unsafe { &mut *into.add(done).cast() });
                 done += 1;
             }
             if taken.len() < room {

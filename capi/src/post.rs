@@ -94,6 +94,12 @@ impl From<c_int> for Refused {
     }
 }
 
+#[cold]
+#[inline(never)]
+fn refused(error: PostError) -> Refused {
+    error.into()
+}
+
 impl From<PostError> for Refused {
     fn from(error: PostError) -> Self {
         match error {
@@ -203,6 +209,47 @@ unsafe fn post_datagram(
     }?)
 }
 
+/// Posts a write or a send of one piece of inline data that fits into a request. `None` for others.
+///
+/// # Safety
+/// The request is valid, as verbs has it, and has one entry.
+#[inline(never)]
+unsafe fn post_plain_inline(
+    pair: &mut QueuePair<Connected>,
+    wanted: &ibv_send_wr,
+    signal_all: bool,
+) -> Option<Result<(), Refused>> {
+    let flags = flags_of(wanted.send_flags, signal_all);
+    let (id, [remote_address, key, ..]) = (wanted.wr_id, wanted.wr);
+    // SAFETY: the caller's promise.
+    let only = unsafe { &*wanted.sg_list };
+    let length = only.length as usize;
+    if !(1..=MAX_INLINE).contains(&length) {
+        return None;
+    }
+    // SAFETY: the program's memory, as it promises.
+    let data = unsafe { std::slice::from_raw_parts(only.addr as *const u8, length) };
+    match wanted.opcode {
+        request::RDMA_WRITE => {
+            let write = WriteInline {
+                data,
+                remote_address,
+                remote_key: key as u32,
+                immediate: None,
+            };
+            Some(pair.post(id, &write, flags).map_err(refused))
+        }
+        request::SEND => {
+            let kind = SendKind::Plain;
+            Some(
+                pair.post(id, &SendInline { data, kind }, flags)
+                    .map_err(refused),
+            )
+        }
+        _ => None,
+    }
+}
+
 impl Inner {
     /// # Safety
     /// The request is valid, as verbs has it.
@@ -252,55 +299,38 @@ impl Inner {
         &mut self,
         wanted: &ibv_send_wr,
         signal_all: bool,
-    ) -> Option<Result<(), PostError>> {
+    ) -> Option<Result<(), Refused>> {
         let Pair::Connected(pair) = &mut self.pair else {
             return None;
         };
         if wanted.num_sge != 1 || self.state != state::RTS {
             return None;
         }
+        if wanted.send_flags & send_flags::INLINE != 0 {
+            // SAFETY: the caller's promise, and a list of one entry.
+            return unsafe { post_plain_inline(pair, wanted, signal_all) };
+        }
         let flags = flags_of(wanted.send_flags, signal_all);
         let (id, [remote_address, key, ..]) = (wanted.wr_id, wanted.wr);
-        let remote_key = key as u32;
-        let immediate = None;
-        let kind = SendKind::Plain;
         // SAFETY: a list of one entry, whose layout is that of a fragment: see `fragments`.
         let fragments: &[Fragment; 1] = unsafe { &*wanted.sg_list.cast() };
-        if wanted.send_flags & send_flags::INLINE == 0 {
-            return match wanted.opcode {
-                request::RDMA_WRITE => Some(pair.post(
-                    id,
-                    &Write {
-                        fragments,
-                        remote_address,
-                        remote_key,
-                        immediate,
-                    },
-                    flags,
-                )),
-                request::SEND => Some(pair.post(id, &Send { fragments, kind }, flags)),
-                _ => None,
-            };
-        }
-        let [only] = fragments;
-        let length = only.length_bytes as usize;
-        if !(1..=MAX_INLINE).contains(&length) {
-            return None;
-        }
-        // SAFETY: the program's memory, as it promises.
-        let data = unsafe { std::slice::from_raw_parts(only.address as *const u8, length) };
         match wanted.opcode {
-            request::RDMA_WRITE => Some(pair.post(
-                id,
-                &WriteInline {
-                    data,
+            request::RDMA_WRITE => {
+                let write = Write {
+                    fragments,
                     remote_address,
-                    remote_key,
-                    immediate,
-                },
-                flags,
-            )),
-            request::SEND => Some(pair.post(id, &SendInline { data, kind }, flags)),
+                    remote_key: key as u32,
+                    immediate: None,
+                };
+                Some(pair.post(id, &write, flags).map_err(refused))
+            }
+            request::SEND => {
+                let kind = SendKind::Plain;
+                Some(
+                    pair.post(id, &Send { fragments, kind }, flags)
+                        .map_err(refused),
+                )
+            }
             _ => None,
         }
     }
@@ -467,7 +497,7 @@ pub(crate) unsafe extern "C" fn post_send(
                 next = wanted.next;
                 continue;
             }
-            Some(Err(error)) => Err(error.into()),
+            Some(Err(error)) => Err(error),
             // SAFETY: the caller's promise.
             None => unsafe { inner.post_send(wanted, object.signal_all) },
         };

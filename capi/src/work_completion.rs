@@ -3,6 +3,7 @@
 use crate::abi::{completed, ibv_wc, status, wc_flags};
 use ringside_pmd::rdma::{Completion, Operation, Status};
 use std::ffi::c_int;
+use std::mem::MaybeUninit;
 
 /// Kind of the IP header before a datagram, in the place of the service level, which RoCE does not
 /// have. UCX 1.13 reads it there, as mlx5 reports it, and drops IPv4 datagrams without it.
@@ -10,13 +11,14 @@ const IPV4: u8 = 2;
 /// The same, of IPv6.
 const IPV6: u8 = 1;
 
-/// A completion as verbs has it.
+/// Writes a completion as verbs has it.
 #[inline(always)]
-pub(crate) fn converted(completion: &Completion) -> ibv_wc {
+pub(crate) fn convert(completion: &Completion, place: &mut MaybeUninit<ibv_wc>) {
     if !completion.is_success() || !completion.is_send() {
-        return converted_in_full(completion);
+        convert_in_full(completion, place);
+        return;
     }
-    ibv_wc {
+    place.write(ibv_wc {
         wr_id: completion.id,
         status: status::SUCCESS,
         opcode: opcode_of(completion),
@@ -30,11 +32,11 @@ pub(crate) fn converted(completion: &Completion) -> ibv_wc {
         slid: 0,
         sl: 0,
         dlid_path_bits: 0,
-    }
+    });
 }
 
 #[inline(never)]
-fn converted_in_full(completion: &Completion) -> ibv_wc {
+fn convert_in_full(completion: &Completion, place: &mut MaybeUninit<ibv_wc>) {
     let mut flags = 0;
     let mut number = 0;
     if let Some(immediate) = completion.immediate() {
@@ -53,7 +55,7 @@ fn converted_in_full(completion: &Completion) -> ibv_wc {
         header_kind = if datagram.ipv4 { IPV4 } else { IPV6 };
     }
     let (status, vendor_err) = status_of(completion.status());
-    ibv_wc {
+    place.write(ibv_wc {
         wr_id: completion.id,
         status,
         opcode: opcode_of(completion),
@@ -67,7 +69,7 @@ fn converted_in_full(completion: &Completion) -> ibv_wc {
         slid: 0,
         sl: header_kind,
         dlid_path_bits: 0,
-    }
+    });
 }
 
 fn opcode_of(completion: &Completion) -> c_int {
