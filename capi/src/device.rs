@@ -10,6 +10,7 @@ use crate::wakeup::Wakeup;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
 use ringside_config::Config;
+use ringside_connect::Lookup;
 use ringside_model::{Threaded, WorldSettings};
 use ringside_pmd::rdma::address::{MacAddress, multicast_mac};
 use ringside_pmd::{BringUpOptions, Device};
@@ -234,6 +235,18 @@ impl Port {
     /// for the answer, 3 s at most.
     pub(crate) fn neighbour(&self, address: IpAddr) -> Option<MacAddress> {
         self.way(address).map(|(mac, _)| mac)
+    }
+
+    /// Looks for the MAC address of a neighbour, and does not wait for its answer.
+    pub(crate) fn lookup(&self, address: IpAddr) -> Lookup {
+        if let Some(group) = multicast_mac(address) {
+            return Lookup::Found(group);
+        }
+        if self.gid_index(address).is_some() {
+            return Lookup::Found(self.mac);
+        }
+        let network = self.network.as_ref();
+        network.map_or(Lookup::Unknown, |network| network.lookup(address))
     }
 
     /// The same, with the VLAN that the neighbour is on.

@@ -1,6 +1,7 @@
 //! The port's IP stack: it answers for the device's addresses, and finds the MAC addresses of peers.
 
 use ringside_bus::Clock;
+use ringside_connect::Lookup;
 use ringside_pmd::Device;
 use ringside_pmd::lan::PortSettings;
 use ringside_pmd::rdma::Destination;
@@ -54,6 +55,18 @@ impl Network {
             Err(error) => {
                 tracing::warn!(%error, "no way to a peer");
                 None
+            }
+        }
+    }
+
+    /// Looks for the MAC address of a peer; asks for it if it is new, and does not wait.
+    pub(crate) fn lookup(&self, address: IpAddr) -> Lookup {
+        match self.resolver.lookup(address, &self.clock) {
+            Ok(Some(found)) => Lookup::Found(found.mac),
+            Ok(None) => Lookup::Asked,
+            Err(error) => {
+                tracing::debug!(%error, "no way to a peer");
+                Lookup::Unknown
             }
         }
     }

@@ -18,4 +18,4 @@ pub use error::{ConnectError, ListenError, StartError};
 pub use manager::ConnectionManager;
 pub use pair::Settings;
 pub use ringside_cm::Reason;
-pub use service::{Neighbour, Service};
+pub use service::{Lookup, Neighbour, Service};

@@ -3,12 +3,11 @@
 use crate::connection::{Connection, Listener};
 use crate::error::{ConnectError, ListenError, StartError};
 use crate::pair::{self, Settings};
-use crate::service::Service;
+use crate::service::{Lookup, Service};
 use crate::shared::{Parts, Shared, Unfinished, refused};
 use ringside_cm::{Connect, EventKind, Identity, Manager, PortSpace, Reason, Refused, ServiceId};
 use ringside_pmd::Device;
 use ringside_pmd::rdma::QueuePair;
-use ringside_pmd::rdma::address::MacAddress;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -40,13 +39,13 @@ fn seed() -> u64 {
 }
 
 impl ConnectionManager {
-    /// Takes queue pair 1 of a device, and starts the thread. `resolve` finds the MAC address of a
-    /// peer, from any thread; it may wait.
+    /// Takes queue pair 1 of a device, and starts the thread. `resolve` looks for the MAC address of
+    /// a peer, from any thread. It must not wait for the peer's answer: [`Lookup::Asked`] has it called again.
     ///
     /// Errors: [`StartError`].
     pub fn start(
         device: &Device,
-        resolve: impl Fn(IpAddr) -> Option<MacAddress> + Send + Sync + 'static,
+        resolve: impl Fn(IpAddr) -> Lookup + Send + Sync + 'static,
     ) -> Result<Self, StartError> {
         let [a, b, c, d, e, f] = device
             .facts()

@@ -9,8 +9,9 @@ use ringside_pmd::rdma::{
     MemoryRegion, Notify, ProtectionDomain, QueuePair, QueuePairConfig, RdmaError, Route,
     SendFlags, Status, To,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 /// Messages that may arrive before they are read.
 const RECEIVES: usize = 128;
@@ -23,8 +24,45 @@ const MAX_HANDLES: usize = 256;
 /// Identifiers of sends begin here.
 const FIRST_SEND: u64 = RECEIVES as u64;
 
-/// Finds the MAC address of a peer.
-pub type Neighbour<'a> = dyn Fn(IpAddr) -> Option<MacAddress> + 'a;
+/// Messages that wait for the MAC addresses of their peers.
+const MAX_WAITING: usize = 64;
+/// How long a message waits for that: longer than a neighbour is asked for.
+pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// What is known of a peer's MAC address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// It is this one.
+    Found(MacAddress),
+    /// The peer is being asked for it: look again later.
+    Asked,
+    /// There is none: no route, or no answer.
+    Unknown,
+}
+
+impl From<Option<MacAddress>> for Lookup {
+    /// For tables, which ask nobody.
+    fn from(found: Option<MacAddress>) -> Self {
+        found.map_or(Self::Unknown, Self::Found)
+    }
+}
+
+/// Looks for the MAC address of a peer, without waiting for an answer.
+pub type Neighbour<'a> = dyn Fn(IpAddr) -> Lookup + 'a;
+
+/// The reason why a message was not sent.
+#[derive(Clone, Copy)]
+enum Unsent {
+    /// The peer's MAC address is being asked for.
+    Waits,
+    Never(&'static str),
+}
+
+impl From<&'static str> for Unsent {
+    fn from(reason: &'static str) -> Self {
+        Self::Never(reason)
+    }
+}
 
 /// A way: own address, the peer's, traffic class.
 type Way = (Gid, Gid, u8);
@@ -36,6 +74,8 @@ pub struct Service {
     queue: CompletionQueue,
     region: MemoryRegion,
     handles: HashMap<Way, AddressHandle>,
+    /// messages to peers whose MAC addresses are being asked for, and until when they wait
+    waiting: VecDeque<(OutgoingMad, Instant)>,
     /// places of messages that are not under way
     idle: Vec<usize>,
     domain: ProtectionDomain,
@@ -62,6 +102,7 @@ impl Service {
             queue,
             region,
             handles: HashMap::new(),
+            waiting: VecDeque::new(),
             idle: (0..SENDS).collect(),
             domain,
         };
@@ -99,19 +140,39 @@ impl Service {
         }
     }
 
-    /// Sends a message; `neighbour` finds the MAC address of a peer that is new. A message that
-    /// cannot be sent is dropped: the connection manager repeats it.
-    pub fn send(&mut self, mad: &OutgoingMad, neighbour: &Neighbour<'_>) {
-        if let Err(reason) = self.try_send(mad, neighbour) {
-            tracing::debug!(to = %mad.destination.address(), reason, "a message was not sent");
-        }
+    /// Sends a message; `neighbour` looks for the MAC address of a peer that is new. A message to a
+    /// peer that is being asked for it waits: see [`Self::retry`]. One that cannot be sent is
+    /// dropped: the connection manager repeats it.
+    pub fn send(&mut self, mad: OutgoingMad, neighbour: &Neighbour<'_>) {
+        self.send_until(mad, Instant::now() + LONGEST_WAIT, neighbour);
     }
 
-    fn try_send(
-        &mut self,
-        mad: &OutgoingMad,
-        neighbour: &Neighbour<'_>,
-    ) -> Result<(), &'static str> {
+    fn send_until(&mut self, mad: OutgoingMad, limit: Instant, neighbour: &Neighbour<'_>) {
+        let reason = match self.try_send(&mad, neighbour) {
+            Ok(()) => return,
+            Err(Unsent::Never(reason)) => reason,
+            Err(Unsent::Waits) if self.waiting.len() >= MAX_WAITING => "too many messages wait",
+            Err(Unsent::Waits) if Instant::now() >= limit => "the peer's MAC address is not known",
+            Err(Unsent::Waits) => {
+                self.waiting.push_back((mad, limit));
+                return;
+            }
+        };
+        tracing::debug!(to = %mad.destination.address(), reason, "a message was not sent");
+    }
+
+    /// Sends the waiting messages whose peers' MAC addresses are known by now. True if some still
+    /// wait: call this again soon.
+    pub fn retry(&mut self, neighbour: &Neighbour<'_>) -> bool {
+        for _ in 0..self.waiting.len() {
+            if let Some((mad, limit)) = self.waiting.pop_front() {
+                self.send_until(mad, limit, neighbour);
+            }
+        }
+        !self.waiting.is_empty()
+    }
+
+    fn try_send(&mut self, mad: &OutgoingMad, neighbour: &Neighbour<'_>) -> Result<(), Unsent> {
         let way = (mad.source, mad.destination, mad.traffic_class);
         self.prepare(neighbour, way)?;
         let place = self.idle.pop().ok_or("too many messages under way")?;
@@ -120,7 +181,7 @@ impl Service {
         if posted.is_err() {
             self.idle.push(place);
         }
-        posted
+        Ok(posted?)
     }
 
     fn post(
@@ -149,20 +210,24 @@ impl Service {
     }
 
     /// Makes an address handle for a way, unless there is one.
-    fn prepare(&mut self, neighbour: &Neighbour<'_>, way: Way) -> Result<(), &'static str> {
+    fn prepare(&mut self, neighbour: &Neighbour<'_>, way: Way) -> Result<(), Unsent> {
         if self.handles.contains_key(&way) {
             return Ok(());
         }
         if self.handles.len() >= MAX_HANDLES {
             // A handle must outlive the messages that name it.
             if self.idle.len() < SENDS {
-                return Err("too many peers at once");
+                return Err("too many peers at once".into());
             }
             self.handles.clear();
         }
         let (local, remote, traffic_class) = way;
         let address = remote.address();
-        let mac = neighbour(address).ok_or("the peer's MAC address is not known")?;
+        let mac = match neighbour(address) {
+            Lookup::Found(mac) => mac,
+            Lookup::Asked => return Err(Unsent::Waits),
+            Lookup::Unknown => return Err("the peer's MAC address is not known".into()),
+        };
         let destination = Destination {
             local_address: Some(local.address()),
             traffic_class,

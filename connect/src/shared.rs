@@ -2,7 +2,7 @@
 
 use crate::error::ConnectError;
 use crate::pair::Settings;
-use crate::service::Service;
+use crate::service::{LONGEST_WAIT, Lookup, Service};
 use ringside_cm::{
     Accept, Action, ConnectionId, Event, EventKind, ListenerId, Manager, Parameters,
 };
@@ -22,8 +22,8 @@ const FAREWELL: Duration = Duration::from_millis(200);
 /// Ports of programs that connect.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
-/// The resolver of a manager: the MAC address of an IP address.
-pub(crate) type Resolver = Box<dyn Fn(IpAddr) -> Option<MacAddress> + Send + Sync>;
+/// The resolver of a manager: looks for the MAC address of an IP address.
+pub(crate) type Resolver = Box<dyn Fn(IpAddr) -> Lookup + Send + Sync>;
 
 /// A request that was not answered yet.
 pub(crate) struct Waiting {
@@ -133,7 +133,7 @@ impl State {
     fn act(&mut self, shared: &Shared, now: Duration) {
         while let Some(action) = self.manager.next_action() {
             match action {
-                Action::Send(mad) => self.service.send(&mad, &*shared.resolve),
+                Action::Send(mad) => self.service.send(mad, &*shared.resolve),
                 Action::Event(event) => self.tell(event, now),
             }
         }
@@ -256,8 +256,18 @@ impl Shared {
             .ok_or(ConnectError::Deadline { peer, waited })
     }
 
+    /// The MAC address of a peer; waits while the peer is being asked for it.
     pub(crate) fn resolve(&self, peer: IpAddr) -> Result<MacAddress, ConnectError> {
-        (self.resolve)(peer).ok_or(ConnectError::NoNeighbour { peer })
+        let limit = Instant::now() + LONGEST_WAIT;
+        loop {
+            match (self.resolve)(peer) {
+                Lookup::Found(mac) => return Ok(mac),
+                Lookup::Asked if Instant::now() < limit => std::thread::sleep(BUSY),
+                Lookup::Asked | Lookup::Unknown => {
+                    return Err(ConnectError::NoNeighbour { peer });
+                }
+            }
+        }
     }
 
     /// The settings of an answer: what both sides can do.
@@ -306,6 +316,8 @@ impl Shared {
                     tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
                 }
             });
+            // While messages wait, each turn looks whether their peers have answered.
+            service.retry(&*self.resolve);
             manager.tick(now);
             state.act(self, now);
             let rest = if state.waiting > 0 { BUSY } else { IDLE };

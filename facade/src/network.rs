@@ -3,9 +3,8 @@
 
 use ringside_bus::Clock;
 use ringside_config::{Config, LocalAddress};
-use ringside_connect::StartError;
+use ringside_connect::{Lookup, StartError};
 use ringside_pmd::lan::{PortError, PortSettings};
-use ringside_pmd::rdma::address::MacAddress;
 use ringside_pmd::rdma::{Destination, RdmaError};
 use ringside_stack::{ResolveError, Stack, StackError, StackSettings, StackThread};
 use std::net::IpAddr;
@@ -62,14 +61,16 @@ impl Network {
         self.thread.resolver().resolve(address, &self.clock)
     }
 
-    /// Finds the MAC addresses of peers, from any thread, as long as the stack runs.
-    pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Option<MacAddress> + Send + Sync + 'static {
+    /// Looks for the MAC addresses of peers, from any thread, as long as the stack runs. Does not
+    /// wait for their answers.
+    pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Lookup + Send + Sync + 'static {
         let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
-        move |address| match resolver.resolve(address, &clock) {
-            Ok(found) => Some(found.mac),
+        move |address| match resolver.lookup(address, &clock) {
+            Ok(Some(found)) => Lookup::Found(found.mac),
+            Ok(None) => Lookup::Asked,
             Err(error) => {
                 tracing::debug!(%address, %error, "no MAC address for the connection manager");
-                None
+                Lookup::Unknown
             }
         }
     }

@@ -140,12 +140,23 @@ impl Resolver {
         clock: &Arc<dyn Clock>,
     ) -> Result<Destination, ResolveError> {
         loop {
-            let on_its_thread = Arc::clone(clock);
-            let found = self.with(move |stack| stack.lookup(address, on_its_thread.now()));
-            if let Some(found) = found.map_err(|_| ResolveError::Ended)?? {
+            if let Some(found) = self.lookup(address, clock)? {
                 return Ok(found);
             }
             std::thread::sleep(IDLE);
         }
+    }
+
+    /// The route to an address; `None` while the neighbour is being asked: look again later.
+    ///
+    /// Control path. Errors: [`ResolveError`].
+    pub fn lookup(
+        &self,
+        address: IpAddr,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<Option<Destination>, ResolveError> {
+        let on_its_thread = Arc::clone(clock);
+        let found = self.with(move |stack| stack.lookup(address, on_its_thread.now()));
+        found.map_err(|_| ResolveError::Ended)?
     }
 }

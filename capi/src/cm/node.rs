@@ -24,6 +24,8 @@ use std::time::{Duration, Instant};
 const FAREWELL: Duration = Duration::from_millis(200);
 /// The longest sleep of the thread.
 const SLEEP: Duration = Duration::from_millis(100);
+/// Between two looks whether a neighbour has answered.
+const ASKING: Duration = Duration::from_millis(1);
 /// The ports for ids that request none, as in Linux.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
@@ -178,10 +180,12 @@ impl Node {
                 tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
             }
         });
+        let is_asking = service.retry(&|address| self.port.lookup(address));
         manager.tick(now);
         state.act(self);
+        let rest = if is_asking { ASKING } else { SLEEP };
         let next = state.manager.deadline();
-        next.map_or(SLEEP, |at| at.saturating_sub(now).min(SLEEP))
+        next.map_or(rest, |at| at.saturating_sub(now).min(rest))
     }
 }
 
@@ -197,8 +201,8 @@ impl State {
         while let Some(action) = self.manager.next_action() {
             match action {
                 Action::Send(mad) => {
-                    let neighbour = |address| node.port.neighbour(address);
-                    self.service.send(&mad, &neighbour);
+                    let neighbour = |address| node.port.lookup(address);
+                    self.service.send(mad, &neighbour);
                 }
                 Action::Event(event) => self.tell(node, event),
             }

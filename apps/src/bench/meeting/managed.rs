@@ -45,7 +45,7 @@ impl Managed {
         let known = Arc::clone(&neighbours);
         let manager = ConnectionManager::start(device, move |address| {
             let known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(&address).copied()
+            known.get(&address).copied().into()
         });
         let manager = manager.map_err(Failure::operation)?;
         let own = half.endpoints().first().map(|endpoint| endpoint.address);

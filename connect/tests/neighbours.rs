@@ -1,0 +1,142 @@
+//! Connections to peers whose MAC addresses have to be asked for.
+
+use ringside_connect::{Connection, ConnectionManager, Listener, Lookup, Settings};
+use ringside_model::{Threaded, WorldSettings};
+use ringside_pmd::rdma::address::MacAddress;
+use ringside_pmd::rdma::{CompletionQueue, QueuePair, QueuePairConfig};
+use ringside_pmd::{BringUpOptions, Device};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+const PORT: u16 = 7471;
+const WAIT: Duration = Duration::from_secs(30);
+
+/// Two devices of one model.
+fn devices() -> (Threaded, [Device; 2]) {
+    let model = Threaded::start(&WorldSettings::with_functions(2), None).unwrap();
+    let config = ringside_testkit::config();
+    let devices = [0, 1].map(|index| {
+        let function = model.function(index).unwrap();
+        Device::bring_up(function, &config, BringUpOptions::default()).unwrap()
+    });
+    (model, devices)
+}
+
+/// An address of a device: of IP version 4 or 6.
+fn address(device: &Device, is_ipv4: bool) -> IpAddr {
+    let addresses = device.local_addresses().unwrap();
+    let found = addresses.iter().find(|found| found.is_ipv4() == is_ipv4);
+    *found.expect("an address")
+}
+
+fn mac(device: &Device) -> MacAddress {
+    device.facts().mac().unwrap()
+}
+
+fn queue_pair(device: &Device) -> (QueuePair, CompletionQueue) {
+    let queue = device.completion_queue(16).unwrap();
+    let domain = device.protection_domain().unwrap();
+    let pair = domain.queue_pair(QueuePairConfig::reliable(&queue));
+    (pair.unwrap(), queue)
+}
+
+fn connect(manager: &ConnectionManager, device: &Device, to: IpAddr) -> Connection {
+    let (pair, _queue) = queue_pair(device);
+    let to = SocketAddr::new(to, PORT);
+    manager
+        .connect(pair, to, &Settings::default(), WAIT)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn accept(listener: &Listener, device: &Device, from: IpAddr) -> Connection {
+    let request = listener.next(WAIT).expect("a request");
+    assert_eq!(request.peer().map(|peer| peer.ip()), Some(from));
+    let (pair, _queue) = queue_pair(device);
+    request
+        .accept(pair, &Settings::default(), WAIT)
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn listen(manager: &ConnectionManager) -> Listener {
+    let any = SocketAddr::new(IpAddr::from([0, 0, 0, 0]), PORT);
+    manager.listen(any, 8).unwrap()
+}
+
+#[test]
+fn messages_wait_until_the_peer_has_told_its_mac_address() {
+    const LOOKS: u32 = 20;
+    let (_model, [client, server]) = devices();
+    // Both sides have to look several times before the neighbour has answered.
+    let managers = [(&client, mac(&server)), (&server, mac(&client))].map(|(device, peer)| {
+        let looks = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&looks);
+        let manager = ConnectionManager::start(device, move |_| {
+            match counted.fetch_add(1, Ordering::Relaxed) {
+                0..LOOKS => Lookup::Asked,
+                _ => Lookup::Found(peer),
+            }
+        });
+        (manager.unwrap(), looks)
+    });
+    let [(of_client, client_looks), (of_server, server_looks)] = managers;
+    let listener = listen(&of_server);
+    let begin = Instant::now();
+    let from = address(&client, true);
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| accept(&listener, &server, from));
+        let connection = connect(&of_client, &client, address(&server, true));
+        drop((connection, accepted.join().unwrap()));
+    });
+    // The connection manager repeats a message that was dropped after four seconds.
+    let took = begin.elapsed();
+    assert!(
+        took < Duration::from_secs(3),
+        "a message was dropped: {took:?}"
+    );
+    for looks in [client_looks, server_looks] {
+        assert!(looks.load(Ordering::Relaxed) > LOOKS);
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_tell_its_mac_address_holds_nobody_up() {
+    let (_model, [client, server]) = devices();
+    let (silent, told) = (address(&client, true), address(&client, false));
+    let (to_client, to_server) = (mac(&client), mac(&server));
+    let of_client = ConnectionManager::start(&client, move |_| Lookup::Found(to_server)).unwrap();
+    let of_server = ConnectionManager::start(&server, move |peer| match peer == silent {
+        true => Lookup::Asked,
+        false => Lookup::Found(to_client),
+    });
+    let of_server = of_server.unwrap();
+    let listener = listen(&of_server);
+    std::thread::scope(|scope| {
+        let unanswered = scope.spawn(|| {
+            let (pair, _queue) = queue_pair(&client);
+            let to = SocketAddr::new(address(&server, true), PORT);
+            let settings = Settings::default();
+            of_client.connect(pair, to, &settings, Duration::from_secs(4))
+        });
+        let request = listener.next(WAIT).expect("a request");
+        assert_eq!(request.peer().map(|peer| peer.ip()), Some(silent));
+        // The refusal has nowhere to go.
+        drop(request);
+        let begin = Instant::now();
+        let accepted = scope.spawn(|| accept(&listener, &server, told));
+        drop(connect(&of_client, &client, address(&server, false)));
+        drop(accepted.join().unwrap());
+        let took = begin.elapsed();
+        assert!(
+            took < Duration::from_secs(3),
+            "it waited for the other: {took:?}"
+        );
+        let error = unanswered.join().unwrap().expect_err("no answer");
+        assert!(
+            error
+                .to_string()
+                .contains(&address(&server, true).to_string())
+        );
+    });
+}
