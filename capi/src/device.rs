@@ -4,8 +4,8 @@
 //! A card is reset by the kernel when its descriptor closes, a model by its server.
 
 use crate::abi::{ibv_cq, ibv_device, ibv_qp};
-use crate::memory::Reach;
 use crate::network::Network;
+use crate::reach::Reaches;
 use crate::wakeup::Wakeup;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
@@ -69,7 +69,7 @@ pub(crate) struct Port {
     pub(crate) network: Option<Network>,
     pub(crate) registry: Mutex<Registry>,
     /// registered memory, by local key
-    pub(crate) reaches: Mutex<HashMap<u32, Reach>>,
+    pub(crate) reaches: Reaches,
     /// contexts that receive asynchronous events, by address
     pub(crate) contexts: Mutex<Vec<usize>>,
     /// the model in this process, where there is one
@@ -167,7 +167,7 @@ impl Port {
             gids: Mutex::new(gids.into_iter().map(Some).collect()),
             network: network.ok(),
             registry: Mutex::default(),
-            reaches: Mutex::default(),
+            reaches: Reaches::default(),
             contexts: Mutex::default(),
             _model: model,
             object: Box::new(device_object()),

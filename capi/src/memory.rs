@@ -2,10 +2,10 @@
 
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd, ibv_td};
 use crate::context_object::ContextObject;
-use crate::device::{Port, lock};
 use crate::errno;
+use crate::reach::Reach;
 use ringside_bus::function::DmaAccess;
-use ringside_pmd::rdma::{Access, Base, Fragment, MemoryRegion, ProtectionDomain};
+use ringside_pmd::rdma::{Access, Base, MemoryRegion, ProtectionDomain};
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -103,28 +103,6 @@ pub unsafe extern "C" fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int {
     0
 }
 
-/// The memory behind a local key: for copies that the library makes in the card's place.
-#[derive(Clone, Copy)]
-pub(crate) struct Reach {
-    domain: u32,
-    /// address by which requests name the first byte
-    named: u64,
-    address: usize,
-    length: usize,
-    is_writable: bool,
-}
-
-impl Reach {
-    /// The address of the first of `bytes` bytes that a fragment names, where the program may have
-    /// them written; `None` if it may not.
-    pub(crate) fn find(port: &Port, domain: u32, piece: &Fragment, bytes: usize) -> Option<usize> {
-        let reach = *lock(&port.reaches).get(&piece.steering_tag)?;
-        let offset = usize::try_from(piece.address.checked_sub(reach.named)?).ok()?;
-        let inside = offset.checked_add(bytes)? <= reach.length;
-        (inside && reach.is_writable && reach.domain == domain).then_some(reach.address + offset)
-    }
-}
-
 #[repr(C)]
 struct RegionObject {
     public: ibv_mr,
@@ -195,7 +173,7 @@ unsafe fn register(
         length,
         is_writable: given.contains(Access::LOCAL_WRITE),
     };
-    lock(&context.port.reaches).insert(region.local_key(), reach);
+    context.port.reaches.insert(region.local_key(), reach);
     let made = Box::new(RegionObject {
         public: ibv_mr {
             context: object.public.context,
@@ -266,7 +244,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
     // SAFETY: a context outlives its objects.
     let port = unsafe { &ContextObject::of(object.public.context).port };
     // Before the key is free for another region.
-    let reach = lock(&port.reaches).remove(&object.public.lkey);
+    let reach = port.reaches.remove(object.public.lkey);
     if let Some(registered) = object.region.take()
         && let Err(error) = registered.deregister()
     {
@@ -274,7 +252,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
         if let ringside_pmd::rdma::DeregisterError::InUse { region, .. } = error {
             object.region = Some(*region);
             if let Some(reach) = reach {
-                lock(&port.reaches).insert(object.public.lkey, reach);
+                port.reaches.insert(object.public.lkey, reach);
             }
             return libc::EBUSY;
         }

@@ -4,7 +4,8 @@ use crate::abi::ibv_qp_init_attr;
 use crate::completion::CompletionObject;
 use crate::context_object::ContextObject;
 use crate::errno;
-use crate::shared::{SharedObject, wake};
+use crate::shared::SharedObject;
+use crate::shared_posts::wake;
 use ringside_pmd::rdma::{
     Connected, DatagramInitialised, DatagramReady, Initialised, QueuePair, Receiving,
 };

@@ -6,7 +6,7 @@ use crate::context::{ibv_query_device, ibv_query_port, query_device_ex, query_po
 use crate::extended::create_qp_ex;
 use crate::polling::create_cq_ex;
 use crate::post::{post_recv, post_send};
-use crate::shared::post_srq_recv;
+use crate::shared_posts::post_srq_recv;
 use crate::thread_domain::{alloc_parent_domain, alloc_td, dealloc_td};
 use crate::unsupported::refuse_call;
 use std::ffi::c_int;

@@ -1,6 +1,6 @@
 //! Connections to peers whose MAC addresses have to be asked for.
 
-use ringside_connect::{Connection, ConnectionManager, Listener, Lookup, Settings};
+use ringside_connect::{ConnectError, Connection, ConnectionManager, Listener, Lookup, Settings};
 use ringside_model::{Threaded, WorldSettings};
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_pmd::rdma::{CompletionQueue, QueuePair, QueuePairConfig};
@@ -83,11 +83,15 @@ fn messages_wait_until_the_peer_has_told_its_mac_address() {
     let [(of_client, client_looks), (of_server, server_looks)] = managers;
     let listener = listen(&of_server);
     let begin = Instant::now();
-    let from = address(&client, true);
     std::thread::scope(|scope| {
-        let accepted = scope.spawn(|| accept(&listener, &server, from));
-        let connection = connect(&of_client, &client, address(&server, true));
-        drop((connection, accepted.join().unwrap()));
+        // The refusal is the first message to the client.
+        scope.spawn(|| drop(listener.next(WAIT).expect("a request")));
+        let (pair, _queue) = queue_pair(&client);
+        let to = SocketAddr::new(address(&server, true), PORT);
+        let error = of_client
+            .connect(pair, to, &Settings::default(), WAIT)
+            .expect_err("a refusal");
+        assert!(matches!(error, ConnectError::Rejected { .. }), "{error}");
     });
     // The connection manager repeats a message that was dropped after four seconds.
     let took = begin.elapsed();

@@ -8,7 +8,6 @@
 
 use crate::device::Port;
 use crate::errno;
-use crate::memory::Reach;
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Fragment, MemoryRegion, Operation, Place,
     ProtectionDomain, QueuePair, RdmaError, ResetError, Resettable, SharedReceiveQueue,
@@ -424,7 +423,8 @@ fn copy(
         if bytes == 0 {
             continue;
         }
-        let into = Reach::find(port, domain, piece, bytes).ok_or(FlushCode::LocalProtection)?;
+        let into = port.reaches.find(domain, piece, bytes);
+        let into = into.ok_or(FlushCode::LocalProtection)?;
         // SAFETY: the program registered this memory for writing, and promised with the receive
         // that it leaves it alone until the completion.
         let into = unsafe { std::slice::from_raw_parts_mut(into as *mut u8, bytes) };
