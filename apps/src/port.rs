@@ -9,7 +9,9 @@ use clap::Args;
 use ringside_bus::DeviceAddress;
 use ringside_config::Config;
 use ringside_pmd::admin::commands::LinkState;
-use ringside_pmd::lan::port::{DEFAULT_KEY, ErrorCorrection, MAX_MTU, MAX_QUEUES, Module, Pause};
+use ringside_pmd::lan::port::{
+    DEFAULT_KEY, ErrorCorrection, MAX_MTU, MAX_QUEUES, Malicious, Module, Pause,
+};
 use ringside_pmd::lan::{Port, PortSettings, PortStatistic};
 use ringside_pmd::{BringUpOptions, Device};
 use serde::Serialize;
@@ -84,6 +86,8 @@ struct Shown {
     offloads: &'static [&'static str],
     rules: Vec<ShownRule>,
     statistics: Vec<PortStatistic>,
+    /// queues of this function that the device has stopped since it was asked last
+    malicious: Vec<Malicious>,
 }
 
 /// The features of the driver, named as by `ethtool -k`.
@@ -144,6 +148,7 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
             true => open.port.statistics()?,
             false => Vec::new(),
         },
+        malicious: open.port.malicious_events()?,
     };
     let told = match options.json {
         true => serde_json::to_string_pretty(&shown).map_err(io::Error::from),
@@ -241,5 +246,6 @@ fn text(shown: &Shown) -> String {
     for one in &shown.statistics {
         lines.push(format!("  {}: {}", one.name, one.value));
     }
+    lines.extend(shown.malicious.iter().map(|event| format!("  {event}")));
     lines.join("\n")
 }

@@ -17,6 +17,7 @@
 mod burst;
 mod control;
 mod copy;
+mod drops;
 mod filter;
 #[cfg(test)]
 mod golden;
@@ -35,6 +36,7 @@ mod vector;
 
 pub use burst::{Burst, MAX_BURST};
 pub use control::{QueueControl, QueueKind, QueueState, Remains, Service, StopError};
+pub use drops::Drops;
 pub use filter::{
     FILTER_PACKET_BYTES, FILTER_PACKETS_BYTES, FILTER_RING_ENTRIES, FilterError, FilterMemory,
     FilterQueue,

@@ -2,6 +2,7 @@
 
 use crate::burst::Burst;
 use crate::control::{QueueControl, QueueState, Remains, Service, StopError};
+use crate::drops::Drops;
 use crate::packet::{Packet, Written};
 use crate::pool::PacketPool;
 use crate::ring::{Ring, RingError};
@@ -63,6 +64,8 @@ pub struct ReceiveCounters {
     pub bad_profile: u64,
     /// Packets dropped: more than five buffers without an end.
     pub chain_too_long: u64,
+    /// Packets dropped: they had arrived when the queue stopped.
+    pub unread: u64,
 }
 
 /// A ring of buffers that the device fills. `Send`, not `Sync`: only one core uses it.
@@ -184,6 +187,7 @@ impl ReceiveQueue {
                 return Err(error);
             }
         }
+        self.counters.unread += self.unread();
         self.partial = None;
         let posted = self.take_posted();
         self.pool.shared().give(&posted);
@@ -197,6 +201,20 @@ impl ReceiveQueue {
     pub fn restart(&mut self) -> Result<(), StopError> {
         self.stop()?;
         self.start()
+    }
+
+    /// Whole packets that have arrived and were not received.
+    fn unread(&self) -> u64 {
+        let (mut at, mut packets) = (self.head, 0);
+        for _ in 0..self.posted {
+            let status = WriteBack1(self.ring.words().load(usize::from(at) * WORDS + 1));
+            if !status.done() {
+                break;
+            }
+            packets += u64::from(status.end_of_packet());
+            at = self.ring.after(at);
+        }
+        packets
     }
 
     /// The buffers that are posted.
@@ -223,6 +241,18 @@ impl ReceiveQueue {
     #[must_use]
     pub const fn counters(&self) -> &ReceiveCounters {
         &self.counters
+    }
+
+    /// The packets that it dropped, by cause.
+    #[must_use]
+    pub fn drops(&self) -> Drops {
+        Drops {
+            bad_length: self.counters.bad_length,
+            bad_profile: self.counters.bad_profile,
+            chain_too_long: self.counters.chain_too_long,
+            unread: self.counters.unread,
+            ..Drops::default()
+        }
     }
 
     /// The instructions that it uses.

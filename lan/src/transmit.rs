@@ -6,6 +6,7 @@ mod reclaim;
 
 use crate::burst::Burst;
 use crate::control::{QueueControl, QueueState, Remains, Service, StopError};
+use crate::drops::Drops;
 use crate::packet::Packet;
 use crate::pool::PacketPool;
 use crate::ring::{Ring, RingError};
@@ -14,7 +15,7 @@ use crate::vector::{Departures, PacketPath, Template, forget_front, send};
 use limits::{MAX_PLAIN_BYTES, Refused};
 use reclaim::free_slot;
 use ringside_bus::{DmaBuffer, Doorbell};
-use ringside_spec::lan::transmit::DataCommand;
+use ringside_spec::lan::transmit::{DataCommand, kind};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -63,6 +64,8 @@ pub struct TransmitCounters {
     pub too_many_segments: u64,
     /// Packets dropped: of another pool, and this one had no buffers for a copy.
     pub no_buffers: u64,
+    /// Packets dropped: in the ring when the queue stopped, and not reported sent.
+    pub unsent: u64,
 }
 
 /// A ring of packets that the device sends. `Send`, not `Sync`: only one core uses it.
@@ -180,6 +183,8 @@ impl TransmitQueue {
                 return Err(error);
             }
         }
+        self.reclaim();
+        self.counters.unsent += self.unsent();
         self.free_all();
         self.state = QueueState::Stopped;
         Ok(())
@@ -193,6 +198,18 @@ impl TransmitQueue {
     pub fn restart(&mut self) -> Result<(), StopError> {
         self.stop()?;
         self.start()
+    }
+
+    /// Packets in the ring: each has one descriptor that ends it.
+    fn unsent(&self) -> u64 {
+        let (mut at, mut packets) = (self.clean, 0);
+        while at != self.next {
+            let word = self.ring.words().load(usize::from(at) * WORDS + 1);
+            let command = DataCommand(word);
+            packets += u64::from(command.kind() == kind::DATA && command.end_of_packet());
+            at = self.ring.after(at);
+        }
+        packets
     }
 
     fn free_all(&mut self) {
@@ -219,6 +236,19 @@ impl TransmitQueue {
     #[must_use]
     pub const fn counters(&self) -> &TransmitCounters {
         &self.counters
+    }
+
+    /// The packets that it dropped, by cause.
+    #[must_use]
+    pub fn drops(&self) -> Drops {
+        Drops {
+            too_short: self.counters.too_short,
+            too_long: self.counters.too_long,
+            too_many_segments: self.counters.too_many_segments,
+            no_buffers: self.counters.no_buffers,
+            unsent: self.counters.unsent,
+            ..Drops::default()
+        }
     }
 
     /// The instructions that it uses.

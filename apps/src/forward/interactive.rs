@@ -64,7 +64,7 @@ type Done<T = ()> = Result<T, Wrong>;
 pub(super) fn run(
     shared: &Arc<Shared>,
     ports: &[&Port],
-    report: &mut Report,
+    report: &mut Report<'_>,
 ) -> Result<(), Failure> {
     let lines = lines();
     prompt()?;
@@ -105,7 +105,7 @@ fn prompt() -> io::Result<()> {
     stdout().flush()
 }
 
-fn command(line: &str, shared: &Shared, ports: &[&Port], report: &mut Report) -> Done<Next> {
+fn command(line: &str, shared: &Shared, ports: &[&Port], report: &mut Report<'_>) -> Done<Next> {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words.as_slice() {
         [] => {}

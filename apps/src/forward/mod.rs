@@ -2,6 +2,7 @@
 
 mod interactive;
 mod mode;
+mod observed;
 mod packets;
 mod statistics;
 mod worker;
@@ -34,9 +35,15 @@ const HELP: &str = "\
 Ports are paired as testpmd pairs them: the first with the second, the third with the fourth; one port
 alone forwards to itself. Each queue has a thread of its own, which serves that queue of every port.
 
-The report of each port: packets and bits a second, packets that were dropped for want of room or by the
-mode, and the share of polls that found nothing. Near 0 % the thread is the bottleneck, near 100 % the
-wire. With --json each report is one line, of kind interval or total.
+The report of each port: packets and bits a second, packets that were dropped, and the share of polls
+that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. With --json each report
+is one line, of kind interval or total.
+
+Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received,
+malformed); too_short, too_long, too_many_segments, no_buffers (refused by the transmit queue); mode (not
+sent in this mode); queue_full (no room in the other port's transmit queue); out_of_service. Then those of
+the device, as `ringside port -S` names them: rx_dropped is for want of a receive descriptor. A queue that
+the device stopped as malicious is named.
 
 Examples:
   ringside forward --device model:0 --device model:1 --mode txonly,rxonly --duration 5
@@ -298,7 +305,7 @@ fn forward(options: &Options, ports: &mut [Brought]) -> Result<(), Failure> {
     let workers = workers(options, ports, &shared, tap.as_ref());
     let handles = start(workers, &options.cores);
     let control: Vec<&Port> = ports.iter().map(|port| &port.open.port).collect();
-    let mut report = Report::new(Arc::clone(&shared), options.json);
+    let mut report = Report::new(Arc::clone(&shared), &control, options.json);
     let result = watch(options, &shared, &control, &mut report);
     shared.stop.store(true, Ordering::Release);
     let mut returned = Vec::new();
@@ -379,7 +386,7 @@ fn watch(
     options: &Options,
     shared: &Arc<Shared>,
     ports: &[&Port],
-    report: &mut Report,
+    report: &mut Report<'_>,
 ) -> Result<(), Failure> {
     if options.interactive {
         return interactive::run(shared, ports, report);

@@ -1,7 +1,11 @@
 //! Counts of forwarded packets: shared by the threads, reported as a table or as JSON.
 
 use super::mode::Mode;
+use super::observed::{DeviceDrops, Observed};
 use crate::output::stdout;
+use ringside_lan::Drops;
+use ringside_pmd::lan::Port;
+use ringside_pmd::lan::port::Malicious;
 use serde::Serialize;
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -16,12 +20,18 @@ pub(super) struct Counters {
     pub(super) received_bytes: AtomicU64,
     pub(super) sent: AtomicU64,
     pub(super) sent_bytes: AtomicU64,
-    /// received and not sent on: dropped for lack of room, or by the mode
-    pub(super) dropped: AtomicU64,
     pub(super) polls: AtomicU64,
     pub(super) empty_polls: AtomicU64,
-    /// packets that the queue dropped because their descriptors made no sense
-    pub(super) malformed: AtomicU64,
+    /// packets that the receive and the transmit queue dropped, by cause
+    pub(super) by_queue: [AtomicU64; Drops::CAUSES],
+    /// packets received that the mode does not send
+    pub(super) by_mode: AtomicU64,
+    /// packets received that the transmit queue had no room for
+    pub(super) queue_full: AtomicU64,
+    /// packets received that a transmit queue out of service did not take
+    pub(super) out_of_service: AtomicU64,
+    /// times that the pool had too few buffers for the receive queue
+    pub(super) pool_empty: AtomicU64,
     /// descriptors of a transmit queue that does not move; 0 if it does
     pub(super) stuck: AtomicU64,
 }
@@ -72,46 +82,124 @@ impl Shared {
     }
 
     fn totals(&self) -> Vec<Totals> {
-        let sum = |threads: &Vec<Counters>| {
+        let of_port = |threads: &Vec<Counters>| {
             let mut all = Totals::default();
             for one in threads {
-                let pairs = [
-                    (&mut all.rx_packets, &one.received),
-                    (&mut all.rx_bytes, &one.received_bytes),
-                    (&mut all.tx_packets, &one.sent),
-                    (&mut all.tx_bytes, &one.sent_bytes),
-                    (&mut all.dropped, &one.dropped),
-                    (&mut all.polls, &one.polls),
-                    (&mut all.empty_polls, &one.empty_polls),
-                    (&mut all.malformed, &one.malformed),
-                    (&mut all.tx_stuck, &one.stuck),
-                ];
-                for (total, counter) in pairs {
-                    *total += counter.load(Ordering::Relaxed);
-                }
+                all.add(one);
             }
             all
         };
-        self.counters.iter().map(sum).collect()
+        self.counters.iter().map(of_port).collect()
     }
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+/// Causes of the program, after those of the queues.
+const OWN_CAUSES: [&str; 3] = ["mode", "queue_full", "out_of_service"];
+const CAUSES: usize = Drops::CAUSES + OWN_CAUSES.len();
+/// Receive queue's causes: descriptors of the device that make no sense.
+const MALFORMED: [&str; 3] = ["bad_length", "bad_profile", "chain_too_long"];
+
+fn causes() -> impl Iterator<Item = &'static str> {
+    Drops::NAMES.into_iter().chain(OWN_CAUSES)
+}
+
+/// Drops of a receive and a transmit queue of one number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct QueueDrops {
+    packets: [u64; CAUSES],
+    /// refills, not packets: the device drops packets when it runs out of descriptors
+    pool_empty: u64,
+}
+
+impl QueueDrops {
+    fn of(counters: &Counters) -> Self {
+        let own = [
+            &counters.by_mode,
+            &counters.queue_full,
+            &counters.out_of_service,
+        ];
+        let mut packets = [0; CAUSES];
+        for (count, from) in packets.iter_mut().zip(counters.by_queue.iter().chain(own)) {
+            *count = from.load(Ordering::Relaxed);
+        }
+        Self {
+            packets,
+            pool_empty: counters.pool_empty.load(Ordering::Relaxed),
+        }
+    }
+
+    fn since(mut self, before: Self) -> Self {
+        for (count, before) in self.packets.iter_mut().zip(before.packets) {
+            *count -= before;
+        }
+        self.pool_empty -= before.pool_empty;
+        self
+    }
+
+    fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        causes().zip(self.packets)
+    }
+
+    /// Causes that are not 0, for people.
+    fn text(&self) -> String {
+        let short = ("refills with an empty pool", self.pool_empty);
+        let all = self.named().chain([short]).filter(|(_, count)| *count > 0);
+        let all: Vec<_> = all.map(|(name, count)| format!("{name} {count}")).collect();
+        all.join(", ")
+    }
+}
+
+impl Serialize for QueueDrops {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let short = ("pool_empty", self.pool_empty);
+        serializer.collect_map(self.named().chain([short]))
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 struct Totals {
     rx_packets: u64,
     rx_bytes: u64,
     tx_packets: u64,
     tx_bytes: u64,
+    /// of all causes and queues
     dropped: u64,
     polls: u64,
     empty_polls: u64,
     malformed: u64,
     /// of now: descriptors of queues that do not move
     tx_stuck: u64,
+    /// by number of the queue
+    queue_drops: Vec<QueueDrops>,
+    /// packets that the device dropped
+    device_drops: DeviceDrops,
+    /// events of its detection of malicious drivers
+    malicious_events: u64,
 }
 
 impl Totals {
-    const fn since(self, before: Self) -> Self {
+    fn add(&mut self, one: &Counters) {
+        let pairs = [
+            (&mut self.rx_packets, &one.received),
+            (&mut self.rx_bytes, &one.received_bytes),
+            (&mut self.tx_packets, &one.sent),
+            (&mut self.tx_bytes, &one.sent_bytes),
+            (&mut self.polls, &one.polls),
+            (&mut self.empty_polls, &one.empty_polls),
+            (&mut self.tx_stuck, &one.stuck),
+        ];
+        for (total, counter) in pairs {
+            *total += counter.load(Ordering::Relaxed);
+        }
+        let drops = QueueDrops::of(one);
+        self.dropped += drops.packets.iter().sum::<u64>();
+        let malformed = drops.named().filter(|(name, _)| MALFORMED.contains(name));
+        self.malformed += malformed.map(|(_, count)| count).sum::<u64>();
+        self.queue_drops.push(drops);
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        let queues = self.queue_drops.iter().zip(&before.queue_drops);
         Self {
             rx_packets: self.rx_packets - before.rx_packets,
             rx_bytes: self.rx_bytes - before.rx_bytes,
@@ -122,6 +210,9 @@ impl Totals {
             empty_polls: self.empty_polls - before.empty_polls,
             malformed: self.malformed - before.malformed,
             tx_stuck: self.tx_stuck,
+            queue_drops: queues.map(|(now, before)| now.since(*before)).collect(),
+            device_drops: self.device_drops.since(before.device_drops),
+            malicious_events: self.malicious_events - before.malicious_events,
         }
     }
 }
@@ -139,6 +230,8 @@ struct Line<'a> {
     tx_gbits: f64,
     #[serde(flatten)]
     counted: Totals,
+    /// the latest events
+    malicious: &'a [Malicious],
 }
 
 #[derive(Serialize)]
@@ -148,36 +241,47 @@ struct Object<'a> {
 }
 
 /// Reports the counts since the last report, and since the start.
-pub(super) struct Report {
+pub(super) struct Report<'a> {
     shared: Arc<Shared>,
+    ports: Vec<Observed<'a>>,
     json: bool,
     begin: (Instant, Vec<Totals>),
     last: (Instant, Vec<Totals>),
     lines: usize,
 }
 
-impl Report {
-    pub(super) fn new(shared: Arc<Shared>, json: bool) -> Self {
-        let now = (Instant::now(), shared.totals());
-        Self {
-            begin: now.clone(),
-            last: now,
+impl<'a> Report<'a> {
+    pub(super) fn new(shared: Arc<Shared>, ports: &[&'a Port], json: bool) -> Self {
+        let mut report = Self {
+            begin: (Instant::now(), Vec::new()),
+            last: (Instant::now(), Vec::new()),
+            ports: ports.iter().map(|port| Observed::new(port)).collect(),
             shared,
             json,
             lines: 0,
+        };
+        report.clear();
+        report
+    }
+
+    fn sample(&mut self) -> (Instant, Vec<Totals>) {
+        let mut totals = self.shared.totals();
+        for (total, port) in totals.iter_mut().zip(&mut self.ports) {
+            (total.device_drops, total.malicious_events) = port.look();
         }
+        (Instant::now(), totals)
     }
 
     /// Since the last interval.
     pub(super) fn interval(&mut self) -> io::Result<()> {
-        let now = (Instant::now(), self.shared.totals());
+        let now = self.sample();
         let before = std::mem::replace(&mut self.last, now);
         self.show("interval", &before)
     }
 
     /// Since the start, or since [`Report::clear`].
     pub(super) fn totals(&mut self) -> io::Result<()> {
-        self.last = (Instant::now(), self.shared.totals());
+        self.last = self.sample();
         self.lines = 0;
         let begin = self.begin.clone();
         self.show("total", &begin)
@@ -185,7 +289,7 @@ impl Report {
 
     /// Resets the counts.
     pub(super) fn clear(&mut self) {
-        self.begin = (Instant::now(), self.shared.totals());
+        self.begin = self.sample();
         self.last = self.begin.clone();
     }
 
@@ -194,7 +298,7 @@ impl Report {
         let names = self.shared.names();
         let totals = self.last.1.iter().zip(&before.1);
         let line = |(port, (now, before)): (usize, (&Totals, &Totals))| {
-            let counted = now.since(*before);
+            let counted = now.since(before);
             let gbits = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
             Line {
                 port,
@@ -205,6 +309,10 @@ impl Report {
                 rx_gbits: gbits(counted.rx_bytes),
                 tx_pps: counted.tx_packets as f64 / seconds,
                 tx_gbits: gbits(counted.tx_bytes),
+                malicious: match self.ports.get(port) {
+                    Some(port) => port.last(counted.malicious_events),
+                    None => &[],
+                },
                 counted,
             }
         };
@@ -250,6 +358,7 @@ fn table(kind: &str, ports: &[Line<'_>], with_names: bool) -> String {
                 counted.tx_stuck
             );
         }
+        text += &drops_text(port);
         if kind == "total" {
             text += &format!(
                 "         received {} packets, {} bytes; sent {} packets, {} bytes; {} malformed\n",
@@ -260,6 +369,26 @@ fn table(kind: &str, ports: &[Line<'_>], with_names: bool) -> String {
                 counted.malformed
             );
         }
+    }
+    text
+}
+
+/// Lines of the packets that were dropped, by queue and cause, and of the queues that the device
+/// stopped; none without drops.
+fn drops_text(port: &Line<'_>) -> String {
+    let mut text = String::new();
+    for (number, queue) in port.counted.queue_drops.iter().enumerate() {
+        let causes = queue.text();
+        if !causes.is_empty() {
+            text += &format!("         dropped, queue {number}: {causes}\n");
+        }
+    }
+    let causes = port.counted.device_drops.text();
+    if !causes.is_empty() {
+        text += &format!("         dropped by the device: {causes}\n");
+    }
+    for event in port.malicious {
+        text += &format!("         {event}\n");
     }
     text
 }

@@ -5,7 +5,7 @@ use super::packets::{self, Generator};
 use super::statistics::Shared;
 use crate::mirror::{Direction, Mirror};
 use ringside_bus::Instant as Moment;
-use ringside_lan::{Burst, HangWatch, ReceiveQueue, TransmitQueue};
+use ringside_lan::{Burst, HangWatch, QueueState, ReceiveQueue, TransmitQueue};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -77,6 +77,7 @@ impl Worker {
         let (begin, mut looked, mut rounds) = (Instant::now(), Instant::now(), 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             if !self.shared.forwarding.load(Ordering::Relaxed) {
+                self.publish_drops();
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
@@ -98,6 +99,7 @@ impl Worker {
                 std::thread::yield_now();
             }
         }
+        self.publish_drops();
     }
 
     /// Looks whether the transmit queues move, and lets the reporting thread see it.
@@ -108,6 +110,24 @@ impl Worker {
             if let Some(counters) = self.shared.counters(index, self.number) {
                 counters.stuck.store(stuck, Ordering::Relaxed);
             }
+        }
+        self.publish_drops();
+    }
+
+    /// Publishes the packets that the queues dropped; not for each burst.
+    fn publish_drops(&self) {
+        for (index, port) in self.ports.iter().enumerate() {
+            let Some(counters) = self.shared.counters(index, self.number) else {
+                continue;
+            };
+            let (receive, transmit) = (port.receive.drops(), port.transmit.drops());
+            // A cause is of one direction: the other queue's count is 0.
+            let causes = receive.counts().into_iter().zip(transmit.counts());
+            for (place, (received, sent)) in counters.by_queue.iter().zip(causes) {
+                place.store(received + sent, Ordering::Relaxed);
+            }
+            let short = port.receive.counters().no_buffers;
+            counters.pool_empty.store(short, Ordering::Relaxed);
         }
     }
 
@@ -132,12 +152,12 @@ impl Worker {
         };
         self.treat(mode, index, out);
         let offered = self.burst.len();
-        let bytes_before = self.sent_bytes(out);
+        let before = self.sent(out);
         let mirrored = self.mirror.as_ref().map(|mirror| {
             let copies = mirror.take(out, Direction::Sent, self.burst.packets());
             (mirror, copies)
         });
-        let sent = match self.ports.get_mut(out) {
+        let taken = match self.ports.get_mut(out) {
             Some(out) => out.transmit.send(&mut self.burst),
             None => 0,
         };
@@ -146,23 +166,42 @@ impl Worker {
             mirror.give(copies, offered - self.burst.len());
         }
         self.burst.clear();
-        let sent_bytes = self.sent_bytes(out) - bytes_before;
-        self.publish(index, out, (sent as u64, sent_bytes));
-        if let Some(counters) = self.shared.counters(index, self.number) {
-            let generated = matches!(mode, Mode::Txonly | Mode::Flowgen);
-            let lost = match generated {
-                true => received,
-                false => received.saturating_sub(offered) + (offered - sent),
-            };
-            let dropped = if mode == Mode::Rxonly { 0 } else { lost as u64 };
-            add(&counters.dropped, dropped);
+        let after = self.sent(out);
+        // The queue drops what it cannot send: that is taken, and not sent.
+        let sent = (after.0 - before.0, after.1 - before.1);
+        self.publish(index, out, sent);
+        match mode {
+            Mode::Rxonly => {}
+            // Generated packets without room are generated again.
+            Mode::Txonly | Mode::Flowgen => self.count_drops(index, out, received, 0),
+            _ => {
+                let by_mode = received.saturating_sub(offered);
+                self.count_drops(index, out, by_mode, offered - taken);
+            }
         }
-        received + sent
+        received + taken
     }
 
-    fn sent_bytes(&self, port: usize) -> u64 {
-        let port = self.ports.get(port);
-        port.map_or(0, |port| port.transmit.counters().bytes)
+    /// Counts packets that the mode dropped, and those that the transmit queue did not take.
+    fn count_drops(&self, index: usize, out: usize, by_mode: usize, not_taken: usize) {
+        let Some(counters) = self.shared.counters(index, self.number) else {
+            return;
+        };
+        add(&counters.by_mode, by_mode as u64);
+        if not_taken > 0 {
+            let queue = self.ports.get(out).map(|out| out.transmit.state());
+            let place = match queue {
+                Some(QueueState::Running) => &counters.queue_full,
+                _ => &counters.out_of_service,
+            };
+            add(place, not_taken as u64);
+        }
+    }
+
+    /// Packets that a port has sent, and their bytes.
+    fn sent(&self, port: usize) -> (u64, u64) {
+        let counters = self.ports.get(port).map(|port| port.transmit.counters());
+        counters.map_or((0, 0), |counters| (counters.packets, counters.bytes))
     }
 
     /// Applies the mode to the burst.
@@ -212,13 +251,11 @@ impl Worker {
             self.shared.counters(index, self.number),
         ) {
             let counted = port.receive.counters();
-            let malformed = counted.bad_length + counted.bad_profile + counted.chain_too_long;
             let pairs = [
                 (&counters.received, counted.packets),
                 (&counters.received_bytes, counted.bytes),
                 (&counters.polls, counted.polls),
                 (&counters.empty_polls, counted.empty_polls),
-                (&counters.malformed, malformed),
             ];
             for (place, value) in pairs {
                 place.store(value, Ordering::Relaxed);
