@@ -410,3 +410,6 @@ fn watch(
         std::thread::sleep(Duration::from_millis(20));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -247,7 +247,7 @@ pub(super) struct Report<'a> {
     json: bool,
     begin: (Instant, Vec<Totals>),
     last: (Instant, Vec<Totals>),
-    lines: usize,
+    shown: usize,
 }
 
 impl<'a> Report<'a> {
@@ -258,7 +258,7 @@ impl<'a> Report<'a> {
             ports: ports.iter().map(|port| Observed::new(port)).collect(),
             shared,
             json,
-            lines: 0,
+            shown: 0,
         };
         report.clear();
         report
@@ -282,7 +282,7 @@ impl<'a> Report<'a> {
     /// Since the start, or since [`Report::clear`].
     pub(super) fn totals(&mut self) -> io::Result<()> {
         self.last = self.sample();
-        self.lines = 0;
+        self.shown = 0;
         let begin = self.begin.clone();
         self.show("total", &begin)
     }
@@ -293,7 +293,8 @@ impl<'a> Report<'a> {
         self.last = self.begin.clone();
     }
 
-    fn show(&mut self, kind: &'static str, before: &(Instant, Vec<Totals>)) -> io::Result<()> {
+    /// A line of each port: what happened after `before`.
+    fn lines(&self, before: &(Instant, Vec<Totals>)) -> Vec<Line<'_>> {
         let seconds = (self.last.0 - before.0).as_secs_f64().max(1e-9);
         let names = self.shared.names();
         let totals = self.last.1.iter().zip(&before.1);
@@ -316,14 +317,40 @@ impl<'a> Report<'a> {
                 counted,
             }
         };
-        let ports: Vec<Line<'_>> = totals.enumerate().map(line).collect();
+        totals.enumerate().map(line).collect()
+    }
+
+    fn show(&mut self, kind: &'static str, before: &(Instant, Vec<Totals>)) -> io::Result<()> {
+        let ports = self.lines(before);
         if self.json {
             let text = serde_json::to_string(&Object { kind, ports })?;
             return writeln!(stdout(), "{text}");
         }
-        let text = table(kind, &ports, self.lines.is_multiple_of(20));
-        self.lines += ports.len();
+        let text = table(kind, &ports, self.shown.is_multiple_of(20));
+        let count = ports.len();
+        self.shown += count;
         write!(stdout(), "{text}")
+    }
+
+    /// A report of everything since the counters were made.
+    #[cfg(test)]
+    pub(super) fn from_zero(shared: Arc<Shared>, ports: &[&'a Port]) -> Self {
+        let mut report = Self::new(shared, ports, true);
+        for totals in &mut report.begin.1 {
+            let queues = totals.queue_drops.len();
+            *totals = Totals::default();
+            totals.queue_drops = vec![QueueDrops::default(); queues];
+        }
+        report
+    }
+
+    /// The report since the start: an object for each port, and the table.
+    #[cfg(test)]
+    pub(super) fn total_of_test(&mut self) -> (serde_json::Value, String) {
+        self.last = self.sample();
+        let lines = self.lines(&self.begin);
+        let value = serde_json::to_value(&lines).unwrap();
+        (value, table("total", &lines, true))
     }
 }
 

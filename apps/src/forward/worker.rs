@@ -71,6 +71,11 @@ impl Worker {
         });
     }
 
+    #[cfg(test)]
+    pub(super) fn transmit(&mut self, port: usize) -> &mut TransmitQueue {
+        &mut self.ports[port].transmit
+    }
+
     /// Forwards until its stop is requested.
     pub(super) fn run(&mut self) {
         let mut idle = 0;
@@ -132,7 +137,7 @@ impl Worker {
     }
 
     /// One burst of one port; returns how many packets moved.
-    fn round(&mut self, index: usize) -> usize {
+    pub(super) fn round(&mut self, index: usize) -> usize {
         let mode = self.shared.mode(index);
         let Some(port) = self.ports.get_mut(index) else {
             return 0;
