@@ -84,8 +84,8 @@ impl Ledger {
         }
     }
 
-    /// The memory that a request names at the peer is deregistered. If the request is outstanding,
-    /// the peer may refuse it, and that fails both ends.
+    /// The key that a request names, of the peer or of its own side, is destroyed. If the request is
+    /// outstanding, it may be refused, and that fails both ends.
     pub(crate) fn key_dies(&mut self, link: u32, end: usize, id: u64) {
         let Some(link) = self.links.get_mut(&link) else {
             return;

@@ -2,7 +2,7 @@
 
 use super::requests::{Link, Request};
 use super::weather::Weather;
-use ringside_pmd::rdma::Status;
+use ringside_pmd::rdma::{Operation, Status};
 use std::time::Duration;
 
 /// The time that a requester waits for an answer. A request without an answer ends after its last
@@ -25,6 +25,9 @@ pub(super) fn objection(
         Status::Success => None,
         status if request.wrong.contains(&status) => None,
         Status::RemoteAccess if request.key_dies => None,
+        Status::LocalProtection | Status::WindowBind if request.key_dies && is_own_key(request) => {
+            None
+        }
         Status::Flushed if link.may_have_failed(end, weather) => None,
         Status::Flushed => Some("its queue pair has no reason to fail"),
         Status::RetryExceeded if !has_waited(request, link, end, weather) => {
@@ -42,6 +45,17 @@ pub(super) fn objection(
         _ if weather.harm_at(end).is_any() => None,
         _ => Some("no request or fault explains it"),
     }
+}
+
+/// True if a key that a request names is one of its own side.
+const fn is_own_key(request: &Request) -> bool {
+    matches!(
+        request.operation,
+        Operation::FastRegister
+            | Operation::LocalInvalidate
+            | Operation::BindWindow
+            | Operation::Read
+    )
 }
 
 /// True if there was time for all retries since the request was posted.

@@ -65,9 +65,17 @@ impl Run<'_> {
         let posted = self.post(place, plan, |queue_pair, id, flags| {
             queue_pair.write_inline(id, data, remote, None, flags)
         })?;
-        let done = self.succeeded(posted)?.is_some();
-        if let Some(id) = posted.filter(|_| !done) {
-            let (number, end) = place;
+        Ok(self.succeeded_or_dies(place, posted)?.is_some())
+    }
+
+    /// The same for a request whose key the caller destroys unless the request succeeded.
+    fn succeeded_or_dies(
+        &mut self,
+        (number, end): Place,
+        posted: Option<u64>,
+    ) -> Result<Done, Problem> {
+        let done = self.succeeded(posted)?;
+        if let Some(id) = posted.filter(|_| done.is_none()) {
             self.ledger.key_dies(number, end, id);
         }
         Ok(done)
@@ -94,7 +102,7 @@ impl Run<'_> {
             let posted = self.post(owner, plan, |queue_pair, id, flags| {
                 queue_pair.invalidate(id, key, flags)
             })?;
-            return Ok(self.succeeded(posted)?.is_some());
+            return Ok(self.succeeded_or_dies(owner, posted)?.is_some());
         }
         let peer = (number, 1 - end);
         let Some((source, bytes)) = self.source(1 - end, BYTES)? else {
@@ -116,7 +124,7 @@ impl Run<'_> {
             queue_pair.send_and_invalidate(id, &pieces, key, flags)
         })?;
         self.feed(peer)?;
-        Ok(self.succeeded(posted)?.is_some())
+        Ok(self.succeeded_or_dies(peer, posted)?.is_some())
     }
 
     /// Posts a bind; the region is the one of the slot.
@@ -145,7 +153,7 @@ impl Run<'_> {
             Ok(())
         });
         self.put_region(slot, region);
-        Ok(self.succeeded(posted?)?.and(opened))
+        Ok(self.succeeded_or_dies(owner, posted?)?.and(opened))
     }
 
     fn take_region(&mut self, slot: Claim) -> Option<MemoryRegion> {
@@ -228,7 +236,7 @@ impl Run<'_> {
                 queue_pair.register_fast(id, &mut fast, Access::ALL, flags)
             })?;
             let mut expected = picture;
-            let mut going = self.succeeded(posted)?.is_some();
+            let mut going = self.succeeded_or_dies(owner, posted)?.is_some();
             if going {
                 let at = self.random.below(length - BYTES);
                 let data = self.random.bytes(BYTES);
@@ -239,7 +247,7 @@ impl Run<'_> {
                 }
             }
             if !going {
-                // Its queue pair has failed: the memory is returned by command.
+                // Its queue pair has failed, or waits for retries: the memory is returned by command.
                 self.must("resetting a fast region", |_| fast.reset().map(drop))?;
                 return Ok(());
             }
@@ -248,7 +256,7 @@ impl Run<'_> {
             let posted = self.post(owner, plan, |queue_pair, id, flags| {
                 queue_pair.invalidate_fast(id, &mut fast, flags)
             })?;
-            let Some((_, done)) = self.succeeded(posted)? else {
+            let Some((_, done)) = self.succeeded_or_dies(owner, posted)? else {
                 self.must("resetting a fast region", |_| fast.reset().map(drop))?;
                 return Ok(());
             };
@@ -342,7 +350,7 @@ impl Run<'_> {
         let posted = self.post(reader, plan, |queue_pair, id, flags| {
             queue_pair.read_and_invalidate(id, &[fragment], remote, flags)
         })?;
-        let done = self.succeeded(posted)?.is_some();
+        let done = self.succeeded_or_dies(reader, posted)?.is_some();
         let valid = self.must("a region's state", |_| into.is_valid())?;
         if done && valid == Some(true) {
             let what = "a region that a read was to invalidate reports that it is valid";

@@ -170,4 +170,8 @@ fn a_request_whose_key_dies_may_be_refused_and_may_succeed() {
     assert!(judge(Status::RemoteAccess, &dying).is_none());
     assert!(judge(Status::Success, &dying).is_none());
     assert!(judge(Status::LocalProtection, &dying).is_some());
+    dying.operation = Operation::FastRegister;
+    assert!(judge(Status::LocalProtection, &dying).is_none());
+    dying.key_dies = false;
+    assert!(judge(Status::LocalProtection, &dying).is_some());
 }
