@@ -30,6 +30,8 @@ pub(crate) struct Ledger {
     /// Numbers of queue pairs in use.
     numbers: BTreeMap<(usize, u32), u32>,
     completed: BTreeSet<u64>,
+    /// Requests whose keys were destroyed while they were outstanding.
+    dying: BTreeSet<u64>,
     pub(crate) pools: [BTreeMap<u64, Receive>; 2],
     pub(crate) datagrams: [Option<DatagramEnd>; 2],
     pub(crate) flights: Vec<Flight>,
@@ -95,6 +97,7 @@ impl Ledger {
         if let Some(request) = request {
             request.key_dies = true;
             link.wrong = true;
+            self.dying.insert(id);
         }
     }
 
@@ -343,6 +346,15 @@ impl Ledger {
         let allowed = match seen.status {
             Status::LocalLength => too_long,
             Status::Flushed => link.may_have_failed(end, &weather),
+            // The key that the message was to invalidate was destroyed while the message was under
+            // way.
+            Status::RemoteAccess
+                if next.is_some_and(|message| {
+                    message.invalidates.is_some() && self.dying.contains(&message.id)
+                }) =>
+            {
+                true
+            }
             _ => weather.harm_at(end).is_any(),
         };
         if !allowed {
