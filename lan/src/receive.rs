@@ -187,7 +187,7 @@ impl ReceiveQueue {
                 return Err(error);
             }
         }
-        self.counters.unread += self.unread();
+        self.count_unread();
         self.partial = None;
         let posted = self.take_posted();
         self.pool.shared().give(&posted);
@@ -201,6 +201,13 @@ impl ReceiveQueue {
     pub fn restart(&mut self) -> Result<(), StopError> {
         self.stop()?;
         self.start()
+    }
+
+    /// Not inlined: what is inlined here is taken from the data path.
+    #[cold]
+    #[inline(never)]
+    fn count_unread(&mut self) {
+        self.counters.unread += self.unread();
     }
 
     /// Whole packets that have arrived and were not received.

@@ -42,6 +42,7 @@ impl TransmitQueue {
     }
 
     /// Frees all buffers up to descriptor `last`.
+    #[inline]
     pub(super) fn free_through(&mut self, last: u16) {
         if last < self.clean {
             self.free_range(usize::from(self.clean), self.slots.len());
