@@ -35,7 +35,8 @@ impl DeviceDrops {
 
     pub(super) fn since(mut self, before: Self) -> Self {
         for (count, before) in self.0.iter_mut().zip(before.0) {
-            *count -= before;
+            // A reset of the device begins its counts again.
+            *count = count.saturating_sub(before);
         }
         self
     }
