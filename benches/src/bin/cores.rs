@@ -1,4 +1,4 @@
-//! Cores beside each other: events that wake workers, and control operations of several threads.
+//! Cores beside each other: events that wake workers.
 //!
 //! `events [MESSAGES]`: for 1 to 8 workers, each asleep on the vector of its own completion event
 //! queue, prints the events that each queue raised and the times that each worker was woken. Every
