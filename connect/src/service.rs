@@ -26,10 +26,10 @@ const FIRST_SEND: u64 = RECEIVES as u64;
 
 /// Messages that wait for the MAC addresses of their peers.
 const MAX_WAITING: usize = 64;
-/// How long a message waits for that: longer than a neighbour is asked for.
+/// The longest wait of a message for that: longer than a neighbour is asked for.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// What is known of a peer's MAC address.
+/// The result of a look for a peer's MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// It is this one.
@@ -41,7 +41,7 @@ pub enum Lookup {
 }
 
 impl From<Option<MacAddress>> for Lookup {
-    /// For tables, which ask nobody.
+    /// For tables, which send no requests.
     fn from(found: Option<MacAddress>) -> Self {
         found.map_or(Self::Unknown, Self::Found)
     }

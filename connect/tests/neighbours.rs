@@ -105,7 +105,7 @@ fn messages_wait_until_the_peer_has_told_its_mac_address() {
 }
 
 #[test]
-fn a_peer_that_does_not_tell_its_mac_address_holds_nobody_up() {
+fn a_peer_that_does_not_tell_its_mac_address_delays_no_other_connection() {
     let (_model, [client, server]) = devices();
     let (silent, told) = (address(&client, true), address(&client, false));
     let (to_client, to_server) = (mac(&client), mac(&server));

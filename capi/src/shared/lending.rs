@@ -18,8 +18,8 @@ use std::ffi::c_int;
 
 /// Places of a queue pair with a connection: its peer waits while none is free.
 const CONNECTION_PLACES: usize = 32;
-/// The most places of a datagram queue pair: as many as receives are posted, because a datagram for
-/// which none is free is lost.
+/// The most places of a datagram queue pair. It has as many as receives can be posted: a datagram
+/// without a free place is lost.
 const DATAGRAM_PLACES: usize = 512;
 /// Bytes of a place of a reliable connection, unless the program posts longer receives.
 const CONNECTION_BYTES: usize = 64 << 10;
@@ -111,7 +111,7 @@ pub(crate) struct Receives {
     waiting: Vec<usize>,
 }
 
-/// What became of a message.
+/// The result of delivering a message.
 enum Delivered {
     Done(Completion),
     /// no receive is posted: it stays in its place
@@ -154,7 +154,11 @@ impl Receives {
         let is_first = self.longest == 0;
         self.longest = bytes;
         if is_first {
-            self.begin_if_due(port)?;
+            if let Err(error) = self.begin_if_due(port) {
+                // The receive is not posted: the next one is the first.
+                self.longest = 0;
+                return Err(error);
+            }
             self.lend_all();
         } else if bytes > CONNECTION_BYTES && self.queue.is_lending() {
             tracing::warn!(
