@@ -19,19 +19,13 @@ pub(crate) fn convert(completion: &Completion, place: &mut MaybeUninit<ibv_wc>) 
         return;
     }
     place.write(ibv_wc {
-        wr_id: completion.id,
         status: status::SUCCESS,
-        opcode: opcode_of(completion),
-        vendor_err: 0,
         byte_len: completion.byte_length(),
-        imm_data: 0,
-        qp_num: completion.queue_pair(),
-        src_qp: 0,
-        wc_flags: 0,
-        pkey_index: 0,
-        slid: 0,
-        sl: 0,
-        dlid_path_bits: 0,
+        ..flushed(
+            completion.id,
+            completion.queue_pair(),
+            opcode_of(completion),
+        )
     });
 }
 

@@ -102,7 +102,8 @@ impl Device {
 
     /// Takes the events since the last call and appends them to `events`; returns how many there
     /// were. Without a housekeeping thread it also acts on them, and has to be called from time to
-    /// time.
+    /// time. With one, an event comes after the thread has acted on it: the event of a queue pair that
+    /// failed may come shortly after the completions that were flushed.
     ///
     /// Errors: none with a housekeeping thread; else those of
     /// [`ringside_pmd::Device::poll_events`].
