@@ -248,6 +248,12 @@ impl ControlQueue {
         self.rings().ended.is_some()
     }
 
+    /// The longest wait for the answer of one command.
+    #[must_use]
+    pub const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// Commands that are under way.
     #[must_use]
     pub fn commands_under_way(&self) -> u32 {

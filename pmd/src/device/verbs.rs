@@ -120,6 +120,8 @@ impl Device {
     ///
     /// Has to be called from time to time: the requests of a failed queue pair complete only after
     /// it. Control path: takes a lock and waits for the device.
+    ///
+    /// Errors: the first command that failed; the events are appended all the same.
     pub fn poll_events(&self, events: &mut Vec<Event>) -> Result<usize, RdmaError> {
         self.engine()?.poll_events(events)
     }

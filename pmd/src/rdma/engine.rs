@@ -8,7 +8,7 @@
 use super::accumulated::Accumulated;
 use super::address::MacAddress;
 use super::carried::Carried;
-use super::claim::Claim;
+use super::claim::Claims;
 use super::connected::ConnectedInterrupt;
 use super::end::End;
 use super::event::Event;
@@ -30,7 +30,8 @@ use rand::rngs::StdRng;
 use ringside_bus::process::{self, Birth};
 use ringside_bus::{DmaBuffer, DmaPool, Doorbell, FunctionError, Instant};
 use ringside_cq::EventRing;
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::{Borrow, BorrowMut};
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -60,7 +61,7 @@ pub(crate) struct AsynchronousEvents {
 /// The state of the engine, divided by the module that owns each part.
 pub(crate) struct EngineState {
     /// owner: `session`
-    pub(super) claims: BTreeSet<Claim>,
+    pub(super) claims: Claims,
     /// owner: the stages of bring-up
     pub(crate) made: Made,
     /// the objects of the device; none before the host memory cache is sized. Owner: `lifecycle`
@@ -75,6 +76,18 @@ pub(crate) struct EngineState {
     pub(crate) withheld: Withheld,
     /// owner: `faults`
     pub(crate) peers: PeerBook,
+}
+
+impl BorrowMut<Claims> for EngineState {
+    fn borrow_mut(&mut self) -> &mut Claims {
+        &mut self.claims
+    }
+}
+
+impl Borrow<Claims> for EngineState {
+    fn borrow(&self) -> &Claims {
+        &self.claims
+    }
 }
 
 /// The products of the stages of bring-up. Each is present from its stage until its undo.
@@ -185,7 +198,7 @@ impl Engine {
             claim_ended: parking_lot::Condvar::new(),
             operations: parking_lot::RwLock::new(()),
             state: parking_lot::Mutex::new(EngineState {
-                claims: BTreeSet::new(),
+                claims: Claims::default(),
                 made: Made::default(),
                 objects: Objects::none(),
                 group_rules,

@@ -73,6 +73,16 @@ pub enum RdmaError {
         /// The cause.
         cause: FailureCause,
     },
+    /// Another operation has something for itself, and does not end.
+    #[error(
+        "{what} is in use by another operation, which has not ended for {waited_ms} ms although each of its commands has a deadline: recover the device with Device::recover, and report this as a bug"
+    )]
+    Occupied {
+        /// What it has.
+        what: String,
+        /// The length of the wait, ms.
+        waited_ms: u64,
+    },
     /// All objects of a kind are in use.
     #[error("all {limit} {what} are in use: destroy some, or raise {key} in the configuration")]
     Capacity {

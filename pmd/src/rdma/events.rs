@@ -75,6 +75,32 @@ fn flush_code(code: AeCode) -> FlushCode {
     }
 }
 
+/// The result of acting on an event.
+struct Reaction {
+    /// The report to the user, also where the action failed.
+    report: Option<Event>,
+    /// The action itself.
+    result: Result<(), RdmaError>,
+}
+
+impl Default for Reaction {
+    fn default() -> Self {
+        Self {
+            report: None,
+            result: Ok(()),
+        }
+    }
+}
+
+impl From<Event> for Reaction {
+    fn from(report: Event) -> Self {
+        Self {
+            report: Some(report),
+            ..Self::default()
+        }
+    }
+}
+
 impl Engine {
     /// Takes what the device has reported, acts on it, and appends it to `events`; returns how many
     /// there were.
@@ -122,16 +148,16 @@ impl Engine {
             if event.overflow {
                 events.push(Event::Overflow);
             }
-            match state.react(&event) {
+            let reaction = state.react(&event);
+            match reaction.report {
                 // Told once, with everything that follows from it.
-                Ok(Some(Event::DeviceFailed { cause })) => {
+                Some(Event::DeviceFailed { cause }) => {
                     self.fail(state, cause);
                     return result;
                 }
-                Ok(Some(event)) => events.push(event),
-                Ok(None) => {}
-                Err(error) => result = Err(error),
+                report => events.extend(report),
             }
+            result = reaction.result.and(result);
         }
         if taken > 0 {
             self.registers.write_quietly(AEQ_ALLOCATE, taken)?;
@@ -148,41 +174,36 @@ impl EngineState {
 }
 
 impl Session<'_> {
-    /// Acts on an event. Returns the report to the user, if there is one.
-    fn react(&mut self, event: &AsynchronousEvent) -> Result<Option<Event>, RdmaError> {
+    /// Acts on an event.
+    fn react(&mut self, event: &AsynchronousEvent) -> Reaction {
         let code = event.ae_code;
         let number = event.queue_number;
         if code == AeCode::SuspendComplete && self.note_drained(number) {
-            return Ok(None);
+            return Reaction::default();
         }
-        let report = match meaning(event) {
+        match meaning(event) {
             Meaning::QueuePairFailed(side) => self.queue_pair_failed(event, side),
-            Meaning::Notice => Ok(Event::Notice {
+            Meaning::Notice => Reaction::from(Event::Notice {
                 queue_pair: number,
                 code,
             }),
-            Meaning::MulticastRefused => Ok(Event::MulticastRefused {
+            Meaning::MulticastRefused => Reaction::from(Event::MulticastRefused {
                 queue_pair: number,
                 code,
             }),
             Meaning::CompletionQueueFailed => self.completion_queue_failed(number, code),
-            Meaning::FunctionFailed => Ok(Event::DeviceFailed {
+            Meaning::FunctionFailed => Reaction::from(Event::DeviceFailed {
                 cause: FailureCause::FunctionFailed { code: code.code() },
             }),
-            Meaning::Unattributed => Ok(Event::Unattributed {
+            Meaning::Unattributed => Reaction::from(Event::Unattributed {
                 code,
                 source: event.source,
                 queue_number: number,
             }),
-        };
-        report.map(Some)
+        }
     }
 
-    fn queue_pair_failed(
-        &mut self,
-        event: &AsynchronousEvent,
-        side: Side,
-    ) -> Result<Event, RdmaError> {
+    fn queue_pair_failed(&mut self, event: &AsynchronousEvent, side: Side) -> Reaction {
         let (number, code) = (event.queue_number, event.ae_code);
         if let Some(record) = self.objects.queue_pairs.get(number)
             && record.faults.count(code)
@@ -201,19 +222,27 @@ impl Session<'_> {
             of(side == Side::SendQueue),
             of(receive),
             receive.then_some(event.wqe_index),
-        )?;
-        Ok(Event::QueuePairFailed {
+        );
+        let (flushed, result) = match flushed {
+            Ok(flushed) => (flushed, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        let report = Event::QueuePairFailed {
             queue_pair: number,
             code,
             side,
             reason: reason.event(),
             flushed,
-        })
+        };
+        Reaction {
+            report: Some(report),
+            result,
+        }
     }
 
     /// Nothing more comes through this completion queue: its queue pairs fail, and what they had
     /// outstanding completes as flushed, in software.
-    fn completion_queue_failed(&mut self, number: u32, code: AeCode) -> Result<Event, RdmaError> {
+    fn completion_queue_failed(&mut self, number: u32, code: AeCode) -> Reaction {
         if let Some(record) = self.objects.completion_queues.get_mut(number) {
             record.failed = true;
         }
@@ -227,10 +256,14 @@ impl Session<'_> {
             let failed = self.fail_queue_pair(queue_pair, general, general, None);
             result = result.and(failed.map(|_| ()));
         }
-        result.map(|()| Event::CompletionQueueFailed {
+        let report = Event::CompletionQueueFailed {
             completion_queue: number,
             code,
-        })
+        };
+        Reaction {
+            report: Some(report),
+            result,
+        }
     }
 }
 

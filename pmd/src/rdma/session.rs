@@ -14,7 +14,7 @@
 
 use super::RdmaError;
 use super::address::{ArpChange, MacAddress};
-use super::claim::Claim;
+use super::claim::{self, Claim, Held};
 use super::engine::{Engine, EngineState};
 use super::host_memory::HostMemory;
 use crate::control::{Completed, ControlError, ControlQueue};
@@ -23,6 +23,10 @@ use ringside_hmc::PageList;
 use ringside_spec::rdma::commands::{ControlCommand, ManageArp};
 use ringside_spec::rdma::fpm::ObjectType;
 use std::ops::{Deref, DerefMut};
+
+/// The longest wait for one operation that has a claim, in deadlines of the control queue. No
+/// operation has as many commands that take as long: after one that is never answered none is sent.
+const CLAIM_COMMANDS: u32 = 16;
 
 /// Its share of the engine, held until it ends.
 enum Turn<'e> {
@@ -124,16 +128,28 @@ impl Session<'_> {
         })
     }
 
-    /// Runs `operation` with `claim`, once no other thread has it.
-    pub(crate) fn claimed<T>(&mut self, claim: Claim, operation: impl FnOnce(&mut Self) -> T) -> T {
-        // Each command has its deadline, so each claim ends.
-        while !self.state.claims.insert(claim) {
-            self.engine.claim_ended.wait(&mut self.state);
+    /// Runs `operation` with `claim`, once no other operation has it.
+    ///
+    /// Errors: those of the operation; [`RdmaError::Occupied`] if one other operation does not end.
+    pub(crate) fn claimed<T>(
+        &mut self,
+        claim: Claim,
+        operation: impl FnOnce(&mut Self) -> Result<T, RdmaError>,
+    ) -> Result<T, RdmaError> {
+        let (engine, limit) = (self.engine, CLAIM_COMMANDS * self.engine.control.deadline());
+        let ended = &engine.claim_ended;
+        if !claim::take(&mut self.state, ended, claim, limit) {
+            return Err(RdmaError::Occupied {
+                what: claim.to_string(),
+                waited_ms: limit.as_millis() as u64,
+            });
         }
-        let result = operation(self);
-        self.state.claims.remove(&claim);
-        self.engine.claim_ended.notify_all();
-        result
+        let held = Held {
+            of: self,
+            ended,
+            claim,
+        };
+        operation(held.of)
     }
 
     /// Brings the memory behind an object's context.

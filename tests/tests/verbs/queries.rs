@@ -1,6 +1,9 @@
 //! The reports of objects, ports and counters; queue pairs that stop sending for a while.
 
-use ringside_pmd::rdma::{Flags, PortState, QueuePairStage, Status};
+use ringside_model::Fault;
+use ringside_pmd::rdma::{Event, Flags, PortState, QueuePairStage, Status};
+use ringside_spec::rdma::ae_codes::AeCode;
+use ringside_spec::rdma::commands::{AeSource, Opcode};
 use ringside_testkit::Pair;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -102,6 +105,57 @@ fn a_failed_queue_pair_cannot_be_drained_and_is_handed_back() {
     let error = qp.drain().unwrap_err();
     assert!(error.to_string().contains("has failed"), "{error}");
     drop((error, peer));
+    pair.finish();
+}
+
+#[test]
+fn a_failure_of_another_queue_pair_does_not_end_a_drain_and_is_reported() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let (mut one, first_peer) = pair.connect(|config| config);
+    let (mut two, second_peer) = pair.connect(|config| config);
+    let pieces = [from.slice(0..8).unwrap()];
+    two.receive(7, &pieces).unwrap();
+    // The device refuses to flush the one that fails.
+    let number = two.number();
+    pair.world.with(move |world| {
+        world.inject(
+            0,
+            Fault::ControlCommandFails {
+                opcode: Opcode::FlushWorkQueues.code(),
+                major: 0xFFFF,
+                minor: 0x8003,
+            },
+        );
+        world.inject(
+            0,
+            Fault::EngineEvent {
+                code: AeCode::RemoteOperationError.code(),
+                source: AeSource::SendQueue.code(),
+                queue_number: number,
+            },
+        );
+    });
+    pair.pass();
+    one.write(1, &pieces, to.remote().at(0), Flags::SIGNALLED)
+        .unwrap();
+    one.ring();
+    let one = one.drain().unwrap().resume().unwrap();
+    let failed = |event: &Event| {
+        matches!(event, Event::QueuePairFailed { queue_pair, flushed: None, .. }
+            if *queue_pair == number)
+    };
+    let told = pair.a.events();
+    assert!(told.iter().any(failed), "{told:?}");
+    let mut done: Vec<(u64, Status)> = pair
+        .wait_a(2)
+        .iter()
+        .map(|done| (done.id, done.status()))
+        .collect();
+    done.sort_by_key(|(id, _)| *id);
+    assert_eq!(done, [(1, Status::Success), (7, Status::Flushed)]);
+    pair.world.with(|world| world.clear_faults(0));
+    drop((one, two, first_peer, second_peer, from, to));
     pair.finish();
 }
 

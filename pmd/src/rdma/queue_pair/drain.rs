@@ -99,10 +99,7 @@ impl Engine {
         let clock = self.registers.clock();
         let drained = wait_for(&**clock, DRAIN_LIMIT, EVENT_STEP, || {
             let mut state = self.open_state()?;
-            let mut events = Vec::new();
-            let taken = self.take_events(&mut state, &mut events);
-            state.service.pending_events.append(&mut events);
-            taken?;
+            self.take_events_for_later(&mut state);
             let record = state.objects.queue_pairs.must(number)?;
             if record.condition.get() != QueuePairCondition::Usable {
                 return Err(RdmaError::Failed { queue_pair: number });
@@ -113,11 +110,25 @@ impl Engine {
             return Ok(());
         }
         // It would stop later, unnoticed by its owner: it resumes instead.
-        self.open_state()?.resume(number)?;
+        let mut state = self.open_state()?;
+        state.resume(number)?;
+        // An event that came meanwhile must not answer the next call.
+        self.take_events_for_later(&mut state);
         Err(RdmaError::NotDrained {
             queue_pair: number,
             waited_ms: DRAIN_LIMIT.as_millis() as u64,
         })
+    }
+
+    /// Takes and acts on events for a caller that has nobody to tell of them: the next
+    /// `poll_events` reports them. An error concerns the object of its event, not the caller.
+    fn take_events_for_later(&self, state: &mut Session<'_>) {
+        let mut events = Vec::new();
+        if let Err(error) = self.take_events(state, &mut events) {
+            tracing::warn!(%error, "an event was not acted on completely");
+            self.look_after(state, true);
+        }
+        state.service.pending_events.append(&mut events);
     }
 }
 
