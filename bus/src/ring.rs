@@ -145,7 +145,13 @@ impl<const N: usize> ReadRing<N> {
     /// The place after the next one.
     #[must_use]
     pub fn second(&self) -> &[AtomicU64; N] {
-        self.ring.place(self.index() + 1)
+        self.ahead(1)
+    }
+
+    /// The place that many after the next one.
+    #[must_use]
+    pub fn ahead(&self, count: usize) -> &[AtomicU64; N] {
+        self.ring.place(self.index().wrapping_add(count))
     }
 
     /// The places from the next one to the end of the ring.

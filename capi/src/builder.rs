@@ -85,6 +85,13 @@ impl Builder {
         }
     }
 
+    /// Gives the last request the window and the memory that it binds.
+    pub(crate) fn set_bind(&mut self, bind: [u64; 6]) {
+        if let Some(planned) = self.last() {
+            planned.request.rest = bind;
+        }
+    }
+
     /// Gives the last request its fragments.
     pub(crate) fn set_entries(&mut self, list: &[ibv_sge]) {
         if list.len() > MAX_FRAGMENTS {

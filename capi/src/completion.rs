@@ -488,6 +488,8 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
 
 /// Resizes the queue; its completions are kept.
 ///
+/// Errors: `EINVAL` for fewer completions than wait to be polled; those of the device.
+///
 /// # Safety
 /// `queue` came from [`ibv_create_cq`].
 #[unsafe(no_mangle)]
@@ -495,15 +497,45 @@ pub unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, completions: c_int) -
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
     let wanted = u32::try_from(completions).unwrap_or(0);
-    match object.polled.hold().queue.resize(wanted) {
+    let mut polled = object.polled.hold();
+    match object.resize(&mut polled, wanted) {
         Ok(()) => {
             // SAFETY: the public field belongs to the library, and the caller lets no other thread
             // resize at the same time.
             unsafe { (*queue).cqe = completions };
             0
         }
-        Err(refused) => errno::of(&refused.error),
+        Err(error) => error,
     }
+}
+
+impl CompletionObject {
+    /// Completions come until the device uses the new ring, so they are counted after that again.
+    fn resize(&self, polled: &mut Polled, wanted: u32) -> Result<(), c_int> {
+        let before = u32::try_from(self.public.cq.cqe).unwrap_or(0);
+        self.has_room(polled, wanted)?;
+        resize(polled, wanted)?;
+        self.has_room(polled, wanted).or_else(|error| {
+            resize(polled, before)?;
+            Err(error)
+        })
+    }
+
+    /// `EINVAL` if more completions than that wait to be polled.
+    fn has_room(&self, polled: &Polled, wanted: u32) -> Result<(), c_int> {
+        let made = self.made.count.load(Ordering::Acquire);
+        let waiting = polled.queue.waiting() + polled.held.len() + made;
+        if waiting <= wanted as usize {
+            return Ok(());
+        }
+        tracing::warn!(waiting, wanted, "not resized: poll what waits first");
+        Err(libc::EINVAL)
+    }
+}
+
+fn resize(polled: &mut Polled, wanted: u32) -> Result<(), c_int> {
+    let resized = polled.queue.resize(wanted);
+    resized.map_err(|refused| errno::of(&refused.error))
 }
 
 /// Waits for a completion event.

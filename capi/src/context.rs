@@ -45,6 +45,9 @@ fn fill_device(
     const PORT_ACTIVE_EVENT: u32 = 1 << 10;
     const RC_RNR_NAK_GEN: u32 = 1 << 12;
     const CURR_QP_STATE_MOD: u32 = 1 << 7;
+    const MEM_WINDOW: u32 = 1 << 17;
+    const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
+    const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
     let limits = port.device.rdma_limits()?;
     let usage = port.device.object_usage()?;
     let facts = port.device.facts();
@@ -66,12 +69,18 @@ fn fill_device(
     attributes.vendor_part_id = part.into();
     attributes.max_qp = count(limits.queue_pairs);
     attributes.max_qp_wr = count(limits.requests);
-    attributes.device_cap_flags = PORT_ACTIVE_EVENT | RC_RNR_NAK_GEN | CURR_QP_STATE_MOD;
+    attributes.device_cap_flags = PORT_ACTIVE_EVENT
+        | RC_RNR_NAK_GEN
+        | CURR_QP_STATE_MOD
+        | MEM_WINDOW
+        | MEM_MGT_EXTENSIONS
+        | MEM_WINDOW_TYPE_2B;
     attributes.max_sge = count(limits.fragments);
     attributes.max_sge_rd = count(limits.read_fragments);
     attributes.max_cq = count(limits.completion_queues);
     attributes.max_cqe = count(limits.completions);
     attributes.max_mr = count(limits.memory_regions);
+    attributes.max_mw = count(limits.memory_regions);
     attributes.max_pd = count(limits.protection_domains);
     attributes.max_qp_rd_atom = count(limits.inbound_reads);
     attributes.max_qp_init_rd_atom = count(limits.outbound_reads);

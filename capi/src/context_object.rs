@@ -12,6 +12,8 @@ use std::sync::{Arc, Condvar, Mutex};
 pub(crate) struct ContextObject {
     pub(crate) table: verbs_context,
     pub(crate) port: Arc<Port>,
+    /// a descriptor in the place of the kernel's: programs duplicate it and set its flags
+    pub(crate) _commands: Option<std::fs::File>,
     pub(crate) events: EventQueue<Reported>,
     /// events that were read and not acknowledged, by element
     pub(crate) unacknowledged: Mutex<Vec<usize>>,

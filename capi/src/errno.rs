@@ -37,6 +37,7 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
         RdmaError::DeviceFailed { .. } | RdmaError::System { .. } | RdmaError::Failed { .. } => {
             libc::EIO
         }
+        RdmaError::Occupied { .. } => libc::EBUSY,
         RdmaError::Capacity { .. } | RdmaError::Quota { .. } => libc::ENOMEM,
         _ => libc::EINVAL,
     }

@@ -1,13 +1,14 @@
 //! The extended form of posting: requests are built call by call, and posted together.
 
 use crate::abi::{
-    ibv_ah, ibv_context, ibv_data_buf, ibv_qp, ibv_qp_ex, ibv_qp_init_attr_ex, ibv_sge, kind,
-    qp_init, request, send_ops,
+    ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex,
+    ibv_qp_init_attr_ex, ibv_sge, kind, qp_init, request, send_ops,
 };
 use crate::builder::Builder;
 use crate::errno;
 use crate::post::post_all;
 use crate::queue_pair::{QueuePairObject, ibv_create_qp};
+use crate::window::union_of;
 use std::ffi::{c_int, c_void};
 
 /// Operations of datagram queue pairs.
@@ -18,6 +19,7 @@ const CONNECTED: u64 = DATAGRAM
     | send_ops::RDMA_WRITE_WITH_IMM
     | send_ops::RDMA_READ
     | send_ops::LOCAL_INV
+    | send_ops::BIND_MW
     | send_ops::SEND_WITH_INV;
 
 /// Checks the attributes beyond the plain form; returns the operations that the program names, if
@@ -38,8 +40,8 @@ pub(crate) fn operations(wanted: &ibv_qp_init_attr_ex) -> Result<Option<u64>, c_
     if wanted.send_ops_flags & !there != 0 {
         tracing::warn!(
             operations = wanted.send_ops_flags,
-            "no queue pair: the card has no atomics and no segmentation, and windows are bound by \
-             ibv_bind_mw"
+            "no queue pair: the card has no atomics and no segmentation, and binds windows of \
+             connections only"
         );
         return Err(libc::EOPNOTSUPP);
     }
@@ -245,10 +247,28 @@ refused! {
     wr_atomic_cmp_swp(u32, u64, u64, u64);
     wr_atomic_fetch_add(u32, u64, u64);
     wr_atomic_write(u32, u64, *const c_void);
-    wr_bind_mw(*mut c_void, u32, *const c_void);
     wr_send_tso(*mut c_void, u16, u16);
     wr_set_xrc_srqn(u32);
     wr_flush(u32, u64, usize, u8, u8);
+}
+
+/// Adds the bind of a window of type 2 to the batch.
+///
+/// # Safety
+/// As [`wr_complete`]; `window` and the region in `bind` are of this library.
+unsafe extern "C" fn wr_bind_mw(
+    pair: *mut ibv_qp_ex,
+    window: *mut ibv_mw,
+    key: u32,
+    bind: *const ibv_mw_bind_info,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        add(pair, send_ops::BIND_MW, request::BIND_MW, 0, [0; 4]);
+        with_batch(pair, |builder| {
+            builder.set_bind(union_of(window, key, &*bind))
+        });
+    }
 }
 
 /// # Safety

@@ -52,4 +52,5 @@ mod transitions;
 mod unsupported;
 mod verbs_table;
 mod wakeup;
+mod window;
 mod work_completion;

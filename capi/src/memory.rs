@@ -1,9 +1,10 @@
 //! Protection domains and memory regions.
 
-use crate::abi::{access, ibv_context, ibv_mr, ibv_pd, ibv_td};
+use crate::abi::{access, ibv_context, ibv_mr, ibv_pd, ibv_td, reregister};
 use crate::context_object::ContextObject;
 use crate::errno;
 use crate::reach::Reach;
+use ringside_bus::DmaBuffer;
 use ringside_bus::function::DmaAccess;
 use ringside_pmd::rdma::{Access, Base, MemoryRegion, ProtectionDomain};
 use std::ffi::{c_int, c_void};
@@ -107,6 +108,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int {
 struct RegionObject {
     public: ibv_mr,
     region: Option<MemoryRegion>,
+    wanted: Wanted,
 }
 
 /// The rights that verbs names; `EINVAL` or `EOPNOTSUPP` for those that do not exist here.
@@ -129,64 +131,94 @@ fn rights(flags: c_int) -> Result<Access, c_int> {
     Ok(given.fold(Access::LOCAL_READ, |sum, (_, right)| sum | *right))
 }
 
-/// Registers the program's memory where it is.
-///
-/// # Safety
-/// `domain` is one of this library; the memory stays until the region is deregistered.
-unsafe fn register(
+/// Memory of the program and its use: the arguments of a registration.
+#[derive(Clone, Copy)]
+struct Wanted {
     domain: *mut ibv_pd,
     address: *mut c_void,
     length: usize,
+    /// address by which requests name the first byte
     named: u64,
+    /// as the program gave them
     flags: c_int,
-) -> Result<*mut ibv_mr, c_int> {
-    let given = rights(flags)?;
-    // SAFETY: the caller's promise.
-    let object = unsafe { DomainObject::of(domain) };
-    // SAFETY: a domain's context outlives it.
-    let context = unsafe { ContextObject::of(object.public.context) };
-    let pool = context.port.device.pool().ok_or(libc::ENODEV)?;
-    let access = match given.contains(Access::LOCAL_WRITE) {
-        true => DmaAccess::ReadWrite,
-        false => DmaAccess::Read,
-    };
-    // SAFETY: the caller of `ibv_reg_mr` promises that the memory stays until the region is
-    // deregistered; its content is the program's affair, as with any NIC.
-    let buffer = unsafe { pool.lend(address as usize, length, access) };
-    let buffer = buffer.map_err(|error| {
-        tracing::warn!(%error, length, "not registered");
-        match length {
-            0 => libc::EINVAL,
-            _ => libc::ENOMEM,
+}
+
+impl Wanted {
+    /// The memory for the device, where it is, and the rights.
+    ///
+    /// # Safety
+    /// The domain is one of this library; the memory stays until the region is deregistered.
+    unsafe fn lend(&self) -> Result<(DmaBuffer, Access), c_int> {
+        let given = rights(self.flags)?;
+        // SAFETY: the caller's promise, and a domain's context outlives it.
+        let port = unsafe { &ContextObject::of((*self.domain).context).port };
+        let pool = port.device.pool().ok_or(libc::ENODEV)?;
+        let access = match given.contains(Access::LOCAL_WRITE) {
+            true => DmaAccess::ReadWrite,
+            false => DmaAccess::Read,
+        };
+        let length = self.length;
+        // SAFETY: the caller of `ibv_reg_mr` promises that the memory stays until the region is
+        // deregistered; its content is the program's affair, as with any NIC.
+        let buffer = unsafe { pool.lend(self.address as usize, length, access) };
+        let buffer = buffer.map_err(|error| {
+            tracing::warn!(%error, length, "not registered");
+            match length {
+                0 => libc::EINVAL,
+                _ => libc::ENOMEM,
+            }
+        })?;
+        Ok((buffer, given))
+    }
+
+    /// The object of a region that was made of it. Its domain has a user more.
+    ///
+    /// # Safety
+    /// As for [`Wanted::lend`].
+    unsafe fn made(&self, region: MemoryRegion) -> RegionObject {
+        // SAFETY: the caller's promise.
+        let domain = unsafe { DomainObject::of(self.domain) };
+        // SAFETY: a domain's context outlives it.
+        let port = unsafe { &ContextObject::of(domain.public.context).port };
+        domain.users.fetch_add(1, Ordering::Relaxed);
+        let reach = Reach {
+            domain: domain.domain.number(),
+            named: self.named,
+            address: self.address as usize,
+            length: self.length,
+            is_writable: region.access().contains(Access::LOCAL_WRITE),
+        };
+        port.reaches.insert(region.local_key(), reach);
+        RegionObject {
+            public: ibv_mr {
+                context: domain.public.context,
+                pd: self.domain,
+                addr: self.address,
+                length: self.length,
+                handle: region.local_key() >> 8,
+                lkey: region.local_key(),
+                rkey: region.remote_key(),
+            },
+            region: Some(region),
+            wanted: *self,
         }
-    })?;
-    let base = Base::Named(named);
-    let region = object
-        .domain
-        .register_based(vec![buffer], given, base)
-        .map_err(|refused| errno::of(&refused.error))?;
-    object.users.fetch_add(1, Ordering::Relaxed);
-    let reach = Reach {
-        domain: object.domain.number(),
-        named,
-        address: address as usize,
-        length,
-        is_writable: given.contains(Access::LOCAL_WRITE),
-    };
-    context.port.reaches.insert(region.local_key(), reach);
-    let made = Box::new(RegionObject {
-        public: ibv_mr {
-            context: object.public.context,
-            pd: domain,
-            addr: address,
-            length,
-            handle: region.local_key() >> 8,
-            lkey: region.local_key(),
-            rkey: region.remote_key(),
-        },
-        region: Some(region),
-    });
-    Ok(Box::into_raw(made).cast())
+    }
+
+    /// Registers the program's memory where it is.
+    ///
+    /// # Safety
+    /// As for [`Wanted::lend`].
+    unsafe fn register(&self) -> Result<*mut ibv_mr, c_int> {
+        // SAFETY: the caller's promise.
+        let ((buffer, given), domain) = unsafe { (self.lend()?, DomainObject::of(self.domain)) };
+        let region = domain
+            .domain
+            .register_based(vec![buffer], given, Base::Named(self.named))
+            .map_err(|refused| errno::of(&refused.error))?;
+        // SAFETY: the caller's promise.
+        let made = Box::new(unsafe { self.made(region) });
+        Ok(Box::into_raw(made).cast())
+    }
 }
 
 /// # Safety
@@ -228,8 +260,15 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     named: u64,
     flags: u32,
 ) -> *mut ibv_mr {
+    let wanted = Wanted {
+        domain,
+        address,
+        length,
+        named,
+        flags: flags as c_int,
+    };
     // SAFETY: the caller's promise.
-    match unsafe { register(domain, address, length, named, flags as c_int) } {
+    match unsafe { wanted.register() } {
         Ok(region) => region,
         Err(error) => errno::null(error),
     }
@@ -257,13 +296,101 @@ pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
             return libc::EBUSY;
         }
     }
-    // SAFETY: a domain outlives its regions.
-    unsafe { DomainObject::of(object.public.pd) }
-        .users
-        .fetch_sub(1, Ordering::Relaxed);
+    leave(object.public.pd);
     // SAFETY: the region is gone and the caller gives the object up.
     drop(unsafe { Box::from_raw(region.cast::<RegionObject>()) });
     0
+}
+
+/// A domain has a user less.
+fn leave(domain: *mut ibv_pd) {
+    // SAFETY: a domain outlives its regions.
+    let domain = unsafe { DomainObject::of(domain) };
+    domain.users.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// Changes memory, domain or rights of a region, which keeps its keys.
+///
+/// Errors: a negative value of `ibv_rereg_mr_err_code`, and `errno`. After a wrong argument, or while
+/// windows are bound to it, the region is as it was; after another error it can only be deregistered.
+///
+/// # Safety
+/// `region` came from a registration and no request uses it; `domain`, if it is named, is one of this
+/// library; the memory stays until the region is deregistered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_rereg_mr(
+    region: *mut ibv_mr,
+    changes: c_int,
+    domain: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    flags: c_int,
+) -> c_int {
+    use reregister::{ACCESS, DOMAIN, ERROR_COMMAND, ERROR_INPUT, TRANSLATION};
+    let has = |change| changes & change != 0;
+    let wrong = changes & !(TRANSLATION | DOMAIN | ACCESS) != 0
+        || has(TRANSLATION) && (address.is_null() || length == 0)
+        || has(DOMAIN) && domain.is_null()
+        || flags != 0 && !has(ACCESS);
+    if wrong {
+        errno::set(libc::EINVAL);
+        return ERROR_INPUT;
+    }
+    // SAFETY: the caller's promise.
+    let object = unsafe { &mut *region.cast::<RegionObject>() };
+    let mut wanted = object.wanted;
+    if has(TRANSLATION) {
+        (wanted.address, wanted.length, wanted.named) = (address, length, address as u64);
+    }
+    if has(DOMAIN) {
+        wanted.domain = domain;
+    }
+    if has(ACCESS) {
+        wanted.flags = flags;
+    }
+    // SAFETY: the caller's promise; memory that does not change stays as was promised before.
+    match unsafe { object.replace(&wanted) } {
+        Ok(()) => 0,
+        Err(error) => {
+            errno::set(error);
+            ERROR_COMMAND
+        }
+    }
+}
+
+impl RegionObject {
+    /// Registers other memory, or with other rights, under the same keys.
+    ///
+    /// # Safety
+    /// As for [`Wanted::lend`].
+    unsafe fn replace(&mut self, wanted: &Wanted) -> Result<(), c_int> {
+        // SAFETY: the caller's promise.
+        let ((buffer, given), domain) =
+            unsafe { (wanted.lend()?, DomainObject::of(wanted.domain)) };
+        let region = self.region.take().ok_or(libc::EINVAL)?;
+        let base = Base::Named(wanted.named);
+        match region.replace(&domain.domain, vec![buffer], given, base) {
+            Ok((region, _)) => {
+                leave(self.public.pd);
+                // SAFETY: the caller's promise.
+                *self = unsafe { wanted.made(region) };
+                Ok(())
+            }
+            Err(refused) => {
+                tracing::warn!(error = %refused.error, "not registered again");
+                self.region = refused.region.map(|region| *region);
+                match self.region {
+                    Some(_) => Err(libc::EBUSY),
+                    None => {
+                        // SAFETY: a context outlives its objects.
+                        let port = unsafe { &ContextObject::of(self.public.context).port };
+                        port.reaches.remove(self.public.lkey);
+                        Err(libc::EIO)
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[cfg(test)]

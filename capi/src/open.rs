@@ -6,6 +6,7 @@ use crate::context_object::ContextObject;
 use crate::device::{Failure, Port, lock, start_log};
 use crate::{errno, events, files, verbs_table};
 use std::ffi::{c_char, c_int};
+use std::os::fd::AsRawFd;
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
 static PORT: OnceLock<Result<Option<Arc<Port>>, c_int>> = OnceLock::new();
@@ -110,8 +111,11 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
         Ok(events) => events,
         Err(error) => return errno::null(error),
     };
+    let commands = std::fs::File::open("/dev/null").ok();
+    let command_descriptor = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     let context = Box::new(ContextObject {
-        table: verbs_table::table(device, events.descriptor()),
+        table: verbs_table::table(device, command_descriptor, events.descriptor()),
+        _commands: commands,
         port: Arc::clone(&port),
         events,
         unacknowledged: Mutex::default(),

@@ -35,6 +35,18 @@ impl Pair {
         }
     }
 
+    /// Receives that can be outstanding.
+    pub(crate) fn receive_capacity(&self) -> u32 {
+        match self {
+            Self::Initialised(pair) => pair.receive_capacity(),
+            Self::Receiving(pair) => pair.receive_capacity(),
+            Self::Connected(pair) => pair.receive_capacity(),
+            Self::DatagramInitialised(pair) => pair.receive_capacity(),
+            Self::DatagramReady(pair) => pair.receive_capacity(),
+            Self::Gone => 0,
+        }
+    }
+
     /// Attaches it to the shared receive queue, if the program names one.
     ///
     /// # Safety

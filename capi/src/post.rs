@@ -10,6 +10,7 @@ use crate::fragments::{entries, fragments};
 use crate::pair::Pair;
 use crate::queue_pair::{Inner, QueuePairObject};
 use crate::room::Room;
+use crate::window::{bind_of, note_bound};
 use crate::work_completion::flushed;
 use ringside_pmd::rdma::{Connected, DatagramReady, Fragment, PostError, QueuePair, SendFlags, To};
 use ringside_qp::{LocalInvalidate, Read, Send, SendInline, SendKind, Write, WriteInline};
@@ -259,8 +260,11 @@ impl Inner {
             return Err(Refused::Flushed);
         }
         let flags = flags_of(wanted.send_flags, signal_all);
-        if wanted.opcode == request::LOCAL_INV {
-            return self.invalidate(wanted, flags);
+        match wanted.opcode {
+            request::LOCAL_INV => return self.invalidate(wanted, flags),
+            // SAFETY: the caller's promise.
+            request::BIND_MW => return unsafe { self.bind(wanted, flags) },
+            _ => {}
         }
         let mut scratch = Scratch::NEW;
         // SAFETY: the caller's promise.
@@ -343,6 +347,21 @@ impl Inner {
         // The key is in the place of the immediate data.
         let key = wanted.imm_data;
         Ok(pair.post(wanted.wr_id, &LocalInvalidate { key }, flags)?)
+    }
+
+    /// # Safety
+    /// The objects that the request names are of this library.
+    #[cold]
+    unsafe fn bind(&mut self, wanted: &ibv_send_wr, flags: SendFlags) -> Result<(), Refused> {
+        let Pair::Connected(pair) = &mut self.pair else {
+            return Err(Refused::Errno(libc::EINVAL));
+        };
+        // SAFETY: the caller's promise.
+        unsafe {
+            pair.post(wanted.wr_id, &bind_of(wanted)?, flags)?;
+            note_bound(wanted);
+        }
+        Ok(())
     }
 
     /// The data of a request. Inline data that does not fit into the request is copied.

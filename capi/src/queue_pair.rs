@@ -159,6 +159,9 @@ pub unsafe extern "C" fn ibv_create_qp(
         }
         let bounce = bounce(object, &cap)?;
         let mut pair = make(object, init, &cap)?;
+        if init.srq.is_null() {
+            cap.max_recv_wr = pair.receive_capacity();
+        }
         // SAFETY: the caller's promise.
         unsafe { pair.attach(init) }?;
         Ok((pair, bounce, cap))

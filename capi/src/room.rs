@@ -70,7 +70,7 @@ impl<'a> Room<'a> {
     /// # Safety
     /// The request is valid, as verbs has it.
     unsafe fn quanta(&mut self, wanted: &ibv_send_wr) -> Result<usize, c_int> {
-        if wanted.opcode == request::LOCAL_INV {
+        if matches!(wanted.opcode, request::LOCAL_INV | request::BIND_MW) {
             return Ok(1);
         }
         // SAFETY: the caller's promise.

@@ -46,7 +46,7 @@ refuse! { c_int, libc::EOPNOTSUPP;
 // Calls that return -1 with an errno value.
 refuse! { c_int, -1;
     ibv_dm_export_dmabuf_fd, ibv_export_buf_dmabuf_fd,
-    ibv_resolve_eth_l2_from_gid, ibv_rereg_mr,
+    ibv_resolve_eth_l2_from_gid,
 }
 
 // Calls that return nothing.

@@ -9,11 +9,12 @@ use crate::post::{post_recv, post_send};
 use crate::shared_posts::post_srq_recv;
 use crate::thread_domain::{alloc_parent_domain, alloc_td, dealloc_td};
 use crate::unsupported::refuse_call;
+use crate::window::{alloc_mw, bind_mw, dealloc_mw};
 use std::ffi::c_int;
 
 /// A new context's table. Entries that are empty make the headers' functions return `EOPNOTSUPP`;
 /// those that the headers call unasked refuse by themselves.
-pub(crate) fn table(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
+pub(crate) fn table(device: *mut ibv_device, cmd_fd: c_int, async_fd: c_int) -> verbs_context {
     verbs_context {
         newest: [None; 6],
         query_port: Some(query_port),
@@ -43,9 +44,9 @@ pub(crate) fn table(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
                 query_device: Some(ibv_query_device),
                 query_port: Some(ibv_query_port),
                 compat_objects: [Some(refuse_call); 5],
-                alloc_mw: None,
-                bind_mw: Some(refuse_call),
-                dealloc_mw: Some(refuse_call),
+                alloc_mw: Some(alloc_mw),
+                bind_mw: Some(bind_mw),
+                dealloc_mw: Some(dealloc_mw),
                 compat_create_cq: Some(refuse_call),
                 poll_cq: Some(poll_cq),
                 req_notify_cq: Some(req_notify_cq),
@@ -56,7 +57,7 @@ pub(crate) fn table(device: *mut ibv_device, async_fd: c_int) -> verbs_context {
                 post_recv: Some(post_recv),
                 compat_rest: [Some(refuse_call); 5],
             },
-            cmd_fd: -1,
+            cmd_fd,
             async_fd,
             num_comp_vectors: 1,
             mutex: [0; 5],

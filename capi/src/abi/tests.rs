@@ -50,6 +50,11 @@ fn objects_have_the_layout_of_the_headers() {
         post_send post_recv);
     same!(ibv_pd: context handle);
     same!(ibv_mr: context pd addr length handle lkey rkey);
+    same!(ibv_mw: context pd rkey handle);
+    let kind = ("type", offset_of!(ibv_mw, kind));
+    check("ibv_mw", size_of::<ibv_mw>(), &[kind]);
+    same!(ibv_mw_bind_info: mr addr length mw_access_flags);
+    same!(ibv_mw_bind: wr_id send_flags bind_info);
     same!(ibv_comp_channel: context fd refcnt);
     same!(ibv_cq: context channel cq_context handle cqe mutex cond comp_events_completed
         async_events_completed);

@@ -59,6 +59,7 @@ pub mod request {
     pub const SEND_WITH_IMM: c_int = 3;
     pub const RDMA_READ: c_int = 4;
     pub const LOCAL_INV: c_int = 7;
+    pub const BIND_MW: c_int = 8;
     pub const SEND_WITH_INV: c_int = 9;
 }
 
@@ -117,6 +118,7 @@ pub mod send_ops {
     pub const SEND_WITH_IMM: u64 = 1 << 3;
     pub const RDMA_READ: u64 = 1 << 4;
     pub const LOCAL_INV: u64 = 1 << 7;
+    pub const BIND_MW: u64 = 1 << 8;
     pub const SEND_WITH_INV: u64 = 1 << 9;
 }
 
@@ -133,10 +135,28 @@ pub mod access {
     pub const REMOTE_READ: c_int = 4;
     pub const REMOTE_ATOMIC: c_int = 8;
     pub const MW_BIND: c_int = 16;
+    pub const ZERO_BASED: c_int = 32;
     pub const ON_DEMAND: c_int = 64;
     /// bits that a library may ignore
     pub const OPTIONAL: c_int = 0x3FF0_0000;
     pub const KNOWN: c_int = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | MW_BIND;
+}
+
+/// `ibv_mw_type`.
+pub mod window {
+    use std::ffi::c_int;
+    pub const TYPE_1: c_int = 1;
+    pub const TYPE_2: c_int = 2;
+}
+
+/// `ibv_rereg_mr_flags` and `ibv_rereg_mr_err_code`.
+pub mod reregister {
+    use std::ffi::c_int;
+    pub const TRANSLATION: c_int = 1;
+    pub const DOMAIN: c_int = 2;
+    pub const ACCESS: c_int = 4;
+    pub const ERROR_INPUT: c_int = -1;
+    pub const ERROR_COMMAND: c_int = -4;
 }
 
 /// `ibv_event_type`.

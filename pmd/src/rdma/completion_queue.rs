@@ -213,6 +213,12 @@ impl CompletionQueue {
         Ok(())
     }
 
+    /// Completions that the device has written and no poll has taken. Control path.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
+    }
+
     /// Slots of its ring: completions with immediate data, and those of datagrams, take two.
     #[must_use]
     pub fn slots(&self) -> usize {

@@ -85,17 +85,13 @@ impl ProtectionDomain {
             Ok(state) => state,
             Err(error) => return Err(RegisterError { error, buffers }),
         };
-        match self.register_pages(&mut state, &plan, access, base) {
+        match self.register_pages(&mut state, &plan, access, base, None) {
             Ok((number, key)) => Ok(MemoryRegion {
                 share,
                 domain: self.clone(),
                 number,
                 key,
-                address: match base {
-                    Base::Address => plan.address,
-                    Base::Zero => 0,
-                    Base::Named(address) => address,
-                },
+                address: base.first(&plan),
                 length: plan.length as usize,
                 access,
                 base,
@@ -110,16 +106,24 @@ impl ProtectionDomain {
         }
     }
 
-    /// Number and key of a new registration.
+    /// Number and key of a new registration; those of `again`, which have just been freed, if they
+    /// are given.
     fn register_pages(
         &self,
         state: &mut Session<'_>,
         plan: &Pages,
         access: Access,
         base: Base,
+        again: Option<(u32, SteeringTag)>,
     ) -> Result<(u32, SteeringTag), NotMade> {
-        let mut making = Making::<RegionRecord>::begin(state)?;
-        let (number, key) = (making.number(), making.steering_tag());
+        let mut making = match again {
+            Some((number, _)) => Making::<RegionRecord>::begin_again(state, number)?,
+            None => Making::<RegionRecord>::begin(state)?,
+        };
+        let (number, key) = match again {
+            Some(same) => same,
+            None => (making.number(), making.steering_tag()),
+        };
         let list = match plan.list.is_empty() {
             true => None,
             false => Some(making.state().list_pages(&plan.list)?),

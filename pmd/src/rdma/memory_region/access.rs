@@ -1,5 +1,6 @@
 //! The permitted uses of a region, and its addresses in requests.
 
+use super::Pages;
 use ringside_spec::rdma::commands::AccessRights;
 
 /// The permitted uses of a memory region. Reading by its own device is always allowed.
@@ -58,6 +59,17 @@ pub enum Base {
     /// At this address, usually the program's own. Its offset in a page of 4 KiB must be that of
     /// the first byte.
     Named(u64),
+}
+
+impl Base {
+    /// The address of the first byte, as requests name it.
+    pub(super) fn first(self, plan: &Pages) -> u64 {
+        match self {
+            Self::Address => plan.address,
+            Self::Zero => 0,
+            Self::Named(address) => address,
+        }
+    }
 }
 
 /// A place in a peer's memory, as a request names it.

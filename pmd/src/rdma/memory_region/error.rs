@@ -48,6 +48,7 @@ pub struct ReregisterError {
     /// The error.
     #[source]
     pub error: Box<dyn std::error::Error + Send + Sync>,
-    /// The region as it was, unless its memory had to be kept.
+    /// The region as it was; none if its memory had to be kept, or if only a part of the change was
+    /// made.
     pub region: Option<Box<MemoryRegion>>,
 }

@@ -1,6 +1,6 @@
 //! Reregistration of a region's memory.
 
-use super::{Access, DeregisterError, MemoryRegion, Pages, ReregisterError};
+use super::{Access, Base, DeregisterError, MemoryRegion, Pages, ReregisterError};
 use crate::rdma::lifecycle::{By, Destroyed, NotMade};
 use crate::rdma::objects::Object;
 use crate::rdma::protection_domain::Kind;
@@ -39,7 +39,8 @@ impl MemoryRegion {
             Ok(state) => state,
             Err(error) => return Err(self.unchanged(error)),
         };
-        let (number, key) = match domain.register_pages(&mut state, &plan, access, self.base) {
+        let (number, key) = match domain.register_pages(&mut state, &plan, access, self.base, None)
+        {
             Ok(made) => made,
             Err(NotMade::Refused(error)) => {
                 drop(state);
@@ -71,6 +72,73 @@ impl MemoryRegion {
         Ok(self)
     }
 
+    /// Replaces its memory, its rights and its domain under the same keys: peers that have the
+    /// remote key reach the new memory. Requests that use the region must have completed. Returns
+    /// the region and its former memory.
+    ///
+    /// Errors: [`ReregisterError`], with the region as it was if the device was not told or refused
+    /// to end the old registration. Without a region, the old registration has ended, and the device
+    /// did not make the new one.
+    pub fn replace(
+        mut self,
+        domain: &ProtectionDomain,
+        buffers: Vec<DmaBuffer>,
+        access: Access,
+        base: Base,
+    ) -> Result<(Self, Vec<DmaBuffer>), ReregisterError> {
+        if !Arc::ptr_eq(self.domain.engine(), domain.engine()) {
+            return Err(self.unchanged(RdmaError::ForeignDomain));
+        }
+        let plan = match Pages::of(&buffers).and_then(|plan| plan.check_base(base)) {
+            Ok(plan) => plan,
+            Err(error) => return Err(self.unchanged(error)),
+        };
+        let share = domain
+            .take_share(Kind::RegisteredBytes, plan.length)
+            .and_then(|bytes| Ok([domain.take_share(Kind::MemoryRegions, 1)?, bytes]));
+        let share = match share {
+            Ok(share) => share,
+            Err(error) => return Err(self.unchanged(error)),
+        };
+        let mut state = match domain.engine().open_state() {
+            Ok(state) => state,
+            Err(error) => return Err(self.unchanged(error)),
+        };
+        match state.destroy::<RegionRecord>(self.number, By::Owner) {
+            Destroyed::Gone(_) => {}
+            Destroyed::Refused(error) => {
+                drop(state);
+                return Err(self.unchanged(error));
+            }
+            Destroyed::DeviceFailed { cause, .. } => {
+                drop(state);
+                return Err(self.unchanged(RdmaError::DeviceFailed { cause }));
+            }
+            Destroyed::Unconfirmed(error) => {
+                let number = self.number;
+                return Err(self.set_apart(&mut state, number, error));
+            }
+        }
+        // From here on the device does not have it.
+        let before = std::mem::take(&mut self.buffers);
+        let again = Some((self.number, self.key));
+        match domain.register_pages(&mut state, &plan, access, base, again) {
+            Ok(_) => {}
+            Err(NotMade::Refused(error)) => return Err(gone(error)),
+            Err(NotMade::Unconfirmed { number, error }) => {
+                state.set_memory_apart(RegionRecord::NAME, number, buffers, &error);
+                return Err(gone(error));
+            }
+        }
+        drop(state);
+        self.domain = domain.clone();
+        self.share = share;
+        (self.access, self.base) = (access, base);
+        (self.address, self.length) = (base.first(&plan), plan.length as usize);
+        self.buffers = buffers;
+        Ok((self, before))
+    }
+
     /// The device may use the memory under `number`, under the old number, or both.
     fn set_apart(
         &mut self,
@@ -92,5 +160,13 @@ impl MemoryRegion {
             error: error.into(),
             region: Some(Box::new(self)),
         }
+    }
+}
+
+/// The old registration has ended, and there is no new one.
+fn gone(error: RdmaError) -> ReregisterError {
+    ReregisterError {
+        error: error.into(),
+        region: None,
     }
 }

@@ -1,0 +1,186 @@
+//! Memory windows: the slots behind `ibv_alloc_mw`, `ibv_bind_mw` and `ibv_dealloc_mw`, and the
+//! request that binds one.
+//!
+//! A program binds a window of type 1 by `ibv_bind_mw`, which gives it the next key. It binds one of
+//! type 2 by a request of the send queue, under a key that it names itself. What a bind may open is
+//! judged by the device: the request fails with `IBV_WC_MW_BIND_ERR`.
+
+use crate::abi::{
+    access, ibv_mr, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp, ibv_send_wr, request,
+    window,
+};
+use crate::errno;
+use crate::memory::DomainObject;
+use crate::post::post_send;
+use ringside_pmd::rdma::{MemoryWindow, WindowKind};
+use ringside_qp::BindWindow;
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+#[repr(C)]
+struct WindowObject {
+    public: ibv_mw,
+    /// dropped with the object
+    _window: MemoryWindow,
+}
+
+/// The slot behind `ibv_alloc_mw`.
+///
+/// Errors: `EINVAL` for a type that does not exist.
+///
+/// # Safety
+/// `domain` is one of this library.
+pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
+    let wanted = match kind {
+        window::TYPE_1 => WindowKind::One,
+        window::TYPE_2 => WindowKind::Two,
+        _ => return errno::null(libc::EINVAL),
+    };
+    // SAFETY: the caller's promise.
+    let object = unsafe { DomainObject::of(domain) };
+    let made = match object.domain.memory_window(wanted) {
+        Ok(made) => made,
+        Err(error) => return errno::null(errno::of(&error)),
+    };
+    object.users.fetch_add(1, Ordering::Relaxed);
+    let key = made.remote_key();
+    let public = ibv_mw {
+        context: object.public.context,
+        pd: domain,
+        rkey: key,
+        handle: key >> 8,
+        kind,
+    };
+    let made = Box::new(WindowObject {
+        public,
+        _window: made,
+    });
+    Box::into_raw(made).cast()
+}
+
+/// The slot behind `ibv_dealloc_mw`: closes and frees a window.
+///
+/// # Safety
+/// `window` came from [`alloc_mw`].
+pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
+    // SAFETY: the caller's promise, and the caller gives the object up.
+    let object = unsafe { Box::from_raw(window.cast::<WindowObject>()) };
+    let domain = object.public.pd;
+    drop(object);
+    // SAFETY: a domain outlives its windows.
+    let domain = unsafe { DomainObject::of(domain) };
+    domain.users.fetch_sub(1, Ordering::Relaxed);
+    0
+}
+
+/// The slot behind `ibv_bind_mw`: posts a bind of a window of type 1 under its next key.
+///
+/// Errors: those of `ibv_post_send`; `EPERM` if window and queue pair are of two protection domains.
+///
+/// # Safety
+/// `pair` and `window` are of this library; `bind` is valid.
+pub(crate) unsafe extern "C" fn bind_mw(
+    pair: *mut ibv_qp,
+    window: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let (wanted, key, is_foreign) = unsafe {
+        (
+            &*bind,
+            next_key((*window).rkey),
+            DomainObject::of((*window).pd).domain.number()
+                != DomainObject::of((*pair).pd).domain.number(),
+        )
+    };
+    if is_foreign {
+        return libc::EPERM;
+    }
+    // SAFETY: the caller's promise.
+    let mut request = ibv_send_wr {
+        wr_id: wanted.wr_id,
+        next: std::ptr::null_mut(),
+        sg_list: std::ptr::null_mut(),
+        num_sge: 0,
+        opcode: request::BIND_MW,
+        send_flags: wanted.send_flags,
+        imm_data: 0,
+        wr: [0; 4],
+        qp_type: 0,
+        rest: union_of(window, key, &wanted.bind_info),
+    };
+    let mut refused = std::ptr::null_mut();
+    // SAFETY: the caller's promise; the request names a window and a region of this library.
+    let result = unsafe { post_send(pair, &raw mut request, &raw mut refused) };
+    if result == 0 {
+        // SAFETY: the public field belongs to the library; programs read it after this call.
+        unsafe { (*window).rkey = key };
+    }
+    result
+}
+
+/// The next key under the same index, as `ibv_inc_rkey` makes it.
+const fn next_key(key: u32) -> u32 {
+    key & !0xFF | key.wrapping_add(1) & 0xFF
+}
+
+/// The union at the end of a request, for a bind.
+pub(crate) fn union_of(window: *mut ibv_mw, key: u32, bind: &ibv_mw_bind_info) -> [u64; 6] {
+    [
+        window as u64,
+        key.into(),
+        bind.mr as u64,
+        bind.addr,
+        bind.length,
+        bind.mw_access_flags.into(),
+    ]
+}
+
+/// The bind that a request names.
+///
+/// Errors: `EINVAL` without a window or a region, and for zero-based addresses, which this library
+/// gives no region.
+///
+/// # Safety
+/// The objects that the request names are of this library.
+pub(crate) unsafe fn bind_of(wanted: &ibv_send_wr) -> Result<BindWindow, c_int> {
+    let [window, key, region, address, length_bytes, flags] = wanted.rest;
+    let (window, region) = (window as *mut ibv_mw, region as *const ibv_mr);
+    let flags = flags as u32 as c_int;
+    if window.is_null() || region.is_null() || flags & access::ZERO_BASED != 0 {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    let (window_type_1, region_key) = unsafe { ((*window).kind == window::TYPE_1, (*region).lkey) };
+    Ok(BindWindow {
+        address,
+        length_bytes,
+        region_key,
+        window_key: key as u32,
+        remote_read: flags & access::REMOTE_READ != 0,
+        remote_write: flags & access::REMOTE_WRITE != 0,
+        virtual_address_based: true,
+        window_type_1,
+    })
+}
+
+/// Notes the key of a bind that was posted: a window of type 2 has the key that the request names.
+///
+/// # Safety
+/// The request was posted: its window is of this library.
+pub(crate) unsafe fn note_bound(wanted: &ibv_send_wr) {
+    let [window, key, ..] = wanted.rest;
+    // SAFETY: the caller's promise; the public field belongs to the library.
+    unsafe { (*(window as *mut ibv_mw)).rkey = key as u32 };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_key;
+
+    #[test]
+    fn the_next_key_keeps_the_index() {
+        assert_eq!(next_key(0x0102_0304), 0x0102_0305);
+        assert_eq!(next_key(0x0102_03FF), 0x0102_0300);
+    }
+}
