@@ -4,11 +4,11 @@ use crate::abi::{
     ibv_ah, ibv_context, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex,
     ibv_qp_init_attr_ex, ibv_sge, kind, qp_init, request, send_ops,
 };
+use crate::bind::union_of;
 use crate::builder::Builder;
 use crate::errno;
 use crate::post::post_all;
 use crate::queue_pair::{QueuePairObject, ibv_create_qp};
-use crate::window::union_of;
 use std::ffi::{c_int, c_void};
 
 /// Operations of datagram queue pairs.

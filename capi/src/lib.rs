@@ -18,6 +18,7 @@
 
 pub mod abi;
 mod address;
+mod bind;
 mod bounce;
 mod builder;
 mod channel;

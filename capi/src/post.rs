@@ -4,13 +4,13 @@ use crate::abi::{
     completed, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, request, send_flags, state,
 };
 use crate::address::HandleObject;
+use crate::bind::{bind_of, note_bound};
 use crate::completion::CompletionObject;
 use crate::errno;
 use crate::fragments::{entries, fragments};
 use crate::pair::Pair;
 use crate::queue_pair::{Inner, QueuePairObject};
 use crate::room::Room;
-use crate::window::{bind_of, note_bound};
 use crate::work_completion::flushed;
 use ringside_pmd::rdma::{Connected, DatagramReady, Fragment, PostError, QueuePair, SendFlags, To};
 use ringside_qp::{LocalInvalidate, Read, Send, SendInline, SendKind, Write, WriteInline};

@@ -1,19 +1,15 @@
-//! Memory windows: the slots behind `ibv_alloc_mw`, `ibv_bind_mw` and `ibv_dealloc_mw`, and the
-//! request that binds one.
+//! Memory windows: the slots behind `ibv_alloc_mw`, `ibv_bind_mw` and `ibv_dealloc_mw`.
 //!
 //! A program binds a window of type 1 by `ibv_bind_mw`, which gives it the next key. It binds one of
 //! type 2 by a request of the send queue, under a key that it names itself. What a bind may open is
 //! judged by the device: the request fails with `IBV_WC_MW_BIND_ERR`.
 
-use crate::abi::{
-    access, ibv_mr, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp, ibv_send_wr, request,
-    window,
-};
+use crate::abi::{ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_send_wr, request, window};
+use crate::bind;
 use crate::errno;
 use crate::memory::DomainObject;
 use crate::post::post_send;
 use ringside_pmd::rdma::{MemoryWindow, WindowKind};
-use ringside_qp::BindWindow;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
@@ -78,16 +74,16 @@ pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
 /// Errors: those of `ibv_post_send`; `EPERM` if window and queue pair are of two protection domains.
 ///
 /// # Safety
-/// `pair` and `window` are of this library; `bind` is valid.
+/// `pair` and `window` are of this library; `wanted` is valid.
 pub(crate) unsafe extern "C" fn bind_mw(
     pair: *mut ibv_qp,
     window: *mut ibv_mw,
-    bind: *mut ibv_mw_bind,
+    wanted: *mut ibv_mw_bind,
 ) -> c_int {
     // SAFETY: the caller's promise.
     let (wanted, key, is_foreign) = unsafe {
         (
-            &*bind,
+            &*wanted,
             next_key((*window).rkey),
             DomainObject::of((*window).pd).domain.number()
                 != DomainObject::of((*pair).pd).domain.number(),
@@ -107,7 +103,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         imm_data: 0,
         wr: [0; 4],
         qp_type: 0,
-        rest: union_of(window, key, &wanted.bind_info),
+        rest: bind::union_of(window, key, &wanted.bind_info),
     };
     let mut refused = std::ptr::null_mut();
     // SAFETY: the caller's promise; the request names a window and a region of this library.
@@ -122,56 +118,6 @@ pub(crate) unsafe extern "C" fn bind_mw(
 /// The next key under the same index, as `ibv_inc_rkey` makes it.
 const fn next_key(key: u32) -> u32 {
     key & !0xFF | key.wrapping_add(1) & 0xFF
-}
-
-/// The union at the end of a request, for a bind.
-pub(crate) fn union_of(window: *mut ibv_mw, key: u32, bind: &ibv_mw_bind_info) -> [u64; 6] {
-    [
-        window as u64,
-        key.into(),
-        bind.mr as u64,
-        bind.addr,
-        bind.length,
-        bind.mw_access_flags.into(),
-    ]
-}
-
-/// The bind that a request names.
-///
-/// Errors: `EINVAL` without a window or a region, and for zero-based addresses, which this library
-/// gives no region.
-///
-/// # Safety
-/// The objects that the request names are of this library.
-pub(crate) unsafe fn bind_of(wanted: &ibv_send_wr) -> Result<BindWindow, c_int> {
-    let [window, key, region, address, length_bytes, flags] = wanted.rest;
-    let (window, region) = (window as *mut ibv_mw, region as *const ibv_mr);
-    let flags = flags as u32 as c_int;
-    if window.is_null() || region.is_null() || flags & access::ZERO_BASED != 0 {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: the caller's promise.
-    let (window_type_1, region_key) = unsafe { ((*window).kind == window::TYPE_1, (*region).lkey) };
-    Ok(BindWindow {
-        address,
-        length_bytes,
-        region_key,
-        window_key: key as u32,
-        remote_read: flags & access::REMOTE_READ != 0,
-        remote_write: flags & access::REMOTE_WRITE != 0,
-        virtual_address_based: true,
-        window_type_1,
-    })
-}
-
-/// Notes the key of a bind that was posted: a window of type 2 has the key that the request names.
-///
-/// # Safety
-/// The request was posted: its window is of this library.
-pub(crate) unsafe fn note_bound(wanted: &ibv_send_wr) {
-    let [window, key, ..] = wanted.rest;
-    // SAFETY: the caller's promise; the public field belongs to the library.
-    unsafe { (*(window as *mut ibv_mw)).rkey = key as u32 };
 }
 
 #[cfg(test)]

@@ -91,7 +91,7 @@ impl ProtectionDomain {
                 domain: self.clone(),
                 number,
                 key,
-                address: base.first(&plan),
+                address: base.first(plan.address),
                 length: plan.length as usize,
                 access,
                 base,

@@ -1,6 +1,5 @@
 //! The permitted uses of a region, and its addresses in requests.
 
-use super::Pages;
 use ringside_spec::rdma::commands::AccessRights;
 
 /// The permitted uses of a memory region. Reading by its own device is always allowed.
@@ -62,10 +61,10 @@ pub enum Base {
 }
 
 impl Base {
-    /// The address of the first byte, as requests name it.
-    pub(super) fn first(self, plan: &Pages) -> u64 {
+    /// The address of the first byte, as requests name it. `iova` is its I/O virtual address.
+    pub(super) const fn first(self, iova: u64) -> u64 {
         match self {
-            Self::Address => plan.address,
+            Self::Address => iova,
             Self::Zero => 0,
             Self::Named(address) => address,
         }

@@ -134,7 +134,7 @@ impl MemoryRegion {
         self.domain = domain.clone();
         self.share = share;
         (self.access, self.base) = (access, base);
-        (self.address, self.length) = (base.first(&plan), plan.length as usize);
+        (self.address, self.length) = (base.first(plan.address), plan.length as usize);
         self.buffers = buffers;
         Ok((self, before))
     }
