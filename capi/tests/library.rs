@@ -184,6 +184,13 @@ fn each_state_keeps_what_was_set_and_reset_begins_again() {
 }
 
 #[test]
+fn windows_are_bound_regions_replaced_and_queues_hold_what_they_say() {
+    if let Some(program) = compiled("windows") {
+        runs_with_and_without_valgrind(&program, &[]);
+    }
+}
+
+#[test]
 fn requests_are_built_and_completions_read_call_by_call() {
     if let Some(program) = compiled("extended") {
         runs_with_and_without_valgrind(&program, &[]);

@@ -405,6 +405,35 @@ fn a_pair_that_wraps_into_the_first_slot_is_read_with_both_polarities() {
 }
 
 #[test]
+fn what_waits_is_counted_across_the_end_of_the_ring_and_pairs_of_slots_count_once() {
+    let mut bench = bench(4);
+    let (mut index, mut waiting) = (0, 0);
+    // In a ring of four slots, the pair lies at every place once, across the end too.
+    for round in 0..6 {
+        bench.receive.post(2 * round, &[]).unwrap();
+        bench.receive.post(2 * round + 1, &[]).unwrap();
+        assert_eq!(bench.queue.waiting(), 0);
+        for extended in [false, true] {
+            bench.complete(CompletionElement {
+                extended,
+                ..bench.success(QueueSide::Receive, index)
+            });
+            if extended {
+                bench.put(|polarity| CompletionExtension::default().encode(polarity));
+            }
+            (index, waiting) = ((index + 1) % 8, waiting + 1);
+            assert_eq!(bench.queue.waiting(), waiting);
+        }
+        assert_eq!(bench.poll().len(), waiting);
+        waiting = 0;
+    }
+    for index in 0..4 {
+        bench.complete(bench.success(QueueSide::Receive, index));
+    }
+    assert_eq!(bench.queue.waiting(), 4, "a full ring");
+}
+
+#[test]
 fn receives_passed_over_by_the_device_are_reported_as_such() {
     let mut bench = bench_at(16, CompletionContext::new(0, 1), 2);
     for id in 10..14 {

@@ -239,6 +239,76 @@ fn a_reregistered_region_has_new_rights_and_the_old_key_is_invalid() {
 }
 
 #[test]
+fn a_replaced_region_opens_its_new_memory_under_the_same_key_and_returns_the_old() {
+    let (mut pair, mut a, b, from, at) = connected();
+    let remote = at.remote();
+    assert_eq!(
+        write(&mut pair, &mut a, &from, remote.at(0)),
+        Status::Success
+    );
+    let other = pair.b.device.allocate(8192).unwrap();
+    let base = Base::Named(remote.address);
+    let domain = &pair.b.domain;
+    let (at, before) = at.replace(domain, vec![other], Access::ALL, base).unwrap();
+    assert_eq!(
+        (at.remote().key, at.remote().address, at.length()),
+        (remote.key, remote.address, 8192)
+    );
+    let mut bytes = [0; 8];
+    assert!(before[0].read(0, &mut bytes));
+    assert_eq!(&bytes, b"ringside");
+    assert_eq!(text(&at, 0), [0; 8]);
+    let status = write(&mut pair, &mut a, &from, remote.at(8184));
+    assert_eq!(status, Status::Success);
+    assert_eq!(&text(&at, 8184), b"ringside");
+    // Without the right to write, the same key is refused.
+    let rights = Access::REMOTE_READ;
+    let (at, before) = at.replace(&pair.b.domain, before, rights, base).unwrap();
+    assert_eq!(before[0].length(), 8192);
+    let status = write(&mut pair, &mut a, &from, remote.at(0));
+    assert_eq!(status, Status::RemoteAccess);
+    let usage = pair.b.device.object_usage().unwrap();
+    assert_eq!(usage.memory_regions.used, 1);
+    drop((a, b, from));
+    assert_eq!(at.deregister().unwrap().len(), 1);
+    pair.finish();
+}
+
+#[test]
+fn a_region_that_cannot_be_replaced_is_as_it_was() {
+    let (mut pair, mut a, mut b, from, at) = connected();
+    let remote = at.remote();
+    let mut window = pair.b.domain.memory_window(WindowKind::Two).unwrap();
+    let rights = Access::REMOTE_READ;
+    b.bind_window(1, &mut window, (&at, 0..64), rights, Flags::SIGNALLED)
+        .unwrap();
+    b.ring();
+    assert_eq!(pair.wait_b(1)[0].status(), Status::Success);
+    // No memory; an address that is not at the same place of a page; a region with a window on it.
+    let memory = |length| vec![pair.b.device.allocate(length).unwrap()];
+    let attempts = [
+        (Vec::new(), Base::Address),
+        (memory(4096), Base::Named(0x1001)),
+        (memory(4096), Base::Address),
+    ];
+    let mut at = at;
+    for (buffers, base) in attempts {
+        let refused = at.replace(&pair.b.domain, buffers, Access::ALL, base);
+        at = *refused.unwrap_err().region.expect("the region");
+        assert_eq!(at.remote(), remote);
+        assert_eq!(at.remote_key(), remote.key);
+    }
+    assert_eq!(
+        write(&mut pair, &mut a, &from, remote.at(0)),
+        Status::Success
+    );
+    assert_eq!(&text(&at, 0), b"ringside");
+    drop((a, b, from, window));
+    assert_eq!(at.deregister().unwrap().len(), 1);
+    pair.finish();
+}
+
+#[test]
 fn a_fast_region_is_registered_used_invalidated_and_used_again_with_other_memory() {
     let (mut pair, mut a, mut b, from, at) = connected();
     let mut fast = pair.b.domain.fast_region(4).unwrap();
