@@ -134,6 +134,8 @@ static void a_queue_is_not_resized_below_what_waits(struct ibv_qp *qp, struct ib
     while ((error = ibv_resize_cq(cq, 4)) == 0 && time(NULL) < end)
         sched_yield();
     CHECK(error == EINVAL && cq->cqe >= 4);
+    /* What waited before a change of size still counts. */
+    CHECK(!ibv_resize_cq(cq, 16) && ibv_resize_cq(cq, 4) == EINVAL);
     while (left--)
         CHECK(next(cq).status == IBV_WC_SUCCESS);
     CHECK(!ibv_resize_cq(cq, 64) && cq->cqe >= 64);
