@@ -108,8 +108,8 @@ impl Measure {
 }
 
 const BENCH_HELP: &str = "\
-The flags are those of perftest (ib_write_bw and its kin). Without arguments all three operations
-are measured, latency at 8 bytes, then bandwidth at 8 bytes, 64 KiB and 1 MiB, in under 30 seconds.
+The flags are those of perftest (ib_write_bw and its kin). Without arguments all three operations \
+are measured, latency at 8 bytes, then bandwidth at 8 bytes, 64 KiB and 1 MiB, in under 30 seconds. \
 Each test also transfers a pattern, untimed, and compares every byte.
 
 Examples:
@@ -120,16 +120,16 @@ Examples:
   ringside bench write bw -n 1000 --pcap w.pcap   capture the wire; open it with Wireshark
   ringside bench --chaos                      faults under traffic, and the time to recover from each
 
-A request that fails (wrong key, receive too short, peer gone) completes only once the device's event
-about it has been taken. The bench takes events when nothing has completed for a thousand polls or more:
+A request that fails (wrong key, receive too short, peer gone) completes only once the device's event \
+about it has been taken. The bench takes events when nothing has completed for a thousand polls or more: \
 such an error shows after a short lull, with the event that told of it.
 
 Two processes, each with a function of its own, here two functions of a model in a third process:
   ringside model serve --socket /run/a.sock --socket /run/b.sock --doorbell-page
   ringside bench --listen 127.0.0.1 --device vfio-user:/run/a.sock
   ringside bench --connect 127.0.0.1 --device vfio-user:/run/b.sock write lat
-The side that connects decides what is measured and shows it; flags of the side that listens are what
-it insists on. Both compare every byte of the pattern. The peer is not authenticated: listen on an
+The side that connects decides what is measured and shows it; flags of the side that listens are what \
+it insists on. Both compare every byte of the pattern. The peer is not authenticated: listen on an \
 address that only trusted machines reach.";
 
 /// Default port of two processes: perftest's.
@@ -344,7 +344,7 @@ pub(crate) struct Devices {
 }
 
 const BIND_HELP: &str = "\
-Needs root. The driver that the function has now is noted under /run/ringside/bind, and `ringside
+Needs root. The driver that the function has now is noted under /run/ringside/bind, and `ringside \
 unbind` gives it back. The binding lasts until then, or until the machine restarts.
 
 Examples:

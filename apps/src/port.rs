@@ -18,7 +18,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 const HELP: &str = "\
-The port is opened as a program would open it, looked at, and closed again: a device that another
+The port is opened as a program would open it, looked at, and closed again: a device that another \
 program holds cannot be shown.
 
 Examples:
@@ -33,8 +33,8 @@ KIND [FIELD VALUE]... action WHAT [mark NUMBER] [count]
   FIELD   src-ip dst-ip ADDRESS, src-port dst-port NUMBER, l4proto NUMBER (ip4, ip6),
           proto NUMBER (ether: its type, such as 0x0806), vlan ID
   WHAT    QUEUE, FIRST-LAST (2, 4, 8 ... queues by the hash), drop, or spread (as without a rule)
-All rules of a kind name the same fields: the device has one set of fields for each kind. Rules go
-with the port, when the command ends: this one shows whether the device takes them. A program that
+All rules of a kind name the same fields: the device has one set of fields for each kind. Rules go \
+with the port, when the command ends: this one shows whether the device takes them. A program that \
 runs keeps them: ringside forward --rule, or its command \"rule add\".
 
 Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened.";

@@ -32,10 +32,10 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(10);
 
 const RUN_HELP: &str = "\
-The program finds ringside's libibverbs.so.1 before rdma-core's. It has to be linked dynamically, and
-not be setuid. On a model, programs meet on one switch: give each its own port, or none to take the
-first that is free. Port N has the address 10.0.0.(N+1) and the GID index 1; index 0 is link-local.
-With --wire, programs on two hosts or in two containers meet: each side names the other, and one of them
+The program finds ringside's libibverbs.so.1 before rdma-core's. It has to be linked dynamically, and \
+not be setuid. On a model, programs meet on one switch: give each its own port, or none to take the \
+first that is free. Port N has the address 10.0.0.(N+1) and the GID index 1; index 0 is link-local. \
+With --wire, programs on two hosts or in two containers meet: each side names the other, and one of them \
 numbers its ports from another --first.
 
 Examples:

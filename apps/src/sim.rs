@@ -14,8 +14,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const HELP: &str = "\
-Two devices, the wire between them and a random workload of all verbs run in one thread and in
-virtual time. Everything follows from the seed: the same seed does the same again, on every machine.
+Two devices, the wire between them and a random workload of all verbs run in one thread and in \
+virtual time. Everything follows from the seed: the same seed does the same again, on every machine. \
 An oracle that knows nothing of driver and model judges each completion, each byte and each call.
 
 Examples:
@@ -25,14 +25,14 @@ Examples:
   ringside sim --faults none --steps 1000      a long workload on a good wire
   ringside sim --seed 42 --runs 1 --trace      what happens in one run, step by step
 
-Faults: NAME or NAME=AMOUNT, apart by commas; 'mixed' draws them by seed, 'all' takes every one,
+Faults: NAME or NAME=AMOUNT, apart by commas; 'mixed' draws them by seed, 'all' takes every one, \
 'none' takes none. The first six are rates, of a million frames; the amounts of all others how often in a run.
   drop duplicate reorder delay corrupt mark link-down clock-jump
   reset hmc-error critical-error engine-stall firmware-stall function-dead memory-short
   command-fails command-silent command-delayed command-garbled
   admin-fails admin-silent admin-delayed admin-garbled dma-refused interrupts-lost
 
-What is found is repeated with ever fewer faults and steps, and printed with the command that shows
+What is found is repeated with ever fewer faults and steps, and printed with the command that shows \
 it again. Exit code 1: something was found.";
 
 #[derive(Args, Debug, Clone)]

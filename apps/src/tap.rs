@@ -23,25 +23,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const HELP: &str = "\
-The kernel gets an interface whose wire is the port: ssh, monitoring and routing go on after ringside
-has claimed the card. The interface has the port's address and MTU and is up when the command says so;
+The kernel gets an interface whose wire is the port: ssh, monitoring and routing go on after ringside \
+has claimed the card. The interface has the port's address and MTU and is up when the command says so; \
 give it its IP address then:
 
   ringside tap --device 0000:3b:00.0 --interface ring0 &
   ip addr add 192.0.2.1/24 dev ring0
 
-Without --vlan, tags stay in the frames: the kernel's own VLAN interfaces work on top. With --vlan ID
-the interface is in that VLAN: the device inserts its tag into what the kernel sends, and frames of
+Without --vlan, tags stay in the frames: the kernel's own VLAN interfaces work on top. With --vlan ID \
+the interface is in that VLAN: the device inserts its tag into what the kernel sends, and frames of \
 other VLANs and without a tag do not reach the kernel.
 
-It needs CAP_NET_ADMIN in the network namespace that it runs in, and /dev/net/tun. The interface goes
+It needs CAP_NET_ADMIN in the network namespace that it runs in, and /dev/net/tun. The interface goes \
 when the command ends, unless it was made beforehand (ip tuntap add dev NAME mode tap user USER).
 
 Examples:
   ringside tap --device model:0 --interface ring0 --stats-period 1
   ringside tap --interface ring0 --vlan 100 --mtu 9000 --json
 
-Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device or the interface could not
+Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device or the interface could not \
 be opened, 141 standard output was closed.";
 
 #[derive(Args, Debug)]

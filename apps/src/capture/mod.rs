@@ -34,7 +34,7 @@ Two ways to packets:
                   that another program holds cannot be opened
 
 The file is pcapng with nanoseconds, an interface for each port, and the direction of each packet:
-Wireshark and tshark read it. With \"--write -\" it goes to standard output, and what is told to
+Wireshark and tshark read it. With \"--write -\" it goes to standard output, and what is told to \
 standard error.
 
 A filter is written in tcpdump's words:
@@ -46,7 +46,7 @@ Examples:
   ringside capture --attach /run/ports.sock --write x.pcapng --count 100 'udp and port 9'
   ringside capture --device 0000:3b:00.0 --write - | tshark -r -
 
-Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened, 130
+Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened, 130 \
 interrupted before a limit was reached, 141 standard output was closed.";
 
 #[derive(Args, Debug)]

@@ -32,17 +32,17 @@ use std::time::{Duration, Instant};
 use worker::Worker;
 
 const HELP: &str = "\
-Ports are paired as testpmd pairs them: the first with the second, the third with the fourth; one port
+Ports are paired as testpmd pairs them: the first with the second, the third with the fourth; one port \
 alone forwards to itself. Each queue has a thread of its own, which serves that queue of every port.
 
-The report of each port: packets and bits a second, packets that were dropped, and the share of polls
-that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. With --json each report
+The report of each port: packets and bits a second, packets that were dropped, and the share of polls \
+that found nothing. Near 0 % the thread is the bottleneck, near 100 % the wire. With --json each report \
 is one line, of kind interval or total.
 
-Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received,
-malformed); too_short, too_long, too_many_segments, no_buffers (refused by the transmit queue); mode (not
-sent in this mode); queue_full (no room in the other port's transmit queue); out_of_service. Then those of
-the device, as `ringside port -S` names them: rx_dropped is for want of a receive descriptor. A queue that
+Drops follow by queue and cause, where there are any: bad_length, bad_profile, chain_too_long (received, \
+malformed); too_short, too_long, too_many_segments, no_buffers (refused by the transmit queue); mode (not \
+sent in this mode); queue_full (no room in the other port's transmit queue); out_of_service. Then those of \
+the device, as `ringside port -S` names them: rx_dropped is for want of a receive descriptor. A queue that \
 the device stopped as malicious is named.
 
 Examples:
@@ -50,8 +50,8 @@ Examples:
   ringside forward --device 0000:3b:00.0 --device 0000:3b:00.1 --mode macswap --queues 4
   ringside forward --mode icmp-echo --interactive
 
-Ctrl-C ends it and shows the totals. Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 a
-device could not be opened, 4 the built-in model saw its interface broken, 130 interrupted before
+Ctrl-C ends it and shows the totals. Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 a \
+device could not be opened, 4 the built-in model saw its interface broken, 130 interrupted before \
 --duration was over, 141 standard output was closed.";
 
 #[derive(Args, Debug)]
