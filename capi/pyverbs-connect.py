@@ -62,9 +62,9 @@ def grouped(flow):
 
 
 class HasGroups:
-    """The original asks the device for multicast groups, in the parent process. A side that has none fails."""
+    """The original asks the device what it is, in the parent process. A side without multicast groups fails."""
 
-    max_mcast_grp = 1
+    max_mcast_grp, vendor_id, vendor_part_id = 1, 0, 0
 
     def __init__(self, **_):
         pass
