@@ -14,7 +14,8 @@ import unittest
 folder = sys.argv.pop(1)
 sys.path[:0] = [folder, os.path.join(folder, "tests")]
 from args_parser import parser  # noqa: E402
-from tests import base, base_rdmacm, test_rdmacm, utils  # noqa: E402
+from pyverbs.cmid import AddrInfo  # noqa: E402
+from tests import base, base_rdmacm, rdmacm_utils, test_rdmacm, utils  # noqa: E402
 
 WAITING, CONNECTING = "10.0.0.1", "10.0.0.2"
 
@@ -33,13 +34,20 @@ def take_port(self, passive):
     self.ip_addr = WAITING if passive else CONNECTING
 
 
-def connected(flow):
+class Meeting(AddrInfo):
     """Both sides of the original have one address; here the connecting side names the other's."""
 
+    def __init__(self, dst=None, **rest):
+        super().__init__(dst=dst and WAITING, **rest)
+
+    def get_addrinfo(self, src=None, dst=None, *rest, **named):
+        super().get_addrinfo(src, dst and WAITING, *rest, **named)
+
+
+def connected(flow):
     def one_side(self, passive=None, **options):
         take_port(self, passive)
-        make = base_rdmacm.AddrInfo
-        base_rdmacm.AddrInfo = lambda dst=None, **rest: make(dst=dst and WAITING, **rest)
+        base_rdmacm.AddrInfo = rdmacm_utils.AddrInfo = Meeting
         return flow(self, passive=passive, **options)
 
     return one_side

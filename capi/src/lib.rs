@@ -20,6 +20,7 @@ pub mod abi;
 mod address;
 mod bind;
 mod bounce;
+mod buffer;
 mod builder;
 mod channel;
 mod cm;

@@ -30,14 +30,14 @@ macro_rules! refuse {
 // Calls that return an object.
 refuse! { *mut c_void, std::ptr::null_mut();
     ibv_reg_dmabuf_mr, ibv_import_device, ibv_import_pd, ibv_import_mr,
-    ibv_import_dm, ibv_alloc_dmah, ibv_reg_mr_ex, ibv_alloc_buf, ibv_reg_buf_mr,
+    ibv_import_dm, ibv_alloc_dmah,
     ibv_create_comp_cntr,
 }
 
 // Calls that return an errno value.
 refuse! { c_int, libc::EOPNOTSUPP;
     ibv_query_ece, ibv_set_ece,
-    ibv_dealloc_dmah, ibv_query_port_speed, ibv_free_buf, ibv_destroy_comp_cntr,
+    ibv_dealloc_dmah, ibv_query_port_speed, ibv_destroy_comp_cntr,
     ibv_set_comp_cntr, ibv_inc_comp_cntr, ibv_read_comp_cntr, ibv_set_err_comp_cntr,
     ibv_inc_err_comp_cntr, ibv_read_err_comp_cntr, ibv_qp_attach_comp_cntr,
     _ibv_query_comp_cntr_caps,
@@ -45,7 +45,7 @@ refuse! { c_int, libc::EOPNOTSUPP;
 
 // Calls that return -1 with an errno value.
 refuse! { c_int, -1;
-    ibv_dm_export_dmabuf_fd, ibv_export_buf_dmabuf_fd,
+    ibv_dm_export_dmabuf_fd,
     ibv_resolve_eth_l2_from_gid,
 }
 

@@ -191,6 +191,13 @@ fn windows_are_bound_regions_replaced_and_queues_hold_what_they_say() {
 }
 
 #[test]
+fn buffers_of_the_library_are_registered_in_the_newest_form() {
+    if let Some(program) = compiled("buffers") {
+        runs_with_and_without_valgrind(&program, &[]);
+    }
+}
+
+#[test]
 fn requests_are_built_and_completions_read_call_by_call() {
     if let Some(program) = compiled("extended") {
         runs_with_and_without_valgrind(&program, &[]);

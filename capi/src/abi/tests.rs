@@ -55,6 +55,7 @@ fn objects_have_the_layout_of_the_headers() {
     check("ibv_mw", size_of::<ibv_mw>(), &[kind]);
     same!(ibv_mw_bind_info: mr addr length mw_access_flags);
     same!(ibv_mw_bind: wr_id send_flags bind_info);
+    same!(ibv_mr_init_attr: length access comp_mask iova addr fd fd_offset dmah buf);
     same!(ibv_comp_channel: context fd refcnt);
     same!(ibv_cq: context channel cq_context handle cqe mutex cond comp_events_completed
         async_events_completed);

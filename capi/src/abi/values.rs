@@ -149,6 +149,15 @@ pub mod window {
     pub const TYPE_2: c_int = 2;
 }
 
+/// `ibv_mr_init_attr_mask`, of release 65.
+pub mod register {
+    pub const IOVA: u64 = 1;
+    pub const ADDRESS: u64 = 2;
+    pub const DESCRIPTOR: u64 = 4;
+    pub const DESCRIPTOR_OFFSET: u64 = 8;
+    pub const BUFFER: u64 = 32;
+}
+
 /// `ibv_rereg_mr_flags` and `ibv_rereg_mr_err_code`.
 pub mod reregister {
     use std::ffi::c_int;
