@@ -198,6 +198,13 @@ fn buffers_of_the_library_are_registered_in_the_newest_form() {
 }
 
 #[test]
+fn ports_are_bound_as_linux_binds_them() {
+    if let Some(program) = compiled("listeners") {
+        runs_with_and_without_valgrind(&program, &[]);
+    }
+}
+
+#[test]
 fn requests_are_built_and_completions_read_call_by_call() {
     if let Some(program) = compiled("extended") {
         runs_with_and_without_valgrind(&program, &[]);

@@ -45,8 +45,8 @@ pub use address::{AddressHeader, Gid, HeaderError, PortSpace, ServiceId};
 pub use gsi::{Arrived, Discard};
 pub use mad::{Mad, MadError, Message};
 pub use manager::{
-    Accept, Action, Connect, ConnectionId, Event, EventKind, Identity, LISTENER_WAIT, ListenError,
-    ListenerId, MAX_CONNECTIONS, Manager, OutgoingMad, Parameters, Refused, RequestError, Resolve,
-    ServiceAnswer, StateName,
+    Accept, Action, Connect, ConnectionId, Event, EventKind, Identity, LISTENER_WAIT, ListenAt,
+    ListenError, ListenerId, MAX_CONNECTIONS, Manager, OutgoingMad, Parameters, Refused,
+    RequestError, Resolve, ServiceAnswer, StateName,
 };
 pub use reason::{Reason, ServiceStatus};

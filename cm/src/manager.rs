@@ -15,8 +15,8 @@ mod tests;
 
 pub use held::LISTENER_WAIT;
 pub use interface::{
-    Accept, Action, Connect, ConnectionId, Event, EventKind, Identity, ListenError, ListenerId,
-    OutgoingMad, Parameters, Refused, RequestError, Resolve, ServiceAnswer, StateName,
+    Accept, Action, Connect, ConnectionId, Event, EventKind, Identity, ListenAt, ListenError,
+    ListenerId, OutgoingMad, Parameters, Refused, RequestError, Resolve, ServiceAnswer, StateName,
 };
 
 use crate::address::{Gid, PortSpace, ServiceId};
@@ -57,8 +57,7 @@ pub struct Manager {
 #[derive(Clone, Copy, Debug)]
 struct Listener {
     id: ListenerId,
-    /// only requests for this address
-    address: Option<IpAddr>,
+    at: ListenAt,
     /// requests that the program has not answered
     waiting: usize,
     backlog: usize,
@@ -116,7 +115,7 @@ impl Manager {
         self.addresses.retain(|own| *own != gid);
     }
 
-    /// Takes requests for a service: at any address of the node, or at one.
+    /// Takes requests for a service at addresses of the node: at one, or at each of them for `None`.
     ///
     /// `backlog` limits the requests that the program has not answered yet; those beyond are
     /// forgotten, and the callers repeat them. Requests of the last [`LISTENER_WAIT`] are taken too:
@@ -126,29 +125,27 @@ impl Manager {
     pub fn listen(
         &mut self,
         service: ServiceId,
-        address: Option<IpAddr>,
+        at: impl Into<ListenAt>,
         backlog: usize,
     ) -> Result<ListenerId, ListenError> {
         if matches!(service.port(), Some((PortSpace::IpOverInfiniBand, _))) {
             return Err(ListenError::NotOnRoce);
         }
-        if let Some(address) = address
+        let at = at.into();
+        if let ListenAt::Address(address) = at
             && !self.addresses.contains(&Gid::from(address))
         {
             return Err(ListenError::AddressNotLocal { address });
         }
         let listeners = self.listeners.entry(service).or_default();
-        let clash = |other: &Listener| {
-            other.address.is_none() || address.is_none() || other.address == address
-        };
-        if listeners.iter().any(clash) {
+        if listeners.iter().any(|other| at.overlaps(other.at)) {
             return Err(ListenError::InUse { service });
         }
         self.listeners_made += 1;
         let id = ListenerId(self.listeners_made);
         listeners.push(Listener {
             id,
-            address,
+            at,
             waiting: 0,
             backlog: backlog.max(1),
         });

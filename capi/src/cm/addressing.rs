@@ -4,6 +4,7 @@ use super::abi::{event, rdma_cm_id, rdma_event_channel, space};
 use super::events::{drop_event, finish};
 use super::id::{ChannelObject, IdObject, Notice, Step};
 use super::node::{Node, node, push};
+use super::ports::Owner;
 use super::route;
 use super::socket_address;
 use crate::abi::{ibv_context, kind};
@@ -108,7 +109,7 @@ unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
         let port = private.local.filter(|_| private.owns_port);
         drop(private);
         if let Some(port) = port {
-            state.give_port(port_space, port.port());
+            state.ports.give(port_space, port.port(), id as usize);
         }
         if let Some(listener) = listener {
             state.listeners.remove(&listener);
@@ -166,8 +167,18 @@ pub(super) unsafe fn bind(
         if object.private().step != Step::Made {
             return Err(libc::EINVAL);
         }
-        let taken = node.with(|state, _| state.take_port((*id).ps, local.port()));
-        let local = SocketAddr::new(ip, taken.ok_or(libc::EADDRINUSE)?);
+        let owner = {
+            let private = object.private();
+            Owner {
+                id: id as usize,
+                ip,
+                family_only: private.family_only.unwrap_or(ip.is_ipv4()),
+                shares: private.shares_port,
+            }
+        };
+        let space = (*id).ps;
+        let port = node.with(|state, _| state.ports.take(space, local.port(), owner))?;
+        let local = SocketAddr::new(ip, port);
         let mut private = object.private();
         private.step = Step::Bound;
         private.local = Some(local);
@@ -372,7 +383,20 @@ pub unsafe extern "C" fn ringside_rdma_set_option(
             private.traffic_class = byte;
             Ok(())
         }
-        (OF_ID, REUSE_ADDRESS | FAMILY_ONLY, 4) => Ok(()),
+        (OF_ID, REUSE_ADDRESS, 4) if private.step == Step::Made => {
+            private.shares_port = byte != 0;
+            Ok(())
+        }
+        (OF_ID, REUSE_ADDRESS, 4) if private.step != Step::Listening && byte != 0 => {
+            private.shares_port = true;
+            drop(private);
+            let space = object.public.ps;
+            node().map(|node| node.with(|state, _| state.ports.share(space, id as usize)))
+        }
+        (OF_ID, FAMILY_ONLY, 4) if private.step <= Step::Bound => {
+            private.family_only = Some(byte != 0);
+            Ok(())
+        }
         (OF_ID, ACK_TIMEOUT, 1) if object.public.qp_type == kind::RC => {
             private.ack_timeout = Some(byte.min(31));
             Ok(())

@@ -9,11 +9,11 @@ use super::pairs;
 use crate::abi::{kind, state};
 use crate::errno::{self, answer};
 use ringside_cm::{
-    Accept, Connect, ConnectionId, ListenError, Reason, Refused, RequestError, Resolve,
+    Accept, Connect, ConnectionId, ListenAt, ListenError, Reason, Refused, RequestError, Resolve,
     ServiceAnswer, ServiceId, ServiceStatus,
 };
 use std::ffi::{c_int, c_void};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Requests that may wait for the program.
 const MAX_BACKLOG: c_int = 1024;
@@ -61,16 +61,27 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), c_int> {
     } else if step != Step::Bound {
         return Err(libc::EINVAL);
     }
-    let local = object.private().local.ok_or(libc::EINVAL)?;
+    let (local, family_only) = {
+        let private = object.private();
+        (private.local.ok_or(libc::EINVAL)?, private.family_only)
+    };
     let service = ServiceId::of(object.space().ok_or(libc::EINVAL)?, local.port());
-    let address = Some(local.ip()).filter(|ip| !ip.is_unspecified());
+    let place = match (local.ip(), family_only) {
+        (ip, _) if !ip.is_unspecified() => ListenAt::Address(ip),
+        (IpAddr::V4(_), None | Some(true)) => ListenAt::AnyIpv4,
+        (IpAddr::V6(_), Some(true)) => ListenAt::AnyIpv6,
+        _ => ListenAt::Any,
+    };
     let backlog = if (1..=MAX_BACKLOG).contains(&backlog) {
         backlog
     } else {
         MAX_BACKLOG
     };
     node.with(|state, _| {
-        let made = state.manager.listen(service, address, backlog as usize);
+        // SAFETY: the caller's promise.
+        let space = unsafe { (*id).ps };
+        state.ports.may_listen(space, local.port(), id as usize)?;
+        let made = state.manager.listen(service, place, backlog as usize);
         let listener = made.map_err(|error| match error {
             ListenError::InUse { .. } => libc::EADDRINUSE,
             ListenError::AddressNotLocal { .. } => libc::EADDRNOTAVAIL,
@@ -398,12 +409,14 @@ pub unsafe extern "C" fn ringside_rdma_disconnect(id: *mut rdma_cm_id) -> c_int 
         IdObject::of(id).private().connection
     };
     let result = connection.ok_or(libc::EINVAL).and_then(|connection| {
-        let done = node()?.with(|state, now| state.manager.disconnect(now, connection));
-        done.map_err(|error| refused(&error))
+        Ok(node()?.with(|state, now| state.manager.disconnect(now, connection)))
     });
     match result {
         // SAFETY: the caller's promise.
-        Ok(()) => unsafe { finish(id) },
+        Ok(Ok(())) => unsafe { finish(id) },
+        // It has ended, or not begun: no event follows. Linux says so, too.
+        Ok(Err(RequestError::State { .. } | RequestError::Gone)) => 0,
+        Ok(Err(error)) => errno::minus_one(refused(&error)),
         Err(error) => errno::minus_one(error),
     }
 }

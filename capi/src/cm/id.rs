@@ -120,6 +120,10 @@ pub(super) struct Private {
     pub(super) remote: Option<SocketAddr>,
     /// the port is this id's
     pub(super) owns_port: bool,
+    /// option: an unspecified address means those of its family only; as the family has it if unset
+    pub(super) family_only: Option<bool>,
+    /// option: the port may be bound by others that have it, too
+    pub(super) shares_port: bool,
     pub(super) connection: Option<ConnectionId>,
     pub(super) listener: Option<ListenerId>,
     /// the attributes of the queue pair, once the peer has sent its own
@@ -163,6 +167,8 @@ impl IdObject {
                 local: None,
                 remote: None,
                 owns_port: false,
+                family_only: None,
+                shares_port: false,
                 connection: None,
                 listener: None,
                 parameters: None,

@@ -12,6 +12,7 @@ mod id;
 mod multicast;
 mod node;
 mod pairs;
+mod ports;
 mod route;
 pub(crate) mod socket_address;
 mod unsupported;

@@ -2,6 +2,7 @@
 
 use super::abi::{event, rdma_cm_id, rdma_conn_param};
 use super::id::{ChannelObject, Detail, IdObject, Notice, Step};
+use super::ports::Ports;
 use super::route::{self, Shared};
 use crate::device::{Port, lock};
 use crate::errno;
@@ -14,7 +15,7 @@ use ringside_cm::{
     Parameters, ServiceStatus,
 };
 use ringside_connect::Service;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
@@ -26,8 +27,6 @@ const FAREWELL: Duration = Duration::from_millis(200);
 const SLEEP: Duration = Duration::from_millis(100);
 /// Between two looks whether a neighbour has answered.
 const ASKING: Duration = Duration::from_millis(1);
-/// The ports for ids that request none, as in Linux.
-const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
 /// The connection manager, once for all ids.
 pub(super) struct Node {
@@ -46,9 +45,7 @@ pub(super) struct State {
     service: Service,
     pub(super) connections: HashMap<ConnectionId, usize>,
     pub(super) listeners: HashMap<ListenerId, usize>,
-    /// port space and port
-    ports: HashSet<(c_int, u16)>,
-    next_port: u16,
+    pub(super) ports: Ports,
 }
 
 static NODE: OnceLock<Result<Node, c_int>> = OnceLock::new();
@@ -114,7 +111,6 @@ impl Node {
         lock(&port.registry)
             .own_queues
             .insert(service.queue_number(), Arc::clone(&wake));
-        let span = EPHEMERAL.end - EPHEMERAL.start;
         Ok(Self {
             shared: Shared { context, domain },
             port: Arc::clone(port),
@@ -124,8 +120,7 @@ impl Node {
                 service,
                 connections: HashMap::new(),
                 listeners: HashMap::new(),
-                ports: HashSet::new(),
-                next_port: EPHEMERAL.start + (seed % u64::from(span)) as u16,
+                ports: Ports::new(seed),
             }),
             wake,
             process: std::process::id(),
@@ -207,28 +202,6 @@ impl State {
                 Action::Event(event) => self.tell(node, event),
             }
         }
-    }
-
-    /// Takes a port: the requested one, or any for 0. `None` if it is in use.
-    pub(super) fn take_port(&mut self, space: c_int, asked: u16) -> Option<u16> {
-        if asked != 0 {
-            return self.ports.insert((space, asked)).then_some(asked);
-        }
-        for _ in EPHEMERAL {
-            let port = self.next_port;
-            self.next_port += 1;
-            if self.next_port >= EPHEMERAL.end {
-                self.next_port = EPHEMERAL.start;
-            }
-            if self.ports.insert((space, port)) {
-                return Some(port);
-            }
-        }
-        None
-    }
-
-    pub(super) fn give_port(&mut self, space: c_int, port: u16) {
-        self.ports.remove(&(space, port));
     }
 
     /// Passes an event to the channel of its id.

@@ -45,6 +45,50 @@ impl ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub(crate) u64);
 
+/// The addresses at which a listener takes requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenAt {
+    /// every address of the node
+    Any,
+    /// every IPv4 address
+    AnyIpv4,
+    /// every IPv6 address
+    AnyIpv6,
+    /// this address
+    Address(IpAddr),
+}
+
+impl ListenAt {
+    /// True if it takes requests for this address.
+    #[must_use]
+    pub fn contains(self, address: IpAddr) -> bool {
+        match self {
+            Self::Any => true,
+            Self::AnyIpv4 => address.is_ipv4(),
+            Self::AnyIpv6 => address.is_ipv6(),
+            Self::Address(own) => own == address,
+        }
+    }
+
+    /// True if there are addresses at which both take requests.
+    #[must_use]
+    pub fn overlaps(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Address(address), place) | (place, Self::Address(address)) => {
+                place.contains(address)
+            }
+            (Self::AnyIpv4, Self::AnyIpv6) | (Self::AnyIpv6, Self::AnyIpv4) => false,
+            _ => true,
+        }
+    }
+}
+
+impl From<Option<IpAddr>> for ListenAt {
+    fn from(address: Option<IpAddr>) -> Self {
+        address.map_or(Self::Any, Self::Address)
+    }
+}
+
 /// The next action of the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {

@@ -148,7 +148,7 @@ impl Manager {
         let own = self.addresses.contains(&Gid::from(header.destination));
         let fits = listeners
             .iter()
-            .find(|one| own && one.address.is_none_or(|at| at == header.destination))
+            .find(|one| own && one.at.contains(header.destination))
             .ok_or(NoListener::Request)?;
         if fits.waiting >= fits.backlog {
             return Err(NoListener::Busy);

@@ -3,6 +3,7 @@ use super::{
     Accept, Action, Connect, ConnectionId, EventKind, Identity, LISTENER_WAIT, ListenError,
     Manager, Refused, RequestError, Resolve, ServiceAnswer, StateName,
 };
+use crate::ListenAt;
 use crate::address::{Gid, PortSpace, ServiceId};
 use crate::gsi::{self, Arrived, Discard};
 use crate::mad::{Mad, Message};
@@ -134,6 +135,33 @@ fn listening_twice_or_on_an_address_of_another_node_is_refused() {
     let beside = ServiceId::of(PortSpace::IpOverInfiniBand, 7471);
     assert_eq!(one.listen(beside, None, 4), Err(ListenError::NotOnRoce));
     one.listen(UDP, None, 4).expect("another port space");
+}
+
+#[test]
+fn listeners_of_one_service_have_addresses_apart() {
+    let every = [
+        ListenAt::Any,
+        ListenAt::AnyIpv4,
+        ListenAt::AnyIpv6,
+        ListenAt::Address(OWN),
+    ];
+    // One row for each first listener: may the second one be beside it?
+    let beside = [
+        [false, false, false, false],
+        [false, false, true, false],
+        [false, true, false, true],
+        [false, false, true, false],
+    ];
+    assert!(OWN.is_ipv4());
+    for (first, row) in every.into_iter().zip(beside) {
+        for (second, fits) in every.into_iter().zip(row) {
+            let mut one = manager(OWN, 1);
+            one.listen(TCP, first, 4).expect("first");
+            let made = one.listen(TCP, second, 4);
+            assert_eq!(made.is_ok(), fits, "{first:?}, then {second:?}: {made:?}");
+        }
+    }
+    assert!(ListenAt::AnyIpv4.contains(OWN) && !ListenAt::AnyIpv6.contains(OWN));
 }
 
 #[test]
