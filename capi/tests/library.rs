@@ -205,6 +205,14 @@ fn ports_are_bound_as_linux_binds_them() {
 }
 
 #[test]
+fn no_completion_event_is_lost_to_programs_that_arm_often() {
+    if let Some(program) = compiled("events") {
+        let output = run(&program, &[]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
+#[test]
 fn requests_are_built_and_completions_read_call_by_call() {
     if let Some(program) = compiled("extended") {
         runs_with_and_without_valgrind(&program, &[]);
