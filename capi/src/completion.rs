@@ -18,7 +18,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
@@ -150,9 +150,6 @@ pub(crate) struct CompletionObject {
     shared_users: AtomicU32,
     /// the program wants an event for the next completion
     is_armed: AtomicBool,
-    /// The device was asked for an event that this library has not taken yet: 0, [`SOLICITED`] or
-    /// [`ANY`].
-    asked: AtomicU8,
     counts: Mutex<EventCounts>,
     counted: Condvar,
     /// queue pairs that report to it
@@ -168,13 +165,7 @@ impl CompletionObject {
     }
 
     /// The device has an event for it.
-    pub(crate) fn notify_of_device(&self) {
-        self.asked.store(0, Ordering::Release);
-        self.notify();
-    }
-
-    /// Tells the program of a completion.
-    fn notify(&self) {
+    pub(crate) fn notify(&self) {
         if self.public.cq.channel.is_null() {
             return;
         }
@@ -433,7 +424,6 @@ pub(crate) unsafe fn make(
         shared_users: AtomicU32::new(0),
         target,
         is_armed: AtomicBool::new(false),
-        asked: AtomicU8::new(0),
         counts: Mutex::default(),
         counted: Condvar::new(),
         users: AtomicU32::new(0),
@@ -525,8 +515,6 @@ impl CompletionObject {
         let before = u32::try_from(self.public.cq.cqe).unwrap_or(0);
         self.has_room(polled, wanted)?;
         resize(polled, wanted)?;
-        // Whether the device keeps a request for an event across this is not documented.
-        self.asked.store(0, Ordering::Release);
         self.has_room(polled, wanted).or_else(|error| {
             resize(polled, before)?;
             Err(error)
@@ -595,29 +583,17 @@ pub unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: u32) {
 pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
-    let (notify, kind) = if solicited_only == 0 {
-        (Notify::Next, ANY)
+    let notify = if solicited_only == 0 {
+        Notify::Next
     } else {
-        (Notify::Solicited, SOLICITED)
+        Notify::Solicited
     };
     let mut polled = object.polled.hold();
+    polled.queue.arm(notify);
     object.is_armed.store(true, Ordering::Release);
-    // An event that is still to come serves this call too. Programs that arm for each completion, and
-    // seldom sleep, would ring for nothing; and the device tells requests apart by two bits, so that
-    // it takes the fourth one after the last that it saw for no new one.
-    if object.asked.load(Ordering::Acquire) < kind {
-        // Before the doorbell: the event may come at once.
-        object.asked.store(kind, Ordering::Release);
-        polled.queue.arm(notify);
-    }
     drop(polled);
     0
 }
-
-/// The device was asked for an event at the next solicited completion.
-const SOLICITED: u8 = 1;
-/// The device was asked for an event at the next completion.
-const ANY: u8 = 2;
 
 /// The slot behind `ibv_poll_cq`.
 ///

@@ -47,7 +47,7 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
             .filter_map(|number| registry.completion_queue(*number))
         {
             // SAFETY: it is registered, and leaves the registry before it is freed.
-            unsafe { CompletionObject::of(queue) }.notify_of_device();
+            unsafe { CompletionObject::of(queue) }.notify();
         }
         for own in numbers
             .iter()

@@ -53,6 +53,7 @@ impl Engine {
                 let Some(record) = state.objects.completion_queues.get(number) else {
                     continue;
                 };
+                record.request.end();
                 self.registers.write_quietly(CQ_ACKNOWLEDGE, number)?;
                 if record.event_queue == place {
                     queues.push(number);

@@ -2,6 +2,7 @@
 
 use super::RdmaError;
 use super::engine::Engine;
+use super::event_request::{EventRequest, Notify};
 use super::event_vectors::check_event_queue;
 use super::lifecycle::{By, Making};
 use super::objects::Object;
@@ -24,15 +25,6 @@ pub const MAX_COMPLETIONS: u32 = (1 << 19) - 1;
 
 /// Slots after which the device reads the shadow area at the latest. Source: irdma `hw.c`, `verbs.c`.
 const MAX_SHADOW_THRESHOLD: u32 = 0x3FFFF;
-
-/// The source of the event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notify {
-    /// The next completion.
-    Next,
-    /// The next completion of a message that was sent as solicited, or of a failure.
-    Solicited,
-}
 
 /// A completion queue that was not resized.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -64,6 +56,7 @@ pub struct CompletionQueue {
     queue: ringside_cq::CompletionQueue,
     target: CompletionTarget,
     event_queue: u16,
+    request: EventRequest,
 }
 
 /// The completion queue of a queue pair, named from any thread. Cheap to clone.
@@ -104,8 +97,10 @@ impl CompletionQueue {
         check_event_queue(event_queue, state.made.completion_events.len())?;
         let slots = state.objects.queue_pair_slots;
         let queue = ringside_cq::CompletionQueue::new(ring.words(), shadow.words(), slots)?;
+        let request = EventRequest::default();
+        let buffers = [ring, shadow];
         let (number, generation) =
-            state.create_completion_queue(&engine, [ring, shadow], entries, event_queue)?;
+            state.create_completion_queue(&engine, buffers, entries, (event_queue, &request))?;
         drop(state);
         let reports = Reports {
             number,
@@ -117,6 +112,7 @@ impl CompletionQueue {
             queue,
             target,
             event_queue,
+            request,
         })
     }
 
@@ -179,7 +175,8 @@ impl CompletionQueue {
     }
 
     /// Requests an event at the next completion. Poll once more afterwards: earlier completions may
-    /// give no event. See [`Interrupts`](super::Interrupts) for waiting and
+    /// give no event. An event that was requested before and has not been taken serves this request
+    /// too: nothing is written then. See [`Interrupts`](super::Interrupts) for waiting and
     /// [`Device::poll_completion_events`](crate::Device::poll_completion_events) for what came.
     pub fn arm(&mut self, notify: Notify) {
         let solicited_only = notify == Notify::Solicited;
@@ -187,8 +184,10 @@ impl CompletionQueue {
         if engine.over.load(Ordering::Relaxed) {
             return;
         }
-        self.queue
-            .arm(&engine.arm_doorbell, self.target.number(), solicited_only);
+        if self.request.add(notify) {
+            self.queue
+                .arm(&engine.arm_doorbell, self.target.number(), solicited_only);
+        }
     }
 
     /// Makes it hold that many completions, 1..=524287, while it is in use. What was complete and
@@ -209,6 +208,8 @@ impl CompletionQueue {
             .open_state()?
             .resize_completion_queue(&engine, number, ring, entries)?;
         self.queue.replace(checked);
+        // Whether the device keeps a request for an event across this is not documented.
+        self.request.end();
         drop(old);
         Ok(())
     }
@@ -278,7 +279,7 @@ impl Session<'_> {
         engine: &Engine,
         [ring, shadow]: [DmaBuffer; 2],
         entries: u32,
-        event_queue: u16,
+        (event_queue, request): (u16, &EventRequest),
     ) -> Result<(u32, u32), RdmaError> {
         self.names.generation = self.names.generation.wrapping_add(1);
         let generation = self.names.generation;
@@ -304,6 +305,7 @@ impl Session<'_> {
             shadow,
             entries,
             event_queue,
+            request: request.clone(),
             users: 0,
             orphaned: false,
             failed: false,

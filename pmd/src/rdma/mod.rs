@@ -34,6 +34,7 @@ mod end;
 pub(crate) mod engine;
 mod error;
 mod event;
+mod event_request;
 pub(crate) mod event_vectors;
 mod events;
 mod fast_region;
@@ -66,12 +67,11 @@ mod usage;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use completion_events::EventQueueReport;
-pub use completion_queue::{
-    CompletionQueue, CompletionTarget, MAX_COMPLETIONS, Notify, ResizeError,
-};
+pub use completion_queue::{CompletionQueue, CompletionTarget, MAX_COMPLETIONS, ResizeError};
 pub use connection::Endpoint;
 pub use error::{FastRegionError, RdmaError, RdmaStageError};
 pub use event::Event;
+pub use event_request::Notify;
 pub use fast_region::{FastRegion, LoadError};
 pub use faults::PeerFaults;
 pub use gids::{Gid, MAX_GIDS};

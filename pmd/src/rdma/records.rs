@@ -1,6 +1,7 @@
 //! The engine's records of live objects: enough to destroy them without their owners.
 
 use super::address::MacAddress;
+use super::event_request::EventRequest;
 use super::faults::FaultCounters;
 use ringside_bus::DmaBuffer;
 use ringside_bus::process::Inherited;
@@ -135,6 +136,8 @@ pub(crate) struct CompletionQueueRecord {
     pub(crate) entries: u32,
     /// number of the completion event queue that it reports to
     pub(crate) event_queue: u16,
+    /// the event that its owner asked for
+    pub(crate) request: EventRequest,
     /// queues of queue pairs that report here
     pub(crate) users: u32,
     /// its owner was dropped: it is destroyed with its last user

@@ -1,0 +1,63 @@
+//! The request for a completion event that is still to come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// The source of the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notify {
+    /// The next completion.
+    Next,
+    /// The next completion of a message that was sent as solicited, or of a failure.
+    Solicited,
+}
+
+/// What a completion queue has asked the device for, until its event is taken. Shared by the queue,
+/// which asks, and the thread that takes events.
+///
+/// The device tells requests apart by two bits, and a doorbell page in memory holds the last doorbell
+/// only: four requests that the device has not seen look like none. So a queue asks again only after
+/// its event.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EventRequest(Arc<AtomicU8>);
+
+/// Nothing was asked for since the last event.
+const NOTHING: u8 = 0;
+
+impl EventRequest {
+    /// True if the device has to be asked: the event that is still to come does not serve this
+    /// request. To be called before the doorbell is rung: the event may come at once.
+    pub(crate) fn add(&self, notify: Notify) -> bool {
+        let kind = match notify {
+            Notify::Solicited => 1,
+            Notify::Next => 2,
+        };
+        let is_new = self.0.load(Ordering::Acquire) < kind;
+        if is_new {
+            self.0.store(kind, Ordering::Release);
+        }
+        is_new
+    }
+
+    /// The event was taken, or may not come any more. To be called before its taker is told.
+    pub(crate) fn end(&self) {
+        self.0.store(NOTHING, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EventRequest, Notify};
+
+    #[test]
+    fn an_event_that_is_still_to_come_serves_requests_for_no_more_than_it() {
+        let request = EventRequest::default();
+        assert!(request.add(Notify::Solicited));
+        assert!(!request.add(Notify::Solicited));
+        assert!(request.add(Notify::Next), "more completions than before");
+        assert!(!request.add(Notify::Next));
+        assert!(!request.add(Notify::Solicited));
+        request.clone().end();
+        assert!(request.add(Notify::Solicited));
+    }
+}
