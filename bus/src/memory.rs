@@ -143,10 +143,10 @@ enum Origin {
     /// The application, which frees it.
     Application,
     /// The application, which frees it; other processes access it through its address space.
-    Lent { space: OwnedFd, address: u64 },
+    Lent { space: Arc<OwnedFd>, address: u64 },
     /// Another process: accessed only by reading and writing its address space; `base` is never
     /// dereferenced.
-    Peer { space: OwnedFd, address: u64 },
+    Peer { space: Arc<OwnedFd>, address: u64 },
 }
 
 // SAFETY: a mapping is plain memory owned by this value; every access goes through atomics or

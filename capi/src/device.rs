@@ -133,6 +133,17 @@ fn claim(
     }
 }
 
+/// The configuration without a file: programs of verbs expect more objects than an application that
+/// makes its own configuration.
+fn sized_for_programs() -> Config {
+    let mut config = Config::default();
+    config.rdma.queue_pairs = 512;
+    config.rdma.completion_queues = 1024;
+    config.rdma.memory_regions = 16_384;
+    config.rdma.address_handles = 512;
+    config
+}
+
 impl Port {
     /// Claims and brings up the device that `name` names.
     pub(crate) fn open(name: &str) -> Result<Arc<Self>, Failure> {
@@ -140,7 +151,7 @@ impl Port {
         let address: DeviceAddress = name.parse().map_err(|error| invalid(&error))?;
         let config = match std::env::var_os("RINGSIDE_CONFIG") {
             Some(path) => Config::load(path).map_err(|error| invalid(&error))?,
-            None => Config::default(),
+            None => sized_for_programs(),
         };
         let (function, model) = claim(&address, &config)?;
         let options = BringUpOptions {

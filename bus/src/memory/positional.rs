@@ -10,13 +10,33 @@ use super::{Mapping, Memory, MemoryError, Origin, PageSize, system};
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, Weak};
 
 /// Bytes that pass through this process at a time between two other processes.
 const PIECE: usize = 64 << 10;
 
 /// Kind of the file system that `/proc/self/mem` is in. Source: `linux/magic.h`, PROC_SUPER_MAGIC.
 const PROC: u64 = 0x9FA0;
+
+/// The file of this process' address space, open while memory of it is lent: one descriptor for all
+/// of it. A child of a fork opens its own.
+fn own_space() -> rustix::io::Result<Arc<OwnedFd>> {
+    static OPEN: Mutex<Option<(u32, Weak<OwnedFd>)>> = Mutex::new(None);
+    let process = std::process::id();
+    // Another thread may have held it when this process was forked: it is not waited for.
+    let mut open = OPEN.try_lock().ok();
+    let known = open.as_deref().and_then(Option::as_ref);
+    let same = known.filter(|(owner, _)| *owner == process);
+    if let Some(space) = same.and_then(|(_, space)| space.upgrade()) {
+        return Ok(space);
+    }
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let space = Arc::new(rustix::fs::open("/proc/self/mem", flags, Mode::empty())?);
+    if let Some(open) = open.as_deref_mut() {
+        *open = Some((process, Arc::downgrade(&space)));
+    }
+    Ok(space)
+}
 
 impl Memory {
     /// The program's own memory: `length` bytes from `address`, both multiples of 4096.
@@ -32,9 +52,7 @@ impl Memory {
         let Some(base) = base.filter(|_| whole && length > 0) else {
             return Err(MemoryError::BadRequest { length, alignment });
         };
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let space = rustix::fs::open("/proc/self/mem", flags, Mode::empty())
-            .map_err(|error| system("opening /proc/self/mem", length, error))?;
+        let space = own_space().map_err(|error| system("opening /proc/self/mem", length, error))?;
         Ok(Self(Arc::new(Mapping {
             base,
             length,
@@ -50,10 +68,14 @@ impl Memory {
     /// `descriptor`.
     ///
     /// Errors: [`MemoryError::BadRequest`] if the descriptor is not of an address space.
-    pub fn of_peer(descriptor: OwnedFd, address: u64, length: usize) -> Result<Self, MemoryError> {
+    pub fn of_peer(
+        descriptor: Arc<OwnedFd>,
+        address: u64,
+        length: usize,
+    ) -> Result<Self, MemoryError> {
         let alignment = PageSize::FourKiB.bytes();
         let bad = MemoryError::BadRequest { length, alignment };
-        let kind = rustix::fs::fstatfs(&descriptor)
+        let kind = rustix::fs::fstatfs(&*descriptor)
             .map_err(|error| system("fstatfs", length, error))?
             .f_type;
         let inside = address.checked_add(length as u64);
@@ -135,6 +157,7 @@ impl Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     /// A page of the test's own, with 4096 bytes before and behind that it does not touch.
     fn page() -> (Vec<u8>, usize) {
@@ -145,7 +168,12 @@ mod tests {
 
     fn peer(memory: &Memory) -> Memory {
         let descriptor = memory.descriptor().unwrap().try_clone_to_owned().unwrap();
-        Memory::of_peer(descriptor, memory.offset_in_file(), memory.length()).unwrap()
+        Memory::of_peer(
+            Arc::new(descriptor),
+            memory.offset_in_file(),
+            memory.length(),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -186,10 +214,21 @@ mod tests {
     }
 
     #[test]
+    fn all_memory_that_is_lent_shares_one_descriptor() {
+        let (bytes, at) = page();
+        // SAFETY: `bytes` outlives both values.
+        let both = unsafe { [Memory::lend(at, 4096), Memory::lend(at, 4096)] };
+        let number = |lent: &Memory| lent.descriptor().unwrap().as_raw_fd();
+        let [one, two] = both.map(|lent| number(&lent.unwrap()));
+        assert_eq!(one, two);
+        drop(bytes);
+    }
+
+    #[test]
     fn only_an_address_space_is_taken_for_one() {
         let file = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
         let descriptor = file.descriptor().unwrap().try_clone_to_owned().unwrap();
-        let refused = Memory::of_peer(descriptor, 0, 4096);
+        let refused = Memory::of_peer(Arc::new(descriptor), 0, 4096);
         assert!(matches!(refused, Err(MemoryError::BadRequest { .. })));
     }
 
@@ -199,7 +238,7 @@ mod tests {
         // SAFETY: `bytes` outlives the value; the peer is asked for an address without memory.
         let lent = unsafe { Memory::lend(at, 4096) }.unwrap();
         let descriptor = lent.descriptor().unwrap().try_clone_to_owned().unwrap();
-        let nowhere = Memory::of_peer(descriptor, 4096, 4096).unwrap();
+        let nowhere = Memory::of_peer(Arc::new(descriptor), 4096, 4096).unwrap();
         assert!(!nowhere.read(0, &mut [0; 8]));
         assert!(!nowhere.write(0, &[0; 8]));
         drop(bytes);

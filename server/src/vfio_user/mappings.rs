@@ -11,6 +11,7 @@ use ringside_bus::{ForeignError, ForeignFile, Memory};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 type Identity = (u64, u64);
 
@@ -48,6 +49,8 @@ pub(super) struct Reachable {
 pub(super) struct Mappings {
     entries: BTreeMap<u64, Entry>,
     files: Vec<File>,
+    /// the client's address space, which comes with each mapping of it: one descriptor is kept
+    space: Option<(Identity, Arc<OwnedFd>)>,
     trust: bool,
 }
 
@@ -133,7 +136,7 @@ impl Mappings {
     ) -> Result<Reachable, Refusal> {
         let length = usize::try_from(map.size)
             .map_err(|_| Refusal::new(EINVAL, "a DMA mapping larger than memory"))?;
-        let memory = Memory::of_peer(descriptor, map.offset, length)
+        let memory = Memory::of_peer(self.space_of(descriptor)?, map.offset, length)
             .map_err(|error| Refusal::new(EINVAL, error.to_string()))?;
         let source = Source::AddressSpace;
         self.entries.insert(map.address, Entry { end, source });
@@ -142,6 +145,23 @@ impl Mappings {
             range: 0..length,
             access,
         })
+    }
+
+    /// The descriptor that is kept of the same file, or this one from now on. A server holds far fewer
+    /// descriptors than its clients register regions.
+    fn space_of(&mut self, descriptor: OwnedFd) -> Result<Arc<OwnedFd>, Refusal> {
+        let file = rustix::fs::fstat(&descriptor).map_err(|error| {
+            Refusal::new(EINVAL, format!("a descriptor without a file: {error}"))
+        })?;
+        let identity = (file.st_dev, file.st_ino);
+        if let Some((kept, space)) = &self.space
+            && *kept == identity
+        {
+            return Ok(Arc::clone(space));
+        }
+        let space = Arc::new(descriptor);
+        self.space = Some((identity, Arc::clone(&space)));
+        Ok(space)
     }
 
     fn memory_of(&mut self, file: ForeignFile, needed: u64) -> Result<Memory, Refusal> {
