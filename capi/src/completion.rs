@@ -1,10 +1,10 @@
-//! Completion queues and completion channels.
+//! Completion queues.
 
 use crate::abi::{
     cq_init, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_pd,
     ibv_srq, ibv_wc,
 };
-use crate::channel::EventQueue;
+use crate::completion_channel::ChannelObject;
 use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
@@ -25,64 +25,6 @@ use std::sync::{Condvar, Mutex, PoisonError};
 const BATCH: usize = 32;
 /// Polls in a row that find nothing, after which the model gets the core.
 const EMPTY_POLLS: u32 = 64;
-
-/// A completion channel.
-#[repr(C)]
-pub(crate) struct ChannelObject {
-    public: ibv_comp_channel,
-    events: EventQueue<usize>,
-    users: AtomicU32,
-}
-
-impl ChannelObject {
-    /// # Safety
-    /// `channel` came from [`ibv_create_comp_channel`] and is not destroyed while the result is
-    /// used.
-    unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> &'a Self {
-        // SAFETY: the public part comes first.
-        unsafe { &*channel.cast() }
-    }
-}
-
-/// # Safety
-/// `context` is open.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_create_comp_channel(
-    context: *mut ibv_context,
-) -> *mut ibv_comp_channel {
-    match EventQueue::new() {
-        Ok(events) => {
-            let made = Box::new(ChannelObject {
-                public: ibv_comp_channel {
-                    context,
-                    fd: events.descriptor(),
-                    refcnt: 0,
-                },
-                events,
-                users: AtomicU32::new(0),
-            });
-            Box::into_raw(made).cast()
-        }
-        Err(error) => errno::null(error),
-    }
-}
-
-/// # Safety
-/// `channel` came from [`ibv_create_comp_channel`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: the caller's promise.
-    if unsafe { ChannelObject::of(channel) }
-        .users
-        .load(Ordering::Relaxed)
-        > 0
-    {
-        return libc::EBUSY;
-    }
-    // SAFETY: nothing uses it any more.
-    drop(unsafe { Box::from_raw(channel.cast::<ChannelObject>()) });
-    0
-}
 
 /// Events that a program read and acknowledged.
 #[derive(Default)]

@@ -25,6 +25,7 @@ mod builder;
 mod channel;
 mod cm;
 mod completion;
+mod completion_channel;
 mod context;
 mod context_object;
 mod device;

@@ -368,6 +368,10 @@ impl RegionObject {
         let ((buffer, given), domain) =
             unsafe { (wanted.lend()?, DomainObject::of(wanted.domain)) };
         let region = self.region.take().ok_or(libc::EINVAL)?;
+        // SAFETY: a context outlives its objects.
+        let port = unsafe { &ContextObject::of(self.public.context).port };
+        // Before the key is free for another region, should the device not take it again.
+        let reach = port.reaches.remove(self.public.lkey);
         let base = Base::Named(wanted.named);
         match region.replace(&domain.domain, vec![buffer], given, base) {
             Ok((region, _)) => {
@@ -378,16 +382,14 @@ impl RegionObject {
             }
             Err(refused) => {
                 tracing::warn!(error = %refused.error, "not registered again");
-                self.region = refused.region.map(|region| *region);
-                match self.region {
-                    Some(_) => Err(libc::EBUSY),
-                    None => {
-                        // SAFETY: a context outlives its objects.
-                        let port = unsafe { &ContextObject::of(self.public.context).port };
-                        port.reaches.remove(self.public.lkey);
-                        Err(libc::EIO)
-                    }
+                let Some(region) = refused.region else {
+                    return Err(libc::EIO);
+                };
+                self.region = Some(*region);
+                if let Some(reach) = reach {
+                    port.reaches.insert(self.public.lkey, reach);
                 }
+                Err(libc::EBUSY)
             }
         }
     }

@@ -115,7 +115,7 @@ impl Manager {
         self.addresses.retain(|own| *own != gid);
     }
 
-    /// Takes requests for a service at addresses of the node: at one, or at each of them for `None`.
+    /// Takes requests for a service at addresses of the node: `None` means all of them.
     ///
     /// `backlog` limits the requests that the program has not answered yet; those beyond are
     /// forgotten, and the callers repeat them. Requests of the last [`LISTENER_WAIT`] are taken too:

@@ -474,23 +474,6 @@ impl CompletionQueue {
         self.ring.places()
     }
 
-    /// Completions that the device has written and no poll has taken. Reads the ring: as long as
-    /// there are such.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        let (mut ahead, mut found) = (0, 0);
-        while ahead < self.slots() {
-            let header = header_of(self.ring.ahead(ahead));
-            let in_next_pass = self.ring.index() + ahead >= self.slots();
-            if self.is_there(header) == in_next_pass {
-                break;
-            }
-            found += 1;
-            ahead += 1 + usize::from(header.extended());
-        }
-        found + self.backlog.len()
-    }
-
     #[inline(always)]
     fn publish_head(&self) {
         self.head

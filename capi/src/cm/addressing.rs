@@ -357,6 +357,16 @@ pub unsafe extern "C" fn ringside_rdma_migrate_id(
     0
 }
 
+/// Changes an option of an id that has a port already.
+fn change_owner(object: &IdObject, change: impl FnOnce(&mut Owner)) -> Result<(), c_int> {
+    let Some(local) = object.private().local else {
+        return Ok(());
+    };
+    let (space, id) = (object.public.ps, std::ptr::from_ref(object) as usize);
+    node()?.with(|state, _| state.ports.owner(space, local.port(), id).map(change));
+    Ok(())
+}
+
 /// # Safety
 /// `id` is an id of this library; `value` has `length` bytes.
 #[unsafe(no_mangle)]
@@ -383,19 +393,17 @@ pub unsafe extern "C" fn ringside_rdma_set_option(
             private.traffic_class = byte;
             Ok(())
         }
-        (OF_ID, REUSE_ADDRESS, 4) if private.step == Step::Made => {
+        (OF_ID, REUSE_ADDRESS, 4)
+            if private.step == Step::Made || private.step != Step::Listening && byte != 0 =>
+        {
             private.shares_port = byte != 0;
-            Ok(())
-        }
-        (OF_ID, REUSE_ADDRESS, 4) if private.step != Step::Listening && byte != 0 => {
-            private.shares_port = true;
             drop(private);
-            let space = object.public.ps;
-            node().map(|node| node.with(|state, _| state.ports.share(space, id as usize)))
+            change_owner(object, |owner| owner.shares = byte != 0)
         }
         (OF_ID, FAMILY_ONLY, 4) if private.step <= Step::Bound => {
             private.family_only = Some(byte != 0);
-            Ok(())
+            drop(private);
+            change_owner(object, |owner| owner.family_only = byte != 0)
         }
         (OF_ID, ACK_TIMEOUT, 1) if object.public.qp_type == kind::RC => {
             private.ack_timeout = Some(byte.min(31));

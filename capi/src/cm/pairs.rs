@@ -8,9 +8,8 @@ use crate::abi::{
     ibv_context, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, kind, mask,
     qp_init, state,
 };
-use crate::completion::{
-    ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel, ibv_destroy_cq,
-};
+use crate::completion::{ibv_create_cq, ibv_destroy_cq};
+use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::errno;
 use crate::extended;
 use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};

@@ -98,13 +98,10 @@ impl Ports {
         others.try_for_each(|other| own.check(other))
     }
 
-    /// The id may have its port beside others from now on.
-    pub(super) fn share(&mut self, space: c_int, id: usize) {
-        let all = self.taken.iter_mut().filter(|(key, _)| key.0 == space);
-        let owners = all.flat_map(|(_, owners)| owners);
-        for owner in owners.filter(|one| one.id == id) {
-            owner.shares = true;
-        }
+    /// The id's entry for its port, to change its options.
+    pub(super) fn owner(&mut self, space: c_int, port: u16, id: usize) -> Option<&mut Owner> {
+        let owners = self.taken.get_mut(&(space, port))?;
+        owners.iter_mut().find(|one| one.id == id)
     }
 
     /// Gives back the port of an id.
@@ -181,10 +178,19 @@ mod tests {
         assert_eq!(ports.may_listen(TCP, 7, 1), Ok(()));
         let unwilling = owner(2, "10.0.0.1");
         assert_eq!(ports.take(TCP, 7, unwilling), Err(EADDRINUSE));
+        assert!(ports.owner(TCP, 7, 2).is_none());
         assert_eq!(ports.take(TCP, 7, shares(2, "10.0.0.1")), Ok(7));
         assert_eq!(ports.may_listen(TCP, 7, 2), Err(EADDRINUSE));
         ports.give(TCP, 7, 1);
         assert_eq!(ports.may_listen(TCP, 7, 2), Ok(()));
+    }
+
+    #[test]
+    fn an_option_that_is_set_after_binding_counts() {
+        let mut ports = Ports::new(0);
+        ports.take(TCP, 7, owner(1, "10.0.0.1")).unwrap();
+        ports.owner(TCP, 7, 1).unwrap().shares = true;
+        assert_eq!(ports.take(TCP, 7, shares(2, "10.0.0.1")), Ok(7));
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Replacing the ring of a completion queue.
+//! Replacing the ring of a completion queue, and counting what waits in it.
 
-use super::CompletionQueue;
+use super::{CompletionQueue, header_of};
 use crate::completion::Completion;
 use ringside_bus::{ReadRing, ZeroedRing};
 use ringside_spec::rdma::events::{CQ_SHADOW_ARM_WORD, CqShadowArm};
@@ -49,6 +49,23 @@ impl CompletionQueue {
         self.shadow.store_release(CQ_SHADOW_ARM_WORD, arm.0);
         self.publish_head();
         self.expect();
+    }
+
+    /// Completions that the device has written and no poll has taken. Reads the ring: as long as
+    /// there are such.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        let (mut ahead, mut found) = (0, 0);
+        while ahead < self.slots() {
+            let header = header_of(self.ring.ahead(ahead));
+            let in_next_pass = self.ring.index() + ahead >= self.slots();
+            if self.is_there(header) == in_next_pass {
+                break;
+            }
+            found += 1;
+            ahead += 1 + usize::from(header.extended());
+        }
+        found + self.backlog.len()
     }
 
     /// Completions from a ring that the queue left, not delivered yet.

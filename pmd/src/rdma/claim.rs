@@ -82,7 +82,7 @@ pub(super) struct Held<'s, S>
 where
     S: DerefMut<Target: BorrowMut<Claims>>,
 {
-    /// what the operation works on: the locked state, or what holds it
+    /// the locked state of the engine, or the session that holds it
     pub(super) of: &'s mut S,
     pub(super) ended: &'s Condvar,
     pub(super) claim: Claim,

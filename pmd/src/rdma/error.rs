@@ -78,7 +78,7 @@ pub enum RdmaError {
         "{what} is in use by another operation, which has not ended for {waited_ms} ms although each of its commands has a deadline: recover the device with Device::recover, and report this as a bug"
     )]
     Occupied {
-        /// What it has.
+        /// The claimed part.
         what: String,
         /// The length of the wait, ms.
         waited_ms: u64,

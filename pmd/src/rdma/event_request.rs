@@ -12,8 +12,8 @@ pub enum Notify {
     Solicited,
 }
 
-/// What a completion queue has asked the device for, until its event is taken. Shared by the queue,
-/// which asks, and the thread that takes events.
+/// The event that a completion queue has asked the device for, until it is taken. The queue, which
+/// asks, and the thread that takes events share it.
 ///
 /// The device tells requests apart by two bits, and a doorbell page in memory holds the last doorbell
 /// only: four requests that the device has not seen look like none. So a queue asks again only after

@@ -74,10 +74,7 @@ impl ProtectionDomain {
             Ok(plan) => plan,
             Err(error) => return Err(RegisterError { error, buffers }),
         };
-        let share = self
-            .take_share(Kind::RegisteredBytes, plan.length)
-            .and_then(|bytes| Ok([self.take_share(Kind::MemoryRegions, 1)?, bytes]));
-        let share = match share {
+        let share = match self.share_of_region(&plan) {
             Ok(share) => share,
             Err(error) => return Err(RegisterError { error, buffers }),
         };
@@ -104,6 +101,12 @@ impl ProtectionDomain {
                 Err(RegisterError { error, buffers })
             }
         }
+    }
+
+    /// Shares of the quotas for a region: one region, and its bytes.
+    fn share_of_region(&self, plan: &Pages) -> Result<[Share; 2], RdmaError> {
+        let bytes = self.take_share(Kind::RegisteredBytes, plan.length)?;
+        Ok([self.take_share(Kind::MemoryRegions, 1)?, bytes])
     }
 
     /// Number and key of a new registration; those of `again`, which have just been freed, if they

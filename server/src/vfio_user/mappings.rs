@@ -8,6 +8,7 @@ use ringside_bus::function::DmaAccess;
 use ringside_bus::vfio_user::Capabilities;
 use ringside_bus::vfio_user::message::{DmaMap, DmaUnmap};
 use ringside_bus::{ForeignError, ForeignFile, Memory};
+use rustix::fs::OFlags;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -37,6 +38,14 @@ enum Source {
     AddressSpace,
 }
 
+/// A descriptor of an address space: two that are equal here do the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Space {
+    file: Identity,
+    /// open for reading, writing or both
+    mode: OFlags,
+}
+
 /// The request of a mapping to the world.
 pub(super) struct Reachable {
     pub(super) memory: Memory,
@@ -50,7 +59,7 @@ pub(super) struct Mappings {
     entries: BTreeMap<u64, Entry>,
     files: Vec<File>,
     /// the client's address space, which comes with each mapping of it: one descriptor is kept
-    space: Option<(Identity, Arc<OwnedFd>)>,
+    space: Option<(Space, Arc<OwnedFd>)>,
     trust: bool,
 }
 
@@ -136,8 +145,10 @@ impl Mappings {
     ) -> Result<Reachable, Refusal> {
         let length = usize::try_from(map.size)
             .map_err(|_| Refusal::new(EINVAL, "a DMA mapping larger than memory"))?;
-        let memory = Memory::of_peer(self.space_of(descriptor)?, map.offset, length)
+        let (identity, space) = self.space_of(descriptor)?;
+        let memory = Memory::of_peer(Arc::clone(&space), map.offset, length)
             .map_err(|error| Refusal::new(EINVAL, error.to_string()))?;
+        self.space = Some((identity, space));
         let source = Source::AddressSpace;
         self.entries.insert(map.address, Entry { end, source });
         Ok(Reachable {
@@ -149,19 +160,18 @@ impl Mappings {
 
     /// The descriptor that is kept of the same file, or this one from now on. A server holds far fewer
     /// descriptors than its clients register regions.
-    fn space_of(&mut self, descriptor: OwnedFd) -> Result<Arc<OwnedFd>, Refusal> {
-        let file = rustix::fs::fstat(&descriptor).map_err(|error| {
-            Refusal::new(EINVAL, format!("a descriptor without a file: {error}"))
-        })?;
-        let identity = (file.st_dev, file.st_ino);
-        if let Some((kept, space)) = &self.space
-            && *kept == identity
-        {
-            return Ok(Arc::clone(space));
-        }
-        let space = Arc::new(descriptor);
-        self.space = Some((identity, Arc::clone(&space)));
-        Ok(space)
+    fn space_of(&self, descriptor: OwnedFd) -> Result<(Space, Arc<OwnedFd>), Refusal> {
+        let unknown =
+            |error| Refusal::new(EINVAL, format!("a descriptor that is no file: {error}"));
+        let file = rustix::fs::fstat(&descriptor).map_err(unknown)?;
+        let mode = rustix::fs::fcntl_getfl(&descriptor).map_err(unknown)?;
+        let identity = Space {
+            file: (file.st_dev, file.st_ino),
+            mode: mode & OFlags::RWMODE,
+        };
+        let known = self.space.as_ref().filter(|(kept, _)| *kept == identity);
+        let space = known.map_or_else(|| Arc::new(descriptor), |(_, space)| Arc::clone(space));
+        Ok((identity, space))
     }
 
     fn memory_of(&mut self, file: ForeignFile, needed: u64) -> Result<Memory, Refusal> {
@@ -246,5 +256,47 @@ fn refuse_file(error: ForeignError) -> Refusal {
     Refusal {
         errno,
         reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringside_bus::vfio_user::message::MapFlags;
+    use std::fs::OpenOptions;
+    use std::os::fd::AsRawFd;
+
+    fn map(mappings: &mut Mappings, page: u64, file: std::fs::File) -> Result<i32, Refusal> {
+        let map = DmaMap {
+            flags: MapFlags::ZERO
+                .with_readable(true)
+                .with_writable(true)
+                .with_positional(true),
+            offset: page * 4096,
+            address: page * 4096,
+            size: 4096,
+        };
+        let made = mappings.map(&map, vec![file.into()])?.expect("reachable");
+        Ok(made.memory.descriptor().expect("its file").as_raw_fd())
+    }
+
+    #[test]
+    fn one_descriptor_of_an_address_space_is_kept_for_all_its_mappings() {
+        let mut options = OpenOptions::new();
+        let space = options
+            .read(true)
+            .write(true)
+            .open("/proc/self/mem")
+            .unwrap();
+        let again = || space.try_clone().unwrap();
+        let mut mappings = Mappings::new(false);
+        let first = map(&mut mappings, 1, again()).unwrap();
+        assert_eq!(map(&mut mappings, 2, again()).unwrap(), first);
+        // One that can only be read does not serve mappings that are written, nor is it served.
+        let readable = std::fs::File::open("/proc/self/mem").unwrap();
+        assert_ne!(map(&mut mappings, 3, readable).unwrap(), first);
+        let file = tempfile::tempfile().unwrap();
+        assert!(map(&mut mappings, 4, file).is_err());
+        assert!(map(&mut mappings, 4, again()).is_ok());
     }
 }

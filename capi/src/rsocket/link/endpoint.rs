@@ -8,9 +8,8 @@ use crate::abi::{
 use crate::channel::last_error;
 use crate::cm::abi::rdma_cm_id;
 use crate::cm::{ringside_rdma_create_qp, ringside_rdma_destroy_qp};
-use crate::completion::{
-    ibv_create_comp_channel, ibv_create_cq, ibv_destroy_comp_channel, ibv_destroy_cq,
-};
+use crate::completion::{ibv_create_cq, ibv_destroy_cq};
+use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::post::{post_recv, post_send};
 use crate::rsocket::wire::{MAPPING_BYTES, Target};
 use std::ffi::c_int;

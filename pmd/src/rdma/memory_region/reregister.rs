@@ -3,7 +3,6 @@
 use super::{Access, Base, DeregisterError, MemoryRegion, Pages, ReregisterError};
 use crate::rdma::lifecycle::{By, Destroyed, NotMade};
 use crate::rdma::objects::Object;
-use crate::rdma::protection_domain::Kind;
 use crate::rdma::records::RegionRecord;
 use crate::rdma::session::Session;
 use crate::rdma::{ProtectionDomain, RdmaError};
@@ -27,10 +26,7 @@ impl MemoryRegion {
             Ok(plan) => plan,
             Err(error) => return Err(self.unchanged(error)),
         };
-        let share = domain
-            .take_share(Kind::RegisteredBytes, plan.length)
-            .and_then(|bytes| Ok([domain.take_share(Kind::MemoryRegions, 1)?, bytes]));
-        let share = match share {
+        let share = match domain.share_of_region(&plan) {
             Ok(share) => share,
             Err(error) => return Err(self.unchanged(error)),
         };
@@ -93,10 +89,7 @@ impl MemoryRegion {
             Ok(plan) => plan,
             Err(error) => return Err(self.unchanged(error)),
         };
-        let share = domain
-            .take_share(Kind::RegisteredBytes, plan.length)
-            .and_then(|bytes| Ok([domain.take_share(Kind::MemoryRegions, 1)?, bytes]));
-        let share = match share {
+        let share = match domain.share_of_region(&plan) {
             Ok(share) => share,
             Err(error) => return Err(self.unchanged(error)),
         };

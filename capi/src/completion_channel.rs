@@ -1,0 +1,67 @@
+//! Completion channels.
+
+use crate::abi::{ibv_comp_channel, ibv_context};
+use crate::channel::EventQueue;
+use crate::errno;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A completion channel.
+#[repr(C)]
+pub(crate) struct ChannelObject {
+    public: ibv_comp_channel,
+    /// the completion queues of the events
+    pub(crate) events: EventQueue<usize>,
+    /// completion queues that report to it
+    pub(crate) users: AtomicU32,
+}
+
+impl ChannelObject {
+    /// # Safety
+    /// `channel` came from [`ibv_create_comp_channel`] and is not destroyed while the result is
+    /// used.
+    pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> &'a Self {
+        // SAFETY: the public part comes first.
+        unsafe { &*channel.cast() }
+    }
+}
+
+/// # Safety
+/// `context` is open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_create_comp_channel(
+    context: *mut ibv_context,
+) -> *mut ibv_comp_channel {
+    match EventQueue::new() {
+        Ok(events) => {
+            let made = Box::new(ChannelObject {
+                public: ibv_comp_channel {
+                    context,
+                    fd: events.descriptor(),
+                    refcnt: 0,
+                },
+                events,
+                users: AtomicU32::new(0),
+            });
+            Box::into_raw(made).cast()
+        }
+        Err(error) => errno::null(error),
+    }
+}
+
+/// # Safety
+/// `channel` came from [`ibv_create_comp_channel`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: the caller's promise.
+    if unsafe { ChannelObject::of(channel) }
+        .users
+        .load(Ordering::Relaxed)
+        > 0
+    {
+        return libc::EBUSY;
+    }
+    // SAFETY: nothing uses it any more.
+    drop(unsafe { Box::from_raw(channel.cast::<ChannelObject>()) });
+    0
+}
