@@ -10,15 +10,14 @@ use crate::device::lock;
 use crate::errno;
 use crate::guarded::{Guarded, Held};
 use crate::memory::DomainObject;
-use crate::shared::SharedObject;
-use crate::shared::lending::Message;
+use crate::shared::feeds::Feeds;
 use crate::work_completion::{convert, flushed};
 use ringside_pmd::rdma::{Completion, CompletionQueue, CompletionTarget, Notify};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
@@ -36,8 +35,8 @@ struct EventCounts {
 /// State that polling changes.
 pub(crate) struct Polled {
     queue: CompletionQueue,
-    /// messages of queue pairs with a shared receive queue, for which no receive was posted yet
-    held: VecDeque<Message>,
+    /// the shared receive queues of queue pairs that report receives here
+    feeds: Feeds,
     /// polls that found nothing since one that did
     empty: u32,
 }
@@ -86,10 +85,6 @@ pub(crate) struct CompletionObject {
     is_model: bool,
     /// the parent domain that it was made for, or null
     domain: *mut ibv_pd,
-    /// the shared receive queue of queue pairs that report receives here, or null
-    shared: AtomicPtr<ibv_srq>,
-    /// those queue pairs
-    shared_users: AtomicU32,
     /// the program wants an event for the next completion
     is_armed: AtomicBool,
     counts: Mutex<EventCounts>,
@@ -126,29 +121,13 @@ impl CompletionObject {
     }
 
     /// A queue pair with a shared receive queue reports here.
-    ///
-    /// Errors: `EINVAL` if there are some with another one: a queue is polled with one at a time.
-    pub(crate) fn share(&self, with: *mut ibv_srq) -> Result<(), c_int> {
-        let _polled = self.polled.hold();
-        let now = self.shared.load(Ordering::Relaxed);
-        if !now.is_null() && now != with {
-            tracing::warn!("a completion queue serves one shared receive queue: make another one");
-            return Err(libc::EINVAL);
-        }
-        self.shared.store(with, Ordering::Relaxed);
-        self.shared_users.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+    pub(crate) fn share(&self, with: *mut ibv_srq, queue_pair: u32) {
+        self.polled.hold().feeds.add(with as usize, queue_pair);
     }
 
     /// Removes a queue pair of a shared receive queue. True if it was the last one.
-    pub(crate) fn stop_sharing(&self) -> bool {
-        let mut polled = self.polled.hold();
-        let is_last = self.shared_users.fetch_sub(1, Ordering::Relaxed) == 1;
-        if is_last {
-            self.shared.store(std::ptr::null_mut(), Ordering::Relaxed);
-            polled.held.clear();
-        }
-        is_last
+    pub(crate) fn stop_sharing(&self, with: *mut ibv_srq, queue_pair: u32) -> bool {
+        self.polled.hold().feeds.remove(with as usize, queue_pair)
     }
 
     /// Adds a completion of a request that the device never saw.
@@ -161,11 +140,10 @@ impl CompletionObject {
     #[inline(always)]
     pub(crate) fn take_one(&self, polled: &mut Polled, place: &mut MaybeUninit<ibv_wc>) -> bool {
         let mut taken = Completion::EMPTY;
-        let shared = self.shared.load(Ordering::Relaxed);
-        let is_taken = if shared.is_null() {
+        let is_taken = if polled.feeds.is_empty() {
             polled.queue.poll_one(&mut taken)
         } else {
-            self.take_one_shared(shared, polled, &mut taken)
+            self.take_one_shared(polled, &mut taken)
         };
         if is_taken {
             polled.empty = 0;
@@ -177,35 +155,23 @@ impl CompletionObject {
 
     #[cold]
     #[inline(never)]
-    fn take_one_shared(
-        &self,
-        shared: *mut ibv_srq,
-        polled: &mut Polled,
-        taken: &mut Completion,
-    ) -> bool {
-        let taken = self.take_shared(shared, polled, std::slice::from_mut(taken));
-        !taken.is_empty()
+    fn take_one_shared(&self, polled: &mut Polled, taken: &mut Completion) -> bool {
+        !self
+            .take_shared(polled, std::slice::from_mut(taken))
+            .is_empty()
     }
 
-    /// Takes completions of queue pairs that a shared receive queue feeds, and feeds them.
+    /// Takes completions of queue pairs that shared receive queues feed, and feeds them.
     #[cold]
     fn take_shared<'b>(
         &self,
-        shared: *mut ibv_srq,
         polled: &mut Polled,
         place: &'b mut [Completion],
     ) -> &'b [Completion] {
-        // SAFETY: it outlives the queue pairs that it feeds, and is set while there are some.
-        let shared = unsafe { SharedObject::of(shared) };
-        let mut receives = shared.queue.hold();
-        let (queue, held) = (&mut polled.queue, &mut polled.held);
         // SAFETY: a context outlives its objects.
         let port = unsafe { &ContextObject::of(self.public.cq.context).port };
-        let count = receives.poll(port, queue, held, place);
-        if !held.is_empty() {
-            receives.wait(&raw const self.public as usize);
-        }
-        shared.report_limit(&mut receives.queue);
+        let owner = &raw const self.public as usize;
+        let count = polled.feeds.poll(port, &mut polled.queue, owner, place);
         place.get(..count).unwrap_or(&[])
     }
 
@@ -216,15 +182,14 @@ impl CompletionObject {
     #[inline(never)]
     unsafe fn take_many(&self, polled: &mut Polled, wanted: usize, into: *mut ibv_wc) -> usize {
         let mut batch = [Completion::EMPTY; BATCH];
-        let shared = self.shared.load(Ordering::Relaxed);
         let mut done = 0;
         while done < wanted {
             let room = (wanted - done).min(BATCH);
             let place = batch.get_mut(..room).unwrap_or(&mut []);
-            let taken = if shared.is_null() {
+            let taken = if polled.feeds.is_empty() {
                 polled.queue.poll(place)
             } else {
-                self.take_shared(shared, polled, place)
+                self.take_shared(polled, place)
             };
             for completion in taken {
                 // SAFETY: fewer than `wanted` were written so far.
@@ -351,7 +316,7 @@ pub(crate) unsafe fn make(
     public.cq.cqe = completions;
     let polled = Polled {
         queue,
-        held: VecDeque::new(),
+        feeds: Feeds::default(),
         empty: 0,
     };
     let made = Box::new(CompletionObject {
@@ -362,8 +327,6 @@ pub(crate) unsafe fn make(
         current: Cell::new(flushed(0, 0, 0)),
         is_model: object.port.is_model,
         domain,
-        shared: AtomicPtr::default(),
-        shared_users: AtomicU32::new(0),
         target,
         is_armed: AtomicBool::new(false),
         counts: Mutex::default(),
@@ -466,7 +429,7 @@ impl CompletionObject {
     /// `EINVAL` if more completions than that wait to be polled.
     fn has_room(&self, polled: &Polled, wanted: u32) -> Result<(), c_int> {
         let made = self.made.count.load(Ordering::Acquire);
-        let waiting = polled.queue.waiting() + polled.held.len() + made;
+        let waiting = polled.queue.waiting() + polled.feeds.waiting() + made;
         if waiting <= wanted as usize {
             return Ok(());
         }

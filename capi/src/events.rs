@@ -5,6 +5,7 @@ use crate::abi::event;
 use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
 use crate::device::{Port, lock};
+use crate::queue_pair::QueuePairObject;
 use crate::signals::{block_signals, restore_signals};
 use ringside_pmd::rdma::{Event, Interrupts};
 use ringside_spec::rdma::ae_codes::QueuePairEvent;
@@ -112,6 +113,10 @@ fn report(port: &Port, event: &Event) {
         if context.owns(element, kind) {
             context.events.push(reported);
         }
+    }
+    if let Event::QueuePairFailed { .. } = event {
+        // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
+        unsafe { QueuePairObject::of(element.cast()) }.report_last_receive();
     }
 }
 

@@ -62,7 +62,7 @@ impl Pair {
                 CompletionObject::of(init.recv_cq),
             )
         };
-        queue.share(init.srq.cast())?;
+        queue.share(init.srq.cast(), self.number());
         // SAFETY: a context outlives its objects.
         let port = unsafe { &ContextObject::of(shared.public.context).port };
         let mut receives = shared.queue.hold();
@@ -73,18 +73,19 @@ impl Pair {
         };
         drop(receives);
         if let Err(error) = attached {
-            queue.stop_sharing();
+            queue.stop_sharing(init.srq.cast(), self.number());
             return Err(error);
         }
         shared.users.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Destroys a queue pair of a shared receive queue: its unused receives go to the others.
+    /// Destroys a queue pair of a shared receive queue: its unused receives go to the others. The
+    /// number is given: a queue pair of which nothing is left does not know it.
     ///
     /// # Safety
     /// The objects in `init` are of this library.
-    pub(crate) unsafe fn detach(self, init: &ibv_qp_init_attr) {
+    pub(crate) unsafe fn detach(self, init: &ibv_qp_init_attr, number: u32) {
         // SAFETY: the caller's promise.
         let (shared, queue) = unsafe {
             (
@@ -107,7 +108,7 @@ impl Pair {
         // Receives that it had not used may be those that others wait for.
         wake(&mut receives);
         drop(receives);
-        if queue.stop_sharing() {
+        if queue.stop_sharing(init.srq.cast(), number) {
             shared.queue.hold().forget(init.recv_cq as usize);
         }
         shared.users.fetch_sub(1, Ordering::Relaxed);

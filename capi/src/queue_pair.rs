@@ -21,7 +21,7 @@ use crate::transitions::{check, keep, no_attributes};
 use ringside_pmd::rdma::{QueuePairConfig, RdmaError, ReceiveAttributes, SendAttributes};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Inline bytes that the card takes.
 const MAX_INLINE: u32 = ringside_spec::rdma::limits::MAX_INLINE_BYTES;
@@ -49,6 +49,8 @@ pub(crate) struct QueuePairObject {
     pub(crate) builder: Guarded<Builder>,
     init: ibv_qp_init_attr,
     inner: Guarded<Inner>,
+    /// the program was told that it takes no more receives of its shared queue
+    told_of_last_receive: AtomicBool,
 }
 
 impl QueuePairObject {
@@ -67,6 +69,21 @@ impl QueuePairObject {
     #[inline(always)]
     pub(crate) fn inner(&self) -> Held<'_, Inner> {
         self.inner.hold()
+    }
+
+    /// It has failed, by the device or by the program: it takes no more receives of its shared
+    /// queue. Tells the program once until it is reset: programs wait for that before they destroy
+    /// it.
+    pub(crate) fn report_last_receive(&self) {
+        if self.init.srq.is_null() || self.told_of_last_receive.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // SAFETY: a context outlives its objects.
+        let context = unsafe { ContextObject::of(self.plain().context) };
+        context.events.push(Reported {
+            element: &raw const self.public as usize,
+            kind: event::QP_LAST_WQE_REACHED,
+        });
     }
 }
 
@@ -199,6 +216,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         builder: Guarded::new(Builder::default(), is_single),
         init: *init,
         inner: Guarded::new(inner, is_single),
+        told_of_last_receive: AtomicBool::new(false),
     });
     object.users.fetch_add(1, Ordering::Relaxed);
     for queue in [init.send_cq, init.recv_cq] {
@@ -238,10 +256,10 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
     // SAFETY: it is in no table any more, and the caller gives it up.
     let object = unsafe { Box::from_raw(pair.cast::<QueuePairObject>()) };
     if !object.init.srq.is_null() {
-        let init = object.init;
+        let (init, number) = (object.init, object.plain().qp_num);
         let inner = object.inner.into_inner();
         // SAFETY: shared receive queue and completion queue outlive it.
-        unsafe { inner.pair.detach(&init) };
+        unsafe { inner.pair.detach(&init, number) };
     }
     0
 }
@@ -271,13 +289,10 @@ pub unsafe extern "C" fn ibv_modify_qp(
     drop(inner);
     // SAFETY: the public field belongs to the library, and follows its calls.
     unsafe { (*pair).state = now };
-    if now == state::ERR && from != state::ERR && !object.plain().srq.is_null() {
-        // It takes no more receives of its shared queue: programs wait for that before they
-        // destroy it.
-        context.events.push(Reported {
-            element: pair as usize,
-            kind: event::QP_LAST_WQE_REACHED,
-        });
+    match now {
+        state::ERR => object.report_last_receive(),
+        state::RESET => object.told_of_last_receive.store(false, Ordering::Release),
+        _ => {}
     }
     result.err().unwrap_or(0)
 }

@@ -10,6 +10,7 @@ use ringside_pmd::rdma::{SharedReceiveConfig, SharedReceiveQueue};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+pub(crate) mod feeds;
 pub(crate) mod lending;
 
 use lending::{Receives, places};

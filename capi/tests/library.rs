@@ -154,6 +154,13 @@ fn queue_pairs_with_one_shared_receive_queue_use_every_receive() {
     }
 }
 
+#[test]
+fn one_completion_queue_serves_several_shared_receive_queues() {
+    if let Some(program) = compiled("feeds") {
+        runs_with_and_without_valgrind(&program, &[]);
+    }
+}
+
 /// Runs a program, and once more under valgrind's checks of memory.
 fn runs_with_and_without_valgrind(program: &str, arguments: &[&str]) {
     let plain = run(program, arguments).expect("the program");

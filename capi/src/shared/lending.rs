@@ -318,6 +318,24 @@ impl Receives {
         queue: &mut CompletionQueue,
         held: &mut VecDeque<Message>,
     ) -> Option<Completion> {
+        if let Some(done) = self.take_held(port, held) {
+            return Some(done);
+        }
+        let mut done = Completion::EMPTY;
+        while queue.poll_one(&mut done) {
+            if let Some(done) = self.accept(port, queue, done, held) {
+                return Some(done);
+            }
+        }
+        self.queue.take_flushed()
+    }
+
+    /// The oldest message that waited, if there is a receive for it now.
+    pub(crate) fn take_held(
+        &mut self,
+        port: &Port,
+        held: &mut VecDeque<Message>,
+    ) -> Option<Completion> {
         while let Some(message) = held.front() {
             match self.deliver(port, message) {
                 Delivered::Waits => break,
@@ -328,29 +346,37 @@ impl Receives {
                 }
             }
         }
-        loop {
-            let (completion, place) = self.queue.poll_lent(queue)?;
-            if place == Place::Posted {
-                if !completion.is_send() {
-                    self.lend(completion.queue_pair());
-                }
-                return Some(completion);
+        None
+    }
+
+    /// Takes a completion of a queue pair that it feeds, which was polled from `queue`; returns the
+    /// one for the program. A message for which no receive is posted goes to `held`.
+    pub(crate) fn accept(
+        &mut self,
+        port: &Port,
+        queue: &CompletionQueue,
+        done: Completion,
+        held: &mut VecDeque<Message>,
+    ) -> Option<Completion> {
+        let (completion, place) = self.queue.accept(queue, done)?;
+        if place == Place::Posted {
+            if !completion.is_send() {
+                self.lend(completion.queue_pair());
             }
-            let member = self.members.get(&completion.queue_pair());
-            let Some(places) = member.and_then(|member| member.places.as_ref()) else {
-                continue;
-            };
-            let generation = places.generation;
-            let message = Message {
-                completion,
-                generation,
-            };
-            // Messages are held only while no receive is left, so this one overtakes none.
-            if let Delivered::Done(done) = self.deliver(port, &message) {
-                return Some(done);
-            }
-            held.push_back(message);
+            return Some(completion);
         }
+        let member = self.members.get(&completion.queue_pair());
+        let generation = member.and_then(|member| member.places.as_ref())?.generation;
+        let message = Message {
+            completion,
+            generation,
+        };
+        // Messages are held only while no receive is left, so this one overtakes none.
+        if let Delivered::Done(done) = self.deliver(port, &message) {
+            return Some(done);
+        }
+        held.push_back(message);
+        None
     }
 
     /// Copies a message to where the oldest receive wants it, and lends its place again.

@@ -51,29 +51,46 @@ impl SharedReceiveQueue {
     /// Polls one completion, as [`Self::poll`] does, and says whose place a receive named. Lent
     /// places that were flushed unused are not reported.
     pub fn poll_lent(&mut self, queue: &mut CompletionQueue) -> Option<(Completion, Place)> {
-        let mut one = [Completion::EMPTY];
-        while queue.poll_count(&mut one) == 1 {
-            let [done] = one;
-            if done.is_send() {
-                return Some((done, Place::Posted));
+        let mut done = Completion::EMPTY;
+        while queue.poll_one(&mut done) {
+            if let Some(found) = self.accept(queue, done) {
+                return Some(found);
             }
-            let place = match self.inner.is_lent(done.queue_pair()) {
-                true => Place::Lent,
-                false => Place::Posted,
-            };
-            if done.is_received() {
-                self.inner.consumed(done.queue_pair());
-            } else if self.sort_failed(queue, &mut one, 0, 1) == 0 {
-                continue;
-            }
-            return Some((done, place));
         }
+        self.take_flushed().map(|left| (left, Place::Posted))
+    }
+
+    /// Takes a completion of a queue pair that it feeds, which the caller polled from `queue`, one
+    /// at a time: so that one completion queue serves the queue pairs of several shared queues. Says
+    /// whose place a receive named; `None` for a receive that was flushed unused, which serves
+    /// others.
+    pub fn accept(
+        &mut self,
+        queue: &CompletionQueue,
+        done: Completion,
+    ) -> Option<(Completion, Place)> {
+        if done.is_send() {
+            return Some((done, Place::Posted));
+        }
+        let place = match self.inner.is_lent(done.queue_pair()) {
+            true => Place::Lent,
+            false => Place::Posted,
+        };
+        if done.is_received() {
+            self.inner.consumed(done.queue_pair());
+        } else if self.sort_failed(queue, &mut [done], 0, 1) == 0 {
+            return None;
+        }
+        Some((done, place))
+    }
+
+    /// The next receive that is left once the device failed, when the completion queues of its queue
+    /// pairs are empty: flushed, of queue pair 0. `None` while the device is in service.
+    pub fn take_flushed(&mut self) -> Option<Completion> {
         if !self.domain.engine().over.load(Ordering::Relaxed) {
             return None;
         }
-        match self.flush(&mut one) {
-            0 => None,
-            _ => Some((one[0], Place::Posted)),
-        }
+        let mut one = [Completion::EMPTY];
+        (self.flush(&mut one) == 1).then_some(one[0])
     }
 }
