@@ -5,6 +5,7 @@ mod copy;
 mod foreign;
 mod hot_piece;
 mod positional;
+mod sparse;
 mod user;
 mod words;
 

@@ -4,7 +4,7 @@
 #include "connect.h"
 #include <poll.h>
 
-enum { SHARED = 3, PAIRS = 6, PLAIN = PAIRS - 1, LENGTH = 64, RECEIVES = 16, ROUNDS = 60 };
+enum { SHARED = 3, PAIRS = 6, PLAIN = PAIRS - 1, LENGTH = 64, RECEIVES = 16, ROUNDS = 60, LONG = 3 << 20 };
 
 static unsigned char from[LENGTH], memory[PAIRS][RECEIVES][LENGTH];
 static const int owner[PAIRS] = { 0, 0, 1, 1, 2, -1 };
@@ -74,6 +74,33 @@ static void each_queue_waits_alone(void)
     for (uint64_t place = 0; place < RECEIVES; place++)
         give(0, place);
     expect(1, 9);
+}
+
+/* The first receives had 64 bytes: places for messages do not depend on that. */
+static void receives_may_grow(struct ibv_pd *pd)
+{
+    static unsigned char long_from[LONG], long_to[LONG];
+    struct ibv_mr *out = ibv_reg_mr(pd, long_from, LONG, 0), *in = ibv_reg_mr(pd, long_to, LONG, IBV_ACCESS_LOCAL_WRITE);
+    struct ibv_sge data = { (uintptr_t)long_from, LONG, out->lkey }, into = { (uintptr_t)long_to, LONG, in->lkey };
+    struct ibv_send_wr send = { .opcode = IBV_WR_SEND, .sg_list = &data, .num_sge = 1,
+        .send_flags = IBV_SEND_SIGNALED }, *bad;
+    struct ibv_recv_wr receive = { .wr_id = 5, .sg_list = &into, .num_sge = 1 }, *bad_receive;
+    for (int used = 0; used < RECEIVES; used++) {
+        message(2, 1);
+        CHECK(next(arrived).status == IBV_WC_SUCCESS);
+    }
+    for (int number = 0; number < 4; number++) {
+        for (int i = 0; i < LONG; i++)
+            long_from[i] = (unsigned char)(i / 4096 + i + number);
+        CHECK(!ibv_post_srq_recv(shared[1], &receive, &bad_receive));
+        CHECK(!ibv_post_send(senders[3], &send, &bad) && next(sent).status == IBV_WC_SUCCESS);
+        struct ibv_wc wc = next(arrived);
+        CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == 5 && wc.byte_len == LONG);
+        CHECK(!memcmp(long_from, long_to, LONG));
+    }
+    for (uint64_t place = 0; place < RECEIVES; place++)
+        give(1, place);
+    CHECK(!ibv_dereg_mr(in) && !ibv_dereg_mr(out));
 }
 
 /* True if the queue pair is said to take no more receives within this time; other events are skipped. */
@@ -147,6 +174,7 @@ int main(void)
             give(to, place);
     messages_use_the_receives_of_their_queue();
     each_queue_waits_alone();
+    receives_may_grow(pd);
     a_failed_queue_pair_says_so_once(context);
     for (int pair = 0; pair < PAIRS; pair++)
         CHECK(!ibv_destroy_qp(senders[pair]) && !ibv_destroy_qp(receivers[pair]));

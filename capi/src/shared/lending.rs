@@ -8,6 +8,7 @@
 
 use crate::device::Port;
 use crate::errno;
+use ringside_bus::Memory;
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Fragment, MemoryRegion, Operation, Place,
     ProtectionDomain, QueuePair, RdmaError, ResetError, Resettable, SharedReceiveQueue,
@@ -21,14 +22,40 @@ const CONNECTION_PLACES: usize = 32;
 /// The most places of a datagram queue pair. It has as many as receives can be posted: a datagram
 /// without a free place is lost.
 const DATAGRAM_PLACES: usize = 512;
-/// Bytes of a place of a reliable connection, unless the program posts longer receives.
-const CONNECTION_BYTES: usize = 64 << 10;
 /// Bytes of a place for a datagram: the longest one, and the header before it.
 const DATAGRAM_BYTES: usize = 4096 + 40;
-/// Bytes of all places of a queue pair with a connection.
-const LONG_BYTES: usize = 4 << 20;
-/// The longest receives that are copied. Longer ones are given to the queue pairs.
-const LONGEST: usize = 1 << 20;
+/// Bytes of a place that stay in memory once they were used, on a model.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Limits of the places of a queue pair with a connection.
+struct Limits {
+    /// bytes of a place, unless the program posts longer receives first
+    place_bytes: usize,
+    /// bytes of all places
+    all_bytes: usize,
+    /// The longest receives that are copied. Longer ones are given to the queue pairs.
+    longest: usize,
+}
+
+/// A card's places are pinned.
+const ON_A_CARD: Limits = Limits {
+    place_bytes: 64 << 10,
+    all_bytes: 4 << 20,
+    longest: 1 << 20,
+};
+/// A model's take the memory that messages have used.
+const ON_A_MODEL: Limits = Limits {
+    place_bytes: 8 << 20,
+    all_bytes: CONNECTION_PLACES * (8 << 20),
+    longest: 8 << 20,
+};
+
+fn limits(port: &Port) -> &'static Limits {
+    match port.is_model {
+        true => &ON_A_MODEL,
+        false => &ON_A_CARD,
+    }
+}
 
 fn datagram_places(receives: u32) -> usize {
     (receives as usize).clamp(CONNECTION_PLACES, DATAGRAM_PLACES)
@@ -52,6 +79,8 @@ pub(crate) struct Message {
 /// The places of a queue pair.
 struct Places {
     region: MemoryRegion,
+    /// its memory, if pages are given back after long messages
+    sparse: Option<Memory>,
     bytes: usize,
     /// those that the queue pair does not have in its receive queue
     idle: Vec<u64>,
@@ -66,15 +95,38 @@ impl Places {
         (count, bytes): (usize, usize),
         generation: u64,
     ) -> Result<Self, c_int> {
-        let memory = port.device.allocate(count * bytes);
+        let length = count * bytes;
+        let sparse = match port.is_model && bytes > KEPT_BYTES {
+            true => Some(Memory::sparse(length).map_err(|error| errno::of(&error.into()))?),
+            false => None,
+        };
+        let memory = match &sparse {
+            Some(memory) => {
+                let mapped = port.device.map_memory(memory.clone());
+                mapped.map_err(|refused| refused.error)
+            }
+            None => port.device.allocate(length),
+        };
         let memory = memory.map_err(|error| errno::of(&error))?;
         let region = domain.register(memory, Access::LOCAL_READ | Access::LOCAL_WRITE);
         Ok(Self {
             region: region.map_err(|refused| errno::of(&refused.error))?,
+            sparse,
             bytes,
             idle: (0..count as u64).rev().collect(),
             generation,
         })
+    }
+
+    /// A message was copied: its place is free, and pages of a long one are given back.
+    fn free(&mut self, place: u64, message_bytes: usize) {
+        if message_bytes > KEPT_BYTES
+            && let Some(memory) = &self.sparse
+        {
+            let begin = place as usize * self.bytes;
+            memory.discard(begin + KEPT_BYTES..begin + self.bytes);
+        }
+        self.idle.push(place);
     }
 
     /// Lends the queue pair the places that it does not have, as far as its receive queue has room.
@@ -160,12 +212,13 @@ impl Receives {
                 return Err(error);
             }
             self.lend_all();
-        } else if bytes > CONNECTION_BYTES && self.queue.is_lending() {
+        } else if bytes > limits(port).place_bytes && self.queue.is_lending() {
             tracing::warn!(
                 bytes,
                 "receives of a shared receive queue with several queue pairs became longer: \
-                 messages longer than the first receives and {CONNECTION_BYTES} bytes will fail. \
-                 Post one of the longest receives first"
+                 messages longer than the first receives and {} bytes will fail. \
+                 Post one of the longest receives first",
+                limits(port).place_bytes
             );
         }
         Ok(())
@@ -173,7 +226,7 @@ impl Receives {
 
     /// Gives all queue pairs places if there are several, or messages are copied already.
     fn begin_if_due(&mut self, port: &Port) -> Result<(), c_int> {
-        let is_due = self.members.len() > 1 && (1..=LONGEST).contains(&self.longest);
+        let is_due = self.members.len() > 1 && (1..=limits(port).longest).contains(&self.longest);
         if !is_due && !self.queue.is_lending() {
             return Ok(());
         }
@@ -185,12 +238,13 @@ impl Receives {
     }
 
     /// Number and bytes of the places of a queue pair.
-    fn places_of(&self, is_datagram: bool) -> (usize, usize) {
+    fn places_of(&self, port: &Port, is_datagram: bool) -> (usize, usize) {
         if is_datagram {
             return (datagram_places(self.receives), DATAGRAM_BYTES);
         }
-        let bytes = self.longest.next_power_of_two().max(CONNECTION_BYTES);
-        (CONNECTION_PLACES.min(LONG_BYTES / bytes), bytes)
+        let limits = limits(port);
+        let bytes = self.longest.next_power_of_two().max(limits.place_bytes);
+        (CONNECTION_PLACES.min(limits.all_bytes / bytes), bytes)
     }
 
     /// Gives the queue pair places, if it has none.
@@ -202,7 +256,7 @@ impl Receives {
         if member.places.is_some() {
             return Ok(());
         }
-        let wanted = self.places_of(member.is_datagram);
+        let wanted = self.places_of(port, member.is_datagram);
         let places = Places::make(port, &self.domain, wanted, self.generation)?;
         if let Some(member) = self.members.get_mut(&number) {
             member.places = Some(places);
@@ -402,7 +456,10 @@ impl Receives {
         let Some(done) = taken else {
             return Delivered::Waits;
         };
-        places.idle.push(message.completion.id);
+        places.free(
+            message.completion.id,
+            message.completion.byte_length() as usize,
+        );
         places.lend(number, &mut self.queue);
         Delivered::Done(done)
     }
