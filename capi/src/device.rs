@@ -73,7 +73,7 @@ pub(crate) struct Port {
     /// contexts that receive asynchronous events, by address
     pub(crate) contexts: Mutex<Vec<usize>>,
     /// the model in this process, where there is one
-    _model: Option<Threaded>,
+    pub(crate) model: Option<Threaded>,
     object: Box<DeviceObject>,
 }
 
@@ -180,7 +180,7 @@ impl Port {
             registry: Mutex::default(),
             reaches: Reaches::default(),
             contexts: Mutex::default(),
-            _model: model,
+            model,
             object: Box::new(device_object()),
         }))
     }

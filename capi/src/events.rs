@@ -11,10 +11,30 @@ use ringside_pmd::rdma::{Event, Interrupts};
 use ringside_spec::rdma::ae_codes::QueuePairEvent;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest sleep, and so the longest delay of events after a lost interrupt.
 const SLEEP: Duration = Duration::from_millis(100);
+
+/// The link of the port, as the firmware reports it.
+struct Link {
+    /// nothing before the first look
+    is_up: Option<bool>,
+    looked: Instant,
+}
+
+impl Link {
+    /// Looks for reports, which lie behind registers: once in [`SLEEP`], however many interrupts come.
+    fn look(&mut self, port: &Port, events: &mut Vec<Event>) {
+        if self.is_up.is_some() && self.looked.elapsed() < SLEEP {
+            return;
+        }
+        self.looked = Instant::now();
+        if let Err(error) = port.device.poll_port_events(&mut self.is_up, events) {
+            tracing::debug!(%error, "reports of the firmware");
+        }
+    }
+}
 
 /// Starts the thread. It ends with the process.
 pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
@@ -31,6 +51,10 @@ pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
 
 fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
     let (mut numbers, mut events) = (Vec::new(), Vec::new());
+    let mut link = Link {
+        is_up: None,
+        looked: Instant::now(),
+    };
     loop {
         let waited = interrupts.wait(SLEEP);
         let Some(port) = port.upgrade() else { return };
@@ -66,6 +90,7 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
         if let Err(error) = port.device.poll_events(&mut events) {
             tracing::debug!(%error, "asynchronous events");
         }
+        link.look(&port, &mut events);
         for event in &events {
             report(&port, event);
         }
@@ -97,6 +122,8 @@ fn report(port: &Port, event: &Event) {
             None => return,
         },
         Event::DeviceFailed { .. } => (std::ptr::null_mut(), event::DEVICE_FATAL),
+        Event::PortUp => (std::ptr::null_mut(), event::PORT_ACTIVE),
+        Event::PortDown => (std::ptr::null_mut(), event::PORT_ERR),
         Event::GidChange { .. } => {
             port.refresh_gids();
             (std::ptr::null_mut(), event::GID_CHANGE)

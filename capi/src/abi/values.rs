@@ -176,6 +176,8 @@ pub mod event {
     pub const QP_REQ_ERR: c_int = 2;
     pub const QP_ACCESS_ERR: c_int = 3;
     pub const DEVICE_FATAL: c_int = 8;
+    pub const PORT_ACTIVE: c_int = 9;
+    pub const PORT_ERR: c_int = 10;
     pub const SRQ_LIMIT_REACHED: c_int = 15;
     pub const QP_LAST_WQE_REACHED: c_int = 16;
     pub const GID_CHANGE: c_int = 18;

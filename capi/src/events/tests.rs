@@ -2,12 +2,13 @@ use crate::abi::{event, ibv_async_event, ibv_gid, ibv_gid_entry};
 use crate::context::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_get_async_event, ibv_query_gid};
 use crate::gid::gid_of;
 use crate::open::{ibv_close_device, ibv_get_device_list, ibv_open_device, port};
+use ringside_model::Fault;
 use std::mem::zeroed;
 use std::net::IpAddr;
 
 /// An address comes and goes while a program has the device open.
 #[test]
-fn a_program_is_told_of_a_change_of_the_gid_table_and_finds_it() {
+fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
     let added: IpAddr = "192.0.2.77".parse().unwrap();
     // SAFETY: the only test of this program that reads or changes the environment; every pointer is
     // of the library, every place is of this test.
@@ -46,6 +47,20 @@ fn a_program_is_told_of_a_change_of_the_gid_table_and_finds_it() {
         );
         let count = _ibv_query_gid_table(context, entry, before, 0, size);
         assert_eq!(count, before as isize, "empty entries are not listed");
+
+        // The link goes and comes.
+        let port = port().unwrap().unwrap();
+        let model = port.model.as_ref().unwrap();
+        for (change, kind) in [(true, event::PORT_ERR), (false, event::PORT_ACTIVE)] {
+            let done = model.with(move |world| match change {
+                true => world.inject(0, Fault::LinkDown),
+                false => world.clear_faults(0),
+            });
+            assert!(done.is_some());
+            assert_eq!(ibv_get_async_event(context, &raw mut told), 0);
+            assert_eq!(told.event_type, kind);
+            assert_eq!(told.element as usize, 1, "the port's number");
+        }
         ibv_close_device(context);
         libc::free(list.cast());
     }
