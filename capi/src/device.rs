@@ -73,7 +73,7 @@ pub(crate) struct Port {
     /// contexts that receive asynchronous events, by address
     pub(crate) contexts: Mutex<Vec<usize>>,
     /// the model in this process, where there is one
-    pub(crate) model: Option<Threaded>,
+    _model: Option<Threaded>,
     object: Box<DeviceObject>,
 }
 
@@ -145,6 +145,11 @@ fn sized_for_programs() -> Config {
 }
 
 impl Port {
+    #[cfg(test)]
+    pub(crate) fn model(&self) -> Option<&Threaded> {
+        self._model.as_ref()
+    }
+
     /// Claims and brings up the device that `name` names.
     pub(crate) fn open(name: &str) -> Result<Arc<Self>, Failure> {
         let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
@@ -180,7 +185,7 @@ impl Port {
             registry: Mutex::default(),
             reaches: Reaches::default(),
             contexts: Mutex::default(),
-            model,
+            _model: model,
             object: Box::new(device_object()),
         }))
     }

@@ -50,7 +50,7 @@ fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
 
         // The link goes and comes.
         let port = port().unwrap().unwrap();
-        let model = port.model.as_ref().unwrap();
+        let model = port.model().unwrap();
         for (change, kind) in [(true, event::PORT_ERR), (false, event::PORT_ACTIVE)] {
             let done = model.with(move |world| match change {
                 true => world.inject(0, Fault::LinkDown),
