@@ -17,7 +17,7 @@ use crate::memory::DomainObject;
 use crate::pair::Pair;
 use crate::shared::SharedObject;
 use crate::shared_posts::wake;
-use crate::transitions::{check, keep, no_attributes};
+use crate::transitions::{check, keep, no_attributes, remote_access};
 use ringside_pmd::rdma::{QueuePairConfig, RdmaError, ReceiveAttributes, SendAttributes};
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
@@ -345,7 +345,8 @@ impl Inner {
     fn receive(&mut self, context: &ContextObject, next: &ibv_qp_attr) -> Result<(), c_int> {
         let refuse = |error: &RdmaError| errno::of(error);
         match std::mem::replace(&mut self.pair, Pair::Gone) {
-            Pair::Initialised(pair) => {
+            Pair::Initialised(mut pair) => {
+                pair.set_remote_access(remote_access(next.qp_access_flags as c_int, false));
                 let wanted = match receive_attributes(context, next) {
                     Ok(wanted) => wanted,
                     Err(error) => {
@@ -375,7 +376,9 @@ impl Inner {
 
     fn send(&mut self, next: &ibv_qp_attr) -> Result<(), c_int> {
         match std::mem::replace(&mut self.pair, Pair::Gone) {
-            Pair::Receiving(pair) => {
+            Pair::Receiving(mut pair) => {
+                let reads = next.max_rd_atomic > 0;
+                pair.set_remote_access(remote_access(next.qp_access_flags as c_int, reads));
                 let wanted = SendAttributes {
                     psn: next.sq_psn & 0xFF_FFFF,
                     retries: next.retry_cnt.min(7),

@@ -1,6 +1,7 @@
 //! The states of queue pairs: the attributes that each transition needs and may change.
 
-use crate::abi::{ibv_ah_attr, ibv_gid, ibv_qp_attr, ibv_qp_cap, kind, mask, state};
+use crate::abi::{access, ibv_ah_attr, ibv_gid, ibv_qp_attr, ibv_qp_cap, kind, mask, state};
+use ringside_pmd::rdma::Access;
 use std::ffi::c_int;
 
 const fn no_route() -> ibv_ah_attr {
@@ -96,6 +97,19 @@ pub(crate) fn check(kind: c_int, from: c_int, to: c_int, given: c_int) -> Result
     } else {
         Err(libc::EINVAL)
     }
+}
+
+/// The rights that a queue pair gives its peer. The card has one switch for the peer's writes and
+/// the answers to own reads: a queue pair that `reads` has to take writes.
+pub(crate) fn remote_access(flags: c_int, reads: bool) -> Access {
+    let mut rights = Access::LOCAL_READ;
+    if flags & access::REMOTE_WRITE != 0 || reads {
+        rights = rights | Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    }
+    if flags & access::REMOTE_READ != 0 {
+        rights = rights | Access::REMOTE_READ;
+    }
+    rights
 }
 
 /// Keeps the attributes that a mask names.

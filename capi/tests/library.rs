@@ -161,6 +161,14 @@ fn one_completion_queue_serves_several_shared_receive_queues() {
     }
 }
 
+#[test]
+fn a_queue_pair_lets_its_peer_do_what_its_access_flags_say() {
+    if let Some(program) = compiled("rights") {
+        let output = run(&program, &[]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
 /// Runs a program, and once more under valgrind's checks of memory.
 fn runs_with_and_without_valgrind(program: &str, arguments: &[&str]) {
     let plain = run(program, arguments).expect("the program");

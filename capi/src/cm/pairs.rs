@@ -5,8 +5,8 @@ use super::id::IdObject;
 use super::node::node;
 use super::route;
 use crate::abi::{
-    ibv_context, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, kind, mask,
-    qp_init, state,
+    access, ibv_context, ibv_cq, ibv_pd, ibv_qp_attr, ibv_qp_init_attr, ibv_qp_init_attr_ex, kind,
+    mask, qp_init, state,
 };
 use crate::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
@@ -14,7 +14,7 @@ use crate::errno;
 use crate::extended;
 use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};
 use ringside_cm::Parameters;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_uint};
 
 /// Makes the completion queues that the program did not name, each with a channel.
 ///
@@ -200,6 +200,7 @@ unsafe fn attributes(id: *mut rdma_cm_id, to: c_int) -> Result<(ibv_qp_attr, c_i
             let last = if is_datagram {
                 mask::QKEY
             } else {
+                wanted.qp_access_flags = (access::REMOTE_WRITE | access::REMOTE_READ) as c_uint;
                 mask::ACCESS_FLAGS
             };
             mask::STATE | mask::PKEY_INDEX | mask::PORT | last

@@ -112,6 +112,13 @@ impl QueuePair<Initialised> {
 }
 
 impl QueuePair<Receiving> {
+    /// Sets the operations that its peer may carry out here, from the time that it sends on: as
+    /// [`QueuePair::<Initialised>::set_remote_access`], for one that learns only now if it will
+    /// read.
+    pub fn set_remote_access(&mut self, access: Access) {
+        self.inner.attributes.access = access;
+    }
+
     /// Lets it send too.
     ///
     /// Errors: [`ConnectError`]; the queue pair is destroyed.

@@ -1,0 +1,60 @@
+/* What a queue pair lets its peer do, by qp_access_flags: a region's rights alone are not enough. The card has one
+ * switch for the peer's writes and the answers to own reads, so one that may read takes writes. Says "ok" and
+ * ends with 0. */
+#include "connect.h"
+
+enum { BYTES = 64 };
+
+static char memory[2][BYTES];
+static struct ibv_cq *cq;
+static struct ibv_mr *mr;
+static struct ibv_pd *pd;
+static union ibv_gid gid;
+
+static void start(struct ibv_qp *qp, uint32_t peer, int access, uint8_t reads)
+{
+    struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 6, .rnr_retry = 7,
+        .sq_psn = 1, .max_rd_atomic = reads };
+    to_init(qp, access);
+    to_rtr(qp, peer, &gid, 1);
+    CHECK(!ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+        IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+/* One request to a queue pair with these flags, that may have so many reads of its own. */
+static enum ibv_wc_status ask(enum ibv_wr_opcode opcode, int access, uint8_t reads)
+{
+    struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC,
+        .cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 } };
+    struct ibv_qp *one = ibv_create_qp(pd, &init), *two = ibv_create_qp(pd, &init);
+    CHECK(one && two);
+    start(one, two->qp_num, 0, 1);
+    start(two, one->qp_num, access, reads);
+    struct ibv_sge piece = { (uintptr_t)memory[0], BYTES, mr->lkey };
+    struct ibv_send_wr wanted = { .sg_list = &piece, .num_sge = 1, .opcode = opcode, .send_flags = IBV_SEND_SIGNALED,
+        .wr.rdma = { .remote_addr = (uintptr_t)memory[1], .rkey = mr->rkey } }, *bad;
+    CHECK(!ibv_post_send(one, &wanted, &bad));
+    enum ibv_wc_status status = next(cq).status;
+    CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two));
+    return status;
+}
+
+int main(void)
+{
+    const int all = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    struct ibv_context *context = open_first(&gid);
+    pd = ibv_alloc_pd(context);
+    cq = ibv_create_cq(context, 16, NULL, NULL, 0);
+    mr = ibv_reg_mr(pd, memory, sizeof memory, all);
+    CHECK(pd && cq && mr);
+    CHECK(ask(IBV_WR_RDMA_READ, 0, 1) == IBV_WC_REM_ACCESS_ERR);
+    CHECK(ask(IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_WRITE, 1) == IBV_WC_REM_ACCESS_ERR);
+    CHECK(ask(IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ, 0) == IBV_WC_SUCCESS);
+    CHECK(ask(IBV_WR_RDMA_WRITE, 0, 0) == IBV_WC_REM_ACCESS_ERR);
+    CHECK(ask(IBV_WR_RDMA_WRITE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 0) == IBV_WC_REM_ACCESS_ERR);
+    CHECK(ask(IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE, 0) == IBV_WC_SUCCESS);
+    CHECK(ask(IBV_WR_RDMA_WRITE, 0, 1) == IBV_WC_SUCCESS);
+    CHECK(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+    puts("ok");
+    return 0;
+}
