@@ -34,8 +34,9 @@ pub(super) struct Objects {
     pub(super) address_handles: BTreeMap<u32, CreateAddressHandle>,
     /// Datagrams to groups that return to this function.
     pub(super) looped_back: VecDeque<Frame>,
-    /// Frames that leave ahead of those of any queue pair: congestion notifications, and the
-    /// refusals of queue pairs that were destroyed.
+    /// Frames that leave ahead of those of any queue pair: congestion notifications, the
+    /// refusals of queue pairs that were destroyed, and what was posted before a queue pair was
+    /// stopped.
     pub(super) notifications: VecDeque<Frame>,
     pub(super) counters: Counters,
 }

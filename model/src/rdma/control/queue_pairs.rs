@@ -217,6 +217,14 @@ impl RdmaEngine {
                 });
         }
         let settings = Self::read_context(context, command.host_context_address, qp.kind)?;
+        if next == QueuePairState::Error {
+            let mut active = ActiveQueuePair {
+                qp,
+                objects: &mut self.objects,
+                context,
+            };
+            active.send_before_stop();
+        }
         let taken = take_context(qp, &settings, next);
         taken.map_err(|fault| Self::context_refused(context, number, fault))?;
         let kept = qp.keep_context(&mut self.objects.hmc, context.memory);

@@ -433,3 +433,39 @@ fn an_acknowledgement_reaches_the_peer_although_its_queue_pair_ends_first() {
         scene.rig.assert_no_breach();
     }
 }
+
+/// A program sends its last message and disconnects: the device has worked on the request by the
+/// time it takes the command.
+#[test]
+fn what_was_rung_before_the_command_that_stops_a_queue_pair_reaches_the_peer() {
+    // In the frame itself, and from memory that is the program's again afterwards.
+    for length in [8, 3000] {
+        let mut scene = Scene::new();
+        scene.rig.fill(0, scene.from, &vec![7; length]);
+        let source = scene.source(length as u32);
+        scene.write(BASE + scene.to, scene.remote, source);
+        scene.rig.ring(0, &scene.qps[0]);
+        assert_eq!(scene.flush(0, 1), FlushResult::SendQueue);
+        scene.rig.fill(0, scene.from, &vec![9; length]);
+        scene.rig.run_out();
+        let landed = scene.rig.bytes(1, scene.to, length);
+        assert!(landed.iter().all(|&byte| byte == 7), "{length} bytes");
+        // Its sender does not know that it arrived.
+        let (flushed, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("a completion");
+        assert!(flushed.error);
+        assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_none());
+        scene.rig.assert_no_breach();
+    }
+}
+
+#[test]
+fn what_is_posted_behind_the_command_that_stops_a_queue_pair_stays() {
+    let mut scene = Scene::new();
+    let command = scene.rig.modify(&scene.qps[0], QueuePairState::Error);
+    scene.rig.done(0, command);
+    scene.rig.fill(0, scene.from, &[7; 8]);
+    let source = scene.source(8);
+    scene.write(BASE + scene.to, scene.remote, source);
+    scene.go();
+    assert_eq!(scene.rig.bytes(1, scene.to, 8), [0; 8]);
+}
