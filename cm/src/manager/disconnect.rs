@@ -11,6 +11,10 @@ use crate::message::{DisconnectReply, DisconnectRequest, Rejection};
 use crate::reason::{Reason, ServiceStatus};
 use std::time::Duration;
 
+/// The pause before a request is repeated that the peer refused because it had a connection to a
+/// queue pair of this number, of a program that was killed: the peer ends that connection.
+const AFTER_STALE: Duration = Duration::from_millis(50);
+
 impl Manager {
     /// Ends an established connection, or confirms that the peer ended it. Before that the program
     /// moves its queue pair to the error state.
@@ -143,6 +147,22 @@ impl Manager {
             return;
         };
         let stale = rejection.reason == Reason::STALE_CONNECTION.0;
+        if let State::RequestSent {
+            repeat,
+            acknowledged,
+        } = &one.state
+            && stale
+            && repeat.left > 0
+        {
+            let (mut repeat, acknowledged) = (repeat.clone(), *acknowledged);
+            repeat.at = now + AFTER_STALE;
+            let state = State::RequestSent {
+                repeat,
+                acknowledged,
+            };
+            self.set_state(id, state);
+            return;
+        }
         match one.state {
             State::RequestSent { .. } | State::ReplySent { .. } if !stale => self.idle(id),
             State::RequestReceived => self.idle(id),

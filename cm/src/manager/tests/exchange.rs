@@ -1,5 +1,7 @@
 //! Two managers on a wire that loses, repeats and delays.
 
+use super::super::ABOUT_REQUEST;
+use super::super::active::REPEATS;
 use super::*;
 
 /// Both ends and the virtual time.
@@ -254,14 +256,43 @@ fn a_node_that_restarted_ends_its_stale_connection_and_gets_a_new_one() {
     pair.told[0].clear();
     pair.connect();
     pair.run(pair.now);
-    let (_, EventKind::Rejected { reason, .. }) = &pair.told[0][0] else {
-        panic!("{:?}", pair.told[0]);
+    // The peer ends the old connection; the request is repeated soon, and not the program's matter.
+    assert_eq!(pair.names(0), [""; 0]);
+    assert_eq!(pair.names(1), ["Request", "Established", "Disconnected"]);
+    pair.run(pair.now + Duration::from_millis(100));
+    assert_eq!(pair.names(0), ["Reply"]);
+    let after = ["Request", "Established"];
+    assert_eq!(pair.names(1)[3..], after);
+}
+
+#[test]
+fn a_request_that_stays_stale_is_refused_after_its_repeats() {
+    let mut one = manager(OWN, 0xAAAA);
+    let connect = connect_to(OWN, PEER, OWN_QP);
+    let id = one.connect(START, &connect).expect("connect");
+    let mut now = START;
+    for sent in 0..=REPEATS {
+        let (mads, told) = actions(&mut one);
+        assert_eq!((mads.len(), told.len()), (1, 0), "after {sent} repeats");
+        let stale = mad(Message::Reject(Rejection {
+            local_comm_id: 0,
+            remote_comm_id: id.0,
+            message_rejected: ABOUT_REQUEST,
+            rejected_info_length: 0,
+            reason: Reason::STALE_CONNECTION.0,
+            additional_info: [0; 72],
+            private_data: [0; 148],
+        }));
+        give(&mut one, now, PEER, OWN, &stale);
+        now += Duration::from_millis(50);
+        one.tick(now);
+    }
+    let (mads, told) = actions(&mut one);
+    assert!(mads.is_empty());
+    let [(_, EventKind::Rejected { reason, .. })] = &told[..] else {
+        panic!("{told:?}");
     };
     assert_eq!(*reason, Reason::STALE_CONNECTION);
-    assert_eq!(pair.names(1), ["Request", "Established", "Disconnected"]);
-    pair.connect();
-    pair.run(pair.now);
-    assert_eq!(pair.names(0)[1..], ["Reply"]);
 }
 
 #[test]
