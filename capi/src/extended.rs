@@ -77,7 +77,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     }
 }
 
-/// Gives a queue pair its table of the extended form.
+/// Gives a queue pair its table of the extended form. `wr_flush` and `wr_atomic_write` stay null:
+/// programs (librpma) find out by the pointer if a device has these operations, as the providers of
+/// rdma-core that lack them leave it null.
 ///
 /// # Safety
 /// `pair` came from [`ibv_create_qp`] just now: no other thread has it.
@@ -106,8 +108,6 @@ pub(crate) unsafe fn enable(pair: *mut ibv_qp, named: u64) {
         table.wr_start = Some(wr_start);
         table.wr_complete = Some(wr_complete);
         table.wr_abort = Some(wr_abort);
-        table.wr_atomic_write = Some(wr_atomic_write);
-        table.wr_flush = Some(wr_flush);
     }
 }
 
@@ -246,10 +246,8 @@ macro_rules! refused {
 refused! {
     wr_atomic_cmp_swp(u32, u64, u64, u64);
     wr_atomic_fetch_add(u32, u64, u64);
-    wr_atomic_write(u32, u64, *const c_void);
     wr_send_tso(*mut c_void, u16, u16);
     wr_set_xrc_srqn(u32);
-    wr_flush(u32, u64, usize, u8, u8);
 }
 
 /// Adds the bind of a window of type 2 to the batch.

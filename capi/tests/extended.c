@@ -108,6 +108,8 @@ static void connection(struct ibv_pd *domain, struct ibv_cq_ex *cq)
     CHECK(one && two && one->pd == domain && !ibv_qp_to_qp_ex(two));
     struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(one);
     CHECK(ex && &ex->qp_base == one);
+    /* Programs find out by the pointer if the device has these operations; wr_flush is behind the other. */
+    CHECK(ex->wr_rdma_write && !ex->wr_atomic_write && !(&ex->wr_atomic_write)[1]);
 
     /* Before RTS nothing is posted. */
     ibv_wr_start(ex);
