@@ -8,40 +8,72 @@ use std::sync::Mutex;
 
 /// Events and a descriptor that is readable while there are some.
 ///
-/// The descriptor counts the events (an eventfd in semaphore mode): programs poll it, and set it
-/// non-blocking themselves.
+/// The descriptor is the reading end of a pipe with one byte for each event: programs poll it, and set
+/// it non-blocking themselves. Like those of the kernel it is never writable: programs (infinistore)
+/// that wait for both would find it ready at all times.
 pub(crate) struct EventQueue<T> {
-    descriptor: OwnedFd,
-    events: Mutex<VecDeque<T>>,
+    reader: OwnedFd,
+    writer: OwnedFd,
+    waiting: Mutex<Waiting<T>>,
 }
+
+/// Events that were not read.
+struct Waiting<T> {
+    events: VecDeque<T>,
+    /// The number of events without a byte: the pipe was full.
+    unannounced: usize,
+}
+
+/// A pipe of one page, so that the pipes of many channels stay below the limit of a user.
+const PIPE_BYTES: c_int = 4096;
 
 impl<T> EventQueue<T> {
     /// An empty queue, or an errno value.
     pub(crate) fn new() -> Result<Self, c_int> {
-        // SAFETY: no pointer is passed.
-        let descriptor = unsafe { libc::eventfd(0, libc::EFD_SEMAPHORE | libc::EFD_CLOEXEC) };
-        if descriptor < 0 {
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
             return Err(last_error());
         }
-        Ok(Self {
-            // SAFETY: the call above made it for this owner alone.
-            descriptor: unsafe { OwnedFd::from_raw_fd(descriptor) },
-            events: Mutex::default(),
-        })
+        let [reader, writer] = ends;
+        // SAFETY: the call above made both for these owners alone.
+        let made = unsafe {
+            Self {
+                reader: OwnedFd::from_raw_fd(reader),
+                writer: OwnedFd::from_raw_fd(writer),
+                waiting: Mutex::new(Waiting {
+                    events: VecDeque::new(),
+                    unannounced: 0,
+                }),
+            }
+        };
+        // SAFETY: flags and size of a descriptor that the queue owns. A pipe of the usual size does, too.
+        unsafe {
+            libc::fcntl(writer, libc::F_SETPIPE_SZ, PIPE_BYTES);
+            if libc::fcntl(writer, libc::F_SETFL, libc::O_NONBLOCK) < 0 {
+                return Err(last_error());
+            }
+        }
+        Ok(made)
     }
 
     pub(crate) fn descriptor(&self) -> c_int {
-        self.descriptor.as_raw_fd()
+        self.reader.as_raw_fd()
+    }
+
+    /// Writes the byte of an event; false if the pipe is full.
+    fn announce(&self) -> bool {
+        // SAFETY: one byte is read from a live value.
+        unsafe { libc::write(self.writer.as_raw_fd(), [0_u8].as_ptr().cast(), 1) == 1 }
     }
 
     /// Adds an event.
     pub(crate) fn push(&self, event: T) {
-        let mut events = lock(&self.events);
-        events.push_back(event);
-        let one = 1_u64;
-        // SAFETY: eight bytes are read from a live value. The counter cannot overflow: it is at
-        // most the length of the list.
-        unsafe { libc::write(self.descriptor(), (&raw const one).cast(), 8) };
+        let mut waiting = lock(&self.waiting);
+        waiting.events.push_back(event);
+        if !self.announce() {
+            waiting.unannounced += 1;
+        }
     }
 
     /// Takes an event: waits for one unless the program made the descriptor non-blocking.
@@ -49,15 +81,19 @@ impl<T> EventQueue<T> {
     /// Errors: an errno value, `EAGAIN` and `EINTR` among them.
     pub(crate) fn take(&self) -> Result<T, c_int> {
         loop {
-            let mut count = 0_u64;
-            // SAFETY: eight bytes are written to a live value.
-            let read = unsafe { libc::read(self.descriptor(), (&raw mut count).cast(), 8) };
-            if read != 8 {
+            let mut byte = 0_u8;
+            // SAFETY: one byte is written to a live value.
+            let read = unsafe { libc::read(self.descriptor(), (&raw mut byte).cast(), 1) };
+            if read != 1 {
                 return Err(last_error());
             }
-            // Events that were withdrawn took their counts along, but a reader may have been
-            // faster: then the next one is waited for.
-            if let Some(event) = lock(&self.events).pop_front() {
+            let mut waiting = lock(&self.waiting);
+            if waiting.unannounced > 0 && self.announce() {
+                waiting.unannounced -= 1;
+            }
+            // Events that were withdrawn took their bytes along, but a reader may have been faster:
+            // then the next one is waited for.
+            if let Some(event) = waiting.events.pop_front() {
                 return Ok(event);
             }
         }
@@ -65,28 +101,32 @@ impl<T> EventQueue<T> {
 
     /// Takes events back that were not read, and returns them.
     pub(crate) fn withdraw(&self, is_gone: impl Fn(&T) -> bool) -> Vec<T> {
-        let mut events = lock(&self.events);
-        let all = std::mem::take(&mut *events);
+        let mut waiting = lock(&self.waiting);
+        let all = std::mem::take(&mut waiting.events);
         let mut gone = Vec::new();
         for event in all {
             if is_gone(&event) {
                 gone.push(event);
             } else {
-                events.push_back(event);
+                waiting.events.push_back(event);
             }
         }
         for _ in &gone {
+            if waiting.unannounced > 0 {
+                waiting.unannounced -= 1;
+                continue;
+            }
             let mut ready = libc::pollfd {
                 fd: self.descriptor(),
                 events: libc::POLLIN,
                 revents: 0,
             };
-            let mut count = 0_u64;
-            // SAFETY: one live poll entry; the read writes eight bytes to a live value and finds a
-            // count, unless a reader that waits for this lock has taken it.
+            let mut byte = 0_u8;
+            // SAFETY: one live poll entry; the read writes one byte to a live value and finds one,
+            // unless a reader that waits for this lock has taken it.
             unsafe {
                 if libc::poll(&raw mut ready, 1, 0) > 0 {
-                    libc::read(self.descriptor(), (&raw mut count).cast(), 8);
+                    libc::read(self.descriptor(), (&raw mut byte).cast(), 1);
                 }
             }
         }
@@ -105,14 +145,44 @@ pub(crate) fn last_error() -> c_int {
 mod tests {
     use super::EventQueue;
 
-    fn is_readable(queue: &EventQueue<u32>) -> bool {
+    fn ready_for(queue: &EventQueue<u32>, what: libc::c_short) -> bool {
         let mut ready = libc::pollfd {
             fd: queue.descriptor(),
-            events: libc::POLLIN,
+            events: what,
             revents: 0,
         };
         // SAFETY: one live poll entry.
         unsafe { libc::poll(&raw mut ready, 1, 0) > 0 }
+    }
+
+    fn is_readable(queue: &EventQueue<u32>) -> bool {
+        ready_for(queue, libc::POLLIN)
+    }
+
+    #[test]
+    fn the_descriptor_is_never_writable() {
+        let queue = EventQueue::new().unwrap();
+        assert!(!ready_for(&queue, libc::POLLIN | libc::POLLOUT));
+        queue.push(1);
+        assert!(!ready_for(&queue, libc::POLLOUT));
+        assert_eq!(queue.take(), Ok(1));
+        assert!(!ready_for(&queue, libc::POLLIN | libc::POLLOUT));
+    }
+
+    #[test]
+    fn events_beyond_the_size_of_the_pipe_are_read_in_order() {
+        let queue = EventQueue::new().unwrap();
+        let all = 2 * super::PIPE_BYTES as u32;
+        for event in 0..all {
+            queue.push(event);
+        }
+        let gone = queue.withdraw(|event| event % 3 == 0);
+        for event in (0..all).filter(|event| event % 3 != 0) {
+            assert!(is_readable(&queue), "event {event}");
+            assert_eq!(queue.take(), Ok(event));
+        }
+        assert_eq!(gone.len(), all.div_ceil(3) as usize);
+        assert!(!is_readable(&queue));
     }
 
     #[test]
