@@ -25,6 +25,7 @@ mod run;
 mod sim;
 mod tap;
 mod trouble;
+mod users;
 
 use clap::Parser;
 use cli::{Cli, Command};

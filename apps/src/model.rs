@@ -94,6 +94,9 @@ pub(crate) struct Serve {
     /// Control socket to listen on for `ringside model tell`
     #[arg(long, value_name = "PATH")]
     pub(crate) control: Option<PathBuf>,
+    /// Folder of `ringside run`, whose last program ends the server
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    pub(crate) users: Option<PathBuf>,
     /// Write the final report as JSON; "-" is standard output, and the rest then goes to standard error
     #[arg(long, value_name = "FILE|-")]
     pub(crate) report: Option<PathBuf>,

@@ -1,14 +1,13 @@
 //! `ringside run`: an RDMA program on ringside instead of the kernel's driver.
 //!
 //! Programs that are to meet run on functions of one model, which the first one starts and the
-//! last one ends. A folder of the user holds its sockets and two locks: one that starting and
-//! ending take in turn, and one that every program shares while it runs.
+//! last one ends. A folder of the user holds its sockets and locks; see [`users`].
 
 use crate::failure::Failure;
 use crate::model::{FaultAt, OutsideWire};
+use crate::users::{self, Port};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
@@ -116,12 +115,12 @@ pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
         return Err(error);
     }
     let address = format!("vfio-user:{}", socket(&folder, port.number).display());
-    let files = folder.join(format!("{}.files", port.number));
+    let files = users::files(&folder, port.number);
     // Files of a program that was killed.
     let _ = std::fs::remove_dir_all(&files);
     let mut command = program(options, config, &libraries, &address, &files)?;
+    port.inherit()?;
     let ended = to_its_end(&mut command);
-    let _ = std::fs::remove_dir_all(&files);
     leave(&folder, port)?;
     let status = ended.with_context(|| format!("starting {:?}", options.program.first()));
     let status = status.map_err(Failure::usage)?;
@@ -261,18 +260,6 @@ fn socket(folder: &Path, port: u16) -> PathBuf {
     folder.join(format!("{port}.sock"))
 }
 
-/// A lock file, opened and locked, waiting if need be.
-fn locked(path: &Path, how: FlockOperation) -> Result<File, Failure> {
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(path);
-    let file = file.with_context(|| format!("opening {}", path.display()))?;
-    flock(&file, how).with_context(|| format!("locking {}", path.display()))?;
-    Ok(file)
-}
-
 /// The properties that distinguish the model of one folder from others.
 #[derive(Debug, PartialEq, Eq)]
 struct Layout {
@@ -337,22 +324,11 @@ impl Layout {
     }
 }
 
-/// A function of the model that this program has.
-struct Port {
-    number: u16,
-    /// held while the program runs
-    users: File,
-    _own: File,
-}
-
 /// Takes a port, and starts the model if no program has one.
 fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
-    let turn = locked(&folder.join("turn"), FlockOperation::LockExclusive)?;
-    let alone = locked(
-        &folder.join("users"),
-        FlockOperation::NonBlockingLockExclusive,
-    );
-    let layout = if alone.is_ok() {
+    let turn = users::turn(folder)?;
+    let alone = users::model_alone(folder);
+    let layout = if alone.is_some() {
         // The model of a run whose last program was killed.
         end_model(folder);
         let wanted = Layout::wanted(options);
@@ -367,20 +343,11 @@ fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
         found
     };
     drop(alone);
-    let users = locked(&folder.join("users"), FlockOperation::LockShared)?;
     let numbers = options.port.map_or(layout.ports(), |port| port..port + 1);
-    let taken = numbers.into_iter().find_map(|number| {
-        let path = folder.join(format!("{number}.lock"));
-        let own = locked(&path, FlockOperation::NonBlockingLockExclusive).ok()?;
-        Some((number, own))
-    });
+    let taken = Port::take(folder, numbers)?;
     drop(turn);
     match (taken, options.port) {
-        (Some((number, own)), _) => Ok(Port {
-            number,
-            users,
-            _own: own,
-        }),
+        (Some(port), _) => Ok(port),
         (None, Some(port)) => Err(Failure::claim(anyhow!(
             "port {port} of the model has a program: choose another --port"
         ))),
@@ -404,14 +371,8 @@ fn check_port(layout: &Layout, port: Option<u16>) -> Result<(), Failure> {
 
 /// Releases the port, and ends the model if no other program uses one.
 fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
-    let turn = locked(&folder.join("turn"), FlockOperation::LockExclusive)?;
-    drop(port.users);
-    if locked(
-        &folder.join("users"),
-        FlockOperation::NonBlockingLockExclusive,
-    )
-    .is_ok()
-    {
+    let turn = users::turn(folder)?;
+    if port.leave(folder) {
         end_model(folder);
     }
     drop(turn);
@@ -433,6 +394,7 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
     }
     let _ = std::fs::remove_file(control(folder));
     command.arg("--control").arg(control(folder));
+    command.arg("--users").arg(folder);
     let log = File::create(folder.join("model.log")).context("making the model's log")?;
     command
         .stdin(Stdio::null())
@@ -441,7 +403,7 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
         // Signals of the terminal are for programs.
         .process_group(0);
     let mut model = command.spawn().context("starting the model")?;
-    std::fs::write(folder.join("model.pid"), model.id().to_string())
+    std::fs::write(users::pid_file(folder), model.id().to_string())
         .context("noting the model's process")?;
     let limit = Instant::now() + START_LIMIT;
     let ports = layout.ports();
@@ -464,7 +426,7 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
 }
 
 fn end_model(folder: &Path) {
-    let path = folder.join("model.pid");
+    let path = users::pid_file(folder);
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) else {
         return;

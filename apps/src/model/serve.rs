@@ -5,6 +5,7 @@ use super::report::{Report, Sources, breaches_text};
 use super::{FaultAt, OutsideWire, Place, Serve};
 use crate::failure::Failure;
 use crate::output::stdout;
+use crate::users::Watch;
 use anyhow::{Context, anyhow};
 use ringside_bus::pinning::pin_to;
 use ringside_model::record::Recorder;
@@ -16,7 +17,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(super) fn run(options: &Serve) -> Result<(), Failure> {
@@ -45,12 +46,16 @@ pub(super) fn run(options: &Serve) -> Result<(), Failure> {
         output.say(&format!("wire: {name}\n"));
     }
     let mut told = vec![0; options.sockets.len()];
+    let mut users = options.users.clone().map(Watch::new);
     server.run(&stop, |world| {
         for (index, told) in told.iter_mut().enumerate() {
             tell_breaches(world, index, told, &mut output);
         }
         if let Some(capture) = &sources.capture {
             capture.flush();
+        }
+        if users.as_mut().is_some_and(Watch::is_over) {
+            stop.store(true, Ordering::Relaxed);
         }
     });
     let report = Report::of(server.world(), &sources);
