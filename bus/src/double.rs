@@ -18,6 +18,8 @@ struct WaitingTime {
     nanoseconds: AtomicU64,
     /// the least time that passes in a pause
     least: Duration,
+    /// nanoseconds of the longest pause that was asked for
+    longest: AtomicU64,
 }
 
 impl Clock for WaitingTime {
@@ -26,6 +28,8 @@ impl Clock for WaitingTime {
     }
 
     fn pause(&self, at_most: Duration) {
+        let asked = at_most.as_nanos() as u64;
+        self.longest.fetch_max(asked, Ordering::Relaxed);
         let step = at_most.max(self.least).as_nanos() as u64;
         self.nanoseconds.fetch_add(step, Ordering::Relaxed);
     }
@@ -63,6 +67,7 @@ impl<S: Script> Double<S> {
             time: Arc::new(WaitingTime {
                 nanoseconds: AtomicU64::new(0),
                 least: least_pause,
+                longest: AtomicU64::new(0),
             }),
             script: Mutex::new(script),
         }
@@ -71,6 +76,12 @@ impl<S: Script> Double<S> {
     /// The script, for inspection or change.
     pub fn script(&self) -> MutexGuard<'_, S> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The longest pause that callers asked for: a clock of the machine yields the core in pauses of
+    /// 20 us and more.
+    pub fn longest_pause(&self) -> Duration {
+        Duration::from_nanos(self.time.longest.load(Ordering::Relaxed))
     }
 
     /// The time that has passed.

@@ -41,6 +41,13 @@ const REGISTER_STEP: Duration = Duration::from_micros(10);
 /// The interval between two reads of the completion ring; it is memory, so this is only a pause.
 const COMPLETION_STEP: Duration = Duration::from_micros(1);
 
+/// The reads of the completion ring after which a waiting thread yields its core: another thread may
+/// send its command meanwhile, or be the device's.
+const READS_BEFORE_YIELD: u32 = 32;
+
+/// The interval after these reads: the shortest for which the clock yields.
+const YIELDING_STEP: Duration = Duration::from_micros(20);
+
 /// The value that the device returns in each completion: a constant, so that a foreign one is
 /// noticed.
 const COMPLETION_CONTEXT: u64 = 0x7269_6E67_7369_6465;
@@ -398,6 +405,7 @@ impl ControlQueue {
     fn wait_for_completion(&self, slot: u32, opcode: Opcode) -> Result<Completed, ControlError> {
         let registers = &self.registers;
         let clock = registers.clock();
+        let mut reads = 0;
         let taken = wait_for(&**clock, self.deadline, COMPLETION_STEP, || {
             let mut rings = self.rings();
             rings.reap(registers);
@@ -418,6 +426,11 @@ impl ControlQueue {
                     rings.free(slot);
                 }
                 refused?;
+            }
+            drop(rings);
+            reads += 1;
+            if reads > READS_BEFORE_YIELD {
+                clock.pause(YIELDING_STEP);
             }
             Ok(None)
         })?;

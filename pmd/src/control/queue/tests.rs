@@ -381,6 +381,19 @@ fn one_entry_stays_free_and_a_command_without_room_says_so_after_its_deadline() 
     assert!(!bench.engine.script().registers.contains_key(&CQP_DOORBELL));
 }
 
+/// Threads that share a core have their commands under way at a time only if one that waits yields.
+#[test]
+fn a_thread_that_waits_longer_yields_its_core() {
+    const YIELDS: Duration = Duration::from_micros(20);
+    let bench = Bench::with_completions();
+    bench.answer(Answer::Completion(completion(0)));
+    bench.queue.execute(Nop {}).unwrap();
+    assert!(bench.engine.longest_pause() < YIELDS);
+    let error = bench.queue.execute(Nop {}).unwrap_err();
+    assert!(matches!(error, ControlError::TimedOut { .. }), "{error}");
+    assert!(bench.engine.longest_pause() >= YIELDS);
+}
+
 #[test]
 fn silence_for_one_command_leaves_the_others_their_answers() {
     let bench = Bench::patient();
