@@ -40,8 +40,10 @@ const SOCKETS_EVERY_ACTIVE: Duration = Duration::from_micros(2);
 const ACTIVE_FOR: Duration = Duration::from_micros(200);
 
 /// The shortest and the longest sleep of a server with clients; a message ends it. Work that is
-/// found by reading memory waits at most that long.
-const NAP: Duration = Duration::from_micros(50);
+/// found by reading memory waits at most that long. Where more processes poll than there are cores,
+/// the server loses its core for longer than it spins, and work is there as soon as it sleeps: the
+/// shortest is short.
+const NAP: Duration = Duration::from_micros(5);
 const MAX_NAP: Duration = Duration::from_micros(500);
 
 /// Rounds without work between two readings of the clock, which takes as long as a round does.
@@ -114,6 +116,14 @@ pub struct Server {
     last_work: Instant,
     last_message: Instant,
     next_look: Instant,
+}
+
+/// Lets the kernel end this thread's sleeps when they are over, not up to 50 us later.
+fn sleep_exactly() {
+    let shortest = std::num::NonZeroU64::new(1);
+    if let Err(error) = rustix::thread::set_current_timer_slack(shortest) {
+        tracing::debug!(%error, "sleeps last up to 50 us longer");
+    }
 }
 
 impl Server {
@@ -212,6 +222,7 @@ impl Server {
 
     /// Serves until `stop` is set. `each_second` is called with the world about once a second.
     pub fn run(&mut self, stop: &AtomicBool, mut each_second: impl FnMut(&mut World)) {
+        sleep_exactly();
         let mut now = self.clock.now();
         let mut next_second = now.plus(Duration::from_secs(1));
         let (mut rounds, mut idle) = (0u32, 0u32);

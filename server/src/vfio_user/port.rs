@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The most messages of one client in one turn.
 const BURST: usize = 32;
 
-/// The interval at which a port with a client checks for another.
+/// The interval at which a port looks for a client, or with one for another.
 const ACCEPT_EVERY: Duration = Duration::from_millis(1);
 
 /// Clients that can be refused at the same time; more wait.
@@ -114,7 +114,9 @@ impl Port {
         }
         // A client that connects while another is connected may be its successor. The end of the
         // old one is found first, because its socket has been read to the end by then.
-        if self.connection.is_none() || (quiet && now >= self.next_accept) {
+        // Between two looks for one lies a while also where there is none: system calls for the
+        // functions that nobody uses would hold up those that work.
+        if (self.connection.is_none() || quiet) && now >= self.next_accept {
             self.next_accept = now.plus(ACCEPT_EVERY);
             worked |= self.accept(world, now);
             self.turn_away(now);

@@ -361,3 +361,21 @@ fn one_end_of_a_pair_of_sockets_is_served_like_a_client_that_connected() {
     assert!(!server.is_connected(0));
     assert_eq!(server.counters(0).unwrap().clients, 1);
 }
+
+/// Looking for a client is a system call: eight functions of which two have clients took ten times as
+/// long to pass on a message while each look at the sockets asked for six more.
+#[test]
+fn a_function_without_a_client_looks_for_one_now_and_then() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("0.sock");
+    let mut server = Server::bind(&ServerSettings::new(vec![path.clone()])).unwrap();
+    let begin = Instant(0).plus(Duration::from_secs(1));
+    server.round_at(begin);
+    let _client = UnixStream::connect(&path).unwrap();
+    for look in 1..=5 {
+        server.round_at(begin.plus(SOCKETS_EVERY * look));
+        assert!(!server.is_connected(0), "look {look}");
+    }
+    server.round_at(begin.plus(Duration::from_millis(1)));
+    assert!(server.is_connected(0));
+}
