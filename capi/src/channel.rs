@@ -84,6 +84,9 @@ impl<T> EventQueue<T> {
             let mut byte = 0_u8;
             // SAFETY: one byte is written to a live value.
             let read = unsafe { libc::read(self.descriptor(), (&raw mut byte).cast(), 1) };
+            if read == 0 {
+                return Err(stay());
+            }
             if read != 1 {
                 return Err(last_error());
             }
@@ -132,6 +135,15 @@ impl<T> EventQueue<T> {
         }
         gone
     }
+}
+
+/// Waits for a signal on behalf of a thread whose queue was destroyed while it waited there: in the
+/// kernel such a thread stays asleep, and programs (rping) take any return for a failure.
+/// Returns `EINTR`.
+fn stay() -> c_int {
+    // SAFETY: no memory is passed.
+    unsafe { libc::pause() };
+    last_error()
 }
 
 /// `errno` of the last call.

@@ -228,6 +228,14 @@ fn no_completion_event_is_lost_to_programs_that_arm_often() {
 }
 
 #[test]
+fn threads_that_wait_on_a_destroyed_channel_stay_asleep() {
+    if let Some(program) = compiled("waiting") {
+        let output = run(&program, &[]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
+#[test]
 fn requests_are_built_and_completions_read_call_by_call() {
     if let Some(program) = compiled("extended") {
         runs_with_and_without_valgrind(&program, &[]);
