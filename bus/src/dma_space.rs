@@ -305,7 +305,7 @@ impl DmaSpace {
                     self.read(at, into.get_mut(part).ok_or(fault)?)
                 })
             }
-            Ok(_) => Err(fault),
+            Ok((region, _)) => Err(gone(&region.memory, iova, into.len(), Direction::Read)),
             Err(fault) => Err(self.refuse(fault, None)),
         }
     }
@@ -325,7 +325,7 @@ impl DmaSpace {
                     self.write(at, from.get(part).ok_or(fault)?)
                 })
             }
-            Ok(_) => Err(fault),
+            Ok((region, _)) => Err(gone(&region.memory, iova, from.len(), Direction::Write)),
             Err(fault) => Err(self.refuse(fault, Some((iova, from)))),
         }
     }
@@ -338,10 +338,6 @@ impl DmaSpace {
         to_at: Iova,
         length: usize,
     ) -> Result<(), DmaFault> {
-        let fault = DmaFault::NotMapped {
-            iova: to_at,
-            length: length as u64,
-        };
         let found = from.find(at, length).and_then(|source| {
             let target = to.find_writable(to_at, length)?;
             Ok((source, target))
@@ -370,7 +366,13 @@ impl DmaSpace {
             target_offset,
             length,
         );
-        if copied { Ok(()) } else { Err(fault) }
+        match copied {
+            true => Ok(()),
+            false if source.memory.is_readable(offset, length) => {
+                Err(gone(&target.memory, to_at, length, Direction::Write))
+            }
+            false => Err(gone(&source.memory, at, length, Direction::Read)),
+        }
     }
 
     /// Checks both ends of a copy. A refused access is kept at the end that refuses it.
@@ -442,6 +444,21 @@ impl DmaSpace {
             self.write(iova.add(index as u64 * 8), &word.to_le_bytes())?;
         }
         Ok(())
+    }
+}
+
+/// The reason why mapped memory could not be read or written.
+#[cold]
+fn gone(memory: &Memory, iova: Iova, length: usize, direction: Direction) -> DmaFault {
+    let length = length as u64;
+    if !memory.is_positional() {
+        return DmaFault::NotMapped { iova, length };
+    }
+    DmaFault::Gone {
+        iova,
+        length,
+        direction,
+        owner_ended: memory.owner_has_ended(),
     }
 }
 

@@ -46,6 +46,28 @@ pub enum DmaFault {
         /// Read or write.
         direction: Direction,
     },
+    /// Memory of another process is mapped there, but is no longer accessible: the process has
+    /// ended, or has unmapped the memory without telling the device. A kernel driver pins the memory
+    /// instead.
+    #[error("{direction} of {length} bytes at {iova} found no memory: {}", reason(*.owner_ended))]
+    Gone {
+        /// First address.
+        iova: Iova,
+        /// Bytes.
+        length: u64,
+        /// Read or write.
+        direction: Direction,
+        /// The process has ended.
+        owner_ended: bool,
+    },
+}
+
+const fn reason(owner_ended: bool) -> &'static str {
+    if owner_ended {
+        "its process has ended"
+    } else {
+        "its process has unmapped it; deregister memory first"
+    }
 }
 
 /// The direction of an access, as the device sees it.

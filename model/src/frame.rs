@@ -357,7 +357,9 @@ impl Payload {
         Self::for_each_piece(pieces, offset, length, |at, bytes, done| {
             let to = target_at.add(done as u64);
             DmaSpace::copy(space, at, target, to, bytes).map_err(|fault| {
-                if let DmaFault::Refused { direction, .. } = fault {
+                if let DmaFault::Refused { direction, .. } | DmaFault::Gone { direction, .. } =
+                    fault
+                {
                     return match direction {
                         Direction::Read => PayloadError::Source(fault),
                         Direction::Write => PayloadError::Target(fault),

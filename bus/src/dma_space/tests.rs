@@ -198,3 +198,33 @@ fn a_range_over_adjacent_mappings_is_accessed_as_one() {
     let left = DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x20001), 4096);
     assert!(left.is_err());
 }
+
+#[test]
+fn memory_that_a_program_unmapped_without_telling_is_named_with_its_direction() {
+    let own = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open("/proc/self/mem");
+    let own = std::sync::Arc::new(own.unwrap().into());
+    // Nothing is ever mapped at the second page of an address space.
+    let nowhere = Memory::of_peer(own, 4096, 4096).unwrap();
+    let (mut space, _memory) = space();
+    assert!(space.map(Iova(0x20000), &nowhere, 0, 4096, DmaAccess::ReadWrite));
+    let mut bytes = [0; 8];
+    let faults = [
+        space.read(Iova(0x20010), &mut bytes),
+        space.write(Iova(0x20010), &bytes),
+        DmaSpace::copy(&space, Iova(0x20010), &space, Iova(0x10000), 8),
+        DmaSpace::copy(&space, Iova(0x10000), &space, Iova(0x20010), 8),
+    ];
+    use Direction::{Read, Write};
+    for (fault, direction) in faults.into_iter().zip([Read, Write, Read, Write]) {
+        let expected = DmaFault::Gone {
+            iova: Iova(0x20010),
+            length: 8,
+            direction,
+            owner_ended: false,
+        };
+        assert_eq!(fault, Err(expected));
+    }
+}

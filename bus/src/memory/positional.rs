@@ -137,6 +137,25 @@ impl Memory {
         true
     }
 
+    /// True for memory of another process that has ended, or that runs another program now: the file
+    /// of its address space is empty.
+    #[must_use]
+    pub(crate) fn owner_has_ended(&self) -> bool {
+        let Origin::Peer { space, address } = &self.0.origin else {
+            return false;
+        };
+        rustix::io::pread(space, &mut [0], *address) == Ok(0)
+    }
+
+    /// True for memory of another process that can be read there. The range was checked.
+    pub(crate) fn is_readable(&self, offset: usize, length: usize) -> bool {
+        let mut piece = vec![0; length.min(PIECE)];
+        (0..length).step_by(PIECE).all(|done| {
+            let count = (length - done).min(PIECE);
+            self.read(offset + done, piece.get_mut(..count).unwrap_or(&mut []))
+        })
+    }
+
     /// Both ranges were checked.
     pub(super) fn copy_by_pieces(
         from: &Self,

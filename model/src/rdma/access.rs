@@ -31,6 +31,13 @@ pub(super) fn unreached(context: &mut Context<'_>, what: &'static str, fault: Dm
             tracing::debug!(what, %fault, "refused by the host");
             return;
         }
+        DmaFault::Gone {
+            owner_ended: true, ..
+        } => {
+            tracing::debug!(what, %fault, "the function ends with its process");
+            return;
+        }
+        DmaFault::Gone { .. } => "the device is given memory that its program has unmapped",
     };
     context.ledger.breach(kind, || format!("{what}: {fault}"));
 }

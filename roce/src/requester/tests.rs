@@ -610,6 +610,28 @@ fn a_read_takes_the_numbers_of_its_responses_and_places_each() {
 }
 
 #[test]
+fn a_read_that_the_host_cannot_place_is_the_oldest_that_is_not_complete() {
+    for (last, opcode) in [
+        (false, Opcode::READ_RESPONSE_FIRST),
+        (true, Opcode::READ_RESPONSE_ONLY),
+    ] {
+        let mut bench = Bench::new(&config());
+        bench.post(1, WRITE, 8);
+        bench.post(2, READ, if last { 5 } else { MTU + 5 });
+        bench.post(3, Operation::Local, 0);
+        bench.sent();
+        bench.acknowledge(0);
+        let bytes = if last { 5 } else { MTU };
+        let outcome = bench.read_response(1, opcode, bytes);
+        assert!(matches!(outcome, ResponseOutcome::Place(_)), "{outcome:?}");
+        bench.requester.refuse_placement(2);
+        assert_eq!(bench.requester.oldest(), Some(2));
+        assert_eq!(bench.completed(), [1]);
+        assert!(bench.requester.is_stopped());
+    }
+}
+
+#[test]
 fn a_missing_read_response_is_asked_for_from_the_middle_once() {
     let mut bench = Bench::new(&config());
     bench.post(1, READ, 4 * MTU);

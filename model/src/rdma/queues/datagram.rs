@@ -286,7 +286,7 @@ impl ActiveQueuePair<'_, '_> {
         if let Err(unplaced) = self.place_datagram(&bytes) {
             let code = match unplaced {
                 Unplaced::Gather(fault) => self.gather_code(fault),
-                Unplaced::Target | Unplaced::Source => AeCode::InvalidStag,
+                Unplaced::Target | Unplaced::Source | Unplaced::OwnerEnded => AeCode::InvalidStag,
             };
             self.fail(code, AeSource::ReceiveQueue, index);
             return true;
@@ -319,7 +319,7 @@ impl ActiveQueuePair<'_, '_> {
                 left = rest;
                 if let Err(fault) = self.context.memory.write(at, here) {
                     crate::rdma::access::unreached(self.context, "received datagram", fault);
-                    return Err(Unplaced::Target);
+                    return Err(Unplaced::at_target(fault));
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::roce::{
     AccessFault, MessageBytes, Placement, Receive, Received, RemoteRight, RequestOutcome,
     RequesterFault, ResponderFault, ResponderHost, ResponseOutcome,
 };
-use ringside_bus::{DmaSpace, Iova};
+use ringside_bus::{DmaFault, DmaSpace, Iova};
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
 use ringside_spec::verbs::{
@@ -33,6 +33,20 @@ pub(super) enum Unplaced {
     Target,
     /// The sender's memory is not accessible: nothing to place.
     Source,
+    /// The process behind this function has ended, and its memory with it.
+    OwnerEnded,
+}
+
+impl Unplaced {
+    /// The receiving memory refused with this fault.
+    pub(super) const fn at_target(fault: DmaFault) -> Self {
+        match fault {
+            DmaFault::Gone {
+                owner_ended: true, ..
+            } => Self::OwnerEnded,
+            _ => Self::Target,
+        }
+    }
 }
 
 impl ActiveQueuePair<'_, '_> {
@@ -181,12 +195,24 @@ impl ActiveQueuePair<'_, '_> {
     fn unplaced(&mut self, unplaced: Unplaced, placement: &Placement<u32>) {
         let access = match unplaced {
             Unplaced::Gather(fault) => self.access_fault(fault),
-            Unplaced::Target | Unplaced::Source => AccessFault::InvalidKey,
+            Unplaced::Target => AccessFault::InvalidKey,
+            Unplaced::Source | Unplaced::OwnerEnded => {
+                self.ignore_peer();
+                return;
+            }
         };
         if let Some(responder) = &mut self.qp.responder {
             let fault = responder.refuse_placement(placement, access);
             self.responder_failed(fault);
         }
+    }
+
+    /// Takes and answers no more requests: one of the two sides has ended. On a wire, this packet
+    /// would not have been sent or received: a device stops before its memory goes. A sender that
+    /// still is there repeats it until it gives up.
+    #[cold]
+    pub(super) fn ignore_peer(&mut self) {
+        self.qp.responder = None;
     }
 
     #[cold]
@@ -328,7 +354,7 @@ impl ActiveQueuePair<'_, '_> {
             }
             Err(PayloadError::Target(fault)) => {
                 crate::rdma::access::unreached(self.context, "received payload", fault);
-                Err(Unplaced::Target)
+                Err(Unplaced::at_target(fault))
             }
             Err(_) => Err(Unplaced::Source),
         }
@@ -448,19 +474,25 @@ impl ActiveQueuePair<'_, '_> {
             self.scatter(frame, spaces, parts, &access)
         } else {
             let words = self.element_again(bytes);
-            let Ok(element) = SendElement::new(words.as_slice()) else {
-                self.fail(AeCode::InvalidWqeFragment, AeSource::SendQueue, 0);
-                return;
-            };
-            let parts = parts(element.fragments(), offset, length);
-            self.scatter(frame, spaces, parts, &access)
+            match SendElement::new(words.as_slice()) {
+                Ok(element) => {
+                    let parts = parts(element.fragments(), offset, length);
+                    self.scatter(frame, spaces, parts, &access)
+                }
+                Err(_) => Err(Unplaced::Gather(GatherFault::Element)),
+            }
         };
         let code = match scattered {
             Ok(()) => return,
             Err(Unplaced::Gather(fault)) => self.gather_code(fault),
-            Err(Unplaced::Target) => AeCode::InvalidStag,
-            Err(Unplaced::Source) => AeCode::RemoteOperationError,
+            Err(Unplaced::Target | Unplaced::OwnerEnded) => AeCode::InvalidStag,
+            // The response was never sent, and none will be.
+            Err(Unplaced::Source) => AeCode::TooManyRetries,
         };
+        if let Some(requester) = &mut self.qp.requester {
+            requester.refuse_placement(bytes.token);
+        }
+        self.drain_completions();
         let index = self.qp.work(bytes.token).index;
         self.fail(code, AeSource::SendQueue, index);
     }

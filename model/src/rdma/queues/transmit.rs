@@ -26,6 +26,8 @@ pub(super) enum GatherFault {
     Element,
     /// The tag gives access, and the host does not.
     Memory,
+    /// The process behind this function has ended, and its memory with it.
+    OwnerEnded,
 }
 
 impl From<TagFault> for GatherFault {
@@ -125,7 +127,7 @@ impl ActiveQueuePair<'_, '_> {
         match fault {
             GatherFault::Tag(fault) => self.event_code(fault),
             GatherFault::Element => AeCode::InvalidWqeFragment,
-            GatherFault::Memory => AeCode::QueuePairCatastrophic,
+            GatherFault::Memory | GatherFault::OwnerEnded => AeCode::QueuePairCatastrophic,
         }
     }
 
@@ -178,6 +180,10 @@ impl ActiveQueuePair<'_, '_> {
         fault: GatherFault,
         frame: &mut Frame,
     ) -> bool {
+        if matches!(fault, GatherFault::OwnerEnded) {
+            self.ignore_peer();
+            return false;
+        }
         let access = self.access_fault(fault);
         let Some(responder) = &mut self.qp.responder else {
             return false;
@@ -200,9 +206,10 @@ impl ActiveQueuePair<'_, '_> {
     pub(super) fn access_fault(&mut self, fault: GatherFault) -> AccessFault {
         match fault {
             GatherFault::Tag(TagFault::Access(fault)) => fault,
-            GatherFault::Tag(TagFault::Privileged) | GatherFault::Element | GatherFault::Memory => {
-                AccessFault::InvalidKey
-            }
+            GatherFault::Tag(TagFault::Privileged)
+            | GatherFault::Element
+            | GatherFault::Memory
+            | GatherFault::OwnerEnded => AccessFault::InvalidKey,
             GatherFault::Tag(fault @ TagFault::Table(_)) => {
                 self.event_code(fault);
                 AccessFault::InvalidKey
@@ -252,10 +259,7 @@ impl ActiveQueuePair<'_, '_> {
                 let at = Iova(offset.wrapping_add(at));
                 return match self.context.memory.read(at, bytes) {
                     Ok(()) => Ok(()),
-                    Err(fault) => {
-                        crate::rdma::access::unreached(self.context, "payload", fault);
-                        Err(GatherFault::Memory)
-                    }
+                    Err(fault) => Err(self.unread(fault)),
                 };
             }
         }
@@ -325,11 +329,22 @@ impl ActiveQueuePair<'_, '_> {
                 .memory
                 .check(at, count as usize, DmaAccess::Read);
             if let Err(fault @ DmaFault::Refused { .. }) = checked {
-                crate::rdma::access::unreached(self.context, "payload", fault);
-                return Err(GatherFault::Memory);
+                return Err(self.unread(fault));
             }
         }
         Ok(())
+    }
+
+    /// The host did not allow to read a payload.
+    #[cold]
+    fn unread(&mut self, fault: DmaFault) -> GatherFault {
+        crate::rdma::access::unreached(self.context, "payload", fault);
+        match fault {
+            DmaFault::Gone {
+                owner_ended: true, ..
+            } => GatherFault::OwnerEnded,
+            _ => GatherFault::Memory,
+        }
     }
 
     #[inline]
@@ -340,8 +355,7 @@ impl ActiveQueuePair<'_, '_> {
             if let Some(part) = bytes.get_mut(done..end)
                 && let Err(fault) = self.context.memory.read(at, part)
             {
-                crate::rdma::access::unreached(self.context, "payload", fault);
-                return Err(GatherFault::Memory);
+                return Err(self.unread(fault));
             }
             done = end;
         }

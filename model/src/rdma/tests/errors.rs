@@ -189,6 +189,34 @@ fn every_check_of_local_memory_has_its_event() {
 }
 
 #[test]
+fn a_read_whose_bytes_find_no_place_is_flushed_and_does_not_complete() {
+    for length in [8, 2500] {
+        let mut scene = Scene::new();
+        let (to, remote, good) = (BASE + scene.to, scene.remote, scene.source(length));
+        scene.write(to, remote, good);
+        let bad = Fragment {
+            steering_tag: scene.local ^ 1,
+            ..good
+        };
+        let (pair, target) = (&mut scene.qps[0], (to, remote));
+        let index = scene.rig.request(0, pair, SendOpcode::Read, target, &[bad]);
+        scene.go();
+        let (before, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("the write");
+        assert!(!before.error);
+        assert!(scene.rig.poll(0, &mut scene.cqs[0]).is_none(), "{length}");
+        let event = scene.rig.event(0).expect("an event");
+        let expected = (AeCode::BadStagKey, AeSource::SendQueue);
+        assert_eq!((event.ae_code, event.source), expected);
+        assert_eq!(u32::from(event.wqe_index), index);
+        assert_eq!(scene.flush(0, 2), FlushResult::SendQueue);
+        let (flushed, _) = scene.rig.poll(0, &mut scene.cqs[0]).expect("flushed");
+        assert!(flushed.error);
+        assert_eq!(u32::from(flushed.element_index), index);
+        scene.rig.assert_no_breach();
+    }
+}
+
+#[test]
 fn a_region_of_another_domain_or_without_rights_is_refused_to_the_peer() {
     let cases = [
         (DOMAIN + 1, AccessRights(0x1F), AeCode::BadProtectionDomain),

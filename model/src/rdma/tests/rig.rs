@@ -21,7 +21,7 @@ use ringside_spec::verbs::{
 };
 
 pub(super) const BASE: u64 = 0x1000_0000;
-const LENGTH: usize = 24 << 20;
+pub(super) const LENGTH: usize = 24 << 20;
 const COMMANDS: u32 = 16;
 const CQP_CONTEXT: u64 = 0x10;
 pub(super) const FPM_BUFFER: u64 = 0x104;
