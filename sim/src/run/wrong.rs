@@ -134,10 +134,15 @@ impl Run<'_> {
                 ..piece
             },
         };
-        let mut plan = Plan::new(Operation::Write, vec![target]);
+        let operation = match self.random.chance(400) {
+            true => Operation::Read,
+            false => Operation::Write,
+        };
+        let mut plan = Plan::new(operation, vec![target]);
         (plan.wrong, plan.flags) = (UNPROTECTED, Flags::SIGNALLED);
-        self.post(place, plan, |queue_pair, id, flags| {
-            queue_pair.write(id, &[wrong], remote, flags)
+        self.post(place, plan, |queue_pair, id, flags| match operation {
+            Operation::Read => queue_pair.read(id, &[wrong], remote, flags),
+            _ => queue_pair.write(id, &[wrong], remote, flags),
         })?;
         self.ring_perhaps(place);
         Ok(())
