@@ -335,6 +335,16 @@ impl Payload {
         })
     }
 
+    /// Copies a payload that lies in the sender's memory into the frame.
+    pub(crate) fn take_along(&mut self, memory: &DmaSpace) -> Result<(), PayloadError> {
+        if self.own_bytes().is_none() {
+            let mut bytes = vec![0; self.length()];
+            self.read(std::slice::from_ref(memory), &mut bytes)?;
+            *self = Self::Bytes(bytes);
+        }
+        Ok(())
+    }
+
     /// Moves `length` bytes from `offset` of the payload to `target_at` in `target`: one copy, from
     /// memory to memory where the payload lies in memory.
     pub fn copy_to(

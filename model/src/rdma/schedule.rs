@@ -24,6 +24,9 @@ const LOOKS: usize = 4;
 /// Steps with work after which elements after published tails are looked for nevertheless.
 const BUSY_STEPS: u32 = 64;
 
+/// Packets that leave while the command that stops their queue pair is under way.
+const PACKETS_BEFORE_STOP: usize = 32;
+
 /// The queue pairs with work, and the time of the next work.
 pub(super) struct Schedule {
     ready: VecDeque<u32>,
@@ -253,6 +256,35 @@ impl RdmaEngine {
         }
         self.wake(number);
         true
+    }
+
+    /// Sends what software rang for before the command that stops a queue pair. A device works on
+    /// requests while it fetches the command: programs send a last message and disconnect.
+    #[cold]
+    pub(super) fn send_before_stop(&mut self, number: u32, context: &mut Context<'_>) {
+        self.work(number, context);
+        let Some(qp) = self.queue_pair(number) else {
+            return;
+        };
+        let was_listed = std::mem::replace(&mut qp.listed, true);
+        let others = std::mem::replace(&mut self.schedule.ready, VecDeque::from([number]));
+        let mut leaving = std::mem::take(&mut self.objects.notifications);
+        for _ in 0..PACKETS_BEFORE_STOP {
+            let Some(mut frame) = self.next_frame(context) else {
+                break;
+            };
+            // The memory is the program's again once the queue pair is flushed.
+            if frame.payload.take_along(context.memory).is_err() {
+                break;
+            }
+            leaving.push_back(frame);
+        }
+        leaving.append(&mut self.objects.notifications);
+        self.objects.notifications = leaving;
+        self.schedule.ready = others;
+        if let Some(qp) = self.queue_pair(number) {
+            qp.listed = was_listed;
+        }
     }
 
     /// The next packet for the wire, if there is one.

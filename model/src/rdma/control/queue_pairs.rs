@@ -192,6 +192,9 @@ impl RdmaEngine {
         context: &mut Context<'_>,
     ) -> Executed {
         let number = command.qp_number;
+        if command.next_state == QueuePairState::Error {
+            self.send_before_stop(number, context);
+        }
         let found = self.queue_pairs.get_mut(number as usize);
         let Some(qp) = found.and_then(Option::as_deref_mut) else {
             return Err(Self::no_queue_pair(context, number));
@@ -217,14 +220,6 @@ impl RdmaEngine {
                 });
         }
         let settings = Self::read_context(context, command.host_context_address, qp.kind)?;
-        if next == QueuePairState::Error {
-            let mut active = ActiveQueuePair {
-                qp,
-                objects: &mut self.objects,
-                context,
-            };
-            active.send_before_stop();
-        }
         let taken = take_context(qp, &settings, next);
         taken.map_err(|fault| Self::context_refused(context, number, fault))?;
         let kept = qp.keep_context(&mut self.objects.hmc, context.memory);

@@ -15,9 +15,6 @@ use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
 use ringside_spec::verbs::{Fragment, SendElement};
 
-/// Packets that leave while the command that stops their queue pair is under way.
-const PACKETS_BEFORE_STOP: usize = 32;
-
 /// A payload could not be gathered.
 pub(super) enum GatherFault {
     /// A tag does not give access.
@@ -82,27 +79,6 @@ impl ActiveQueuePair<'_, '_> {
                 self.fail(code, AeSource::SendQueue, index);
                 false
             }
-        }
-    }
-
-    /// Sends what software rang for before the command that stops the queue pair. A device works on
-    /// requests while it fetches the command: programs send a last message and disconnect.
-    pub(in crate::rdma) fn send_before_stop(&mut self) {
-        self.fetch();
-        for _ in 0..PACKETS_BEFORE_STOP {
-            let mut frame = Frame::default();
-            if !self.next_frame(0, &mut frame) {
-                break;
-            }
-            // The memory is the program's again once the queue pair is flushed.
-            if let Payload::Memory { pieces, .. } = frame.payload {
-                let mut bytes = vec![0; pieces.length()];
-                if self.read_pieces(&pieces, &mut bytes).is_err() {
-                    break;
-                }
-                frame.payload = Payload::Bytes(bytes);
-            }
-            self.objects.notifications.push_back(frame);
         }
     }
 
