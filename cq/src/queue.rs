@@ -386,7 +386,8 @@ impl CompletionQueue {
     }
 
     /// Detaches a queue pair that the device has destroyed. Returns false if no queue pair with
-    /// this context is attached. Its requests that have not completed are discarded.
+    /// this context is attached. Its requests that have not completed are discarded; receives of a
+    /// shared queue that completed in a former ring are still delivered.
     pub fn detach(&mut self, context: CompletionContext) -> bool {
         self.flushed.retain(|flushed| *flushed != context);
         if self.drain.is_some_and(|drain| drain.context == context.0) {
@@ -398,8 +399,10 @@ impl CompletionQueue {
         let found = sides
             .iter()
             .find_map(|side| self.table.find(*side, context.0));
-        if let Some(number) = found.map(QueuePairState::number) {
-            self.backlog.retain(|taken| taken.queue_pair() != number);
+        if let Some(state) = found {
+            let (number, keeps) = (state.number(), state.keeps_receives());
+            self.backlog
+                .retain(|taken| taken.queue_pair() != number || keeps && !taken.is_send());
         }
         self.expect();
         self.table.detach(context)

@@ -16,7 +16,7 @@
 //! the index equals the tail's index and the record requests a report. Any other index is found by
 //! a walk. An index beyond the ring, or one at which no outstanding element begins, finds nothing.
 
-use crate::sync::{AtomicU64, Ordering, Records};
+use crate::sync::{AtomicBool, AtomicU64, Ordering, Records};
 use ringside_spec::verbs::sizes::{MAX_RING_QUANTA, MIN_SEND_RING_QUANTA};
 
 ringside_spec::words! {
@@ -324,6 +324,7 @@ pub struct QueuePairState {
     pub send: Tracker,
     /// Outstanding receives.
     pub receive: Tracker,
+    keeps_receives: AtomicBool,
 }
 
 impl QueuePairState {
@@ -348,6 +349,7 @@ impl QueuePairState {
             context,
             send: Tracker::new(context, send_quanta, number, 0),
             receive: Tracker::new(context, receive_quanta, number, receive_shift),
+            keeps_receives: AtomicBool::new(false),
         }
     }
 
@@ -355,5 +357,18 @@ impl QueuePairState {
     #[must_use]
     pub fn number(&self) -> u32 {
         self.send.number
+    }
+
+    /// True if a completion queue delivers receives that it has taken out of a former ring also
+    /// after the queue pair was destroyed. A shared receive queue can't give them to others: only
+    /// those that are still outstanding.
+    #[must_use]
+    pub fn keeps_receives(&self) -> bool {
+        self.keeps_receives.load(Ordering::Relaxed)
+    }
+
+    /// Sets what [`Self::keeps_receives`] returns.
+    pub(crate) fn keep_receives(&self, keep: bool) {
+        self.keeps_receives.store(keep, Ordering::Relaxed);
     }
 }

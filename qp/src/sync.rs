@@ -2,4 +2,4 @@
 //! same sources with loom's atomics instead, which try every order that the memory model allows.
 
 pub(crate) use ringside_bus::Records;
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -34,6 +34,8 @@ mod sync {
         }
     }
 
+    pub(crate) use std::sync::atomic::AtomicBool;
+
     #[derive(Debug)]
     pub(crate) struct AtomicU64(loom::sync::atomic::AtomicU64);
 

@@ -2,7 +2,9 @@ use super::*;
 use crate::completion::{Operation, Status};
 use crate::inbox::HandleError;
 use ringside_bus::{Memory, PageSize};
-use ringside_qp::{Fragment, Nop, ReceiveQueue, SendFlags, SendInline, SendKind, SendQueue, Write};
+use ringside_qp::{
+    Fragment, Nop, ReceiveQueue, SendFlags, SendInline, SendKind, SendQueue, SharedReceives, Write,
+};
 use ringside_spec::verbs::{CompletionElement, CompletionExtension};
 use std::sync::atomic::Ordering;
 
@@ -696,6 +698,31 @@ fn completions_in_a_former_ring_of_a_detached_queue_pair_are_dropped() {
     assert!(bench.queue.detach(bench.state.context));
     assert_eq!(bench.poll(), []);
     assert_eq!(bench.queue.backlog().count(), 0);
+}
+
+/// A receive that completed in a former ring is outstanding no more: nobody could use it again.
+#[test]
+fn receives_of_a_shared_queue_in_a_former_ring_outlive_their_queue_pair() {
+    for lends in [false, true] {
+        let mut bench = bench(16);
+        let mut shared = SharedReceives::new(16, 1, 64);
+        let fed = ReceiveQueue::new(words(32), Arc::clone(&bench.state)).unwrap();
+        shared.add(42, fed, 4).unwrap();
+        shared.post(7, &[Fragment::default()]).unwrap();
+        if lends {
+            shared.begin_lending();
+        }
+        bench.post(1, SIGNALLED);
+        bench.complete_send(0);
+        bench.complete(bench.success(QueueSide::Receive, 0));
+        let ring = CompletionQueue::check_ring(words(16 * 4)).unwrap();
+        bench.queue.replace(ring);
+        assert_eq!(bench.queue.backlog().count(), 2);
+        assert!(bench.queue.detach(bench.state.context));
+        // What a lending queue copies goes with its queue pair: no posted receive was used.
+        let expected: &[u64] = if lends { &[] } else { &[7] };
+        assert_eq!(ids(&bench.poll()), expected);
+    }
 }
 
 #[test]

@@ -20,7 +20,10 @@ impl SharedReceives {
         }
         self.forget_others();
         let held = |number| match self.members.get(number) {
-            Some(Some(queue)) => queue.used(),
+            Some(Some(queue)) => {
+                queue.state().keep_receives(false);
+                queue.used()
+            }
             _ => 0,
         };
         let held: Box<[u32]> = (0..self.members.count()).map(held).collect();

@@ -45,6 +45,16 @@ pub(crate) struct Ledger {
     kept: [Vec<Claim>; 2],
     /// Sides whose device has failed and is contained.
     contained: [bool; 2],
+    former: [FormerRings; 2],
+}
+
+/// Completions that a side's queues took out of rings that were replaced.
+#[derive(Debug, Default)]
+struct FormerRings {
+    /// A ring was replaced, and the queues were not polled until they were empty since.
+    may_wait: bool,
+    /// Numbers of destroyed queue pairs whose shared receives may be among them.
+    destroyed: BTreeSet<u32>,
 }
 
 impl Ledger {
@@ -263,6 +273,11 @@ impl Ledger {
         }
         match self.link_of(side, seen.queue_pair) {
             Some(link) => self.judge_receive(link, side, receive, seen),
+            // Nothing is known of its message: the connection is gone.
+            None if seen.status == Status::Success && self.is_late(side, seen.queue_pair) => {
+                self.memory.adopt(receive.claim, receive.length);
+                Ok(())
+            }
             None => Err(Problem::new(
                 Rule::MessageRight,
                 format!(
@@ -418,6 +433,12 @@ impl Ledger {
             self.over(id);
         }
         self.numbers.remove(&(side, queue_pair));
+        if let Some(former) = self.former.get_mut(side)
+            && former.may_wait
+            && fed
+        {
+            former.destroyed.insert(queue_pair);
+        }
         if fed && let Some(pool) = self.pools.get_mut(side) {
             // Receives that it had received and that were not polled are available again.
             pool.values_mut().for_each(|receive| receive.used = true);

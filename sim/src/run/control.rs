@@ -18,6 +18,7 @@ impl Run<'_> {
                 None => Ok(()),
             }
         })?;
+        self.ledger.ring_replaced(side);
         Ok(())
     }
 

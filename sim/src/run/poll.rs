@@ -58,6 +58,7 @@ impl Run<'_> {
                 for queue in 0..queues {
                     while self.poll_queue(side, queue, BATCH)? > 0 {}
                 }
+                self.ledger.queues_empty(side);
                 self.take_events(side)?;
             }
         }

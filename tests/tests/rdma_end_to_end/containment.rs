@@ -26,7 +26,7 @@ const NEIGHBOURLY: u64 = 30;
 
 #[test]
 fn memory_that_was_unmapped_is_refused_and_only_its_queue_pair_fails() {
-    refused_when_unmapped(REFUSED_BYTES, &[]);
+    refused_when_unmapped(REFUSED_BYTES, &[NOT_MAPPED]);
 }
 
 /// So short that the device reads the data together with the request.
@@ -208,7 +208,7 @@ fn memory_that_was_never_mapped_is_not_read_and_only_its_queue_pair_fails() {
     assert!(to.read(0, &mut arrived));
     assert_eq!(arrived, [0; 64], "something was written instead");
     drop((doomed, doomed_peer, neighbour, from, to, function));
-    pair.finish();
+    pair.finish_with(&[NOT_MAPPED]);
 }
 
 #[test]

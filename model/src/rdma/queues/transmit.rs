@@ -261,9 +261,7 @@ impl ActiveQueuePair<'_, '_> {
             return Err(GatherFault::Element);
         }
         let Some(bytes) = into.start_inline(length as usize) else {
-            if self.context.memory.is_refusing() {
-                self.check_pieces(&pieces)?;
-            }
+            self.check_pieces(&pieces)?;
             // The wire fills in the sending function.
             *into = Payload::Memory { source: 0, pieces };
             return Ok(());
@@ -296,15 +294,15 @@ impl ActiveQueuePair<'_, '_> {
         Ok(Payload::Bytes(bytes))
     }
 
-    /// True if the host permits to read all of it now.
-    #[cold]
+    /// Checks that the host permits to read all of it now: later, only the receiver would notice.
+    #[inline]
     fn check_pieces(&mut self, pieces: &Pieces) -> Result<(), GatherFault> {
         for &(at, count) in pieces.as_slice() {
             let checked = self
                 .context
                 .memory
                 .check(at, count as usize, DmaAccess::Read);
-            if let Err(fault @ DmaFault::Refused { .. }) = checked {
+            if let Err(fault) = checked {
                 return Err(self.unread(fault));
             }
         }

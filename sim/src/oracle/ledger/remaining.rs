@@ -1,6 +1,6 @@
 //! Requests that have not completed, and those that are no longer expected to.
 
-use super::Ledger;
+use super::{FormerRings, Ledger};
 use crate::memory::Claim;
 use crate::rule::Problem;
 
@@ -56,6 +56,26 @@ impl Ledger {
             kept.push(claim);
         }
         Ok(())
+    }
+
+    /// A completion queue of a side got a new ring: what is in the old one is delivered later.
+    pub(crate) fn ring_replaced(&mut self, side: usize) {
+        if let Some(former) = self.former.get_mut(side) {
+            former.may_wait = true;
+        }
+    }
+
+    /// The completion queues of a side were polled until they were empty.
+    pub(crate) fn queues_empty(&mut self, side: usize) {
+        if let Some(former) = self.former.get_mut(side) {
+            *former = FormerRings::default();
+        }
+    }
+
+    /// True if a completion of this destroyed queue pair may still be delivered.
+    pub(super) fn is_late(&self, side: usize, queue_pair: u32) -> bool {
+        let former = self.former.get(side);
+        former.is_some_and(|former| former.destroyed.contains(&queue_pair))
     }
 
     /// The device of a side has failed and is contained: it no longer writes.
