@@ -97,16 +97,17 @@ impl Ledger {
     }
 
     /// The key that a request names, of the peer or of its own side, is destroyed. If the request is
-    /// outstanding, it may be refused, and that fails both ends.
+    /// outstanding, it may be refused, and that fails both ends. The packets of one that was flushed
+    /// may still travel.
     pub(crate) fn key_dies(&mut self, link: u32, end: usize, id: u64) {
         let Some(link) = self.links.get_mut(&link) else {
             return;
         };
+        link.wrong = true;
         let sends = link.ends.get_mut(end).map(|end| end.sends.iter_mut());
         let request = sends.and_then(|mut sends| sends.find(|request| request.id == id));
         if let Some(request) = request {
             request.key_dies = true;
-            link.wrong = true;
             self.dying.insert(id);
         }
     }
