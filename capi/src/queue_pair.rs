@@ -501,7 +501,10 @@ pub unsafe extern "C" fn ibv_query_qp(
     unsafe {
         *attributes = all;
         *init = object.init;
-        (*pair).state = now;
+        // As rdma-core's: programs (UCX) look at the field, and ask for other attributes meanwhile.
+        if given & mask::STATE != 0 {
+            (*pair).state = now;
+        }
     }
     0
 }

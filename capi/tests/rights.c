@@ -35,6 +35,13 @@ static enum ibv_wc_status ask(enum ibv_wr_opcode opcode, int access, uint8_t rea
         .wr.rdma = { .remote_addr = (uintptr_t)memory[1], .rkey = mr->rkey } }, *bad;
     CHECK(!ibv_post_send(one, &wanted, &bad));
     enum ibv_wc_status status = next(cq).status;
+    if (status != IBV_WC_SUCCESS) {
+        /* The field changes only if the state was asked for. */
+        struct ibv_qp_attr attr;
+        CHECK(!ibv_query_qp(one, &attr, IBV_QP_AV | IBV_QP_DEST_QPN, &init) && one->state == IBV_QPS_RTS);
+        CHECK(attr.dest_qp_num == two->qp_num);
+        CHECK(!ibv_query_qp(one, &attr, IBV_QP_STATE, &init) && one->state == IBV_QPS_ERR);
+    }
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two));
     return status;
 }
