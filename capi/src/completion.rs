@@ -478,6 +478,8 @@ pub unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: u32) {
     let object = unsafe { CompletionObject::of(queue) };
     let mut counts = lock(&object.counts);
     counts.acknowledged = counts.acknowledged.wrapping_add(events);
+    // SAFETY: as above; the field is written under this lock. Programs (UCX) read it.
+    unsafe { (*queue).comp_events_completed = counts.acknowledged };
     object.counted.notify_all();
 }
 

@@ -1,8 +1,8 @@
 //! Queries of a device and its ports; events of a context.
 
 use crate::abi::{
-    ibv_async_event, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
-    ibv_port_attr,
+    event, ibv_async_event, ibv_context, ibv_cq, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
+    ibv_gid_entry, ibv_port_attr, ibv_qp, ibv_srq,
 };
 use crate::context_object::ContextObject;
 use crate::device::{Port, lock, put_text};
@@ -421,6 +421,16 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     let mut open = lock(&context.unacknowledged);
     if let Some(at) = open.iter().position(|other| *other == element as usize) {
         open.swap_remove(at);
+    }
+    // SAFETY: the type of the event tells that of its object. Written under this lock, as rdma-core
+    // does under that of the object.
+    unsafe {
+        let completed = match (*event).event_type {
+            event::CQ_ERR => &raw mut (*element.cast::<ibv_cq>()).async_events_completed,
+            event::SRQ_LIMIT_REACHED => &raw mut (*element.cast::<ibv_srq>()).events_completed,
+            _ => &raw mut (*element.cast::<ibv_qp>()).events_completed,
+        };
+        *completed = (*completed).wrapping_add(1);
     }
     context.acknowledged.notify_all();
 }

@@ -16,7 +16,9 @@ static void wait_for(int which)
     void *context;
     CHECK(poll(&ready, 1, SECONDS * 1000) == 1);
     CHECK(!ibv_get_cq_event(channels[which], &cq, &context) && cq == queues[which]);
+    uint32_t before = cq->comp_events_completed;
     ibv_ack_cq_events(cq, 1);
+    CHECK(cq->comp_events_completed == before + 1);
 }
 
 /* Arms, looks, and sleeps only if there is nothing, as QEMU's migration does. */

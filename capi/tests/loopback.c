@@ -168,7 +168,9 @@ int main(void)
     struct ibv_async_event event;
     CHECK(!ibv_get_async_event(context, &event));
     CHECK(event.element.qp == one || event.element.qp == two);
+    CHECK(!event.element.qp->events_completed);
     ibv_ack_async_event(&event);
+    CHECK(event.element.qp->events_completed == 1);
 
     ibv_ack_cq_events(cq, 1);
     CHECK(!ibv_destroy_qp(one) && !ibv_destroy_qp(two));
