@@ -287,8 +287,10 @@ pub unsafe extern "C" fn ibv_modify_qp(
         .and_then(|()| inner.change(context, wanted, given, from, to));
     let now = inner.state;
     drop(inner);
-    // SAFETY: the public field belongs to the library, and follows its calls.
-    unsafe { (*pair).state = now };
+    if result.is_ok() && given & mask::STATE != 0 {
+        // SAFETY: the public field belongs to the library, and follows its calls.
+        unsafe { (*pair).state = now };
+    }
     match now {
         state::ERR => object.report_last_receive(),
         state::RESET => object.told_of_last_receive.store(false, Ordering::Release),

@@ -45,6 +45,24 @@ static void message(struct ibv_qp *from, struct ibv_qp *to, uint64_t id)
     }
 }
 
+/* A request that fails. The public field `state` follows what the program has asked for: changes and queries of the
+ * state, no others, as in rdma-core. UCX posts while it says RTS, and asks for the peer of a failed queue pair. */
+static void fails(struct ibv_qp *from)
+{
+    struct ibv_sge piece = { (uintptr_t)memory, BYTES, mr->lkey };
+    struct ibv_send_wr write = { .sg_list = &piece, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+        .wr.rdma = { (uintptr_t)memory, mr->rkey ^ 0xFF00 } }, *bad;
+    struct ibv_qp_attr attr = { .min_rnr_timer = 20, .qp_state = IBV_QPS_RTR };
+    struct ibv_qp_init_attr init;
+    CHECK(!ibv_post_send(from, &write, &bad));
+    CHECK(next(cq).status == IBV_WC_REM_ACCESS_ERR);
+    CHECK(!ibv_query_qp(from, &attr, IBV_QP_AV | IBV_QP_DEST_QPN, &init) && from->state == IBV_QPS_RTS);
+    attr.qp_state = IBV_QPS_RTS;
+    CHECK(ibv_modify_qp(from, &attr, IBV_QP_STATE) == EINVAL && from->state == IBV_QPS_RTS);
+    query(from, IBV_QPS_ERR);
+    CHECK(ibv_modify_qp(from, &attr, IBV_QP_STATE) == EINVAL && from->state == IBV_QPS_ERR);
+}
+
 static void reset(struct ibv_qp *qp)
 {
     struct ibv_qp_attr attr = { .qp_state = IBV_QPS_RESET };
@@ -93,6 +111,7 @@ int main(void)
     CHECK(!ibv_post_recv(two, &receive, &bad_receive));
     message(one, two, 1);
     CHECK(query(one, IBV_QPS_RTS).sq_psn == 0x123457 && query(two, IBV_QPS_RTS).rq_psn == 0x123457);
+    fails(one);
     reset(one);
     reset(two);
     struct ibv_qp_attr early = { .qp_state = IBV_QPS_RTS };
