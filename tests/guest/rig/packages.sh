@@ -16,12 +16,22 @@ judge() {
   awk -v name="$1" -v at="${column[$2]}" '$1 == name { print $at }' "$judges"
 }
 
+# The Debian mirror of this machine's apt; nothing if there is none.
+debian_mirror() {
+  apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -E '/debian/?$' | sort -u | head -1 || true
+}
+
 # with_suites FOLDER SUITE...   an apt of its own in FOLDER/apt, which knows nothing as installed
 with_suites() {
   local folder=$1 mirror key=/usr/share/keyrings/debian-archive-keyring.gpg suite
   shift
-  mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -E '/debian/?$' | sort -u | head -1 || true)}
-  [ -n "$mirror" ] || give_up 'no Debian mirror in the apt sources of this machine; set MIRROR'
+  mirror=${MIRROR:-$(debian_mirror)}
+  if [ -z "$mirror" ] && [ "$(id -u)" -eq 0 ]; then
+    # apt names its mirrors only once it has their lists.
+    apt-get update -qq >/dev/null 2>&1 || true
+    mirror=$(debian_mirror)
+  fi
+  [ -n "$mirror" ] || give_up 'apt on this machine knows no Debian mirror: run apt-get update, or set MIRROR=URL'
   apt=$folder/apt
   mkdir -p "$apt"/{lists/partial,cache/archives/partial,log}
   : >"$apt/status"
