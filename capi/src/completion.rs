@@ -12,7 +12,7 @@ use crate::guarded::{Guarded, Held};
 use crate::memory::DomainObject;
 use crate::shared::feeds::Feeds;
 use crate::work_completion::{convert, flushed};
-use ringside_pmd::rdma::{Completion, CompletionQueue, CompletionTarget, Notify};
+use ringside_pmd::rdma::{Completion, CompletionQueue, CompletionTarget, Earlier, Notify};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -47,13 +47,20 @@ pub(crate) struct Polled {
 #[derive(Default)]
 struct Made {
     count: AtomicUsize,
-    list: Mutex<VecDeque<ibv_wc>>,
+    /// each with the requests that complete before it
+    list: Mutex<VecDeque<(ibv_wc, Option<Earlier>)>>,
 }
 
 impl Made {
-    fn put(&self, completion: ibv_wc) {
+    fn put(&self, completion: ibv_wc, earlier: Option<Earlier>) {
         let mut list = lock(&self.list);
-        list.push_back(completion);
+        list.push_back((completion, earlier));
+        self.count.store(list.len(), Ordering::Release);
+    }
+
+    fn forget(&self, queue_pair: u32) {
+        let mut list = lock(&self.list);
+        list.retain(|(completion, _)| completion.qp_num != queue_pair);
         self.count.store(list.len(), Ordering::Release);
     }
 
@@ -65,9 +72,13 @@ impl Made {
     #[cold]
     fn take_first(&self, place: &mut MaybeUninit<ibv_wc>) -> bool {
         let mut list = lock(&self.list);
-        let first = list.pop_front();
+        let is_next = |(_, earlier): &(ibv_wc, Option<Earlier>)| {
+            earlier.as_ref().is_none_or(Earlier::are_complete)
+        };
+        let at = list.iter().position(is_next);
+        let first = at.and_then(|at| list.remove(at));
         self.count.store(list.len(), Ordering::Release);
-        first.map(|first| place.write(first)).is_some()
+        first.map(|(first, _)| place.write(first)).is_some()
     }
 }
 
@@ -130,10 +141,17 @@ impl CompletionObject {
         self.polled.hold().feeds.remove(with as usize, queue_pair)
     }
 
-    /// Adds a completion of a request that the device never saw.
-    pub(crate) fn complete(&self, completion: ibv_wc) {
-        self.made.put(completion);
+    /// Adds a completion of a request that the device never saw, to be polled once all `earlier`
+    /// ones of its queue pair are: the driver refuses requests from the moment at which it knows
+    /// that the queue pair failed, a little before it flushes what is outstanding.
+    pub(crate) fn complete(&self, completion: ibv_wc, earlier: Option<Earlier>) {
+        self.made.put(completion, earlier);
         self.notify();
+    }
+
+    /// Drops what was added for a queue pair that is destroyed or reset.
+    pub(crate) fn forget(&self, queue_pair: u32) {
+        self.made.forget(queue_pair);
     }
 
     /// Takes one completion into `place`; false if there is none.

@@ -7,7 +7,7 @@ use crate::errno;
 use crate::shared::SharedObject;
 use crate::shared_posts::wake;
 use ringside_pmd::rdma::{
-    Connected, DatagramInitialised, DatagramReady, Initialised, QueuePair, Receiving,
+    Connected, DatagramInitialised, DatagramReady, Earlier, Initialised, QueuePair, Receiving,
 };
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -32,6 +32,24 @@ impl Pair {
             Self::DatagramInitialised(pair) => pair.number(),
             Self::DatagramReady(pair) => pair.number(),
             Self::Gone => 0,
+        }
+    }
+
+    /// The sends or receives that are outstanding now.
+    pub(crate) fn outstanding(&self, sends: bool) -> Option<Earlier> {
+        fn of<S>(pair: &QueuePair<S>, sends: bool) -> Option<Earlier> {
+            match sends {
+                true => Some(pair.outstanding_sends()),
+                false => pair.outstanding_receives(),
+            }
+        }
+        match self {
+            Self::Initialised(pair) => of(pair, sends),
+            Self::Receiving(pair) => of(pair, sends),
+            Self::Connected(pair) => of(pair, sends),
+            Self::DatagramInitialised(pair) => of(pair, sends),
+            Self::DatagramReady(pair) => of(pair, sends),
+            Self::Gone => None,
         }
     }
 

@@ -472,7 +472,7 @@ pub(crate) unsafe fn post_all<'a>(
         // SAFETY: the caller's promise.
         match unsafe { inner.post_send(wanted, object.signal_all) } {
             Ok(()) => {}
-            Err(Refused::Flushed) => object.flush(wanted),
+            Err(Refused::Flushed) => object.flush(&inner, wanted),
             Err(Refused::Errno(error)) => {
                 tracing::error!(error, "a request of a batch was not posted");
                 return Err(error);
@@ -486,10 +486,11 @@ pub(crate) unsafe fn post_all<'a>(
 impl QueuePairObject {
     /// Completes a request that was posted after the queue pair had failed.
     #[cold]
-    fn flush(&self, wanted: &ibv_send_wr) {
+    fn flush(&self, inner: &Inner, wanted: &ibv_send_wr) {
         // SAFETY: a queue pair's completion queue outlives it.
         let queue = unsafe { CompletionObject::of(self.plain().send_cq) };
-        queue.complete(flushed(wanted.wr_id, self.plain().qp_num, completed::SEND));
+        let made = flushed(wanted.wr_id, self.plain().qp_num, completed::SEND);
+        queue.complete(made, inner.pair.outstanding(true));
     }
 }
 
@@ -522,7 +523,7 @@ pub(crate) unsafe extern "C" fn post_send(
         };
         match posted {
             Ok(()) => {}
-            Err(Refused::Flushed) => object.flush(wanted),
+            Err(Refused::Flushed) => object.flush(&inner, wanted),
             Err(Refused::Errno(error)) => {
                 // SAFETY: the caller's place.
                 unsafe { *refused = next };
@@ -563,11 +564,8 @@ pub(crate) unsafe extern "C" fn post_recv(
             Err(Refused::Flushed) => {
                 // SAFETY: a queue pair's completion queue outlives it.
                 let queue = unsafe { CompletionObject::of(object.plain().recv_cq) };
-                queue.complete(flushed(
-                    wanted.wr_id,
-                    object.plain().qp_num,
-                    completed::RECV,
-                ));
+                let made = flushed(wanted.wr_id, object.plain().qp_num, completed::RECV);
+                queue.complete(made, inner.pair.outstanding(false));
             }
             Err(Refused::Errno(error)) => {
                 // SAFETY: the caller's place.

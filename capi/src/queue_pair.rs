@@ -249,6 +249,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
         // SAFETY: completion queues outlive the queue pairs that report to them.
         let queue = unsafe { CompletionObject::of(queue) };
         queue.users.fetch_sub(1, Ordering::Relaxed);
+        queue.forget(object.plain().qp_num);
     }
     // SAFETY: a domain outlives its objects.
     let domain = unsafe { DomainObject::of(object.plain().pd) };
@@ -293,7 +294,13 @@ pub unsafe extern "C" fn ibv_modify_qp(
     }
     match now {
         state::ERR => object.report_last_receive(),
-        state::RESET => object.told_of_last_receive.store(false, Ordering::Release),
+        state::RESET => {
+            object.told_of_last_receive.store(false, Ordering::Release);
+            for queue in [object.plain().send_cq, object.plain().recv_cq] {
+                // SAFETY: completion queues outlive the queue pairs that report to them.
+                unsafe { CompletionObject::of(queue) }.forget(object.plain().qp_num);
+            }
+        }
         _ => {}
     }
     result.err().unwrap_or(0)

@@ -228,6 +228,14 @@ fn no_completion_event_is_lost_to_programs_that_arm_often() {
 }
 
 #[test]
+fn requests_posted_while_their_queue_pair_fails_complete_in_order() {
+    if let Some(program) = compiled("order") {
+        let output = run(&program, &[]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
+#[test]
 fn threads_that_wait_on_a_destroyed_channel_stay_asleep() {
     if let Some(program) = compiled("waiting") {
         let output = run(&program, &[]).expect("the program");

@@ -176,11 +176,16 @@ impl ReceiveQueue {
         pieces
     }
 
+    /// Quanta posted since the queue was made.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        self.passes * u64::from(self.ring.count()) + u64::from(self.ring.next())
+    }
+
     /// Receive requests posted and not retired.
     #[must_use]
     pub fn used(&self) -> u32 {
-        let head = self.passes * u64::from(self.ring.count()) + u64::from(self.ring.next());
-        (head - self.state.receive.tail()) as u32 / u32::from(self.ring.beside.quanta)
+        (self.head() - self.state.receive.tail()) as u32 / u32::from(self.ring.beside.quanta)
     }
 
     /// The most receive requests that can be outstanding.
