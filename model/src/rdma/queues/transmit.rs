@@ -303,10 +303,20 @@ impl ActiveQueuePair<'_, '_> {
                 .memory
                 .check(at, count as usize, DmaAccess::Read);
             if let Err(fault) = checked {
+                self.attempt(fault, at, count);
                 return Err(self.unread(fault));
             }
         }
         Ok(())
+    }
+
+    /// Reads what is not mapped, as a device does: an IOMMU logs the attempt.
+    #[cold]
+    fn attempt(&mut self, fault: DmaFault, at: Iova, count: u32) {
+        if matches!(fault, DmaFault::NotMapped { .. }) {
+            let mut bytes = vec![0; count as usize];
+            let _ = self.context.memory.read(at, &mut bytes);
+        }
     }
 
     /// The host did not allow to read a payload.
