@@ -9,6 +9,7 @@ mod config;
 mod devices;
 mod doctor;
 mod failure;
+mod farewell;
 #[cfg(test)]
 mod fixture;
 mod forward;

@@ -4,8 +4,9 @@
 //! last one ends. A folder of the user holds its sockets and locks; see [`users`].
 
 use crate::failure::Failure;
+use crate::farewell;
 use crate::model::{FaultAt, OutsideWire};
-use crate::users::{self, Port};
+use crate::users::{self, Port, socket};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use rustix::process::{Pid, Signal, kill_process};
@@ -114,13 +115,16 @@ pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
         leave(&folder, port)?;
         return Err(error);
     }
-    let address = format!("vfio-user:{}", socket(&folder, port.number).display());
+    let socket = users::socket(&folder, port.number);
+    let address = format!("vfio-user:{}", socket.display());
     let files = users::files(&folder, port.number);
-    // Files of a program that was killed.
+    // A program that was killed, with its command.
+    farewell::say(&files, &socket, config);
     let _ = std::fs::remove_dir_all(&files);
     let mut command = program(options, config, &libraries, &address, &files)?;
     port.inherit()?;
     let ended = to_its_end(&mut command);
+    farewell::say(&files, &socket, config);
     leave(&folder, port)?;
     let status = ended.with_context(|| format!("starting {:?}", options.program.first()));
     let status = status.map_err(Failure::usage)?;
@@ -256,10 +260,6 @@ fn control(folder: &Path) -> PathBuf {
     folder.join("control.sock")
 }
 
-fn socket(folder: &Path, port: u16) -> PathBuf {
-    folder.join(format!("{port}.sock"))
-}
-
 /// The properties that distinguish the model of one folder from others.
 #[derive(Debug, PartialEq, Eq)]
 struct Layout {
@@ -333,6 +333,7 @@ fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
         end_model(folder);
         let wanted = Layout::wanted(options);
         check_port(&wanted, options.port)?;
+        users::remove_files(folder, true);
         wanted.write(folder)?;
         start_model(folder, &wanted)?;
         wanted

@@ -6,6 +6,7 @@
 //! gets `users` alone.
 
 use crate::failure::Failure;
+use crate::farewell;
 use anyhow::Context;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -41,8 +42,9 @@ impl Port {
     /// Releases the port; the lock `turn` is held. True if no program uses the model.
     pub(crate) fn leave(self, folder: &Path) -> bool {
         drop((self.users, self.own));
-        remove_files(folder);
-        model_alone(folder).is_some()
+        let alone = model_alone(folder);
+        remove_files(folder, alone.is_some());
+        alone.is_some()
     }
 }
 
@@ -72,18 +74,53 @@ fn alone_at(folder: &Path, port: u16) -> Option<File> {
     locked(&path, FlockOperation::NonBlockingLockExclusive).ok()
 }
 
-/// Removes the files of ports that have no program. What is left is removed the next time.
-fn remove_files(folder: &Path) {
+/// Ports that have files and no program, with their locks. Those of a program that has begun
+/// meanwhile are not among them.
+fn ended(folder: &Path) -> Vec<(u16, File)> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in entries {
+    let ports = entries.filter_map(|entry| {
         let name = entry.file_name();
-        let port = name.to_str().and_then(|name| name.strip_suffix(".files"));
-        if let Some(port) = port.and_then(|port| port.parse().ok())
-            && alone_at(folder, port).is_some()
-        {
-            let _ = std::fs::remove_dir_all(entry.path());
+        name.to_str()?.strip_suffix(".files")?.parse().ok()
+    });
+    ports
+        .filter_map(|port| Some((port, alone_at(folder, port)?)))
+        .collect()
+}
+
+/// Removes the files of ports that have no program. Those with messages for peers stay while there
+/// may be peers: the model sends them. What is left is removed the next time.
+pub(crate) fn remove_files(folder: &Path, nobody_is_left: bool) {
+    for (port, _lock) in ended(folder) {
+        let files = files(folder, port);
+        if nobody_is_left || !farewell::is_left(&files) {
+            let _ = std::fs::remove_dir_all(files);
         }
     }
+}
+
+/// Tells the peers of programs that were killed together with their `ringside run`. A thread does
+/// that, as the model has to answer meanwhile; nobody gets the port before.
+fn say_farewells(folder: &Path) {
+    for (port, lock) in ended(folder) {
+        let (files, socket) = (files(folder, port), socket(folder, port));
+        if !farewell::is_left(&files) {
+            continue;
+        }
+        let thread = std::thread::Builder::new().name("farewell".to_owned());
+        let started = thread.spawn(move || {
+            farewell::say(&files, &socket, None);
+            let _ = std::fs::remove_dir_all(&files);
+            drop(lock);
+        });
+        if let Err(error) = started {
+            eprintln!("ringside: no thread to tell the peers of port {port}: {error}");
+        }
+    }
+}
+
+/// The socket of a port of the model.
+pub(crate) fn socket(folder: &Path, port: u16) -> PathBuf {
+    folder.join(format!("{port}.sock"))
 }
 
 /// A lock file, opened and locked, waiting if need be.
@@ -113,18 +150,21 @@ impl Watch {
         }
     }
 
-    /// Removes files of programs that were killed. True once this model has no program, or is not
+    /// Tells the peers of programs that were killed, and removes their files. True once this model has no program, or is not
     /// the one that programs of the folder use.
     pub(crate) fn is_over(&mut self) -> bool {
         let path = self.folder.join("turn");
         let Ok(turn) = locked(&path, FlockOperation::NonBlockingLockExclusive) else {
             return false; // a program starts or ends: the next time
         };
-        remove_files(&self.folder);
         let pid_file = pid_file(&self.folder);
         let pid = std::fs::read_to_string(&pid_file).unwrap_or_default();
         let own = std::process::id().to_string();
         let users = model_alone(&self.folder);
+        remove_files(&self.folder, users.is_some());
+        if users.is_none() && pid == own {
+            say_farewells(&self.folder);
+        }
         if pid == own && users.is_none() {
             return false;
         }

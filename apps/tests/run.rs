@@ -325,6 +325,51 @@ fn a_program_that_ends_without_a_word_is_missed_by_its_peer_and_its_child_is_not
     assert!(server.contains("the peer has left"), "{server}");
 }
 
+/// A server that only waits for events is told that its client was killed: by the client's command,
+/// or by the model if that was killed too.
+fn hears_of_the_killed(how: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let sockets = Folder::new();
+    let waiting = start(sockets.path(), "0", &[&program, "server", "10.0.0.1"]);
+    std::thread::sleep(Duration::from_secs(1));
+    let dying = start(sockets.path(), "1", &[&program, how, "10.0.0.1"]);
+    let died = dying.wait_with_output().expect("the client");
+    assert!(!died.status.success(), "{died:?}");
+    let text = succeeded(&waiting.wait_with_output().expect("the server"));
+    assert!(text.contains("the peer has left"), "{text}");
+}
+
+#[test]
+fn a_server_that_waits_hears_that_its_client_was_killed() {
+    hears_of_the_killed("killed");
+}
+
+#[test]
+fn a_server_that_waits_hears_that_its_client_was_killed_with_its_command() {
+    hears_of_the_killed("both");
+}
+
+#[test]
+fn the_next_program_of_a_command_tells_the_peers_of_a_killed_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("leave", folder.path()) else {
+        return;
+    };
+    let sockets = Folder::new();
+    let waiting = start(sockets.path(), "0", &[&program, "server", "10.0.0.1"]);
+    std::thread::sleep(Duration::from_secs(1));
+    let script = "\"$0\" killed 10.0.0.1; \"$0\" idle 10.0.0.1; exec sleep 40";
+    let command = start(sockets.path(), "1", &["sh", "-c", script, &program]);
+    let waited = waiting.wait_with_output().expect("the server");
+    let _ = Command::new("kill").arg(command.id().to_string()).status();
+    let text = succeeded(&waited);
+    assert!(text.contains("the peer has left"), "{text}");
+    command.wait_with_output().expect("the command");
+}
+
 #[test]
 fn sockets_stream_peek_map_and_end_between_two_programs() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -338,8 +383,8 @@ fn sockets_stream_peek_map_and_end_between_two_programs() {
     }
 }
 
-#[test]
-fn a_socket_that_waits_hears_that_its_peer_was_killed() {
+/// A socket that waits for data learns that its peer was killed, and how it learns it.
+fn socket_hears_of_the_killed(how: &str, wanted: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(program) = compiled("sockets", folder.path()) else {
         return;
@@ -347,11 +392,21 @@ fn a_socket_that_waits_hears_that_its_peer_was_killed() {
     let sockets = Folder::new();
     let waiting = start(sockets.path(), "0", &[&program, "waits", "10.0.0.1"]);
     std::thread::sleep(Duration::from_secs(1));
-    let dying = start(sockets.path(), "1", &[&program, "dies", "10.0.0.1"]);
+    let dying = start(sockets.path(), "1", &[&program, how, "10.0.0.1"]);
     let died = dying.wait_with_output().expect("the client");
     assert_eq!(died.status.code(), Some(128 + 9), "{died:?}");
     let text = succeeded(&waiting.wait_with_output().expect("the server"));
-    assert!(text.contains("the peer is gone"), "{text}");
+    assert!(text.contains(wanted), "{text}");
+}
+
+#[test]
+fn a_socket_that_waits_hears_that_its_peer_was_killed() {
+    socket_hears_of_the_killed("dies", "the peer is gone: end");
+}
+
+#[test]
+fn a_socket_that_waits_notices_that_its_peer_is_gone_without_a_word() {
+    socket_hears_of_the_killed("vanishes", "the peer is gone: Connection");
 }
 
 /// A stream in one mode of rstream or riostream, every byte compared.

@@ -20,7 +20,8 @@ const VERBS_ABI: &str = "6";
 /// The device that the files are about.
 static WRITTEN: OnceLock<Arc<Port>> = OnceLock::new();
 
-fn folder() -> Option<PathBuf> {
+/// The folder, if the environment names one.
+pub(crate) fn folder() -> Option<PathBuf> {
     std::env::var_os("RINGSIDE_FILES").map(PathBuf::from)
 }
 

@@ -2,12 +2,16 @@
  *
  *   leave server ADDRESS   listens, and waits until the connection is ended by the peer
  *   leave client ADDRESS   connects, has a child of a fork end, and then ends itself, without destroying anything
+ *   leave killed ADDRESS   connects, waits a little, and kills itself
+ *   leave both ADDRESS     connects, waits a little, and kills its parent and itself
+ *   leave idle ADDRESS     opens the device, and ends
  *
  * The server must hear of the end of the client, and must not take the child's for it.
  */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,12 +88,21 @@ static void serve(struct rdma_event_channel *channel, struct rdma_cm_id *id,
 	printf("the peer has left\n");
 }
 
-static void connect_and_leave(struct rdma_event_channel *channel, struct rdma_cm_id *id,
+static void fork_and_wait(void)
+{
+	pid_t child = fork();
+
+	check(child >= 0, "fork");
+	if (child == 0)
+		exit(0);
+	check(waitpid(child, NULL, 0) == child, "waitpid");
+}
+
+static void connect_to(struct rdma_event_channel *channel, struct rdma_cm_id *id,
 			      struct sockaddr_in *address)
 {
 	struct rdma_conn_param parameters = {.responder_resources = 1, .initiator_depth = 1,
 					     .retry_count = 7, .rnr_retry_count = 7};
-	pid_t child;
 
 	check(rdma_resolve_addr(id, NULL, (struct sockaddr *)address, 2000) == 0, "resolve_addr");
 	expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -98,12 +111,6 @@ static void connect_and_leave(struct rdma_event_channel *channel, struct rdma_cm
 	make_queue_pair(id);
 	check(rdma_connect(id, &parameters) == 0, "rdma_connect");
 	expect(channel, RDMA_CM_EVENT_ESTABLISHED);
-	child = fork();
-	check(child >= 0, "fork");
-	if (child == 0)
-		exit(0);
-	check(waitpid(child, NULL, 0) == child, "waitpid");
-	usleep(ALONE_MS * 1000);
 }
 
 int main(int count, char **arguments)
@@ -112,14 +119,22 @@ int main(int count, char **arguments)
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;
 
-	check(count == 3, "leave server|client ADDRESS");
+	check(count == 3, "leave server|client|killed|both|idle ADDRESS");
 	check(inet_pton(AF_INET, arguments[2], &address.sin_addr) == 1, "the address");
 	channel = rdma_create_event_channel();
 	check(channel != NULL, "rdma_create_event_channel");
 	check(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0, "rdma_create_id");
 	if (strcmp(arguments[1], "server") == 0)
 		serve(channel, id, &address);
-	else
-		connect_and_leave(channel, id, &address);
+	else if (strcmp(arguments[1], "idle") != 0)
+		connect_to(channel, id, &address);
+	if (strcmp(arguments[1], "client") == 0)
+		fork_and_wait();
+	if (strcmp(arguments[1], "server") != 0 && strcmp(arguments[1], "idle") != 0)
+		usleep(ALONE_MS * 1000);
+	if (strcmp(arguments[1], "both") == 0)
+		kill(getppid(), SIGKILL);
+	if (strcmp(arguments[1], "both") == 0 || strcmp(arguments[1], "killed") == 0)
+		raise(SIGKILL);
 	return 0;
 }

@@ -5,6 +5,7 @@
  *   sockets both ADDRESS     server and client in two threads of one process
  *   sockets waits ADDRESS    accepts a connection, and waits for data from a client that is killed
  *   sockets dies ADDRESS     connects, says its name, and kills itself
+ *   sockets vanishes ADDRESS the same, without anybody who tells its peer
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -289,9 +290,10 @@ static void wait_for_the_dead(const char *text)
 	ssize_t got;
 
 	hear(fd, 'k');
+	errno = 0;
 	got = rrecv(fd, in, 1, 0);
-	check(got == -1 && (errno == ETIMEDOUT || errno == ECONNRESET), "rrecv of a dead peer");
-	printf("the peer is gone: %s\n", strerror(errno));
+	check(got == 0 || errno == ETIMEDOUT || errno == ECONNRESET, "rrecv of a dead peer");
+	printf("the peer is gone: %s\n", got ? strerror(errno) : "end");
 	check(rclose(fd) == 0 && rclose(listener) == 0, "rclose");
 }
 
@@ -323,6 +325,12 @@ int main(int count, char **words)
 	} else {
 		say(connected(words[2]), 'k');
 		sleep_ms(200);
+		if (!strcmp(words[1], "vanishes")) {
+			char path[4096];
+
+			snprintf(path, sizeof path, "%s/farewells", getenv("RINGSIDE_FILES"));
+			check(unlink(path) == 0, "the message to its peer");
+		}
 		kill(getpid(), SIGKILL);
 	}
 	puts("ok");

@@ -20,7 +20,7 @@ pub use interface::{
 };
 
 use crate::address::{Gid, PortSpace, ServiceId};
-use crate::mad::{Mad, Message};
+use crate::mad::{MAD_BYTES, Mad, Message};
 use crate::message::Rejection;
 use connection::{Connection, Path, State};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -51,6 +51,8 @@ pub struct Manager {
     /// requests without a listener, in the order of their arrival
     held: VecDeque<held::Held>,
     actions: VecDeque<Action>,
+    /// connections whose states changed; nothing unless someone watches
+    changed: Option<BTreeSet<u32>>,
 }
 
 /// A program that waits for requests.
@@ -98,6 +100,7 @@ impl Manager {
             timers: BTreeSet::new(),
             held: VecDeque::new(),
             actions: VecDeque::new(),
+            changed: None,
         }
     }
 
@@ -173,6 +176,16 @@ impl Manager {
         self.actions.pop_front()
     }
 
+    /// Notes from now on which connections change their states: see [`Manager::next_changed`].
+    pub fn watch_changes(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+
+    /// A connection whose state has changed since it was last returned here; it may be gone.
+    pub fn next_changed(&mut self) -> Option<ConnectionId> {
+        self.changed.as_mut()?.pop_first().map(ConnectionId)
+    }
+
     /// The time of the next [`Manager::tick`], if anything waits.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
@@ -203,22 +216,13 @@ impl Manager {
         self.actions.push_back(Action::Event(Event { id, kind }));
     }
 
-    fn send(&mut self, path: Path, payload: [u8; crate::mad::MAD_BYTES]) {
-        self.actions.push_back(Action::Send(OutgoingMad {
-            source: path.local,
-            destination: path.remote,
-            traffic_class: path.traffic_class,
-            payload: Box::new(payload),
-        }));
+    fn send(&mut self, path: Path, payload: [u8; MAD_BYTES]) {
+        self.actions
+            .push_back(Action::Send(outgoing(path, payload)));
     }
 
     fn send_message(&mut self, path: Path, transaction_id: u64, message: Message) {
-        let mad = Mad {
-            transaction_id,
-            attribute_modifier: 0,
-            message,
-        };
-        self.send(path, mad.encode());
+        self.send(path, encoded(transaction_id, message));
     }
 
     /// A communication id that no connection has. Never 0: peers read that as "unknown".
@@ -232,11 +236,19 @@ impl Manager {
     }
 
     fn insert(&mut self, connection: Connection) {
+        self.note_change(connection.id);
         self.connections.insert(connection.id, connection);
+    }
+
+    fn note_change(&mut self, id: u32) {
+        if let Some(changed) = &mut self.changed {
+            changed.insert(id);
+        }
     }
 
     /// Changes the state of a connection and with it its timer.
     fn set_state(&mut self, id: u32, state: State) {
+        self.note_change(id);
         let Some(one) = self.connections.get_mut(&id) else {
             return;
         };
@@ -305,6 +317,25 @@ impl Manager {
         let message = Message::Reject(rejection(one.id, one.remote_id, rejected, refusal));
         self.send_message(path, transaction, message);
     }
+}
+
+/// A MAD to a peer.
+fn outgoing(path: Path, payload: [u8; MAD_BYTES]) -> OutgoingMad {
+    OutgoingMad {
+        source: path.local,
+        destination: path.remote,
+        traffic_class: path.traffic_class,
+        payload: Box::new(payload),
+    }
+}
+
+fn encoded(transaction_id: u64, message: Message) -> [u8; MAD_BYTES] {
+    let mad = Mad {
+        transaction_id,
+        attribute_modifier: 0,
+        message,
+    };
+    mad.encode()
 }
 
 /// REJ:Message REJected and MRA:Message MRAed.

@@ -8,6 +8,7 @@
 
 mod connection;
 mod error;
+pub mod farewell;
 mod manager;
 mod pair;
 mod service;

@@ -129,6 +129,11 @@ impl Service {
         self.idle.len() < SENDS
     }
 
+    /// True if it takes no message before the device has sent one.
+    pub(crate) fn is_full(&self) -> bool {
+        self.idle.is_empty()
+    }
+
     fn receive(&mut self, place: usize) {
         let begin = place * RECEIVE_BYTES;
         let posted = match self.region.slice(begin..begin + RECEIVE_BYTES) {

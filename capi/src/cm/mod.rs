@@ -8,6 +8,7 @@ mod addressing;
 mod connecting;
 mod endpoint;
 mod events;
+mod farewells;
 mod id;
 mod multicast;
 mod node;

@@ -1,6 +1,7 @@
 //! The connection manager of this process, with its thread and its queue pair.
 
 use super::abi::{event, rdma_cm_id, rdma_conn_param};
+use super::farewells::Farewells;
 use super::id::{ChannelObject, Detail, IdObject, Notice, Step};
 use super::ports::Ports;
 use super::route::{self, Shared};
@@ -43,6 +44,7 @@ pub(super) struct Node {
 pub(super) struct State {
     pub(super) manager: Manager,
     service: Service,
+    farewells: Farewells,
     pub(super) connections: HashMap<ConnectionId, usize>,
     pub(super) listeners: HashMap<ListenerId, usize>,
     pub(super) ports: Ports,
@@ -90,7 +92,7 @@ fn seed() -> u64 {
 impl Node {
     fn open() -> Result<Self, c_int> {
         let port = open::port()?.ok_or(libc::ENODEV)?;
-        let service = Service::open(&port.device).map_err(|error| errno::of(&error))?;
+        let mut service = Service::open(&port.device).map_err(|error| errno::of(&error))?;
         // SAFETY: the device of this process, and the context that was just opened.
         let (context, domain) = unsafe {
             let context = ibv_open_device(port.object());
@@ -107,6 +109,7 @@ impl Node {
         for address in port.addresses() {
             manager.add_address(address);
         }
+        let farewells = Farewells::open(&mut manager, &mut service);
         let wake = Arc::new(Wakeup::default());
         lock(&port.registry)
             .own_queues
@@ -118,6 +121,7 @@ impl Node {
             state: Mutex::new(State {
                 manager,
                 service,
+                farewells,
                 connections: HashMap::new(),
                 listeners: HashMap::new(),
                 ports: Ports::new(seed),
@@ -149,6 +153,7 @@ impl Node {
             state.service.poll(|_| {});
             std::thread::yield_now();
         }
+        state.farewells.end();
     }
 
     /// Calls the manager, and performs its actions.
@@ -193,6 +198,7 @@ fn watch(node: &Node) {
 
 impl State {
     fn act(&mut self, node: &Node) {
+        self.farewells.follow(&mut self.manager, &node.port);
         while let Some(action) = self.manager.next_action() {
             match action {
                 Action::Send(mad) => {

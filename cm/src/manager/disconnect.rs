@@ -1,12 +1,12 @@
 //! The end of a connection, requested by either side.
 
 use super::active::transaction_of;
-use super::connection::{Path, Repeat, State};
+use super::connection::{Connection, Path, Repeat, State};
 use super::{
-    ABOUT_OTHER, ABOUT_REPLY, ABOUT_REQUEST, ConnectionId, EventKind, Manager, Refused,
-    RequestError,
+    ABOUT_OTHER, ABOUT_REPLY, ABOUT_REQUEST, Action, ConnectionId, EventKind, Manager, OutgoingMad,
+    Refused, RequestError, encoded, outgoing, rejection,
 };
-use crate::mad::{MAD_BYTES, Mad, Message};
+use crate::mad::{MAD_BYTES, Message};
 use crate::message::{DisconnectReply, DisconnectRequest, Rejection};
 use crate::reason::{Reason, ServiceStatus};
 use std::time::Duration;
@@ -38,17 +38,7 @@ impl Manager {
         let Some(one) = self.connections.get(&id) else {
             return;
         };
-        let mad = Mad {
-            transaction_id: transaction_of(one.id),
-            attribute_modifier: 0,
-            message: Message::Disconnect(DisconnectRequest {
-                local_comm_id: one.id,
-                remote_comm_id: one.remote_id,
-                remote_qpn: one.parameters.queue_pair,
-                private_data: [0; 220],
-            }),
-        }
-        .encode();
+        let mad = encoded(transaction_of(one.id), disconnect_request(one));
         let (path, repeat) = (one.path, Repeat::new(now, mad, one.patience));
         self.set_state(id, State::DisconnectSent { repeat });
         self.send(path, mad);
@@ -67,7 +57,7 @@ impl Manager {
         let Some(one) = self.connections.get(&id) else {
             return;
         };
-        let mad = disconnect_reply(transaction, one.id, one.remote_id);
+        let mad = encoded(transaction, disconnect_reply(one.id, one.remote_id));
         let path = one.path;
         self.time_wait(now, id, Some(mad));
         self.send(path, mad);
@@ -93,9 +83,8 @@ impl Manager {
     ) {
         let found = self.find(request.remote_comm_id, request.local_comm_id);
         let Some(one) = found else {
-            let answer =
-                disconnect_reply(transaction, request.remote_comm_id, request.local_comm_id);
-            self.send(from, answer);
+            let answer = disconnect_reply(request.remote_comm_id, request.local_comm_id);
+            self.send(from, encoded(transaction, answer));
             return;
         };
         if request.remote_qpn != one.queue_pair {
@@ -117,8 +106,8 @@ impl Manager {
             // The confirmation was lost and timewait is over. Linux stays silent while the program
             // keeps the id, and its peer repeats DREQ for 74 s.
             State::Idle => {
-                let answer = disconnect_reply(transaction, id, one.remote_id);
-                self.send(path, answer);
+                let answer = disconnect_reply(id, one.remote_id);
+                self.send(path, encoded(transaction, answer));
             }
             _ => {}
         }
@@ -201,31 +190,13 @@ impl Manager {
 
     /// Drops a connection in any state: the peer is notified, and the id becomes invalid.
     pub fn destroy(&mut self, now: Duration, id: ConnectionId) {
-        let id = id.0;
-        let Some(one) = self.connections.get(&id) else {
-            return;
-        };
-        let path = one.path;
-        let consumer = Refused::because(Reason::CONSUMER);
-        match one.state {
-            State::RequestSent { .. } => {
-                let refusal = Refused {
-                    reason: Reason::TIMEOUT,
-                    additional_information: self.identity.guid.to_be_bytes().to_vec(),
-                    private_data: Vec::new(),
-                };
-                self.reject_message(id, ABOUT_OTHER, &refusal);
-            }
-            State::RequestReceived => self.reject_message(id, ABOUT_REQUEST, &consumer),
-            State::ReplyReceived => self.reject_message(id, ABOUT_REPLY, &consumer),
-            State::ReplySent { .. } => self.reject_message(id, ABOUT_OTHER, &consumer),
-            State::Established { .. } => self.send_disconnect(now, id),
-            State::DisconnectReceived { transaction } => {
-                let answer = disconnect_reply(transaction, one.id, one.remote_id);
-                self.send(path, answer);
-            }
-            State::ServiceReceived => self.send_service_reply(
-                id,
+        let state = self.connections.get(&id.0).map(|one| &one.state);
+        match state {
+            None => return,
+            // Repeated until the peer confirms it, as long as the connection is there.
+            Some(State::Established { .. }) => self.send_disconnect(now, id.0),
+            Some(State::ServiceReceived) => self.send_service_reply(
+                id.0,
                 &super::ServiceAnswer {
                     status: ServiceStatus::REJECTED,
                     queue_pair: 0,
@@ -234,25 +205,66 @@ impl Manager {
                 },
                 [0; 136],
             ),
+            Some(_) => {
+                if let Some(farewell) = self.farewell(id) {
+                    self.actions.push_back(Action::Send(farewell));
+                }
+            }
+        }
+        self.remove(id.0);
+    }
+
+    /// The message that tells the peer of the end of a connection, as [`Manager::destroy`] sends
+    /// it: somebody else can send it once this process was killed. `None` for a connection whose
+    /// peer expects nothing, and for service requests.
+    #[must_use]
+    pub fn farewell(&self, id: ConnectionId) -> Option<OutgoingMad> {
+        let one = self.connections.get(&id.0)?;
+        let consumer = Refused::because(Reason::CONSUMER);
+        let reject =
+            |rejected, why| Message::Reject(rejection(one.id, one.remote_id, rejected, why));
+        let (transaction_id, message) = match one.state {
+            State::RequestSent { .. } => {
+                let refusal = Refused {
+                    reason: Reason::TIMEOUT,
+                    additional_information: self.identity.guid.to_be_bytes().to_vec(),
+                    private_data: Vec::new(),
+                };
+                (one.transaction, reject(ABOUT_OTHER, &refusal))
+            }
+            State::RequestReceived => (one.transaction, reject(ABOUT_REQUEST, &consumer)),
+            State::ReplyReceived => (one.transaction, reject(ABOUT_REPLY, &consumer)),
+            State::ReplySent { .. } => (one.transaction, reject(ABOUT_OTHER, &consumer)),
+            State::Established { .. } => (transaction_of(one.id), disconnect_request(one)),
+            State::DisconnectReceived { transaction } => {
+                (transaction, disconnect_reply(one.id, one.remote_id))
+            }
             State::Idle
             | State::DisconnectSent { .. }
             | State::TimeWait { .. }
-            | State::ServiceSent { .. } => {}
-        }
-        self.remove(id);
+            | State::ServiceSent { .. }
+            | State::ServiceReceived => return None,
+        };
+        let payload = encoded(transaction_id, message);
+        Some(outgoing(one.path, payload))
     }
 }
 
-/// DREP as a MAD.
-fn disconnect_reply(transaction_id: u64, local: u32, remote: u32) -> [u8; MAD_BYTES] {
-    Mad {
-        transaction_id,
-        attribute_modifier: 0,
-        message: Message::DisconnectReply(DisconnectReply {
-            local_comm_id: local,
-            remote_comm_id: remote,
-            private_data: [0; 224],
-        }),
-    }
-    .encode()
+/// DREQ of a connection.
+fn disconnect_request(one: &Connection) -> Message {
+    Message::Disconnect(DisconnectRequest {
+        local_comm_id: one.id,
+        remote_comm_id: one.remote_id,
+        remote_qpn: one.parameters.queue_pair,
+        private_data: [0; 220],
+    })
+}
+
+/// DREP.
+fn disconnect_reply(local: u32, remote: u32) -> Message {
+    Message::DisconnectReply(DisconnectReply {
+        local_comm_id: local,
+        remote_comm_id: remote,
+        private_data: [0; 224],
+    })
 }

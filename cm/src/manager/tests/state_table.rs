@@ -321,6 +321,43 @@ fn outcome(state: StateName, stimulus: &str) -> String {
     line
 }
 
+#[test]
+fn the_farewell_of_each_state_is_what_destroy_sends() {
+    for state in STATES {
+        let (mut one, id) = in_state(state);
+        let farewell = one.farewell(id);
+        one.destroy(START, id);
+        let mut sent = std::iter::from_fn(|| one.next_action()).filter_map(|action| match action {
+            Action::Send(mad) => Some(mad),
+            Action::Event(_) => None,
+        });
+        if state == StateName::ServiceReceived {
+            // The peer repeats its request, and learns from its own limit that nobody is there.
+            assert_eq!(farewell, None);
+            continue;
+        }
+        assert_eq!(sent.next(), farewell, "{state:?}");
+        assert_eq!(sent.next(), None, "{state:?}");
+        assert_eq!(one.farewell(id), None, "{state:?}");
+    }
+}
+
+#[test]
+fn each_change_of_state_is_noted_for_who_watches() {
+    let mut one = manager(OWN, 0xAAAA);
+    one.watch_changes();
+    let id = one.connect(START, &connect_to(OWN, PEER, OWN_QP));
+    let id = id.expect("connect");
+    assert_eq!((one.next_changed(), one.next_changed()), (Some(id), None));
+    give(&mut one, START, PEER, OWN, &reply(id.number()));
+    assert_eq!((one.next_changed(), one.next_changed()), (Some(id), None));
+    one.ready(id, &[]).expect("ready");
+    assert_eq!((one.next_changed(), one.next_changed()), (Some(id), None));
+    one.destroy(START, id);
+    assert_eq!((one.next_changed(), one.next_changed()), (Some(id), None));
+    assert_eq!(one.farewell(id), None);
+}
+
 /// The table was reviewed line by line against the standard and what Linux does.
 #[test]
 fn every_state_answers_every_event_as_the_table_says() {
