@@ -18,7 +18,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 
 /// Places of a queue pair with a connection: its peer waits while none is free.
-const CONNECTION_PLACES: usize = 32;
+const CONNECTION_PLACES: usize = 128;
 /// The most places of a datagram queue pair. It has as many as receives can be posted: a datagram
 /// without a free place is lost.
 const DATAGRAM_PLACES: usize = 512;
