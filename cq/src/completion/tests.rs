@@ -72,3 +72,141 @@ fn a_send_completes_as_the_posted_operation_for_any_code_of_the_device() {
 fn a_completion_is_half_a_cache_line() {
     assert_eq!(size_of::<Completion>(), 32);
 }
+
+#[test]
+fn only_success_is_success() {
+    assert!(Status::Success.is_success());
+    let failed = Completion::failed_receive(7, 9, FlushCode::LocalLength);
+    assert!(!failed.is_success() && Completion::EMPTY.is_success());
+    assert_eq!(failed.status(), Status::LocalLength);
+    assert_eq!((failed.queue_pair(), failed.id), (7, 9));
+}
+
+#[test]
+fn a_message_was_received_by_no_send_and_no_failure() {
+    let of = |header| Completion {
+        header,
+        ..Completion::EMPTY
+    };
+    let zero = CompletionHeader::ZERO;
+    assert!(of(zero).is_received());
+    assert!(!of(zero.with_send_queue(true)).is_received());
+    assert!(!of(zero.with_error(true)).is_received());
+    assert!(!of(zero.with_send_queue(true).with_error(true)).is_received());
+}
+
+#[test]
+fn the_last_packet_of_a_write_has_an_immediate_only_with_the_extended_bit() {
+    let header = CompletionHeader::ZERO.with_operation(u64::from(PACKET_WRITE_ONLY_IMMEDIATE));
+    let of = |header| Completion {
+        header,
+        detail: ReceiveDetail::ZERO.with_immediate(0xA1B2_C3D4).0,
+        ..Completion::EMPTY
+    };
+    assert_eq!(of(header).operation(), Operation::Receive);
+    assert_eq!(of(header).immediate(), None);
+    let with = of(header.with_extended(true));
+    assert_eq!(with.operation(), Operation::ReceiveWriteImmediate);
+    assert_eq!(with.immediate(), Some(0xA1B2_C3D4));
+    // The detail of a send is its record, whatever the header says.
+    let send = of(header.with_extended(true).with_send_queue(true));
+    assert_eq!(send.immediate(), None);
+}
+
+/// The completion of a datagram of 100 bytes from queue pair 0xABCDEF.
+fn datagram(header: CompletionHeader, vlan: u64) -> Completion {
+    let origin = DatagramOrigin::ZERO
+        .with_queue_pair(5)
+        .with_source(0xAB_CDEF)
+        .with_vlan_tag(vlan);
+    Completion {
+        id: 1,
+        detail: ReceiveDetail::ZERO.with_payload_bytes(140).0,
+        header: header.with_operation(u64::from(PACKET_DATAGRAM)),
+        origin: Origin(origin.0),
+    }
+}
+
+#[test]
+fn a_datagram_names_its_source_and_what_is_known_of_its_frame() {
+    let plain = datagram(CompletionHeader::ZERO, 0);
+    let mut wanted = Datagram {
+        source_queue_pair: 0xAB_CDEF,
+        source_mac: None,
+        vlan_tag: None,
+        ipv4: false,
+        payload_bytes: 100,
+    };
+    assert_eq!(plain.datagram(), Some(wanted));
+    assert_eq!(
+        (plain.source_queue_pair(), plain.queue_pair()),
+        (0xAB_CDEF, 5)
+    );
+
+    let mac = 0xFCDE_BA98_7654;
+    let header = SoftwareNote::of_source(CompletionHeader::ZERO, mac);
+    let note = SoftwareNote(header.0).with_vlan_known(true);
+    let header = CompletionHeader(note.0).with_invalidated_or_ipv4(true);
+    wanted.source_mac = Some([0xFC, 0xDE, 0xBA, 0x98, 0x76, 0x54]);
+    wanted.vlan_tag = Some(0x6123);
+    wanted.ipv4 = true;
+    let tagged = datagram(header, 0x6123);
+    assert_eq!(tagged.datagram(), Some(wanted));
+    // Over IPv4, not a key that was invalidated.
+    assert_eq!(tagged.invalidated_key(), None);
+
+    let immediate = Completion {
+        header: tagged
+            .header
+            .with_operation(u64::from(PACKET_DATAGRAM_IMMEDIATE)),
+        ..tagged
+    };
+    assert_eq!(immediate.datagram(), Some(wanted));
+}
+
+#[test]
+fn messages_of_connections_sends_and_failures_are_no_datagrams() {
+    let good = datagram(CompletionHeader::ZERO, 0);
+    let of = |header| Completion { header, ..good };
+    assert_eq!(of(good.header.with_error(true)).datagram(), None);
+    assert_eq!(of(good.header.with_send_queue(true)).datagram(), None);
+    assert_eq!(of(CompletionHeader::ZERO).datagram(), None);
+}
+
+#[test]
+fn each_octet_of_a_source_address_is_kept_and_a_group_address_is_not() {
+    for mac in [
+        0_u64,
+        1,
+        0xFE00_0000_0000,
+        0x0200_0000_00FF,
+        0x00FF_0000_0000,
+    ] {
+        let note = SoftwareNote(SoftwareNote::of_source(CompletionHeader::ZERO, mac).0);
+        assert!(note.mac_known());
+        let [_, _, octets @ ..] = mac.to_be_bytes();
+        assert_eq!(note.source_mac(), octets, "{mac:#x}");
+    }
+    let header = CompletionHeader::ZERO.with_extended(true);
+    for group in [0x0100_5E00_0001, 0xFFFF_FFFF_FFFF] {
+        assert_eq!(SoftwareNote::of_source(header, group), header);
+    }
+}
+
+#[test]
+fn a_solicited_message_says_so() {
+    let of = |header| Completion {
+        header,
+        ..Completion::EMPTY
+    };
+    assert!(!of(CompletionHeader::ZERO).is_solicited());
+    assert!(of(CompletionHeader::ZERO.with_solicited(true)).is_solicited());
+}
+
+#[test]
+fn the_debug_form_names_operation_status_and_queue_pair() {
+    let text = format!("{:?}", Completion::flushed_receive(0x123, 77));
+    for part in ["id: 77", "Receive", "Flushed", "queue_pair: 291"] {
+        assert!(text.contains(part), "{text}");
+    }
+}

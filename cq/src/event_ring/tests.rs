@@ -10,6 +10,7 @@ fn memory(words: usize) -> Words {
 fn entries_come_once_in_order_through_many_wraps_of_any_size() {
     let words = memory(3 * 2);
     let mut ring = EventRing::<2>::new(words.clone()).unwrap();
+    assert_eq!(ring.entries(), 3);
     assert_eq!(ring.take(), None);
     for id in 0..20u64 {
         let slot = id as usize % 3;
