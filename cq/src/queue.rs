@@ -102,6 +102,8 @@ pub struct CompletionQueue {
     flushed: Vec<CompletionContext>,
     /// Completions taken from a ring that the queue left, not delivered yet.
     backlog: VecDeque<Completion>,
+    /// the same while the ring is replaced
+    moving: VecDeque<Completion>,
     anomalies: Anomalies,
     one_core: PhantomData<Cell<()>>,
 }
@@ -148,6 +150,7 @@ impl CompletionQueue {
             drain: None,
             flushed: Vec::with_capacity(queue_pairs as usize),
             backlog: VecDeque::new(),
+            moving: VecDeque::new(),
             anomalies: Anomalies::default(),
             one_core: PhantomData,
         })
@@ -401,8 +404,9 @@ impl CompletionQueue {
             .find_map(|side| self.table.find(*side, context.0));
         if let Some(state) = found {
             let (number, keeps) = (state.number(), state.keeps_receives());
-            self.backlog
-                .retain(|taken| taken.queue_pair() != number || keeps && !taken.is_send());
+            for taken in [&mut self.backlog, &mut self.moving] {
+                taken.retain(|taken| taken.queue_pair() != number || keeps && !taken.is_send());
+            }
         }
         self.expect();
         self.table.detach(context)

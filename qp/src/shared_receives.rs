@@ -13,6 +13,7 @@ use crate::{PostReceiveError, ReceiveQueue};
 use ringside_bus::Table;
 use ringside_spec::verbs::Fragment;
 use ringside_spec::verbs::sizes::MAX_FRAGMENTS;
+use std::collections::BTreeMap;
 
 mod lending;
 mod pool;
@@ -39,6 +40,8 @@ pub struct SharedReceives {
     missing: usize,
     /// Receives that members' queues hold when full: filled and missing ones.
     places: usize,
+    /// Those of each member, by number of the queue pair. Empty while receives are lent.
+    windows: BTreeMap<u32, usize>,
     /// The most receives that may be missing while the pool holds some: half the smallest window.
     patience: usize,
     pool: Pool,
@@ -118,6 +121,7 @@ impl SharedReceives {
             hungry: Vec::new(),
             missing: 0,
             places: 0,
+            windows: BTreeMap::new(),
             patience: usize::MAX,
             pool: Pool::new(capacity, fragments.clamp(1, MAX_FRAGMENTS)),
             capacity,
@@ -379,7 +383,7 @@ impl SharedReceives {
         };
         let pieces = queue.fragments_at(position << queue.state().receive.element_shift());
         self.starve(queue_pair);
-        self.places = self.places.saturating_sub(1);
+        self.narrow(queue_pair, 1);
         self.pool.put(id, &pieces);
         self.feed();
         true
@@ -390,7 +394,15 @@ impl SharedReceives {
         self.forget_others();
         let before = self.missing;
         self.keep_hungry(|_, number| number != queue_pair);
-        self.places = self.places.saturating_sub(before - self.missing);
+        self.narrow(queue_pair, before - self.missing);
+    }
+
+    /// A member has this many places less.
+    fn narrow(&mut self, queue_pair: u32, count: usize) {
+        self.places = self.places.saturating_sub(count);
+        if let Some(window) = self.windows.get_mut(&queue_pair) {
+            *window = window.saturating_sub(count);
+        }
     }
 
     /// Removes queue pairs that are not members from the list: they have receives of their own.
@@ -449,6 +461,7 @@ impl SharedReceives {
             return;
         }
         self.places += window;
+        self.windows.insert(queue_pair, window);
         // All members may miss all of their receives, and receives posted beyond the capacity may
         // return.
         self.forget_others();
@@ -494,7 +507,11 @@ impl SharedReceives {
             .get_mut(queue_pair as usize)
             .and_then(Option::take)
         {
-            let held = self.of_pool(queue_pair, &queue);
+            // Also those of receives that completed and have yet to be delivered.
+            let held = match self.is_lending() {
+                true => self.of_pool(queue_pair, &queue),
+                false => self.windows.remove(&queue_pair).unwrap_or(0),
+            };
             self.places = self.places.saturating_sub(held);
         }
         self.forget_lent(queue_pair);

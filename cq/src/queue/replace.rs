@@ -19,7 +19,8 @@ impl CompletionQueue {
         // Flushed requests are delivered last: the new ring may hold completions that precede them.
         let flushed = std::mem::take(&mut self.flushed);
         let mut batch = [Completion::EMPTY; 16];
-        let mut taken = std::mem::take(&mut self.backlog);
+        // Requests of other cores are read meanwhile, and may drop some of them.
+        self.moving = std::mem::take(&mut self.backlog);
         let mut from_ring = 0;
         loop {
             let draining = self.drain.is_some();
@@ -27,7 +28,7 @@ impl CompletionQueue {
             if count == 0 {
                 break;
             }
-            taken.extend(batch.iter().take(count).copied());
+            self.moving.extend(batch.iter().take(count).copied());
             // The loop ends even if the device keeps writing: a drain is finite.
             from_ring += if draining { 0 } else { count };
             if from_ring >= self.slots() + batch.len() {
@@ -39,7 +40,7 @@ impl CompletionQueue {
                 self.flushed.push(context);
             }
         }
-        self.backlog = taken;
+        self.backlog = std::mem::take(&mut self.moving);
         self.ring = ReadRing::from(ring);
         self.valid = CompletionHeader::VALID_MASK;
         self.stalled = false;

@@ -700,6 +700,21 @@ fn completions_in_a_former_ring_of_a_detached_queue_pair_are_dropped() {
     assert_eq!(bench.queue.backlog().count(), 0);
 }
 
+#[test]
+fn a_queue_pair_that_ends_between_two_rings_leaves_no_completion() {
+    let mut bench = bench(16);
+    bench.post(1, SIGNALLED);
+    bench.complete_send(0);
+    let ring = || CompletionQueue::check_ring(words(16 * 4)).unwrap();
+    bench.queue.replace(ring());
+    assert_eq!(bench.queue.backlog().count(), 1);
+    // From another core: it is read while the ring is replaced.
+    bench.queue.handle().detach(bench.state.context).unwrap();
+    bench.queue.replace(ring());
+    assert_eq!(bench.poll(), []);
+    assert_eq!(bench.queue.backlog().count(), 0);
+}
+
 /// A receive that completed in a former ring is outstanding no more: nobody could use it again.
 #[test]
 fn receives_of_a_shared_queue_in_a_former_ring_outlive_their_queue_pair() {

@@ -27,6 +27,7 @@ impl SharedReceives {
             _ => 0,
         };
         let held: Box<[u32]> = (0..self.members.count()).map(held).collect();
+        self.windows.clear();
         self.places = held.iter().map(|&count| count as usize).sum();
         self.lending = Some(held);
         self.set_trigger();

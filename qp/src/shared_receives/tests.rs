@@ -315,3 +315,24 @@ fn receives_of_a_removed_member_are_as_posted_when_its_ring_is_another_owners_me
     }
     assert_eq!(found, [5, 1, 2, 3, 4]);
 }
+
+/// Its completion was taken out of a ring that was replaced, and is delivered after the end of the
+/// queue pair.
+#[test]
+fn a_completion_that_is_delivered_after_its_queue_pair_has_ended_leaves_room_for_another() {
+    let mut shared = SharedReceives::new(16, 1, 16);
+    let (first, state) = queue(3, 16);
+    let (second, _) = queue(5, 16);
+    shared.add(3, first, 4).unwrap();
+    shared.add(5, second, 4).unwrap();
+    (0..16).for_each(|id| shared.post(id, &piece(id)).unwrap());
+    assert_eq!(shared.left(), 16);
+    complete(&state);
+    assert_eq!(remove(&mut shared, 3), Some(3));
+    shared.consumed(3);
+    assert_eq!(shared.left(), 15);
+    shared.post(20, &piece(20)).unwrap();
+    assert_eq!(shared.left(), 16);
+    let full = shared.post(21, &piece(21));
+    assert_eq!(full, Err(PostReceiveError::QueueFull));
+}
