@@ -428,6 +428,10 @@ impl LanEngine {
             (Err(NotTaken::TooLong), _) => counters.receive_errors += 1,
             (Err(NotTaken::Fault), queue) => {
                 counters.receive_errors += 1;
+                if !context.memory.is_bus_master() {
+                    // The driver has cut the device off: peers go on sending.
+                    return;
+                }
                 if context.memory.is_refusing() {
                     return context.raise_pci_exception();
                 }

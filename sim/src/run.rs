@@ -7,6 +7,7 @@ mod extra;
 mod failure;
 mod finish;
 mod keys;
+mod packets;
 mod poll;
 mod reuse;
 mod transfers;
@@ -65,6 +66,10 @@ pub struct Counts {
     pub long_messages: u64,
     /// Runs with mapped doorbells.
     pub mapped_doorbells: u64,
+    /// Runs with packets beside RDMA.
+    pub runs_with_packets: u64,
+    /// Packets sent.
+    pub packets: u64,
 }
 
 impl Counts {
@@ -82,6 +87,8 @@ impl Counts {
         self.reused += other.reused;
         self.long_messages += other.long_messages;
         self.mapped_doorbells += other.mapped_doorbells;
+        self.runs_with_packets += other.runs_with_packets;
+        self.packets += other.packets;
     }
 }
 
@@ -134,6 +141,7 @@ pub(crate) struct Run<'a> {
     /// A completion queue of a side has overflowed, which the model counts.
     overflowed: [bool; 2],
     reuse: reuse::Reuse,
+    packets: packets::Packets,
     /// Bytes of the longest message.
     longest: usize,
 }
@@ -319,10 +327,12 @@ impl<'a> Run<'a> {
             lossy: [false; 2],
             overflowed: [false; 2],
             reuse: reuse::Reuse::default(),
+            packets: packets::Packets::default(),
             longest: longest(seed),
         };
         run.open_datagrams()?;
         run.connect()?;
+        run.open_ports(seed)?;
         Ok(run)
     }
 

@@ -291,6 +291,20 @@ fn tags_of_received_frames_go_where_the_vsi_says() {
 }
 
 #[test]
+fn a_device_that_is_cut_off_drops_frames_and_sends_none_without_a_breach() {
+    let mut rig = Rig::new();
+    rig.offer(8);
+    rig.space.set_bus_master(false);
+    rig.receive(&frame_to(FUNCTION_MAC, 100));
+    rig.space.set_bus_master(true);
+    assert_eq!(rig.received(0), None);
+    rig.post(&frame_to([2; 6], 100), data());
+    rig.space.set_bus_master(false);
+    assert!(rig.sent().is_empty());
+    assert_eq!(rig.breaches(), [""; 0]);
+}
+
+#[test]
 fn hostile_rings_and_buffers_end_in_breaches_only() {
     let mut rig = Rig::new();
     rig.offer(8);

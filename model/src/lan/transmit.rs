@@ -159,6 +159,10 @@ impl TransmitQueue {
     /// The next packet, its bytes read. `None`: there is none, or it is not complete, or the
     /// queue cannot go on.
     pub(super) fn next_packet(&mut self, context: &mut Context<'_>) -> Option<Packet> {
+        if !context.memory.is_bus_master() {
+            // The driver has cut the device off: it reaches no descriptor.
+            return None;
+        }
         let mut packet = Packet::default();
         let mut index = self.head;
         for _ in 0..MAX_DESCRIPTORS {

@@ -46,6 +46,8 @@ impl Run<'_> {
         if Random::split(seed, 0xE87B).chance(RUNS_WITH_SCENES) {
             result = result.and_then(|()| self.scenes());
         }
+        self.random = Random::split(seed, 0x4_0000_0000 + u64::from(step));
+        result = result.and_then(|()| self.exchange_packets());
         self.random = kept;
         result
     }

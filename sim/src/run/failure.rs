@@ -171,8 +171,10 @@ impl Run<'_> {
         if self.ledger.weather.link_down.get(side) == Some(&true) {
             self.link_is(side, false);
         }
+        self.excuse_packets();
         let destroy_first = self.random.chance(500);
         if destroy_first {
+            self.drop_port(side);
             self.destroy_all(side)?;
         }
         let recovered = self.call("recovering a device", |run| run.side(side).device.recover())?;
@@ -215,6 +217,7 @@ impl Run<'_> {
         }
         self.ledger.recovered(side);
         self.open_datagrams()?;
+        self.reopen_port(side)?;
         self.compare()
     }
 

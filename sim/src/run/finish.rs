@@ -33,6 +33,7 @@ impl Run<'_> {
             return Err(Problem::new(Rule::Completes, missing));
         }
         self.compare()?;
+        self.close_ports()?;
         self.end_reuse()?;
         let links: Vec<u32> = self.held.keys().copied().collect();
         for link in links {

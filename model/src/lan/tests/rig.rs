@@ -31,7 +31,7 @@ pub(super) const BUFFERS: u64 = BASE + 0x4_0000;
 pub(super) struct Rig {
     pub(super) engine: LanEngine,
     pub(super) vsi: Vsi,
-    space: DmaSpace,
+    pub(super) space: DmaSpace,
     ledger: Ledger,
     causes: Causes,
     tail: u16,

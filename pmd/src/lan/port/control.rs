@@ -12,8 +12,8 @@ use ringside_spec::lan::registers::interrupts::{
     VECTOR_CONTROL, VectorControl,
 };
 use ringside_spec::lan::registers::queues::{
-    DescriptorProfile, RECEIVE_QUEUE_CONTEXT, RECEIVE_QUEUE_CONTROL, RECEIVE_QUEUE_PROFILE,
-    RECEIVE_QUEUE_TAIL, ReceiveQueueControl, TRANSMIT_QUEUE_DOORBELL,
+    DescriptorProfile, RECEIVE_CONTEXT_DWORDS, RECEIVE_QUEUE_CONTEXT, RECEIVE_QUEUE_CONTROL,
+    RECEIVE_QUEUE_PROFILE, RECEIVE_QUEUE_TAIL, ReceiveQueueControl, TRANSMIT_QUEUE_DOORBELL,
 };
 use ringside_spec::lan::transmit::{TransmitContext, owner};
 use std::fmt::Display;
@@ -82,6 +82,7 @@ impl QueueControl for ReceiveControl {
             writes.push((RECEIVE_QUEUE_CONTEXT.at(row, queue), dword));
         }
         writes.extend(self.port.cause(RECEIVE_QUEUE_CAUSE.at(queue)));
+        self.port.configured().contexts.insert(self.number);
         for (offset, value) in writes {
             registers
                 .write(offset, value)
@@ -231,6 +232,24 @@ impl PortShared {
         self.unbind(TRANSMIT_QUEUE_CAUSE.at(number.into()));
         self.configured().running.remove(&key);
         Ok(())
+    }
+
+    /// Removes the addresses of rings and buffers from the device. The receive queues are disabled.
+    pub(super) fn clear_contexts(&self) {
+        let numbers = std::mem::take(&mut self.configured().contexts);
+        for queue in numbers.into_iter().map(u32::from) {
+            let rows = (0..RECEIVE_CONTEXT_DWORDS).map(|row| RECEIVE_QUEUE_CONTEXT.at(row, queue));
+            let others = [
+                RECEIVE_QUEUE_PROFILE.at(queue),
+                RECEIVE_QUEUE_TAIL.at(queue),
+            ];
+            for offset in rows.chain(others) {
+                if let Err(error) = self.registers.write(offset, 0) {
+                    tracing::warn!(%error, queue, "the device keeps the context of a receive queue");
+                    return;
+                }
+            }
+        }
     }
 
     fn unbind(&self, offset: u64) {

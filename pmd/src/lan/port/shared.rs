@@ -126,6 +126,8 @@ pub(super) struct Configured {
     pub(super) nodes: Vec<(u32, u32)>,
     /// queues that the device uses
     pub(super) running: BTreeSet<(QueueKind, u16)>,
+    /// receive queues whose contexts were written
+    pub(super) contexts: BTreeSet<u16>,
     /// rules for all frames to single stations, and to groups
     pub(super) promiscuous: BTreeMap<bool, u16>,
     /// rules for further addresses
@@ -348,6 +350,7 @@ impl PortShared {
         self.close_vector();
         self.cut_off();
         if quiet {
+            self.clear_contexts();
             self.service.release();
             delete_nodes(&self.admin, &mut self.configured());
         }
