@@ -41,6 +41,8 @@ impl Struck {
             self.counts.reused,
             self.counts.long_messages,
             self.counts.mapped_doorbells,
+            self.counts.runs_with_packets,
+            self.counts.packets,
         ];
         assert!(seen.iter().all(|times| *times > 0), "{:#?}", self.counts);
     }
