@@ -84,7 +84,7 @@ impl Registry {
             call: settings.call_deadline.min(RegistrySettings::LONGEST),
             gone: settings.removal_after.min(RegistrySettings::LONGEST),
         };
-        let keeper = Keeper::new(number, limits, Arc::clone(&listing), sender.clone());
+        let keeper = Keeper::new(limits, Arc::clone(&listing), sender.clone());
         let thread = std::thread::Builder::new()
             .name("ringside-registry".to_owned())
             .spawn(move || keeper.run(&messages))
@@ -200,18 +200,26 @@ impl Registry {
         let name: Arc<str> = name.into();
         self.listing.client_came(&name)?;
         let id = ClientId(self.ids.fetch_add(1, Ordering::Relaxed));
-        let client = Box::new(client);
-        let known = Arc::clone(&name);
-        let answer = self.ask(|reply| Message::Register {
-            id,
-            name,
-            client,
-            reply,
-        });
-        if let Err(RegistryError::Closed) = answer {
-            self.listing.client_ended(&known);
+        let sender = self.sender.clone();
+        let report = move |report| {
+            // Nothing is told to a registry that has ended.
+            let _ = sender.send(Message::Client(id, report));
+        };
+        let registered = caller::start(self.number, &name, client, report)
+            .map_err(RegistryError::Thread)
+            .and_then(|calls| {
+                let name = Arc::clone(&name);
+                self.ask(|reply| Message::Register {
+                    id,
+                    name,
+                    calls,
+                    reply,
+                })
+            });
+        if registered.is_err() {
+            self.listing.client_ended(&name);
         }
-        answer.map(drop)
+        registered.map(drop)
     }
 
     /// Unregisters a client: it uninitialises every device, the last opened first, and is dropped.
@@ -366,10 +374,10 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        if self.birth.is_here()
-            && let Err(error) = self.end()
-        {
-            tracing::error!(%error, "the registry was dropped");
+        match self.end() {
+            // In a child by fork there is nothing to end.
+            Ok(()) | Err(RegistryError::OtherProcess) => {}
+            Err(error) => tracing::error!(%error, "the registry was dropped"),
         }
     }
 }

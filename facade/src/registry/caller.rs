@@ -19,7 +19,7 @@ pub(super) enum Report {
 }
 
 /// A call on its way to the client.
-type Order = (DeviceHandle, Call);
+pub(super) type Order = (DeviceHandle, Call);
 
 thread_local! {
     /// The registry and the client whose thread this is.
@@ -34,11 +34,12 @@ pub(super) fn client_here(registry: u64) -> Option<Arc<str>> {
     })
 }
 
-/// Starts the thread. Dropping the sender ends it, once the client has returned.
+/// Starts the thread. Dropping the sender ends it, once the client has returned. The client is
+/// dropped on that thread, or, after an error, here.
 pub(super) fn start(
     registry: u64,
     name: &Arc<str>,
-    client: Box<dyn Client>,
+    client: impl Client,
     report: impl Fn(Report) + Send + 'static,
 ) -> Result<Sender<Order>, std::io::Error> {
     let (sender, orders) = channel();
@@ -47,7 +48,7 @@ pub(super) fn start(
         .name("ringside-client".to_owned())
         .spawn(move || {
             HERE.set(Some((registry, Arc::clone(&here))));
-            serve(&here, client, &orders, &report);
+            serve(&here, Box::new(client), &orders, &report);
             report(Report::Ended);
         })?;
     Ok(sender)
@@ -60,10 +61,13 @@ fn serve(
     report: &impl Fn(Report),
 ) {
     while let Ok((device, call)) = orders.recv() {
-        let called = catch_unwind(AssertUnwindSafe(|| perform(&mut *client, &device, call)));
+        let called = catch_unwind(AssertUnwindSafe(|| {
+            let performed = perform(&mut *client, &device, call);
+            // The error is of the client too.
+            performed.err().map(|error| describe(&*error))
+        }));
         let refusal = match called {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(describe(&*error)),
+            Ok(refusal) => refusal,
             Err(panic) => {
                 let text = format!("it panicked: {}", text_of(&*panic));
                 tracing::error!(

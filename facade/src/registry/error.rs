@@ -133,6 +133,12 @@ pub enum RegistryError {
          registry of its own, or executes a program of its own"
     )]
     OtherProcess,
+    /// The names stay locked: another thread was naming a device when this process was forked.
+    #[error(
+        "the names of the devices are locked: this process was forked while a thread opened a device; \
+         fork before devices are opened, or execute a program of its own"
+    )]
+    NamesLocked,
     /// A limit of the registry.
     #[error("more than {limit} {what}; remove some first")]
     TooMany {

@@ -264,9 +264,13 @@ impl DeviceHandle {
         &self.slot.ports
     }
 
-    /// The state, as far as the registry knows. Sends no command and does not wait for a recovery.
+    /// The state, as far as the registry knows. Sends no command and does not wait for a recovery. In
+    /// a child by fork: removed.
     #[must_use]
     pub fn state(&self) -> DeviceState {
+        if !self.slot.birth.is_here() {
+            return DeviceState::Removed(Cause::Closed);
+        }
         self.slot.state().state
     }
 

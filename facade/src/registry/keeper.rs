@@ -1,12 +1,9 @@
 //! The thread of a registry: it runs the engine, and never waits for a client, a device or a lock of
 //! the program.
 
-use super::caller::{self, Report};
+use super::caller::{Order, Report};
 use super::cause::Cause;
-use super::client::Client;
-use super::engine::{
-    Action, Blocker, Call, ClientId, DeviceId, Engine, Goal, Limits, Pair, Progress,
-};
+use super::engine::{Action, Blocker, ClientId, DeviceId, Engine, Goal, Limits, Pair, Progress};
 use super::error::RegistryError;
 use super::handle::{DeviceHandle, DeviceState, News, Slot};
 use super::listing::{Attached, Attachment, Listing};
@@ -34,7 +31,7 @@ pub(super) enum Message {
     Register {
         id: ClientId,
         name: Arc<str>,
-        client: Box<dyn Client>,
+        calls: Sender<Order>,
         reply: Sender<Answer>,
     },
     Unregister {
@@ -59,7 +56,7 @@ pub(super) enum Message {
 struct KnownClient {
     name: Arc<str>,
     /// `None` once it gets no more calls
-    calls: Option<Sender<(DeviceHandle, Call)>>,
+    calls: Option<Sender<Order>>,
 }
 
 struct Waiter {
@@ -70,7 +67,6 @@ struct Waiter {
 
 /// See the module.
 pub(super) struct Keeper {
-    registry: u64,
     limits: Limits,
     engine: Engine,
     slots: BTreeMap<DeviceId, Arc<Slot>>,
@@ -83,14 +79,8 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub(super) fn new(
-        registry: u64,
-        limits: Limits,
-        listing: Arc<Listing>,
-        sender: Sender<Message>,
-    ) -> Self {
+    pub(super) fn new(limits: Limits, listing: Arc<Listing>, sender: Sender<Message>) -> Self {
         Self {
-            registry,
             limits,
             engine: Engine::new(limits),
             slots: BTreeMap::new(),
@@ -135,9 +125,9 @@ impl Keeper {
             Message::Register {
                 id,
                 name,
-                client,
+                calls,
                 reply,
-            } => self.client_came(id, name, client, reply),
+            } => self.client_came(id, name, calls, reply),
             Message::Unregister { name, reply } => match self.client_called(&name) {
                 Some(id) => {
                     self.engine.unregister(id);
@@ -187,31 +177,18 @@ impl Keeper {
         &mut self,
         id: ClientId,
         name: Arc<str>,
-        client: Box<dyn Client>,
+        calls: Sender<Order>,
         reply: Sender<Answer>,
     ) {
         if self.is_closed {
-            self.listing.client_ended(&name);
+            // The client's thread ends without `calls`.
             answer(&reply, Err(RegistryError::Closed));
             return;
         }
-        let sender = self.sender.clone();
-        let report = move |report| {
-            // The registry may have ended.
-            let _ = sender.send(Message::Client(id, report));
-        };
-        match caller::start(self.registry, &name, client, report) {
-            Ok(calls) => {
-                let calls = Some(calls);
-                self.clients.insert(id, KnownClient { name, calls });
-                self.engine.client_came(id);
-                self.wait_for(Goal::ClientSettled(id), reply);
-            }
-            Err(error) => {
-                self.listing.client_ended(&name);
-                answer(&reply, Err(RegistryError::Thread(error)));
-            }
-        }
+        let calls = Some(calls);
+        self.clients.insert(id, KnownClient { name, calls });
+        self.engine.client_came(id);
+        self.wait_for(Goal::ClientSettled(id), reply);
     }
 
     fn close(&mut self) {

@@ -2,13 +2,17 @@
 
 use super::error::RegistryError;
 use ringside_bus::DeviceAddress;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 /// Addresses that a process may name. Names are never forgotten, so they are bounded.
 pub(super) const MOST_NAMES: usize = 4096;
 
 /// The longest name, bytes. Linux: `IB_DEVICE_NAME_MAX` is 64 with the zero.
 const LONGEST: usize = 63;
+
+/// The longest wait for other threads that name a device.
+const LOCK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Begins the names that are made here. The C library names its device so too.
 const PREFIX: &str = "ringside";
@@ -35,8 +39,22 @@ pub(super) fn name(
     address: &DeviceAddress,
     wanted: Option<&str>,
 ) -> Result<Identity, RegistryError> {
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    names.name(&full(address), wanted)
+    names()?.name(&full(address), wanted)
+}
+
+/// The names; they may stay locked in a child by fork whose parent was naming a device.
+fn names() -> Result<MutexGuard<'static, Names>, RegistryError> {
+    let deadline = Instant::now() + LOCK_LIMIT;
+    loop {
+        match NAMES.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(guard)) => return Ok(guard.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                return Err(RegistryError::NamesLocked);
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
 }
 
 impl Names {

@@ -4,3 +4,4 @@ mod failures;
 mod hindrances;
 mod order;
 mod recorder;
+mod sockets;
