@@ -149,7 +149,8 @@ impl Device {
         self.served.note_failure(life, cause);
         match self.served.exclusive(EXCLUSIVE_LIMIT) {
             Some(mut device) if device.life() == life => {
-                let supervised = device.recover_in_turn(supervision, cause);
+                let recover = || device.recover_in_turn(supervision, cause);
+                let supervised = self.served.recovering(recover);
                 match &supervised {
                     Supervised::Recovered(report) => self.served.note_recovery(life, Ok(report)),
                     Supervised::Failing(error) => self.served.note_recovery(life, Err(error)),
@@ -175,7 +176,7 @@ impl Device {
                 let life = device.life();
                 let cause = device.failure().unwrap_or(FailureCause::Requested);
                 self.served.note_failure(life, cause);
-                let recovered = device.recover();
+                let recovered = self.served.recovering(|| device.recover());
                 let result = recovered.as_ref().map_err(|error| &**error);
                 self.served.note_recovery(life, result);
                 recovered
@@ -185,6 +186,11 @@ impl Device {
                 waited_ms: EXCLUSIVE_LIMIT.as_millis() as u64,
             })),
         }
+    }
+
+    /// True while a thread is in a recovery of the device.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.served.is_recovering()
     }
 
     /// Tells `observer` of failures and recoveries from now on, also of one that has not ended.

@@ -395,9 +395,8 @@ impl Observer for Reporter {
     }
 
     fn not_recovered(&self, life: u32, error: &RecoverError) {
-        if is_gone(error) {
-            (self.0)(News::Unreachable { life });
-        }
+        let is_gone = is_gone(error);
+        (self.0)(News::NotRecovered { life, is_gone });
     }
 }
 

@@ -144,7 +144,8 @@ impl Rounds {
             return;
         }
         self.wakeup = Wakeup::Unknown;
-        match device.recover_in_turn(&mut self.supervision, cause) {
+        let supervision = &mut self.supervision;
+        match served.recovering(|| device.recover_in_turn(supervision, cause)) {
             Supervised::Recovered(report) => {
                 self.link_is_up = None;
                 let new = report.life;

@@ -6,7 +6,7 @@ use ringside_pmd::rdma::Event;
 use ringside_pmd::recovery::{FailureCause, RecoverError, RecoveryReport};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{
     Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
@@ -24,6 +24,8 @@ pub(crate) struct Served {
     observer: OnceLock<Arc<dyn Observer>>,
     /// the last life whose failure the observer was told; lives begin at 1
     told: AtomicU32,
+    /// a thread is in a recovery
+    recovering: AtomicBool,
 }
 
 /// Is told of failures and recoveries by the thread that notices them. Does not wait.
@@ -83,6 +85,7 @@ impl Served {
             handoff: Handoff::new(EVENTS, Signal::new()?, Signal::new()?),
             observer: OnceLock::new(),
             told: AtomicU32::new(0),
+            recovering: AtomicBool::new(false),
         })
     }
 
@@ -97,6 +100,19 @@ impl Served {
         {
             observer.failed(life, cause);
         }
+    }
+
+    /// True while a thread is in a recovery. The observer is told its result afterwards.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.recovering.load(Ordering::Acquire)
+    }
+
+    /// Runs a recovery of the device, which the caller has for itself.
+    pub(crate) fn recovering<T>(&self, recover: impl FnOnce() -> T) -> T {
+        self.recovering.store(true, Ordering::Release);
+        let result = recover();
+        self.recovering.store(false, Ordering::Release);
+        result
     }
 
     pub(crate) fn note_recovery(

@@ -234,13 +234,12 @@ impl Engine {
         }
     }
 
-    /// A recovery found the device gone from the bus.
-    pub(super) fn unreachable(&mut self, id: DeviceId, life: u32, now: Instant) {
+    /// A recovery failed. `is_gone`: it found the device gone from the bus; else the device is there.
+    pub(super) fn not_recovered(&mut self, id: DeviceId, life: u32, is_gone: bool, now: Instant) {
         if let Some(device) = self.devices.get_mut(&id)
             && device.life == life
-            && device.gone_since.is_none()
         {
-            device.gone_since = Some(now);
+            device.gone_since = is_gone.then(|| device.gone_since.unwrap_or(now));
         }
     }
 
@@ -331,7 +330,7 @@ impl Engine {
 
     /// Everything that is to be done now. The engine counts it as begun.
     pub(super) fn step(&mut self, now: Instant) -> Vec<Action> {
-        let mut actions = self.remove_what_is_gone(now);
+        let mut actions = Vec::new();
         let clients: Vec<_> = self.clients.keys().copied().collect();
         for &client in &clients {
             if let Some((device, call)) = self.next_call(client, now) {
@@ -370,14 +369,15 @@ impl Engine {
         actions
     }
 
-    fn remove_what_is_gone(&mut self, now: Instant) -> Vec<Action> {
+    /// The devices that have been gone from the bus for too long. The caller removes them, unless a
+    /// recovery is under way: its result is known soon.
+    pub(super) fn gone(&self, now: Instant) -> Vec<DeviceId> {
         let limit = self.limits.gone;
-        let over = |device: &Device| device.gone_since.is_some_and(|since| now >= since + limit);
+        let over = |device: &Device| {
+            device.is_serving() && device.gone_since.is_some_and(|since| now >= since + limit)
+        };
         let gone = self.devices.iter().filter(|(_, device)| over(device));
-        let gone: Vec<_> = gone.map(|(&id, _)| id).collect();
-        gone.into_iter()
-            .filter_map(|id| self.remove(id, Cause::Gone))
-            .collect()
+        gone.map(|(&id, _)| id).collect()
     }
 
     fn begin(&mut self, client: ClientId, device: DeviceId, call: Call, now: Instant) {
@@ -525,7 +525,7 @@ impl Engine {
         pairs.map(|(&(device, client), pair)| (device, client, pair))
     }
 
-    /// The next moment at which [`Engine::step`] finds something to do without news.
+    /// The next moment at which [`Engine::step`] or [`Engine::gone`] finds something to do without news.
     pub(super) fn next_time(&self, now: Instant) -> Option<Instant> {
         let running = self.clients.values().filter_map(|client| client.running);
         let overdue = running.map(|running| running.since + self.limits.call);

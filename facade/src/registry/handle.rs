@@ -83,9 +83,10 @@ pub(super) enum News {
         life: u32,
         cause: FailureCause,
     },
-    /// A recovery found the device gone from the bus.
-    Unreachable {
+    /// A recovery failed; `is_gone`: it found the device gone from the bus.
+    NotRecovered {
         life: u32,
+        is_gone: bool,
     },
     RemovalRequested,
     /// The last use of a device that is closing ended.
@@ -163,6 +164,11 @@ impl Slot {
         if let DeviceState::InService { .. } | DeviceState::Failed(_) = state.state {
             state.state = new;
         }
+    }
+
+    pub(super) fn is_recovering(&self) -> bool {
+        let state = self.state();
+        state.device.as_ref().is_some_and(|it| it.is_recovering())
     }
 
     pub(super) fn leave(&self, cause: Cause) {

@@ -62,7 +62,18 @@ struct KnownClient {
 struct Waiter {
     goal: Goal,
     since: Instant,
-    reply: Sender<Answer>,
+    /// `None`: the log gets errors
+    reply: Option<Sender<Answer>>,
+}
+
+impl Waiter {
+    fn answer(&self, result: Answer) {
+        match (&self.reply, result) {
+            (Some(reply), result) => answer(reply, result),
+            (None, Err(error)) => tracing::error!(%error, "a removal does not end"),
+            (None, Ok(_)) => {}
+        }
+    }
 }
 
 /// See the module.
@@ -202,9 +213,21 @@ impl Keeper {
         }
     }
 
-    fn remove(&mut self, id: DeviceId, cause: Cause) {
+    /// Begins a removal; false if the device leaves already.
+    fn remove(&mut self, id: DeviceId, cause: Cause) -> bool {
         let leaves = self.engine.remove(id, cause);
-        leaves.into_iter().for_each(|action| self.perform(action));
+        leaves.map(|action| self.perform(action)).is_some()
+    }
+
+    /// A removal that no call waits for: if it hangs, the log says so.
+    fn remove_unasked(&mut self, id: DeviceId, cause: Cause) {
+        if self.remove(id, cause) {
+            self.waiters.push(Waiter {
+                goal: Goal::DeviceGone(id),
+                since: Instant::now(),
+                reply: None,
+            });
+        }
     }
 
     fn news(&mut self, id: DeviceId, news: News) {
@@ -221,13 +244,21 @@ impl Keeper {
                 self.engine.recovered(id, life, cause);
                 slot.note(DeviceState::InService { life });
             }
-            News::Unreachable { life } => self.engine.unreachable(id, life, now),
-            News::RemovalRequested => self.remove(id, Cause::Removed),
+            News::NotRecovered { life, is_gone } => {
+                self.engine.not_recovered(id, life, is_gone, now);
+            }
+            News::RemovalRequested => self.remove_unasked(id, Cause::Removed),
             News::Released => self.shut_down(id),
         }
     }
 
     fn step(&mut self, now: Instant) {
+        for id in self.engine.gone(now) {
+            let slot = self.slots.get(&id);
+            if !slot.is_some_and(|slot| slot.is_recovering()) {
+                self.remove_unasked(id, Cause::Gone);
+            }
+        }
         for action in self.engine.step(now) {
             self.perform(action);
         }
@@ -289,8 +320,12 @@ impl Keeper {
         if let Some(slot) = self.slots.remove(&id) {
             slot.removed();
             self.listing.device_ended(slot.name());
+            let (device, leaked_bytes) = (&**slot.name(), report.leaked_bytes);
             for failure in &report.failures {
-                tracing::error!(device = &**slot.name(), %failure, "shutdown");
+                tracing::error!(device, %failure, "shutdown");
+            }
+            if leaked_bytes > 0 {
+                tracing::warn!(device, leaked_bytes, "memory stays with the process");
             }
         }
         let (ended, others) = std::mem::take(&mut self.waiters)
@@ -298,7 +333,7 @@ impl Keeper {
             .partition(|waiter: &Waiter| waiter.goal == Goal::DeviceGone(id));
         self.waiters = others;
         for waiter in ended {
-            answer(&waiter.reply, Ok(report.clone()));
+            waiter.answer(Ok(report.clone()));
         }
     }
 
@@ -306,7 +341,7 @@ impl Keeper {
         self.waiters.push(Waiter {
             goal,
             since: Instant::now(),
-            reply,
+            reply: Some(reply),
         });
     }
 
@@ -317,7 +352,7 @@ impl Keeper {
         for waiter in std::mem::take(&mut self.waiters) {
             let blocker = match self.engine.progress(waiter.goal, now) {
                 Progress::Reached => {
-                    answer(&waiter.reply, Ok(ShutdownReport::default()));
+                    waiter.answer(Ok(ShutdownReport::default()));
                     continue;
                 }
                 Progress::Waiting(blocker) => blocker,
@@ -332,7 +367,7 @@ impl Keeper {
                 let end = since.max(waiter.since) + limit;
                 if now >= end {
                     let waited = now.saturating_duration_since(since);
-                    answer(&waiter.reply, Err(self.describe(blocker, waited)));
+                    waiter.answer(Err(self.describe(blocker, waited)));
                     continue;
                 }
                 next = Some(next.map_or(end, |next| next.min(end)));

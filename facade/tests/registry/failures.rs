@@ -3,6 +3,7 @@
 use crate::recorder::{Log, Recorder, config, open, registry, wait_until};
 use ringside::driver::recovery::{Supervised, Supervision};
 use ringside::model::Fault;
+use ringside::model::faults::ANY_ADMIN_COMMAND;
 use ringside::model::function::ResetKind;
 use ringside::prelude::*;
 use ringside::registry::{Cause, DeviceHandle, DeviceState, DeviceUse, RegistryError};
@@ -328,4 +329,31 @@ fn a_device_that_goes_during_a_recovery_is_removed() {
     wait_until("the shutdown", || {
         handle.state() == DeviceState::Removed(Cause::Gone)
     });
+}
+
+/// The device answers again before its time is over, and its recovery takes longer than that.
+#[test]
+fn a_device_that_is_back_is_not_removed_during_its_recovery() {
+    let (registry, log) = (registry(), Log::default());
+    registry.register("a", Recorder::new("a", &log)).unwrap();
+    let mut config = config();
+    config.housekeeping.retry_ms = 10;
+    let handle = registry.open_as("m19", "model:19", &config).unwrap();
+    log.take();
+    inject(&handle, Fault::FunctionDead);
+    assert_eq!(log.wait(1), ["a ! m19 gone"]);
+    change(&handle, |world, index| {
+        let slow = Fault::AdminCommandDelayed {
+            opcode: ANY_ADMIN_COMMAND,
+            by: Duration::from_millis(40),
+        };
+        world.inject(index, slow);
+        world.clear_fault(index, Fault::FunctionDead);
+    });
+    let began = std::time::Instant::now();
+    assert_eq!(log.wait(1), ["a ^ m19 2"]);
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(300), "{took:?} shows nothing");
+    change(&handle, |world, index| world.clear_faults(index));
+    assert!(handle.device().unwrap().protection_domain().is_ok());
 }

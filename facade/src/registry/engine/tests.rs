@@ -139,6 +139,10 @@ impl World {
             6 => self.now += Duration::from_millis(self.random.below(60) as u64),
             _ => self.let_return(),
         }
+        for id in self.engine.gone(self.now) {
+            let action = self.engine.remove(id, Cause::Gone);
+            self.judge(action.into_iter().collect());
+        }
         let actions = self.engine.step(self.now);
         self.judge(actions);
         assert_eq!(
@@ -374,17 +378,25 @@ fn a_device_that_is_back_before_its_time_is_not_removed() {
     engine.device_came(device, 1);
     engine.failed(device, 1, FailureCause::Gone, start);
     assert_eq!(engine.next_time(start), Some(start + GONE));
-    assert_eq!(engine.step(start + GONE - Duration::from_nanos(1)), []);
+    assert_eq!(engine.gone(start + GONE - Duration::from_nanos(1)), []);
+    assert_eq!(engine.gone(start + GONE), [device]);
+    // A recovery finds it there, and fails for another reason.
+    engine.not_recovered(device, 1, false, start);
+    assert_eq!(engine.gone(start + GONE * 9), []);
+    engine.not_recovered(device, 1, true, start);
+    assert_eq!(engine.gone(start + GONE), [device]);
     engine.recovered(device, 2, FailureCause::Gone);
-    assert_eq!(engine.step(start + GONE * 9), []);
+    assert_eq!(engine.gone(start + GONE * 9), []);
     assert_eq!(engine.next_time(start), None);
-    // A failure of another kind, and a recovery that finds the device gone.
+    // A failure of another kind, and recoveries that find the device gone: the first one counts.
     engine.failed(device, 2, FailureCause::CoreReset, start);
-    assert_eq!(engine.step(start + GONE * 9), []);
-    engine.unreachable(device, 2, start + GONE * 9);
-    let gone = Action::Leave {
-        device,
-        cause: Cause::Gone,
-    };
-    assert_eq!(engine.step(start + GONE * 10)[0], gone);
+    assert_eq!(engine.gone(start + GONE * 9), []);
+    engine.not_recovered(device, 2, true, start + GONE * 9);
+    engine.not_recovered(device, 2, true, start + GONE * 10 - Duration::from_nanos(1));
+    assert_eq!(engine.gone(start + GONE * 10), [device]);
+    // Late news of an earlier life changes nothing.
+    engine.not_recovered(device, 1, false, start);
+    assert_eq!(engine.gone(start + GONE * 10), [device]);
+    engine.remove(device, Cause::Gone);
+    assert_eq!(engine.gone(start + GONE * 10), []);
 }
