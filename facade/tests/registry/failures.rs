@@ -1,7 +1,7 @@
 //! Devices that fail, recover, and go.
 
 use crate::recorder::{Log, Recorder, config, open, registry, wait_until};
-use ringside::driver::recovery::{Supervised, Supervision};
+use ringside::driver::recovery::{FailureCause, Supervised, Supervision};
 use ringside::model::Fault;
 use ringside::model::faults::ANY_ADMIN_COMMAND;
 use ringside::model::function::ResetKind;
@@ -356,4 +356,23 @@ fn a_device_that_is_back_is_not_removed_during_its_recovery() {
     assert!(took > Duration::from_millis(300), "{took:?} shows nothing");
     change(&handle, |world, index| world.clear_faults(index));
     assert!(handle.device().unwrap().protection_domain().is_ok());
+}
+
+/// Its recoveries fail for longer than it might be gone, and it answers all the time.
+#[test]
+fn a_device_that_is_there_and_does_not_recover_is_not_removed() {
+    let (registry, log) = (registry(), Log::default());
+    registry.register("a", Recorder::new("a", &log)).unwrap();
+    let mut config = config();
+    config.device.reset_deadline_ms = 100;
+    let handle = registry.open_as("m34", "model:34", &config).unwrap();
+    log.take();
+    inject(&handle, Fault::FirmwareNeverReady);
+    inject(&handle, Fault::Reset(ResetKind::Function));
+    assert_eq!(log.wait(1), ["a ! m34 function-reset"]);
+    std::thread::sleep(Duration::from_secs(1));
+    let expected = DeviceState::Failed(FailureCause::FunctionReset);
+    assert_eq!(handle.state(), expected);
+    change(&handle, |world, index| world.clear_faults(index));
+    assert_eq!(log.wait(1), ["a ^ m34 2"]);
 }
