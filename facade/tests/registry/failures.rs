@@ -7,7 +7,7 @@ use ringside::model::faults::ANY_ADMIN_COMMAND;
 use ringside::model::function::ResetKind;
 use ringside::prelude::*;
 use ringside::registry::{Cause, DeviceHandle, DeviceState, DeviceUse, RegistryError};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -52,9 +52,12 @@ fn failure_and_recovery_are_told_in_order() {
     // A recovery that the program asks for is one as well.
     handle.device().unwrap().recover().unwrap();
     assert_eq!(log.wait(2), ["a ! m10 requested", "a ^ m10 3"]);
+    // A later failure is told although no recovery follows.
+    inject(&handle, Fault::FunctionDead);
+    assert_eq!(log.wait(2), ["a ! m10 gone", "a - m10 Gone"]);
     assert_eq!(bystander.state(), DeviceState::InService { life: 1 });
     registry.close().unwrap();
-    assert_eq!(log.take(), ["a - m11 Closed", "a - m10 Closed"]);
+    assert_eq!(log.take(), ["a - m11 Closed"]);
 }
 
 #[test]
@@ -200,8 +203,8 @@ impl Connection {
 
     /// Writes on and on; returns how many requests were posted, succeeded, and failed, once a post is
     /// refused and everything that was posted has completed. Posts one more when `more` is set, and
-    /// clears it.
-    fn run(&mut self, more: &AtomicBool) -> (u64, u64, u64) {
+    /// clears it. `progress`: the successes so far.
+    fn run(&mut self, more: &AtomicBool, progress: &AtomicU64) -> (u64, u64, u64) {
         let (mut posted, mut good, mut bad) = (0_u64, 0, 0);
         let mut batch = [Completion::EMPTY; 32];
         let end = std::time::Instant::now() + crate::recorder::LIMIT;
@@ -231,6 +234,7 @@ impl Connection {
                     false => bad += 1,
                 }
             }
+            progress.store(good, Ordering::Relaxed);
         }
         (posted, good, bad)
     }
@@ -249,9 +253,10 @@ fn a_device_that_goes_under_traffic_is_removed_and_comes_back_under_its_name() {
     log.take();
     let mut connection = traffic.connect();
     let more = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&more);
-    let worker = std::thread::spawn(move || connection.run(&asked));
-    std::thread::sleep(Duration::from_millis(20));
+    let progress = Arc::new(AtomicU64::new(0));
+    let (asked, shown) = (Arc::clone(&more), Arc::clone(&progress));
+    let worker = std::thread::spawn(move || connection.run(&asked, &shown));
+    wait_until("traffic", || progress.load(Ordering::Relaxed) > 1000);
     // A request is outstanding for certain when it goes.
     inject(&gone, Fault::ProtocolEngineStall);
     more.store(true, Ordering::Release);
@@ -334,7 +339,8 @@ fn a_device_that_goes_during_a_recovery_is_removed() {
 /// The device answers again before its time is over, and its recovery takes longer than that.
 #[test]
 fn a_device_that_is_back_is_not_removed_during_its_recovery() {
-    let (registry, log) = (registry(), Log::default());
+    let registry = crate::recorder::registry_gone_for(Duration::from_secs(1));
+    let log = Log::default();
     registry.register("a", Recorder::new("a", &log)).unwrap();
     let mut config = config();
     config.housekeeping.retry_ms = 10;
@@ -345,7 +351,7 @@ fn a_device_that_is_back_is_not_removed_during_its_recovery() {
     change(&handle, |world, index| {
         let slow = Fault::AdminCommandDelayed {
             opcode: ANY_ADMIN_COMMAND,
-            by: Duration::from_millis(40),
+            by: Duration::from_millis(100),
         };
         world.inject(index, slow);
         world.clear_fault(index, Fault::FunctionDead);
@@ -353,7 +359,7 @@ fn a_device_that_is_back_is_not_removed_during_its_recovery() {
     let began = std::time::Instant::now();
     assert_eq!(log.wait(1), ["a ^ m19 2"]);
     let took = began.elapsed();
-    assert!(took > Duration::from_millis(300), "{took:?} shows nothing");
+    assert!(took > Duration::from_millis(1200), "{took:?} shows nothing");
     change(&handle, |world, index| world.clear_faults(index));
     assert!(handle.device().unwrap().protection_domain().is_ok());
 }
@@ -364,15 +370,23 @@ fn a_device_that_is_there_and_does_not_recover_is_not_removed() {
     let (registry, log) = (registry(), Log::default());
     registry.register("a", Recorder::new("a", &log)).unwrap();
     let mut config = config();
+    config.housekeeping.recover = false;
     config.device.reset_deadline_ms = 100;
     let handle = registry.open_as("m34", "model:34", &config).unwrap();
     log.take();
-    inject(&handle, Fault::FirmwareNeverReady);
+    inject(&handle, Fault::ResetNeverEnds);
     inject(&handle, Fault::Reset(ResetKind::Function));
     assert_eq!(log.wait(1), ["a ! m34 function-reset"]);
-    std::thread::sleep(Duration::from_secs(1));
+    let device = handle.device().unwrap();
+    for _ in 0..2 {
+        let error = device.recover().unwrap_err().to_string();
+        assert!(error.contains("does not end"), "{error}");
+        // Longer than a device may be gone.
+        std::thread::sleep(Duration::from_millis(500));
+    }
     let expected = DeviceState::Failed(FailureCause::FunctionReset);
     assert_eq!(handle.state(), expected);
     change(&handle, |world, index| world.clear_faults(index));
+    device.recover().unwrap();
     assert_eq!(log.wait(1), ["a ^ m34 2"]);
 }

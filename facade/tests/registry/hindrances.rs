@@ -7,7 +7,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-const SHORT: Duration = Duration::from_millis(200);
+/// Long for a thread of a busy machine, short for a test.
+const SHORT: Duration = Duration::from_millis(500);
 
 /// A hook that hangs until the sender is used or dropped.
 fn hanging() -> (Sender<()>, Hook) {
@@ -50,7 +51,7 @@ fn a_removal_waits_for_a_client_that_hangs_and_names_it() {
                 (&**client, *callback, &**device),
                 ("slow", "uninitialise", "m20")
             );
-            assert!(*waited_ms >= 200, "{error}");
+            assert!(*waited_ms >= 500, "{error}");
         }
         other => panic!("{other}"),
     }

@@ -111,8 +111,6 @@ impl World {
                         _ => FailureCause::FunctionReset,
                     };
                     self.engine.failed(id, life, cause, self.now);
-                    // Late news of an earlier life changes nothing.
-                    self.engine.failed(id, life - 1, cause, self.now);
                     self.devices.insert(id, (life, true));
                 }
             }
@@ -121,6 +119,9 @@ impl World {
                     let (life, _) = self.devices[&id];
                     self.engine
                         .recovered(id, life + 1, FailureCause::FunctionReset);
+                    // Late news of the life before changes nothing.
+                    let late = FailureCause::CoreReset;
+                    self.engine.failed(id, life, late, self.now);
                     self.devices.insert(id, (life + 1, false));
                 }
             }
