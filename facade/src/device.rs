@@ -452,3 +452,6 @@ forward! {
     /// Lets [`Event::PeerSuspected`] come once a peer has done so much wrong; 0 takes that back.
     watch_peers(faults: u32) -> Result<(), RdmaError>;
 }
+
+#[cfg(test)]
+mod tests;
