@@ -1,7 +1,7 @@
 //! An opened device.
 
 use crate::functions::OpenFunction;
-use crate::housekeeping::{Driver, Events, Housekeeper, Served};
+use crate::housekeeping::{Driver, Events, Housekeeper, Observer, Served};
 use crate::network::{Network, NetworkError};
 use ringside_bus::process::Birth;
 use ringside_bus::{DeviceAddress, DmaBuffer, Memory, PageSize};
@@ -146,9 +146,17 @@ impl Device {
         let Some(cause) = failed else {
             return Ok(Supervised::InService);
         };
+        self.served.note_failure(life, cause);
         match self.served.exclusive(EXCLUSIVE_LIMIT) {
             Some(mut device) if device.life() == life => {
-                Ok(device.recover_in_turn(supervision, cause))
+                let recover = || device.recover_in_turn(supervision, cause);
+                let supervised = self.served.recovering(recover);
+                match &supervised {
+                    Supervised::Recovered(report) => self.served.note_recovery(life, Ok(report)),
+                    Supervised::Failing(error) => self.served.note_recovery(life, Err(error)),
+                    Supervised::InService | Supervised::Waiting(_) => {}
+                }
+                Ok(supervised)
             }
             Some(_) => Ok(Supervised::InService),
             None => Ok(Supervised::Waiting(cause)),
@@ -164,11 +172,38 @@ impl Device {
             return Err(Box::new(RecoverError::OtherProcess(error)));
         }
         match self.served.exclusive(EXCLUSIVE_LIMIT) {
-            Some(mut device) => device.recover(),
+            Some(mut device) => {
+                let life = device.life();
+                let cause = device.failure().unwrap_or(FailureCause::Requested);
+                self.served.note_failure(life, cause);
+                let recovered = self.served.recovering(|| device.recover());
+                let result = recovered.as_ref().map_err(|error| &**error);
+                self.served.note_recovery(life, result);
+                recovered
+            }
             None => Err(Box::new(RecoverError::InUse {
                 cause: self.failure().unwrap_or(FailureCause::Requested),
                 waited_ms: EXCLUSIVE_LIMIT.as_millis() as u64,
             })),
+        }
+    }
+
+    /// True while a thread is in a recovery of the device.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.served.is_recovering()
+    }
+
+    /// Tells `observer` of failures and recoveries from now on, also of one that has not ended.
+    pub(crate) fn observe_by(&self, observer: Arc<dyn Observer>) {
+        self.served.observe_by(Arc::clone(&observer));
+        let (failure, life) = {
+            let device = self.driver();
+            (device.failure(), device.life())
+        };
+        // One that was recovered before the observer came.
+        observer.recovered(life, FailureCause::Requested);
+        if let Some(cause) = failure {
+            self.served.note_failure(life, cause);
         }
     }
 
@@ -417,3 +452,6 @@ forward! {
     /// Lets [`Event::PeerSuspected`] come once a peer has done so much wrong; 0 takes that back.
     watch_peers(faults: u32) -> Result<(), RdmaError>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,4 @@
-//! Guide pages: start, memory, threads, asynchronous programs, packets, storage, errors, recovery, tuning, verbs.
+//! Guide pages: start, memory, threads, several devices, asynchronous programs, packets, storage, errors, recovery, tuning, verbs.
 
 #[doc = include_str!("../guide/start.md")]
 pub mod start {}
@@ -8,6 +8,9 @@ pub mod memory {}
 
 #[doc = include_str!("../guide/threads.md")]
 pub mod threads {}
+
+#[doc = include_str!("../guide/devices.md")]
+pub mod devices {}
 
 #[doc = include_str!("../guide/asynchronous.md")]
 pub mod asynchronous {}

@@ -9,8 +9,8 @@ mod handoff;
 mod rounds;
 mod served;
 
-pub(crate) use served::Served;
 pub use served::{Driver, Events};
+pub(crate) use served::{Observer, Served};
 
 use ringside_bus::process::Birth;
 use ringside_config::{Core, HousekeepingSection};

@@ -56,6 +56,7 @@ mod signal;
 mod sync;
 
 pub mod guide;
+pub mod registry;
 
 pub use device::Device;
 pub use error::OpenError;

@@ -6,6 +6,7 @@ mod pair;
 use pair::{LIMIT, connected};
 use ringside::driver::rdma::PostError;
 use ringside::prelude::*;
+use ringside::registry::{DeviceState, Registry, RegistrySettings};
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
@@ -177,4 +178,49 @@ fn a_child_is_refused_and_the_parent_goes_on_in_the_middle_of_traffic() {
     });
     assert_eq!(outcome, Ok(()));
     assert_eq!(left.device.life(), 1, "the parent's device did not fail");
+    drop((left, right, target, again));
+    a_child_has_no_part_in_a_registry();
+}
+
+/// Part of the only test: a fork copies the threads of no other.
+fn a_child_has_no_part_in_a_registry() {
+    let config = Config::default();
+    let mut registry = Some(Registry::new(&RegistrySettings::default()).unwrap());
+    let parent = registry.as_ref().unwrap();
+    let handle = parent.open_as("parents", "model:0", &config).unwrap();
+    let mut held = Some(handle.device().unwrap());
+    let outcome = in_a_child(|| {
+        let registry = registry.take().ok_or("nothing")?;
+        refused("a device", registry.open("model:1", &config))?;
+        refused("a removal", registry.remove("parents"))?;
+        refused("a client's end", registry.unregister("nobody"))?;
+        refused("attachments", registry.attachments())?;
+        refused("a use", handle.device())?;
+        handle.request_removal();
+        if !registry.devices().is_empty() || !format!("{handle:?}").contains("Removed") {
+            return Err("the child has the parent's devices".into());
+        }
+        let began = Instant::now();
+        drop((held.take(), registry));
+        if began.elapsed() > Duration::from_secs(2) {
+            return Err(format!("dropping took {:?}", began.elapsed()));
+        }
+        // A registry of its own, in which the address has the name that it had.
+        let text = |error: &dyn Display| error.to_string();
+        let own = Registry::new(&RegistrySettings::default()).map_err(|error| text(&error))?;
+        let opened = own.open("model:0", &config).map_err(|error| text(&error))?;
+        match opened.name() {
+            "parents" => own.close().map_err(|error| text(&error)),
+            other => Err(format!("it is called {other}")),
+        }
+    });
+    assert_eq!(outcome, Ok(()));
+    let held = held.unwrap();
+    assert!(
+        held.protection_domain().is_ok(),
+        "the parent's device serves"
+    );
+    assert_eq!(handle.state(), DeviceState::InService { life: 1 });
+    drop(held);
+    registry.unwrap().close().unwrap();
 }

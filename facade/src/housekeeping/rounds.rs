@@ -99,6 +99,9 @@ impl Rounds {
     fn round(&mut self) {
         let (failed, life) = self.observe();
         self.hand_over();
+        if let Some(cause) = failed {
+            self.served.note_failure(life, cause);
+        }
         if let Some(cause) = failed
             && self.recover
         {
@@ -141,14 +144,19 @@ impl Rounds {
             return;
         }
         self.wakeup = Wakeup::Unknown;
-        match device.recover_in_turn(&mut self.supervision, cause) {
+        let supervision = &mut self.supervision;
+        match served.recovering(|| device.recover_in_turn(supervision, cause)) {
             Supervised::Recovered(report) => {
                 self.link_is_up = None;
-                let life = report.life;
-                tracing::info!(%cause, life, took = ?report.took, "the device was recovered");
-                self.events.push(Event::DeviceRecovered { life });
+                let new = report.life;
+                tracing::info!(%cause, life = new, took = ?report.took, "the device was recovered");
+                self.events.push(Event::DeviceRecovered { life: new });
+                self.served.note_recovery(life, Ok(&report));
             }
-            Supervised::Failing(error) => tracing::error!(%error, "the device was not recovered"),
+            Supervised::Failing(error) => {
+                tracing::error!(%error, "the device was not recovered");
+                self.served.note_recovery(life, Err(&error));
+            }
             Supervised::InService | Supervised::Waiting(_) => {}
         }
         drop(device);

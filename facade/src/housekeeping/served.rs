@@ -3,9 +3,13 @@
 use super::handoff::{EVENTS, Handoff};
 use crate::sync::Signal;
 use ringside_pmd::rdma::Event;
+use ringside_pmd::recovery::{FailureCause, RecoverError, RecoveryReport};
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{
+    Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 use std::time::{Duration, Instant};
 
 /// The interval at which exclusive use is asked for. It is tried, never queued for: a queued writer
@@ -13,11 +17,25 @@ use std::time::{Duration, Instant};
 const STEP: Duration = Duration::from_micros(200);
 
 /// See the module.
-#[derive(Debug)]
 pub(crate) struct Served {
     /// `None` once it was shut down
     device: RwLock<Option<ringside_pmd::Device>>,
     pub(crate) handoff: Handoff<Event>,
+    observer: OnceLock<Arc<dyn Observer>>,
+    /// the last life whose failure the observer was told; lives begin at 1
+    told: AtomicU32,
+    /// a thread is in a recovery
+    recovering: AtomicBool,
+}
+
+/// Is told of failures and recoveries by the thread that notices them. Does not wait.
+pub(crate) trait Observer: Send + Sync {
+    /// The device failed in this life; told once.
+    fn failed(&self, life: u32, cause: FailureCause);
+    /// It is in service again, in this life.
+    fn recovered(&self, life: u32, cause: FailureCause);
+    /// An attempt to recover it from a failure in this life failed.
+    fn not_recovered(&self, life: u32, error: &RecoverError);
 }
 
 /// A device in use by one thread. It is recovered only when no other thread uses it, so do not keep
@@ -51,12 +69,64 @@ impl DerefMut for Exclusive<'_> {
     }
 }
 
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Served")
+            .field("device", &self.device)
+            .field("handoff", &self.handoff)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Served {
     pub(crate) fn new(device: ringside_pmd::Device) -> Result<Self, std::io::Error> {
         Ok(Self {
             device: RwLock::new(Some(device)),
             handoff: Handoff::new(EVENTS, Signal::new()?, Signal::new()?),
+            observer: OnceLock::new(),
+            told: AtomicU32::new(0),
+            recovering: AtomicBool::new(false),
         })
+    }
+
+    /// Tells `observer` from now on; the first one stays.
+    pub(crate) fn observe_by(&self, observer: Arc<dyn Observer>) {
+        let _ = self.observer.set(observer);
+    }
+
+    pub(crate) fn note_failure(&self, life: u32, cause: FailureCause) {
+        if let Some(observer) = self.observer.get()
+            && self.told.swap(life, Ordering::Relaxed) != life
+        {
+            observer.failed(life, cause);
+        }
+    }
+
+    /// True while a thread is in a recovery. The observer is told its result afterwards.
+    pub(crate) fn is_recovering(&self) -> bool {
+        self.recovering.load(Ordering::Acquire)
+    }
+
+    /// Runs a recovery of the device, which the caller has for itself.
+    pub(crate) fn recovering<T>(&self, recover: impl FnOnce() -> T) -> T {
+        self.recovering.store(true, Ordering::Release);
+        let result = recover();
+        self.recovering.store(false, Ordering::Release);
+        result
+    }
+
+    pub(crate) fn note_recovery(
+        &self,
+        life: u32,
+        recovered: Result<&RecoveryReport, &RecoverError>,
+    ) {
+        let Some(observer) = self.observer.get() else {
+            return;
+        };
+        match recovered {
+            Ok(report) => observer.recovered(report.life, report.cause),
+            Err(error) => observer.not_recovered(life, error),
+        }
     }
 
     /// The device, beside other threads.

@@ -1,0 +1,28 @@
+//! The reasons for which a client and a device part.
+
+use std::fmt;
+
+/// The reason of an [`uninitialise`](super::Client::uninitialise).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The device does not respond on the bus: it was unplugged, or the model in the other process
+    /// ended.
+    Gone,
+    /// The program removed the device.
+    Removed,
+    /// The program unregistered the client. The device stays in service.
+    Unregistered,
+    /// The registry is closed.
+    Closed,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gone => "the device is gone from the bus",
+            Self::Removed => "the program removed the device",
+            Self::Unregistered => "the program unregistered the client",
+            Self::Closed => "the registry is closed",
+        })
+    }
+}
