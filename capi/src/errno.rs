@@ -37,7 +37,9 @@ pub(crate) fn of(error: &RdmaError) -> c_int {
         RdmaError::DeviceFailed { .. } | RdmaError::System { .. } | RdmaError::Failed { .. } => {
             libc::EIO
         }
-        RdmaError::Occupied { .. } => libc::EBUSY,
+        RdmaError::Occupied { .. } | RdmaError::NotDrained { .. } | RdmaError::Draining { .. } => {
+            libc::EBUSY
+        }
         RdmaError::Capacity { .. } | RdmaError::Quota { .. } => libc::ENOMEM,
         _ => libc::EINVAL,
     }

@@ -37,6 +37,7 @@ mod fragments;
 mod gid;
 mod guarded;
 mod memory;
+mod modify;
 mod network;
 mod open;
 mod pair;

@@ -8,6 +8,7 @@ use crate::shared::SharedObject;
 use crate::shared_posts::wake;
 use ringside_pmd::rdma::{
     Connected, DatagramInitialised, DatagramReady, Earlier, Initialised, QueuePair, Receiving,
+    SendSwitch,
 };
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -130,6 +131,15 @@ impl Pair {
             shared.queue.hold().forget(init.recv_cq as usize);
         }
         shared.users.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Stops and resumes its sending; `None` before it has sent.
+    pub(crate) fn send_switch(&self) -> Option<SendSwitch> {
+        match self {
+            Self::Connected(pair) => Some(pair.send_switch()),
+            Self::DatagramReady(pair) => Some(pair.send_switch()),
+            _ => None,
+        }
     }
 
     pub(crate) fn has_failed(&self) -> bool {

@@ -271,7 +271,7 @@ impl Inner {
         let data = unsafe { self.data(wanted, &mut scratch) }?;
         match &mut self.pair {
             Pair::Connected(pair) => post_connected(pair, wanted, &data, flags)?,
-            Pair::DatagramReady(pair) if self.state == state::RTS => {
+            Pair::DatagramReady(pair) if matches!(self.state, state::RTS | state::SQD) => {
                 // SAFETY: the caller's promise.
                 unsafe { post_datagram(pair, wanted, &data, flags) }?;
             }

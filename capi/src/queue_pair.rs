@@ -4,7 +4,6 @@ use crate::abi::{
     event, ibv_gid, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, kind,
     mask, state,
 };
-use crate::address::destination;
 use crate::bounce::{Bounce, MAX_BOUNCE};
 use crate::builder::Builder;
 use crate::completion::CompletionObject;
@@ -16,9 +15,8 @@ use crate::guarded::{Guarded, Held};
 use crate::memory::DomainObject;
 use crate::pair::Pair;
 use crate::shared::SharedObject;
-use crate::shared_posts::wake;
-use crate::transitions::{check, keep, no_attributes, remote_access};
-use ringside_pmd::rdma::{QueuePairConfig, RdmaError, ReceiveAttributes, SendAttributes};
+use crate::transitions::no_attributes;
+use ringside_pmd::rdma::QueuePairConfig;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,8 +31,8 @@ pub(crate) struct Inner {
     /// for inline data beyond the card's; freed after the queue pair
     pub(crate) bounce: Option<Bounce>,
     /// the shared receive queue that feeds it, or null
-    shared: *mut SharedObject,
-    attributes: ibv_qp_attr,
+    pub(crate) shared: *mut SharedObject,
+    pub(crate) attributes: ibv_qp_attr,
 }
 
 /// A queue pair. The public part has the size of the extended form, which programs may request.
@@ -50,7 +48,7 @@ pub(crate) struct QueuePairObject {
     init: ibv_qp_init_attr,
     inner: Guarded<Inner>,
     /// the program was told that it takes no more receives of its shared queue
-    told_of_last_receive: AtomicBool,
+    pub(crate) told_of_last_receive: AtomicBool,
 }
 
 impl QueuePairObject {
@@ -263,218 +261,6 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
         unsafe { inner.pair.detach(&init, number) };
     }
     0
-}
-
-/// # Safety
-/// `pair` came from [`ibv_create_qp`]; `attributes` are valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_modify_qp(
-    pair: *mut ibv_qp,
-    attributes: *mut ibv_qp_attr,
-    given: c_int,
-) -> c_int {
-    // SAFETY: the caller's promise.
-    let (object, wanted) = unsafe { (QueuePairObject::of(pair), &*attributes) };
-    // SAFETY: a context outlives its objects.
-    let context = unsafe { ContextObject::of(object.plain().context) };
-    let mut inner = object.inner();
-    let from = inner.shown_state();
-    let to = if given & mask::STATE != 0 {
-        wanted.qp_state
-    } else {
-        from
-    };
-    let result = check(object.plain().qp_type, from, to, given)
-        .and_then(|()| inner.change(context, wanted, given, from, to));
-    let now = inner.state;
-    drop(inner);
-    if result.is_ok() && given & mask::STATE != 0 {
-        // SAFETY: the public field belongs to the library, and follows its calls.
-        unsafe { (*pair).state = now };
-    }
-    match now {
-        state::ERR => object.report_last_receive(),
-        state::RESET => {
-            object.told_of_last_receive.store(false, Ordering::Release);
-            for queue in [object.plain().send_cq, object.plain().recv_cq] {
-                // SAFETY: completion queues outlive the queue pairs that report to them.
-                unsafe { CompletionObject::of(queue) }.forget(object.plain().qp_num);
-            }
-        }
-        _ => {}
-    }
-    result.err().unwrap_or(0)
-}
-
-impl Inner {
-    fn has_failed(&self) -> bool {
-        self.pair.has_failed()
-    }
-
-    /// The state in the form of verbs.
-    fn shown_state(&self) -> c_int {
-        match self.has_failed() {
-            true if self.state != state::RESET => state::ERR,
-            _ => self.state,
-        }
-    }
-
-    fn change(
-        &mut self,
-        context: &ContextObject,
-        wanted: &ibv_qp_attr,
-        given: c_int,
-        from: c_int,
-        to: c_int,
-    ) -> Result<(), c_int> {
-        if given & mask::PORT != 0 && wanted.port_num != 1 {
-            return Err(libc::EINVAL);
-        }
-        if given & mask::PKEY_INDEX != 0 && wanted.pkey_index != 0 {
-            return Err(libc::EINVAL);
-        }
-        let mut next = self.attributes;
-        keep(&mut next, wanted, given);
-        match (from, to) {
-            (state::INIT, state::RTR) => self.receive(context, &next)?,
-            (state::RTR, state::RTS) => self.send(&next)?,
-            (_, state::ERR) => self.fail()?,
-            (state::RESET, state::RESET) => {}
-            (_, state::RESET) => {
-                self.reset()?;
-                next = no_attributes(next.cap);
-            }
-            _ => {}
-        }
-        self.attributes = next;
-        self.state = to;
-        Ok(())
-    }
-
-    fn receive(&mut self, context: &ContextObject, next: &ibv_qp_attr) -> Result<(), c_int> {
-        let refuse = |error: &RdmaError| errno::of(error);
-        match std::mem::replace(&mut self.pair, Pair::Gone) {
-            Pair::Initialised(mut pair) => {
-                pair.set_remote_access(remote_access(next.qp_access_flags as c_int, false));
-                let wanted = match receive_attributes(context, next) {
-                    Ok(wanted) => wanted,
-                    Err(error) => {
-                        self.pair = Pair::Initialised(pair);
-                        return Err(error);
-                    }
-                };
-                match pair.receive_from(&wanted) {
-                    Ok(pair) => self.pair = Pair::Receiving(pair),
-                    Err(refused) => {
-                        let error = refuse(&refused.error);
-                        if let Some(pair) = refused.into_queue_pair() {
-                            self.pair = Pair::Initialised(pair);
-                        }
-                        return Err(error);
-                    }
-                }
-            }
-            Pair::DatagramInitialised(pair) => match pair.ready(next.qkey) {
-                Ok(pair) => self.pair = Pair::DatagramReady(pair),
-                Err(refused) => return Err(refuse(&refused.error)),
-            },
-            other => self.pair = other,
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, next: &ibv_qp_attr) -> Result<(), c_int> {
-        match std::mem::replace(&mut self.pair, Pair::Gone) {
-            Pair::Receiving(mut pair) => {
-                let reads = next.max_rd_atomic > 0;
-                pair.set_remote_access(remote_access(next.qp_access_flags as c_int, reads));
-                let wanted = SendAttributes {
-                    psn: next.sq_psn & 0xFF_FFFF,
-                    retries: next.retry_cnt.min(7),
-                    acknowledge_timeout: next.timeout & 31,
-                    receiver_not_ready_retries: next.rnr_retry.min(7),
-                    outbound_reads: next.max_rd_atomic.min(127),
-                };
-                match pair.send_from(&wanted) {
-                    Ok(pair) => self.pair = Pair::Connected(pair),
-                    Err(refused) => return Err(errno::of(&refused.error)),
-                }
-            }
-            other => self.pair = other,
-        }
-        Ok(())
-    }
-
-    /// Makes it anew under its number. What was outstanding is dropped; receives of a shared
-    /// receive queue that it had not used serve the others.
-    fn reset(&mut self) -> Result<(), c_int> {
-        // SAFETY: a shared receive queue outlives the queue pairs that it feeds.
-        let shared = unsafe { self.shared.as_ref() };
-        let mut shared = shared.map(|shared| shared.queue.hold());
-        macro_rules! reset {
-            ($pair:ident, $before:ident, $after:ident) => {
-                match match &mut shared {
-                    Some(shared) => shared.reset($pair),
-                    None => $pair.reset(),
-                } {
-                    Ok(pair) => (Pair::$after(pair), Ok(())),
-                    Err(refused) => {
-                        let error = errno::of(&refused.error);
-                        let left = refused.into_queue_pair().map_or(Pair::Gone, Pair::$before);
-                        (left, Err(error))
-                    }
-                }
-            };
-        }
-        let (pair, result) = match std::mem::replace(&mut self.pair, Pair::Gone) {
-            Pair::Initialised(pair) => reset!(pair, Initialised, Initialised),
-            Pair::Receiving(pair) => reset!(pair, Receiving, Initialised),
-            Pair::Connected(pair) => reset!(pair, Connected, Initialised),
-            Pair::DatagramInitialised(pair) => {
-                reset!(pair, DatagramInitialised, DatagramInitialised)
-            }
-            Pair::DatagramReady(pair) => reset!(pair, DatagramReady, DatagramInitialised),
-            Pair::Gone => (Pair::Gone, Err(libc::EIO)),
-        };
-        self.pair = pair;
-        if let Some(receives) = &mut shared {
-            wake(receives);
-        }
-        if let Some(bounce) = &mut self.bounce {
-            bounce.begin_again();
-        }
-        result
-    }
-
-    fn fail(&mut self) -> Result<(), c_int> {
-        let failed = match &mut self.pair {
-            Pair::Receiving(pair) => pair.fail(),
-            Pair::Initialised(pair) => pair.fail(),
-            Pair::DatagramInitialised(pair) => pair.fail(),
-            Pair::Connected(pair) => pair.fail(),
-            Pair::DatagramReady(pair) => pair.fail(),
-            Pair::Gone => Ok(()),
-        };
-        failed.map_err(|error| errno::of(&error))
-    }
-}
-
-fn receive_attributes(
-    context: &ContextObject,
-    next: &ibv_qp_attr,
-) -> Result<ReceiveAttributes, c_int> {
-    let code = u32::try_from(next.path_mtu).unwrap_or(0);
-    if !(1..=5).contains(&code) {
-        return Err(libc::EINVAL);
-    }
-    tracing::debug!(peer = %address_of(&next.ah_attr.grh.dgid), "connecting");
-    Ok(ReceiveAttributes {
-        path: destination(&context.port, &next.ah_attr)?,
-        queue_pair: next.dest_qp_num & 0xFF_FFFF,
-        psn: next.rq_psn & 0xFF_FFFF,
-        path_mtu: 128 << code,
-        inbound_reads: next.max_dest_rd_atomic.min(127),
-    })
 }
 
 /// # Safety

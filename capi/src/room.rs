@@ -34,7 +34,7 @@ impl<'a> Room<'a> {
                 pair.send_quanta_used(),
                 pair.send_quanta_capacity(),
             ),
-            Pair::DatagramReady(pair) if inner.state == state::RTS => (
+            Pair::DatagramReady(pair) if matches!(inner.state, state::RTS | state::SQD) => (
                 pair.send_quanta_posted(),
                 pair.send_quanta_used(),
                 pair.send_quanta_capacity(),

@@ -82,6 +82,27 @@ fn masks(kind: c_int, from: c_int, to: c_int) -> Option<(c_int, c_int)> {
             CUR_STATE | ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE | MIN_RNR_TIMER,
         ),
         (state::RTS, state::RTS) => (0, CUR_STATE | QKEY),
+        (state::RTS, state::SQD) => (0, EN_SQD_ASYNC_NOTIFY),
+        (state::SQD, state::SQD) if reliable => (
+            0,
+            PORT | AV
+                | TIMEOUT
+                | RETRY_CNT
+                | RNR_RETRY
+                | MAX_QP_RD_ATOMIC
+                | MAX_DEST_RD_ATOMIC
+                | ALT_PATH
+                | ACCESS_FLAGS
+                | PKEY_INDEX
+                | MIN_RNR_TIMER
+                | PATH_MIG_STATE,
+        ),
+        (state::SQD, state::SQD) => (0, PKEY_INDEX | QKEY),
+        (state::SQD, state::RTS) if reliable => (
+            0,
+            CUR_STATE | ALT_PATH | ACCESS_FLAGS | MIN_RNR_TIMER | PATH_MIG_STATE,
+        ),
+        (state::SQD, state::RTS) => (0, CUR_STATE | QKEY),
         _ => return None,
     };
     Some(table)
@@ -122,6 +143,7 @@ pub(crate) fn keep(into: &mut ibv_qp_attr, from: &ibv_qp_attr, given: c_int) {
         )*};
     }
     keep! {
+        EN_SQD_ASYNC_NOTIFY: en_sqd_async_notify;
         ACCESS_FLAGS: qp_access_flags;
         PKEY_INDEX: pkey_index;
         PORT: port_num;

@@ -199,6 +199,14 @@ fn each_state_keeps_what_was_set_and_reset_begins_again() {
 }
 
 #[test]
+fn a_queue_pair_that_stops_sending_keeps_what_is_posted_until_it_sends_again() {
+    if let Some(program) = compiled("drained") {
+        let output = run(&program, &[]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
+#[test]
 fn windows_are_bound_regions_replaced_and_queues_hold_what_they_say() {
     if let Some(program) = compiled("windows") {
         runs_with_and_without_valgrind(&program, &[]);

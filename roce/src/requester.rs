@@ -13,6 +13,7 @@
 //! `done`. Going back always means going back to it.
 
 mod response;
+mod settings;
 mod shape;
 
 #[cfg(test)]
@@ -20,13 +21,14 @@ mod tests;
 
 use ringside_clock::Instant;
 
-use super::config::{PathMtu, RequesterConfig};
+use super::config::RequesterConfig;
 use super::fault::{RequesterFault, RequesterFaultReason};
 use super::work::{
     Completion, MAX_MESSAGE_BYTES, MessageBytes, Operation, PostError, RequestPacket, WorkRequest,
 };
 use crate::packet::{Extension, Opcode, Psn, TransportHeaders};
 
+use settings::Settings;
 use shape::shape;
 
 pub use response::{IgnoredResponse, ResponseOutcome};
@@ -93,52 +95,6 @@ enum Recovery {
     TimedOut,
     /// It sent again because an answer reported a gap.
     Told,
-}
-
-/// The configuration, in the units of the data path.
-#[derive(Clone, Copy, Debug)]
-struct Settings {
-    mtu: PathMtu,
-    /// packets
-    window: u64,
-    acknowledge_mask: u64,
-    reads_limit: u32,
-    retry_limit: u8,
-    not_ready_retry_limit: u8,
-    retransmit_after_ns: u64,
-    /// the common fields of all its packets
-    template: TransportHeaders,
-}
-
-impl Settings {
-    fn new(config: &RequesterConfig) -> Self {
-        let every = config
-            .acknowledge_every_packets
-            .clamp(1, 1 << 16)
-            .next_power_of_two();
-        Self {
-            mtu: config.path_mtu,
-            window: u64::from(config.window_packets.max(1)),
-            acknowledge_mask: u64::from(every) - 1,
-            reads_limit: u32::from(config.outstanding_reads),
-            retry_limit: config.retry_limit,
-            not_ready_retry_limit: config.not_ready_retry_limit,
-            retransmit_after_ns: u64::try_from(config.retransmit_after.as_nanos())
-                .unwrap_or(u64::MAX),
-            template: TransportHeaders {
-                opcode: Opcode::WRITE_ONLY,
-                solicited: false,
-                migrated: true,
-                partition_key: config.partition_key,
-                forward_congestion: false,
-                backward_congestion: false,
-                destination_qp: config.destination_qp,
-                acknowledge_request: false,
-                psn: config.first_psn,
-                extension: Extension::None,
-            },
-        }
-    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -7,6 +7,7 @@ pub mod state {
     pub const INIT: c_int = 1;
     pub const RTR: c_int = 2;
     pub const RTS: c_int = 3;
+    pub const SQD: c_int = 4;
     pub const ERR: c_int = 6;
 }
 
@@ -22,6 +23,7 @@ pub mod mask {
     use std::ffi::c_int;
     pub const STATE: c_int = 1 << 0;
     pub const CUR_STATE: c_int = 1 << 1;
+    pub const EN_SQD_ASYNC_NOTIFY: c_int = 1 << 2;
     pub const ACCESS_FLAGS: c_int = 1 << 3;
     pub const PKEY_INDEX: c_int = 1 << 4;
     pub const PORT: c_int = 1 << 5;
@@ -175,6 +177,7 @@ pub mod event {
     pub const QP_FATAL: c_int = 1;
     pub const QP_REQ_ERR: c_int = 2;
     pub const QP_ACCESS_ERR: c_int = 3;
+    pub const SQ_DRAINED: c_int = 5;
     pub const DEVICE_FATAL: c_int = 8;
     pub const PORT_ACTIVE: c_int = 9;
     pub const PORT_ERR: c_int = 10;

@@ -12,7 +12,8 @@ use crate::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::errno;
 use crate::extended;
-use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp};
+use crate::modify::ibv_modify_qp;
+use crate::queue_pair::{ibv_create_qp, ibv_destroy_qp};
 use ringside_cm::Parameters;
 use std::ffi::{c_int, c_uint};
 

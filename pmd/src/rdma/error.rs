@@ -184,6 +184,14 @@ pub enum RdmaError {
         /// The time waited.
         waited_ms: u64,
     },
+    /// Another thread stops the sending of a queue pair.
+    #[error(
+        "another thread stops the sending of queue pair {queue_pair}: wait for that, 5 s at most"
+    )]
+    Draining {
+        /// Its number.
+        queue_pair: u32,
+    },
     /// The queue pair failed meanwhile.
     #[error("queue pair {queue_pair} has failed: make and connect a new one")]
     Failed {

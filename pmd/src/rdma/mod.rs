@@ -86,10 +86,10 @@ pub use memory_window::{BindError, MemoryWindow, WindowKind};
 pub use protection_domain::{ProtectionDomain, Quotas};
 pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{
-    ConnectError, Connected, DatagramInitialised, DatagramReady, DrainError, Drained, Earlier,
-    Initialised, PostError, QueuePair, QueuePairConfig, QueuePairReport, QueuePairStage,
-    ReadyError, ReceiveAttributes, Receiving, ResetError, Resettable, SendAttributes, Sending, To,
-    timer_steps,
+    ConnectError, Connected, ConnectionChange, DatagramInitialised, DatagramReady, DrainError,
+    Drained, Earlier, Initialised, PostError, QueuePair, QueuePairConfig, QueuePairReport,
+    QueuePairStage, ReadyError, ReceiveAttributes, Receiving, ResetError, Resettable,
+    SendAttributes, SendSwitch, Sending, To, timer_steps,
 };
 pub use registration_cache::{
     CacheError, CacheReport, CacheSettings, Registered, RegistrationCache, Unmapping,

@@ -6,6 +6,7 @@
 //! a queue key, and each post names its destination. A queue pair that the device reports as failed
 //! refuses further posts; its outstanding requests complete with an error.
 
+mod change;
 mod config;
 mod context;
 mod create;
@@ -19,9 +20,10 @@ mod query;
 mod reset;
 mod steps;
 
+pub use change::ConnectionChange;
 pub use config::{QueuePairConfig, timer_steps};
 pub use datagram::{DatagramInitialised, DatagramReady, ReadyError, To};
-pub use drain::{DrainError, Drained};
+pub use drain::{DrainError, Drained, SendSwitch};
 pub use earlier::Earlier;
 pub use post::PostError;
 pub use query::{QueuePairReport, QueuePairStage};
@@ -83,7 +85,7 @@ struct Inner {
     peer: Option<Endpoint>,
     /// its owner has requested that
     is_destroyed: bool,
-    /// while it is connected in steps
+    /// the way to its peer, from the step to RTR on
     path: Option<context::Path>,
     /// keeps number and engine
     domain: ProtectionDomain,
@@ -153,13 +155,12 @@ impl QueuePair {
         let result = engine
             .open_state()
             .and_then(|mut state| state.connect(self.inner.number, &self.inner.attributes, peer));
-        if let Err(error) = result {
-            return Err(ConnectError {
-                error,
-                queue_pair: None,
-            });
-        }
+        let path = match result {
+            Ok(path) => path,
+            Err(error) => return Err(ConnectError::after(error)),
+        };
         self.inner.peer = Some(*peer);
+        self.inner.path = Some(path);
         Ok(QueuePair {
             inner: self.inner,
             state: PhantomData,

@@ -6,7 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 use super::*;
-use crate::config::{RETRY_FOREVER, receiver_not_ready_wait};
+use crate::config::{PathMtu, RETRY_FOREVER, receiver_not_ready_wait};
 use crate::packet::{
     Acknowledgement, ExtensionKind, NegativeCode, QpNumber, RemoteBuffer, Syndrome,
 };
@@ -968,4 +968,17 @@ fn packets_of_a_run_are_those_that_leave_one_by_one() {
         );
     }
     assert_eq!(headers_of(&messages, MTU), apart, "runs of one packet");
+}
+
+#[test]
+fn other_retries_count_from_the_next_packet_on() {
+    let mut bench = Bench::new(&config());
+    bench.post_writes(1);
+    assert_eq!(bench.sent(), [0]);
+    bench.requester.set_retries(1, 0, 5 * TIMEOUT);
+    assert_eq!(bench.wait(TIMEOUT), Ok(()), "the wait that had begun");
+    assert_eq!(bench.sent(), [0]);
+    assert_eq!(bench.wait(5 * TIMEOUT - Duration::from_nanos(1)), Ok(()));
+    let fault = bench.wait(Duration::from_nanos(1)).expect_err("one retry");
+    assert_eq!(fault.reason, RequesterFaultReason::RetriesExhausted);
 }

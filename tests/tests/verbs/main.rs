@@ -3,6 +3,7 @@
 
 mod asynchronous_events;
 mod attributes;
+mod changes;
 mod control;
 mod datagrams;
 mod datagrams_arrive;

@@ -420,8 +420,10 @@ fn take_context(
     if next == QueuePairState::ReadyToReceive && before == QueuePairState::Idle {
         qp.start_responder()?;
     }
-    if next == QueuePairState::ReadyToSend && before == QueuePairState::ReadyToReceive {
-        qp.start_requester()?;
+    match (before, next) {
+        (QueuePairState::ReadyToReceive, QueuePairState::ReadyToSend) => qp.start_requester()?,
+        (_, QueuePairState::ReadyToSend) => qp.change_requester(),
+        _ => {}
     }
     Ok(())
 }

@@ -276,6 +276,19 @@ impl QueuePair {
         Ok(())
     }
 
+    /// Takes retries and timeout of the context over into a requester that runs. The PSNs in it are
+    /// not taken again.
+    pub(in crate::rdma) fn change_requester(&mut self) {
+        let context = &self.context;
+        if let Some(requester) = &mut self.requester {
+            requester.set_retries(
+                context.retransmit_threshold,
+                context.rnr_retry_threshold,
+                retransmit_after(context.rto_min),
+            );
+        }
+    }
+
     /// The number of further elements of the send queue that may be taken.
     #[inline]
     pub(in crate::rdma) fn room(&self) -> usize {

@@ -1,12 +1,12 @@
 //! A connection that stops sending and resumes later (SQD).
 
 use super::life::modify;
-use super::{Connected, QueuePair};
+use super::{Connected, Inner, QueuePair, Sending};
 use crate::Returned;
 use crate::rdma::RdmaError;
 use crate::rdma::claim::Claim;
 use crate::rdma::engine::{Engine, EngineState};
-use crate::rdma::records::{QueuePairCondition, SendState};
+use crate::rdma::records::{Condition, QueuePairCondition, SendState};
 use crate::rdma::session::Session;
 use ringside_bus::clock::wait_for;
 use ringside_spec::rdma::commands::{ModifyQueuePair, QueuePairState as DeviceState};
@@ -56,8 +56,7 @@ impl<S> QueuePair<S> {
 impl QueuePair<Connected> {
     /// Stops sending, and waits until all that was sent is answered, 5 s at most. It receives on.
     pub fn drain(self) -> Result<QueuePair<Drained>, DrainError<Connected>> {
-        let engine = Arc::clone(self.inner.engine());
-        match engine.drain(self.inner.number) {
+        match self.send_switch().stop() {
             Ok(()) => Ok(self.become_state()),
             Err(error) => Err(DrainError {
                 error,
@@ -70,11 +69,7 @@ impl QueuePair<Connected> {
 impl QueuePair<Drained> {
     /// Goes on sending.
     pub fn resume(self) -> Result<QueuePair<Connected>, DrainError<Drained>> {
-        let engine = Arc::clone(self.inner.engine());
-        let result = engine
-            .open_state()
-            .and_then(|mut state| state.resume(self.inner.number));
-        match result {
+        match self.inner.send_switch().resume() {
             Ok(()) => Ok(self.become_state()),
             Err(error) => Err(DrainError {
                 error,
@@ -84,11 +79,88 @@ impl QueuePair<Drained> {
     }
 }
 
+/// Stops and resumes the sending of a queue pair that keeps its type: its owner may post meanwhile.
+///
+/// Requests that are posted while it is stopped wait in the ring, and are sent once it resumes. It
+/// receives all the time. Usable from any thread; refers to the queue pair, and does not keep it.
+#[derive(Clone, Debug)]
+pub struct SendSwitch {
+    engine: Arc<Engine>,
+    condition: Arc<Condition>,
+    number: u32,
+}
+
+impl SendSwitch {
+    /// Stops sending, and waits until all that was sent is answered, 5 s at most. Returns at once
+    /// if it has stopped.
+    ///
+    /// Errors: [`RdmaError::NotDrained`] if requests are still without an answer then, and the
+    /// queue pair continues to send; [`RdmaError::Failed`]; [`RdmaError::Gone`] for a queue pair
+    /// that was destroyed or reset; [`RdmaError::Draining`] while another thread stops it.
+    pub fn stop(&self) -> Result<(), RdmaError> {
+        self.engine.drain(self)
+    }
+
+    /// Resumes sending, with the requests that were posted meanwhile. Does nothing if it sends.
+    ///
+    /// Errors: as for [`SendSwitch::stop`].
+    pub fn resume(&self) -> Result<(), RdmaError> {
+        let mut state = self.engine.open_state()?;
+        match self.sending(&state)? {
+            SendState::Drained => state.resume(self.number),
+            SendState::Draining => Err(self.occupied()),
+            SendState::NotYet | SendState::Active => Ok(()),
+        }
+    }
+
+    fn sending(&self, state: &EngineState) -> Result<SendState, RdmaError> {
+        let record = state.objects.queue_pairs.must(self.number)?;
+        if Arc::ptr_eq(&record.condition, &self.condition) {
+            return Ok(record.sending);
+        }
+        // Its number belongs to another one now.
+        Err(RdmaError::Gone {
+            what: "queue pair",
+            number: self.number,
+        })
+    }
+
+    fn occupied(&self) -> RdmaError {
+        RdmaError::Draining {
+            queue_pair: self.number,
+        }
+    }
+}
+
+impl<S: Sending> QueuePair<S> {
+    /// Stops and resumes its sending without changing its type (SQD of verbs).
+    #[must_use]
+    pub fn send_switch(&self) -> SendSwitch {
+        self.inner.send_switch()
+    }
+}
+
+impl Inner {
+    fn send_switch(&self) -> SendSwitch {
+        SendSwitch {
+            engine: Arc::clone(self.engine()),
+            condition: Arc::clone(&self.condition),
+            number: self.number,
+        }
+    }
+}
+
 impl Engine {
     /// Makes a queue pair stop sending. The engine's lock is free between two reads of the events.
-    fn drain(&self, number: u32) -> Result<(), RdmaError> {
+    fn drain(&self, switch: &SendSwitch) -> Result<(), RdmaError> {
+        let number = switch.number;
         {
             let mut state = self.open_state()?;
+            match switch.sending(&state)? {
+                SendState::Drained => return Ok(()),
+                SendState::Draining => return Err(switch.occupied()),
+                SendState::NotYet | SendState::Active => {}
+            }
             // Before the command: another thread may take the event before this one goes on.
             let before = state.set_sending(number, SendState::Draining)?;
             if let Err(error) = state.move_drained(number, DeviceState::Closing) {
@@ -100,11 +172,11 @@ impl Engine {
         let drained = wait_for(&**clock, DRAIN_LIMIT, EVENT_STEP, || {
             let mut state = self.open_state()?;
             self.take_events_for_later(&mut state);
-            let record = state.objects.queue_pairs.must(number)?;
-            if record.condition.get() != QueuePairCondition::Usable {
+            let sending = switch.sending(&state)?;
+            if switch.condition.get() != QueuePairCondition::Usable {
                 return Err(RdmaError::Failed { queue_pair: number });
             }
-            Ok((record.sending == SendState::Drained).then_some(()))
+            Ok((sending == SendState::Drained).then_some(()))
         })?;
         if drained.is_some() {
             return Ok(());

@@ -63,10 +63,11 @@ impl Session<'_> {
         number: u32,
         attributes: &Attributes,
         peer: &Endpoint,
-    ) -> Result<(), RdmaError> {
+    ) -> Result<Path, RdmaError> {
         self.claimed(Claim::QueuePair(number), |session| {
             let path = session.receive_claimed(number, attributes, peer)?;
-            session.send_claimed(number, attributes, &path)
+            session.send_claimed(number, attributes, &path)?;
+            Ok(path)
         })
     }
 
