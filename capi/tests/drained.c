@@ -128,7 +128,13 @@ static void does_not_stop(struct ibv_qp *one, struct ibv_qp *two)
     posting = one;
     post(one, IBV_WR_SEND, 7);
     CHECK(!pthread_create(&thread, NULL, post_later, NULL));
-    CHECK(change(one, IBV_QPS_SQD, (struct ibv_qp_attr){ 0 }, 0) == EBUSY);
+    const struct ibv_qp_attr none = { 0 };
+    int result;
+    while (!(result = change(one, IBV_QPS_SQD, none, 0))) { /* the device had not begun the request */
+        CHECK(!change(one, IBV_QPS_RTS, none, 0));
+        sched_yield();
+    }
+    CHECK(result == EBUSY);
     CHECK(__atomic_load_n(&posted, __ATOMIC_SEQ_CST));
     query(one, IBV_QPS_RTS);
     receive(two, 70);
