@@ -3,12 +3,12 @@
 //!
 //! # Why packets may hold a plain pointer
 //! A reference-counted one would cost an atomic read-modify-write for each packet. Instead the pool's
-//! caches count taken and returned buffers, and [`PoolReference::free`] is called only by the last
-//! handle of the pool, when no buffer is in use: then no packet exists, and none can be made. A
-//! packet that is being dropped accesses the pool for the last time when it stores the counter of
-//! returned buffers, with release order; the owner reads the counters with acquire order. A pool
-//! that is
-//! dropped while packets are held is never freed.
+//! caches count taken and returned buffers, and [`PoolReference::free`] is called only once the last
+//! handle of the pool was dropped, when no buffer is in use: then no packet exists, and none can be
+//! made. A packet that is being dropped accesses the pool for the last time when it stores the
+//! counter of returned buffers, with release order; who frees the pool reads the counters with
+//! acquire order, those of returned buffers first, so that it never counts too few in use. A pool
+//! that is dropped while packets are held waits in a list until they were dropped.
 //!
 //! The pointer is kept as its address, with exposed provenance: the vector paths carry it through
 //! integer registers.
@@ -45,11 +45,12 @@ impl PoolReference {
         unsafe { self.pointer().as_ref() }
     }
 
-    /// Frees the pool. Only its last owner calls this, with nothing in use.
+    /// Frees the pool. Called once, after its last owner was dropped, with nothing in use.
     pub(crate) fn free(self) {
         debug_assert_eq!(self.shared().in_use(), 0);
-        // SAFETY: made by `Box::leak` in `new`; freed once, because only the owner's `Drop` calls
-        //         this; no packet exists: see the module.
+        // SAFETY: made by `Box::leak` in `new`; freed once, because the owner's `Drop`
+        //         either calls this or puts it into the list of dropped pools, which gives it out
+        //         once; no packet exists: see the module.
         drop(unsafe { Box::from_raw(self.pointer().as_ptr()) });
     }
 }

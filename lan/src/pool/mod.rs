@@ -4,7 +4,7 @@ use crate::packet::Packet;
 use crate::raw::PoolReference;
 use crate::shared::{PoolSettings, Shared};
 use ringside_bus::{DmaPool, MemoryError};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The reason why a pool could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,24 +33,31 @@ pub struct PoolUsage {
     pub in_use: u32,
 }
 
-/// A pool of packet buffers in memory that the device can access. Cheap to clone; the memory is
-/// freed when the last clone and the last packet were dropped.
+/// A pool of packet buffers in memory that the device can access. Cheap to clone.
+///
+/// The last clone frees the memory. If packets of the pool are still held then, they stay usable,
+/// and the memory is freed some time after the last of them was dropped: when a pool is made or
+/// dropped, a device is shut down, or by [`PacketPool::free_dropped`].
 #[derive(Clone)]
 pub struct PacketPool(Arc<Owner>);
+
+/// Pools that were dropped while packets of theirs were held. No packet can be taken from them.
+static DROPPED: Mutex<Vec<PoolReference>> = Mutex::new(Vec::new());
 
 struct Owner(PoolReference);
 
 impl Drop for Owner {
     fn drop(&mut self) {
         let in_use = self.0.shared().in_use();
-        if in_use != 0 {
-            tracing::warn!(
-                in_use,
-                "packet pool dropped while packets are held: its memory stays"
-            );
-            return;
+        match in_use {
+            0 => self.0.free(),
+            _ => {
+                tracing::debug!(in_use, "packet pool dropped while packets are held");
+                let dropped = DROPPED.lock();
+                dropped.unwrap_or_else(PoisonError::into_inner).push(self.0);
+            }
         }
-        self.0.free();
+        PacketPool::free_dropped();
     }
 }
 
@@ -60,8 +67,21 @@ impl PacketPool {
     /// Errors: a size out of range, or no memory.
     pub fn new(dma: &Arc<DmaPool>, settings: PoolSettings) -> Result<Self, PoolError> {
         check(&settings)?;
+        Self::free_dropped();
         let shared = Shared::new(dma, settings)?;
         Ok(Self(Arc::new(Owner(PoolReference::new(shared)))))
+    }
+
+    /// Frees the memory of dropped pools whose last packet was dropped meanwhile. Control path.
+    pub fn free_dropped() {
+        let mut dropped = DROPPED.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing takes packets from them, so a pool that is unused once stays unused.
+        let unused = dropped.extract_if(.., |pool| pool.shared().in_use() == 0);
+        let unused: Vec<PoolReference> = unused.collect();
+        drop(dropped);
+        for pool in unused {
+            pool.free();
+        }
     }
 
     pub(crate) fn shared(&self) -> &Shared {

@@ -123,6 +123,54 @@ fn a_packet_outlives_its_pool() {
     assert_eq!(packet.bytes(), b"still here");
 }
 
+#[test]
+fn the_memory_of_a_dropped_pool_is_freed_once_its_last_packet_is_gone() {
+    let bench = Bench::new();
+    let before = bench.dma.usage().used_bytes;
+    let pool = bench.pool(64);
+    let with_pool = bench.dma.usage().used_bytes;
+    assert!(with_pool > before);
+    let mut packets = vec![pool.packet_with(b"first").unwrap()];
+    let shared = packets[0].share();
+    packets.push(shared);
+    drop(pool);
+    for left in (0..2).rev() {
+        PacketPool::free_dropped();
+        assert_eq!(bench.dma.usage().used_bytes, with_pool);
+        assert_eq!(packets[left].bytes(), b"first");
+        packets.truncate(left);
+    }
+    // Another pool that is made frees it too, and so does one that is dropped.
+    drop(bench.pool(64));
+    assert_eq!(bench.dma.usage().used_bytes, before);
+}
+
+/// Packets of a dropped pool end in another thread while pools are made and dropped here.
+#[test]
+fn dropped_pools_are_freed_once_while_their_packets_end_elsewhere() {
+    let bench = Bench::new();
+    let before = bench.dma.usage().used_bytes;
+    let (sender, receiver) = std::sync::mpsc::sync_channel::<Packet>(64);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for packet in receiver {
+                assert_eq!(packet.bytes(), b"in flight");
+            }
+        });
+        for _ in 0..200 {
+            let pool = bench.pool(128);
+            for _ in 0..32 {
+                sender
+                    .send(pool.packet_with(b"in flight").unwrap())
+                    .unwrap();
+            }
+        }
+        drop(sender);
+    });
+    PacketPool::free_dropped();
+    assert_eq!(bench.dma.usage().used_bytes, before);
+}
+
 /// All buffers of a pool. Threads of other tests may have the numbers of ended ones for a while.
 fn take_all(pool: &PacketPool, count: usize) -> Vec<Packet> {
     let mut all = Vec::new();

@@ -133,6 +133,7 @@ impl Device {
         }
         self.begin_shutdown();
         self.context.ports.shut_down();
+        ringside_lan::PacketPool::free_dropped();
         let unwound = self.context.unwind();
         self.context.recorder().switch(false);
         let _ = self.context.recorder().take();
