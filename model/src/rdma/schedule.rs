@@ -65,9 +65,13 @@ impl RdmaEngine {
     #[inline]
     pub(super) fn wake(&mut self, number: u32) {
         let found = self.queue_pairs.get_mut(number as usize);
-        if let Some(qp) = found.and_then(Option::as_deref_mut)
-            && !qp.listed
-        {
+        let Some(qp) = found.and_then(Option::as_deref_mut) else {
+            return;
+        };
+        // It stays in the list until its ring has been read, also if it is listed already and
+        // about to leave.
+        qp.more = true;
+        if !qp.listed {
             qp.listed = true;
             self.schedule.ready.push_back(number);
         }

@@ -100,7 +100,8 @@ pub(in crate::rdma) struct QueuePair {
     pub(in crate::rdma) told: bool,
     /// Among the queue pairs that have a timer.
     pub(in crate::rdma) timed: bool,
-    /// The last pass over the ring ended at a limit, not at its end.
+    /// The ring is to be read: the queue pair was woken, or the last pass over the ring ended at a
+    /// limit, not at its end.
     pub(in crate::rdma) more: bool,
     /// The send queue's tail in the shadow area.
     pub(in crate::rdma) told_tail: u32,

@@ -383,10 +383,20 @@ fn a_doorbell_in_the_page_arrives_before_the_command_that_follows_it() {
     rig.assert_no_breach();
 }
 
+/// The frame that the engine of the first side sends now, if it sends one. It is not delivered.
+fn sends(rig: &mut Rig) -> bool {
+    rig.with(0, |engine, context| {
+        engine.step(context);
+        engine.next_run(4096, context).is_some()
+    })
+}
+
+/// Software that read the tail before the device published it does not ring again. No answer comes
+/// that would make the engine look at this queue pair.
 #[test]
 fn work_posted_without_doorbell_behind_a_told_tail_is_found() {
     let mut rig = Rig::new();
-    let (mut qps, mut cqs) = rig.pair();
+    let (mut qps, _) = rig.pair();
     let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
     let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
     let post = |rig: &mut Rig, qp: &mut Qp| {
@@ -398,20 +408,18 @@ fn work_posted_without_doorbell_behind_a_told_tail_is_found() {
             &[piece(from, 8, local)],
         );
     };
-    for _ in 0..3 {
+    for round in 0..3 {
         post(&mut rig, &mut qps[0]);
         rig.ring(0, &qps[0]);
-        while rig.poll(0, &mut cqs[0]).is_none() {
-            assert!(
-                rig.turn(),
-                "the engine rests before the write has completed"
-            );
-        }
-        // Software that read the tail before it was told does not ring again, and nothing else
-        // makes the engine look at this queue pair.
+        assert!(sends(&mut rig), "round {round}: rung");
+        // It has published the tail, and has nothing more to send.
+        let more = rig.with(0, |engine, context| {
+            engine.next_run(4096, context).is_some()
+        });
+        assert!(!more);
         post(&mut rig, &mut qps[0]);
-        rig.run();
-        rig.poll(0, &mut cqs[0]).expect("of the second");
+        assert!((0..3).any(|_| sends(&mut rig)), "round {round}: not rung");
+        while sends(&mut rig) {}
     }
     rig.assert_no_breach();
 }
