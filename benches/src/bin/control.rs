@@ -12,14 +12,14 @@ use ringside_benches::connected::Result;
 use ringside_bus::memory::DmaAccess;
 use ringside_bus::pinning::pin_to;
 use ringside_bus::{DmaPool, LendPermit};
-use ringside_config::{Config, HugePages};
 use ringside_model::faults::ANY_CONTROL_COMMAND;
 use ringside_model::{Fault, Threaded, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{
     Access, CacheSettings, Completion, CompletionQueue, MemoryRegion, ProtectionDomain,
     QueuePairConfig, RegistrationCache,
 };
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::{bring_up_all, config};
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -85,11 +85,7 @@ impl Bench {
         // The model on the second core, the program's threads on the first.
         let model = Threaded::start(&settings, Some(1))?;
         pin_to(0)?;
-        let mut config = Config::default();
-        config.memory.hugepages = HugePages::None;
-        let function = model.function(0).ok_or("no function")?;
-        let device = Device::bring_up(function, &config, BringUpOptions::default())
-            .map_err(|error| error.to_string())?;
+        let [device] = bring_up_all(|index| model.function(index), &config());
         let domain = device.protection_domain()?;
         // SAFETY: 1. mapped: each page outlives the regions and the cache that name it.
         //         2. unmoved: a `Vec` that is not changed keeps its memory.

@@ -6,14 +6,13 @@
 //! queue raised an event without a message for its worker.
 
 use ringside_benches::connected::Result;
-use ringside_config::Config;
-use ringside_model::{Threaded, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Connected, Flags, Interrupts, MemoryRegion, Notify,
     ProtectionDomain, QueuePair, QueuePairConfig,
 };
 use ringside_pmd::worker::{Policy, Polled, Sleeper, Worker};
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::{bring_up_all, config, threaded};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,15 +89,6 @@ struct Sender {
     woken: Arc<AtomicU64>,
 }
 
-fn bring_up(model: &Threaded, index: u16) -> Result<Device> {
-    let mut config = Config::default();
-    config.memory.hugepages = ringside_config::HugePages::None;
-    config.rdma.event_queues = WORKERS;
-    let function = model.function(index).ok_or("no function")?;
-    let device = Device::bring_up(function, &config, BringUpOptions::default());
-    Ok(device.map_err(|error| error.to_string())?)
-}
-
 fn lane(
     left: &Device,
     right: &Arc<Device>,
@@ -159,9 +149,11 @@ impl Sender {
 
 /// Prints a line for so many workers.
 fn events(workers: u16, messages: u64) -> Result<()> {
-    let model = Threaded::start(&WorldSettings::with_functions(2), None)?;
-    let left = bring_up(&model, 0)?;
-    let right = Arc::new(bring_up(&model, 1)?);
+    let model = threaded();
+    let mut config = config();
+    config.rdma.event_queues = WORKERS;
+    let [left, right] = bring_up_all(|index| model.function(index), &config);
+    let right = Arc::new(right);
     let domains = [left.protection_domain()?, right.protection_domain()?];
     let (mut senders, mut threads) = (Vec::new(), Vec::new());
     for number in 0..workers {

@@ -6,11 +6,9 @@
 //! Timed, driver on core 0 and model on core 1: `time latency|rate|long ROUNDS`.
 
 use ringside_benches::CHAIN;
-use ringside_benches::connected::{
-    End, Result, connect, devices_of, devices_of_stepped, shut_down, two_functions,
-};
+use ringside_benches::connected::{End, Result, connect, devices, shut_down};
 use ringside_bus::pinning::pin_to;
-use ringside_model::{Stepped, Threaded, World};
+use ringside_model::{Stepped, Threaded, World, WorldSettings};
 use ringside_pmd::rdma::{Completion, Flags};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -66,8 +64,8 @@ fn write(
 
 /// Runs a counted case; prints steps a write.
 fn counted(case: &str, count: usize, queue_pairs: usize) -> Result<()> {
-    let model = Stepped::with_mapped_doorbells(&two_functions())?;
-    let devices = devices_of_stepped(&model, queue_pairs)?;
+    let model = Stepped::with_mapped_doorbells(&WorldSettings::with_functions(2))?;
+    let devices = devices(|index| model.function(index), queue_pairs);
     let mut ends = connect(&devices, queue_pairs, REGION)?;
     let (length, chain) = match case {
         "long-writes" => (LONG, 1),
@@ -221,10 +219,10 @@ fn ping_pong(ends: &mut [End; 2], count: usize) -> Result<f64> {
 /// Runs a timed case; prints the probe and the median.
 fn timed(case: &str, rounds: usize) -> Result<()> {
     let probe = hand_off()?;
-    let model = Threaded::start(&two_functions(), Some(1))?;
+    let model = Threaded::start(&WorldSettings::with_functions(2), Some(1))?;
     // Afterwards: a thread inherits its maker's cores.
     pin_to(0)?;
-    let devices = devices_of(&model, 1)?;
+    let devices = devices(|index| model.function(index), 1);
     let mut ends = connect(&devices, 1, REGION)?;
     let part = rounds / PARTS;
     let mut parts = Vec::with_capacity(PARTS);
