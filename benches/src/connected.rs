@@ -1,4 +1,5 @@
-//! Two devices on one model, and connections between them.
+//! Two devices on one model, and many connections between them. Unlike those of `testkit`, all
+//! connections of a device share one completion queue, and errors are returned to the program.
 
 use ringside_bus::Function;
 use ringside_config::Config;
@@ -15,7 +16,7 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// Requests that each queue pair holds.
 pub const DEPTH: u32 = 64;
 
-/// One function's end of many connections.
+/// One device's end of many connections.
 pub struct End {
     /// The queue pairs, each connected to the one of the same index at the other end.
     pub queue_pairs: Vec<QueuePair<Connected>>,
@@ -75,10 +76,10 @@ pub fn connect(devices: &[Device; 2], count: usize, region_bytes: usize) -> Resu
     ends.try_into().map_err(|_| "two ends".into())
 }
 
-/// Ends both devices.
+/// Shuts both devices down.
 ///
 /// # Errors
-/// Shuts both devices down. Returns the first error.
+/// The first failure of a shutdown.
 pub fn shut_down(devices: [Device; 2]) -> Result<()> {
     for device in devices {
         if let Some(failure) = device.shutdown().failures.first() {

@@ -1,4 +1,4 @@
-//! Cores beside each other: events that wake workers.
+//! Several cores: completion events that wake workers.
 //!
 //! `events [MESSAGES]`: for 1 to 8 workers, each asleep on the vector of its own completion event
 //! queue, prints the events that each queue raised and the times that each worker was woken. Every
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Most workers of a run.
 const WORKERS: u16 = 8;
 
-/// The longest wait for a message, and of a worker for anything.
+/// The longest wait for a message, and the longest sleep of a worker.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Bytes of a message.
@@ -80,7 +80,7 @@ impl Sleeper<Lane> for OnItsVector {
     }
 }
 
-/// The sending end of a lane, with what its worker counts.
+/// The sending end of a lane, with the counters of its worker.
 struct Sender {
     queue_pair: QueuePair<Connected>,
     completions: CompletionQueue,
@@ -98,7 +98,7 @@ fn lane(
     let [near, far] = domains;
     let near_queue = left.completion_queue(64)?;
     let far_queue = right.completion_queue_on(64, event_queue)?;
-    // A worker that gets no core for a while is waited for, without end.
+    // Retries without limit: a worker may get no core for a while.
     let config = |queue| QueuePairConfig::reliable(queue).receiver_not_ready_retries(7);
     let a = near.queue_pair(config(&near_queue))?;
     let b = far.queue_pair(config(&far_queue))?;
@@ -147,7 +147,7 @@ impl Sender {
     }
 }
 
-/// Prints a line for so many workers.
+/// Runs with this many workers and prints a line.
 fn events(workers: u16, messages: u64) -> Result<()> {
     let model = threaded();
     let mut config = config();
