@@ -1,13 +1,13 @@
-//! Two devices on one model, and connections between them.
+//! Two devices on one model, and many connections between them. Unlike those of `testkit`, all
+//! connections of a device share one completion queue, and errors are returned to the program.
 
+use ringside_bus::Function;
 use ringside_config::Config;
-use ringside_model::{Stepped, Threaded, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{
     Access, CompletionQueue, Connected, MemoryRegion, ProtectionDomain, QueuePair, QueuePairConfig,
 };
-use ringside_pmd::{BringUpOptions, Device};
-
-use ringside_bus::Function;
+use ringside_testkit::bring_up_all;
 use std::sync::Arc;
 
 /// Fails with a text for the person who runs the benchmark.
@@ -16,7 +16,7 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 /// Requests that each queue pair holds.
 pub const DEPTH: u32 = 64;
 
-/// One function's end of many connections.
+/// One device's end of many connections.
 pub struct End {
     /// The queue pairs, each connected to the one of the same index at the other end.
     pub queue_pairs: Vec<QueuePair<Connected>>,
@@ -27,32 +27,15 @@ pub struct End {
     _domain: ProtectionDomain,
 }
 
-/// The settings of a world of two functions.
+/// The devices of functions 0 and 1, which `function` returns, with room for this many queue pairs.
 #[must_use]
-pub fn two_functions() -> WorldSettings {
-    WorldSettings::with_functions(2)
-}
-
-/// The devices of functions 0 and 1 of a model that has a thread of its own.
-pub fn devices_of(model: &Threaded, queue_pairs: usize) -> Result<[Device; 2]> {
-    bring_up([model.function(0), model.function(1)], queue_pairs)
-}
-
-/// The same of a model that takes its steps in the caller's thread.
-pub fn devices_of_stepped(model: &Stepped, queue_pairs: usize) -> Result<[Device; 2]> {
-    bring_up([model.function(0), model.function(1)], queue_pairs)
-}
-
-fn bring_up(functions: [Option<Arc<dyn Function>>; 2], queue_pairs: usize) -> Result<[Device; 2]> {
+pub fn devices(
+    function: impl FnMut(u16) -> Option<Arc<dyn Function>>,
+    queue_pairs: usize,
+) -> [Device; 2] {
     let mut config = Config::default();
     config.rdma.queue_pairs = queue_pairs as u32 + 1;
-    let mut devices = Vec::with_capacity(2);
-    for function in functions {
-        let function = function.ok_or("no function")?;
-        let device = Device::bring_up(function, &config, BringUpOptions::default());
-        devices.push(device.map_err(|error| error.to_string())?);
-    }
-    devices.try_into().map_err(|_| "two devices".into())
+    bring_up_all(function, &config)
 }
 
 /// `count` connections between two devices, with `region_bytes` of memory at each end.
@@ -93,10 +76,10 @@ pub fn connect(devices: &[Device; 2], count: usize, region_bytes: usize) -> Resu
     ends.try_into().map_err(|_| "two ends".into())
 }
 
-/// Ends both devices.
+/// Shuts both devices down.
 ///
 /// # Errors
-/// Shuts both devices down. Returns the first error.
+/// The first failure of a shutdown.
 pub fn shut_down(devices: [Device; 2]) -> Result<()> {
     for device in devices {
         if let Some(failure) = device.shutdown().failures.first() {

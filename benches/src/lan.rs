@@ -1,6 +1,8 @@
 //! Packet queues on ordinary memory, and a device that only writes descriptors back.
 //!
 //! No engine of a model takes part: figures cover the driver's receive and transmit calls alone.
+//! The model only provides the function that the pool maps its memory for, so this is not a pair of
+//! devices as in `testkit`.
 
 use crate::RigError;
 use ringside_bus::dma_pool::{Placement, PoolSettings as DmaSettings};
@@ -120,7 +122,7 @@ impl LanRig {
         }
     }
 
-    /// The device reports every descriptor for which a report was asked.
+    /// The device reports every descriptor for which the driver requested a report.
     pub fn complete(&mut self) {
         for index in 0..RING {
             let at = index * 2 + 1;
@@ -135,7 +137,7 @@ impl Drop for LanRig {
     fn drop(&mut self) {
         let _ = self.receive.stop();
         let _ = self.send.stop();
-        // No device writes: the pool may go.
+        // No device writes, so the pool can be closed.
         let _ = self.dma.close();
     }
 }

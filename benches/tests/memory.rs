@@ -1,11 +1,10 @@
 //! The memory of a queue pair besides the pages of its rings: on the heap, in DMA memory, in the
 //! host memory cache, and its share of everything that grows with the number of queue pairs.
 
-use ringside_config::{Config, HugePages};
-use ringside_model::{Threaded, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::rdma::QueuePairConfig;
-use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::verbs::sizes::{element_shift, receive_ring_quanta, send_ring_quanta};
+use ringside_testkit::{bring_up_all, config, shut_down, threaded};
 
 const COUNT: usize = 500;
 const DEPTH: u32 = 64;
@@ -28,16 +27,10 @@ fn ring_bytes() -> usize {
 
 #[test]
 fn a_queue_pair_of_depth_64_takes_at_most_16_kib_besides_its_rings() {
-    let model = Threaded::start(&WorldSettings::with_functions(1), None).unwrap();
-    let mut config = Config::default();
-    config.memory.hugepages = HugePages::None;
+    let model = threaded();
+    let mut config = config();
     config.rdma.queue_pairs = COUNT as u32;
-    let device = Device::bring_up(
-        model.function(0).unwrap(),
-        &config,
-        BringUpOptions::default(),
-    )
-    .unwrap();
+    let [device] = bring_up_all(|index| model.function(index), &config);
     let domain = device.protection_domain().unwrap();
     let completions = device.completion_queue(4096).unwrap();
     let wanted = QueuePairConfig::reliable(&completions)
@@ -64,5 +57,5 @@ fn a_queue_pair_of_depth_64_takes_at_most_16_kib_besides_its_rings() {
     drop(made);
     assert_eq!(in_use(&device).0, before.0);
     drop((completions, domain));
-    assert!(device.shutdown().failures.is_empty());
+    shut_down([device]);
 }

@@ -1,4 +1,4 @@
-//! A function between a driver and another function: it observes or changes the calls.
+//! A wrapper around a function: it observes or changes the driver's calls.
 
 use crate::clock::Clock;
 use crate::doorbell::Doorbell;

@@ -191,14 +191,14 @@ impl DmaPool {
         }))
     }
 
-    /// True in a child by fork of the process that made it: the lock may be held for ever, and the
-    /// memory is the parent's.
+    /// True in a child process made by `fork`. The lock may be held permanently there, and the
+    /// memory belongs to the parent.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
         !self.birth.is_here()
     }
 
-    /// Refuses calls in a child by fork.
+    /// Refuses calls in a child process made by `fork`.
     fn check_process(&self) -> Result<(), FunctionError> {
         self.birth.check(self.function.address())
     }
@@ -287,7 +287,7 @@ impl DmaPool {
         let Some(at) = place else {
             return Err((MemoryError::NoAddressSpace { length }, memory));
         };
-        // Noted before it is mapped: a pool that is closed meanwhile unmaps it too.
+        // Recorded before it is mapped, so that a concurrent `close` unmaps it too.
         let iova = Iova(at + within);
         state.brought.insert(iova.0, memory.clone());
         drop(state);

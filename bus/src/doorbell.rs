@@ -119,8 +119,8 @@ impl Doorbell {
     pub fn ring(&self, value: u32) {
         match &self.0 {
             Kind::Mapped { word, .. } => {
-                // SAFETY: in bounds, aligned and mapped, as checked in `in_page_of`; what is mapped
-                // there changes in `retire`, that something is does not.
+                // SAFETY: in bounds, aligned and mapped, as checked in `in_page_of`. `retire`
+                // replaces the page atomically; a page is always mapped there.
                 unsafe { word.as_ref() }.store(value, Ordering::Release);
             }
             Kind::Message(message) => message.ring(value),

@@ -78,8 +78,8 @@ impl<S: Script> Double<S> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The longest pause that callers asked for: a clock of the machine yields the core in pauses of
-    /// 20 us and more.
+    /// The longest pause that callers requested. A clock in real time yields the core in pauses of
+    /// 20 us or more.
     pub fn longest_pause(&self) -> Duration {
         Duration::from_nanos(self.time.longest.load(Ordering::Relaxed))
     }

@@ -13,7 +13,7 @@ pub enum FunctionError {
     Gone {
         /// Its address.
         device: DeviceAddress,
-        /// The observation that shows it.
+        /// The observation from which the backend concludes that the device is gone.
         reason: String,
     },
     /// The backend did not answer within the deadline.

@@ -61,7 +61,10 @@ pub struct DmaLimits {
 /// and the mapped memory.
 ///
 /// Register accesses take place in the order of the calls. A read of a device that was removed is
-/// [`FunctionError::Gone`] if the backend detects it, otherwise all ones.
+/// [`FunctionError::Gone`] if the backend detects it, otherwise all ones. The other errors of
+/// [`FunctionError`] apply to every method: no answer before the deadline, an offset outside its
+/// region, and, through [`OneProcess`](crate::OneProcess), a call in a child process made by
+/// `fork`.
 pub trait Function: Send + Sync {
     /// The address under which it was claimed.
     fn address(&self) -> &DeviceAddress;
@@ -83,19 +86,21 @@ pub trait Function: Send + Sync {
     /// The clock for waits: real time or the simulation's.
     fn clock(&self) -> Arc<dyn Clock>;
 
-    /// Reads configuration space, 0..4096.
+    /// Reads `bytes.len()` bytes of configuration space from byte `offset`; the range is within
+    /// 0..4096.
     fn config_read(&self, offset: u16, bytes: &mut [u8]) -> Result<(), FunctionError>;
 
-    /// Writes configuration space.
+    /// Writes `bytes` to configuration space from byte `offset`.
     fn config_write(&self, offset: u16, bytes: &[u8]) -> Result<(), FunctionError>;
 
-    /// Size and mappable areas of base address register `bar`; size 0 if it has none.
+    /// Returns size and mappable areas of base address register `bar`, 0..=5; size 0 if there is
+    /// none.
     fn bar(&self, bar: u8) -> Result<BarInfo, FunctionError>;
 
     /// Reads a 32-bit register; `offset` in bytes, a multiple of 4.
     fn read32(&self, bar: u8, offset: u64) -> Result<u32, FunctionError>;
 
-    /// Writes a 32-bit register.
+    /// Writes a 32-bit register; `offset` in bytes, a multiple of 4.
     fn write32(&self, bar: u8, offset: u64, value: u32) -> Result<(), FunctionError>;
 
     /// Reads a 64-bit counter, in one access if the backend can; `offset` is a multiple of 4.
@@ -105,7 +110,7 @@ pub trait Function: Send + Sync {
     /// message.
     fn doorbell(self: Arc<Self>, bar: u8, offset: u64) -> Result<Doorbell, FunctionError>;
 
-    /// The ranges that the IOMMU accepts.
+    /// Returns the address ranges that the IOMMU accepts, the most mappings and the smallest page.
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError>;
 
     /// Lets the device access `range` (bytes) of `memory` at `iova`.
@@ -120,7 +125,7 @@ pub trait Function: Send + Sync {
     /// Removes a mapping. After this call the device can no longer access the memory.
     fn unmap_dma(&self, iova: Iova, length: u64) -> Result<(), FunctionError>;
 
-    /// Message-signalled interrupt vectors that the function has.
+    /// Returns the number of message-signalled interrupt vectors of the function.
     fn interrupt_vectors(&self) -> Result<u16, FunctionError>;
 
     /// Connects vectors `first..` to event descriptors; `None` disconnects one.

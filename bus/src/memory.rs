@@ -130,7 +130,7 @@ struct Mapping {
 
 /// The owner of the memory, which decides its access and its release.
 enum Origin {
-    /// A mapping of a file, made here.
+    /// A mapping that this process made of a file.
     File {
         descriptor: OwnedFd,
         /// its start in the file
@@ -139,7 +139,7 @@ enum Origin {
         hidden: Option<Hidden>,
         is_dma_buf: bool,
     },
-    /// A box of bytes.
+    /// A boxed slice that the application passed over.
     Owned,
     /// The application, which frees it.
     Application,
@@ -507,7 +507,7 @@ impl Memory {
             .is_some_and(|end| end <= self.0.length)
     }
 
-    /// True if both are the same mapping.
+    /// True if `self` and `other` are the same mapping.
     #[must_use]
     pub fn same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

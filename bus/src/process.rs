@@ -1,14 +1,14 @@
-//! The process that made an object, and what a fork leaves to its child.
+//! The process that made an object, and the object's state in a child process made by `fork`.
 //!
 //! A device belongs to the process that opened it. In a child of a fork
 //! - calls fail with [`FunctionError::OtherProcess`]: [`Birth::check`];
 //! - memory that the device can reach, registers and doorbells are not inherited
 //!   (`MADV_DONTFORK`). Private zeroed pages lie in their place, so that a store of the child
 //!   reaches neither the device nor the parent, and an access is no fault: `Hidden`;
-//! - objects of the data path are told: [`tell_in_child`].
+//! - objects of the data path are notified: [`tell_in_child`].
 //!
-//! `vfork` and `posix_spawn` are no forks in this sense: the child shares the parent's memory until
-//! it executes another program.
+//! `vfork` and `posix_spawn` do not count as forks: the child shares the parent's memory until it
+//! executes another program.
 #![allow(unsafe_code)] // handlers of fork, advice for mappings, pages in their place
 
 use crate::DeviceAddress;
@@ -63,7 +63,7 @@ impl Birth {
     }
 }
 
-/// An object that has to know that it is in a child of a fork.
+/// An object that is notified in a child process made by `fork`.
 pub trait Inherited: Send + Sync {
     /// Called in the child before `fork` returns there. Takes no lock, allocates nothing, and makes
     /// no call that is not allowed between fork and exec (signal-safety(7)).
@@ -88,7 +88,7 @@ pub fn tell_in_child(object: Weak<dyn Inherited>) {
     });
 }
 
-/// The same for an object that is held.
+/// Calls [`Inherited::found_in_child`] in each child that is forked while `object` has an owner.
 pub fn tell_in_child_of<T: Inherited + 'static>(object: &Arc<T>) {
     let object: Arc<dyn Inherited> = Arc::clone(object) as _;
     tell_in_child(Arc::downgrade(&object));
@@ -148,8 +148,8 @@ struct Inheritance {
     prune_at: usize,
 }
 
-/// A lock that one handler of a fork takes and another one gives back, which the guard of a
-/// standard lock does not allow.
+/// A lock that one fork handler takes and another one releases. The guard of a standard lock does
+/// not allow that.
 struct Locked {
     taken: AtomicBool,
     all: UnsafeCell<Inheritance>,
@@ -202,7 +202,7 @@ fn install() {
     });
 }
 
-/// No thread changes the list while the process is copied.
+/// Takes the lock, so that no thread changes the list while the process is copied.
 unsafe extern "C" fn before() {
     INHERITANCE.take();
 }
@@ -226,10 +226,10 @@ unsafe extern "C" fn in_child() {
     INHERITANCE.give();
 }
 
-/// Puts private zeroed pages where the mapping was. If the kernel refuses, an access is a fault.
+/// Maps private zeroed pages in place of the mapping. If the kernel refuses, an access is a fault.
 fn put_zeroes(piece: &Piece) {
     let place = match piece.is_left_out {
-        // Nothing is there: the kernel left the mapping out.
+        // Unmapped in the child: the kernel did not copy the mapping.
         true => libc::MAP_FIXED_NOREPLACE,
         false => libc::MAP_FIXED,
     };

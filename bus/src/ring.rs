@@ -1,8 +1,9 @@
 //! Rings and tables whose size is checked when they are made, so that an access needs no check.
 //!
-//! A ring has a power of two of places. An index is masked to the ring, or comes from a cursor that
-//! never leaves the ring. [`ZeroedRing`] proves that memory has the right size and is zero; a ring
-//! can only be made from it. Each unsafe block below names the construction that it relies on.
+//! The number of places of a ring is a power of two. An index is masked to the ring, or comes from
+//! a cursor that never leaves the ring. [`ZeroedRing`] proves that memory has the right size and is
+//! zero; a ring can only be made from it. Each unsafe block below names the construction that it
+//! relies on.
 #![allow(unsafe_code)] // reads and writes places without a bounds check
 
 use crate::memory::{Memory, Words};
@@ -20,7 +21,7 @@ pub struct NotARing {
     pub words: usize,
 }
 
-/// A power of two of places of `N` words each, all zero, which no device writes yet.
+/// Places of `N` words each, all zero, which no device writes yet. Their number is a power of two.
 ///
 /// Rings start from this: a device that does not know the memory yet finds no valid bit in it.
 #[derive(Debug)]
@@ -40,7 +41,7 @@ impl<const N: usize> ZeroedRing<N> {
         Ok(Self(words))
     }
 
-    /// Places of the ring.
+    /// Returns the number of places of the ring.
     #[must_use]
     pub fn places(&self) -> usize {
         self.0.count() / N
@@ -148,7 +149,7 @@ impl<const N: usize> ReadRing<N> {
         self.ahead(1)
     }
 
-    /// The place that many after the next one.
+    /// The place `count` after the next one, masked to the ring.
     #[must_use]
     pub fn ahead(&self, count: usize) -> &[AtomicU64; N] {
         self.ring.place(self.index().wrapping_add(count))
@@ -200,7 +201,7 @@ impl<const N: usize> ReadRing<N> {
     }
 }
 
-/// One word that the device reads; its existence is checked when this is made.
+/// One word that the device reads. The constructor checks its index, so a store needs no check.
 #[derive(Debug)]
 pub struct SharedWord {
     word: NonNull<AtomicU64>,
@@ -294,7 +295,7 @@ impl<T> Table<T> {
         self.view().at(index)
     }
 
-    /// Values of the table.
+    /// Returns the number of values of the table.
     #[must_use]
     pub fn count(&self) -> usize {
         self.values.len()
@@ -312,7 +313,8 @@ impl<'a, T> TableView<'a, T> {
     }
 }
 
-/// Records of `N` words that only this process uses, a power of two of them. Clones share them.
+/// Records of `N` words that only this process uses. Their number is a power of two. Clones share
+/// them.
 #[derive(Debug)]
 pub struct Records<const N: usize> {
     first: NonNull<[AtomicU64; N]>,
@@ -363,7 +365,7 @@ impl<const N: usize> Records<N> {
         unsafe { self.first.add(index & self.mask).as_ref() }
     }
 
-    /// Records of the table.
+    /// Returns the number of records of the table.
     #[inline(always)]
     #[must_use]
     pub fn count(&self) -> usize {

@@ -85,7 +85,7 @@ pub fn open(name: &str) -> Result<OwnedFd, TapError> {
     Ok(device)
 }
 
-/// A request about the interface `name`, all zero but for the name.
+/// A request for the interface `name`; all fields other than the name are zero.
 ///
 /// # Errors
 /// [`TapError::BadName`]: a name that the kernel would cut short would be that of another interface.
@@ -107,8 +107,8 @@ fn request(name: &str) -> Result<libc::ifreq, TapError> {
 /// Gives the interface `name` its address and MTU, and brings it up; its other flags stay.
 ///
 /// # Errors
-/// [`TapError::BadName`], before anything is asked; [`TapError::NotSet`] with the command that does
-/// the same.
+/// [`TapError::BadName`], before any request to the kernel; [`TapError::NotSet`] with the command
+/// that does the same.
 pub fn configure(name: &str, mac: [u8; 6], mtu: u16) -> Result<(), TapError> {
     use rustix::net::{AddressFamily, SocketType, socket};
     let mut request = request(name)?;

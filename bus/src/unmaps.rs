@@ -31,9 +31,9 @@ pub enum UnmapsError {
          container's seccomp profile often denies it)"
     )]
     Denied {
-        /// The attempt.
+        /// The operation that failed.
         operation: &'static str,
-        /// The system's own words.
+        /// The operating system's message.
         error: String,
     },
     /// The kernel cannot watch this range.
@@ -46,15 +46,15 @@ pub enum UnmapsError {
         address: u64,
         /// Bytes.
         length: u64,
-        /// The system's own words.
+        /// The operating system's message.
         error: String,
     },
-    /// No thread, or no descriptor for it.
+    /// The system refused the thread or its descriptor.
     #[error("{operation}: {error}; raise the limit of threads and open files")]
     System {
-        /// The attempt.
+        /// The operation that failed.
         operation: &'static str,
-        /// The system's own words.
+        /// The operating system's message.
         error: String,
     },
 }
@@ -100,7 +100,7 @@ impl Monitor {
             .spawn(move || {
                 run(&parts.0, &parts.1, &parts.2);
                 // A thread that ends unmaps its stack and frees memory. In a watched range that
-                // would wait for ever for a report that nothing reads any more.
+                // would wait permanently, because no thread reads the report any more.
                 parts.0.close();
             })
             .map_err(|error| UnmapsError::System {
@@ -173,7 +173,7 @@ pub struct Unmaps {
 }
 
 impl Unmaps {
-    /// A reader of what is unmapped from now on.
+    /// Makes a reader of the ranges that are unmapped from now on.
     ///
     /// # Errors
     /// [`UnmapsError::Denied`] where the process may not use userfaultfd, and
@@ -198,7 +198,7 @@ impl Unmaps {
         Watcher(Arc::clone(&self.monitor))
     }
 
-    /// True if [`Unmaps::take`] has something. One load.
+    /// True if [`Unmaps::take`] would return ranges. Costs one load.
     #[inline]
     #[must_use]
     pub fn has_news(&self) -> bool {
@@ -215,9 +215,9 @@ impl Unmaps {
 pub struct Watcher(Arc<Monitor>);
 
 impl Watcher {
-    /// Lets the kernel report when any page of the range is unmapped, moved, or dropped with
-    /// `madvise`. Each such call of the program takes some microseconds longer from then on. A range
-    /// can be watched repeatedly; the watch ends with the mapping.
+    /// Has the kernel report each page of the range that is unmapped, moved, or dropped with
+    /// `madvise`. Each such call of the program takes some microseconds longer from then on. A
+    /// range can be watched repeatedly; the watch ends with the mapping.
     ///
     /// # Errors
     /// [`UnmapsError::NotWatched`]: memory that is neither anonymous, shared nor of huge pages, or

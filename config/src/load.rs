@@ -109,8 +109,8 @@ fn parse(text: &str) -> Result<Config, Vec<Fault>> {
     Err(faults)
 }
 
-/// Reads the table into a configuration. A key with a fault is noted and removed, and the rest is
-/// read again, so that the later faults are found too.
+/// Reads the table into a configuration. A key with a fault is recorded and removed, and the rest
+/// is read again, so that later faults are reported too.
 fn read_all(text: &str, mut table: Spanned<DeTable<'_>>) -> (Option<Config>, Vec<Fault>) {
     let mut faults = Vec::new();
     while faults.len() < FAULTS {

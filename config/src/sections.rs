@@ -28,7 +28,7 @@ pub struct Config {
     pub ddp: DdpSection,
     /// `[deadlines]`: the longest waits for an answer.
     pub deadlines: DeadlinesSection,
-    /// `[housekeeping]`: the thread that looks after the device.
+    /// `[housekeeping]`: the thread that handles the device's events and recovers it.
     pub housekeeping: HousekeepingSection,
     /// `[worker]`: the cores that poll.
     pub worker: WorkerSection,
@@ -47,8 +47,8 @@ impl Config {
         }
     }
 
-    /// The logical CPU whose worker a completion event queue wakes: the one at the same place of
-    /// `worker.cores`. `None`: a worker without a CPU of its own.
+    /// The logical CPU of the worker that a completion event queue wakes: the entry of
+    /// `worker.cores` with the same index. `None` if there is no such entry.
     #[must_use]
     pub fn core_of_event_queue(&self, event_queue: u16) -> Option<u32> {
         self.worker.cores.get(usize::from(event_queue)).copied()
@@ -110,7 +110,8 @@ impl Default for MemorySection {
 pub struct RdmaSection {
     /// Transport. Only RoCEv2.
     pub protocol: Protocol,
-    /// Queue pairs that applications may hold at once. 1..=262_141 (three ids are the driver's).
+    /// Queue pairs that applications may hold at once. 1..=262_141 (the driver uses three ids
+    /// itself).
     #[schemars(range(min = 1, max = 262_141))]
     pub queue_pairs: u32,
     /// Completion queues that applications may hold at once. 1..=524_285.
@@ -264,9 +265,9 @@ pub struct HousekeepingSection {
     /// Logical CPU of the thread: `"any"` or a number. It sleeps nearly always, so it may be a CPU
     /// that does other work.
     pub core: Core,
-    /// True if a device that failed is brought up again without being asked.
+    /// True if a failed device is brought up again automatically.
     pub recover: bool,
-    /// Longest sleep, in ms: what no interrupt announces is seen after it. 1..=60_000.
+    /// Longest sleep, in ms: the delay of changes that raise no interrupt. 1..=60_000.
     #[schemars(range(min = 1, max = 60_000))]
     pub period_ms: u64,
     /// Time between two probes of firmware and RDMA engine, in ms. 1..=3_600_000.
@@ -299,7 +300,7 @@ pub struct WorkerSection {
     /// Completions taken by one poll. 1..=256.
     #[schemars(range(min = 1, max = 256))]
     pub poll_batch: u32,
-    /// The most requests from other cores that wait for one worker. 2..=65_536.
+    /// The most requests from other cores that may wait for one worker. 2..=65_536.
     #[schemars(range(min = 2, max = 65_536))]
     pub inbox: u32,
     /// The way a worker waits for work. Default: [`Polling::Busy`].

@@ -362,7 +362,8 @@ fn every_sample_is_valid_and_differs_from_the_defaults() {
     for (name, text) in SAMPLES {
         let config = Config::from_toml_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_ne!(config, Config::default(), "{name}");
-        // It holds no default values, except those that it emphasises.
+        // A sample holds only values that differ from the defaults, except those that it
+        // emphasises.
         let sample: toml::Table = text.parse().expect("TOML");
         assert!(sample.contains_key("worker"), "{name}");
     }
@@ -431,15 +432,15 @@ fn addresses_of_the_port_are_checked_one_by_one_and_against_each_other() {
         ),
         (
             "addresses = [\"192.0.2.1/24\", \"192.0.2.1/25\"]".to_owned(),
-            "the address stands there twice",
+            "the address is listed twice",
         ),
         (
             "gateways = [\"192.0.2.254\"]".to_owned(),
-            "a gateway lies in the network of one of network.addresses",
+            "no address of network.addresses is in the network of this gateway",
         ),
         (
             "addresses = [\"192.0.2.1/24\"]\ngateways = [\"192.0.2.2\", \"192.0.2.3\"]".to_owned(),
-            "there is one gateway of each IP version at most",
+            "at most one gateway of each IP version is possible",
         ),
         (
             format!(

@@ -165,7 +165,7 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
             is_new,
             "network.addresses",
             one,
-            "the address stands there twice",
+            "the address is listed twice; remove one",
         );
     }
     for (at, gateway) in section.gateways.iter().enumerate() {
@@ -175,7 +175,7 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
             same.count() == 0,
             "network.gateways",
             gateway,
-            "there is one gateway of each IP version at most",
+            "at most one gateway of each IP version is possible; remove the others",
         );
         let is_near = section
             .addresses
@@ -185,7 +185,7 @@ fn network(checks: &mut Checks, section: &NetworkSection) {
             is_near,
             "network.gateways",
             gateway,
-            "a gateway lies in the network of one of network.addresses",
+            "no address of network.addresses is in the network of this gateway; add one, or correct the gateway",
         );
     }
 }

@@ -1,10 +1,11 @@
 //! Connections to peers whose MAC addresses have to be asked for.
 
 use ringside_connect::{ConnectError, Connection, ConnectionManager, Listener, Lookup, Settings};
-use ringside_model::{Threaded, WorldSettings};
+use ringside_model::Threaded;
+use ringside_pmd::Device;
 use ringside_pmd::rdma::address::MacAddress;
 use ringside_pmd::rdma::{CompletionQueue, QueuePair, QueuePairConfig};
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::{bring_up_all, config, threaded};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,12 +16,8 @@ const WAIT: Duration = Duration::from_secs(30);
 
 /// Two devices of one model.
 fn devices() -> (Threaded, [Device; 2]) {
-    let model = Threaded::start(&WorldSettings::with_functions(2), None).unwrap();
-    let config = ringside_testkit::config();
-    let devices = [0, 1].map(|index| {
-        let function = model.function(index).unwrap();
-        Device::bring_up(function, &config, BringUpOptions::default()).unwrap()
-    });
+    let model = threaded();
+    let devices = bring_up_all(|index| model.function(index), &config());
     (model, devices)
 }
 

@@ -21,15 +21,16 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The longest wait for other threads to let go of the device.
+/// The longest wait until no other thread uses the device.
 const EXCLUSIVE_LIMIT: Duration = Duration::from_secs(10);
 
 /// A device in service, with everything that must live as long as it does.
 ///
 /// It has the verbs of [`ringside_pmd::Device`]; the calls that are rarely used are behind
 /// [`Device::driver`]. By default a housekeeping thread belongs to it (`[housekeeping]` of the
-/// configuration): it takes events, flushes failed queue pairs and recovers the device, so
-/// [`CompletionQueue::poll`] alone tells everything. All calls are control path and take any thread.
+/// configuration): it handles events, flushes failed queue pairs and recovers the device, so a
+/// program learns of every failure from [`CompletionQueue::poll`]. All calls are control path and
+/// can be made from any thread.
 ///
 /// Dropping it shuts the device down; [`Device::shutdown`] does the same and returns the report.
 pub struct Device {
@@ -87,23 +88,23 @@ impl Device {
         self.model.as_ref().map(OpenFunction::model)
     }
 
-    /// The driver beneath, with all its calls: registers, facts, pool, packet queues. The device is
-    /// not recovered as long as a thread holds this.
+    /// The driver's own device, for the calls that are not repeated here: registers, facts, pool,
+    /// packet queues. The device is not recovered while a thread holds the returned value.
     #[must_use]
     pub fn driver(&self) -> Driver<'_> {
         self.served.driver()
     }
 
-    /// True if a housekeeping thread looks after the device.
+    /// True if the device has a housekeeping thread.
     #[must_use]
     pub const fn has_housekeeping(&self) -> bool {
         self.housekeeper.is_some()
     }
 
-    /// Takes the events since the last call and appends them to `events`; returns how many there
-    /// were. Without a housekeeping thread it also acts on them, and has to be called from time to
-    /// time. With one, an event comes after the thread has acted on it: the event of a queue pair that
-    /// failed may come shortly after the completions that were flushed.
+    /// Takes the events since the last call, appends them to `events` and returns their number.
+    /// Without a housekeeping thread it also handles them, so the program has to call it regularly.
+    /// With one, an event is delivered after the thread has handled it: the event of a queue pair
+    /// that failed may come shortly after the completions that were flushed.
     ///
     /// Errors: none with a housekeeping thread; else those of
     /// [`ringside_pmd::Device::poll_events`].
@@ -123,9 +124,9 @@ impl Device {
         served.map(Events)
     }
 
-    /// Takes events, looks after the device, and recovers it if it failed: the work of the
-    /// housekeeping thread, for programs that want no thread. To be called from time to time by one
-    /// thread. With a housekeeping thread it takes the events and says how the device is.
+    /// Handles events, checks the device's health, and recovers the device if it failed: the work
+    /// of the housekeeping thread, for programs without one. Call it regularly, from one thread.
+    /// With a housekeeping thread it takes the events and returns the state of the device.
     ///
     /// Control path: as long as a recovery takes. Errors: those of [`Device::poll_events`].
     pub fn supervise(
@@ -163,8 +164,9 @@ impl Device {
         }
     }
 
-    /// Brings a failed device up again; one in service is taken out of it first. The housekeeping
-    /// thread does this by itself, unless the configuration says `housekeeping.recover = false`.
+    /// Resets the device and brings it up again. A device that is in service is taken out of
+    /// service first. The housekeeping thread recovers failed devices itself, unless
+    /// `housekeeping.recover = false`.
     ///
     /// Errors: [`RecoverError`]. The device stays out of service, and this can be called again.
     pub fn recover(&self) -> Result<RecoveryReport, Box<RecoverError>> {
@@ -188,27 +190,27 @@ impl Device {
         }
     }
 
-    /// True while a thread is in a recovery of the device.
+    /// True while a thread recovers the device.
     pub(crate) fn is_recovering(&self) -> bool {
         self.served.is_recovering()
     }
 
-    /// Tells `observer` of failures and recoveries from now on, also of one that has not ended.
+    /// Notifies `observer` of failures and recoveries from now on, and of a present failure.
     pub(crate) fn observe_by(&self, observer: Arc<dyn Observer>) {
         self.served.observe_by(Arc::clone(&observer));
         let (failure, life) = {
             let device = self.driver();
             (device.failure(), device.life())
         };
-        // One that was recovered before the observer came.
+        // A recovery may have ended before the observer was set.
         observer.recovered(life, FailureCause::Requested);
         if let Some(cause) = failure {
             self.served.note_failure(life, cause);
         }
     }
 
-    /// Refuses calls in a child by fork of the process that opened the device, where locks may be
-    /// held for ever. The calls of [`Device::driver`] do so themselves.
+    /// Refuses calls in a child process made by `fork`, where locks may be held permanently. The
+    /// calls of [`Device::driver`] do so themselves.
     fn check_process(&self) -> Result<(), RdmaError> {
         Ok(self.birth.check(&self.address)?)
     }
@@ -218,8 +220,8 @@ impl Device {
         Ok(self.network.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The way to a peer or a group, for a connection or an address handle: asks by ARP or neighbour
-    /// discovery, and waits for the answer.
+    /// Resolves the IP address of a peer or a group to a destination, for a connection or an
+    /// address handle. Asks by ARP or neighbour discovery, and waits for the answer.
     ///
     /// The first call starts an IP stack on a thread of its own, on the port's only receive and
     /// transmit queue, with the addresses of the GID table and the gateways of `[network]`. From
@@ -227,7 +229,8 @@ impl Device {
     /// opens the port for itself runs [`ringside_stack::Stack`] on a queue of its own instead. After
     /// a recovery of the device the next call starts another stack.
     ///
-    /// Control path: at most as long as three requests a second apart. Errors: [`NetworkError`].
+    /// Control path: takes at most the time of three requests, one second apart. Errors:
+    /// [`NetworkError`].
     pub fn resolve(&self, address: IpAddr) -> Result<Destination, NetworkError> {
         let mut network = self.network()?;
         if let Some(running) = network.as_ref() {
@@ -240,10 +243,10 @@ impl Device {
         Ok(network.insert(started).resolve(address)?)
     }
 
-    /// Starts the IP stack that [`Device::resolve`] starts, so that the port answers before this end
-    /// asks for a peer. Nothing to do if it runs.
+    /// Starts the IP stack that [`Device::resolve`] uses, so that the port answers before this side
+    /// resolves a peer. Does nothing if it runs.
     ///
-    /// Errors: those of [`Device::resolve`] but for the address.
+    /// Errors: those of [`Device::resolve`], except for the address.
     pub fn serve_network(&self) -> Result<(), NetworkError> {
         let mut network = self.network()?;
         if network.is_none() {
@@ -258,10 +261,10 @@ impl Device {
         Network::start(&device, device.config(), addresses)
     }
 
-    /// Starts the connection manager: connections by IP address and port, as `rdma_cm` makes them,
-    /// also with C programs over librdmacm. It starts the IP stack of [`Device::resolve`], and finds
-    /// peers by it. A device has one connection manager; after a recovery of the device, start
-    /// another.
+    /// Starts the connection manager: connections by IP address and port, compatible with `rdma_cm`
+    /// and so with C programs over librdmacm. It starts the IP stack of [`Device::resolve`] and
+    /// resolves peers with it. A device has one connection manager; after a recovery of the device,
+    /// start another.
     ///
     /// ```
     /// use ringside::connect::{ConnectError, Reason, Settings};
@@ -323,10 +326,10 @@ impl Device {
         Ok(ConnectionManager::start(&self.driver(), running.finder())?)
     }
 
-    /// Adds an address while the device is in service: see
-    /// [`ringside_pmd::Device::add_address`]. A running IP stack answers for it.
+    /// Adds an address while the device is in service: see [`ringside_pmd::Device::add_address`]. A
+    /// running IP stack then answers ARP and neighbour discovery for it.
     ///
-    /// Errors: [`NetworkError`]; the table is as it was.
+    /// Errors: [`NetworkError`]; the address table is then unchanged.
     pub fn add_address(&self, address: LocalAddress) -> Result<Gid, NetworkError> {
         let network = self.network()?;
         let gid = self.driver().add_address(address)?;
@@ -340,8 +343,8 @@ impl Device {
         Ok(gid)
     }
 
-    /// Removes an address: see [`ringside_pmd::Device::remove_address`]. A running IP stack answers
-    /// for it no more.
+    /// Removes an address: see [`ringside_pmd::Device::remove_address`]. A running IP stack no
+    /// longer answers for it.
     ///
     /// Errors: [`NetworkError`].
     pub fn remove_address(&self, address: IpAddr, vlan: Option<u16>) -> Result<Gid, NetworkError> {
@@ -353,7 +356,7 @@ impl Device {
         Ok(gid)
     }
 
-    /// The reason to recover the device; `None` while it is in service. Sends no command.
+    /// The cause of the device's failure; `None` while it is in service. Sends no command.
     #[must_use]
     pub fn failure(&self) -> Option<FailureCause> {
         self.driver().failure()
@@ -392,7 +395,7 @@ impl Drop for Device {
     }
 }
 
-/// Calls of the driver, under their names there.
+/// Calls that are forwarded to the driver under the same names. Errors: those of the driver.
 macro_rules! forward {
     ($($(#[$doc:meta])* $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         impl Device {$(
@@ -405,21 +408,20 @@ macro_rules! forward {
 }
 
 forward! {
-    /// A protection domain.
+    /// Makes a protection domain.
     protection_domain() -> Result<ProtectionDomain, RdmaError>;
-    /// A protection domain that may have only so much.
+    /// Makes a protection domain with limits on its objects.
     protection_domain_with(quotas: Quotas) -> Result<ProtectionDomain, RdmaError>;
-    /// Zeroed memory that the device can reach, contiguous for it: `length` bytes, rounded up to
-    /// 64, at a page.
+    /// Allocates zeroed memory that the device can access, contiguous for the device: `length`
+    /// bytes, rounded up to a multiple of 64, aligned to 4096.
     allocate(length: usize) -> Result<DmaBuffer, RdmaError>;
-    /// The same, at a larger page.
+    /// Allocates memory as [`Device::allocate`] does, aligned to a page of this size.
     allocate_aligned(length: usize, alignment: PageSize) -> Result<DmaBuffer, RdmaError>;
-    /// Memory of the application, given to the device: see
-    /// [`ringside_pmd::Device::map_memory`].
+    /// Maps memory of the application for the device: see [`ringside_pmd::Device::map_memory`].
     map_memory(memory: impl Into<Memory>) -> Result<DmaBuffer, MapError>;
-    /// A completion queue for that many completions, 1..=524287. It may hold more.
+    /// Makes a completion queue that holds at least `completions` entries, 1..=524287.
     completion_queue(completions: u32) -> Result<CompletionQueue, RdmaError>;
-    /// The same, reporting to one of the completion event queues: see
+    /// Makes a completion queue that reports to completion event queue `event_queue`: see
     /// [`ringside_pmd::Device::completion_queue_on`].
     completion_queue_on(completions: u32, event_queue: u16) -> Result<CompletionQueue, RdmaError>;
     /// The completion event queues, with the vector and the counted events of each.
@@ -432,12 +434,13 @@ forward! {
     /// [`ringside_pmd::Device::poll_completion_events_of`].
     poll_completion_events_of(event_queue: u16, queues: &mut Vec<u32>)
         -> Result<usize, RdmaError>;
-    /// Takes completion events: appends the numbers of the armed completion queues that have
-    /// something to poll, and returns how many there were. Each has to be armed again.
+    /// Takes completion events: appends to `queues` the numbers of the armed completion queues that
+    /// have completions to poll, and returns their count. Arm each of them again for its next
+    /// event.
     poll_completion_events(queues: &mut Vec<u32>) -> Result<usize, RdmaError>;
     /// The counters of the RDMA engine and the port, under the names that Linux shows.
     statistics() -> Result<Vec<Statistic>, RdmaError>;
-    /// The port, as `ibv_query_port` shows it. Asks the firmware.
+    /// Queries the firmware for the state of the port. Verbs: `ibv_query_port`.
     query_port() -> Result<PortReport, RdmaError>;
     /// The IP addresses that its queue pairs may send from; the first one is the default.
     local_addresses() -> Result<Vec<IpAddr>, RdmaError>;
@@ -445,11 +448,12 @@ forward! {
     gids() -> Result<Vec<Gid>, RdmaError>;
     /// The limits of the device.
     rdma_limits() -> Result<RdmaLimits, RdmaError>;
-    /// Objects in use.
+    /// The number of objects in use and its limit, for each kind.
     object_usage() -> Result<ObjectUsage, RdmaError>;
-    /// Tells threads that take no events whether this period of service has ended.
+    /// Returns a [`Watch`]: it shows threads that take no events, by one load, whether the device
+    /// failed in this period of service.
     watch() -> Result<Watch, RdmaError>;
-    /// Lets [`Event::PeerSuspected`] come once a peer has done so much wrong; 0 takes that back.
+    /// Raises [`Event::PeerSuspected`] once a peer has caused `faults` faults; 0 switches that off.
     watch_peers(faults: u32) -> Result<(), RdmaError>;
 }
 

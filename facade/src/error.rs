@@ -1,4 +1,4 @@
-//! Why a device is not opened.
+//! Reasons why a device could not be opened.
 
 use ringside_bus::FunctionError;
 use ringside_bus::address::AddressError;

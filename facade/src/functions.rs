@@ -1,4 +1,4 @@
-//! The functions of the model of this process, each open once.
+//! The functions of the model in this process. Each can be open once at a time.
 
 use crate::error::OpenError;
 use ringside_bus::Function;
@@ -14,7 +14,7 @@ struct Shared {
     model: Weak<Threaded>,
     /// the functions that are open, each by one device
     open: BTreeSet<u16>,
-    /// the process that these are of
+    /// the process that opened them
     birth: Option<Birth>,
 }
 
@@ -58,7 +58,7 @@ impl Drop for OpenFunction {
 }
 
 impl OpenFunction {
-    /// The model that the function is of.
+    /// The model that has the function.
     pub(crate) fn model(&self) -> &Threaded {
         &self.model
     }

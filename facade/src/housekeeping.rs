@@ -1,9 +1,9 @@
 //! The housekeeping thread of an opened device.
 //!
-//! It sleeps on the miscellaneous interrupt, or for a short time where there is none. Awake, it takes
-//! the device's events, has the queues of failed queue pairs flushed, looks after the device's
-//! health, and recovers it. Pollers learn of a flush through the inboxes of their completion queues,
-//! so the data path has nothing to do with this thread.
+//! It sleeps on the miscellaneous interrupt, or for a short time if the device has none. After each
+//! wake-up it takes the device's events, has the queues of failed queue pairs flushed, checks the
+//! device's health, and recovers a failed device. Pollers learn of a flush through the inboxes of
+//! their completion queues, so the data path never waits for this thread.
 
 mod handoff;
 mod rounds;
@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// The longest wait for the end of the thread: it may be in a recovery, each step of which has its
+/// The longest wait for the end of the thread. It may be in a recovery, each step of which has a
 /// deadline.
 const END_LIMIT: Duration = Duration::from_secs(120);
 
-/// The interval at which the end of the thread is looked for.
+/// The interval at which the end of the thread is checked.
 const END_STEP: Duration = Duration::from_millis(1);
 
 /// The running thread. Dropping it ends it.
@@ -62,7 +62,7 @@ impl Housekeeper {
         })
     }
 
-    /// Ends the thread. False if it did not end in time: it ends later, and nothing is left to it.
+    /// Ends the thread. False if it did not end in time; it then ends later by itself.
     fn stop(&mut self) -> bool {
         if !self.birth.is_here() {
             // In a child by fork: the thread stayed in the process that started it.

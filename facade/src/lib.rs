@@ -1,8 +1,8 @@
 //! A userspace poll-mode driver for the Intel E810 with RDMA.
 //!
-//! One dependency gives everything that an application needs: [`open`] a device by its address,
-//! register memory, connect queue pairs, poll completions. No kernel driver takes part. Without a
-//! card, the address `model:0` selects the software model of the E810 in this process.
+//! An application needs this dependency only: [`open`] a device by its address, register memory,
+//! connect queue pairs, poll completions. No kernel driver takes part. Without a card, the address
+//! `model:0` selects the software model of the E810 in this process.
 //!
 //! ```
 //! use ringside::prelude::*;

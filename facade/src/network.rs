@@ -10,13 +10,13 @@ use ringside_stack::{ResolveError, Stack, StackError, StackSettings, StackThread
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// A device whose IP stack did not start, or found no route to a peer.
+/// Reasons why the IP stack did not start, or did not resolve a peer.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
     /// The port's queues could not be opened.
     #[error("no queues for the IP stack: {0}")]
     Port(#[from] PortError),
-    /// The device is out of service, or its GID table is not as asked.
+    /// The device is out of service, or refused the change of its GID table.
     #[error(transparent)]
     Device(#[from] RdmaError),
     /// The stack did not start.
@@ -25,7 +25,7 @@ pub enum NetworkError {
     /// The connection manager did not start.
     #[error(transparent)]
     ConnectionManager(#[from] StartError),
-    /// There is no way to the address.
+    /// The address has no route, or its next hop did not answer.
     #[error(transparent)]
     Resolve(#[from] ResolveError),
 }
@@ -56,13 +56,13 @@ impl Network {
         Ok(Self { thread, clock })
     }
 
-    /// The way to an address; waits for the neighbour's answer.
+    /// Resolves an address; waits for the neighbour's answer.
     pub(crate) fn resolve(&self, address: IpAddr) -> Result<Destination, ResolveError> {
         self.thread.resolver().resolve(address, &self.clock)
     }
 
-    /// Looks for the MAC addresses of peers, from any thread, as long as the stack runs. Does not
-    /// wait for their answers.
+    /// Returns a lookup of MAC addresses for the connection manager. It works from any thread while
+    /// the stack runs, and does not wait for answers.
     pub(crate) fn finder(&self) -> impl Fn(IpAddr) -> Lookup + Send + Sync + 'static {
         let (resolver, clock) = (self.thread.resolver(), Arc::clone(&self.clock));
         move |address| match resolver.lookup(address, &clock) {
@@ -75,14 +75,14 @@ impl Network {
         }
     }
 
-    /// Answers for an address from now on.
+    /// Adds an address that the stack answers for.
     pub(crate) fn add(&self, address: LocalAddress) -> Result<(), StackError> {
         let now = self.clock.now();
         let resolver = self.thread.resolver();
         resolver.with(move |stack| stack.add_address(address, now))?
     }
 
-    /// Answers for an address no more.
+    /// Removes an address that the stack answers for.
     pub(crate) fn remove(&self, address: IpAddr) -> Result<(), StackError> {
         let resolver = self.thread.resolver();
         resolver.with(move |stack| stack.remove_address(address))?

@@ -14,13 +14,13 @@ use std::sync::Arc;
 /// `address` is one of
 /// - `0000:3b:00.0`: a PCI function that is bound to vfio-pci (`ringside bind` does that);
 /// - `vfio-user:/run/e810.sock`: a function of a model in another process;
-/// - `model:0`: a function of the model in this process. All open functions share one model; it ends
-///   with the last of them. `config.model` counts when the first one is opened.
+/// - `model:0`: a function of the model in this process. All open functions share one model; it
+///   ends with the last of them. `config.model` takes effect when the first one is opened.
 ///
-/// A housekeeping thread looks after the device from then on, unless
-/// `config.housekeeping.thread` is false: see [`Device`].
+/// Starts a housekeeping thread for the device, unless `config.housekeeping.thread` is false: see
+/// [`Device`].
 ///
-/// Takes milliseconds to seconds; every wait has its deadline.
+/// Takes milliseconds to seconds; every wait has a deadline.
 ///
 /// Errors: [`OpenError`] has a variant for each remedy. After an error the device is as it was
 /// found, unless [`BringUpError::undo_failures`](ringside_pmd::BringUpError::undo_failures) says otherwise.
@@ -34,7 +34,7 @@ pub fn open_with(
     config: &Config,
     options: BringUpOptions<'_>,
 ) -> Result<Device, OpenError> {
-    // The driver waits by this clock too.
+    // The driver uses the same clock for its waits.
     let clock = Arc::new(TscClock::new());
     let mut model = None;
     let function: Arc<dyn Function> = match address {

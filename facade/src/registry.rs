@@ -1,8 +1,8 @@
 //! Several devices in one process, and the parts of the program that work with them.
 //!
-//! A [`Registry`] opens devices under stable names, and calls [`Client`]s when a device comes, fails,
-//! recovers or goes: what the kernel does for the LAN and RDMA halves of this NIC. See the
-//! [guide](crate::guide::devices).
+//! A [`Registry`] opens devices under stable names, and calls [`Client`]s when a device is opened,
+//! fails, recovers or is removed. The kernel does the same for the LAN and RDMA drivers of this
+//! NIC. See the [guide](crate::guide::devices).
 
 mod caller;
 mod cause;
@@ -39,24 +39,25 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The longest wait for the registry's own thread, which ends every wait for others by itself.
+/// The longest wait for an answer of the registry's thread, whose own waits for clients and devices
+/// are shorter.
 const ANSWER_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Opens devices under stable names and indexes, lists them, and calls clients for each: see the
 /// [module](self).
 ///
-/// A name and an index belong to an address as long as the process lives, whatever registry opens
-/// it: a device that went and came back has its old ones, and no other device gets them.
+/// A name and an index belong to an address for the lifetime of the process, in every registry: a
+/// device that was removed and opened again keeps them, and no other device gets them.
 ///
-/// All calls are control path and take any thread. Those that wait for clients (`open`, `remove`,
-/// `register`, `unregister`, `close`) are refused on the thread of a client.
+/// All calls are control path and can be made from any thread. Those that wait for clients (`open`,
+/// `remove`, `register`, `unregister`, `close`) are refused inside a client's callback.
 ///
 /// Dropping it closes it; [`Registry::close`] does the same and returns the error.
 pub struct Registry {
     number: u64,
     sender: Sender<Message>,
     listing: Arc<Listing>,
-    /// devices and clients so far
+    /// devices and clients of this registry
     ids: AtomicU64,
     birth: Birth,
     thread: Option<JoinHandle<()>>,
@@ -72,7 +73,8 @@ impl std::fmt::Debug for Registry {
 }
 
 impl Registry {
-    /// A registry without devices and clients. It has a thread, and one for each client.
+    /// Makes a registry without devices and clients. It starts a thread, and later one for each
+    /// client.
     ///
     /// Errors: [`RegistryError::Thread`].
     pub fn new(settings: &RegistrySettings) -> Result<Self, RegistryError> {
@@ -99,19 +101,19 @@ impl Registry {
         })
     }
 
-    /// Opens the device at `address` as [`open`](crate::open()) does, and has every client initialise
-    /// it. The name is that which the address has in this process, else `ringside0`, `ringside1` and
-    /// so on, by index.
+    /// Opens the device at `address` as [`open`](crate::open()) does, and has every client
+    /// initialise it. The device gets the name that its address has in this process, otherwise
+    /// `ringside0`, `ringside1` and so on, by index.
     ///
     /// Returns once every client has initialised the device, refused it, or has been in a call for
     /// [`RegistrySettings::call_deadline`]; [`Registry::attachments`] has the results. Errors:
-    /// [`RegistryError`]; the device is not open.
+    /// [`RegistryError`]; the device is then not open.
     pub fn open(&self, address: &str, config: &Config) -> Result<DeviceHandle, RegistryError> {
         let address = address.parse().map_err(crate::OpenError::from)?;
         self.open_with(&address, None, config, BringUpOptions::default())
     }
 
-    /// The same, with a name of the program's choice.
+    /// Opens a device as [`Registry::open`] does, under the name `name`.
     pub fn open_as(
         &self,
         name: &str,
@@ -122,7 +124,8 @@ impl Registry {
         self.open_with(&address, Some(name), config, BringUpOptions::default())
     }
 
-    /// Like [`Registry::open`], with a parsed address, perhaps a name, and options for the bring-up.
+    /// Opens a device as [`Registry::open`] does, with a parsed address, an optional name, and
+    /// options for the bring-up.
     pub fn open_with(
         &self,
         address: &DeviceAddress,
@@ -144,7 +147,7 @@ impl Registry {
         let id = DeviceId(self.ids.fetch_add(1, Ordering::Relaxed));
         let sender = self.sender.clone();
         let tell: Tell = Arc::new(move |news| {
-            // Nothing is told to a registry that has ended.
+            // A registry that has ended gets no more reports.
             let _ = sender.send(Message::News(id, news));
         });
         let life = device.life();
@@ -179,22 +182,22 @@ impl Registry {
     ///
     /// Errors: [`RegistryError::NoSuchDevice`]. [`RegistryError::ClientBusy`] or
     /// [`RegistryError::InUse`] if a client does not return, or a user does not drop the device,
-    /// within [`RegistrySettings::call_deadline`]: the removal goes on once they do, and another call
-    /// waits for it.
+    /// within [`RegistrySettings::call_deadline`]: the removal then continues in the background,
+    /// and a further call waits for it.
     pub fn remove(&self, name: &str) -> Result<ShutdownReport, RegistryError> {
         self.check("remove")?;
         let name = name.to_owned();
         self.ask(|reply| Message::Remove { name, reply })
     }
 
-    /// Registers a client, and has it initialise every device that is there.
+    /// Registers a client, and has it initialise every open device.
     ///
     /// Returns once it has initialised or refused them all, or has been in a call for
-    /// [`RegistrySettings::call_deadline`]; [`Registry::attachments`] has the results. It initialises
-    /// a device that is out of service once that is recovered.
+    /// [`RegistrySettings::call_deadline`]; [`Registry::attachments`] has the results. A device
+    /// that is out of service is initialised after its recovery.
     ///
     /// Errors: [`RegistryError::ClientExists`], [`RegistryError::TooMany`],
-    /// [`RegistryError::Thread`]: it is not registered.
+    /// [`RegistryError::Thread`]: the client is then not registered.
     pub fn register(&self, name: &str, client: impl Client) -> Result<(), RegistryError> {
         self.check("register")?;
         let name: Arc<str> = name.into();
@@ -202,7 +205,7 @@ impl Registry {
         let id = ClientId(self.ids.fetch_add(1, Ordering::Relaxed));
         let sender = self.sender.clone();
         let report = move |report| {
-            // Nothing is told to a registry that has ended.
+            // A registry that has ended gets no more reports.
             let _ = sender.send(Message::Client(id, report));
         };
         let registered = caller::start(self.number, &name, client, report)
@@ -235,8 +238,8 @@ impl Registry {
 
     /// Removes all devices and unregisters all clients.
     ///
-    /// Errors: those of [`Registry::remove`] and [`Registry::unregister`]. The rest goes on in the
-    /// background once the named client or user lets go.
+    /// Errors: those of [`Registry::remove`] and [`Registry::unregister`]. The rest continues in
+    /// the background after the named client returns or the named user drops the device.
     pub fn close(mut self) -> Result<(), RegistryError> {
         self.end()
     }
@@ -294,7 +297,8 @@ impl Registry {
         }
     }
 
-    /// The state of each client with each device. Does not wait for clients: also for callbacks.
+    /// Returns the state of each client with each device. Does not wait for clients, so callbacks
+    /// may call it.
     ///
     /// Errors: [`RegistryError::OtherProcess`], [`RegistryError::Closed`].
     pub fn attachments(&self) -> Result<Vec<Attachment>, RegistryError> {
@@ -330,7 +334,7 @@ impl Registry {
         self.ask_while(message, || {})
     }
 
-    /// Sends a message, does something, and waits for the answer.
+    /// Sends a message, runs `meanwhile`, and waits for the answer.
     fn ask_while(
         &self,
         message: impl FnOnce(Sender<Answer>) -> Message,
@@ -375,14 +379,14 @@ impl Registry {
 impl Drop for Registry {
     fn drop(&mut self) {
         match self.end() {
-            // In a child by fork there is nothing to end.
+            // A child process made by `fork` has no registry thread to end.
             Ok(()) | Err(RegistryError::OtherProcess) => {}
             Err(error) => tracing::error!(%error, "the registry was dropped"),
         }
     }
 }
 
-/// Tells the registry what the housekeeping of a device notices.
+/// Passes failures and recoveries that a device's housekeeping detects on to the registry.
 struct Reporter(Tell);
 
 impl Observer for Reporter {

@@ -1,11 +1,11 @@
-//! A descriptor that is readable while there is something to look at.
+//! A descriptor that is readable while a signal is raised.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-/// An event descriptor: raised by any thread, cleared by the one that looks.
+/// An event descriptor: any thread raises it, the waiting thread clears it.
 #[derive(Debug)]
 pub(crate) struct Signal(OwnedFd);
 
@@ -14,13 +14,13 @@ impl Signal {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self)
     }
 
-    /// Makes it readable. Nothing to do if it is.
+    /// Raises the signal: makes the descriptor readable. Does nothing if it is raised.
     pub(crate) fn raise(&self) {
         // The counter is full after 2^64 - 2 raises, and readable then too.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
-    /// Makes it unreadable; false if it was.
+    /// Clears the signal. Returns false if it was clear.
     pub(crate) fn clear(&self) -> bool {
         rustix::io::read(&self.0, &mut [0_u8; 8]).is_ok()
     }
@@ -40,6 +40,6 @@ pub(crate) fn wait(descriptors: [Option<BorrowedFd<'_>>; 2], limit: Duration) {
     let mut watched: Vec<PollFd<'_>> = present
         .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
         .collect();
-    // An interrupted wait is a short one: the caller looks and waits again.
+    // An interrupted wait counts as a short one: the caller checks and waits again.
     let _ = poll(&mut watched, Some(&limit));
 }

@@ -1,5 +1,5 @@
-//! The state of this crate that crosses threads. `tests/interleavings.rs` reads the same sources with
-//! their stead, which try every order.
+//! The types of this crate's state that crosses threads. `tests/interleavings.rs` compiles the same
+//! sources with loom's types, which try every order of steps.
 
 pub(crate) use crate::signal::Signal;
 pub(crate) use crossbeam_queue::ArrayQueue;

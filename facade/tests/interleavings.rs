@@ -1,22 +1,23 @@
 //! The handoff between the housekeeping thread and the program's threads, in every order of its
 //! steps.
 //!
-//! `src/housekeeping/handoff.rs` is read here with loom's primitives. Two claims: an event is either
-//! taken, or the signal that announces it is up; and the thread does not fall asleep over the wish to
-//! end. Each is shown able to fail, with the two steps that carry it the other way round.
+//! `src/housekeeping/handoff.rs` is compiled here with loom's types. Two claims are tested: an
+//! event is either taken, or its signal is raised; and the thread does not sleep after a request to
+//! end. A second test of each claim reverses the two steps that it relies on, and expects a
+//! failure.
 
 #[allow(dead_code)] // the crate uses the rest
 #[path = "../src/housekeeping/handoff.rs"]
 mod handoff;
 
-/// In place of the crate's own.
+/// Replaces the crate's module of the same name.
 mod sync {
     use loom::sync::Mutex;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64};
     use std::collections::VecDeque;
     pub(crate) use std::sync::atomic::Ordering;
 
-    /// A queue of which each call is one step, as crossbeam's are for their callers.
+    /// A queue in which each call is one atomic step, as crossbeam's queues are for their callers.
     #[derive(Debug)]
     pub(crate) struct ArrayQueue<T> {
         items: Mutex<VecDeque<T>>,
@@ -76,7 +77,8 @@ fn new(capacity: usize) -> Arc<Handoff<u32>> {
     Arc::new(Handoff::new(capacity, Signal::new(), Signal::new()))
 }
 
-/// One thread puts two events while another looks once; then the woken thread takes the rest.
+/// One thread adds two events while another takes events once; then the woken thread takes the
+/// rest.
 fn events_while_taking(take: fn(&Handoff<u32>, &mut Vec<u32>) -> u64) {
     let shared = new(4);
     let putting = Arc::clone(&shared);
@@ -128,7 +130,8 @@ fn an_event_without_room_is_counted_once() {
     });
 }
 
-/// The thread looks whether to end, and sleeps if its signal is down: it must not sleep then for good.
+/// The thread checks for a request to end, and sleeps if its signal is clear. It must not sleep
+/// after the request.
 fn ending_while_falling_asleep(is_stopped: fn(&Handoff<u32>) -> bool) {
     let shared = new(1);
     let asking = Arc::clone(&shared);

@@ -1,5 +1,5 @@
 //! Every completion status that this card has, produced on purpose, and seen by `poll` alone: no
-//! completion here waits for `poll_events`. The housekeeping thread does the rest.
+//! completion here needs `poll_events`, because the housekeeping thread handles events.
 
 use ringside::config::{HugePages, LocalAddress};
 use ringside::driver::rdma::{Datagram, Destination, RdmaError, RemoteAddress, To, WindowKind};
@@ -331,7 +331,7 @@ fn an_address_that_is_added_serves_at_once_and_its_index_is_told() {
         address: address.address,
     };
     assert_eq!(seen, [change]);
-    // A connection from it.
+    // A connection that sends from the new address.
     let config = QueuePairConfig::reliable(&rig.a.completions).gid_index(gid.index);
     let a = rig.a.domain.queue_pair(config).unwrap();
     assert_eq!(a.endpoint().address, address.address);
@@ -347,7 +347,7 @@ fn an_address_that_is_added_serves_at_once_and_its_index_is_told() {
     a.write(1, &piece, to, Flags::SIGNALLED).unwrap();
     a.ring();
     assert_eq!(rig.a.poll(1), [(1, Status::Success)]);
-    // Removed: what sends from it goes on, and nothing new does.
+    // After the removal, existing connections still send from the address, and new ones cannot.
     rig.a.device.remove_address(address.address, None).unwrap();
     a.write(2, &piece, to, Flags::SIGNALLED).unwrap();
     a.ring();
@@ -402,7 +402,7 @@ fn peers_find_each_other_by_addresses_that_were_added_at_run_time() {
         ["192.0.2.21/24", "192.0.2.22/24"].map(|text| text.parse().unwrap());
     rig.a.device.add_address(left).unwrap();
     rig.b.device.serve_network().unwrap();
-    // The stack of the other end runs already, and learns of its address.
+    // The stack of the other end runs already and is given the address.
     rig.b.device.add_address(right).unwrap();
     let found = rig.a.device.resolve(right.address).unwrap();
     let theirs = rig.b.device.driver().facts().mac().unwrap();

@@ -8,13 +8,13 @@
 use crate::interposer::{Interposer, Lying};
 use crate::source::Source;
 use ringside_bus::{Clock, Function};
-use ringside_config::{Config, HugePages};
 use ringside_model::{Stepped, WorldSettings};
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Connected, Flags, MemoryRegion, Notify, ProtectionDomain,
     QueuePair, QueuePairConfig, RdmaError, WindowKind,
 };
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::small_config;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,21 +27,6 @@ const STEPS: usize = 48;
 const PAIRS: usize = 3;
 const REGIONS: usize = 4;
 const REGION_BYTES: usize = 8192;
-
-fn config() -> Config {
-    let mut config = Config::default();
-    config.memory.hugepages = HugePages::None;
-    config.rdma.queue_pairs = 16;
-    config.rdma.completion_queues = 16;
-    config.rdma.memory_regions = 64;
-    config.rdma.pbles = 4096;
-    config.rdma.address_handles = 16;
-    config.rdma.arp_entries = 16;
-    config.rdma.multicast_groups = 8;
-    config.deadlines.control_queue_ms = 100;
-    config.deadlines.admin_queue_ms = 100;
-    config
-}
 
 /// The objects of the driver's user between two recoveries of the device.
 struct Life {
@@ -282,7 +267,7 @@ pub fn device(bytes: &[u8]) {
             predictable: Some(1),
             ..BringUpOptions::default()
         };
-        Device::bring_up(function, &config(), options)
+        Device::bring_up(function, &small_config(), options)
     });
     let found = match brought_up {
         Ok(device) => {

@@ -1,16 +1,19 @@
 //! Two devices on one wire, with the objects that steps use.
+//!
+//! The setup is not that of `testkit`, which panics: a failure here is a finding that is reported
+//! with its seed, and functions, numbers and memory follow from that seed.
 
 use crate::memory::{Arena, Purpose, arena_bytes};
 use crate::random::Random;
 use crate::rule::{Problem, Rule};
 use ringside_bus::{DmaBuffer, Function};
-use ringside_config::{Config, HugePages};
 use ringside_model::{FunctionSnapshot, Stepped, WorldSettings};
 use ringside_pmd::rdma::{
     Access, AddressHandle, Base, CompletionQueue, Connected, DatagramReady, Drained, Interrupts,
     ObjectUsage, ProtectionDomain, QueuePair, RdmaError, SharedReceiveQueue,
 };
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::small_config;
 use std::sync::{Arc, OnceLock};
 
 /// Requests that may be outstanding on a send queue.
@@ -91,23 +94,6 @@ pub(crate) struct Side {
     pub(crate) at_first: (ObjectUsage, usize),
 }
 
-/// The configuration of both devices: small, so that bring-up is quick.
-pub(crate) fn config() -> Config {
-    let mut config = Config::default();
-    config.memory.hugepages = HugePages::None;
-    config.rdma.queue_pairs = 16;
-    config.rdma.completion_queues = 16;
-    config.rdma.memory_regions = 64;
-    config.rdma.pbles = 4096;
-    config.rdma.address_handles = 16;
-    config.rdma.arp_entries = 16;
-    config.rdma.multicast_groups = 8;
-    // A device that no longer responds is detected soon.
-    config.deadlines.control_queue_ms = 100;
-    config.deadlines.admin_queue_ms = 100;
-    config
-}
-
 /// Two functions that reach each other.
 pub(crate) fn world(mapped_doorbells: bool) -> Stepped {
     let settings = WorldSettings::with_functions(2);
@@ -156,7 +142,7 @@ pub(crate) fn bring_up(
         predictable: Some(seed ^ (u64::from(index) << 63)),
         ..BringUpOptions::default()
     };
-    let device = Device::bring_up(function, &config(), options);
+    let device = Device::bring_up(function, &small_config(), options);
     let device = device.map_err(|error| failed("bring-up", &error))?;
     Ok((device, before))
 }

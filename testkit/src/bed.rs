@@ -9,6 +9,25 @@ use std::sync::Arc;
 /// The environment variable that names functions other than those of the stepped world.
 const DEVICES: &str = "RINGSIDE_TEST_DEVICES";
 
+/// Claims the function at an address, in real time.
+///
+/// # Errors
+/// The error of the backend. An address of a model in this process (`model:N`) is refused: its
+/// functions come from a [`Stepped`] or [`Threaded`](ringside_model::Threaded) model.
+pub fn claim(address: &DeviceAddress) -> Result<Arc<dyn Function>, Box<dyn std::error::Error>> {
+    let clock = Arc::new(TscClock::new());
+    Ok(match address {
+        DeviceAddress::Pci { .. } => Arc::new(VfioFunction::claim(address, clock)?),
+        DeviceAddress::VfioUser(path) => {
+            let limits = ClientLimits::default();
+            Arc::new(VfioUserFunction::connect(path, clock, limits)?)
+        }
+        DeviceAddress::Model(_) => {
+            return Err(format!("{address} is in this process; name another device").into());
+        }
+    })
+}
+
 /// Two functions that can reach each other.
 pub enum Bed {
     /// Functions of a model in this process, in virtual time.
@@ -40,17 +59,7 @@ impl Bed {
             Self::Stepped(world) => return world.function(index).expect("a function"),
             Self::Devices(addresses) => &addresses[usize::from(index)],
         };
-        let clock = Arc::new(TscClock::new());
-        match address {
-            DeviceAddress::Pci { .. } => Arc::new(
-                VfioFunction::claim(address, clock).unwrap_or_else(|error| panic!("{error}")),
-            ),
-            DeviceAddress::VfioUser(path) => Arc::new(
-                VfioUserFunction::connect(path, clock, ClientLimits::default())
-                    .unwrap_or_else(|error| panic!("{error}")),
-            ),
-            DeviceAddress::Model(_) => panic!("{DEVICES} is for other devices than {address}"),
-        }
+        claim(address).unwrap_or_else(|error| panic!("{DEVICES}: {error}"))
     }
 
     /// The clock of the functions.

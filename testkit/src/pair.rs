@@ -1,44 +1,18 @@
 //! Two devices and a connection between them.
 
-use crate::Bed;
+use crate::{Bed, bring_up_function, config, shut_down};
 use ringside_bus::Function;
 use ringside_config::Config;
-use ringside_model::Stepped;
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Connected, Event, MemoryRegion, ProtectionDomain,
     QueuePair, QueuePairConfig,
 };
-use ringside_pmd::{BringUpOptions, Device};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Rounds that a test waits for completions: each takes at most a tenth of a millisecond.
 const ROUNDS: usize = 200_000;
-
-/// The configuration of tests: in process it takes any page size.
-pub fn config() -> Config {
-    let mut config = Config::default();
-    // In process any page size works, and a machine that runs tests may have no huge pages.
-    if Bed::is_in_process() {
-        config.memory.hugepages = ringside_config::HugePages::None;
-    }
-    config
-}
-
-/// Brings up a function of a stepped world; panics with the last stage if that fails.
-pub fn bring_up(world: &Stepped, index: u16, config: &Config) -> Device {
-    bring_up_function(world.function(index).expect("a function"), index, config)
-}
-
-/// Brings up a function; panics with the last stage if that fails.
-pub fn bring_up_function(function: Arc<dyn Function>, index: u16, config: &Config) -> Device {
-    Device::bring_up(function, config, BringUpOptions::default()).unwrap_or_else(|error| {
-        panic!(
-            "function {index}: {error}\n{:#?}",
-            error.trace.stages.last()
-        )
-    })
-}
 
 /// One end: a device with everything that a connection needs.
 pub struct End {
@@ -164,21 +138,15 @@ impl Pair {
             assert_eq!(end.completions.anomalies(), Default::default());
         }
         let Self { world, a, b } = self;
-        for (index, end) in [a, b].into_iter().enumerate() {
+        shut_down([a, b].into_iter().map(|end| {
             let End {
                 device,
                 domain,
                 completions,
             } = end;
             drop((completions, domain));
-            let report = device.shutdown();
-            assert!(
-                report.failures.is_empty(),
-                "function {index}: {:#?}",
-                report.failures
-            );
-            assert_eq!(report.leaked_bytes, 0, "function {index}");
-        }
+            device
+        }));
         world.check_breaches(expected);
     }
 }

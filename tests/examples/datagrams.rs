@@ -6,8 +6,7 @@
 //! sends a datagram of every length, with and without immediate data, and the other side answers to
 //! its source. Exit status 0: every byte, source and immediate was correct.
 
-use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
-use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
+use ringside_bus::TscClock;
 use ringside_config::Config;
 use ringside_pmd::rdma::{
     Access, AddressHandle, Completion, CompletionQueue, Datagram, DatagramReady, Destination,
@@ -15,6 +14,7 @@ use ringside_pmd::rdma::{
 };
 use ringside_pmd::{BringUpOptions, Device};
 use ringside_rendezvous::{Greeting, Listener, Session, Step, connect};
+use ringside_testkit::claim;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,16 +35,7 @@ fn clock() -> Arc<TscClock> {
 }
 
 fn bring_up(text: &str) -> Result<Device> {
-    let address: DeviceAddress = text.parse()?;
-    let clock = clock();
-    let function: Arc<dyn Function> = match &address {
-        DeviceAddress::VfioUser(path) => Arc::new(VfioUserFunction::connect(
-            path,
-            clock,
-            ClientLimits::default(),
-        )?),
-        _ => Arc::new(VfioFunction::claim(&address, clock)?),
-    };
+    let function = claim(&text.parse()?)?;
     let device = Device::bring_up(function, &Config::default(), BringUpOptions::default());
     Ok(device.map_err(|error| error.to_string())?)
 }

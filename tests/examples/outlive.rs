@@ -6,15 +6,13 @@
 //! the time of each: none may hang or panic. Finally it brings SPARE up and shuts it down in the
 //! same process. Exit status 0: all calls returned.
 
-use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
-use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
 use ringside_config::Config;
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Connected, Flags, MemoryRegion, QueuePair, QueuePairConfig,
 };
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::claim;
 use std::fmt::{Debug, Display};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The time without progress after which the device counts as removed.
@@ -25,22 +23,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-fn claim(text: &str) -> Result<Arc<dyn Function>> {
-    let address: DeviceAddress = text.parse()?;
-    let clock = Arc::new(TscClock::new());
-    Ok(match &address {
-        DeviceAddress::VfioUser(path) => Arc::new(VfioUserFunction::connect(
-            path,
-            clock,
-            ClientLimits::default(),
-        )?),
-        _ => Arc::new(VfioFunction::claim(&address, clock)?),
-    })
-}
-
 fn bring_up(text: &str) -> Result<Device> {
     let config = Config::default();
-    let device = Device::bring_up(claim(text)?, &config, BringUpOptions::default());
+    let device = Device::bring_up(claim(&text.parse()?)?, &config, BringUpOptions::default());
     Ok(device.map_err(|error| error.to_string())?)
 }
 

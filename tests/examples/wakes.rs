@@ -9,13 +9,13 @@
 //!
 //! Exit status 0: no wake-up was lost, and the idle worker used less than 2 % of a core.
 
-use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
-use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
+use ringside_bus::Function;
 use ringside_config::{Config, HugePages, Polling, WorkerSection};
 use ringside_model::{Threaded, WorldSettings};
 use ringside_pmd::rdma::{Completion, CompletionQueue, Connected, Flags, MemoryRegion, QueuePair};
 use ringside_pmd::worker::{Policy, Polled, Worker};
 use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::claim;
 use ringside_tests::receiver::{End, OnInterrupt, Receiver};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 use rustix::time::{ClockId, clock_gettime};
@@ -36,19 +36,6 @@ const IDLE: Duration = Duration::from_secs(5);
 const IDLE_PERCENT: f64 = 2.0;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
-
-fn claim(text: &str) -> Result<Arc<dyn Function>> {
-    let address: DeviceAddress = text.parse()?;
-    let clock = Arc::new(TscClock::new());
-    Ok(match &address {
-        DeviceAddress::VfioUser(path) => Arc::new(VfioUserFunction::connect(
-            path,
-            clock,
-            ClientLimits::default(),
-        )?),
-        _ => Arc::new(VfioFunction::claim(&address, clock)?),
-    })
-}
 
 fn bring_up(function: Arc<dyn Function>, config: &Config) -> Result<Device> {
     let device = Device::bring_up(function, config, BringUpOptions::default());
@@ -324,7 +311,7 @@ fn main() -> Result<()> {
         Some(model) => model
             .function(index)
             .ok_or_else(|| "no such function".into()),
-        None => claim(text),
+        None => claim(&text.parse()?),
     };
     let left = bring_up(open(first, 0)?, &config)?;
     let right = Arc::new(bring_up(open(second, 1)?, &config)?);

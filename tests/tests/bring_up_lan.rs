@@ -12,6 +12,7 @@ use ringside_pmd::recovery::{FailureCause, Supervised, Supervision};
 use ringside_pmd::trace::{Exchange, StageOutcome};
 use ringside_pmd::{BringUpError, BringUpOptions, Device, StageError};
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_testkit::config_without_package as config;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,13 +26,6 @@ fn world() -> Stepped {
 
 fn function(world: &Stepped) -> Arc<dyn Function> {
     world.function(0).expect("function 0")
-}
-
-fn config() -> Config {
-    let mut config = Config::default();
-    config.memory.hugepages = HugePages::None;
-    config.ddp.search = vec!["/nonexistent".into()];
-    config
 }
 
 fn bring_up(world: &Stepped, fail_at: Option<&str>) -> Result<Device, Box<BringUpError>> {

@@ -2,24 +2,25 @@
 //!
 //! `control [--json] [--check] [--runs COUNT]`. The first rows: 4 KiB of the program's memory
 //! registered on the model, and found in the registration cache. The others: operations a second of
-//! one and of four threads on a model that answers each command after 20 us. It is asked twice:
-//! with answers that overlap, as those of a card, and with commands that wait for each other.
-//! Runs of all cases take turns; a figure is the median of the runs, beside the least and the most.
-//! `--check` fails if a goal is missed. The model has the second core; all threads share the first.
+//! one and of four threads on a model that answers each command after 20 us. Both are measured
+//! twice: with answers that overlap, as those of a card, and with commands that wait for each
+//! other. Runs of all cases take turns; a figure is the median of the runs, beside the least and
+//! the most. `--check` fails if a goal is missed. The model has the second core; all threads share
+//! the first.
 #![allow(unsafe_code)] // vouches for memory of its own, which it registers
 
 use ringside_benches::connected::Result;
 use ringside_bus::memory::DmaAccess;
 use ringside_bus::pinning::pin_to;
 use ringside_bus::{DmaPool, LendPermit};
-use ringside_config::{Config, HugePages};
 use ringside_model::faults::ANY_CONTROL_COMMAND;
 use ringside_model::{Fault, Threaded, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{
     Access, CacheSettings, Completion, CompletionQueue, MemoryRegion, ProtectionDomain,
     QueuePairConfig, RegistrationCache,
 };
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::{bring_up_all, config};
 use std::hint::black_box;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ const PAGE: usize = 4096;
 /// The time in which the model answers a command.
 const LATENCY: Duration = Duration::from_micros(20);
 
-/// Threads beside one.
+/// The number of threads in the runs with several threads.
 const THREADS: usize = 4;
 
 /// Registrations of a run; look-ups are a hundred times as many.
@@ -38,7 +39,7 @@ const REGISTRATIONS: usize = 500;
 /// Operations of each thread and run: one makes an object and ends it.
 const OPERATIONS: usize = 300;
 
-/// Runs, each of all cases.
+/// Runs; each runs all cases.
 const RUNS: usize = 11;
 
 /// A page of the program's own memory.
@@ -55,7 +56,7 @@ impl Page {
     }
 }
 
-/// What an operation makes.
+/// The object that an operation makes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Object {
     Region,
@@ -85,11 +86,7 @@ impl Bench {
         // The model on the second core, the program's threads on the first.
         let model = Threaded::start(&settings, Some(1))?;
         pin_to(0)?;
-        let mut config = Config::default();
-        config.memory.hugepages = HugePages::None;
-        let function = model.function(0).ok_or("no function")?;
-        let device = Device::bring_up(function, &config, BringUpOptions::default())
-            .map_err(|error| error.to_string())?;
+        let [device] = bring_up_all(|index| model.function(index), &config());
         let domain = device.protection_domain()?;
         // SAFETY: 1. mapped: each page outlives the regions and the cache that name it.
         //         2. unmoved: a `Vec` that is not changed keeps its memory.
@@ -143,7 +140,7 @@ impl Bench {
         Ok(median(parts))
     }
 
-    /// Operations a second of so many threads together.
+    /// Returns operations a second of `threads` threads together.
     fn rate(&self, threads: usize, object: Object, answers: Answers) -> Result<f64> {
         let places = (0..threads).map(|_| Ok((Page::new(), self.device.completion_queue(64)?)));
         let places = places.collect::<Result<Vec<_>>>()?;
@@ -194,7 +191,7 @@ impl Bench {
             Object::QueuePair => {
                 let wanted = QueuePairConfig::reliable(completions);
                 drop(self.domain.queue_pair(wanted)?);
-                // It forgets what waits for a queue pair when it is polled.
+                // A poll discards the completions of queue pairs that were destroyed.
                 completions.poll(&mut [Completion::EMPTY; 1]);
             }
         }
@@ -277,7 +274,7 @@ impl Row {
             .to_owned()
     }
 
-    /// Names and units hold nothing that JSON escapes.
+    /// Names and units have no characters that JSON escapes.
     fn json(&self) -> String {
         let [least, most] = self.ends();
         let goal = match self.goal {

@@ -1,4 +1,4 @@
-//! Cores beside each other: events that wake workers.
+//! Several cores: completion events that wake workers.
 //!
 //! `events [MESSAGES]`: for 1 to 8 workers, each asleep on the vector of its own completion event
 //! queue, prints the events that each queue raised and the times that each worker was woken. Every
@@ -6,14 +6,13 @@
 //! queue raised an event without a message for its worker.
 
 use ringside_benches::connected::Result;
-use ringside_config::Config;
-use ringside_model::{Threaded, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Connected, Flags, Interrupts, MemoryRegion, Notify,
     ProtectionDomain, QueuePair, QueuePairConfig,
 };
 use ringside_pmd::worker::{Policy, Polled, Sleeper, Worker};
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::{bring_up_all, config, threaded};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +21,7 @@ use std::time::{Duration, Instant};
 /// Most workers of a run.
 const WORKERS: u16 = 8;
 
-/// The longest wait for a message, and of a worker for anything.
+/// The longest wait for a message, and the longest sleep of a worker.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Bytes of a message.
@@ -81,22 +80,13 @@ impl Sleeper<Lane> for OnItsVector {
     }
 }
 
-/// The sending end of a lane, with what its worker counts.
+/// The sending end of a lane, with the counters of its worker.
 struct Sender {
     queue_pair: QueuePair<Connected>,
     completions: CompletionQueue,
     region: MemoryRegion,
     received: Arc<AtomicU64>,
     woken: Arc<AtomicU64>,
-}
-
-fn bring_up(model: &Threaded, index: u16) -> Result<Device> {
-    let mut config = Config::default();
-    config.memory.hugepages = ringside_config::HugePages::None;
-    config.rdma.event_queues = WORKERS;
-    let function = model.function(index).ok_or("no function")?;
-    let device = Device::bring_up(function, &config, BringUpOptions::default());
-    Ok(device.map_err(|error| error.to_string())?)
 }
 
 fn lane(
@@ -108,7 +98,7 @@ fn lane(
     let [near, far] = domains;
     let near_queue = left.completion_queue(64)?;
     let far_queue = right.completion_queue_on(64, event_queue)?;
-    // A worker that gets no core for a while is waited for, without end.
+    // Retries without limit: a worker may get no core for a while.
     let config = |queue| QueuePairConfig::reliable(queue).receiver_not_ready_retries(7);
     let a = near.queue_pair(config(&near_queue))?;
     let b = far.queue_pair(config(&far_queue))?;
@@ -157,11 +147,13 @@ impl Sender {
     }
 }
 
-/// Prints a line for so many workers.
+/// Runs with this many workers and prints a line.
 fn events(workers: u16, messages: u64) -> Result<()> {
-    let model = Threaded::start(&WorldSettings::with_functions(2), None)?;
-    let left = bring_up(&model, 0)?;
-    let right = Arc::new(bring_up(&model, 1)?);
+    let model = threaded();
+    let mut config = config();
+    config.rdma.event_queues = WORKERS;
+    let [left, right] = bring_up_all(|index| model.function(index), &config);
+    let right = Arc::new(right);
     let domains = [left.protection_domain()?, right.protection_domain()?];
     let (mut senders, mut threads) = (Vec::new(), Vec::new());
     for number in 0..workers {

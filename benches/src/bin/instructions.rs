@@ -1,4 +1,5 @@
-//! The loops that `benches/instructions` counts under callgrind. Run alone, it only executes them.
+//! The loops that `benches/instructions` counts under callgrind. Without callgrind this program
+//! only executes them.
 //!
 //! Each measured function is not inlined, so that callgrind can count between its entry and its
 //! return.

@@ -6,11 +6,9 @@
 //! Timed, driver on core 0 and model on core 1: `time latency|rate|long ROUNDS`.
 
 use ringside_benches::CHAIN;
-use ringside_benches::connected::{
-    End, Result, connect, devices_of, devices_of_stepped, shut_down, two_functions,
-};
+use ringside_benches::connected::{End, Result, connect, devices, shut_down};
 use ringside_bus::pinning::pin_to;
-use ringside_model::{Stepped, Threaded, World};
+use ringside_model::{Stepped, Threaded, World, WorldSettings};
 use ringside_pmd::rdma::{Completion, Flags};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +19,7 @@ const LONG: usize = 1 << 20;
 /// Memory of each end: a source or target of long writes.
 const REGION: usize = 4 << 20;
 
-/// Steps after which a write that has not completed never will.
+/// A write that has not completed after this many steps counts as lost.
 const MAX_STEPS: u32 = 10_000;
 
 /// Parts of a timed run; the median is printed.
@@ -66,8 +64,8 @@ fn write(
 
 /// Runs a counted case; prints steps a write.
 fn counted(case: &str, count: usize, queue_pairs: usize) -> Result<()> {
-    let model = Stepped::with_mapped_doorbells(&two_functions())?;
-    let devices = devices_of_stepped(&model, queue_pairs)?;
+    let model = Stepped::with_mapped_doorbells(&WorldSettings::with_functions(2))?;
+    let devices = devices(|index| model.function(index), queue_pairs);
     let mut ends = connect(&devices, queue_pairs, REGION)?;
     let (length, chain) = match case {
         "long-writes" => (LONG, 1),
@@ -108,7 +106,7 @@ fn answer(line: &AtomicU64) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Asks from core 0; nanoseconds of a turn, halved.
+/// Asks from core 0. Returns nanoseconds of half a turn.
 fn ask(line: &AtomicU64) -> std::result::Result<f64, String> {
     pin_to(0).map_err(|error| error.to_string())?;
     let until = Instant::now() + Duration::from_secs(10);
@@ -131,8 +129,8 @@ fn ask(line: &AtomicU64) -> std::result::Result<f64, String> {
     Ok(median(parts))
 }
 
-/// Nanoseconds that a cache line takes from core 0 to core 1. Both sides have threads of their own:
-/// one that was pinned to a core can start none on another.
+/// Nanoseconds that a cache line takes from core 0 to core 1. Each side has a thread of its own: a
+/// thread that is pinned to a core cannot start a thread on another.
 fn hand_off() -> Result<f64> {
     let line = AtomicU64::new(0);
     let (asked, answered) = std::thread::scope(|scope| {
@@ -179,7 +177,8 @@ fn stream(ends: &mut [End; 2], length: usize, in_flight: usize, count: usize) ->
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// Writes 8 bytes there and back, as often as said, each seen in memory; seconds taken.
+/// Writes 8 bytes there and back `rounds` times; each side polls its memory. Returns the seconds
+/// taken.
 fn ping_pong(ends: &mut [End; 2], count: usize) -> Result<f64> {
     let [near, far] = ends;
     let mut batch = [Completion::EMPTY; CHAIN];
@@ -221,10 +220,10 @@ fn ping_pong(ends: &mut [End; 2], count: usize) -> Result<f64> {
 /// Runs a timed case; prints the probe and the median.
 fn timed(case: &str, rounds: usize) -> Result<()> {
     let probe = hand_off()?;
-    let model = Threaded::start(&two_functions(), Some(1))?;
-    // Afterwards: a thread inherits its maker's cores.
+    let model = Threaded::start(&WorldSettings::with_functions(2), Some(1))?;
+    // After the model's thread has started: a thread inherits the cores of its creator.
     pin_to(0)?;
-    let devices = devices_of(&model, 1)?;
+    let devices = devices(|index| model.function(index), 1);
     let mut ends = connect(&devices, 1, REGION)?;
     let part = rounds / PARTS;
     let mut parts = Vec::with_capacity(PARTS);

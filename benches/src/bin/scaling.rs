@@ -5,7 +5,7 @@
 //! queue pair that is due that many turns later. `objects` makes queue pairs and regions on the
 //! model and prints the time of each.
 
-use ringside_benches::connected::{Result, connect, devices_of, shut_down};
+use ringside_benches::connected::{Result, connect, devices, shut_down};
 use ringside_benches::many::Many;
 use ringside_benches::{CHAIN, RigError};
 use ringside_bus::clock::ticks;
@@ -13,8 +13,9 @@ use ringside_bus::pinning::pin_to;
 use ringside_bus::{PageSize, TscClock};
 use ringside_config::Config;
 use ringside_model::{Threaded, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{Access, Completion, Flags, ProtectionDomain, QueuePairConfig};
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::bring_up_all;
 use std::time::{Duration, Instant};
 
 /// Queue pairs made and timed.
@@ -109,9 +110,7 @@ fn objects() -> Result<()> {
     let model = start_model(1)?;
     let mut config = Config::default();
     config.rdma.queue_pairs = 2 * QUEUE_PAIRS as u32;
-    let function = model.function(0).ok_or("no function")?;
-    let device = Device::bring_up(function, &config, BringUpOptions::default())
-        .map_err(|error| error.to_string())?;
+    let [device] = bring_up_all(|index| model.function(index), &config);
     let domain = device.protection_domain()?;
     let completions = device.completion_queue(4096)?;
     let wanted = QueuePairConfig::reliable(&completions)
@@ -178,7 +177,7 @@ fn pages(device: &Device, domain: &ProtectionDomain) -> Result<()> {
 fn through_model(count: usize, in_flight: usize, rounds: usize) -> Result<f64> {
     const PARTS: usize = 20;
     let model = start_model(2)?;
-    let devices = devices_of(&model, count)?;
+    let devices = devices(|index| model.function(index), count);
     let [mut near, far] = connect(&devices, count, 4096)?;
     let piece = [near.region.slice(0..8)?];
     let remote = far.region.remote().at(0);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 impl DmaPool {
     /// Lets the device, also one in another process, access `length` bytes of the program's memory
-    /// at `address`. Both may have any value.
+    /// at `address`. Neither has to be aligned.
     ///
     /// The device can access all pages that the range touches. Each range has its own device
     /// addresses, so ranges may overlap. Dropping the buffer unmaps the pages.
@@ -46,8 +46,8 @@ impl DmaPool {
 
 /// The right to lend any range of the program's memory to a device.
 ///
-/// Making it needs `unsafe`, with a contract for all uses; lending then does not. It is for a cache of
-/// registrations, which decides by itself how long a range stays lent.
+/// Making the permit needs `unsafe`, with a contract for all uses. Lending with the permit is safe.
+/// It is for a cache of registrations, which decides by itself how long a range stays lent.
 #[derive(Clone, Debug)]
 pub struct LendPermit(());
 
@@ -57,13 +57,13 @@ impl LendPermit {
     /// # Safety
     /// The caller promises, for each range that a holder of this permit or of a clone lends, and for
     /// the rest of its first and last page:
-    /// 1. The range is mapped, readable and writable, when it is asked for, and stays so as long as
-    ///    the holder says that it is in use (for a cache: until the guard is dropped).
+    /// 1. The range is mapped, readable and writable, when the holder lends it, and stays so while
+    ///    the holder counts it as in use (for a cache: until the guard is dropped).
     /// 2. The range is not unmapped, moved, protected or given up by `madvise` while it is lent,
     ///    unless the holder is told before, or learns of it from the kernel. Its documentation says
     ///    which.
-    /// 3. While it is in use the device may write to it at any time, if writing was asked for: the
-    ///    program accesses it by atomics, by volatile accesses, or after a completion.
+    /// 3. While it is in use the device may write to it at any time, if it was lent for writing:
+    ///    the program accesses it by atomics, by volatile accesses, or after a completion.
     /// 4. No request names the range once it is not in use any more.
     #[must_use]
     pub const unsafe fn new() -> Self {
@@ -72,7 +72,7 @@ impl LendPermit {
 }
 
 impl DmaPool {
-    /// As [`DmaPool::lend`], by a permit.
+    /// Lends memory as [`DmaPool::lend`] does, under a permit.
     ///
     /// # Errors
     /// [`MemoryError`]

@@ -31,10 +31,10 @@ const END: u64 = 1 << 48;
 /// contiguous for large objects.
 const PART: u64 = 8;
 
-/// An object larger than this fraction of the address space is large ...
+/// An object larger than this fraction of the address space counts as large.
 const LARGE: u64 = 256;
 
-/// ... and leaves at most this fraction of the address space free before it.
+/// A large object leaves at most this fraction of the address space free before it.
 const PART_OF_LARGE: u64 = 64;
 
 /// Step of random offsets in a block: a page of the device's page lists.

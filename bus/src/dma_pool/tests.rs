@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A function that is nothing but an IOMMU: enough for a pool.
+/// A function with an IOMMU and nothing else. A pool needs no more.
 struct Iommu {
     address: DeviceAddress,
     space: Mutex<DmaSpace>,
@@ -153,7 +153,7 @@ fn a_buffer_that_comes_again_is_zeroed() {
     drop(first);
     let mut again = pool.allocate(4096, 4096).unwrap();
     assert_ne!(again.iova(), iova, "handed out again at once");
-    // It has its turn before the pool maps more.
+    // The freed place is used again before the pool maps another block.
     while again.iova() != iova {
         again = pool.allocate(4096, 4096).unwrap();
         assert_eq!(pool.usage().blocks, 1);
@@ -250,7 +250,7 @@ fn addresses(placement: Placement) -> Vec<Iova> {
 #[test]
 fn two_pools_place_differently_and_one_seed_places_the_same() {
     let [one, other] = [0, 1].map(|_| addresses(Placement::Unpredictable));
-    // Of 2^15 places of a block, and 512 offsets in one: all the same by chance once in 2^60 runs.
+    // Of 2^15 places of a block, and 512 offsets in one: all equal by chance in one of 2^60 runs.
     assert_ne!(one, other);
     assert_eq!(
         addresses(Placement::Seeded(7)),
@@ -382,7 +382,7 @@ fn memory_of_the_application_is_mapped_at_its_place_in_a_page_until_it_is_droppe
     assert_eq!(bytes.into_boxed().unwrap()[10_000], 10_001u32 as u8);
     held.pop();
     assert_eq!(mapped(), 3);
-    // What may still be written to stays mapped until the device is silent.
+    // Memory that the device may still write to stays mapped until the device has stopped.
     held.pop().unwrap().leak();
     assert_eq!((mapped(), pool.usage().leaked_bytes), (3, 100));
     assert_eq!(pool.reclaim_leaked(), 100);

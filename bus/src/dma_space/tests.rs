@@ -40,7 +40,7 @@ fn read_only_mappings_refuse_writes_and_copies_into_them() {
             length: 1
         }
     );
-    // half of it lies in the writable neighbour, which stays as it was
+    // half of it lies in the writable mapping beside it, which stays unchanged
     assert!(space.write(Iova(0x11FFF), &[7, 7]).is_err());
     let mut bytes = [1; 2];
     space.read(Iova(0x11FFF), &mut bytes).unwrap();
@@ -79,7 +79,8 @@ fn a_refused_access_is_reported_once_with_its_first_unavailable_address() {
         read(0x20000),
     ];
     assert_eq!(told, expected);
-    // a view that cannot be had is no access, nor is anything while bus mastering is off
+    // neither a view that is not available nor a call while bus mastering is off counts as an
+    // access
     assert!(space.words(Iova(0x20000), 8).is_err());
     let mut off = DmaSpace::new();
     assert!(off.map(Iova(0x10000), &memory, 0, 4096, DmaAccess::ReadWrite));
@@ -188,7 +189,7 @@ fn a_range_over_adjacent_mappings_is_accessed_as_one() {
     let mut copy = vec![0; 4096];
     space.read(Iova(0x20000), &mut copy).unwrap();
     assert!(copy == pattern[..4096]);
-    // Where there is a gap nothing is touched, neither before it nor behind.
+    // A range with a gap is not accessed at all, neither before the gap nor after it.
     let before = arrived.clone();
     let fault = space.write(Iova(0x12F00), &[0xEE; 4096]).unwrap_err();
     assert!(matches!(fault, DmaFault::NotMapped { .. }), "{fault}");

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Bytes of a chunk from which pieces are cut: one huge page.
 const CHUNK: usize = 2 << 20;
-/// Pieces begin at cache lines, and take whole ones.
+/// Pieces begin at a cache line and take whole lines.
 const LINE: usize = 64;
 
 /// Bytes that a piece takes: an odd number of cache lines. Pieces of the same size then begin at
@@ -27,7 +27,7 @@ const fn taken_bytes(words: usize) -> usize {
     odd * LINE
 }
 
-/// Bytes of a first-level cache, or more.
+/// At least the bytes of a first-level cache.
 const CACHE: usize = 64 << 10;
 
 /// Chunks that pieces still use: new pieces are cut from them.
@@ -187,7 +187,7 @@ impl HotPiece {
         chunks.push(Arc::downgrade(&chunk));
         match chunk.take(words) {
             Some(piece) => piece,
-            // A new chunk has room for what it was made for.
+            // A new chunk has room for the piece that it was made for.
             None => unreachable!("{words} words do not fit a chunk of their own"),
         }
     }

@@ -23,7 +23,7 @@ const PROC: u64 = 0x9FA0;
 fn own_space() -> rustix::io::Result<Arc<OwnedFd>> {
     static OPEN: Mutex<Option<(u32, Weak<OwnedFd>)>> = Mutex::new(None);
     let process = std::process::id();
-    // Another thread may have held it when this process was forked: it is not waited for.
+    // Only tried: another thread may have held the lock when this process was forked.
     let mut open = OPEN.try_lock().ok();
     let known = open.as_deref().and_then(Option::as_ref);
     let same = known.filter(|(owner, _)| *owner == process);
@@ -147,7 +147,8 @@ impl Memory {
         rustix::io::pread(space, &mut [0], *address) == Ok(0)
     }
 
-    /// True for memory of another process that can be read there. The range was checked.
+    /// True if the range, of memory of another process, can be read. The caller has checked the
+    /// range.
     pub(crate) fn is_readable(&self, offset: usize, length: usize) -> bool {
         let mut piece = vec![0; length.min(PIECE)];
         (0..length).step_by(PIECE).all(|done| {
@@ -156,7 +157,7 @@ impl Memory {
         })
     }
 
-    /// Both ranges were checked.
+    /// Copies through a buffer of this process. The caller has checked both ranges.
     pub(super) fn copy_by_pieces(
         from: &Self,
         at: usize,
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
     use std::os::fd::AsRawFd;
 
-    /// A page of the test's own, with 4096 bytes before and behind that it does not touch.
+    /// A page of the test, with 4096 bytes before and after it that the test does not touch.
     fn page() -> (Vec<u8>, usize) {
         let bytes = vec![7; 3 * 4096];
         let inside = (bytes.as_ptr() as usize).next_multiple_of(4096);

@@ -20,8 +20,8 @@ impl Memory {
         Self::map(create_descriptor(rounded, page)?, 0, rounded, page, None)
     }
 
-    /// Gives the whole pages of a range back to the kernel: they read as zero from now on. False if
-    /// the memory has no file of its own, or the kernel refuses.
+    /// Returns the whole pages of a range to the kernel. They read as zero afterwards. False if the
+    /// memory has no file of its own, or the kernel refuses.
     pub fn discard(&self, range: Range<usize>) -> bool {
         let Origin::File {
             descriptor, offset, ..

@@ -11,8 +11,8 @@ impl Memory {
     /// reach the rest of the first and the last page.
     ///
     /// # Safety
-    /// 1. The range stays valid for reads and writes until the last clone of this value is gone.
-    ///    A region that the device did not confirm to have given up keeps one until the device's
+    /// 1. The range stays valid for reads and writes until the last clone of this value is gone. A
+    ///    region whose deregistration the device never confirmed keeps a clone until the device's
     ///    shutdown.
     /// 2. Until then the device may write to it at any time. The application reads and writes it by
     ///    atomics, by volatile accesses or after a completion that says that the device is done,
@@ -60,7 +60,7 @@ impl From<Vec<u8>> for Memory {
     }
 }
 
-/// The bytes of a mapping as the slice that a box is made of.
+/// Returns the bytes of a mapping as a slice, from which a box can be made.
 pub(super) fn slice_of(mapping: &Mapping) -> *mut [u8] {
     std::ptr::slice_from_raw_parts_mut(mapping.base.as_ptr(), mapping.length)
 }

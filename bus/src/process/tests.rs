@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Memory, PageSize};
 
-/// Runs `child` in a forked process and returns whether it said true.
+/// Runs `child` in a forked process. Returns true if `child` returned true.
 pub(crate) fn in_a_child(child: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child calls `child` and ends without running destructors or other handlers.
     match unsafe { libc::fork() } {

@@ -78,7 +78,7 @@ fn records_do_not_overlap_and_are_used_again_with_their_first_value() {
         assert!(mine.into_iter().all(|found| found == number as u64));
     }
     drop(all);
-    // More than a chunk holds has one of its own.
+    // A table that is larger than a chunk gets a chunk of its own.
     let large = Records::<2>::new(1 << 18, 5);
     assert_eq!(large.at(usize::MAX)[1].load(Ordering::Relaxed), 5);
 }
@@ -134,7 +134,7 @@ fn a_read_ring_wraps_and_reports_it() {
     assert_eq!((ring.index(), ring.run().len()), (0, 8));
     assert!(ring.pass(9));
     assert_eq!(ring.index(), 1);
-    // A count that is no count of this ring leaves the cursor inside.
+    // A count larger than the ring leaves the cursor inside the ring.
     let _ = ring.pass(usize::MAX);
     assert!(ring.index() < 8);
 }

@@ -1,7 +1,7 @@
 use super::*;
 use std::os::unix::fs::symlink;
 
-/// A tree as sysfs has it, with two ports of a card and a bridge in one group.
+/// A tree in the form of sysfs, with two ports of a card and a bridge in one group.
 struct Tree(tempfile::TempDir);
 
 impl Tree {

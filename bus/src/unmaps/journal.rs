@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 /// Ranges that the journal holds: a power of two.
 pub(super) const PLACES: u64 = 1024;
 
-/// The longest wait for the writer; afterwards a reader takes it that everything has changed.
+/// The longest wait for the writer. Afterwards a reader assumes that every range has changed.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The ranges that a reader has not read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// These ranges of addresses.
+    /// The address ranges, oldest first.
     Ranges(Vec<Range<u64>>),
-    /// More than the journal holds: any range may be among them.
+    /// More ranges than the journal holds: the reader has to assume that every range has changed.
     Everything,
 }
 
-/// See the module.
+/// The journal; see the module.
 pub(super) struct Journal {
     /// ranges written so far, times two; odd while the writer works
     state: AtomicU64,
@@ -42,7 +42,7 @@ impl Journal {
         self.state.load(Ordering::Acquire) / 2
     }
 
-    /// True if there are ranges after the first `read`, or if there may be in a moment.
+    /// True if there are ranges after the first `read`, or if the writer is at work.
     #[inline]
     pub(super) fn has_news(&self, read: u64) -> bool {
         self.state.load(Ordering::Acquire) != read * 2
@@ -64,7 +64,7 @@ impl Journal {
         self.state.store(written * 2, Ordering::Release);
     }
 
-    /// The writer has ended: readers take it that everything has changed.
+    /// Notes that the writer has ended: readers then assume that every range has changed.
     pub(super) fn lose(&self) {
         self.state.fetch_or(1, Ordering::SeqCst);
     }
@@ -90,7 +90,7 @@ impl Journal {
             Some(start.load(Ordering::Relaxed)..end.load(Ordering::Relaxed))
         };
         let ranges = (from..written).filter_map(place).collect();
-        // The writer may have gone round meanwhile, and overwritten what was read.
+        // The writer may have wrapped around meanwhile and overwritten these entries.
         fence(Ordering::SeqCst);
         match self.state.load(Ordering::Acquire) == state {
             true => News::Ranges(ranges),

@@ -4,7 +4,7 @@ use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
 
 const PAGE: usize = 4096;
 
-/// Pages of anonymous memory, written to.
+/// Maps anonymous memory and writes to each page.
 fn map(length: usize) -> usize {
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a new mapping at an address of the kernel's choice.
@@ -83,7 +83,7 @@ fn what_cannot_be_watched_is_refused_by_name() {
 }
 
 /// Watches all memory of this process that can be watched: heaps and stacks of threads too, but not
-/// the terabytes in which a sanitizer keeps its books.
+/// the terabytes of a sanitizer's shadow memory.
 fn watch_everything(unmaps: &Unmaps) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let ranges = maps.lines().filter_map(|line| {

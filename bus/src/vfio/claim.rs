@@ -10,7 +10,7 @@ pub(super) const DRIVER: &str = "vfio-pci";
 /// The container device.
 const CONTAINER: &str = "/dev/vfio/vfio";
 
-/// Why a function of this machine could not be claimed.
+/// Reasons why a function of this machine could not be claimed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// No function has this address.
@@ -56,7 +56,7 @@ pub enum ClaimError {
     },
     /// The user has no permission.
     #[error(
-        "{path}: permission denied. As root: chown USER {path}, or for good the udev rule \
+        "{path}: permission denied. As root: chown USER {path}, or permanently the udev rule \
          config/60-ringside-vfio.rules, which gives it to the group `ringside`"
     )]
     Permission {

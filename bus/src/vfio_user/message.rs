@@ -218,7 +218,7 @@ pub enum DecodeError {
     },
 }
 
-/// Takes fields off the front of some bytes.
+/// Reads fields from the front of a byte slice.
 struct Fields<'a> {
     structure: &'static str,
     length: usize,
@@ -288,7 +288,7 @@ pub struct Header {
     pub command: u16,
     /// Bytes of the whole message, this header included.
     pub size: u32,
-    /// Command or reply, wanted or refused.
+    /// Kind of the message; reply not wanted; reply is a refusal.
     pub flags: HeaderFlags,
     /// The errno of a refusal.
     pub error: u32,

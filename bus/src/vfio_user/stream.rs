@@ -34,7 +34,7 @@ pub struct Message {
     pub body: Vec<u8>,
     /// Descriptors beside it.
     pub descriptors: Vec<OwnedFd>,
-    /// The reason why it is no valid message, if there is one.
+    /// The reason why the message is invalid; `None` if it is valid.
     pub fault: Option<Fault>,
 }
 
@@ -48,7 +48,7 @@ pub enum Fault {
     #[error("a message claims {0} bytes, more than any needs")]
     TooLong(u32),
     /// More descriptors arrived than this side accepts.
-    #[error("a message brings more descriptors than were offered room for")]
+    #[error("a message carries more descriptors than this side accepts")]
     TooManyDescriptors,
 }
 
@@ -66,7 +66,7 @@ pub enum Received {
 /// Reasons why the connection is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
-    /// The system's words.
+    /// The operating system reported an error.
     #[error("{operation}: {error}")]
     System {
         /// The operation.

@@ -1,4 +1,4 @@
-//! The news of a device for its observer.
+//! Failures and recoveries that a device reports to its observer.
 
 use super::*;
 use ringside_pmd::recovery::RecoverError as Error;

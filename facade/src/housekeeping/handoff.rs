@@ -1,20 +1,20 @@
 //! Passes events from the housekeeping thread to the program's threads, and the request to end in
 //! the other direction.
 //!
-//! Two orders matter. The reader of events lowers the signal before it takes, so an event that is put
-//! while it takes raises the signal again. The thread lowers its own signal before it looks whether
-//! to end, so it does not sleep after such a request.
+//! The order of two pairs of steps matters. The reader of events clears the signal before it takes
+//! events, so an event that is added meanwhile raises the signal again. The thread clears its own
+//! signal before it checks for a request to end, so it does not sleep after one.
 
 use crate::sync::{ArrayQueue, AtomicBool, AtomicU64, Ordering, Signal};
 
-/// Events that wait at most.
+/// The most events that wait for the program.
 pub(crate) const EVENTS: usize = 1024;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Handoff<T> {
     events: ArrayQueue<T>,
-    /// events that found no room
+    /// events dropped because the queue was full
     dropped: AtomicU64,
     /// raised while there are events
     told: Signal,
@@ -34,7 +34,7 @@ impl<T> Handoff<T> {
         }
     }
 
-    /// Hands an event to the program; counts it where there is no room.
+    /// Queues an event for the program. Counts it as dropped if the queue is full.
     pub(crate) fn put(&self, event: T) {
         if self.events.push(event).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -42,8 +42,8 @@ impl<T> Handoff<T> {
         self.told.raise();
     }
 
-    /// Takes the events, at most as many as there is room for, and returns how many were dropped
-    /// since the last call.
+    /// Takes the waiting events, at most as many as the queue holds. Returns the number of events
+    /// dropped since the last call.
     pub(crate) fn take(&self, into: &mut Vec<T>) -> u64 {
         self.told.clear();
         for _ in 0..self.events.capacity() {
@@ -66,8 +66,8 @@ impl<T> Handoff<T> {
         self.wake.raise();
     }
 
-    /// For the thread, before each sleep: true if it is to end. What comes afterwards raises
-    /// [`Handoff::wake`].
+    /// Called by the thread before each sleep: true if the thread has to end. A later request
+    /// raises [`Handoff::wake`].
     pub(crate) fn is_stopped(&self) -> bool {
         self.wake.clear();
         self.stopped.load(Ordering::Acquire)

@@ -12,14 +12,14 @@ use std::time::Duration;
 /// The longest sleep without an interrupt: the delay of events and flushes.
 const WITHOUT_INTERRUPT: Duration = Duration::from_millis(2);
 
-/// The longest wait for other threads to let go of the device before it is recovered. The next round
+/// The longest wait until no other thread uses the device, before it is recovered. The next round
 /// tries again.
 const EXCLUSIVE_LIMIT: Duration = Duration::from_millis(100);
 
 /// The interrupt of this period of service.
 #[derive(Debug)]
 enum Wakeup {
-    /// Not asked for yet.
+    /// Not connected yet in this period of service.
     Unknown,
     Connected(Interrupts),
     /// The device has none, or another owner has it.
@@ -54,7 +54,7 @@ impl Rounds {
         }
     }
 
-    /// Goes on until the handoff says to stop.
+    /// Runs until the handoff requests the end.
     pub(super) fn run(&mut self) {
         while !self.served.handoff.is_stopped() {
             self.connect();
@@ -71,16 +71,16 @@ impl Rounds {
         }
         self.wakeup = match self.served.driver().event_interrupts() {
             Ok(interrupts) => Wakeup::Connected(interrupts),
-            // It is asked for again after the recovery.
+            // Connected again after the recovery.
             Err(RdmaError::DeviceFailed { .. }) => return,
             Err(error) => {
-                tracing::debug!(%error, "housekeeping goes by time alone");
+                tracing::debug!(%error, "no interrupt for the housekeeping thread: it wakes up by time only");
                 Wakeup::Nothing
             }
         };
     }
 
-    /// Sleeps until an interrupt, a wish of the program, or the end of the period.
+    /// Sleeps until an interrupt, a request of the program, or the end of the period.
     fn sleep(&mut self) {
         let wake = Some(self.served.handoff.wake().as_fd());
         let Wakeup::Connected(interrupts) = &self.wakeup else {
@@ -88,14 +88,14 @@ impl Rounds {
             return;
         };
         wait([wake, Some(interrupts.as_fd())], self.period);
-        // Opened again before the round looks: what comes after the look fires it.
+        // Enabled again before the round checks the device, so that a later event raises it.
         if let Err(error) = interrupts.take() {
             tracing::debug!(%error, "the interrupt of this period of service ended");
             self.wakeup = Wakeup::Unknown;
         }
     }
 
-    /// Looks once at everything.
+    /// Handles events and checks the device once.
     fn round(&mut self) {
         let (failed, life) = self.observe();
         self.hand_over();

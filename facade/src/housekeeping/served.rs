@@ -12,25 +12,26 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
-/// The interval at which exclusive use is asked for. It is tried, never queued for: a queued writer
-/// would stop readers, one of which may hold a guard already.
+/// The interval between attempts to get exclusive use. The lock is tried, never waited for: a
+/// waiting writer would block readers, one of which may hold a guard already.
 const STEP: Duration = Duration::from_micros(200);
 
 /// See the module.
 pub(crate) struct Served {
-    /// `None` once it was shut down
+    /// `None` after the shutdown
     device: RwLock<Option<ringside_pmd::Device>>,
     pub(crate) handoff: Handoff<Event>,
     observer: OnceLock<Arc<dyn Observer>>,
-    /// the last life whose failure the observer was told; lives begin at 1
+    /// the last life whose failure was reported to the observer; lives count bring-ups from 1
     told: AtomicU32,
-    /// a thread is in a recovery
+    /// true while a thread recovers the device
     recovering: AtomicBool,
 }
 
-/// Is told of failures and recoveries by the thread that notices them. Does not wait.
+/// Receives failures and recoveries, on the thread that detects them. An implementation must not
+/// block.
 pub(crate) trait Observer: Send + Sync {
-    /// The device failed in this life; told once.
+    /// The device failed in this life. Called once for each life.
     fn failed(&self, life: u32, cause: FailureCause);
     /// It is in service again, in this life.
     fn recovered(&self, life: u32, cause: FailureCause);
@@ -38,8 +39,8 @@ pub(crate) trait Observer: Send + Sync {
     fn not_recovered(&self, life: u32, error: &RecoverError);
 }
 
-/// A device in use by one thread. It is recovered only when no other thread uses it, so do not keep
-/// one for long.
+/// Shared use of a device by one thread. The device is recovered only when no other thread uses it,
+/// so drop this value soon.
 pub struct Driver<'d>(RwLockReadGuard<'d, Option<ringside_pmd::Device>>);
 
 const TAKEN: &str = "only a shutdown takes the device, and that consumes its owner";
@@ -89,7 +90,7 @@ impl Served {
         })
     }
 
-    /// Tells `observer` from now on; the first one stays.
+    /// Sets the observer. Only the first one is kept.
     pub(crate) fn observe_by(&self, observer: Arc<dyn Observer>) {
         let _ = self.observer.set(observer);
     }
@@ -102,12 +103,12 @@ impl Served {
         }
     }
 
-    /// True while a thread is in a recovery. The observer is told its result afterwards.
+    /// True while a thread recovers the device. The result is reported to the observer afterwards.
     pub(crate) fn is_recovering(&self) -> bool {
         self.recovering.load(Ordering::Acquire)
     }
 
-    /// Runs a recovery of the device, which the caller has for itself.
+    /// Runs a recovery of the device, of which the caller has exclusive use.
     pub(crate) fn recovering<T>(&self, recover: impl FnOnce() -> T) -> T {
         self.recovering.store(true, Ordering::Release);
         let result = recover();
@@ -129,12 +130,12 @@ impl Served {
         }
     }
 
-    /// The device, beside other threads.
+    /// Shared use of the device.
     pub(crate) fn driver(&self) -> Driver<'_> {
         Driver(self.device.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The device alone, if no other thread uses it within `limit`.
+    /// Exclusive use of the device; `None` if other threads still use it after `limit`.
     pub(crate) fn exclusive(&self, limit: Duration) -> Option<Exclusive<'_>> {
         let deadline = Instant::now() + limit;
         loop {
@@ -147,7 +148,7 @@ impl Served {
         }
     }
 
-    /// Takes the device out, for its shutdown.
+    /// Removes the device from this value, for its shutdown.
     pub(crate) fn take(&self) -> Option<ringside_pmd::Device> {
         match self.device.try_write() {
             Ok(mut guard) => guard.take(),
@@ -156,7 +157,7 @@ impl Served {
         }
     }
 
-    /// Takes the events that the housekeeping thread has put; returns how many.
+    /// Takes the events that the housekeeping thread has queued, and returns their number.
     pub(crate) fn take_events(&self, events: &mut Vec<Event>) -> usize {
         let before = events.len();
         let dropped = self.handoff.take(events);
@@ -167,13 +168,13 @@ impl Served {
     }
 }
 
-/// The events of a device with a housekeeping thread, as a descriptor that is readable while there
-/// are some. It fits `tokio::io::unix::AsyncFd` and any poll loop.
+/// The events of a device with a housekeeping thread, as a descriptor that is readable while events
+/// wait. It fits `tokio::io::unix::AsyncFd` and any poll loop.
 #[derive(Clone, Debug)]
 pub struct Events(pub(crate) Arc<Served>);
 
 impl Events {
-    /// Takes what has come and appends it to `events`; returns how many there were. The descriptor
+    /// Takes the waiting events, appends them to `events` and returns their number. The descriptor
     /// is not readable afterwards, until the next event.
     pub fn take(&self, events: &mut Vec<Event>) -> usize {
         self.0.take_events(events)

@@ -26,7 +26,7 @@ thread_local! {
     static HERE: RefCell<Option<(u64, Arc<str>)>> = const { RefCell::new(None) };
 }
 
-/// The client on whose thread this runs, if `registry` calls it.
+/// The client whose callback runs on this thread, if it is one of `registry`.
 pub(super) fn client_here(registry: u64) -> Option<Arc<str>> {
     HERE.with_borrow(|here| match here {
         Some((of, name)) if *of == registry => Some(Arc::clone(name)),
@@ -63,7 +63,7 @@ fn serve(
     while let Ok((device, call)) = orders.recv() {
         let called = catch_unwind(AssertUnwindSafe(|| {
             let performed = perform(&mut *client, &device, call);
-            // The error is of the client too.
+            // The drop of the error is also code of the client.
             performed.err().map(|error| describe(&*error))
         }));
         let refusal = match called {

@@ -1,4 +1,4 @@
-//! The reasons for which a client and a device part.
+//! The reasons of an `uninitialise`.
 
 use std::fmt;
 

@@ -4,23 +4,23 @@ use super::cause::Cause;
 use super::handle::DeviceHandle;
 use ringside_pmd::recovery::FailureCause;
 
-/// The error of a client that does not take a device. Its text is kept: see
+/// The error of a client that refuses a device. The registry keeps its text: see
 /// [`Attached::Refused`](super::Attached::Refused).
 pub type ClientError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A part of a program that works with every device of a [`Registry`](super::Registry).
 ///
-/// The registry calls a client on one thread that belongs to the client: calls never overlap, and
-/// no lock of the registry is held meanwhile. A callback may look devices up and use them. It cannot
-/// open or remove devices, nor register or unregister clients: those calls wait for clients, so they
-/// are refused with [`RegistryError::InCallback`](super::RegistryError::InCallback).
-/// [`DeviceHandle::request_removal`] does not wait and works.
+/// The registry calls a client on one thread of its own: calls never overlap, and the registry
+/// holds no lock during a call. A callback may look devices up and use them. It cannot open or
+/// remove devices, nor register or unregister clients: those calls wait for clients, so they are
+/// refused with [`RegistryError::InCallback`](super::RegistryError::InCallback).
+/// [`DeviceHandle::request_removal`] does not wait and is allowed.
 ///
 /// A panic in a callback is caught: it counts as an error of `initialise`, and as a return of the
-/// others. A program that is built with `panic = "abort"` ends.
+/// others. With `panic = "abort"` the process ends.
 pub trait Client: Send + 'static {
-    /// Begins to work with a device that is in service. What the client makes of the device is the
-    /// client's: memory, queue pairs, a [`DeviceUse`](super::DeviceUse).
+    /// Begins the work with a device that is in service. The client owns the objects that it makes:
+    /// memory, queue pairs, a [`DeviceUse`](super::DeviceUse).
     ///
     /// Every call that returns `Ok` is followed by one call of `uninitialise`. After an error there is
     /// none. The client then gets no more calls for this device; if the device failed meanwhile,
@@ -31,13 +31,15 @@ pub trait Client: Send + 'static {
     /// before or soon after this returns; the device is shut down only then.
     fn uninitialise(&mut self, device: &DeviceHandle, cause: Cause);
 
-    /// The device failed. Its outstanding requests complete as flushed, and its objects are unusable.
-    /// Either `recovered` or `uninitialise` follows. A slow client is told the last failure only.
+    /// The device failed. Its outstanding requests complete as flushed, and its objects are
+    /// unusable. Either `recovered` or `uninitialise` follows. A slow client is notified of the
+    /// last failure only.
     fn failed(&mut self, device: &DeviceHandle, cause: FailureCause) {
         let _ = (device, cause);
     }
 
-    /// The device is in service again, for the time `life`: the client makes its objects again.
+    /// The device is in service again, in its bring-up number `life`. The client makes its objects
+    /// again.
     fn recovered(&mut self, device: &DeviceHandle, life: u32) {
         let _ = (device, life);
     }

@@ -1,9 +1,10 @@
-//! The rules of the registry: which client is called next, with which device. No thread, no clock.
+//! The rules of the registry: the next client to call and its device. The engine has no thread and
+//! no clock.
 //!
-//! Clients are called one call at a time each. For a device, `initialise` goes in order of
-//! registration and `uninitialise` in reverse order; a call waits for the clients before it. A client
-//! that is longer in a call than [`Limits::call`] keeps no other client from its `initialise`; an
-//! `uninitialise` waits as long as it takes.
+//! Each client gets one call at a time. For a device, `initialise` goes in order of registration
+//! and `uninitialise` in reverse order; a call waits for the clients before it. A client that is in
+//! a call for longer than [`Limits::call`] no longer delays the `initialise` of others; an
+//! `uninitialise` waits without limit.
 
 use super::cause::Cause;
 use ringside_pmd::recovery::FailureCause;
@@ -42,9 +43,9 @@ impl Call {
 /// Times after which the engine goes on without a client or a device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// A call may take this long before it is overdue.
+    /// The time after which a call is overdue.
     pub(super) call: Duration,
-    /// A device may be gone from the bus this long before it is removed.
+    /// The time that a device may be absent from the bus before it is removed.
     pub(super) gone: Duration,
 }
 
@@ -57,12 +58,12 @@ pub(super) enum Action {
         device: DeviceId,
         call: Call,
     },
-    /// The device leaves: no client is called for it but to end.
+    /// The device is being removed: clients get no calls for it other than `uninitialise`.
     Leave { device: DeviceId, cause: Cause },
     /// All clients are done with the device: shut it down once its last user drops it;
     /// [`Engine::shutting`] and [`Engine::shut`] follow.
     Close { device: DeviceId },
-    /// The client is called no more: drop it; [`Engine::ended`] follows.
+    /// The client gets no more calls: drop it; [`Engine::ended`] follows.
     End { client: ClientId },
 }
 
@@ -71,11 +72,11 @@ pub(super) enum Action {
 pub(super) enum Pair {
     /// To be initialised.
     Wanted,
-    /// In `initialise`, which began in this life of the device.
+    /// In `initialise`, called in this life of the device.
     Initialising {
         life: u32,
     },
-    /// Initialised, and told of the device's state as far as this.
+    /// Initialised. The fields are the last state that the client was notified of.
     Present {
         life: u32,
         failed: bool,
@@ -83,12 +84,12 @@ pub(super) enum Pair {
     /// `initialise` returned this error.
     Refused(String),
     Uninitialising,
-    /// Was uninitialised, or never wanted.
+    /// Uninitialised, or never to be initialised.
     Done,
 }
 
 impl Pair {
-    /// The client is or may be at work with the device.
+    /// True if the client may work with the device.
     const fn is_active(&self) -> bool {
         matches!(
             self,
@@ -115,7 +116,7 @@ struct Device {
     phase: Phase,
     life: u32,
     failure: Option<FailureCause>,
-    /// the cause of the last failure that is over
+    /// the cause of the last failure from which the device was recovered
     recovered_from: FailureCause,
     gone_since: Option<Instant>,
 }
@@ -139,7 +140,7 @@ struct Client {
     running: Option<Running>,
 }
 
-/// What a caller of the registry waits for.
+/// The state that a caller of the registry waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// Every client has initialised the device, refused it, or is overdue.
@@ -152,7 +153,7 @@ pub(super) enum Goal {
     AllGone,
 }
 
-/// What a goal waits for at the moment.
+/// The present obstacle of a goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocker {
     /// A client is in a call, or in its destructor.
@@ -161,9 +162,9 @@ pub(super) enum Blocker {
         what: Option<(DeviceId, Call)>,
         since: Instant,
     },
-    /// Users hold the device.
+    /// Users still hold the device.
     Users { device: DeviceId, since: Instant },
-    /// The device is shut down.
+    /// The shutdown of the device is under way.
     Shutdown { device: DeviceId, since: Instant },
 }
 
@@ -193,7 +194,7 @@ impl Engine {
         }
     }
 
-    /// A device was opened, and is in this life.
+    /// A device was opened; `life` is the number of its bring-ups.
     pub(super) fn device_came(&mut self, id: DeviceId, life: u32) {
         let device = Device {
             phase: Phase::Serving,
@@ -220,7 +221,7 @@ impl Engine {
         }
     }
 
-    /// The device failed in this life. Late news of an earlier life is ignored.
+    /// The device failed in this life. A late report of an earlier life is ignored.
     pub(super) fn failed(&mut self, id: DeviceId, life: u32, cause: FailureCause, now: Instant) {
         let Some(device) = self.devices.get_mut(&id) else {
             return;
@@ -234,7 +235,7 @@ impl Engine {
         }
     }
 
-    /// A recovery failed. `is_gone`: it found the device gone from the bus; else the device is there.
+    /// A recovery failed. `is_gone`: the device did not respond on the bus.
     pub(super) fn not_recovered(&mut self, id: DeviceId, life: u32, is_gone: bool, now: Instant) {
         if let Some(device) = self.devices.get_mut(&id)
             && device.life == life
@@ -256,7 +257,7 @@ impl Engine {
         }
     }
 
-    /// The device is to leave. The first cause counts: `None` if it leaves already.
+    /// Begins the removal of the device. Only the first call counts.
     pub(super) fn remove(&mut self, id: DeviceId, cause: Cause) -> Option<Action> {
         let device = self.devices.get_mut(&id)?;
         if !device.is_serving() {
@@ -266,7 +267,7 @@ impl Engine {
         Some(Action::Leave { device: id, cause })
     }
 
-    /// The client is to leave.
+    /// Begins the unregistration of the client.
     pub(super) fn unregister(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(&id) {
             client.leaving = true;
@@ -291,7 +292,8 @@ impl Engine {
                 let Pair::Initialising { life: begun } = *pair else {
                     return;
                 };
-                // A device that failed meanwhile is a reason of its own: another try follows.
+                // If the device failed meanwhile, the refusal may come from that: `initialise` is
+                // called again.
                 let changed = self.devices.get(&device).is_some_and(|device| {
                     device.is_serving() && (device.failure.is_some() || device.life != begun)
                 });
@@ -328,7 +330,7 @@ impl Engine {
         self.pairs.retain(|&(_, client), _| client != id);
     }
 
-    /// Everything that is to be done now. The engine counts it as begun.
+    /// Returns all actions that are due. The engine counts them as begun.
     pub(super) fn step(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
         let clients: Vec<_> = self.clients.keys().copied().collect();
@@ -369,8 +371,8 @@ impl Engine {
         actions
     }
 
-    /// The devices that have been gone from the bus for too long. The caller removes them, unless a
-    /// recovery is under way: its result is known soon.
+    /// The devices that have been absent from the bus for too long. The caller removes them, unless
+    /// a recovery is under way, whose result is known soon.
     pub(super) fn gone(&self, now: Instant) -> Vec<DeviceId> {
         let limit = self.limits.gone;
         let over = |device: &Device| {
@@ -404,8 +406,8 @@ impl Engine {
         }
     }
 
-    /// The next call of a client. Ends come first, those of later devices before others; then news
-    /// of failures; then new devices.
+    /// The next call of a client: first `uninitialise`, of later devices before earlier ones; then
+    /// failures and recoveries; then `initialise`.
     fn next_call(&self, id: ClientId, now: Instant) -> Option<(DeviceId, Call)> {
         let client = self.clients.get(&id)?;
         if client.running.is_some() {
@@ -444,7 +446,8 @@ impl Engine {
             .then_some((device_id, Call::Uninitialise(Cause::Unregistered)))
     }
 
-    /// News of a failure or a recovery. Of a device that leaves only that it is gone.
+    /// The next report of a failure or a recovery. For a device that is being removed, only its
+    /// absence from the bus is reported.
     fn news(&self, (id, pair): (DeviceId, &Pair)) -> Option<(DeviceId, Call)> {
         let Pair::Present { life, failed } = *pair else {
             return None;
@@ -480,13 +483,14 @@ impl Engine {
         may.then_some((device_id, Call::Initialise))
     }
 
-    /// A client that was registered later is at work with the device.
+    /// True if a client that was registered later may work with the device.
     fn later_is_active(&self, device: DeviceId, client: ClientId) -> bool {
         let later = (device, ClientId(client.0 + 1))..=(device, ClientId(u64::MAX));
         self.pairs.range(later).any(|(_, pair)| pair.is_active())
     }
 
-    /// A client that was registered earlier has not got to know the device, and is not overdue.
+    /// True if a client that was registered earlier has yet to initialise the device, and is not
+    /// overdue.
     fn earlier_is_awaited(&self, device: DeviceId, client: ClientId, now: Instant) -> bool {
         let earlier = (device, ClientId(0))..(device, client);
         self.pairs.range(earlier).any(|(&(_, earlier), pair)| {
@@ -498,13 +502,13 @@ impl Engine {
         })
     }
 
-    /// The client is longer in a call than it may be.
+    /// True if the client has been in a call for longer than [`Limits::call`].
     pub(super) fn is_overdue(&self, client: ClientId, now: Instant) -> bool {
         let running = self.clients.get(&client).and_then(|client| client.running);
         running.is_some_and(|running| now >= running.since + self.limits.call)
     }
 
-    /// The same, and the call is for this device.
+    /// True if the client is overdue in a call for this device.
     pub(super) fn is_overdue_with(&self, device: DeviceId, client: ClientId, now: Instant) -> bool {
         let running = self.clients.get(&client).and_then(|client| client.running);
         let with = running.and_then(|running| running.what);
@@ -525,7 +529,8 @@ impl Engine {
         pairs.map(|(&(device, client), pair)| (device, client, pair))
     }
 
-    /// The next moment at which [`Engine::step`] or [`Engine::gone`] finds something to do without news.
+    /// The next moment at which [`Engine::step`] or [`Engine::gone`] returns something without a
+    /// further report.
     pub(super) fn next_time(&self, now: Instant) -> Option<Instant> {
         let running = self.clients.values().filter_map(|client| client.running);
         let overdue = running.map(|running| running.since + self.limits.call);

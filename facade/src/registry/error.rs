@@ -1,4 +1,4 @@
-//! Reasons why a registry does not carry out a call.
+//! Reasons why a registry refuses a call.
 
 use super::cause::Cause;
 use crate::error::OpenError;
@@ -10,7 +10,7 @@ pub enum RegistryError {
     /// The device was not opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// The registry has the device.
+    /// The registry has opened the device already.
     #[error(
         "{address} is open under the name {name}; use that device, or remove it first (a removal that \
          is under way has to end)"
@@ -21,7 +21,7 @@ pub enum RegistryError {
         /// Its name.
         name: String,
     },
-    /// The name belongs to another address as long as the process lives.
+    /// The name belongs to another address for the lifetime of the process.
     #[error("the name {name} belongs to {address} in this process; choose another name")]
     NameInUse {
         /// The requested name.
@@ -29,7 +29,7 @@ pub enum RegistryError {
         /// The address that has it.
         address: DeviceAddress,
     },
-    /// The address has another name as long as the process lives.
+    /// The address has another name for the lifetime of the process.
     #[error(
         "{address} is called {name} in this process, and cannot be called {wanted}; open it by \
          {name}, or without a name"
@@ -42,7 +42,7 @@ pub enum RegistryError {
         /// The requested name.
         wanted: String,
     },
-    /// The text is not a name of a device.
+    /// The text is not a valid name of a device.
     #[error("'{name}' is not a name: 1 to 63 letters, digits, '-', '_' and '.'")]
     BadName {
         /// The text.
@@ -77,7 +77,7 @@ pub enum RegistryError {
         /// The refused call.
         call: &'static str,
     },
-    /// A client does not return. The call goes on in the background once it does.
+    /// A client does not return from a callback. The call continues in the background once it does.
     #[error(
         "client {client} has not returned from {callback} for {device} within {waited_ms} ms; {device} \
          stays as it is until then. Mend the client, or call again to wait once more"
@@ -92,7 +92,7 @@ pub enum RegistryError {
         /// The time waited since the call of the client began, or since this call, ms.
         waited_ms: u64,
     },
-    /// The device is held. It is shut down once it is not.
+    /// Users hold the device. It is shut down once they have dropped it.
     #[error(
         "{device} is held by {holders} after {waited_ms} ms; it is shut down when they drop their \
          DeviceUse. Call again to wait once more"
@@ -116,7 +116,8 @@ pub enum RegistryError {
         /// The time waited, ms.
         waited_ms: u64,
     },
-    /// The device was removed. A device that came back is another one of the same name.
+    /// The device was removed. A device that was opened again later is a new one with the same
+    /// name.
     #[error("{device} was removed ({cause}); open it again once it is there")]
     Removed {
         /// The device.
@@ -142,7 +143,7 @@ pub enum RegistryError {
     /// A limit of the registry.
     #[error("more than {limit} {what}; remove some first")]
     TooMany {
-        /// What there are too many of.
+        /// The kind of object whose number is limited.
         what: &'static str,
         /// The limit.
         limit: usize,

@@ -72,7 +72,7 @@ impl Port {
     }
 }
 
-/// News of a device for the registry.
+/// A report of a device to the registry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum News {
     Failed {
@@ -83,7 +83,7 @@ pub(super) enum News {
         life: u32,
         cause: FailureCause,
     },
-    /// A recovery failed; `is_gone`: it found the device gone from the bus.
+    /// A recovery failed; `is_gone`: the device did not respond on the bus.
     NotRecovered {
         life: u32,
         is_gone: bool,
@@ -93,19 +93,19 @@ pub(super) enum News {
     Released,
 }
 
-/// The way of the news to the registry. Does not wait.
+/// Sends a report to the registry. Does not wait.
 pub(super) type Tell = Arc<dyn Fn(News) + Send + Sync>;
 
 struct State {
     /// `None` once it is shut down
     device: Option<Arc<Device>>,
-    /// no new uses
+    /// true if new uses are refused
     is_closing: bool,
     uses: BTreeMap<Arc<str>, usize>,
     state: DeviceState,
 }
 
-/// What all handles of a device share.
+/// The state that all handles of a device share.
 pub(super) struct Slot {
     identity: Identity,
     address: DeviceAddress,
@@ -158,7 +158,7 @@ impl Slot {
         &self.tell
     }
 
-    /// Notes a failure or a recovery, unless the device leaves.
+    /// Notes a failure or a recovery, unless the device is being removed.
     pub(super) fn note(&self, new: DeviceState) {
         let mut state = self.state();
         if let DeviceState::InService { .. } | DeviceState::Failed(_) = state.state {
@@ -175,8 +175,8 @@ impl Slot {
         self.state().state = DeviceState::Leaving(cause);
     }
 
-    /// Allows no new uses, and returns the device if there are none; else [`News::Released`] comes
-    /// once there are none.
+    /// Refuses new uses. Returns the device if it has no users; otherwise [`News::Released`]
+    /// follows when the last use ends.
     pub(super) fn close(&self) -> Option<Device> {
         let mut state = self.state();
         state.is_closing = true;
@@ -219,8 +219,8 @@ impl Slot {
     }
 }
 
-/// A device of a [`Registry`](super::Registry). Cheap to clone; a handle does not keep the device
-/// from being removed, [`DeviceHandle::device`] does.
+/// A device of a [`Registry`](super::Registry). Cheap to clone; a handle does not delay the removal
+/// of the device; the value that [`DeviceHandle::device`] returns does.
 #[derive(Clone)]
 pub struct DeviceHandle {
     slot: Arc<Slot>,
@@ -245,7 +245,7 @@ impl DeviceHandle {
         Self { slot, holder }
     }
 
-    /// The name, which no other address gets while the process lives.
+    /// The name, which no other address gets in this process.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.slot.identity.name
@@ -270,8 +270,8 @@ impl DeviceHandle {
         &self.slot.ports
     }
 
-    /// The state, as far as the registry knows. Sends no command and does not wait for a recovery. In
-    /// a child by fork: removed.
+    /// The state, as far as the registry knows. Sends no command and does not wait for a recovery.
+    /// In a child process made by `fork` it is [`DeviceState::Removed`].
     #[must_use]
     pub fn state(&self) -> DeviceState {
         if !self.slot.birth.is_here() {
@@ -311,7 +311,7 @@ impl DeviceHandle {
         })
     }
 
-    /// Asks for the removal of the device and does not wait: also for callbacks.
+    /// Requests the removal of the device without waiting, so callbacks may call it.
     pub fn request_removal(&self) {
         if self.slot.birth.is_here() {
             (self.slot.tell)(News::RemovalRequested);
@@ -321,7 +321,7 @@ impl DeviceHandle {
 
 /// A device in use. The registry does not shut it down as long as this exists.
 pub struct DeviceUse {
-    /// dropped before it is counted
+    /// dropped before the use is counted as ended
     device: Arc<Device>,
     counted: Counted,
 }

@@ -20,7 +20,7 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(180);
 /// The answer to a call that waits.
 pub(super) type Answer = Result<ShutdownReport, RegistryError>;
 
-/// A call of the program, or a report of another thread.
+/// A message: a call of the program, or a report of another thread.
 pub(super) enum Message {
     Arrived {
         id: DeviceId,
@@ -55,7 +55,7 @@ pub(super) enum Message {
 
 struct KnownClient {
     name: Arc<str>,
-    /// `None` once it gets no more calls
+    /// `None` once the client gets no more calls
     calls: Option<Sender<Order>>,
 }
 
@@ -103,7 +103,7 @@ impl Keeper {
         }
     }
 
-    /// Goes on until the registry is closed and everything in it has ended.
+    /// Runs until the registry is closed and all its devices and clients have ended.
     pub(super) fn run(mut self, messages: &Receiver<Message>) {
         loop {
             let now = Instant::now();
@@ -158,7 +158,7 @@ impl Keeper {
                 self.wait_for(Goal::AllGone, reply);
             }
             Message::Attachments { reply } => {
-                // A caller that is gone needs no answer.
+                // The caller may have stopped waiting.
                 let _ = reply.send(self.attachments());
             }
             Message::News(id, news) => self.news(id, news),
@@ -213,13 +213,13 @@ impl Keeper {
         }
     }
 
-    /// Begins a removal; false if the device leaves already.
+    /// Begins a removal; false if one is under way.
     fn remove(&mut self, id: DeviceId, cause: Cause) -> bool {
         let leaves = self.engine.remove(id, cause);
         leaves.map(|action| self.perform(action)).is_some()
     }
 
-    /// A removal that no call waits for: if it hangs, the log says so.
+    /// Begins a removal that no call waits for. A removal that hangs is logged.
     fn remove_unasked(&mut self, id: DeviceId, cause: Cause) {
         if self.remove(id, cause) {
             self.waiters.push(Waiter {
@@ -345,8 +345,8 @@ impl Keeper {
         });
     }
 
-    /// Answers the calls whose goal is reached, or whose time is over. Returns the moment at which
-    /// there is something to do again.
+    /// Answers the calls whose goal is reached or whose time is over. Returns the moment of the
+    /// next work.
     fn answer_waiters(&mut self, now: Instant) -> Option<Instant> {
         let mut next = self.engine.next_time(now);
         for waiter in std::mem::take(&mut self.waiters) {
@@ -449,7 +449,7 @@ impl Keeper {
     }
 }
 
-/// Answers a call; its caller may have gone.
+/// Answers a call; its caller may have stopped waiting.
 fn answer(reply: &Sender<Answer>, answer: Answer) {
     let _ = reply.send(answer);
 }

@@ -1,4 +1,5 @@
-//! The devices and clients of a registry, for lookups by any thread: the lock is held for no call.
+//! The devices and clients of a registry, for lookups by any thread. No call of a client is made
+//! under its lock.
 
 use super::error::RegistryError;
 use super::handle::{DeviceHandle, Slot};
@@ -12,7 +13,7 @@ pub(super) const MOST_DEVICES: usize = 256;
 /// Clients that a registry has at most: each has a thread.
 pub(super) const MOST_CLIENTS: usize = 64;
 
-/// The holder whose name uses by the program have.
+/// The name of the holder for uses by the program itself.
 const PROGRAM: &str = "the program";
 
 /// A client and a device of a registry.
@@ -22,7 +23,7 @@ pub struct Attachment {
     pub device: String,
     /// The name of the client.
     pub client: String,
-    /// How far they are.
+    /// The state of the client with the device.
     pub state: Attached,
     /// The client has been in a call for this device longer than
     /// [`RegistrySettings::call_deadline`](super::RegistrySettings::call_deadline).
@@ -37,13 +38,13 @@ pub enum Attached {
     Waiting,
     /// In its `initialise`.
     Initialising,
-    /// At work.
+    /// Initialised.
     Initialised,
     /// `initialise` returned this error; the client is not called for the device.
     Refused(String),
     /// In its `uninitialise`.
     Uninitialising,
-    /// Done with the device.
+    /// Uninitialised.
     Uninitialised,
 }
 
@@ -63,7 +64,7 @@ impl Listing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the place of a device that is about to be opened.
+    /// Reserves the place of a device that is about to be opened.
     pub(super) fn reserve(
         &self,
         index: u32,

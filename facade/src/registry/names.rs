@@ -14,7 +14,7 @@ const LONGEST: usize = 63;
 /// The longest wait for other threads that name a device.
 const LOCK_LIMIT: Duration = Duration::from_secs(30);
 
-/// Begins the names that are made here. The C library names its device so too.
+/// The prefix of generated names. The C library names its device with the same prefix.
 const PREFIX: &str = "ringside";
 
 /// The lasting name of a device.
@@ -27,14 +27,15 @@ pub(super) struct Identity {
     pub(super) port_index: u32,
 }
 
-/// The names given so far; the index of a device is its place here.
+/// The names so far; the index of a device is its index in this list.
 static NAMES: Mutex<Names> = Mutex::new(Names { given: Vec::new() });
 
 struct Names {
     given: Vec<(DeviceAddress, Arc<str>)>,
 }
 
-/// The name of the device at `address`: the one that it has, else `wanted`, else a new one.
+/// Returns the name of the device at `address`: its present one, otherwise `wanted`, otherwise a
+/// new one.
 pub(super) fn name(
     address: &DeviceAddress,
     wanted: Option<&str>,
@@ -136,7 +137,8 @@ fn identity(at: usize, name: &Arc<str>) -> Identity {
     }
 }
 
-/// The same address for every spelling of a socket's path. Symbolic links are not followed.
+/// Normalises an address: every spelling of a socket's path gives the same one. Symbolic links are
+/// not followed.
 pub(super) fn full(address: &DeviceAddress) -> DeviceAddress {
     match address {
         DeviceAddress::VfioUser(path) => {

@@ -5,8 +5,8 @@ use std::time::Duration;
 /// Settings of a [`Registry`](super::Registry).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegistrySettings {
-    /// The longest call of a client. After it `open` and `register` go on without the client, and
-    /// `remove`, `unregister` and `close` return an error that names it. Default: 10 s; at most
+    /// The longest call of a client. After it `open` and `register` continue without the client,
+    /// and `remove`, `unregister` and `close` return an error that names it. Default: 10 s; at most
     /// [`RegistrySettings::LONGEST`].
     pub call_deadline: Duration,
     /// The time for which a device may not respond on the bus before it counts as removed. A device

@@ -1,4 +1,4 @@
-//! Devices that fail, recover, and go.
+//! Devices that fail, recover, and are removed.
 
 use crate::recorder::{Log, Recorder, config, open, registry, wait_until};
 use ringside::driver::recovery::{FailureCause, Supervised, Supervision};
@@ -52,7 +52,7 @@ fn failure_and_recovery_are_told_in_order() {
     // A recovery that the program asks for is one as well.
     handle.device().unwrap().recover().unwrap();
     assert_eq!(log.wait(2), ["a ! m10 requested", "a ^ m10 3"]);
-    // A later failure is told although no recovery follows.
+    // A later failure is reported although no recovery follows.
     inject(&handle, Fault::FunctionDead);
     assert_eq!(log.wait(2), ["a ! m10 gone", "a - m10 Gone"]);
     assert_eq!(bystander.state(), DeviceState::InService { life: 1 });
@@ -129,7 +129,7 @@ struct Traffic {
 }
 
 impl Traffic {
-    /// A client that holds every device that it is given until it has to let go.
+    /// A client that holds every device until its `uninitialise`.
     fn client(name: &'static str, log: &Log) -> (Recorder, Self) {
         let uses = Arc::new(Mutex::new(Vec::new()));
         let mut client = Recorder::new(name, log);
@@ -201,8 +201,8 @@ impl Connection {
         });
     }
 
-    /// Writes on and on; returns how many requests were posted, succeeded, and failed, once a post is
-    /// refused and everything that was posted has completed. Posts one more when `more` is set, and
+    /// Writes until a post is refused and all posted requests have completed. Returns the numbers
+    /// of requests that were posted, succeeded, and failed. Posts one more when `more` is set, and
     /// clears it. `progress`: the successes so far.
     fn run(&mut self, more: &AtomicBool, progress: &AtomicU64) -> (u64, u64, u64) {
         let (mut posted, mut good, mut bad) = (0_u64, 0, 0);
@@ -257,7 +257,7 @@ fn a_device_that_goes_under_traffic_is_removed_and_comes_back_under_its_name() {
     let (asked, shown) = (Arc::clone(&more), Arc::clone(&progress));
     let worker = std::thread::spawn(move || connection.run(&asked, &shown));
     wait_until("traffic", || progress.load(Ordering::Relaxed) > 1000);
-    // A request is outstanding for certain when it goes.
+    // A request is certainly outstanding when the device is removed.
     inject(&gone, Fault::ProtocolEngineStall);
     more.store(true, Ordering::Release);
     wait_until("one more request", || !more.load(Ordering::Acquire));
@@ -288,7 +288,7 @@ fn a_device_that_goes_under_traffic_is_removed_and_comes_back_under_its_name() {
     );
     assert_eq!(stays.state(), DeviceState::InService { life: 1 });
 
-    // It is plugged in again.
+    // The device is plugged in again.
     change(&stays, |world, _| world.clear_faults(15));
     let back = open(&registry, 15);
     assert_eq!((back.name(), back.index()), (gone.name(), gone.index()));
@@ -336,7 +336,7 @@ fn a_device_that_goes_during_a_recovery_is_removed() {
     });
 }
 
-/// The device answers again before its time is over, and its recovery takes longer than that.
+/// The device answers again before its time limit, and its recovery takes longer than the limit.
 #[test]
 fn a_device_that_is_back_is_not_removed_during_its_recovery() {
     let registry = crate::recorder::registry_gone_for(Duration::from_secs(1));
@@ -364,7 +364,7 @@ fn a_device_that_is_back_is_not_removed_during_its_recovery() {
     assert!(handle.device().unwrap().protection_domain().is_ok());
 }
 
-/// Its recoveries fail for longer than it might be gone, and it answers all the time.
+/// Its recoveries fail for longer than the limit of an absence, and it answers all the time.
 #[test]
 fn a_device_that_is_there_and_does_not_recover_is_not_removed() {
     let (registry, log) = (registry(), Log::default());

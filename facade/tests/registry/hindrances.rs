@@ -1,4 +1,4 @@
-//! Clients that hang, panic, hold on, or call the registry from inside a callback.
+//! Clients that hang, panic, keep devices, or call the registry from inside a callback.
 
 use crate::recorder::{Hook, Log, Recorder, config, open, registry, registry_with, wait_until};
 use ringside::registry::{Attached, Cause, DeviceState, DeviceUse, Registry, RegistryError};
@@ -65,7 +65,7 @@ fn a_removal_waits_for_a_client_that_hangs_and_names_it() {
         (&slow.state, slow.is_overdue),
         (&Attached::Uninitialising, true)
     );
-    // Another try waits anew, and says the same. The other clients serve a new device.
+    // A further call waits again and returns the same error. The other clients serve a new device.
     let error = registry.remove("m20").unwrap_err();
     assert!(matches!(error, RegistryError::ClientBusy { .. }), "{error}");
     open(&registry, 21);
@@ -100,7 +100,7 @@ fn an_initialise_that_hangs_keeps_no_other_client_from_the_device() {
         (&late.state, late.is_overdue),
         (&Attached::Initialising, true)
     );
-    // It is asked to end what it began, once it has.
+    // After its `initialise` returns, it is uninitialised.
     let error = registry.remove("m22").unwrap_err();
     assert!(error.to_string().contains("slow"), "{error}");
     assert!(error.to_string().contains("initialise"), "{error}");
@@ -159,7 +159,7 @@ fn a_device_that_is_held_is_shut_down_when_it_is_not() {
         text.contains("holding (2 times)") && text.contains("the program"),
         "{text}"
     );
-    // The device works for those that hold it, and nobody else gets it.
+    // The device works for its holders, and further uses are refused.
     assert!(own.protection_domain().is_ok());
     let refused = handle.device().unwrap_err();
     assert!(
@@ -196,7 +196,7 @@ fn a_call_from_inside_a_callback_is_refused_or_works_and_never_waits() {
         let other = Recorder::new("other", &spare);
         refused("register", registry.register("other", other).unwrap_err());
         refused("unregister", registry.unregister("nested").unwrap_err());
-        // Lookups and what does not wait work.
+        // Lookups and calls that do not wait are allowed.
         assert_eq!(registry.get(handle.name()).unwrap().index(), handle.index());
         assert_eq!(registry.clients(), ["nested"]);
         assert_eq!(
@@ -299,7 +299,8 @@ fn a_panic_of_a_client_stays_with_it() {
     assert_eq!(log.take(), ["third - m29 Removed", "second - m29 Removed"]);
 }
 
-/// Threads open, remove, register and unregister; each `+` of a client has one `-`.
+/// Threads open, remove, register and unregister; each `+` (initialise) of a client has one `-`
+/// (uninitialise).
 #[test]
 fn every_initialise_has_one_uninitialise_whatever_threads_do() {
     let (registry, log) = (registry(), Log::default());

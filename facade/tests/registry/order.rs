@@ -1,4 +1,4 @@
-//! Who is called, and in which order.
+//! The order of calls to clients.
 
 use crate::recorder::{Log, Recorder, open, registry, try_open};
 use ringside::registry::{Attached, Cause, DeviceState, RegistryError};
@@ -44,7 +44,7 @@ fn a_client_that_comes_late_is_told_of_the_devices_that_are_there() {
         .unwrap();
     assert_eq!(log.take(), ["late + m2", "late + m3"]);
     registry.unregister("late").unwrap();
-    // The last opened first, as a program would take its own things down.
+    // The device that was opened last is removed first.
     assert_eq!(
         log.take(),
         ["late - m3 Unregistered", "late - m2 Unregistered"]
@@ -143,7 +143,7 @@ fn a_device_that_went_and_came_back_has_its_name_index_and_port() {
     assert_eq!(registry.by_index(after.index()).unwrap().name(), "m6");
     assert_eq!(registry.by_address(after.address()).unwrap().name(), "m6");
     assert_eq!(registry.ports()[0].1, port);
-    // The old handle is of the device that went.
+    // The old handle belongs to the removed device.
     assert!(before.device().is_err());
     assert_eq!(before.state(), DeviceState::Removed(Cause::Removed));
 }

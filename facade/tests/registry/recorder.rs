@@ -1,4 +1,4 @@
-//! A client that writes down its calls, and devices under names that are the same in every run.
+//! A client that records its calls, and devices under names that are the same in every run.
 
 use ringside::driver::recovery::FailureCause;
 use ringside::prelude::*;
@@ -49,7 +49,7 @@ pub(crate) fn try_open(registry: &Registry, number: u16) -> Result<DeviceHandle,
     registry.open_as(&format!("m{number}"), &format!("model:{number}"), &config())
 }
 
-/// What the clients of a test were told, in the order in which they were.
+/// The calls of all clients of a test, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 

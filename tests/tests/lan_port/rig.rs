@@ -1,21 +1,15 @@
 //! Two devices with a port each, on one switch.
 
-use ringside_config::{Config, HugePages};
 use ringside_lan::{Burst, Packet};
 use ringside_model::{Stepped, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::lan::{OpenPort, PortSettings};
-use ringside_pmd::{BringUpOptions, Device};
+pub(crate) use ringside_testkit::config_without_package as config;
+use ringside_testkit::{bring_up, shut_down};
 use std::time::Duration;
 
 /// Rounds of 10 us that a test waits for packets.
 const ROUNDS: usize = 2000;
-
-pub(crate) fn config() -> Config {
-    let mut config = Config::default();
-    config.memory.hugepages = HugePages::None;
-    config.ddp.search = vec!["/nonexistent".into()];
-    config
-}
 
 pub(crate) fn settings() -> PortSettings {
     PortSettings {
@@ -37,9 +31,7 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(world: &Stepped, index: u16, settings: &PortSettings) -> Self {
-        let function = world.function(index).expect("a function");
-        let device = Device::bring_up(function, &config(), BringUpOptions::default())
-            .unwrap_or_else(|error| panic!("function {index}: {error}"));
+        let device = bring_up(world, index, &config());
         let open = device
             .open_port(settings)
             .unwrap_or_else(|error| panic!("port {index}: {error}"));
@@ -87,9 +79,7 @@ impl End {
         drop((receive, transmit));
         assert_eq!(pool.usage().in_use, 0, "a packet handle is missing");
         drop((port, pool));
-        let report = device.shutdown();
-        assert!(report.failures.is_empty(), "{:#?}", report.failures);
-        assert_eq!(report.leaked_bytes, 0);
+        shut_down([device]);
     }
 }
 

@@ -5,14 +5,11 @@ use ringside_bus::TscClock;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_model::wire::Switch;
 use ringside_model::{Fault, FunctionSettings, World};
-use ringside_pmd::rdma::{
-    Access, Completion, CompletionQueue, Connected, Flags, MemoryRegion, QueuePair,
-    QueuePairConfig, Status,
-};
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_pmd::Device;
+use ringside_pmd::rdma::Flags;
 use ringside_server::ports::{DatagramWire, Ports, TapWire, WireCounters, WireReport};
 use ringside_server::vfio_user::{Server, ServerSettings};
-use ringside_testkit::{config, in_namespaces};
+use ringside_testkit::{ConnectedEnd, bring_up_function, config, connect, in_namespaces};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -71,12 +68,7 @@ impl Side {
     fn bring_up(&self) -> Device {
         let clock = Arc::new(TscClock::new());
         let function = VfioUserFunction::connect(&self.socket, clock, ClientLimits::default());
-        Device::bring_up(
-            Arc::new(function.unwrap()),
-            &config(),
-            BringUpOptions::default(),
-        )
-        .unwrap_or_else(|error| panic!("{error}"))
+        bring_up_function(Arc::new(function.unwrap()), 0, &config())
     }
 
     fn counters(&self) -> WireCounters {
@@ -97,80 +89,23 @@ impl Drop for Side {
     }
 }
 
-struct End {
-    queue_pair: QueuePair<Connected>,
-    completions: CompletionQueue,
-    source: MemoryRegion,
-    target: MemoryRegion,
-}
-
 const REGION_BYTES: usize = 256 << 10;
 
-fn connect(devices: [&Device; 2]) -> [End; 2] {
-    connect_with(devices, 5)
+fn ends(devices: [&Device; 2]) -> [ConnectedEnd; 2] {
+    connect(devices, REGION_BYTES, |config| {
+        config.retransmission_timeout(5)
+    })
 }
 
 /// Requests are repeated after a second: a busy machine may well take that long to move a window.
-fn patiently(devices: [&Device; 2]) -> [End; 2] {
-    connect_with(devices, 80)
-}
-
-fn connect_with(devices: [&Device; 2], timeout: u8) -> [End; 2] {
-    let halves = devices.map(|device| {
-        let domain = device.protection_domain().unwrap();
-        let completions = device.completion_queue(256).unwrap();
-        let [source, target] = [(); 2].map(|()| {
-            let buffer = device.allocate(REGION_BYTES).unwrap();
-            domain.register(buffer, Access::ALL).unwrap()
-        });
-        let queue_pair = domain
-            .queue_pair(QueuePairConfig::reliable(&completions).retransmission_timeout(timeout))
-            .unwrap();
-        (queue_pair, completions, source, target)
-    });
-    let [first, second] = halves.each_ref().map(|half| half.0.endpoint());
-    let [left, right] = halves;
-    let finish = |half: (QueuePair, _, _, _), peer| End {
-        queue_pair: half.0.connect(peer).unwrap(),
-        completions: half.1,
-        source: half.2,
-        target: half.3,
-    };
-    [finish(left, &second), finish(right, &first)]
-}
-
-impl End {
-    /// So many requests succeed.
-    fn complete_all(&mut self, count: usize) {
-        let begin = Instant::now();
-        let mut batch = [Completion::EMPTY; 8];
-        let mut done = 0;
-        while done < count {
-            let taken = self.completions.poll(&mut batch);
-            let failed = taken.iter().find(|one| one.status() != Status::Success);
-            assert!(failed.is_none(), "{failed:?}");
-            done += taken.len();
-            assert!(begin.elapsed() < LIMIT, "{done} of {count} are complete");
-            std::thread::yield_now();
-        }
-    }
-
-    fn complete(&mut self, what: &str) -> Completion {
-        let begin = Instant::now();
-        let mut batch = [Completion::EMPTY; 8];
-        loop {
-            if let Some(done) = self.completions.poll(&mut batch).first() {
-                assert_eq!(done.status(), Status::Success, "{what}");
-                return *done;
-            }
-            assert!(begin.elapsed() < LIMIT, "no completion of {what}");
-            std::thread::yield_now();
-        }
-    }
+fn patiently(devices: [&Device; 2]) -> [ConnectedEnd; 2] {
+    connect(devices, REGION_BYTES, |config| {
+        config.retransmission_timeout(80)
+    })
 }
 
 /// A write, a read and a send of each size, compared at the far end.
-fn traffic(from: &mut End, to: &mut End, sizes: &[usize]) {
+fn traffic(from: &mut ConnectedEnd, to: &mut ConnectedEnd, sizes: &[usize]) {
     for (round, size) in sizes.iter().copied().enumerate() {
         let pattern = |salt: usize| -> Vec<u8> {
             (0..size)
@@ -187,7 +122,7 @@ fn traffic(from: &mut End, to: &mut End, sizes: &[usize]) {
             .write(id, &[piece], remote, Flags::SIGNALLED)
             .unwrap();
         from.queue_pair.ring();
-        from.complete("a write");
+        from.wait_one();
         assert!(to.target.read(0, &mut arrived));
         assert!(arrived == pattern(round), "write of {size}");
 
@@ -196,7 +131,7 @@ fn traffic(from: &mut End, to: &mut End, sizes: &[usize]) {
             .read(id, &[piece], remote, Flags::SIGNALLED)
             .unwrap();
         from.queue_pair.ring();
-        from.complete("a read");
+        from.wait_one();
         assert!(from.source.read(0, &mut arrived));
         assert!(arrived == pattern(round), "read of {size}");
 
@@ -207,8 +142,8 @@ fn traffic(from: &mut End, to: &mut End, sizes: &[usize]) {
             .send(id, &[piece], Flags::SIGNALLED)
             .unwrap();
         from.queue_pair.ring();
-        from.complete("a send");
-        assert_eq!(to.complete("a receive").byte_length() as usize, size);
+        from.wait_one();
+        assert_eq!(to.wait_one().byte_length() as usize, size);
         assert!(to.target.read(0, &mut arrived));
         assert!(arrived == pattern(round + 99), "send of {size}");
     }
@@ -223,7 +158,7 @@ fn between_servers(faults: &[Fault], sizes: &[usize]) -> [(World, WireCounters);
     ];
     let devices = sides.each_ref().map(Side::bring_up);
     {
-        let [mut left, mut right] = connect(devices.each_ref());
+        let [mut left, mut right] = ends(devices.each_ref());
         traffic(&mut left, &mut right, sizes);
         traffic(&mut right, &mut left, sizes);
     }
@@ -325,7 +260,7 @@ fn a_slow_far_end_holds_the_sender_back_and_loses_nothing() {
             from.queue_pair.ring();
         }
         for [from, _] in &mut pairs {
-            from.complete_all(8);
+            from.wait(8);
         }
     }
     stop.store(true, Ordering::Relaxed);

@@ -1,7 +1,6 @@
 //! The model on its own thread, and each end of a connection on one too.
 
 use ringside_bus::{Around, Function, FunctionError};
-use ringside_model::{Threaded, WorldSettings};
 use ringside_pmd::rdma::{
     Access, BindError, Completion, CompletionQueue, ConnectError, Connected, DeregisterError,
     Destination, DrainError, Endpoint, Flags, LoadError, MemoryRegion, PostError, ProtectionDomain,
@@ -9,9 +8,9 @@ use ringside_pmd::rdma::{
     ReregisterError, ResizeError, Status, To,
 };
 use ringside_pmd::recovery::RecoverError;
-use ringside_pmd::{BringUpError, BringUpOptions, Device};
+use ringside_pmd::{BringUpError, Device};
 use ringside_spec::lan::registers::statistics::PORT_TRANSMIT_BYTES;
-use ringside_testkit::config;
+use ringside_testkit::{bring_up_all, bring_up_function, config, shut_down, threaded};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -137,7 +136,7 @@ fn sent_bytes(device: &Device) -> u64 {
 
 #[test]
 fn a_late_sample_of_a_counter_is_not_taken_for_one_that_wrapped() {
-    let model = Threaded::start(&WorldSettings::with_functions(2), None).unwrap();
+    let model = threaded();
     let (has_read, reading) = mpsc::channel();
     let (release, go_on) = mpsc::channel();
     let late = Arc::new(LateCounter {
@@ -146,8 +145,7 @@ fn a_late_sample_of_a_counter_is_not_taken_for_one_that_wrapped() {
         has_read,
         go_on: Mutex::new(go_on),
     });
-    let device =
-        Device::bring_up(Arc::clone(&late) as _, &config(), BringUpOptions::default()).unwrap();
+    let device = bring_up_function(Arc::clone(&late) as _, 0, &config());
     let domain = device.protection_domain().unwrap();
     let mut completions = device.completion_queue(64).unwrap();
     let [from, to] = [(); 2].map(|()| {
@@ -217,13 +215,8 @@ fn errors_can_be_passed_to_any_thread() {
 
 #[test]
 fn two_threads_play_ping_pong_through_the_model_on_a_third() {
-    let model = Threaded::start(&WorldSettings::with_functions(2), None).unwrap();
-    let devices = [0, 1].map(|index| {
-        let function = model.function(index).unwrap();
-        Device::bring_up(function, &config(), BringUpOptions::default())
-            .unwrap_or_else(|error| panic!("{error}"))
-    });
-    let [left, right] = devices;
+    let model = threaded();
+    let [left, right] = bring_up_all(|index| model.function(index), &config());
     let (to_right, from_left) = mpsc::channel();
     let (to_left, from_right) = mpsc::channel();
     let devices = std::thread::scope(|scope| {
@@ -234,11 +227,7 @@ fn two_threads_play_ping_pong_through_the_model_on_a_third() {
         play(&left, true, &to_right, &from_right);
         [left, right.join().unwrap()]
     });
-    for device in devices {
-        let report = device.shutdown();
-        assert!(report.failures.is_empty(), "{:#?}", report.failures);
-        assert_eq!(report.leaked_bytes, 0);
-    }
+    shut_down(devices);
     for index in 0..2 {
         let breaches = model.with(move |world| world.breaches(index)).unwrap();
         assert!(breaches.is_empty(), "{breaches:#?}");

@@ -1,13 +1,14 @@
 //! Queue pairs on threads other than the one that recovers the device, in real time.
 
 use ringside_bus::PageSize;
+use ringside_model::Fault;
 use ringside_model::function::ResetKind;
-use ringside_model::{Fault, Threaded, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Connected, Endpoint, Flags, MemoryRegion, PostError,
     QueuePair, QueuePairConfig, RemoteRegion,
 };
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_testkit::{bring_up_all, config, threaded};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -70,14 +71,6 @@ fn work(mut share: Share, busy: &AtomicU32) -> Book {
     book
 }
 
-fn bring_up(model: &Threaded, index: u16) -> Device {
-    let mut config = ringside_config::Config::default();
-    config.memory.hugepages = ringside_config::HugePages::None;
-    let function = model.function(index).expect("a function");
-    Device::bring_up(function, &config, BringUpOptions::default())
-        .unwrap_or_else(|error| panic!("{error}"))
-}
-
 /// A connection: the resources of a thread at this end, and the other end with its memory.
 fn share(near: &Device, far: &Device) -> (Share, (QueuePair<Connected>, MemoryRegion)) {
     let domain = near.protection_domain().expect("a domain");
@@ -110,10 +103,8 @@ fn share(near: &Device, far: &Device) -> (Share, (QueuePair<Connected>, MemoryRe
 
 #[test]
 fn requests_of_other_threads_complete_exactly_once_while_the_device_is_recovered() {
-    let settings = WorldSettings::with_functions(2);
-    let model = Threaded::start(&settings, None).expect("a model");
-    let mut near = bring_up(&model, 0);
-    let far = bring_up(&model, 1);
+    let model = threaded();
+    let [mut near, far] = bring_up_all(|index| model.function(index), &config());
     for kind in [ResetKind::Function, ResetKind::Core] {
         let busy = AtomicU32::new(0);
         let (mut shares, mut peers) = (Vec::new(), Vec::new());

@@ -1,19 +1,18 @@
 //! Two devices with a port each, on one switch, and the stacks on their queues.
 
-use ringside_config::{Config, HugePages, LocalAddress};
+use ringside_config::{Config, LocalAddress};
 use ringside_lan::{Burst, Packet};
 use ringside_model::{Stepped, WorldSettings};
+use ringside_pmd::Device;
 use ringside_pmd::lan::{OpenPort, Port, PortSettings};
-use ringside_pmd::{BringUpOptions, Device};
 use ringside_stack::{QueueDevice, ResolveSettings, Stack, StackSettings};
+use ringside_testkit::{bring_up, config_without_package};
 use std::time::Duration;
 
 pub(crate) const MTU: u16 = 1500;
 
 pub(crate) fn config(addresses: &[&str]) -> Config {
-    let mut config = Config::default();
-    config.memory.hugepages = HugePages::None;
-    config.ddp.search = vec!["/nonexistent".into()];
+    let mut config = config_without_package();
     let parsed = addresses.iter().map(|text| text.parse().expect("address"));
     config.network.addresses = parsed.collect::<Vec<LocalAddress>>();
     config
@@ -57,9 +56,7 @@ impl Bed {
     }
 
     pub(crate) fn device(&self, index: u16, config: &Config) -> Device {
-        let function = self.world.function(index).expect("a function");
-        Device::bring_up(function, config, BringUpOptions::default())
-            .unwrap_or_else(|error| panic!("function {index}: {error}"))
+        bring_up(&self.world, index, config)
     }
 
     /// A device whose port's only queues belong to a stack.

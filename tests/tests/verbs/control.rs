@@ -3,28 +3,20 @@
 use crate::{check_breaches, finish};
 use ringside_config::Config;
 use ringside_model::faults::ANY_CONTROL_COMMAND;
-use ringside_model::{Fault, Threaded, WorldSettings};
+use ringside_model::{Fault, Threaded};
+use ringside_pmd::Device;
 use ringside_pmd::rdma::{
     Access, Completion, Flags, ProtectionDomain, QueuePairConfig, RdmaError, RemoteRegion,
 };
-use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::rdma::commands::Opcode;
-use ringside_testkit::config;
+use ringside_testkit::{bring_up_all, config, threaded};
 use std::time::{Duration, Instant};
 
 /// Two devices on a model that runs on its own thread, in real time.
 fn devices(model: &Threaded, change: impl Fn(&mut Config)) -> [Device; 2] {
     let mut config = config();
     change(&mut config);
-    [0, 1].map(|index| {
-        let function = model.function(index).unwrap();
-        Device::bring_up(function, &config, BringUpOptions::default())
-            .unwrap_or_else(|error| panic!("{error}"))
-    })
-}
-
-fn start() -> Threaded {
-    Threaded::start(&WorldSettings::with_functions(2), None).unwrap()
+    bring_up_all(|index| model.function(index), &config)
 }
 
 fn late(model: &Threaded, opcode: u8, by: Duration) {
@@ -35,7 +27,7 @@ fn late(model: &Threaded, opcode: u8, by: Duration) {
 #[test]
 fn operations_complete_while_an_earlier_command_is_under_way() {
     const LATE: Duration = Duration::from_secs(4);
-    let model = start();
+    let model = threaded();
     let pair = devices(&model, |config| config.deadlines.control_queue_ms = 60_000);
     let domain = pair[0].protection_domain().unwrap();
     late(&model, Opcode::CreateCompletionQueue.code(), LATE);
@@ -67,7 +59,7 @@ fn operations_complete_while_an_earlier_command_is_under_way() {
 
 #[test]
 fn a_command_under_way_ends_with_the_device_and_its_memory_comes_back_with_the_reset() {
-    let model = start();
+    let model = threaded();
     let mut pair = devices(&model, |config| config.deadlines.control_queue_ms = 60_000);
     let domain = pair[0].protection_domain().unwrap();
     let used = pair[0].object_usage().unwrap().memory_regions.used;
@@ -152,7 +144,7 @@ fn connection(
 #[test]
 fn four_threads_make_and_destroy_everything_beside_failing_queue_pairs() {
     const ROUNDS: usize = 15;
-    let model = start();
+    let model = threaded();
     let pair = devices(&model, |_| ());
     let domains = [0, 1].map(|side: usize| pair[side].protection_domain().unwrap());
     let buffer = pair[1].allocate(4096).unwrap();
@@ -211,7 +203,7 @@ fn four_threads_make_and_destroy_everything_beside_failing_queue_pairs() {
 
 #[test]
 fn a_shutdown_waits_for_commands_under_way_and_refuses_later_operations() {
-    let model = start();
+    let model = threaded();
     let pair = devices(&model, |_| ());
     late(&model, ANY_CONTROL_COMMAND, Duration::from_millis(2));
     let [left, right] = pair;

@@ -1,14 +1,12 @@
 //! Completion event queues: each wakes its own worker, before and after a recovery.
 
-use ringside_model::{Threaded, WorldSettings};
 use ringside_pmd::rdma::{
     Completion, CompletionQueue, Connected, Flags, Interrupts, MemoryRegion, Notify, QueuePair,
     QueuePairConfig, RdmaError,
 };
 use ringside_pmd::worker::{Policy, Worker};
-use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::lan::registers::interrupts::{COMPLETION_EVENT_QUEUE_CONTROL, VECTOR_CONTROL};
-use ringside_testkit::{Pair, config};
+use ringside_testkit::{Pair, bring_up_all, config, threaded};
 use ringside_tests::receiver::{End, OnInterrupt, Receiver};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -189,14 +187,10 @@ fn wait_for(count: &std::sync::atomic::AtomicUsize, wanted: usize) {
 #[test]
 fn two_workers_each_sleep_on_their_own_vector_and_wake_for_their_own_messages() {
     const ROUNDS: usize = 20;
-    let model = Threaded::start(&WorldSettings::with_functions(2), None).unwrap();
+    let model = threaded();
     let mut config = config();
     config.rdma.event_queues = 2;
-    let [left, right] = [0, 1].map(|index| {
-        let function = model.function(index).unwrap();
-        Device::bring_up(function, &config, BringUpOptions::default())
-            .unwrap_or_else(|error| panic!("{error}"))
-    });
+    let [left, right] = bring_up_all(|index| model.function(index), &config);
     let right = Arc::new(right);
     let mut senders = Vec::new();
     let mut workers = Vec::new();

@@ -1,15 +1,14 @@
 //! Objects whose making or destruction the device does not confirm, and objects of other devices.
 
 use ringside_bus::{Around, Function, FunctionError};
-use ringside_model::{Fault, Threaded, WorldSettings};
+use ringside_model::Fault;
 use ringside_pmd::rdma::{
     Access, BindError, Completion, DeregisterError, Destination, FastRegionError, Flags, PostError,
     ProtectionDomain, QueuePairConfig, RdmaError, SharedReceiveConfig, To, WindowKind,
 };
-use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::lan::registers::reset::FUNCTION_CONTROL;
 use ringside_spec::rdma::commands::Opcode;
-use ringside_testkit::{Bed, End, Pair, config};
+use ringside_testkit::{Bed, ConnectedEnd, End, Pair, bring_up_all, config, connect, threaded};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -322,27 +321,18 @@ fn a_domain_of_another_device_is_another_domain_though_its_number_is_the_same() 
 #[test]
 fn other_threads_use_the_device_while_a_queue_pair_drains() {
     const LIMIT: Duration = Duration::from_secs(60);
-    let model = Threaded::start(&WorldSettings::with_functions(2), None).unwrap();
-    let [a, b] = [0, 1].map(|index| {
-        let function = model.function(index).unwrap();
-        Device::bring_up(function, &config(), BringUpOptions::default()).unwrap()
-    });
-    let domains = [&a, &b].map(|device| device.protection_domain().unwrap());
-    let mut queues = [&a, &b].map(|device| device.completion_queue(64).unwrap());
-    let regions = [0, 1].map(|index: usize| {
-        let device = [&a, &b][index];
-        let memory = device.allocate(64).unwrap();
-        domains[index].register(memory, Access::ALL).unwrap()
-    });
-    let [one, two] = [0, 1].map(|index: usize| {
-        let config = QueuePairConfig::reliable(&queues[index]).receiver_not_ready_retries(7);
-        domains[index].queue_pair(config).unwrap()
-    });
-    let (to_one, to_two) = (one.endpoint(), two.endpoint());
-    let mut one = one.connect(&to_two).unwrap();
-    let mut two = two.connect(&to_one).unwrap();
+    let model = threaded();
+    let [a, b] = bring_up_all(|index| model.function(index), &config());
+    let change = |config: QueuePairConfig| config.receiver_not_ready_retries(7);
+    let [near, mut far] = connect([&a, &b], 64, change);
+    let ConnectedEnd {
+        queue_pair: mut one,
+        mut completions,
+        source,
+        target,
+    } = near;
     // The peer has no receive for it yet, so that the queue pair does not drain.
-    one.send(1, &[regions[0].slice(0..8).unwrap()], Flags::SIGNALLED)
+    one.send(1, &[source.slice(0..8).unwrap()], Flags::SIGNALLED)
         .unwrap();
     one.ring();
     let begin = Instant::now();
@@ -367,15 +357,16 @@ fn other_threads_use_the_device_while_a_queue_pair_drains() {
         if draining.is_finished() {
             panic!("after {took:?}: {:?}", draining.join().unwrap().map(drop));
         }
-        two.receive(2, &[regions[1].slice(0..8).unwrap()]).unwrap();
+        let place = far.target.slice(0..8).unwrap();
+        far.queue_pair.receive(2, &[place]).unwrap();
         let drained = draining.join().unwrap().expect("drained");
         assert!(took < Duration::from_secs(2), "{took:?}");
         let begin = Instant::now();
-        while queues[0].poll(&mut [Completion::EMPTY; 4]).is_empty() {
+        while completions.poll(&mut [Completion::EMPTY; 4]).is_empty() {
             assert!(begin.elapsed() < LIMIT);
         }
         drop(drained);
     });
-    drop((two, regions, queues, domains, a, b));
+    drop((far, source, target, completions, a, b));
     model.stop();
 }

@@ -25,11 +25,7 @@ use ringside_pmd::Device;
 /// Shuts down the devices of a model that runs on its own thread: nothing fails, leaks or breaks the
 /// interface of the device.
 fn finish(model: &Threaded, devices: [Device; 2]) {
-    for device in devices {
-        let report = device.shutdown();
-        assert!(report.failures.is_empty(), "{:#?}", report.failures);
-        assert_eq!(report.leaked_bytes, 0);
-    }
+    ringside_testkit::shut_down(devices);
     check_breaches(model);
 }
 

@@ -1,12 +1,10 @@
 //! Workers that wait: on a model that runs on its own thread, in real time.
 
 use ringside_config::{Polling, WorkerSection};
-use ringside_model::{Threaded, WorldSettings};
 use ringside_pmd::rdma::{Completion, Flags};
 use ringside_pmd::worker::{Policy, Worker};
-use ringside_pmd::{BringUpOptions, Device};
 use ringside_spec::lan::registers::interrupts::VECTOR_CONTROL;
-use ringside_testkit::config;
+use ringside_testkit::{bring_up_all, config, threaded};
 use ringside_tests::receiver::{End, OnInterrupt, Receiver};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,12 +28,8 @@ fn scene_with(
     sleep_ms: u64,
     check: impl FnOnce(&Worker<Receiver>, &mut dyn FnMut(u64)),
 ) {
-    let model = Threaded::start(&WorldSettings::with_functions(2), None).unwrap();
-    let [left, right] = [0, 1].map(|index| {
-        let function = model.function(index).unwrap();
-        Device::bring_up(function, &config(), BringUpOptions::default())
-            .unwrap_or_else(|error| panic!("{error}"))
-    });
+    let model = threaded();
+    let [left, right] = bring_up_all(|index| model.function(index), &config());
     let End {
         domain,
         mut completions,

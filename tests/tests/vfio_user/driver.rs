@@ -1,83 +1,26 @@
 //! Our own driver, from bring-up to shutdown, over sockets.
 
 use super::Served;
-use ringside_config::Config;
-use ringside_pmd::rdma::{
-    Access, Completion, CompletionQueue, Connected, Flags, MemoryRegion, QueuePair,
-    QueuePairConfig, Status,
-};
-use ringside_pmd::{BringUpOptions, Device};
+use ringside_pmd::Device;
+use ringside_pmd::rdma::Flags;
+use ringside_testkit::{ConnectedEnd, bring_up_all, bring_up_function, config, connect, shut_down};
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn config() -> Config {
-    let mut config = Config::default();
-    config.memory.hugepages = ringside_config::HugePages::None;
-    config
+/// Brings up both functions of a server.
+fn devices(served: &Served) -> [Device; 2] {
+    bring_up_all(|index| Some(served.client(index.into())), &config())
 }
 
-fn bring_up(served: &Served, index: usize) -> Device {
-    let function = served.client(index);
-    Device::bring_up(function, &config(), BringUpOptions::default()).unwrap_or_else(|error| {
-        panic!(
-            "function {index}: {error}\n{:#?}",
-            error.trace.stages.last()
-        )
-    })
-}
-
-struct End {
-    queue_pair: QueuePair<Connected>,
-    completions: CompletionQueue,
-    source: MemoryRegion,
-    target: MemoryRegion,
-}
-
-fn connect(devices: &[Device; 2], bytes: usize) -> [End; 2] {
-    let halves = devices.each_ref().map(|device| {
-        let domain = device.protection_domain().unwrap();
-        let completions = device.completion_queue(256).unwrap();
-        let [source, target] = [(); 2].map(|()| {
-            let buffer = device.allocate(bytes).unwrap();
-            domain.register(buffer, Access::ALL).unwrap()
-        });
-        let queue_pair = domain
-            .queue_pair(QueuePairConfig::reliable(&completions))
-            .unwrap();
-        (queue_pair, completions, source, target)
-    });
-    let endpoints = halves.each_ref().map(|half| half.0.endpoint());
-    let [left, right] = halves;
-    let finish = |half: (QueuePair, _, _, _), peer| {
-        let (queue_pair, completions, source, target) = half;
-        let queue_pair: QueuePair = queue_pair;
-        End {
-            queue_pair: queue_pair.connect(&peer).unwrap(),
-            completions,
-            source,
-            target,
-        }
-    };
-    let [first, second] = endpoints;
-    [finish(left, second), finish(right, first)]
-}
-
-fn one_completion(end: &mut End) -> Completion {
-    let begin = Instant::now();
-    let mut batch = [Completion::EMPTY; 8];
-    loop {
-        if let Some(done) = end.completions.poll(&mut batch).first() {
-            return *done;
-        }
-        assert!(begin.elapsed() < LIMIT, "no completion");
-    }
+fn ends(devices: &[Device; 2], bytes: usize) -> [ConnectedEnd; 2] {
+    connect(devices.each_ref(), bytes, |config| config)
 }
 
 /// Writes `bytes` from one end into the other and compares them there.
-fn write_and_compare(from: &mut End, to: &End, id: u64, bytes: &[u8]) {
+fn write_and_compare(from: &mut ConnectedEnd, to: &ConnectedEnd, id: u64, bytes: &[u8]) {
     assert!(from.source.write(0, bytes));
     let piece = from.source.slice(0..bytes.len()).unwrap();
     let remote = to.target.remote().at(0);
@@ -85,8 +28,7 @@ fn write_and_compare(from: &mut End, to: &End, id: u64, bytes: &[u8]) {
         .write(id, &[piece], remote, Flags::SIGNALLED)
         .unwrap();
     from.queue_pair.ring();
-    let done = one_completion(from);
-    assert_eq!((done.id, done.status()), (id, Status::Success));
+    assert_eq!(from.wait_one().id, id);
     let mut arrived = vec![0; bytes.len()];
     assert!(to.target.read(0, &mut arrived));
     assert!(
@@ -98,9 +40,9 @@ fn write_and_compare(from: &mut End, to: &End, id: u64, bytes: &[u8]) {
 
 fn drive(doorbell_page: bool) {
     let served = Served::start(doorbell_page);
-    let devices = [bring_up(&served, 0), bring_up(&served, 1)];
+    let devices = devices(&served);
     {
-        let mut ends = connect(&devices, 1 << 20);
+        let mut ends = ends(&devices, 1 << 20);
         let [left, right] = &mut ends;
         for (id, length) in [(1, 1), (2, 8), (3, 4097), (4, 1 << 20)] {
             let pattern: Vec<u8> = (0..length)
@@ -110,10 +52,7 @@ fn drive(doorbell_page: bool) {
             write_and_compare(right, left, id + 100, &pattern);
         }
     }
-    for device in devices {
-        let report = device.shutdown();
-        assert!(report.failures.is_empty(), "{:#?}", report.failures);
-    }
+    shut_down(devices);
     let breaches = served.with(|world| [world.breaches(0), world.breaches(1)]);
     assert_eq!(breaches, [vec![], vec![]], "the driver broke the interface");
 }
@@ -134,8 +73,7 @@ const VICTIM: &str = "RINGSIDE_TEST_VICTIM";
 /// A process that brings function 0 up and reports it, until it is killed.
 fn victim(socket: &str) -> ! {
     let function = super::connect(socket.as_ref());
-    let device = Device::bring_up(function, &config(), BringUpOptions::default());
-    let device = device.unwrap_or_else(|error| panic!("{error}"));
+    let device = bring_up_function(function, 0, &config());
     let _domain = device.protection_domain().unwrap();
     println!("victim is up");
     std::thread::sleep(2 * LIMIT);
@@ -169,12 +107,11 @@ fn a_driver_process_that_is_killed_leaves_a_function_that_can_be_brought_up_agai
             assert!(begin.elapsed() < LIMIT, "its end was not seen");
         }
     }
-    let device = bring_up(&served, 0);
-    assert!(device.shutdown().failures.is_empty());
+    shut_down([bring_up_function(served.client(0), 0, &config())]);
 }
 
 /// Half of a round trip by writes of eight bytes, the fastest of several batches.
-fn ping_pong(ends: &mut [End; 2], rounds: u64) -> Duration {
+fn ping_pong(ends: &mut [ConnectedEnd; 2], rounds: u64) -> Duration {
     let [left, right] = ends;
     let mut best = Duration::MAX;
     for batch in 0..10u64 {
@@ -203,8 +140,7 @@ fn ping_pong(ends: &mut [End; 2], rounds: u64) -> Duration {
                     assert!(to.target.read(0, &mut arrived));
                     assert!(begin.elapsed() < LIMIT, "round {round}");
                 }
-                let done = one_completion(from);
-                assert_eq!(done.status(), Status::Success);
+                from.wait_one();
             }
         }
         best = best.min(begin.elapsed() / (2 * rounds as u32));
@@ -216,15 +152,12 @@ fn ping_pong(ends: &mut [End; 2], rounds: u64) -> Duration {
 #[test]
 fn a_mapped_doorbell_needs_no_message_on_the_data_path() {
     let served = Served::start(true);
-    let devices = [bring_up(&served, 0), bring_up(&served, 1)];
-    let mut ends = connect(&devices, 4096);
+    let devices = devices(&served);
+    let mut ends = ends(&devices, 4096);
     ping_pong(&mut ends, 200);
     let half = ping_pong(&mut ends, 2000);
     println!("8-byte write, half round trip over vfio-user: {half:?}");
     assert!(half < Duration::from_millis(1), "{half:?}");
     drop(ends);
-    for device in devices {
-        let report = device.shutdown();
-        assert!(report.failures.is_empty(), "{:#?}", report.failures);
-    }
+    shut_down(devices);
 }

@@ -10,7 +10,8 @@ fn count(file: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Fills the pieces of a chunk and reads them again: they are apart, aligned, and as long as asked.
+/// Fills the pieces of a chunk and reads them again: they do not overlap, are aligned, and have the
+/// requested length.
 fn hands_out_pieces(chunk: &Arc<Chunk>) {
     let pieces: Vec<HotPiece> = (1..=50)
         .map(|words| chunk.take(words).expect("room"))
@@ -42,7 +43,7 @@ fn without_free_huge_pages_a_chunk_is_ordinary_memory() {
     hands_out_pieces(&chunk);
 }
 
-/// One more page than there are, for as long as the test runs, if none is free.
+/// Reserves one more huge page for the duration of the test, if none is free.
 struct Reserved(Option<u64>);
 
 impl Reserved {
@@ -82,7 +83,7 @@ fn with_free_huge_pages_a_chunk_is_one_of_them() {
     let chunk = Arc::new(Chunk::new(1, of_pool));
     assert!(chunk.is_huge());
     hands_out_pieces(&chunk);
-    // The kernel says so too: this mapping has pages of 2 MiB.
+    // The kernel also reports that this mapping has pages of 2 MiB.
     let begin = format!("{:x}-", chunk.first.as_ptr().addr());
     let maps = std::fs::read_to_string("/proc/self/smaps").expect("/proc");
     let of_chunk = maps.lines().skip_while(|line| !line.starts_with(&begin));

@@ -125,7 +125,7 @@ pub(super) fn refuse_dma_buf(memory: &Memory) -> Result<(), FunctionError> {
     }
 }
 
-/// Says once if a fork could separate the program's memory from the pages that the device uses.
+/// Logs once if a fork could separate the program's memory from the pages that the device uses.
 fn warn_of_forks(memory: &Memory) {
     static SAID: std::sync::Once = std::sync::Once::new();
     if !memory.may_be_copied_on_write() {

@@ -23,7 +23,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Reads a payload.
+    /// Decodes a payload.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields::new("version", bytes);
         let (major, minor) = (fields.u16()?, fields.u16()?);
@@ -35,7 +35,7 @@ impl Version {
         })
     }
 
-    /// Gives the payload.
+    /// Encodes the payload.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(5 + self.text.len());
@@ -63,7 +63,7 @@ pub struct DmaMap {
 impl DmaMap {
     const BYTES: u32 = 32;
 
-    /// Reads a payload.
+    /// Decodes a payload.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields::new("DMA map", bytes);
         let _size_of_this = fields.u32()?;
@@ -75,7 +75,7 @@ impl DmaMap {
         })
     }
 
-    /// Gives the payload.
+    /// Encodes the payload.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::BYTES as usize);
@@ -102,7 +102,7 @@ pub struct DmaUnmap {
 impl DmaUnmap {
     const BYTES: u32 = 24;
 
-    /// Reads a payload.
+    /// Decodes a payload.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields::new("DMA unmap", bytes);
         let _room_for_reply = fields.u32()?;
@@ -113,7 +113,7 @@ impl DmaUnmap {
         })
     }
 
-    /// Gives the payload.
+    /// Encodes the payload.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::BYTES as usize);
@@ -138,7 +138,7 @@ pub struct DmaTransfer {
 }
 
 impl DmaTransfer {
-    /// Reads a payload.
+    /// Decodes a payload.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields::new("DMA transfer", bytes);
         let (address, count) = (fields.u64()?, fields.u64()?);
@@ -152,7 +152,7 @@ impl DmaTransfer {
 
     const HEAD_BYTES: usize = 16;
 
-    /// Gives the payload.
+    /// Encodes the payload.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::HEAD_BYTES + self.data.len());
@@ -178,7 +178,7 @@ pub struct DeviceInfo {
 impl DeviceInfo {
     const BYTES: u32 = 16;
 
-    /// Reads a payload.
+    /// Decodes a payload.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields::new("device information", bytes);
         let _argument_size = fields.u32()?;
@@ -189,7 +189,7 @@ impl DeviceInfo {
         })
     }
 
-    /// Gives the payload.
+    /// Encodes the payload.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::BYTES as usize);
@@ -361,7 +361,7 @@ pub struct InterruptInfo {
 impl InterruptInfo {
     const BYTES: u32 = 16;
 
-    /// Reads a payload.
+    /// Decodes a payload.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields::new("interrupt information", bytes);
         let _argument_size = fields.u32()?;
@@ -372,7 +372,7 @@ impl InterruptInfo {
         })
     }
 
-    /// Gives the payload.
+    /// Encodes the payload.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::BYTES as usize);
@@ -400,7 +400,7 @@ pub struct SetInterrupts {
 impl SetInterrupts {
     const BYTES: u32 = 20;
 
-    /// Reads a payload; data that may follow is left alone.
+    /// Decodes a payload; data that may follow is left alone.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let mut fields = Fields::new("interrupt set-up", bytes);
         let _argument_size = fields.u32()?;
@@ -412,7 +412,7 @@ impl SetInterrupts {
         })
     }
 
-    /// Gives the payload.
+    /// Encodes the payload.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(Self::BYTES as usize);
@@ -461,7 +461,7 @@ impl<'a> RegionAccess<'a> {
         Ok(Self { data, ..access })
     }
 
-    /// Gives the payload, data included.
+    /// Encodes the payload, data included.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16 + self.data.len());

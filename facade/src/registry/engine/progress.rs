@@ -1,4 +1,4 @@
-//! What a caller waits for, and who keeps it waiting.
+//! The progress of a goal, and the client or user that delays it.
 
 use super::{Blocker, ClientId, DeviceId, Engine, Goal, Pair, Phase, Progress};
 use std::time::Instant;
@@ -37,7 +37,7 @@ impl Engine {
         })
     }
 
-    /// Nothing more happens to the pair within the time of a call.
+    /// True if the state of the pair does not change within the time limit of a call.
     fn is_settled(
         &self,
         (device, client, pair): (DeviceId, ClientId, &Pair),
@@ -76,7 +76,7 @@ impl Engine {
         if let Some(blocker) = self.blocker_in_call(id) {
             return Some(blocker);
         }
-        // Its turn with a device that leaves has not come.
+        // The client is in no call: it waits for its turn with a device.
         let mut active = self.of_client(id).filter(|(_, pair)| pair.is_active());
         active.find_map(|(device, _)| self.blocker_of_device(device))
     }

@@ -1,4 +1,4 @@
-//! Every order of events that a seed draws, and the claims that hold in all of them.
+//! Random orders of events, one for each seed, and the rules that hold in all of them.
 
 use super::*;
 use std::collections::BTreeSet;
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 const CALL: Duration = Duration::from_millis(100);
 const GONE: Duration = Duration::from_millis(50);
 
-/// A small generator (xorshift64*), so that a seed is a test.
+/// A small random generator (xorshift64*), so that a seed reproduces a test.
 struct Random(u64);
 
 impl Random {
@@ -22,11 +22,11 @@ impl Random {
     }
 }
 
-/// What one client was told of one device, and answered.
+/// The calls that one client got for one device, and its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     Nothing,
-    /// Initialised; `failed`: told of a failure since.
+    /// Initialised; `failed`: notified of a failure since.
     Initialised {
         failed: bool,
     },
@@ -34,7 +34,7 @@ enum Told {
     In(Call),
 }
 
-/// The world around the engine: devices, clients, and the judge of the engine's calls.
+/// The environment of the engine: devices, clients, and checks of the engine's calls.
 struct World {
     engine: Engine,
     now: Instant,
@@ -88,7 +88,7 @@ impl World {
         known.copied().unwrap_or(Told::Nothing)
     }
 
-    /// Something happens.
+    /// Draws an event and applies it.
     fn happen(&mut self) {
         let devices: Vec<_> = self.devices.keys().copied().collect();
         let clients: Vec<_> = self.clients.iter().copied().collect();
@@ -119,7 +119,7 @@ impl World {
                     let (life, _) = self.devices[&id];
                     self.engine
                         .recovered(id, life + 1, FailureCause::FunctionReset);
-                    // Late news of the life before changes nothing.
+                    // A late report of the previous life changes nothing.
                     let late = FailureCause::CoreReset;
                     self.engine.failed(id, life, late, self.now);
                     self.devices.insert(id, (life + 1, false));
@@ -155,7 +155,7 @@ impl World {
         self.judge_idleness();
     }
 
-    /// No client is kept waiting for nothing.
+    /// Checks that every client that can be called is called.
     fn judge_idleness(&self) {
         if !self.running.is_empty() {
             return;
@@ -290,7 +290,7 @@ impl World {
         }
     }
 
-    /// Everything is removed; everyone returns.
+    /// Removes everything; every client returns.
     fn end(&mut self) {
         for id in self.devices.keys().copied().collect::<Vec<_>>() {
             let action = self.engine.remove(id, Cause::Closed);
@@ -381,7 +381,7 @@ fn a_device_that_is_back_before_its_time_is_not_removed() {
     assert_eq!(engine.next_time(start), Some(start + GONE));
     assert_eq!(engine.gone(start + GONE - Duration::from_nanos(1)), []);
     assert_eq!(engine.gone(start + GONE), [device]);
-    // A recovery finds it there, and fails for another reason.
+    // A recovery finds the device on the bus and fails for another reason.
     engine.not_recovered(device, 1, false, start);
     assert_eq!(engine.gone(start + GONE * 9), []);
     engine.not_recovered(device, 1, true, start);
@@ -389,13 +389,14 @@ fn a_device_that_is_back_before_its_time_is_not_removed() {
     engine.recovered(device, 2, FailureCause::Gone);
     assert_eq!(engine.gone(start + GONE * 9), []);
     assert_eq!(engine.next_time(start), None);
-    // A failure of another kind, and recoveries that find the device gone: the first one counts.
+    // A failure of another kind, then recoveries that find the device absent: the first of these
+    // counts.
     engine.failed(device, 2, FailureCause::CoreReset, start);
     assert_eq!(engine.gone(start + GONE * 9), []);
     engine.not_recovered(device, 2, true, start + GONE * 9);
     engine.not_recovered(device, 2, true, start + GONE * 10 - Duration::from_nanos(1));
     assert_eq!(engine.gone(start + GONE * 10), [device]);
-    // Late news of an earlier life changes nothing.
+    // A late report of an earlier life changes nothing.
     engine.not_recovered(device, 1, false, start);
     assert_eq!(engine.gone(start + GONE * 10), [device]);
     engine.remove(device, Cause::Gone);
