@@ -77,23 +77,28 @@ pub(crate) fn hand_shake(link: &mut Link, ours: &Keys) -> Result<Keys, Failure> 
 /// The interval at which a check is repeated while the peer is silent.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The client's handshake. Calls `check` while it waits for the peer, and once before it sends.
+/// The handshake at the end of a test. The peer has measured, so it comes soon: no program is
+/// setting up. Calls `check` while this side waits for the peer, and once before.
 ///
 /// Errors: those of `check`, and of the exchange.
-pub(crate) fn hand_shake_with(
+pub(crate) fn last_hand_shake(
     link: &mut Link,
     ours: &Keys,
     mut check: impl FnMut() -> Result<(), Failure>,
 ) -> Result<Keys, Failure> {
     check()?;
-    let limit = link.limit * PATIENCE;
-    link.session.send(&ours.encode(), limit)?;
-    let end = Instant::now() + limit;
+    if link.role == Role::Client {
+        link.session.send(&ours.encode(), link.limit)?;
+    }
+    let end = Instant::now() + link.limit;
     while link.session.peek(CHECK_INTERVAL)?.is_none() && Instant::now() < end {
         check()?;
     }
     let mut theirs = [0; KEYS_BYTES];
-    link.session.receive(&mut theirs, limit)?;
+    link.session.receive(&mut theirs, CHECK_INTERVAL)?;
+    if link.role == Role::Server {
+        link.session.send(&ours.encode(), link.limit)?;
+    }
     Ok(Keys::decode(&theirs)?)
 }
 
