@@ -74,29 +74,6 @@ pub(crate) fn hand_shake(link: &mut Link, ours: &Keys) -> Result<Keys, Failure> 
     Ok(Keys::decode(&exchange(link, &ours.encode())?)?)
 }
 
-/// The interval at which a check is repeated while the peer is silent.
-const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-
-/// The client's handshake. Calls `check` while it waits for the peer, and once before it sends.
-///
-/// Errors: those of `check`, and of the exchange.
-pub(crate) fn hand_shake_with(
-    link: &mut Link,
-    ours: &Keys,
-    mut check: impl FnMut() -> Result<(), Failure>,
-) -> Result<Keys, Failure> {
-    check()?;
-    let limit = link.limit * PATIENCE;
-    link.session.send(&ours.encode(), limit)?;
-    let end = Instant::now() + limit;
-    while link.session.peek(CHECK_INTERVAL)?.is_none() && Instant::now() < end {
-        check()?;
-    }
-    let mut theirs = [0; KEYS_BYTES];
-    link.session.receive(&mut theirs, limit)?;
-    Ok(Keys::decode(&theirs)?)
-}
-
 /// The first half of a server's handshake: the client's keys.
 pub(crate) fn hear_keys(link: &mut Link) -> Result<Keys, Failure> {
     let mut theirs = [0; KEYS_BYTES];
