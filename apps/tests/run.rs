@@ -383,6 +383,42 @@ fn sockets_stream_peek_map_and_end_between_two_programs() {
     }
 }
 
+#[test]
+fn datagram_sockets_keep_boundaries_sources_and_wakeups_between_two_programs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = compiled("datagrams", folder.path()) else {
+        return;
+    };
+    let server = [program.as_str(), "server", "10.0.0.1"];
+    let client = [program.as_str(), "client", "10.0.0.1"];
+    for text in meet(&server, &client) {
+        assert_eq!(text, "ok\n");
+    }
+}
+
+#[test]
+fn udpong_gets_its_datagrams_back() {
+    if !is_installed("udpong") {
+        eprintln!("rdmacm-utils is not installed: not run");
+        return;
+    }
+    let sockets = Folder::new();
+    // It serves without end.
+    let serving = start(
+        sockets.path(),
+        "0",
+        &["udpong", "-b", "10.0.0.1", "-T", "b"],
+    );
+    std::thread::sleep(Duration::from_secs(1));
+    let client = ["udpong", "-s", "10.0.0.1", "-T", "e", "-T", "b"];
+    let client = [&client[..], &["-S", "1000", "-C", "100"]].concat();
+    let client = start(sockets.path(), "1", &client).wait_with_output();
+    let _ = Command::new("kill").arg(serving.id().to_string()).status();
+    serving.wait_with_output().expect("the server");
+    let text = succeeded(&client.expect("the client"));
+    assert!(text.contains("custom    1000    200"), "{text}");
+}
+
 /// A socket that waits for data learns that its peer was killed, and how it learns it.
 fn socket_hears_of_the_killed(how: &str, wanted: &str) {
     let folder = tempfile::tempdir().expect("a folder");

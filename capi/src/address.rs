@@ -102,11 +102,11 @@ pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
 }
 
 /// Bytes that programs reserve before a datagram.
-type RouteBytes = [u8; Datagram::PAYLOAD_OFFSET];
+pub(crate) type RouteBytes = [u8; Datagram::PAYLOAD_OFFSET];
 
 /// Returns the route of a received datagram, from the bytes before its payload. An IPv4 header is
 /// recognised by its version and its checksum, as in Linux.
-fn route_of(bytes: &RouteBytes) -> Option<Route> {
+pub(crate) fn route_of(bytes: &RouteBytes) -> Option<Route> {
     let header = bytes.get(20..)?;
     let sum = header.chunks_exact(2).fold(0_u32, |sum, pair| match pair {
         [high, low] => sum + u32::from(u16::from_be_bytes([*high, *low])),

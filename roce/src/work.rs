@@ -10,7 +10,7 @@ pub const MAX_MESSAGE_BYTES: u32 = u32::MAX / 2 + 1;
 pub struct WorkRequest {
     /// The caller's own name for it, repeated in packets, placements, completions and faults.
     pub token: u32,
-    /// The kind of the request, with its own values.
+    /// The remedy.
     pub operation: Operation,
     /// Bytes to move, 0..=[`MAX_MESSAGE_BYTES`].
     pub length_bytes: u32,

@@ -139,7 +139,7 @@ unsafe fn withdraw(node: &Node, id: *mut rdma_cm_id) -> Vec<usize> {
 
 /// The address that is used for localhost: on a model, whose wire does not leave the machine, the
 /// device's own. Libraries bind to localhost where a program names no address (libfabric).
-fn here(node: &Node, loopback: IpAddr) -> Option<IpAddr> {
+pub(super) fn here(node: &Node, loopback: IpAddr) -> Option<IpAddr> {
     let mut own = node.port.addresses().into_iter();
     let found = own.find(|own| own.is_ipv4() == loopback.is_ipv4());
     found.filter(|_| node.port.is_model)
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn ringside_rdma_bind_addr(
 }
 
 /// The address of this device that a peer is reached from.
-fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
+pub(super) fn local_for(node: &Node, remote: IpAddr) -> Option<IpAddr> {
     let narrow =
         |address: &IpAddr| matches!(address, IpAddr::V6(six) if six.is_unicast_link_local());
     let all = node.port.addresses().into_iter();

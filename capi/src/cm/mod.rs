@@ -6,6 +6,7 @@
 pub mod abi;
 mod addressing;
 mod connecting;
+pub(crate) mod datagrams;
 mod endpoint;
 mod events;
 mod farewells;
@@ -15,6 +16,7 @@ mod node;
 mod pairs;
 mod ports;
 mod route;
+mod services;
 pub(crate) mod socket_address;
 mod unsupported;
 

@@ -5,6 +5,7 @@ use super::farewells::Farewells;
 use super::id::{ChannelObject, Detail, IdObject, Notice, Step};
 use super::ports::Ports;
 use super::route::{self, Shared};
+use super::services::{Question, Service as DatagramService};
 use crate::device::{Port, lock};
 use crate::errno;
 use crate::memory::ibv_alloc_pd;
@@ -48,6 +49,10 @@ pub(super) struct State {
     pub(super) connections: HashMap<ConnectionId, usize>,
     pub(super) listeners: HashMap<ListenerId, usize>,
     pub(super) ports: Ports,
+    /// datagram services of the library
+    pub(super) served: HashMap<ListenerId, DatagramService>,
+    /// their questions to peers
+    pub(super) questions: HashMap<ConnectionId, Question>,
 }
 
 static NODE: OnceLock<Result<Node, c_int>> = OnceLock::new();
@@ -125,6 +130,8 @@ impl Node {
                 connections: HashMap::new(),
                 listeners: HashMap::new(),
                 ports: Ports::new(seed),
+                served: HashMap::new(),
+                questions: HashMap::new(),
             }),
             wake,
             process: std::process::id(),
@@ -205,7 +212,11 @@ impl State {
                     let neighbour = |address| node.port.lookup(address);
                     self.service.send(mad, &neighbour);
                 }
-                Action::Event(event) => self.tell(node, event),
+                Action::Event(event) => {
+                    if let Some(event) = self.take_datagrams(node.began.elapsed(), event) {
+                        self.tell(node, event);
+                    }
+                }
             }
         }
     }

@@ -41,7 +41,7 @@ pub(crate) fn length(storage: &libc::sockaddr_storage) -> libc::socklen_t {
 }
 
 /// Writes an address into the storage of an id.
-pub(super) fn write(storage: &mut libc::sockaddr_storage, address: SocketAddr) {
+pub(crate) fn write(storage: &mut libc::sockaddr_storage, address: SocketAddr) {
     // SAFETY: numbers: all zero is a value.
     *storage = unsafe { std::mem::zeroed() };
     let place: *mut libc::sockaddr_storage = storage;

@@ -2,7 +2,7 @@
 
 use super::link::Link;
 use super::socket::{self, Core, Options, Phase, Socket};
-use super::table;
+use super::table::{self, Entry};
 use crate::channel::last_error;
 use crate::cm::abi::{event, rdma_cm_event, rdma_cm_id, rdma_conn_param};
 use crate::cm::{
@@ -100,8 +100,9 @@ impl Socket {
             let read = taken.ok_or(libc::EBADF)?;
             // SAFETY: just read; it is acknowledged by the call.
             if let Some(made) = unsafe { answer(read, &options) } {
-                let descriptor = table::enter(made);
-                return table::socket(descriptor);
+                let made = Arc::new(made);
+                table::enter(Entry::Stream(Arc::clone(&made)));
+                return Ok(made);
             }
         }
     }

@@ -1,16 +1,17 @@
 //! The functions of `rdma/rsocket.h`, with the prefix `ringside_`.
 
+use super::datagram::Datagram;
 use super::poll::{Set, select, wait};
 use super::socket::{Options, Socket};
-use super::table;
-use super::transfer::Piece;
+use super::table::{self, Entry};
 use crate::cm::socket_address;
 use crate::errno::{self, answer};
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The result as C has it: a count, or -1 with `errno` set.
-fn count(result: Result<usize, c_int>) -> isize {
+pub(super) fn count(result: Result<usize, c_int>) -> isize {
     match result {
         Ok(count) => count as isize,
         Err(error) => errno::minus_one(error) as isize,
@@ -21,16 +22,21 @@ fn number(result: Result<c_int, c_int>) -> c_int {
     result.unwrap_or_else(errno::minus_one)
 }
 
-/// Makes a stream socket. Errors: `ENOTSUP` for other kinds, `ENODEV` without a device.
+/// Makes a stream or datagram socket. Errors: `ENOTSUP` for other kinds, `ENODEV` without a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
     let flags = kind & (libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC);
-    let is_stream =
-        kind & !flags == libc::SOCK_STREAM && [0, libc::IPPROTO_TCP].contains(&protocol);
-    if !is_stream || ![libc::AF_INET, libc::AF_INET6].contains(&family) {
-        return errno::minus_one(libc::ENOTSUP);
-    }
-    let made = Socket::make(Options::new(flags & libc::SOCK_NONBLOCK != 0));
+    let options = Options::new(flags & libc::SOCK_NONBLOCK != 0);
+    let is_known = [libc::AF_INET, libc::AF_INET6].contains(&family);
+    let made = match (kind & !flags, protocol) {
+        (libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) if is_known => {
+            Socket::make(options).map(|made| Entry::Stream(Arc::new(made)))
+        }
+        (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) if is_known => {
+            Datagram::make(family, options).map(Entry::Datagram)
+        }
+        _ => Err(libc::ENOTSUP),
+    };
     number(made.map(table::enter))
 }
 
@@ -43,13 +49,18 @@ pub unsafe extern "C" fn ringside_rbind(
     _length: libc::socklen_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    answer(table::socket(socket).and_then(|socket| unsafe { socket.bind(address) }))
+    answer(table::socket(socket).and_then(|socket| unsafe {
+        match socket {
+            Entry::Stream(stream) => stream.bind(address),
+            Entry::Datagram(datagram) => datagram.bind(socket_address::read(address)),
+        }
+    }))
 }
 
 /// Listens for connections.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_rlisten(socket: c_int, backlog: c_int) -> c_int {
-    answer(table::socket(socket).and_then(|socket| socket.listen(backlog)))
+    answer(table::stream(socket).and_then(|socket| socket.listen(backlog)))
 }
 
 /// # Safety
@@ -60,7 +71,7 @@ pub unsafe extern "C" fn ringside_raccept(
     address: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
 ) -> c_int {
-    match table::socket(socket).and_then(|socket| socket.accept()) {
+    match table::stream(socket).and_then(|socket| socket.accept()) {
         Ok(made) => {
             if !address.is_null() && !length.is_null() {
                 // SAFETY: the caller's promise.
@@ -81,7 +92,18 @@ pub unsafe extern "C" fn ringside_rconnect(
     _length: libc::socklen_t,
 ) -> c_int {
     // SAFETY: the caller's promise.
-    answer(table::socket(socket).and_then(|socket| unsafe { socket.connect(address) }))
+    answer(table::socket(socket).and_then(|socket| unsafe {
+        match socket {
+            Entry::Stream(stream) => stream.connect(address),
+            Entry::Datagram(_) if address.is_null() => Err(libc::EFAULT),
+            Entry::Datagram(datagram) => match socket_address::read(address) {
+                None if (*address).sa_family != libc::AF_UNSPEC as libc::sa_family_t => {
+                    Err(libc::EAFNOSUPPORT)
+                }
+                peer => datagram.connect(peer),
+            },
+        }
+    }))
 }
 
 /// Ends one direction or both.
@@ -93,205 +115,29 @@ pub extern "C" fn ringside_rshutdown(socket: c_int, how: c_int) -> c_int {
         libc::SHUT_RDWR => (true, true),
         _ => return errno::minus_one(libc::EINVAL),
     };
-    answer(table::socket(socket).and_then(|socket| socket.shut(reads, writes)))
+    answer(table::socket(socket).and_then(|socket| match socket {
+        Entry::Stream(stream) => stream.shut(reads, writes),
+        Entry::Datagram(datagram) => datagram.shut(reads, writes),
+    }))
 }
 
 /// Closes a socket. What was sent arrives, unless the peer does not take it for 10 s.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_rclose(socket: c_int) -> c_int {
     match table::remove(socket) {
-        Ok(socket) => {
+        Ok(Entry::Stream(socket)) => {
             if let Err(error) = socket.shut(true, true) {
                 tracing::debug!(error, "a socket was closed without a farewell");
             }
             socket.close();
             0
         }
+        Ok(Entry::Datagram(socket)) => {
+            socket.close();
+            0
+        }
         Err(error) => errno::minus_one(error),
     }
-}
-
-/// # Safety
-/// The piece is memory of the program.
-unsafe fn receive(socket: c_int, pieces: &[Piece], flags: c_int) -> isize {
-    let socket = table::socket(socket);
-    // SAFETY: the caller's promise.
-    count(socket.and_then(|socket| unsafe { socket.receive(pieces, flags) }))
-}
-
-/// # Safety
-/// The piece is memory of the program.
-unsafe fn send(socket: c_int, pieces: &[Piece], flags: c_int) -> isize {
-    let socket = table::socket(socket);
-    // SAFETY: the caller's promise.
-    count(socket.and_then(|socket| unsafe { socket.send(pieces, flags) }))
-}
-
-/// # Safety
-/// `vectors` has `count` entries.
-unsafe fn pieces(vectors: *const libc::iovec, count: usize) -> Vec<Piece> {
-    if vectors.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: the caller's promise.
-    let vectors = unsafe { std::slice::from_raw_parts(vectors, count) };
-    let pieces = vectors.iter();
-    pieces
-        .map(|one| (one.iov_base.cast(), one.iov_len))
-        .collect()
-}
-
-/// # Safety
-/// `into` has room for `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rrecv(
-    socket: c_int,
-    into: *mut c_void,
-    length: usize,
-    flags: c_int,
-) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { receive(socket, &[(into.cast(), length)], flags) }
-}
-
-/// # Safety
-/// As [`ringside_rrecv`]; `address` and `address_length` are null, or a place of that length.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rrecvfrom(
-    socket: c_int,
-    into: *mut c_void,
-    length: usize,
-    flags: c_int,
-    address: *mut libc::sockaddr,
-    address_length: *mut libc::socklen_t,
-) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let got = ringside_rrecv(socket, into, length, flags);
-        if got > 0
-            && !address.is_null()
-            && !address_length.is_null()
-            && let Some(socket) = table::find(socket)
-        {
-            socket.peer(address, address_length);
-        }
-        got
-    }
-}
-
-/// # Safety
-/// `message` is valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rrecvmsg(
-    socket: c_int,
-    message: *mut libc::msghdr,
-    flags: c_int,
-) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let message = &mut *message;
-        if message.msg_controllen > 0 {
-            return errno::minus_one(libc::ENOTSUP) as isize;
-        }
-        message.msg_flags = 0;
-        let pieces = pieces(message.msg_iov, message.msg_iovlen);
-        receive(socket, &pieces, flags)
-    }
-}
-
-/// # Safety
-/// As [`ringside_rrecv`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rread(socket: c_int, into: *mut c_void, length: usize) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { ringside_rrecv(socket, into, length, 0) }
-}
-
-/// # Safety
-/// `vectors` has `length` entries.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rreadv(
-    socket: c_int,
-    vectors: *const libc::iovec,
-    length: c_int,
-) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { receive(socket, &pieces(vectors, length.max(0) as usize), 0) }
-}
-
-/// # Safety
-/// `from` has `length` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rsend(
-    socket: c_int,
-    from: *const c_void,
-    length: usize,
-    flags: c_int,
-) -> isize {
-    // SAFETY: the caller's promise; the bytes are only read.
-    unsafe { send(socket, &[(from.cast_mut().cast(), length)], flags) }
-}
-
-/// A stream has one peer: another one is refused with `EISCONN`.
-///
-/// # Safety
-/// As [`ringside_rsend`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rsendto(
-    socket: c_int,
-    from: *const c_void,
-    length: usize,
-    flags: c_int,
-    address: *const libc::sockaddr,
-    _address_length: libc::socklen_t,
-) -> isize {
-    if !address.is_null() {
-        return errno::minus_one(libc::EISCONN) as isize;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { ringside_rsend(socket, from, length, flags) }
-}
-
-/// # Safety
-/// `message` is valid.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rsendmsg(
-    socket: c_int,
-    message: *const libc::msghdr,
-    flags: c_int,
-) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe {
-        let message = &*message;
-        if message.msg_controllen > 0 {
-            return errno::minus_one(libc::ENOTSUP) as isize;
-        }
-        send(socket, &pieces(message.msg_iov, message.msg_iovlen), flags)
-    }
-}
-
-/// # Safety
-/// As [`ringside_rsend`].
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rwrite(
-    socket: c_int,
-    from: *const c_void,
-    length: usize,
-) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { ringside_rsend(socket, from, length, 0) }
-}
-
-/// # Safety
-/// `vectors` has `length` entries.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ringside_rwritev(
-    socket: c_int,
-    vectors: *const libc::iovec,
-    length: c_int,
-) -> isize {
-    // SAFETY: the caller's promise.
-    unsafe { send(socket, &pieces(vectors, length.max(0) as usize), 0) }
 }
 
 /// Waits for sockets and other descriptors.
@@ -354,8 +200,18 @@ pub unsafe extern "C" fn ringside_rgetpeername(
     address: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    answer(table::socket(socket).map(|socket| unsafe { socket.peer(address, length) }))
+    answer(table::socket(socket).and_then(|socket| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match socket {
+                Entry::Stream(stream) => stream.peer(address, length),
+                Entry::Datagram(datagram) => {
+                    copy(&datagram.shown(datagram.peer()?), address, length)
+                }
+            }
+        }
+        Ok(())
+    }))
 }
 
 /// # Safety
@@ -366,14 +222,21 @@ pub unsafe extern "C" fn ringside_rgetsockname(
     address: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    answer(table::socket(socket).map(|socket| unsafe { socket.own(address, length) }))
+    answer(table::socket(socket).map(|socket| {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match socket {
+                Entry::Stream(stream) => stream.own(address, length),
+                Entry::Datagram(datagram) => copy(&datagram.shown(datagram.own()), address, length),
+            }
+        }
+    }))
 }
 
 impl Socket {
     /// # Safety
     /// `address` and `length` are a place of that length.
-    unsafe fn peer(&self, address: *mut libc::sockaddr, length: *mut libc::socklen_t) {
+    pub(super) unsafe fn peer(&self, address: *mut libc::sockaddr, length: *mut libc::socklen_t) {
         // SAFETY: the socket's id; the caller's promise.
         unsafe {
             copy(
@@ -402,7 +265,7 @@ impl Socket {
 ///
 /// # Safety
 /// `from` is an address; `into` has `length` bytes.
-unsafe fn copy(
+pub(super) unsafe fn copy(
     from: *const libc::sockaddr_storage,
     into: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
@@ -428,7 +291,12 @@ pub unsafe extern "C" fn ringside_rsetsockopt(
 ) -> c_int {
     let socket = table::socket(socket);
     // SAFETY: the caller's promise.
-    answer(socket.and_then(|socket| unsafe { socket.set_option(level, name, value, length) }))
+    answer(socket.and_then(|socket| unsafe {
+        match socket {
+            Entry::Stream(stream) => stream.set_option(level, name, value, length),
+            Entry::Datagram(datagram) => datagram.set_option(level, name, value, length),
+        }
+    }))
 }
 
 /// # Safety
@@ -441,7 +309,10 @@ pub unsafe extern "C" fn ringside_rgetsockopt(
     value: *mut c_void,
     length: *mut libc::socklen_t,
 ) -> c_int {
-    let found = table::socket(socket).and_then(|socket| socket.option(level, name));
+    let found = table::socket(socket).and_then(|socket| match socket {
+        Entry::Stream(stream) => stream.option(level, name),
+        Entry::Datagram(datagram) => datagram.option(level, name),
+    });
     let bytes = size_of::<c_int>();
     // SAFETY: the caller's promise.
     answer(found.and_then(|found| unsafe {
@@ -463,7 +334,10 @@ pub unsafe extern "C" fn ringside_rgetsockopt(
 /// Flags of a socket. In C the argument is variadic, which on x86-64 is passed as any other.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_rfcntl(socket: c_int, command: c_int, argument: c_int) -> c_int {
-    number(table::socket(socket).and_then(|socket| socket.control(command, argument)))
+    number(table::socket(socket).and_then(|socket| match socket {
+        Entry::Stream(stream) => stream.control(command, argument),
+        Entry::Datagram(datagram) => datagram.control(command, argument),
+    }))
 }
 
 /// Maps a buffer of the program for its peer.
@@ -479,7 +353,7 @@ pub unsafe extern "C" fn ringside_riomap(
     _flags: c_int,
     offset: i64,
 ) -> i64 {
-    let socket = table::socket(socket);
+    let socket = table::stream(socket);
     // SAFETY: the caller's promise.
     let mapped = socket.and_then(|socket| unsafe { socket.map(buffer, length, rights, offset) });
     mapped.unwrap_or_else(|error| errno::minus_one(error).into())
@@ -488,7 +362,7 @@ pub unsafe extern "C" fn ringside_riomap(
 /// Takes a mapped buffer back.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringside_riounmap(socket: c_int, buffer: *mut c_void, length: usize) -> c_int {
-    answer(table::socket(socket).and_then(|socket| socket.unmap(buffer, length)))
+    answer(table::stream(socket).and_then(|socket| socket.unmap(buffer, length)))
 }
 
 /// Writes into a buffer that the peer mapped.
@@ -503,7 +377,7 @@ pub unsafe extern "C" fn ringside_riowrite(
     offset: i64,
     flags: c_int,
 ) -> isize {
-    let socket = table::socket(socket);
+    let socket = table::stream(socket);
     let piece = (from.cast_mut().cast(), length);
     // SAFETY: the caller's promise; the bytes are only read.
     count(socket.and_then(|socket| unsafe { socket.write_mapped(piece, offset, flags) }))

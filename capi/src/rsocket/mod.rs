@@ -2,14 +2,16 @@
 //!
 //! The protocol is that of rdma-core, so that either side may be rdma-core's: RDMA writes into a
 //! buffer that the peer publishes in halves, with immediate data that says what was written.
-//! Stream sockets only; datagrams are refused.
+//! Datagram sockets have a protocol of their own: see [`datagram`].
 
 mod connecting;
+mod datagram;
 mod exports;
 mod flow;
 mod link;
 mod mapping;
 mod memory;
+mod messages;
 mod options;
 mod poll;
 mod socket;

@@ -17,6 +17,8 @@ const MAPPINGS: c_int = 3;
 const REQUESTS: std::ops::RangeInclusive<u32> = 16..=16_384;
 /// Fewest and most bytes of a buffer.
 const BUFFER: std::ops::RangeInclusive<u32> = 8192..=1 << 28;
+/// Bytes of a socket's buffer for each datagram that it holds.
+const DATAGRAM_BYTES: u32 = 2048;
 /// The most bytes that the card takes in a request.
 const MAX_INLINE: u32 = 101;
 /// Seconds before a question whether the peer is there, as Linux has them.
@@ -97,13 +99,103 @@ impl Options {
             }
         }
     }
+
+    pub(super) fn is_on(&self, option: (c_int, c_int)) -> bool {
+        self.on.contains(&option)
+    }
+
+    /// Changes an option of a socket in a phase.
+    pub(super) fn set(
+        &mut self,
+        phase: Phase,
+        level: c_int,
+        name: c_int,
+        number: c_int,
+    ) -> Result<(), c_int> {
+        let size = u32::try_from(number).unwrap_or(0);
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => {
+                self.set_buffer(phase, name, size);
+            }
+            (
+                libc::SOL_SOCKET,
+                libc::SO_REUSEADDR | libc::SO_KEEPALIVE | libc::SO_LINGER | libc::SO_OOBINLINE,
+            )
+            | (libc::IPPROTO_TCP, libc::TCP_NODELAY)
+            | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => self.switch((level, name), number != 0),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if number <= 0 => return Err(libc::EINVAL),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => self.keep_alive_seconds = size,
+            // Accepted without effect: a reliable connection has its own values.
+            (
+                libc::IPPROTO_TCP,
+                libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG | libc::TCP_CONGESTION,
+            ) => {}
+            (libc::IPPROTO_IP, libc::IP_TOS) => self.type_of_service = number,
+            (RDMA, _) => self.set_size(phase, name, size)?,
+            _ => return Err(libc::ENOPROTOOPT),
+        }
+        Ok(())
+    }
+
+    /// The value of an option that is kept here.
+    pub(super) fn value(&self, level: c_int, name: c_int) -> Result<c_int, c_int> {
+        let sizes = self.sizes;
+        let found = match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_RCVBUF) => sizes.receive_bytes,
+            (libc::SOL_SOCKET, libc::SO_SNDBUF) => sizes.send_bytes,
+            (
+                libc::SOL_SOCKET,
+                libc::SO_REUSEADDR | libc::SO_KEEPALIVE | libc::SO_LINGER | libc::SO_OOBINLINE,
+            )
+            | (libc::IPPROTO_TCP, libc::TCP_NODELAY)
+            | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => u32::from(self.is_on((level, name))),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => self.keep_alive_seconds,
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => 1,
+            (libc::IPPROTO_IP, libc::IP_TOS) => return Ok(self.type_of_service),
+            (RDMA, SEND_REQUESTS) => sizes.send_requests.into(),
+            (RDMA, RECEIVES) => sizes.receives.into(),
+            (RDMA, INLINE) => sizes.inline_bytes,
+            (RDMA, MAPPINGS) => sizes.mappings.into(),
+            _ => return Err(libc::ENOPROTOOPT),
+        };
+        Ok(found as c_int)
+    }
+
+    /// Derives how many datagrams a socket holds from the buffer that was set.
+    pub(super) fn count_datagrams(&mut self, name: c_int) {
+        let count = |bytes: u32| clamped(bytes / DATAGRAM_BYTES, &REQUESTS) as u16;
+        let sizes = &mut self.sizes;
+        match name {
+            libc::SO_RCVBUF => sizes.receives = count(sizes.receive_bytes),
+            libc::SO_SNDBUF => sizes.send_requests = count(sizes.send_bytes),
+            _ => {}
+        }
+    }
+
+    /// `fcntl` of a socket: its flags.
+    pub(super) fn control(&mut self, command: c_int, argument: c_int) -> Result<c_int, c_int> {
+        match command {
+            libc::F_GETFL => Ok(self.status_flags),
+            libc::F_SETFL => {
+                self.is_nonblocking = argument & libc::O_NONBLOCK != 0;
+                self.status_flags = libc::O_RDWR | (argument & libc::O_NONBLOCK);
+                Ok(0)
+            }
+            libc::F_GETFD => Ok(self.descriptor_flags),
+            libc::F_SETFD => {
+                self.descriptor_flags = argument & libc::FD_CLOEXEC;
+                Ok(0)
+            }
+            _ => Err(libc::ENOTSUP),
+        }
+    }
 }
 
 /// A value of the program as a number; `EINVAL` if it is shorter.
 ///
 /// # Safety
 /// `value` has `length` bytes.
-unsafe fn number(value: *const c_void, length: libc::socklen_t) -> Result<c_int, c_int> {
+pub(super) unsafe fn number(value: *const c_void, length: libc::socklen_t) -> Result<c_int, c_int> {
     if value.is_null() || (length as usize) < size_of::<c_int>() {
         return Err(libc::EINVAL);
     }
@@ -123,36 +215,14 @@ impl Socket {
     ) -> Result<(), c_int> {
         // SAFETY: the caller's promise. A linger begins with its switch.
         let number = unsafe { number(value, length) }?;
-        let size = u32::try_from(number).unwrap_or(0);
         let mut core = self.core();
         let phase = core.phase;
-        let options = &mut core.options;
-        match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) => {
-                options.set_buffer(phase, name, size);
-            }
-            (
-                libc::SOL_SOCKET,
-                libc::SO_REUSEADDR | libc::SO_KEEPALIVE | libc::SO_LINGER | libc::SO_OOBINLINE,
-            )
-            | (libc::IPPROTO_TCP, libc::TCP_NODELAY)
-            | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => options.switch((level, name), number != 0),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) if number <= 0 => return Err(libc::EINVAL),
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.keep_alive_seconds = size,
-            // Accepted without effect: a reliable connection has its own values.
-            (
-                libc::IPPROTO_TCP,
-                libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL | libc::TCP_MAXSEG | libc::TCP_CONGESTION,
-            ) => {}
-            (libc::IPPROTO_IP, libc::IP_TOS) => {
-                options.type_of_service = number;
-                let class = number as u8;
-                drop(core);
-                // SAFETY: the socket's id; a live byte.
-                unsafe { ringside_rdma_set_option(self.id, 0, 0, (&raw const class).cast(), 1) };
-            }
-            (RDMA, _) => options.set_size(phase, name, size)?,
-            _ => return Err(libc::ENOPROTOOPT),
+        core.options.set(phase, level, name, number)?;
+        if (level, name) == (libc::IPPROTO_IP, libc::IP_TOS) {
+            let class = number as u8;
+            drop(core);
+            // SAFETY: the socket's id; a live byte.
+            unsafe { ringside_rdma_set_option(self.id, 0, 0, (&raw const class).cast(), 1) };
         }
         Ok(())
     }
@@ -161,33 +231,15 @@ impl Socket {
     pub(super) fn option(&self, level: c_int, name: c_int) -> Result<c_int, c_int> {
         let mut core = self.core();
         self.progress(&mut core);
-        let options = &core.options;
-        let sizes = options.sizes;
-        let found = match (level, name) {
-            (libc::SOL_SOCKET, libc::SO_ERROR) => return Ok(std::mem::take(&mut core.error)),
-            (libc::SOL_SOCKET, libc::SO_RCVBUF) => sizes.receive_bytes,
-            (libc::SOL_SOCKET, libc::SO_SNDBUF) => sizes.send_bytes,
-            (libc::SOL_SOCKET, libc::SO_TYPE) => libc::SOCK_STREAM as u32,
-            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => u32::from(core.phase == Phase::Listening),
-            (
-                libc::SOL_SOCKET,
-                libc::SO_REUSEADDR | libc::SO_KEEPALIVE | libc::SO_LINGER | libc::SO_OOBINLINE,
-            )
-            | (libc::IPPROTO_TCP, libc::TCP_NODELAY)
-            | (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => {
-                u32::from(options.on.contains(&(level, name)))
+        match (level, name) {
+            (libc::SOL_SOCKET, libc::SO_ERROR) => Ok(std::mem::take(&mut core.error)),
+            (libc::SOL_SOCKET, libc::SO_TYPE) => Ok(libc::SOCK_STREAM),
+            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
+                Ok(c_int::from(core.phase == Phase::Listening))
             }
-            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => options.keep_alive_seconds,
-            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT | libc::TCP_KEEPINTVL) => 1,
-            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => self.segment(),
-            (libc::IPPROTO_IP, libc::IP_TOS) => return Ok(options.type_of_service),
-            (RDMA, SEND_REQUESTS) => sizes.send_requests.into(),
-            (RDMA, RECEIVES) => sizes.receives.into(),
-            (RDMA, INLINE) => sizes.inline_bytes,
-            (RDMA, MAPPINGS) => sizes.mappings.into(),
-            _ => return Err(libc::ENOPROTOOPT),
-        };
-        Ok(found as c_int)
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => Ok(self.segment() as c_int),
+            _ => core.options.value(level, name),
+        }
     }
 
     /// Bytes of a packet of the path.
@@ -202,21 +254,6 @@ impl Socket {
 
     /// `fcntl` of a socket: its flags.
     pub(super) fn control(&self, command: c_int, argument: c_int) -> Result<c_int, c_int> {
-        let mut core = self.core();
-        let options = &mut core.options;
-        match command {
-            libc::F_GETFL => Ok(options.status_flags),
-            libc::F_SETFL => {
-                options.is_nonblocking = argument & libc::O_NONBLOCK != 0;
-                options.status_flags = libc::O_RDWR | (argument & libc::O_NONBLOCK);
-                Ok(0)
-            }
-            libc::F_GETFD => Ok(options.descriptor_flags),
-            libc::F_SETFD => {
-                options.descriptor_flags = argument & libc::FD_CLOEXEC;
-                Ok(0)
-            }
-            _ => Err(libc::ENOTSUP),
-        }
+        self.core().options.control(command, argument)
     }
 }

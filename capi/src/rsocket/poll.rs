@@ -2,10 +2,9 @@
 
 use super::link::Link;
 use super::socket::{LOOK, Phase, SPIN, Socket};
-use super::table;
+use super::table::{self, Entry};
 use crate::channel::last_error;
 use std::ffi::{c_int, c_short};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Socket {
@@ -55,6 +54,31 @@ impl Socket {
     }
 }
 
+impl Entry {
+    fn ready(&self, asked: c_short) -> c_short {
+        match self {
+            Self::Stream(stream) => stream.ready(asked),
+            Self::Datagram(datagram) => datagram.ready(asked),
+        }
+    }
+
+    /// Adds the descriptors that report events. True if the socket must be looked at once more.
+    fn arm(&self, asked: c_short, into: &mut Vec<libc::pollfd>) -> bool {
+        match self {
+            Self::Stream(stream) => stream.arm(into),
+            Self::Datagram(datagram) => datagram.arm(asked, into),
+        }
+    }
+
+    /// Follows each [`Self::arm`].
+    fn rouse(&self) {
+        match self {
+            Self::Stream(stream) => stream.core().take_event(),
+            Self::Datagram(datagram) => datagram.rouse(),
+        }
+    }
+}
+
 const fn entry(fd: c_int, events: c_short) -> libc::pollfd {
     libc::pollfd {
         fd,
@@ -66,7 +90,7 @@ const fn entry(fd: c_int, events: c_short) -> libc::pollfd {
 /// Looks at each entry once; returns how many are ready, or an errno value.
 fn look(
     entries: &mut [libc::pollfd],
-    sockets: &[Option<Arc<Socket>>],
+    sockets: &[Option<Entry>],
     others: &mut Vec<libc::pollfd>,
 ) -> Result<c_int, c_int> {
     others.clear();
@@ -99,7 +123,7 @@ fn look(
 /// Waits until an entry is ready; returns how many are, 0 at the limit, or an errno value.
 pub(super) fn wait(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Result<c_int, c_int> {
     let began = Instant::now();
-    let sockets: Vec<Option<Arc<Socket>>> = entries
+    let sockets: Vec<Option<Entry>> = entries
         .iter()
         .map(|wanted| table::find(wanted.fd))
         .collect();
@@ -115,11 +139,10 @@ pub(super) fn wait(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Res
         }
         let mut sources = others.clone();
         let mut is_new = false;
-        for socket in sockets.iter().flatten() {
-            is_new |= socket.arm(&mut sources);
-        }
-        if is_new {
-            continue;
+        for (wanted, socket) in entries.iter().zip(&sockets) {
+            if let Some(socket) = socket {
+                is_new |= socket.arm(wanted.events, &mut sources);
+            }
         }
         let left = limit.map_or(LOOK, |limit| (limit - passed).min(LOOK));
         let time = libc::timespec {
@@ -128,12 +151,14 @@ pub(super) fn wait(entries: &mut [libc::pollfd], limit: Option<Duration>) -> Res
         };
         let (start, length) = (sources.as_mut_ptr(), sources.len() as libc::nfds_t);
         // SAFETY: live entries, a live time, no signal mask.
-        let found = unsafe { libc::ppoll(start, length, &raw const time, std::ptr::null()) };
-        if found < 0 {
-            return Err(last_error());
-        }
+        let poll = || unsafe { libc::ppoll(start, length, &raw const time, std::ptr::null()) };
+        let found = if is_new { 0 } else { poll() };
+        let error = last_error();
         for socket in sockets.iter().flatten() {
-            socket.core().take_event();
+            socket.rouse();
+        }
+        if found < 0 {
+            return Err(error);
         }
     }
 }

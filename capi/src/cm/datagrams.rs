@@ -1,0 +1,235 @@
+//! Datagram services of the library itself: queue pairs behind addresses and ports, without ids.
+//!
+//! Datagram sockets have their ports from the same table as the ids of programs. The connection
+//! manager answers for them on its own thread, whatever the program does meanwhile.
+
+use super::addressing::{here, local_for};
+use super::node::{State, node};
+use super::ports::Owner;
+use super::route;
+use super::services::Question;
+pub(crate) use super::services::{Answer, Service};
+use super::space;
+use crate::abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_pd};
+use crate::address::ibv_create_ah;
+use crate::channel::last_error;
+use ringside_cm::{
+    Event, EventKind, ListenAt, ListenerId, PortSpace, RequestError, Resolve, ServiceAnswer,
+    ServiceId, ServiceStatus,
+};
+use ringside_connect::Lookup;
+use std::ffi::c_int;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Questions that a listener may have open. Each is answered when it arrives.
+const BACKLOG: usize = 1024;
+
+/// An address and a port of this device, for datagrams. Both are free again once it has ended.
+pub(crate) struct Place {
+    is_over: bool,
+    token: usize,
+    local: SocketAddr,
+    listener: Option<ListenerId>,
+}
+
+/// The protection domain and the context of all datagram services.
+pub(crate) fn shared() -> Result<(*mut ibv_context, *mut ibv_pd), c_int> {
+    let shared = node()?.shared;
+    Ok((shared.context, shared.domain))
+}
+
+/// Bytes of the longest datagram.
+pub(crate) fn longest() -> Result<u32, c_int> {
+    let report = node()?.port.device.query_port();
+    Ok(report.map_or(1024, |report| report.active_mtu))
+}
+
+/// The address of this device that a peer is reached from.
+pub(crate) fn source_for(remote: IpAddr) -> Result<IpAddr, c_int> {
+    local_for(node()?, remote).ok_or(libc::ENETUNREACH)
+}
+
+/// The address that a program means: localhost is the device's own on a model.
+pub(crate) fn meant(address: SocketAddr) -> Result<SocketAddr, c_int> {
+    match address.ip() {
+        ip if ip.is_loopback() => {
+            let own = here(node()?, ip).ok_or(libc::ENETUNREACH)?;
+            Ok(SocketAddr::new(own, address.port()))
+        }
+        _ => Ok(address),
+    }
+}
+
+/// An address handle to a peer. Nothing while its MAC address is being asked for. Errors: an errno
+/// value.
+pub(crate) fn handle_to(local: IpAddr, remote: IpAddr) -> Result<Option<*mut ibv_ah>, c_int> {
+    let node = node()?;
+    match node.port.lookup(remote) {
+        Lookup::Found(_) => {}
+        Lookup::Asked => return Ok(None),
+        Lookup::Unknown => return Err(libc::EHOSTUNREACH),
+    }
+    let way = route::address_vector(&node.port, local, remote, 0, 0);
+    let mut way: ibv_ah_attr = way.ok_or(libc::EADDRNOTAVAIL)?;
+    // SAFETY: the domain stays until the process ends; live attributes.
+    let made = unsafe { ibv_create_ah(node.shared.domain, &raw mut way) };
+    if made.is_null() {
+        return Err(last_error());
+    }
+    Ok(Some(made))
+}
+
+impl Place {
+    /// Takes an address and a port, or a free port for 0. Errors: `EADDRINUSE`, `EADDRNOTAVAIL`.
+    pub(crate) fn take(wanted: SocketAddr, family_only: bool) -> Result<Self, c_int> {
+        static TOKENS: AtomicUsize = AtomicUsize::new(0);
+        let node = node()?;
+        let wanted = meant(wanted).map_err(|_| libc::EADDRNOTAVAIL)?;
+        let ip = wanted.ip();
+        if !ip.is_unspecified() && node.port.gid_index(ip).is_none() {
+            return Err(libc::EADDRNOTAVAIL);
+        }
+        // Ids are named by their addresses, which are even.
+        let token = TOKENS.fetch_add(1, Ordering::Relaxed) * 2 + 1;
+        let owner = Owner {
+            id: token,
+            ip,
+            family_only: family_only || ip.is_ipv4(),
+            shares: false,
+        };
+        let port = node.with(|state, _| state.ports.take(space::UDP, wanted.port(), owner))?;
+        Ok(Self {
+            is_over: false,
+            token,
+            local: SocketAddr::new(ip, port),
+            listener: None,
+        })
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Answers those who ask for this place with a service.
+    pub(crate) fn serve(&mut self, family_only: bool, with: Service) -> Result<(), c_int> {
+        let service = ServiceId::of(PortSpace::Udp, self.local.port());
+        let at = match self.local.ip() {
+            ip if !ip.is_unspecified() => ListenAt::Address(ip),
+            IpAddr::V4(_) => ListenAt::AnyIpv4,
+            IpAddr::V6(_) if family_only => ListenAt::AnyIpv6,
+            IpAddr::V6(_) => ListenAt::Any,
+        };
+        let made = node()?.with(|state, _| {
+            let made = state.manager.listen(service, at, BACKLOG);
+            if let Ok(listener) = &made {
+                state.served.insert(*listener, with);
+            }
+            made
+        });
+        self.listener = Some(made.map_err(|_| libc::EADDRINUSE)?);
+        Ok(())
+    }
+
+    /// Asks for the service at an address and a port. `tell` is called once there is an answer, and
+    /// must not call the connection manager; it is dropped with this place. Errors: an errno value.
+    pub(crate) fn ask(
+        &self,
+        local: IpAddr,
+        remote: SocketAddr,
+        tell: Box<dyn FnOnce(Answer) + Send>,
+    ) -> Result<(), c_int> {
+        let question = Resolve {
+            local,
+            remote: remote.ip(),
+            service: ServiceId::of(PortSpace::Udp, remote.port()),
+            source_port: self.local.port(),
+            traffic_class: 0,
+            private_data: Vec::new(),
+        };
+        let token = self.token;
+        node()?.with(|state, now| {
+            let asked = state.manager.resolve(now, &question);
+            let asked = asked.map_err(|error| match error {
+                RequestError::Full { .. } => libc::ENOBUFS,
+                RequestError::Address { .. } => libc::EADDRNOTAVAIL,
+                _ => libc::EINVAL,
+            })?;
+            state.questions.insert(asked, Question { token, tell });
+            Ok(())
+        })
+    }
+
+    /// Gives address and port back, and forgets the questions.
+    pub(crate) fn end(&mut self) {
+        let Ok(node) = node() else { return };
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        node.with(|state, now| {
+            if let Some(listener) = self.listener {
+                state.served.remove(&listener);
+                state.manager.unlisten(now, listener);
+            }
+            let open = state.questions.iter();
+            let mine = open.filter(|(_, question)| question.token == self.token);
+            for id in mine.map(|(id, _)| *id).collect::<Vec<_>>() {
+                state.questions.remove(&id);
+                state.manager.destroy(now, id);
+            }
+            state.ports.give(space::UDP, self.local.port(), self.token);
+        });
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl State {
+    /// Answers a question for a service of the library, or passes an answer on. Returns the events
+    /// of ids.
+    pub(super) fn take_datagrams(&mut self, now: Duration, event: Event) -> Option<Event> {
+        match event.kind {
+            EventKind::ServiceRequest { listener, .. } => {
+                let Some(found) = self.served.get(&listener) else {
+                    return Some(event);
+                };
+                let answer = ServiceAnswer {
+                    status: ServiceStatus::VALID,
+                    queue_pair: found.queue_pair,
+                    queue_key: found.queue_key,
+                    private_data: Vec::new(),
+                };
+                if let Err(error) = self.manager.answer(event.id, &answer) {
+                    tracing::debug!(%error, "a question for a datagram socket is not answered");
+                }
+                self.manager.destroy(now, event.id);
+                None
+            }
+            EventKind::ServiceReply { .. } | EventKind::Unreachable => {
+                let Some(question) = self.questions.remove(&event.id) else {
+                    return Some(event);
+                };
+                self.manager.destroy(now, event.id);
+                (question.tell)(match event.kind {
+                    EventKind::ServiceReply {
+                        status: ServiceStatus::VALID,
+                        queue_pair,
+                        queue_key,
+                        ..
+                    } => Some(Service {
+                        queue_pair,
+                        queue_key,
+                    }),
+                    _ => None,
+                });
+                None
+            }
+            _ => Some(event),
+        }
+    }
+}

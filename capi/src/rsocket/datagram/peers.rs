@@ -1,0 +1,215 @@
+//! The peers of a datagram socket: the queue pairs behind their addresses, and the datagrams that
+//! wait until those are known.
+
+use crate::cm::datagrams::{Answer, Service};
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Time after which a queue pair that was not heard of is asked for again: the peer may have closed
+/// its socket, and made another one.
+pub(super) const REFRESH: Duration = Duration::from_millis(250);
+/// Time after which a question without an answer is asked again: it was lost. A host holds one for
+/// 300 ms.
+pub(super) const PAUSE: Duration = Duration::from_millis(500);
+/// Time after which datagrams that still wait are dropped.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+/// Time for which nobody waits for a peer that has refused.
+const DISLIKE: Duration = Duration::from_secs(1);
+/// Datagrams that wait for one peer.
+pub(super) const MAX_WAITING: usize = 64;
+/// Peers that a socket remembers.
+pub(super) const MAX_PEERS: usize = 1024;
+
+struct Peer {
+    service: Option<Service>,
+    /// the last time that the peer was heard of
+    heard: Instant,
+    /// the question that is open
+    asked: Option<Instant>,
+    refused: Option<Instant>,
+    used: Instant,
+    waiting: VecDeque<Vec<u8>>,
+    /// since when the first of them waits
+    since: Instant,
+}
+
+/// The way of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// the queue pair, if the datagram may be sent now
+    pub(super) service: Option<Service>,
+    /// the queue pair has to be asked for, now or meanwhile
+    pub(super) asks: bool,
+}
+
+/// The fate of a datagram that cannot be sent yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// it is sent later, or dropped as datagrams may be
+    Taken,
+    /// too many wait already
+    Full,
+}
+
+/// Peers by address.
+#[derive(Default)]
+pub(super) struct Peers {
+    all: HashMap<SocketAddr, Peer>,
+    waiting: usize,
+}
+
+impl Peers {
+    /// The peer of an address. Forgets the one that was not used for the longest time if there is
+    /// no room.
+    fn peer(&mut self, address: SocketAddr, now: Instant) -> &mut Peer {
+        if self.all.len() >= MAX_PEERS && !self.all.contains_key(&address) {
+            let idle = self.all.iter().filter(|(_, peer)| peer.waiting.is_empty());
+            let oldest = idle.min_by_key(|(_, peer)| peer.used);
+            if let Some(oldest) = oldest.map(|(address, _)| *address) {
+                self.all.remove(&oldest);
+            }
+        }
+        self.all.entry(address).or_insert_with(|| Peer {
+            service: None,
+            heard: now,
+            asked: None,
+            refused: None,
+            used: now,
+            waiting: VecDeque::new(),
+            since: now,
+        })
+    }
+
+    /// The way of the next datagram to an address. A question that it asks for counts as asked.
+    pub(super) fn plan(&mut self, address: SocketAddr, now: Instant) -> Plan {
+        let peer = self.peer(address, now);
+        peer.used = now;
+        let is_stale = peer.service.is_none() || now >= peer.heard + REFRESH;
+        let is_asked = peer.asked.is_some_and(|asked| now < asked + PAUSE);
+        let asks = is_stale && !is_asked;
+        if asks {
+            peer.asked = Some(now);
+        }
+        Plan {
+            service: peer.service.filter(|_| peer.waiting.is_empty()),
+            asks,
+        }
+    }
+
+    /// The question could not be asked.
+    pub(super) fn not_asked(&mut self, address: SocketAddr) {
+        if let Some(peer) = self.all.get_mut(&address) {
+            peer.asked = None;
+        }
+    }
+
+    /// Keeps a datagram until the peer's queue pair is known.
+    pub(super) fn keep(
+        &mut self,
+        address: SocketAddr,
+        now: Instant,
+        datagram: impl FnOnce() -> Vec<u8>,
+    ) -> Room {
+        let peer = self.peer(address, now);
+        if peer.waiting.len() >= MAX_WAITING {
+            let is_disliked = peer.refused.is_some_and(|at| now < at + DISLIKE);
+            return if is_disliked { Room::Taken } else { Room::Full };
+        }
+        if peer.waiting.is_empty() {
+            peer.since = now;
+        }
+        peer.waiting.push_back(datagram());
+        self.waiting += 1;
+        Room::Taken
+    }
+
+    /// Datagrams that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// A datagram came from there: this is its queue pair now.
+    pub(super) fn heard(&mut self, address: SocketAddr, service: Service, now: Instant) {
+        let peer = self.peer(address, now);
+        peer.service = Some(service);
+        peer.heard = now;
+        peer.refused = None;
+    }
+
+    /// The peer's host has answered, or has not in a long time.
+    pub(super) fn answered(&mut self, address: SocketAddr, answer: Answer, now: Instant) {
+        let Some(peer) = self.all.get_mut(&address) else {
+            return;
+        };
+        peer.asked = None;
+        peer.service = answer;
+        if answer.is_some() {
+            peer.heard = now;
+            peer.refused = None;
+        } else {
+            peer.refused = Some(now);
+            self.drop_waiting(address);
+        }
+    }
+
+    /// Drops the datagrams that wait for a peer.
+    pub(super) fn drop_waiting(&mut self, address: SocketAddr) {
+        if let Some(peer) = self.all.get_mut(&address) {
+            self.waiting -= peer.waiting.len();
+            peer.waiting.clear();
+        }
+    }
+
+    /// Drops the datagrams that have waited for too long. True if there were some.
+    pub(super) fn expire(&mut self, now: Instant) -> bool {
+        let late = |peer: &Peer| !peer.waiting.is_empty() && now >= peer.since + PATIENCE;
+        let late = self.all.iter().filter(|(_, peer)| late(peer));
+        let late: Vec<SocketAddr> = late.map(|(address, _)| *address).collect();
+        for address in &late {
+            tracing::debug!(peer = %address, "datagrams for a peer that is not found are dropped");
+            self.answered(*address, None, now);
+        }
+        !late.is_empty()
+    }
+
+    /// Peers for which datagrams wait, and whose queue pairs have to be asked for again. They count
+    /// as asked.
+    pub(super) fn overdue(&mut self, now: Instant) -> Vec<SocketAddr> {
+        let waiting = self
+            .all
+            .iter_mut()
+            .filter(|(_, peer)| !peer.waiting.is_empty() && peer.service.is_none());
+        let late = waiting.filter(|(_, peer)| peer.asked.is_none_or(|at| now >= at + PAUSE));
+        let late = late.map(|(address, peer)| {
+            peer.asked = Some(now);
+            *address
+        });
+        late.collect()
+    }
+
+    /// Peers for which datagrams wait that can be sent.
+    pub(super) fn ready(&self) -> Vec<(SocketAddr, Service)> {
+        let waiting = self.all.iter().filter(|(_, peer)| !peer.waiting.is_empty());
+        let known = waiting.filter_map(|(address, peer)| Some((*address, peer.service?)));
+        known.collect()
+    }
+
+    /// The datagram that has waited longest for a peer.
+    pub(super) fn first(&self, address: SocketAddr) -> Option<&[u8]> {
+        let peer = self.all.get(&address)?;
+        peer.waiting.front().map(Vec::as_slice)
+    }
+
+    /// The first datagram was sent.
+    pub(super) fn remove_first(&mut self, address: SocketAddr) {
+        if let Some(peer) = self.all.get_mut(&address)
+            && peer.waiting.pop_front().is_some()
+        {
+            self.waiting -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

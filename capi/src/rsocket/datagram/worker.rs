@@ -1,0 +1,90 @@
+//! The thread that brings answers of the connection manager to datagram sockets, and sends what has
+//! waited for them.
+
+use super::Datagram;
+use crate::cm::datagrams::Answer;
+use crate::device::lock;
+use crate::signals::{block_signals, restore_signals};
+use crate::wakeup::Wakeup;
+use std::ffi::c_int;
+use std::net::SocketAddr;
+use std::sync::{LazyLock, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+/// Between two looks whether what waits can be sent.
+const RETRY: Duration = Duration::from_millis(1);
+/// The longest sleep.
+const SLEEP: Duration = Duration::from_secs(3600);
+
+struct Job {
+    socket: Weak<Datagram>,
+    /// who was asked for, and the answer; nothing to send what waits
+    answer: Option<(SocketAddr, Answer)>,
+}
+
+#[derive(Default)]
+struct Worker {
+    jobs: Mutex<Vec<Job>>,
+    wake: Wakeup,
+}
+
+static WORKER: LazyLock<Worker> = LazyLock::new(Worker::default);
+
+/// Starts the thread, once. Errors: `EAGAIN`.
+pub(super) fn start() -> Result<(), c_int> {
+    static STARTED: OnceLock<bool> = OnceLock::new();
+    let is_started = STARTED.get_or_init(|| {
+        let before = block_signals();
+        let thread = std::thread::Builder::new().name("ringside-dgram".to_owned());
+        let started = thread.spawn(run);
+        restore_signals(&before);
+        started.is_ok()
+    });
+    if *is_started {
+        Ok(())
+    } else {
+        Err(libc::EAGAIN)
+    }
+}
+
+fn add(job: Job) {
+    lock(&WORKER.jobs).push(job);
+    WORKER.wake.set();
+}
+
+/// Brings an answer to a socket.
+pub(super) fn bring(socket: Weak<Datagram>, from: SocketAddr, answer: Answer) {
+    let answer = Some((from, answer));
+    add(Job { socket, answer });
+}
+
+/// Sends what waits in a socket as soon as that is possible.
+pub(super) fn send_waiting(socket: Weak<Datagram>) {
+    add(Job {
+        socket,
+        answer: None,
+    });
+}
+
+fn run() {
+    let mut unfinished: Vec<Weak<Datagram>> = Vec::new();
+    loop {
+        let sleep = if unfinished.is_empty() { SLEEP } else { RETRY };
+        WORKER.wake.wait(sleep);
+        let jobs = std::mem::take(&mut *lock(&WORKER.jobs));
+        let mut sockets = std::mem::take(&mut unfinished);
+        for Job { socket, answer } in jobs {
+            if let (Some(found), Some((from, answer))) = (socket.upgrade(), answer) {
+                found.answered(from, answer);
+            }
+            if !sockets.iter().any(|known| known.ptr_eq(&socket)) {
+                sockets.push(socket);
+            }
+        }
+        let is_left = |socket: &Weak<Datagram>| {
+            let found = socket.upgrade();
+            found.is_some_and(|socket| socket.send_waiting())
+        };
+        unfinished = sockets.into_iter().filter(is_left).collect();
+    }
+}
