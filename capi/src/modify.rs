@@ -262,6 +262,7 @@ impl Inner {
             Pair::Gone => (Pair::Gone, Err(libc::EIO)),
         };
         self.pair = pair;
+        let result = result.and_then(|()| self.join_again());
         if let Some(receives) = &mut shared {
             wake(receives);
         }
@@ -269,6 +270,17 @@ impl Inner {
             bounce.begin_again();
         }
         result
+    }
+
+    /// Joins its groups after a reset, which keeps them.
+    fn join_again(&self) -> Result<(), c_int> {
+        let Pair::DatagramInitialised(pair) = &self.pair else {
+            return Ok(());
+        };
+        for group in &self.groups {
+            pair.join(*group).map_err(|error| errno::of(&error))?;
+        }
+        Ok(())
     }
 
     fn fail(&mut self) -> Result<(), c_int> {

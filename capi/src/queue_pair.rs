@@ -19,6 +19,7 @@ use crate::transitions::no_attributes;
 use ringside_pmd::rdma::QueuePairConfig;
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Inline bytes that the card takes.
@@ -33,6 +34,8 @@ pub(crate) struct Inner {
     /// the shared receive queue that feeds it, or null
     pub(crate) shared: *mut SharedObject,
     pub(crate) attributes: ibv_qp_attr,
+    /// the multicast groups that it is a member of
+    pub(crate) groups: Vec<IpAddr>,
 }
 
 /// A queue pair. The public part has the size of the extended form, which programs may request.
@@ -204,6 +207,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         bounce,
         shared: init.srq.cast(),
         attributes: no_attributes(cap),
+        groups: Vec::new(),
     };
     let is_single = object.is_single();
     let made = Box::new(QueuePairObject {
@@ -313,16 +317,25 @@ pub extern "C" fn ibv_query_qp_data_in_order(_: *mut ibv_qp, _: c_int, _: u32) -
 fn group(pair: *mut ibv_qp, gid: *const ibv_gid, join: bool) -> c_int {
     // SAFETY: the callers' promises, which are the same.
     let (object, address) = unsafe { (QueuePairObject::of(pair), address_of(&*gid)) };
-    let inner = object.inner();
-    let Pair::DatagramReady(pair) = &inner.pair else {
-        return libc::EINVAL;
+    let mut inner = object.inner();
+    let result = match (&inner.pair, join) {
+        (Pair::DatagramInitialised(pair), true) => pair.join(address),
+        (Pair::DatagramInitialised(pair), false) => pair.leave(address),
+        (Pair::DatagramReady(pair), true) => pair.join(address),
+        (Pair::DatagramReady(pair), false) => pair.leave(address),
+        _ => {
+            tracing::warn!(%address, "refused: only datagram queue pairs are members of groups");
+            return libc::EINVAL;
+        }
     };
-    let result = if join {
-        pair.join(address)
-    } else {
-        pair.leave(address)
-    };
-    result.err().map_or(0, |error| errno::of(&error))
+    if let Err(error) = result {
+        return errno::of(&error);
+    }
+    inner.groups.retain(|known| *known != address);
+    if join {
+        inner.groups.push(address);
+    }
+    0
 }
 
 /// # Safety

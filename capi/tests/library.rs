@@ -207,6 +207,14 @@ fn a_queue_pair_that_stops_sending_keeps_what_is_posted_until_it_sends_again() {
 }
 
 #[test]
+fn a_queue_pair_joins_groups_in_any_state_and_keeps_them_through_a_reset() {
+    if let Some(program) = compiled("groups") {
+        let output = run(&program, &[]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
+#[test]
 fn windows_are_bound_regions_replaced_and_queues_hold_what_they_say() {
     if let Some(program) = compiled("windows") {
         runs_with_and_without_valgrind(&program, &[]);

@@ -5,6 +5,7 @@
 
 pub mod commands;
 mod error;
+mod mac_rules;
 mod queue;
 mod ring;
 

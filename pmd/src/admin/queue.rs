@@ -4,6 +4,7 @@
 //! result, and the descriptor's length is the number of valid bytes in the buffer.
 
 use super::AdminError;
+use super::mac_rules::MacRules;
 use super::ring::{RING_ENTRIES, Ring, silence};
 use crate::Registers;
 use crate::trace::{CommandQueue, Exchange};
@@ -106,6 +107,7 @@ pub struct AdminQueue {
     pool: Arc<DmaPool>,
     deadline: Duration,
     state: Mutex<State>,
+    pub(super) mac_rules: MacRules,
 }
 
 /// True for commands that are sent again when the firmware answers "busy".
@@ -130,6 +132,7 @@ impl AdminQueue {
             pool,
             deadline,
             state: Mutex::default(),
+            mac_rules: MacRules::default(),
         }
     }
 
@@ -211,6 +214,7 @@ impl AdminQueue {
     /// Takes both rings from the device without a word to the firmware: after a reset.
     pub(crate) fn silence_rings(&self) -> Result<(), AdminError> {
         self.state().stopped = true;
+        self.mac_rules.forget();
         silence(&self.registers, &ADMIN_SEND).and(silence(&self.registers, &ADMIN_RECEIVE))
     }
 

@@ -87,9 +87,9 @@ pub use protection_domain::{ProtectionDomain, Quotas};
 pub use query::{CompletionQueueReport, PortReport, PortState};
 pub use queue_pair::{
     ConnectError, Connected, ConnectionChange, DatagramInitialised, DatagramReady, DrainError,
-    Drained, Earlier, Initialised, PostError, QueuePair, QueuePairConfig, QueuePairReport,
-    QueuePairStage, ReadyError, ReceiveAttributes, Receiving, ResetError, Resettable,
-    SendAttributes, SendSwitch, Sending, To, timer_steps,
+    Drained, Earlier, Initialised, OfDatagrams, PostError, QueuePair, QueuePairConfig,
+    QueuePairReport, QueuePairStage, ReadyError, ReceiveAttributes, Receiving, ResetError,
+    Resettable, SendAttributes, SendSwitch, Sending, To, timer_steps,
 };
 pub use registration_cache::{
     CacheError, CacheReport, CacheSettings, Registered, RegistrationCache, Unmapping,

@@ -22,7 +22,7 @@ mod steps;
 
 pub use change::ConnectionChange;
 pub use config::{QueuePairConfig, timer_steps};
-pub use datagram::{DatagramInitialised, DatagramReady, ReadyError, To};
+pub use datagram::{DatagramInitialised, DatagramReady, OfDatagrams, ReadyError, To};
 pub use drain::{DrainError, Drained, SendSwitch};
 pub use earlier::Earlier;
 pub use post::PostError;

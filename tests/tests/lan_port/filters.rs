@@ -2,6 +2,7 @@
 
 use crate::rig::{Rig, plain_frame, settings};
 use ringside_pmd::lan::PortSettings;
+use ringside_pmd::rdma::QueuePairConfig;
 
 const STRANGER: [u8; 6] = [0x02, 1, 2, 3, 4, 5];
 const GROUP: [u8; 6] = [0x33, 0x33, 0, 0, 0, 9];
@@ -48,6 +49,31 @@ fn unicast_multicast_and_promiscuous_frames_arrive_as_configured() {
     rig.b.open.port.set_promiscuous(false).expect("set");
     try_address(&mut rig, STRANGER, false);
     try_address(&mut rig, GROUP, false);
+    rig.finish();
+}
+
+/// Groups of RDMA and the packet path let the same address in, independently of each other.
+#[test]
+fn an_address_of_a_multicast_group_stays_until_its_last_user_is_gone() {
+    const NODES: [u8; 6] = [0x33, 0x33, 0, 0, 0, 1];
+    let mut rig = Rig::new();
+    let domain = rig.b.device.protection_domain().expect("a domain");
+    let queue = rig.b.device.completion_queue(64).expect("a queue");
+    let pair = domain.datagram_queue_pair(QueuePairConfig::datagram(&queue));
+    let pair = pair.expect("a queue pair");
+    try_address(&mut rig, NODES, false);
+    for group in ["ff0e::1", "ff0e:0:2:c985::1"] {
+        pair.join(group.parse().unwrap()).expect("joined");
+    }
+    rig.b.open.port.add_address(NODES).expect("added");
+    try_address(&mut rig, NODES, true);
+    pair.destroy().expect("destroyed, and out of both groups");
+    try_address(&mut rig, NODES, true);
+    assert_eq!(rig.b.open.port.remove_address(NODES), Ok(true));
+    try_address(&mut rig, NODES, false);
+    rig.b.open.port.add_address(NODES).expect("added again");
+    try_address(&mut rig, NODES, true);
+    drop((queue, domain));
     rig.finish();
 }
 

@@ -90,12 +90,13 @@ pub(crate) fn last_hand_shake(
     if link.role == Role::Client {
         link.session.send(&ours.encode(), link.limit)?;
     }
-    let end = Instant::now() + link.limit;
+    let half = link.limit / 2;
+    let end = Instant::now() + half;
     while link.session.peek(CHECK_INTERVAL)?.is_none() && Instant::now() < end {
         check()?;
     }
     let mut theirs = [0; KEYS_BYTES];
-    link.session.receive(&mut theirs, CHECK_INTERVAL)?;
+    link.session.receive(&mut theirs, half)?;
     if link.role == Role::Server {
         link.session.send(&ours.encode(), link.limit)?;
     }

@@ -65,7 +65,11 @@ impl AdminQueue {
     ///
     /// The rule is a transmit rule and applies to received frames too. Frames that the device sends
     /// to a unicast address of its own stay inside; others also go to the wire.
-    pub fn add_mac_rule(&self, vsi: u16, mac: [u8; 6]) -> Result<u16, AdminError> {
+    pub(in crate::admin) fn make_mac_rule(
+        &self,
+        vsi: u16,
+        mac: [u8; 6],
+    ) -> Result<u16, AdminError> {
         let opcode = Opcode::AddSwitchRules;
         let rule = mac_rule(vsi, mac);
         let answer = self.execute(opcode, &one_rule(), Data::Send(&rule))?;
@@ -75,7 +79,7 @@ impl AdminQueue {
     }
 
     /// Removes rule `index` (0x02A2). The firmware goes by the number alone.
-    pub fn remove_rule(&self, index: u16) -> Result<(), AdminError> {
+    pub(in crate::admin) fn unmake_rule(&self, index: u16) -> Result<(), AdminError> {
         let opcode = Opcode::RemoveSwitchRules;
         let rule = LookupRule {
             index: index.into(),

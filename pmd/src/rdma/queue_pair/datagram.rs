@@ -184,10 +184,24 @@ impl QueuePair<DatagramReady> {
             queue_pair: self.inner.domain.number(),
         }
     }
+}
 
-    /// Joins a multicast group: the queue pair receives the group's datagrams that have its queue
-    /// key, on its own VLAN. It leaves all groups when it is destroyed. Joining a group twice has
-    /// no further effect.
+/// A state of a datagram queue pair.
+pub trait OfDatagrams: sealed::Sealed {}
+
+impl OfDatagrams for DatagramInitialised {}
+impl OfDatagrams for DatagramReady {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::DatagramInitialised {}
+    impl Sealed for super::DatagramReady {}
+}
+
+impl<S: OfDatagrams> QueuePair<S> {
+    /// Joins a multicast group: once it is ready, the queue pair receives the group's datagrams that
+    /// have its queue key, on its own VLAN. It leaves all groups when it is destroyed or reset.
+    /// Joining a group twice has no further effect.
     ///
     /// Errors: [`RdmaError::NotMulticast`], [`RdmaError::GroupFull`], [`RdmaError::Capacity`].
     pub fn join(&self, group: IpAddr) -> Result<(), RdmaError> {
