@@ -126,7 +126,9 @@ pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
     let ended = to_its_end(&mut command);
     farewell::say(&files, &socket, config);
     leave(&folder, port)?;
-    let status = ended.with_context(|| format!("starting {:?}", options.program.first()));
+    let name = options.program.first().map(OsString::as_os_str);
+    let name = name.unwrap_or_default().display();
+    let status = ended.with_context(|| format!("starting {name}"));
     let status = status.map_err(Failure::usage)?;
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     match code {
