@@ -3,7 +3,7 @@
 //! The switch takes each address of a VSI once. The packet path and the multicast groups of RDMA
 //! ask for addresses independently, and several groups share one.
 
-use super::{AdminError, AdminQueue};
+use super::AdminError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A rule of the switch, and how many callers have asked for it.
@@ -28,23 +28,25 @@ impl MacRules {
     pub(super) fn forget(&self) {
         self.all().clear();
     }
-}
 
-impl AdminQueue {
-    /// Delivers frames to `mac` to VSI `vsi`; returns the rule's number. One more caller of a rule
-    /// that exists gets its number, and has to remove it too.
+    /// One more caller of the rule for `mac`; `make` makes it if there is none. Returns its number.
     ///
-    /// Errors: those of the command, for a rule that does not exist yet.
-    pub fn add_mac_rule(&self, vsi: u16, mac: [u8; 6]) -> Result<u16, AdminError> {
-        let mut all = self.mac_rules.all();
-        if let Some(rule) = all
+    /// Errors: those of `make`.
+    pub(in crate::admin) fn add(
+        &self,
+        vsi: u16,
+        mac: [u8; 6],
+        make: impl FnOnce() -> Result<u16, AdminError>,
+    ) -> Result<u16, AdminError> {
+        let mut all = self.all();
+        let known = all
             .iter_mut()
-            .find(|rule| (rule.vsi, rule.mac) == (vsi, mac))
-        {
+            .find(|rule| (rule.vsi, rule.mac) == (vsi, mac));
+        if let Some(rule) = known {
             rule.users += 1;
             return Ok(rule.number);
         }
-        let number = self.make_mac_rule(vsi, mac)?;
+        let number = make()?;
         let users = 1;
         all.push(MacRule {
             vsi,
@@ -55,11 +57,16 @@ impl AdminQueue {
         Ok(number)
     }
 
-    /// Removes rule `number`; one of a MAC address with its last caller.
+    /// One caller less of rule `number`; `unmake` removes it with the last one, as it does a rule that
+    /// was not made here.
     ///
-    /// Errors: those of the command; the rule counts as not removed then.
-    pub fn remove_rule(&self, number: u16) -> Result<(), AdminError> {
-        let mut all = self.mac_rules.all();
+    /// Errors: those of `unmake`; the rule counts as not removed then.
+    pub(in crate::admin) fn remove(
+        &self,
+        number: u16,
+        unmake: impl FnOnce() -> Result<(), AdminError>,
+    ) -> Result<(), AdminError> {
+        let mut all = self.all();
         let place = all.iter().position(|rule| rule.number == number);
         if let Some(rule) = place.and_then(|place| all.get_mut(place))
             && rule.users > 1
@@ -67,7 +74,7 @@ impl AdminQueue {
             rule.users -= 1;
             return Ok(());
         }
-        self.unmake_rule(number)?;
+        unmake()?;
         if let Some(place) = place {
             all.swap_remove(place);
         }

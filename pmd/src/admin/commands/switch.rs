@@ -61,15 +61,27 @@ impl AdminQueue {
         Ok(())
     }
 
+    /// Delivers frames to `mac` to VSI `vsi`; returns the rule's number. A further caller for the same
+    /// address gets the rule that exists, and has to remove it too.
+    ///
+    /// Errors: those of the command, for a rule that does not exist yet.
+    pub fn add_mac_rule(&self, vsi: u16, mac: [u8; 6]) -> Result<u16, AdminError> {
+        let make = || self.make_mac_rule(vsi, mac);
+        self.mac_rules.add(vsi, mac, make)
+    }
+
+    /// Removes rule `index`; one of a MAC address with its last caller.
+    ///
+    /// Errors: those of the command; the rule counts as not removed then.
+    pub fn remove_rule(&self, index: u16) -> Result<(), AdminError> {
+        self.mac_rules.remove(index, || self.unmake_rule(index))
+    }
+
     /// Delivers frames to `mac` to VSI `vsi` (0x02A0); returns the rule's number.
     ///
     /// The rule is a transmit rule and applies to received frames too. Frames that the device sends
     /// to a unicast address of its own stay inside; others also go to the wire.
-    pub(in crate::admin) fn make_mac_rule(
-        &self,
-        vsi: u16,
-        mac: [u8; 6],
-    ) -> Result<u16, AdminError> {
+    fn make_mac_rule(&self, vsi: u16, mac: [u8; 6]) -> Result<u16, AdminError> {
         let opcode = Opcode::AddSwitchRules;
         let rule = mac_rule(vsi, mac);
         let answer = self.execute(opcode, &one_rule(), Data::Send(&rule))?;
@@ -79,7 +91,7 @@ impl AdminQueue {
     }
 
     /// Removes rule `index` (0x02A2). The firmware goes by the number alone.
-    pub(in crate::admin) fn unmake_rule(&self, index: u16) -> Result<(), AdminError> {
+    fn unmake_rule(&self, index: u16) -> Result<(), AdminError> {
         let opcode = Opcode::RemoveSwitchRules;
         let rule = LookupRule {
             index: index.into(),
