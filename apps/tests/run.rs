@@ -61,7 +61,8 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        if let Ok(pid) = std::fs::read_to_string(self.pid_file()) {
+        let pid = std::fs::read_to_string(self.pid_file()).unwrap_or_default();
+        if pid.trim().parse::<u32>().is_ok() {
             let _ = Command::new("kill").arg(pid.trim()).status();
         }
     }

@@ -108,6 +108,10 @@ pub(in crate::rdma) struct QueuePair {
     stamp: (u64, u64),
 }
 
+/// The wait that a sender without a receive request is asked for: code 20, 10.24 ms. The source of
+/// the value of a card is unknown (docs/hardware.md).
+const NOT_READY_TIMER: u8 = 20;
+
 /// A context that cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::rdma) enum ContextFault {
@@ -246,6 +250,7 @@ impl QueuePair {
             // Two entries for each read.
             inbound_reads: (entries / 2) as u16,
             acknowledge_credits: 31,
+            not_ready_timer: NOT_READY_TIMER,
             ..ResponderConfig::new(
                 QpNumber::new(context.destination_qp),
                 self.path_mtu()?,
