@@ -272,6 +272,16 @@ fn what_programs_read_of_the_kernel_is_answered() {
 }
 
 #[test]
+fn the_interface_of_the_device_is_found_by_its_name() {
+    let folder = Folder::new();
+    let Some(program) = compiled("interface", folder.path()) else {
+        return;
+    };
+    let output = start(folder.path(), "3", &[&program]).wait_with_output();
+    assert_eq!(succeeded(&output.expect("the program")), "ok\n");
+}
+
+#[test]
 fn ucx_finds_the_device_and_sends_over_reliable_connections() {
     let server = [
         "env",

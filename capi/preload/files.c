@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -55,7 +56,7 @@ static const char *answer(const char *path, char place[PATH_MAX])
 	if (path == NULL || path[0] != '/')
 		return path;
 	if (!is_in(path, "/sys/class/infiniband") && !is_in(path, "/sys/class/infiniband_verbs") &&
-	    !is_in(path, "/dev/infiniband"))
+	    !is_in(path, "/dev/infiniband") && !is_in(path, "/sys/class/net/ringside0"))
 		return path;
 	folder = getenv("RINGSIDE_FILES");
 	if (folder == NULL)
@@ -176,6 +177,9 @@ SECOND(int, __xstat64, (int version, const char *path, struct stat64 *into),
 SECOND(int, __lxstat64, (int version, const char *path, struct stat64 *into),
        (version, path, into))
 
+/* Name of the interface of the device. */
+#define INTERFACE "ringside0"
+
 /* Interfaces. Libraries ask for the addresses of all, and look for RDMA behind each (libfabric). The
  * device has no interface of the kernel: one is added to the list for each of its addresses.
  */
@@ -185,6 +189,9 @@ struct interface {
 	struct sockaddr_storage mask;
 	char name[IFNAMSIZ];
 };
+
+/* What the interface of the device is and does. */
+enum { INTERFACE_FLAGS = IFF_UP | IFF_RUNNING | IFF_BROADCAST | IFF_MULTICAST };
 
 /* Marks entries of ours: ifa_data points here. */
 static char is_ours;
@@ -237,9 +244,9 @@ static struct interface *interface_of(int index)
 		set_six(&made->address, gid);
 		set_six(&made->mask, prefix);
 	}
-	strcpy(made->name, "ringside0");
+	strcpy(made->name, INTERFACE);
 	made->entry.ifa_name = made->name;
-	made->entry.ifa_flags = IFF_UP | IFF_RUNNING | IFF_MULTICAST;
+	made->entry.ifa_flags = INTERFACE_FLAGS;
 	made->entry.ifa_addr = (struct sockaddr *)&made->address;
 	made->entry.ifa_netmask = (struct sockaddr *)&made->mask;
 	made->entry.ifa_data = &is_ours;
@@ -274,4 +281,173 @@ EXPORT void freeifaddrs(struct ifaddrs *list)
 		list = next;
 	}
 	NEXT(freeifaddrs)(list);
+}
+
+/* Reads a line of a file about the interface; the device is opened first if it was not. 0, or -1. */
+static int read_about(const char *file, char *into, int size)
+{
+	void (*write_files)(void);
+	char path[PATH_MAX];
+	FILE *opened;
+	int turn, found = -1;
+
+	snprintf(path, sizeof(path), "/sys/class/net/" INTERFACE "/%s", file);
+	for (turn = 0; turn < 2; turn++) {
+		opened = fopen(path, "r");
+		if (opened != NULL) {
+			found = fgets(into, size, opened) != NULL ? 0 : -1;
+			fclose(opened);
+			return found;
+		}
+		write_files = (void (*)(void))dlsym(RTLD_DEFAULT, "ringside_write_files");
+		if (write_files == NULL)
+			return -1;
+		write_files();
+	}
+	return -1;
+}
+
+/* Whether a program means the interface of the device, and it is there. Sets its index. */
+static int is_interface(const char *name, int *index)
+{
+	char text[32];
+	int before = errno;
+	int found = strncmp(name, INTERFACE, IFNAMSIZ) == 0 && getenv("RINGSIDE_FILES") != NULL &&
+		    read_about("ifindex", text, sizeof(text)) == 0;
+
+	errno = before;
+	if (found)
+		*index = atoi(text);
+	return found;
+}
+
+/* The first IPv4 address, or its mask or broadcast address. 0, or an errno value. */
+static int put_address(unsigned long request, struct sockaddr *into)
+{
+	struct sockaddr_in four;
+	struct interface *made;
+	in_addr_t mask;
+	int index;
+
+	for (index = 0; index < 16; index++) {
+		made = interface_of(index);
+		if (made == NULL)
+			continue;
+		memcpy(&four, &made->address, sizeof(four));
+		mask = ((struct sockaddr_in *)&made->mask)->sin_addr.s_addr;
+		free(made);
+		if (four.sin_family != AF_INET)
+			continue;
+		if (request == SIOCGIFNETMASK)
+			four.sin_addr.s_addr = mask;
+		else if (request == SIOCGIFBRDADDR)
+			four.sin_addr.s_addr |= ~mask;
+		memcpy(into, &four, sizeof(four));
+		return 0;
+	}
+	return EADDRNOTAVAIL;
+}
+
+/* Ethernet, as ARP numbers it. */
+enum { ETHERNET = 1 };
+
+static int put_hardware_address(struct sockaddr *into)
+{
+	unsigned int octet[6];
+	char text[32];
+	int place;
+
+	if (read_about("address", text, sizeof(text)) != 0 ||
+	    sscanf(text, "%x:%x:%x:%x:%x:%x", &octet[0], &octet[1], &octet[2], &octet[3], &octet[4],
+		   &octet[5]) != 6)
+		return EADDRNOTAVAIL;
+	memset(into, 0, sizeof(*into));
+	into->sa_family = ETHERNET;
+	for (place = 0; place < 6; place++)
+		into->sa_data[place] = (char)octet[place];
+	return 0;
+}
+
+/* Answers a request for the interface of the device. 0, or an errno value. */
+static int put_about(unsigned long request, struct ifreq *asked, int index)
+{
+	char text[32];
+
+	switch (request) {
+	case SIOCGIFADDR:
+	case SIOCGIFNETMASK:
+	case SIOCGIFBRDADDR:
+		return put_address(request, &asked->ifr_addr);
+	case SIOCGIFHWADDR:
+		return put_hardware_address(&asked->ifr_hwaddr);
+	case SIOCGIFFLAGS:
+		asked->ifr_flags = INTERFACE_FLAGS;
+		return 0;
+	case SIOCGIFMTU:
+		if (read_about("mtu", text, sizeof(text)) != 0)
+			return ENODEV;
+		asked->ifr_mtu = atoi(text);
+		return 0;
+	default:
+		asked->ifr_ifindex = index;
+		return 0;
+	}
+}
+
+EXPORT int ioctl(int descriptor, unsigned long request, ...)
+{
+	static __typeof__(&ioctl) next;
+	__typeof__(&ioctl) known = __atomic_load_n(&next, __ATOMIC_RELAXED);
+	int index, error;
+	void *argument;
+	va_list more;
+
+	va_start(more, request);
+	argument = va_arg(more, void *);
+	va_end(more);
+	if (known == NULL) {
+		known = NEXT(ioctl);
+		__atomic_store_n(&next, known, __ATOMIC_RELAXED);
+	}
+	switch (request) {
+	case SIOCGIFADDR:
+	case SIOCGIFNETMASK:
+	case SIOCGIFBRDADDR:
+	case SIOCGIFHWADDR:
+	case SIOCGIFFLAGS:
+	case SIOCGIFMTU:
+	case SIOCGIFINDEX:
+		/* What the kernel says of the descriptor comes first. */
+		error = known(descriptor, request, argument);
+		if (error == 0 || errno != ENODEV)
+			return error;
+		break;
+	default:
+		return known(descriptor, request, argument);
+	}
+	if (!is_interface(((struct ifreq *)argument)->ifr_name, &index)) {
+		errno = ENODEV;
+		return -1;
+	}
+	error = put_about(request, argument, index);
+	if (error != 0)
+		errno = error;
+	return error == 0 ? 0 : -1;
+}
+
+EXPORT unsigned int if_nametoindex(const char *name)
+{
+	int index;
+
+	return is_interface(name, &index) ? (unsigned int)index : NEXT(if_nametoindex)(name);
+}
+
+EXPORT char *if_indextoname(unsigned int index, char *name)
+{
+	int ours;
+
+	/* Not for the kernel's own, of which the device need not be opened. */
+	if (index < 1U << 20 || !is_interface(INTERFACE, &ours) || (int)index != ours)
+		return NEXT(if_indextoname)(index, name);
+	return strcpy(name, INTERFACE);
 }

@@ -12,6 +12,7 @@ pub use values::*;
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::atomic::AtomicI32;
 
 /// A table entry that nothing calls, or that takes any arguments.
 pub type Slot = Option<unsafe extern "C" fn() -> *mut c_void>;
@@ -112,7 +113,7 @@ pub struct ibv_pd {
 pub struct ibv_comp_channel {
     pub context: *mut ibv_context,
     pub fd: c_int,
-    pub refcnt: c_int,
+    pub refcnt: AtomicI32,
 }
 
 #[repr(C)]

@@ -355,7 +355,7 @@ pub(crate) unsafe fn make(
     unsafe {
         if !wanted.channel.is_null() {
             let channel = ChannelObject::of(wanted.channel);
-            channel.users.fetch_add(1, Ordering::Relaxed);
+            channel.users().fetch_add(1, Ordering::Relaxed);
         }
         if !domain.is_null() {
             let domain = DomainObject::of(domain);
@@ -389,7 +389,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
         // SAFETY: the channel outlives its queues.
         let channel = unsafe { ChannelObject::of(object.public.cq.channel) };
         channel.events.withdraw(|event| *event == queue as usize);
-        channel.users.fetch_sub(1, Ordering::Relaxed);
+        channel.users().fetch_sub(1, Ordering::Relaxed);
         let mut counts = lock(&object.counts);
         while counts.read != counts.acknowledged {
             counts = object

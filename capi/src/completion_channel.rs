@@ -4,7 +4,7 @@ use crate::abi::{ibv_comp_channel, ibv_context};
 use crate::channel::EventQueue;
 use crate::errno;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// A completion channel.
 #[repr(C)]
@@ -12,8 +12,6 @@ pub(crate) struct ChannelObject {
     public: ibv_comp_channel,
     /// the completion queues of the events
     pub(crate) events: EventQueue<usize>,
-    /// completion queues that report to it
-    pub(crate) users: AtomicU32,
 }
 
 impl ChannelObject {
@@ -23,6 +21,11 @@ impl ChannelObject {
     pub(crate) unsafe fn of<'a>(channel: *mut ibv_comp_channel) -> &'a Self {
         // SAFETY: the public part comes first.
         unsafe { &*channel.cast() }
+    }
+
+    /// Completion queues that report to it; programs may read the number.
+    pub(crate) const fn users(&self) -> &AtomicI32 {
+        &self.public.refcnt
     }
 }
 
@@ -38,10 +41,9 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
                 public: ibv_comp_channel {
                     context,
                     fd: events.descriptor(),
-                    refcnt: 0,
+                    refcnt: AtomicI32::new(0),
                 },
                 events,
-                users: AtomicU32::new(0),
             });
             Box::into_raw(made).cast()
         }
@@ -55,7 +57,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: the caller's promise.
     if unsafe { ChannelObject::of(channel) }
-        .users
+        .users()
         .load(Ordering::Relaxed)
         > 0
     {

@@ -1,5 +1,5 @@
-//! The files that the kernel would have about the device: `/sys/class/infiniband` and
-//! `/dev/infiniband`.
+//! The files that the kernel would have about the device: `/sys/class/infiniband`, `/dev/infiniband`,
+//! and of its interface `/sys/class/net/ringside0`.
 //!
 //! They are written into the folder that `RINGSIDE_FILES` names, when the device is opened.
 //! `ringside-files.so` (`capi/preload`) has programs find them there. Counters are written again
@@ -16,6 +16,9 @@ use std::sync::{Arc, OnceLock};
 
 /// Version of the interface of `/sys/class/infiniband_verbs`, of Linux since 2.6.
 const VERBS_ABI: &str = "6";
+
+/// Index of the interface: the kernel counts its own from 1 and does not come that far.
+const INTERFACE: u32 = 1 << 20;
 
 /// The device that the files are about.
 static WRITTEN: OnceLock<Arc<Port>> = OnceLock::new();
@@ -79,6 +82,7 @@ fn write_into(folder: &Path, port: &Port) -> Result<()> {
         line(&device.join(name), text)?;
     }
     write_port(&device.join("ports/1"), port)?;
+    write_interface(&folder.join("sys/class/net/ringside0"), port)?;
     let verbs = folder.join("sys/class/infiniband_verbs");
     line(&verbs.join("abi_version"), VERBS_ABI)?;
     line(&verbs.join("uverbs0/ibdev"), "ringside0")?;
@@ -135,6 +139,17 @@ fn write_port(folder: &Path, port: &Port) -> Result<()> {
         )?;
     }
     write_counters(folder, port)
+}
+
+/// The interface by whose name programs ask for addresses (`SIOCGIFADDR`).
+fn write_interface(folder: &Path, port: &Port) -> Result<()> {
+    let octets = port.mac.map(|octet| format!("{octet:02x}"));
+    line(&folder.join("address"), &octets.join(":"))?;
+    line(
+        &folder.join("mtu"),
+        &port.device.config().link.mtu.to_string(),
+    )?;
+    line(&folder.join("ifindex"), &INTERFACE.to_string())
 }
 
 fn write_counters(folder: &Path, port: &Port) -> Result<()> {

@@ -43,6 +43,7 @@ mod open;
 mod pair;
 mod polling;
 mod post;
+mod probe;
 mod queue_pair;
 mod reach;
 mod room;

@@ -3,6 +3,7 @@
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd, ibv_td, reregister};
 use crate::context_object::ContextObject;
 use crate::errno;
+use crate::probe;
 use crate::reach::Reach;
 use ringside_bus::DmaBuffer;
 use ringside_bus::function::DmaAccess;
@@ -158,6 +159,11 @@ impl Wanted {
             false => DmaAccess::Read,
         };
         let length = self.length;
+        probe::check(
+            self.address as usize,
+            length,
+            given.contains(Access::LOCAL_WRITE),
+        )?;
         // SAFETY: the caller of `ibv_reg_mr` promises that the memory stays until the region is
         // deregistered; its content is the program's affair, as with any NIC.
         let buffer = unsafe { pool.lend(self.address as usize, length, access) };

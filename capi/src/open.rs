@@ -35,6 +35,14 @@ pub(crate) fn port() -> Result<Option<&'static Arc<Port>>, c_int> {
     }
 }
 
+/// Opens the device, which writes the files, if that was not done. `ringside-files.so` calls it when
+/// a program asks for the interface by name before it has opened a device.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringside_write_files() {
+    // A failure was explained on standard error; the interface is then not there.
+    let _ = port();
+}
+
 /// Lists the devices: one, or none where `RINGSIDE_DEVICE` names none.
 ///
 /// # Safety

@@ -222,6 +222,13 @@ fn windows_are_bound_regions_replaced_and_queues_hold_what_they_say() {
 }
 
 #[test]
+fn wrong_arguments_are_refused_as_the_manual_pages_say() {
+    if let Some(program) = compiled("refused") {
+        runs_with_and_without_valgrind(&program, &[]);
+    }
+}
+
+#[test]
 fn buffers_of_the_library_are_registered_in_the_newest_form() {
     if let Some(program) = compiled("buffers") {
         runs_with_and_without_valgrind(&program, &[]);

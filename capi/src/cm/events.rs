@@ -69,7 +69,12 @@ fn parameters(detail: &Detail, data: &[u8]) -> event_param {
             route,
             queue_pair,
             queue_key,
+            context,
         } => {
+            let private_data = match data {
+                [] => std::ptr::with_exposed_provenance(*context),
+                _ => private_data,
+            };
             all.ud = rdma_ud_param {
                 private_data,
                 private_data_len,

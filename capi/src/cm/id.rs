@@ -56,6 +56,8 @@ pub(super) enum Detail {
         route: ibv_ah_attr,
         queue_pair: u32,
         queue_key: u32,
+        /// the value that the program gave when it joined a group, else 0
+        context: usize,
     },
 }
 
@@ -99,6 +101,14 @@ impl Notice {
     }
 }
 
+/// A multicast group that an id joined.
+#[derive(Clone, Copy)]
+pub(super) struct Group {
+    pub(super) address: IpAddr,
+    /// the queue pair of the id receives from it
+    pub(super) is_attached: bool,
+}
+
 /// The state of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
@@ -133,7 +143,7 @@ pub(super) struct Private {
     /// for the queue pairs of requests
     pub(super) template: Option<ibv_qp_init_attr>,
     /// groups that were joined
-    pub(super) groups: Vec<IpAddr>,
+    pub(super) groups: Vec<Group>,
     /// the queue pair's completion queues were made with it
     pub(super) made_queues: [bool; 2],
 }

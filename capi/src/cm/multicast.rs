@@ -2,7 +2,7 @@
 
 use super::abi::{DATAGRAM_KEY, event, rdma_cm_id, rdma_cm_join_mc_attr_ex};
 use super::events::finish;
-use super::id::{Detail, IdObject, Notice};
+use super::id::{Detail, Group, IdObject, Notice};
 use super::node::{node, push};
 use super::{route, socket_address};
 use crate::errno::{self, answer};
@@ -20,6 +20,7 @@ unsafe fn join(
     id: *mut rdma_cm_id,
     address: *const libc::sockaddr,
     is_sender_only: bool,
+    context: *mut c_void,
 ) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     let group = unsafe { socket_address::read(address) }
@@ -39,20 +40,25 @@ unsafe fn join(
     let vector = route::address_vector(&node()?.port, local.ip(), group, class, 0);
     let vector = vector.ok_or(libc::EADDRNOTAVAIL)?;
     // SAFETY: the id's own queue pair.
-    unsafe {
-        if !(*id).qp.is_null() && !is_sender_only {
-            match ibv_attach_mcast((*id).qp, &raw const vector.grh.dgid, 0) {
-                0 => private.groups.push(group),
-                error => return Err(error),
-            }
+    let is_attached = unsafe { !(*id).qp.is_null() && !is_sender_only };
+    if is_attached {
+        // SAFETY: as above.
+        match unsafe { ibv_attach_mcast((*id).qp, &raw const vector.grh.dgid, 0) } {
+            0 => {}
+            error => return Err(error),
         }
     }
+    private.groups.push(Group {
+        address: group,
+        is_attached,
+    });
     drop(private);
     push(Notice {
         detail: Detail::Datagram {
             route: vector,
             queue_pair: GROUP_QUEUE_PAIR,
             queue_key: DATAGRAM_KEY,
+            context: context.expose_provenance(),
         },
         ..Notice::new(id as usize, event::MULTICAST_JOIN, 0)
     });
@@ -65,11 +71,11 @@ unsafe fn join(
 pub unsafe extern "C" fn ringside_rdma_join_multicast(
     id: *mut rdma_cm_id,
     address: *const libc::sockaddr,
-    _context: *mut c_void,
+    context: *mut c_void,
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        match join(id, address, false) {
+        match join(id, address, false, context) {
             Ok(()) => finish(id),
             Err(error) => errno::minus_one(error),
         }
@@ -82,7 +88,7 @@ pub unsafe extern "C" fn ringside_rdma_join_multicast(
 pub unsafe extern "C" fn ringside_rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
     wanted: *const rdma_cm_join_mc_attr_ex,
-    _context: *mut c_void,
+    context: *mut c_void,
 ) -> c_int {
     const ADDRESS_AND_FLAGS: u32 = 3;
     // SAFETY: the caller's promise.
@@ -90,7 +96,7 @@ pub unsafe extern "C" fn ringside_rdma_join_multicast_ex(
         if (*wanted).comp_mask != ADDRESS_AND_FLAGS || (*wanted).join_flags > 1 {
             return errno::minus_one(libc::EINVAL);
         }
-        match join(id, (*wanted).addr, (*wanted).join_flags == 1) {
+        match join(id, (*wanted).addr, (*wanted).join_flags == 1, context) {
             Ok(()) => finish(id),
             Err(error) => errno::minus_one(error),
         }
@@ -107,24 +113,26 @@ pub unsafe extern "C" fn ringside_rdma_leave_multicast(
     // SAFETY: the caller's promise.
     let result = unsafe {
         let group = socket_address::read(address).map(|group| group.ip());
-        group.ok_or(libc::EINVAL).map(|group| leave(id, group))
+        let group = group.ok_or(libc::EINVAL);
+        group.and_then(|group| leave(id, group))
     };
     answer(result)
 }
 
+/// Errors: `EADDRNOTAVAIL` if the id did not join the group.
+///
 /// # Safety
 /// `id` is an id of this library.
-unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) {
+unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     unsafe {
         let mut private = IdObject::of(id).private();
-        let Some(place) = private.groups.iter().position(|one| *one == group) else {
-            return;
-        };
-        private.groups.swap_remove(place);
-        if !(*id).qp.is_null() {
+        let place = private.groups.iter().position(|one| one.address == group);
+        let left = private.groups.remove(place.ok_or(libc::EADDRNOTAVAIL)?);
+        if left.is_attached && !(*id).qp.is_null() {
             ibv_detach_mcast((*id).qp, &gid_of(group), 0);
         }
+        Ok(())
     }
 }
 
@@ -137,7 +145,8 @@ pub(super) unsafe fn leave_all(id: *mut rdma_cm_id) {
     unsafe {
         let groups = IdObject::of(id).private().groups.clone();
         for group in groups {
-            leave(id, group);
+            // Of the id's own list: it joined each of them.
+            let _ = leave(id, group.address);
         }
     }
 }

@@ -406,5 +406,6 @@ fn service_detail(node: &Node, id: usize, queue_pair: u32, queue_key: u32) -> De
         route,
         queue_pair,
         queue_key,
+        context: 0,
     })
 }

@@ -1,0 +1,104 @@
+/* What the manual pages say of wrong arguments and of values that calls fill in. */
+#include "connect.h"
+#include <arpa/inet.h>
+#include <rdma/rdma_cma.h>
+#include <sys/mman.h>
+
+enum { PAGE = 4096, PAGES = 8, WRITES = IBV_ACCESS_LOCAL_WRITE };
+
+/* The program's memory is refused as the kernel refuses to pin it. */
+static void memory(struct ibv_pd *pd)
+{
+    static const char constant[PAGE] = { 1 };
+    char *pages = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED);
+    CHECK(!ibv_reg_mr(pd, (void *)8, PAGE, WRITES) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(pd, (void *)-(uintptr_t)(2 * PAGE), 10, WRITES) && errno == EFAULT);
+    CHECK(!ibv_reg_mr(pd, pages, (size_t)-1, WRITES) && errno == EINVAL);
+    CHECK(!ibv_reg_mr(pd, pages, 0, WRITES) && errno == EINVAL);
+    /* Constants may be read, and no peer may change them. */
+    CHECK(!ibv_reg_mr(pd, (void *)constant, sizeof(constant), WRITES) && errno == EFAULT);
+    struct ibv_mr *mr = ibv_reg_mr(pd, (void *)constant, sizeof(constant), IBV_ACCESS_REMOTE_READ);
+    CHECK(mr);
+    CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, WRITES) && errno == EFAULT);
+    CHECK(!ibv_dereg_mr(mr));
+    mr = ibv_reg_mr(pd, pages, PAGES * PAGE, WRITES);
+    CHECK(mr && !ibv_dereg_mr(mr));
+    CHECK(!mprotect(pages, PAGE, PROT_READ));
+    CHECK(!ibv_reg_mr(pd, pages, PAGES * PAGE, WRITES) && errno == EFAULT);
+    CHECK(!mprotect(pages, PAGE, PROT_READ | PROT_WRITE));
+    /* A hole in the middle, then a last page that may not be accessed at all. */
+    CHECK(!munmap(pages + 3 * PAGE, PAGE));
+    CHECK(!ibv_reg_mr(pd, pages, PAGES * PAGE, WRITES) && errno == EFAULT);
+    CHECK(!mprotect(pages + 7 * PAGE, PAGE, PROT_NONE));
+    CHECK(!ibv_reg_mr(pd, pages + 4 * PAGE, 4 * PAGE, 0) && errno == EFAULT);
+    mr = ibv_reg_mr(pd, pages + 4 * PAGE + 1, 3 * PAGE - 1, WRITES);
+    CHECK(mr && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd));
+}
+
+/* A channel counts the completion queues that report to it. */
+static void channel(struct ibv_context *context)
+{
+    struct ibv_comp_channel *channel = ibv_create_comp_channel(context);
+    CHECK(channel && channel->refcnt == 0);
+    struct ibv_cq *one = ibv_create_cq(context, 4, NULL, channel, 0);
+    struct ibv_cq *two = ibv_create_cq(context, 4, NULL, channel, 0);
+    CHECK(one && two && channel->refcnt == 2 && ibv_destroy_comp_channel(channel) == EBUSY);
+    CHECK(!ibv_destroy_cq(one) && channel->refcnt == 1);
+    CHECK(!ibv_destroy_cq(two) && channel->refcnt == 0 && !ibv_destroy_comp_channel(channel));
+}
+
+static struct rdma_cm_event *read_event(struct rdma_event_channel *events)
+{
+    struct rdma_cm_event *event;
+    CHECK(!rdma_get_cm_event(events, &event));
+    return event;
+}
+
+/* The event of a join has the program's context; a group that was not joined cannot be left. */
+static void groups(int with_pair)
+{
+    struct rdma_event_channel *events = rdma_create_event_channel();
+    struct sockaddr_in own = { .sin_family = AF_INET, .sin_addr.s_addr = inet_addr("10.0.0.1") };
+    struct sockaddr_in group = own;
+    struct ibv_qp_init_attr wanted = { .cap = { 4, 4, 1, 1, 0 }, .qp_type = IBV_QPT_UD };
+    struct rdma_cm_id *id;
+    int context;
+    group.sin_addr.s_addr = inet_addr("239.7.7.7");
+    CHECK(events && !rdma_create_id(events, &id, NULL, RDMA_PS_UDP));
+    CHECK(!rdma_bind_addr(id, (struct sockaddr *)&own));
+    CHECK(!with_pair || !rdma_create_qp(id, NULL, &wanted));
+    CHECK(rdma_leave_multicast(id, (struct sockaddr *)&group) == -1 && errno == EADDRNOTAVAIL);
+    CHECK(!rdma_join_multicast(id, (struct sockaddr *)&group, &context));
+    struct rdma_cm_event *event = read_event(events);
+    CHECK(event->event == RDMA_CM_EVENT_MULTICAST_JOIN && event->id == id);
+    CHECK(event->param.ud.private_data == &context && event->param.ud.qp_num == 0xFFFFFF);
+    CHECK(!rdma_ack_cm_event(event));
+    CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&group));
+    CHECK(rdma_leave_multicast(id, (struct sockaddr *)&group) == -1 && errno == EADDRNOTAVAIL);
+    /* A group to which the id only sends is one of its groups, too. */
+    struct rdma_cm_join_mc_attr_ex sends = { .comp_mask = 3,
+        .join_flags = RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER, .addr = (struct sockaddr *)&group };
+    CHECK(!rdma_join_multicast_ex(id, &sends, &sends));
+    event = read_event(events);
+    CHECK(event->param.ud.private_data == &sends && !rdma_ack_cm_event(event));
+    CHECK(!rdma_leave_multicast(id, (struct sockaddr *)&group));
+    if (with_pair)
+        rdma_destroy_qp(id);
+    CHECK(!rdma_destroy_id(id));
+    rdma_destroy_event_channel(events);
+}
+
+int main(void)
+{
+    union ibv_gid gid;
+    struct ibv_context *context = open_first(&gid);
+    struct ibv_pd *pd = ibv_alloc_pd(context);
+    CHECK(pd);
+    memory(pd);
+    channel(context);
+    groups(1);
+    groups(0);
+    puts("ok");
+    return 0;
+}
