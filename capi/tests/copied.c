@@ -11,6 +11,7 @@ static struct ibv_qp *senders[PAIRS], *receivers[PAIRS];
 static struct ibv_cq *sent, *arrived;
 static struct ibv_srq *srq;
 static struct ibv_mr *mr;
+static union ibv_gid gid;
 
 /* Posts a receive of two pieces, from the middle of a place to its end, and then from its begin. */
 static void give(uint64_t place, uint32_t piece, uint32_t key)
@@ -52,6 +53,13 @@ static void expect_failure(enum ibv_wc_status status, uint64_t place)
     message(0, 1, NULL);
     struct ibv_wc wc = next(arrived);
     CHECK(wc.status == status && wc.wr_id == place && wc.qp_num == receivers[0]->qp_num);
+    /* The connection is broken, as where the card finds the fault. */
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+    CHECK(!ibv_query_qp(receivers[0], &attr, IBV_QP_STATE, &init) && attr.qp_state == IBV_QPS_ERR);
+    attr.qp_state = IBV_QPS_RESET;
+    CHECK(!ibv_modify_qp(receivers[0], &attr, IBV_QP_STATE) && !ibv_modify_qp(senders[0], &attr, IBV_QP_STATE));
+    join(senders[0], receivers[0], &gid);
 }
 
 static void expect_event(struct ibv_comp_channel *channel)
@@ -152,7 +160,6 @@ static void a_reset_drops_what_waits(void)
 
 int main(void)
 {
-    union ibv_gid gid;
     struct ibv_context *context = open_first(&gid);
     struct ibv_pd *pd = ibv_alloc_pd(context), *other = ibv_alloc_pd(context);
     struct ibv_comp_channel *channel = ibv_create_comp_channel(context);

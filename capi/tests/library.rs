@@ -222,6 +222,14 @@ fn windows_are_bound_regions_replaced_and_queues_hold_what_they_say() {
 }
 
 #[test]
+fn each_fault_has_its_status_at_both_ends() {
+    if let Some(program) = compiled("faults") {
+        let output = run(&program, &[]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
+#[test]
 fn wrong_arguments_are_refused_as_the_manual_pages_say() {
     if let Some(program) = compiled("refused") {
         runs_with_and_without_valgrind(&program, &[]);

@@ -226,6 +226,19 @@ impl SharedReceives {
         self.last != NO_QUEUE_PAIR && self.last != USE_LIST
     }
 
+    /// Notes that a receive of this queue pair completed with an error of its own: the queue pair has
+    /// failed. It gets no further receives of the pool, which it could not use.
+    #[cold]
+    pub fn failed(&mut self, queue_pair: u32) {
+        if self.is_lending() || !is_member(&self.members, queue_pair) {
+            self.consumed(queue_pair);
+            return;
+        }
+        self.starve(queue_pair);
+        self.narrow(queue_pair, 1);
+        self.attend();
+    }
+
     /// Slow path of [`Self::consumed`]: so many receives are missing that the pool must act.
     #[cold]
     fn consumed_aside(&mut self, queue_pair: u32) {

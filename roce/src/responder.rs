@@ -283,14 +283,29 @@ impl<G: Copy> Responder<G> {
     }
 
     /// Reports that the placement of the last [`Responder::on_request`] could not be carried out:
-    /// the packet counts as refused, the peer gets a NAK and the responder stops.
+    /// the packet counts as refused, the peer gets a NAK and the responder stops. `received` is the
+    /// message that the packet completed, if it did. Its receive request counts as open again, so that
+    /// a flush names it.
     ///
     /// Returns the fault to report.
     pub fn refuse_placement(
         &mut self,
         placement: &Placement<G>,
+        received: Option<&Received>,
         access: AccessFault,
     ) -> ResponderFault {
+        if let Some(&Received {
+            token,
+            length_bytes,
+            ..
+        }) = received
+        {
+            self.message = Message::Send {
+                token,
+                capacity_bytes: length_bytes,
+                offset_bytes: length_bytes,
+            };
+        }
         let psn = self.expected.plus(Psn::MODULUS - 1);
         let fault = match placement {
             Placement::Receive { .. } => ResponderFault::ReceiveAccess(access),

@@ -13,6 +13,7 @@ use ringside_pmd::rdma::{
     Access, Completion, CompletionQueue, Fragment, MemoryRegion, Operation, Place,
     ProtectionDomain, QueuePair, RdmaError, ResetError, Resettable, SharedReceiveQueue,
 };
+use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::verbs::status::FlushCode;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -442,6 +443,7 @@ impl Receives {
             return Delivered::Gone;
         };
         let domain = self.domain.number();
+        let mut failure = None;
         let taken = self.queue.take_for(|id, fragments| {
             let copied = copy(port, domain, places, &message.completion, fragments);
             match copied {
@@ -450,12 +452,20 @@ impl Receives {
                     done.id = id;
                     done
                 }
-                Err(reason) => Completion::failed_receive(number, id, reason),
+                Err((reason, code)) => {
+                    failure = Some(code);
+                    Completion::failed_receive(number, id, reason)
+                }
             }
         });
         let Some(done) = taken else {
             return Delivered::Waits;
         };
+        if let Some(code) = failure
+            && let Err(error) = self.queue.fail(number, code)
+        {
+            tracing::warn!(number, %error, "a queue pair whose message did not fit is not stopped");
+        }
         places.free(
             message.completion.id,
             message.completion.byte_length() as usize,
@@ -484,14 +494,14 @@ impl Receives {
 
 /// Copies a message into the program's memory.
 ///
-/// Errors: the reason with which the receive fails, as the card would find it.
+/// Errors: the reason with which the receive fails, and the card's code for it.
 fn copy(
     port: &Port,
     domain: u32,
     places: &Places,
     message: &Completion,
     fragments: &[Fragment],
-) -> Result<(), FlushCode> {
+) -> Result<(), (FlushCode, AeCode)> {
     // Data of a write lies where the peer wrote it; a failed message has none.
     if !message.is_success() || message.operation() != Operation::Receive {
         return Ok(());
@@ -503,7 +513,7 @@ fn copy(
         .map(|piece| piece.length_bytes as usize)
         .sum();
     if rest > room {
-        return Err(FlushCode::LocalLength);
+        return Err((FlushCode::LocalLength, AeCode::MessageTooLong));
     }
     for piece in fragments {
         let bytes = rest.min(piece.length_bytes as usize);
@@ -511,12 +521,12 @@ fn copy(
             continue;
         }
         let into = port.reaches.find(domain, piece, bytes);
-        let into = into.ok_or(FlushCode::LocalProtection)?;
+        let into = into.ok_or((FlushCode::LocalProtection, AeCode::BoundsViolation))?;
         // SAFETY: the program registered this memory for writing, and promised with the receive
         // that it leaves it alone until the completion.
         let into = unsafe { std::slice::from_raw_parts_mut(into as *mut u8, bytes) };
         if !places.region.read(from, into) {
-            return Err(FlushCode::LocalOperation);
+            return Err((FlushCode::LocalOperation, AeCode::QueuePairCatastrophic));
         }
         (from, rest) = (from + bytes, rest - bytes);
     }

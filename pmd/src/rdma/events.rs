@@ -67,10 +67,12 @@ fn is_notice(code: AeCode) -> bool {
 
 /// The code for the queue that failed.
 ///
-/// Linux 6.12 has none for a receiver that is never ready; later drivers and rdma-core do.
+/// Linux 6.12 has none for a receiver that is never ready; later drivers and rdma-core do. It reports
+/// key 0 in a local fragment as a flush without a cause; other keys that are not valid have one.
 fn flush_code(code: AeCode) -> FlushCode {
     match code {
         AeCode::TooManyReceiverNotReady => FlushCode::ReceiverNotReadyExceeded,
+        AeCode::StagZeroNotAllowed => FlushCode::Protection,
         other => other.flush_code(),
     }
 }

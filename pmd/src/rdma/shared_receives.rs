@@ -211,7 +211,29 @@ impl SharedReceiveQueue {
         queue: &mut CompletionQueue,
         batch: &'b mut [Completion],
     ) -> &'b [Completion] {
-        let count = queue.poll_count(batch);
+        let kept = loop {
+            let count = queue.poll_count(batch);
+            let kept = self.take_batch(queue, batch, count);
+            // A batch of which nothing is left does not mean that the queue is empty.
+            if kept > 0 || count == 0 {
+                break kept;
+            }
+        };
+        if kept == 0 && self.domain.engine().over.load(Ordering::Relaxed) {
+            let flushed = self.flush(batch);
+            return batch.get(..flushed).unwrap_or(&[]);
+        }
+        batch.get(..kept).unwrap_or(&[])
+    }
+
+    /// Counts the receives of a batch of completions; returns how many completions are left of it.
+    #[inline]
+    fn take_batch(
+        &mut self,
+        queue: &CompletionQueue,
+        batch: &mut [Completion],
+        count: usize,
+    ) -> usize {
         let mut failed = None;
         for (index, done) in batch.get(..count).unwrap_or(&[]).iter().enumerate() {
             if done.is_received() {
@@ -221,15 +243,10 @@ impl SharedReceiveQueue {
                 break;
             }
         }
-        let kept = match failed {
+        match failed {
             None => count,
             Some(index) => self.sort_failed(queue, batch, index, count),
-        };
-        if kept == 0 && self.domain.engine().over.load(Ordering::Relaxed) {
-            let flushed = self.flush(batch);
-            return batch.get(..flushed).unwrap_or(&[]);
         }
-        batch.get(..kept).unwrap_or(&[])
     }
 
     /// Goes through the rest of a batch in which receives failed; returns how many completions are
@@ -261,7 +278,10 @@ impl SharedReceiveQueue {
                 {
                     continue;
                 }
-                self.inner.consumed(done.queue_pair());
+                match done.is_received() {
+                    true => self.inner.consumed(number),
+                    false => self.inner.failed(number),
+                }
             }
             if let Some(place) = batch.get_mut(kept) {
                 *place = done;

@@ -118,6 +118,31 @@ fn unused_receives_of_a_failed_or_removed_member_serve_the_others() {
 }
 
 #[test]
+fn a_failed_member_gets_no_further_receives() {
+    let mut shared = SharedReceives::new(100, 1, 16);
+    let (first, failing) = queue(1, 16);
+    let (second, other) = queue(2, 16);
+    shared.add(1, first, 2).unwrap();
+    for id in 0..5 {
+        shared.post(id, &piece(id)).unwrap();
+    }
+    // The first receive fails, the second one is flushed.
+    assert_eq!(complete(&failing), 0);
+    shared.failed(1);
+    let position = failing.receive.tail();
+    assert_eq!(complete(&failing), 1);
+    assert!(shared.returned(1, 1, position));
+    assert_eq!((failing.receive.tail(), shared.left()), (position + 1, 4));
+    shared.add(2, second, 4).unwrap();
+    let mut ids: Vec<u64> = (0..4).map(|_| complete(&other)).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3, 4]);
+    // One that is no member costs nothing.
+    shared.failed(3);
+    assert_eq!(shared.left(), 4);
+}
+
+#[test]
 fn fragments_come_back_as_they_were_posted() {
     let mut shared = SharedReceives::new(100, 1, 16);
     let (first, failing) = queue(1, 8);

@@ -703,7 +703,7 @@ fn a_placement_that_fails_is_refused_in_the_packets_name() {
     bench.take(write(START, Opcode::WRITE_ONLY, 8), 8);
     let place = placement(&bench.take(write(START + 1, Opcode::WRITE_ONLY, 8), 8));
     let access = AccessFault::InvalidKey;
-    let fault = bench.responder.refuse_placement(&place, access);
+    let fault = bench.responder.refuse_placement(&place, None, access);
     assert_eq!(fault, ResponderFault::RemoteAccess(access));
     let nak = (
         START + 1,
@@ -712,10 +712,21 @@ fn a_placement_that_fails_is_refused_in_the_packets_name() {
     );
     assert_eq!(bench.answers(), [nak]);
     let mut bench = Bench::new();
-    let place = placement(&bench.take(write(START, Opcode::SEND_ONLY, 8), 8));
+    let outcome = bench.take(write(START, Opcode::SEND_ONLY, 8), 8);
+    let place = placement(&outcome);
+    let RequestOutcome::Accepted {
+        received: Some(received),
+        ..
+    } = outcome
+    else {
+        panic!("{outcome:?}");
+    };
     let access = AccessFault::Bounds;
-    let fault = bench.responder.refuse_placement(&place, access);
+    let fault = bench
+        .responder
+        .refuse_placement(&place, Some(&received), access);
     assert_eq!(fault, ResponderFault::ReceiveAccess(access));
+    assert_eq!(bench.responder.open_receive(), Some(received.token));
     let nak = (
         START,
         Opcode::ACKNOWLEDGE,

@@ -71,7 +71,7 @@ const TABLE: [(AeCode, Means); 89] = [
     (AeCode::BadConnectionClose, Fails(Catastrophic)),
     (AeCode::CompletionQueueError, Fails(Catastrophic)),
     (AeCode::ReadWithOrdZero, Fails(Catastrophic)),
-    (AeCode::StagZeroNotAllowed, Fails(Catastrophic)),
+    (AeCode::StagZeroNotAllowed, Fails(AccessError)),
     (AeCode::InboundReadQueueFull, Fails(Catastrophic)),
     (AeCode::InvalidInfinibandRequest, Fails(RequestError)),
     (AeCode::UnexpectedWqeOpcode, Fails(Catastrophic)),

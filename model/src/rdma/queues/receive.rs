@@ -182,7 +182,7 @@ impl ActiveQueuePair<'_, '_> {
         if let Some(placement) = placement
             && let Err(unplaced) = self.place(frame, spaces, &placement)
         {
-            self.unplaced(unplaced, &placement);
+            self.unplaced(unplaced, &placement, received.as_ref());
             return true;
         }
         if let Some(received) = received {
@@ -192,7 +192,12 @@ impl ActiveQueuePair<'_, '_> {
     }
 
     #[cold]
-    fn unplaced(&mut self, unplaced: Unplaced, placement: &Placement<u32>) {
+    fn unplaced(
+        &mut self,
+        unplaced: Unplaced,
+        placement: &Placement<u32>,
+        received: Option<&Received>,
+    ) {
         let access = match unplaced {
             Unplaced::Gather(fault) => self.access_fault(fault),
             Unplaced::Target => AccessFault::InvalidKey,
@@ -202,7 +207,7 @@ impl ActiveQueuePair<'_, '_> {
             }
         };
         if let Some(responder) = &mut self.qp.responder {
-            let fault = responder.refuse_placement(placement, access);
+            let fault = responder.refuse_placement(placement, received, access);
             self.responder_failed(fault);
         }
     }

@@ -1,8 +1,10 @@
 //! Queue pairs that receive into memory of the shared queue's owner, who copies each message.
 
 use super::SharedReceiveQueue;
-use crate::rdma::{Completion, CompletionQueue};
+use crate::rdma::{Completion, CompletionQueue, Event, RdmaError};
 use ringside_qp::Fragment;
+use ringside_spec::rdma::ae_codes::{AeCode, FlushCode};
+use ringside_spec::rdma::events::Side;
 use std::sync::atomic::Ordering;
 
 /// The memory that a receive named.
@@ -46,6 +48,31 @@ impl SharedReceiveQueue {
     /// number and its fragments. `None` if there is none: the message has to wait.
     pub fn take_for<R>(&mut self, fill: impl FnOnce(u64, &[Fragment]) -> R) -> Option<R> {
         self.inner.take_for(fill)
+    }
+
+    /// Breaks the connection of a queue pair whose message could not be delivered: a card does the
+    /// same where a message does not fit its receive. `code` is the card's code for the reason. An
+    /// [`Event::QueuePairFailed`] is reported, unless it had failed before.
+    ///
+    /// Errors: as for [`QueuePair::fail`](crate::rdma::QueuePair::fail).
+    #[cold]
+    pub fn fail(&mut self, queue_pair: u32, code: AeCode) -> Result<(), RdmaError> {
+        let engine = self.domain.engine();
+        let mut state = engine.open_state()?;
+        let general = FlushCode::General;
+        let failed = state.fail_queue_pair(queue_pair, general, general, None);
+        match failed {
+            Ok(None) => {}
+            Ok(flushed) => state.service.pending_events.push(Event::QueuePairFailed {
+                queue_pair,
+                code,
+                side: Side::ReceiveQueue,
+                reason: code.flush_code().event(),
+                flushed,
+            }),
+            Err(_) => engine.look_after(&mut state, true),
+        }
+        failed.map(|_| ())
     }
 
     /// Polls one completion, as [`Self::poll`] does, and says whose place a receive named. Lent
