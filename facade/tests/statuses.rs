@@ -172,8 +172,8 @@ fn remote_operation() {
     a.send(1, &piece, Flags::SIGNALLED).unwrap();
     a.ring();
     assert_eq!(rig.a.poll(1), [(1, Status::RemoteOperation)]);
-    // The event names no queue of the receiver: its receives are flushed without a reason.
-    assert_eq!(rig.b.poll(1), [(7, Status::Flushed)]);
+    // The receiver learns the cause: the memory of its receive does not take the message.
+    assert_eq!(rig.b.poll(1), [(7, Status::LocalProtection)]);
 }
 
 #[test]
