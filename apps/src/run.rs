@@ -9,10 +9,13 @@ use crate::model::{FaultAt, OutsideWire};
 use crate::users::{self, Port, socket};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -27,6 +30,8 @@ const PORTS: u16 = 8;
 const MAX_FIRST: i64 = 65_000;
 /// Longest wait for the model to come up.
 const START_LIMIT: Duration = Duration::from_secs(20);
+/// Longest wait for the end of a model, after each of two signals.
+const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// The time between two checks for the end of the program.
 const LOOK: Duration = Duration::from_millis(10);
@@ -332,7 +337,7 @@ fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
     let alone = users::model_alone(folder);
     let layout = if alone.is_some() {
         // The model of a run whose last program was killed.
-        end_model(folder);
+        end_model(folder)?;
         let wanted = Layout::wanted(options);
         check_port(&wanted, options.port)?;
         users::remove_files(folder, true);
@@ -376,7 +381,7 @@ fn check_port(layout: &Layout, port: Option<u16>) -> Result<(), Failure> {
 fn leave(folder: &Path, port: Port) -> Result<(), Failure> {
     let turn = users::turn(folder)?;
     if port.leave(folder) {
-        end_model(folder);
+        end_model(folder)?;
     }
     drop(turn);
     Ok(())
@@ -428,19 +433,53 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
     Ok(())
 }
 
-fn end_model(folder: &Path) {
+/// Ends the model of the folder, and waits until it has ended: it removes its sockets at its end,
+/// and the next model's have the same paths.
+fn end_model(folder: &Path) -> Result<(), Failure> {
     let path = users::pid_file(folder);
     let text = std::fs::read_to_string(&path).unwrap_or_default();
-    let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) else {
-        return;
+    if let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) {
+        end_process(pid, &control(folder))?;
+        let _ = std::fs::remove_file(&path);
+    }
+    Ok(())
+}
+
+/// Ends a model that has `control` among its arguments; the number may be another process's by now.
+fn end_process(pid: Pid, control: &Path) -> Result<(), Failure> {
+    // From here on the number is this process's: the descriptor stands for it.
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else {
+        return Ok(()); // it has ended
     };
-    let _ = std::fs::remove_file(&path);
-    // The number may be another process's by now: only a model of ours is ended.
-    let line =
-        std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero().get())).unwrap_or_default();
-    let ours = control(folder);
+    let number = pid.as_raw_nonzero();
+    let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
-    if words.any(|word| word == ours.as_os_str().as_encoded_bytes()) {
-        let _ = kill_process(pid, Signal::TERM);
+    if !words.any(|word| word == control.as_os_str().as_encoded_bytes()) {
+        return Ok(());
+    }
+    for signal in [Signal::TERM, Signal::KILL] {
+        let _ = pidfd_send_signal(&process, signal);
+        if has_ended(&process, END_LIMIT)? {
+            return Ok(());
+        }
+    }
+    Err(Failure::claim(anyhow!(
+        "the model of an earlier program, process {number}, does not end: end it, and try again"
+    )))
+}
+
+/// True once the process has ended; waits for `time` at most.
+fn has_ended(process: &OwnedFd, time: Duration) -> Result<bool, Failure> {
+    let limit = Instant::now() + time;
+    loop {
+        let left = limit.saturating_duration_since(Instant::now());
+        let wait = Timespec::try_from(left).context("the time to wait for the model")?;
+        let mut watched = [PollFd::new(process, PollFlags::IN)];
+        match poll(&mut watched, Some(&wait)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(Failure::operation(error)),
+        }
     }
 }

@@ -603,6 +603,45 @@ fn programs_that_are_killed_leave_nothing_behind() {
     assert!(!folder.pid_file().exists());
 }
 
+#[test]
+fn a_model_has_ended_before_the_next_one_starts() {
+    let folder = Folder::new();
+    let mut killed = start(folder.path(), "0", &["sleep", "40"]);
+    let limit = Instant::now() + Duration::from_secs(20);
+    let model = loop {
+        assert!(Instant::now() < limit, "the model does not start");
+        let pid = std::fs::read_to_string(folder.pid_file()).unwrap_or_default();
+        if !pid.is_empty() && folder.path().join("ringside/0.lock").exists() {
+            break pid;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let signal = |name: &str, pid: &str| {
+        let sent = Command::new("kill").args([name, pid]).status();
+        assert!(sent.expect("kill").success());
+    };
+    let everything = format!("pkill -9 -P {0} sleep; kill -9 {0}", family(killed.id()));
+    let ended = Command::new("sh").args(["-c", &everything]).status();
+    ended.expect("sh");
+    killed.wait().expect("a child");
+    // A model that is slow to end, as on a busy machine. Not stopped before: the kernel ends a stopped
+    // process group when its parent ends.
+    signal("-STOP", &model);
+    let is_there = format!("! grep -q . /proc/{model}/cmdline");
+    let next = start(folder.path(), "0", &["sh", "-c", &is_there]);
+    std::thread::sleep(Duration::from_secs(4));
+    signal("-CONT", &model);
+    succeeded(&next.wait_with_output().expect("the next program"));
+    assert!(!folder.pid_file().exists());
+}
+
+/// The `ringside run` that `timeout` has started.
+fn family(timeout: u32) -> u32 {
+    let list = std::fs::read_to_string(format!("/proc/{timeout}/task/{timeout}/children"));
+    let list = list.expect("the children of timeout");
+    list.trim().parse().expect("one child")
+}
+
 /// A port of 127.0.0.1 that no process uses now.
 fn free_port() -> u16 {
     let probe = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");

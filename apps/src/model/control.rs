@@ -24,8 +24,9 @@ const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// See the module.
 pub(super) struct Control {
-    listener: UnixListener,
+    /// removed before the listener is closed, see [`SocketFile`]
     _file: SocketFile,
+    listener: UnixListener,
     clients: Vec<Client>,
     sources: Sources,
 }

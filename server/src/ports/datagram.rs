@@ -36,8 +36,9 @@ pub enum DatagramError {
 /// A wire of unix datagrams; see the module.
 #[derive(Debug)]
 pub struct DatagramWire {
-    socket: UnixDatagram,
+    /// removed before the socket is closed, see [`SocketFile`]
     file: SocketFile,
+    socket: UnixDatagram,
     far: PathBuf,
     far_address: std::os::unix::net::SocketAddr,
 }

@@ -36,6 +36,9 @@ pub enum SocketPathError {
 }
 
 /// Removes the socket when dropped, unless another process has replaced it.
+///
+/// The owner drops it before it closes the socket: an open socket keeps its inode, so that the
+/// socket of another process cannot have the same one.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,

@@ -32,6 +32,7 @@ const EBUSY: u32 = 16;
 /// The socket of one function; see the module.
 pub(super) struct Port {
     index: usize,
+    /// removed before the listener is closed, see [`SocketFile`]
     file: SocketFile,
     listener: UnixListener,
     doorbell_page: bool,
