@@ -180,9 +180,19 @@ impl Tracker {
     /// path.
     #[must_use]
     pub fn head(&self) -> u64 {
+        self.head_while(|_| true)
+    }
+
+    /// Position after the last element posted before the first one whose position `is_included`
+    /// does not accept. Walks over all outstanding requests: not for a data path.
+    ///
+    /// On another core than the posting one it is at most the head.
+    #[must_use]
+    pub fn head_while(&self, is_included: impl Fn(u64) -> bool) -> u64 {
         let tail = self.tail();
         let mut head = tail;
         while head - tail < self.slots() as u64
+            && is_included(head)
             && let Some(found) = self.element(head)
         {
             head = found.end();
@@ -325,6 +335,8 @@ pub struct QueuePairState {
     /// Outstanding receives.
     pub receive: Tracker,
     keeps_receives: AtomicBool,
+    /// position before which the device has reported that no send is pending
+    settled_sends: AtomicU64,
 }
 
 impl QueuePairState {
@@ -350,7 +362,20 @@ impl QueuePairState {
             send: Tracker::new(context, send_quanta, number, 0),
             receive: Tracker::new(context, receive_quanta, number, receive_shift),
             keeps_receives: AtomicBool::new(false),
+            settled_sends: AtomicU64::new(0),
         }
+    }
+
+    /// Notes that the device has completed all sends before position `end`: its flush found none
+    /// of them pending. Those that asked for no completion get none, though the queue has failed.
+    pub fn settle_sends(&self, end: u64) {
+        self.settled_sends.store(end, Ordering::Release);
+    }
+
+    /// The position that [`Self::settle_sends`] noted.
+    #[must_use]
+    pub fn settled_sends(&self) -> u64 {
+        self.settled_sends.load(Ordering::Acquire)
     }
 
     /// The queue pair's number, below 2^24.

@@ -92,7 +92,8 @@ impl CompletionQueue {
     ///
     /// Before the request that the device named: sends that requested no completion are retired
     /// silently; signalled sends were passed over by the device and succeeded; receives were passed
-    /// over. After it: all requests are flushed.
+    /// over. After it: all requests are flushed, but sends without completion that the device has
+    /// completed ([`QueuePairState::settled_sends`]).
     fn run(&mut self, drain: &Drain, batch: &mut [Completion], mut count: usize) -> (usize, bool) {
         let anomalies = &mut self.anomalies;
         let Some(state) = self.table.find(drain.side, drain.context) else {
@@ -100,11 +101,16 @@ impl CompletionQueue {
         };
         let number = state.number();
         let tracker = tracker(state, drain.side);
+        let settled = match (drain.side, drain.named) {
+            (QueueSide::Send, None) => state.settled_sends(),
+            _ => 0,
+        };
         while let Some(request) = tracker.next_from(tracker.tail()) {
             let at = request.position;
             let report = match at.cmp(&drain.at) {
                 std::cmp::Ordering::Less => passed_over(drain.side, number, &request),
                 std::cmp::Ordering::Equal if drain.named.is_some() || !drain.to_end => drain.named,
+                _ if at < settled && request.info.silent() => None,
                 _ => Some(flushed(drain.side, number, &request)),
             };
             if let Some(completion) = report {

@@ -301,6 +301,35 @@ fn a_flush_without_a_pending_request_is_made_in_software() {
 }
 
 #[test]
+fn silent_sends_that_the_device_has_completed_are_not_flushed() {
+    let mut bench = bench(16);
+    let state = Arc::clone(&bench.state);
+    bench.post(1, SILENT);
+    bench.post(2, SILENT);
+    state.settle_sends(state.send.head());
+    // Posted while the queue pair failed: the device has not seen it.
+    bench.post(3, SILENT);
+    bench
+        .queue
+        .handle()
+        .flush(state.context, QueueSide::Send)
+        .unwrap();
+    let found = bench.poll();
+    assert_eq!(ids(&found), [3]);
+    assert_eq!(statuses(&found), [Status::Flushed]);
+    assert_eq!(bench.send.used_quanta(), 0);
+}
+
+#[test]
+fn a_signalled_send_without_a_completion_is_flushed_whatever_the_device_says() {
+    let mut bench = bench(16);
+    bench.post(1, SIGNALLED);
+    bench.state.settle_sends(bench.state.send.head());
+    assert!(bench.queue.flush(bench.state.context, QueueSide::Send));
+    assert_eq!(statuses(&bench.poll()), [Status::Flushed]);
+}
+
+#[test]
 fn a_flush_that_names_no_outstanding_request_begins_at_the_oldest() {
     let mut bench = bench(16);
     bench.post(1, SIGNALLED);

@@ -6,10 +6,11 @@ use super::faults::FaultCounters;
 use ringside_bus::DmaBuffer;
 use ringside_bus::process::Inherited;
 use ringside_cq::{CompletionContext, CompletionQueueHandle};
+use ringside_qp::QueuePairState;
 use ringside_spec::rdma::commands::{CreateAddressHandle, CreateMulticastGroup, QueuePairType};
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Weak};
 
 /// The usability of a queue pair; shared with its owner's data path.
 #[derive(Debug, Default)]
@@ -89,6 +90,8 @@ pub(crate) struct QueuePairRecord {
     pub(crate) kind: QueuePairType,
     pub(crate) memory: QueuePairMemory,
     pub(crate) context: CompletionContext,
+    /// gone once the queue pair and its completion queues have dropped it
+    pub(crate) state: Weak<QueuePairState>,
     pub(crate) condition: Arc<Condition>,
     pub(crate) send: Reports,
     pub(crate) receive: Reports,

@@ -225,6 +225,44 @@ fn a_queue_pair_that_is_failed_on_purpose_flushes_its_requests() {
 }
 
 #[test]
+fn sends_without_completion_that_had_succeeded_are_not_flushed() {
+    let mut pair = Pair::new();
+    let (from, to) = (pair.a.region(4096), pair.b.region(4096));
+    let (mut qp, peer) = pair.connect(|config| config);
+    let fragment = from.slice(0..64).unwrap();
+    qp.receive(9, &[fragment]).unwrap();
+    for id in 0..3 {
+        let remote = to.remote().at(0);
+        qp.write(id, &[fragment], remote, Flags::NONE).unwrap();
+    }
+    qp.ring();
+    // A read behind them ends after all of them.
+    qp.read(3, &[fragment], to.remote().at(64), Flags::SIGNALLED)
+        .unwrap();
+    qp.ring();
+    assert_eq!(pair.wait_a(1).first().map(|done| done.id), Some(3));
+    for id in 4..7 {
+        let remote = to.remote().at(0);
+        qp.write(id, &[fragment], remote, Flags::NONE).unwrap();
+    }
+    qp.ring();
+    for _ in 0..2000 {
+        pair.pass();
+    }
+    qp.fail().unwrap();
+    let done = pair.wait_a(1);
+    let ended: Vec<_> = done.iter().map(|done| (done.id, done.status())).collect();
+    assert_eq!(ended, [(9, Status::Flushed)]);
+    for _ in 0..100 {
+        pair.pass();
+    }
+    let mut batch = [Completion::EMPTY; 16];
+    assert!(pair.a.completions.poll(&mut batch).is_empty());
+    drop((qp, peer, from, to));
+    pair.finish();
+}
+
+#[test]
 fn a_completion_queue_that_overflows_is_reported() {
     let mut pair = Pair::new();
     let (from, to) = (pair.a.region(4096), pair.b.region(4096));

@@ -236,6 +236,7 @@ fn make(
         kind: attributes.kind,
         memory,
         context: attributes.completion_context,
+        state: Arc::downgrade(&shared),
         condition: Arc::new(Condition::default()),
         send: config.send.reports().clone(),
         receive: config.receive.reports().clone(),

@@ -1,7 +1,7 @@
 //! Connecting, failing and destroying queue pairs.
 
 use super::context::{Attributes, Path};
-use crate::control::ControlError;
+use crate::control::{Completed, ControlError};
 use crate::rdma::RdmaError;
 use crate::rdma::claim::Claim;
 use crate::rdma::connection::Endpoint;
@@ -17,11 +17,12 @@ use ringside_spec::rdma::ae_codes::{FLUSH_MAJOR_CODE, FlushCode};
 use ringside_spec::rdma::commands::{
     DestroyQueuePair, FlushWorkQueues, ModifyQueuePair, QueuePairState as DeviceState,
 };
-use ringside_spec::rdma::control_completion::FlushResult;
+use ringside_spec::rdma::control_completion::{CommandFailure, FlushResult};
 use ringside_spec::rdma::fpm::ObjectType;
 use ringside_spec::rdma::limits::QP_CONTEXT_BYTES;
-use ringside_spec::verbs::QueueSide;
+use ringside_spec::verbs::{QUANTUM_WORDS, QueueSide, SendHeader};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 impl Object for QueuePairRecord {
     const NAME: &'static str = "queue pair";
@@ -226,14 +227,12 @@ impl Session<'_> {
             ..FlushWorkQueues::ZERO
         };
         let context = record.context;
+        let (state, posted) = (record.state.clone(), record.posted_sends());
         let [send, receive] = [&record.send, &record.receive].map(|reports| reports.handle.clone());
-        let flushed = tolerate(self.execute(to_error)).and_then(|()| match self.execute(flush) {
-            Ok(completed) => Ok(FlushResult::from_minor_code(completed.minor_code)),
-            Err(ControlError::Refused { failure, .. }) if failure.is_harmless() => {
-                Ok(FlushResult::Nothing)
-            }
-            Err(error) => Err(error),
-        });
+        let flushed = tolerate(self.execute(to_error)).and_then(|()| flushed(self.execute(flush)));
+        if let (Ok((_, true)), Some(state)) = (&flushed, state.upgrade()) {
+            state.settle_sends(posted);
+        }
         // The completion queues themselves complete requests that are posted from now on, and all
         // requests if the device does not answer: users must not wait for ever. A completion
         // returns memory, so for a device that does not answer they come once its DMA is stopped.
@@ -244,7 +243,7 @@ impl Session<'_> {
                 false => self.flush_side(&handle, context, side),
             }
         }
-        Ok(Some(flushed?))
+        Ok(Some(flushed?.0))
     }
 
     /// Destroys a queue pair. Its memory goes back once the device has confirmed; a shutdown keeps
@@ -353,6 +352,24 @@ pub(super) fn write_context(
     }
 }
 
+/// The result of a flush command; true with it if the device says that no send was pending.
+///
+/// Other refusals leave open what the device has completed.
+fn flushed(answer: Result<Completed, ControlError>) -> Result<(FlushResult, bool), ControlError> {
+    match answer {
+        Ok(completed) => {
+            let result = FlushResult::from_minor_code(completed.minor_code);
+            let no_send = matches!(result, FlushResult::Nothing | FlushResult::ReceiveQueue);
+            Ok((result, no_send))
+        }
+        Err(ControlError::Refused { failure, .. }) if failure.is_harmless() => {
+            let no_send = failure == CommandFailure::FlushNothingPending;
+            Ok((FlushResult::Nothing, no_send))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Puts the index of the receive that failed into the context.
 fn note_error_index(memory: &QueuePairMemory, index: u16) {
     use ringside_spec::rdma::qp_context::RoceQueuePairContext;
@@ -372,6 +389,25 @@ fn note_error_index(memory: &QueuePairMemory, index: u16) {
 }
 
 impl QueuePairRecord {
+    /// Position after the sends that the device can see now.
+    ///
+    /// A core that posts meanwhile makes an element valid last: one whose valid bit is missing, and
+    /// all behind it, are not counted.
+    fn posted_sends(&self) -> u64 {
+        let Some(state) = self.state.upgrade() else {
+            return 0;
+        };
+        let words = self.memory.send.words();
+        let ring = words.as_slice();
+        let slots = state.send.slots() as u64;
+        state.send.head_while(|position| {
+            let quantum = (position % slots) as usize;
+            let header = ring.get(quantum * QUANTUM_WORDS + QUANTUM_WORDS - 1);
+            let pass = (position / slots).is_multiple_of(2);
+            header.is_some_and(|header| SendHeader(header.load(Ordering::Acquire)).valid() == pass)
+        })
+    }
+
     /// Attaches it to its completion queues. The error carries true if none of them was attached.
     pub(super) fn attach(&self, shared: &Arc<QueuePairState>) -> Result<(), (RdmaError, bool)> {
         let to_send = match self.send.number == self.receive.number {
