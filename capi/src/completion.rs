@@ -8,7 +8,6 @@ use crate::completion_channel::ChannelObject;
 use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
-use crate::events;
 use crate::guarded::{Guarded, Held};
 use crate::memory::DomainObject;
 use crate::shared::feeds::Feeds;
@@ -327,7 +326,7 @@ pub(crate) unsafe fn make(
     let queue = device.completion_queue_on(wanted.cqe, vector);
     let queue = queue.map_err(|error| errno::of(&error))?;
     if !wanted.channel.is_null() {
-        events::watch_vector(&object.port, vector)?;
+        object.port.vectors.watch(vector)?;
     }
     let (number, target) = (queue.number(), queue.target());
     // SAFETY: numbers, pointers and functions that may be missing: all zero is a value.

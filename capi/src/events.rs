@@ -40,28 +40,26 @@ impl Link {
 /// Starts the thread. It ends with the process.
 pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
     let interrupts = port.device.interrupts().map_err(std::io::Error::other)?;
-    let port = Arc::downgrade(port);
+    let (vectors, port) = (&port.vectors, Arc::downgrade(port));
+    let watched = Weak::clone(&port);
+    vectors.start_by(Box::new(move |vector| watch_vector(&watched, vector)));
     spawn("ringside-events".to_owned(), move || {
         watch(&port, &interrupts);
     })
 }
 
-/// Starts the thread of a completion vector, unless it has one.
-///
-/// # Errors
-/// errno values: of the device, or `EAGAIN` if there is no further thread.
-pub(crate) fn watch_vector(port: &Arc<Port>, vector: u16) -> Result<(), c_int> {
-    port.vectors.watch(vector, || {
-        let interrupts = port.device.interrupts_of(vector);
-        let interrupts = interrupts.map_err(|error| errno::of(&error))?;
-        let port = Arc::downgrade(port);
-        let started = spawn(format!("ringside-cv{vector}"), move || {
-            watch_completions(&port, &interrupts, vector);
-        });
-        started.map_err(|error| {
-            tracing::warn!(%error, vector, "no thread for a completion vector");
-            libc::EAGAIN
-        })
+/// Starts the thread of a completion vector.
+fn watch_vector(port: &Weak<Port>, vector: u16) -> Result<(), c_int> {
+    let device = port.upgrade().ok_or(libc::ENODEV)?;
+    let interrupts = device.device.interrupts_of(vector);
+    let interrupts = interrupts.map_err(|error| errno::of(&error))?;
+    let port = Weak::clone(port);
+    let started = spawn(format!("ringside-cv{vector}"), move || {
+        watch_completions(&port, &interrupts, vector);
+    });
+    started.map_err(|error| {
+        tracing::warn!(%error, vector, "no thread for a completion vector");
+        libc::EAGAIN
     })
 }
 
@@ -161,7 +159,9 @@ fn report(port: &Port, event: &Event) {
             Some(object) => (object.cast(), event::CQ_ERR),
             None => return,
         },
-        Event::DeviceFailed { .. } => (std::ptr::null_mut(), event::DEVICE_FATAL),
+        Event::DeviceFailed { .. } => {
+            (std::ptr::null_mut(), event::DEVICE_FATAL)
+        }
         Event::PortUp => (std::ptr::null_mut(), event::PORT_ACTIVE),
         Event::PortDown => (std::ptr::null_mut(), event::PORT_ERR),
         Event::GidChange { .. } => {

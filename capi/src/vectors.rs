@@ -1,16 +1,19 @@
 //! The completion vectors of a context: one for each completion event queue of the device. A thread
 //! sleeps on each vector that a completion channel is used with.
 
-use crate::device::lock;
 use ringside_pmd::Device;
 use ringside_pmd::rdma::RdmaError;
 use std::ffi::c_int;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Starts the thread of a vector. Errors: errno values.
+type Start = Box<dyn Fn(u16) -> Result<(), c_int> + Send + Sync>;
 
 /// The vectors, and those that have a thread.
 pub(crate) struct Vectors {
     count: u16,
     watched: Mutex<Vec<u16>>,
+    start: OnceLock<Start>,
 }
 
 impl Vectors {
@@ -20,6 +23,7 @@ impl Vectors {
         Ok(Self {
             count: u16::try_from(queues).unwrap_or(u16::MAX),
             watched: Mutex::new(vec![0]),
+            start: OnceLock::new(),
         })
     }
 
@@ -39,17 +43,23 @@ impl Vectors {
             .ok_or(libc::EINVAL)
     }
 
-    /// Has `start` start the thread of a vector that has none. The others wait for it meanwhile.
-    pub(crate) fn watch(
-        &self,
-        vector: u16,
-        start: impl FnOnce() -> Result<(), c_int>,
-    ) -> Result<(), c_int> {
-        let mut watched = lock(&self.watched);
-        if !watched.contains(&vector) {
-            start()?;
-            watched.push(vector);
+    /// Sets what starts the thread of a vector. The first one stays.
+    pub(crate) fn start_by(&self, start: Start) {
+        let _ = self.start.set(start);
+    }
+
+    /// Starts the thread of a vector, unless it has one. Other callers wait meanwhile.
+    ///
+    /// # Errors
+    /// errno values: of the device, or `EAGAIN` if there is no further thread.
+    pub(crate) fn watch(&self, vector: u16) -> Result<(), c_int> {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if watched.contains(&vector) {
+            return Ok(());
         }
+        let start = self.start.get().ok_or(libc::EAGAIN)?;
+        start(vector)?;
+        watched.push(vector);
         Ok(())
     }
 }
