@@ -1,5 +1,6 @@
 //! A device in service.
 
+mod affinity;
 mod firmware;
 mod port;
 mod verbs;
