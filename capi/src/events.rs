@@ -159,7 +159,8 @@ fn report(port: &Port, event: &Event) {
             Some(object) => (object.cast(), event::CQ_ERR),
             None => return,
         },
-        Event::DeviceFailed { .. } => {
+        // As the kernel does before it takes a device from a program.
+        Event::DeviceFailed { .. } | Event::ReleaseRequested => {
             (std::ptr::null_mut(), event::DEVICE_FATAL)
         }
         Event::PortUp => (std::ptr::null_mut(), event::PORT_ACTIVE),

@@ -123,7 +123,8 @@ impl Device {
     ///
     /// Errors: the first command that failed; the events are appended all the same.
     pub fn poll_events(&self, events: &mut Vec<Event>) -> Result<usize, RdmaError> {
-        self.engine()?.poll_events(events)
+        let asked = self.take_release_request(events);
+        Ok(asked + self.engine()?.poll_events(events)?)
     }
 
     /// Takes completion events: appends the numbers of the armed completion queues that have
