@@ -29,7 +29,7 @@ Faults: NAME or NAME=AMOUNT, apart by commas; 'mixed' draws them by seed, 'all' 
 'none' takes none. The first six are rates, of a million frames; the amounts of all others how often in a run.
   drop duplicate reorder delay corrupt mark link-down clock-jump
   reset hmc-error critical-error engine-stall firmware-stall function-dead memory-short
-  command-fails command-silent command-delayed command-garbled
+  command-fails command-silent command-delayed command-garbled command-late
   admin-fails admin-silent admin-delayed admin-garbled dma-refused interrupts-lost
 
 What is found is repeated with ever fewer faults and steps, and printed with the command that shows \

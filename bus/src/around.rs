@@ -175,6 +175,10 @@ impl<T: Around> Function for T {
         self.reach()?.set_interrupts(first, events)
     }
 
+    fn set_release_event(&self, event: Option<BorrowedFd<'_>>) -> Result<(), FunctionError> {
+        self.reach()?.set_release_event(event)
+    }
+
     fn reset(&self) -> Result<(), FunctionError> {
         self.reach()?.reset()
     }

@@ -171,6 +171,10 @@ impl<S: Script> Function for Double<S> {
         refuse()
     }
 
+    fn set_release_event(&self, _: Option<BorrowedFd<'_>>) -> Result<(), FunctionError> {
+        refuse()
+    }
+
     fn reset(&self) -> Result<(), FunctionError> {
         refuse()
     }

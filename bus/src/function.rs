@@ -135,6 +135,13 @@ pub trait Function: Send + Sync {
         events: &[Option<BorrowedFd<'_>>],
     ) -> Result<(), FunctionError>;
 
+    /// Connects the host's request to release the function to an event descriptor; `None`
+    /// disconnects. The host asks again until the function is released: a driver is to be unbound,
+    /// or the device to be unplugged.
+    ///
+    /// Errors: [`FunctionError::Unsupported`] if the backend has no request.
+    fn set_release_event(&self, event: Option<BorrowedFd<'_>>) -> Result<(), FunctionError>;
+
     /// Function-level reset.
     fn reset(&self) -> Result<(), FunctionError>;
 }

@@ -7,6 +7,7 @@
 //! one and give the reason.
 
 pub mod address;
+pub mod affinity;
 pub mod around;
 pub mod clock;
 pub mod config_space;

@@ -20,6 +20,7 @@ mod iommu;
 pub(crate) mod memlock;
 mod owner;
 mod regions;
+mod release;
 
 pub use claim::ClaimError;
 pub use function::VfioFunction;

@@ -315,15 +315,19 @@ pub(crate) unsafe fn make(
 ) -> Result<*mut ibv_cq_ex, c_int> {
     // SAFETY: the caller's promise.
     let object = unsafe { ContextObject::of(context) };
-    let vectors = u32::try_from(object.table.context.num_comp_vectors).unwrap_or(0);
     let completions = c_int::try_from(wanted.cqe).unwrap_or(0);
-    if completions == 0 || wanted.comp_vector >= vectors {
+    let vector = object.port.vectors.check(wanted.comp_vector)?;
+    if completions == 0 {
         return Err(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
     let (domain, is_single) = unsafe { domain_of(context, wanted) }?;
-    let queue = object.port.device.completion_queue(wanted.cqe);
+    let device = &object.port.device;
+    let queue = device.completion_queue_on(wanted.cqe, vector);
     let queue = queue.map_err(|error| errno::of(&error))?;
+    if !wanted.channel.is_null() {
+        object.port.vectors.watch(vector)?;
+    }
     let (number, target) = (queue.number(), queue.target());
     // SAFETY: numbers, pointers and functions that may be missing: all zero is a value.
     let mut public: ibv_cq_ex = unsafe { std::mem::zeroed() };

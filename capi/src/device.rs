@@ -6,6 +6,7 @@
 use crate::abi::{ibv_cq, ibv_device, ibv_qp};
 use crate::network::Network;
 use crate::reach::Reaches;
+use crate::vectors::Vectors;
 use crate::wakeup::Wakeup;
 use ringside_bus::vfio_user::{ClientLimits, VfioUserFunction};
 use ringside_bus::{DeviceAddress, Function, TscClock, VfioFunction};
@@ -28,6 +29,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Bytes behind the public part of a device: vendor libraries compare the first word there with
 /// pointers of their own, and must find none.
 const PRIVATE_BYTES: usize = 64;
+
+/// Most completion vectors without a configuration: each takes memory for the events of all
+/// completion queues. Some virtual functions and machines have fewer.
+const MAX_VECTORS: u16 = 32;
 
 /// The device, in the form of the public headers.
 #[repr(C)]
@@ -68,6 +73,7 @@ pub(crate) struct Port {
     /// nothing if the stack did not start: then only own addresses are reached
     pub(crate) network: Option<Network>,
     pub(crate) registry: Mutex<Registry>,
+    pub(crate) vectors: Vectors,
     /// registered memory, by local key
     pub(crate) reaches: Reaches,
     /// contexts that receive asynchronous events, by address
@@ -134,13 +140,16 @@ fn claim(
 }
 
 /// The configuration without a file: programs of verbs expect more objects than an application that
-/// makes its own configuration.
+/// makes its own configuration, and a completion vector for each core.
 fn sized_for_programs() -> Config {
     let mut config = Config::default();
     config.rdma.queue_pairs = 512;
     config.rdma.completion_queues = 1024;
     config.rdma.memory_regions = 16_384;
     config.rdma.address_handles = 512;
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    config.rdma.event_queues =
+        u16::try_from(cores).map_or(MAX_VECTORS, |cores| cores.min(MAX_VECTORS));
     config
 }
 
@@ -173,6 +182,7 @@ impl Port {
         gids.sort_by_key(
             |address| !matches!(address, IpAddr::V6(six) if six.is_unicast_link_local()),
         );
+        let vectors = Vectors::of(&device).map_err(|error| no_rdma(&error))?;
         let mac = device.facts().mac().map_err(|error| no_rdma(&error))?;
         let network = Network::start(&device)
             .inspect_err(|error| tracing::error!(%error, "no IP stack: peers are not found"));
@@ -183,6 +193,7 @@ impl Port {
             gids: Mutex::new(gids.into_iter().map(Some).collect()),
             network: network.ok(),
             registry: Mutex::default(),
+            vectors,
             reaches: Reaches::default(),
             contexts: Mutex::default(),
             _model: model,

@@ -1,10 +1,11 @@
 //! The housekeeping thread: it sleeps until the device's interrupt, signals completion channels and
-//! reports asynchronous events.
+//! reports asynchronous events. Completion vectors other than the first have threads of their own.
 
 use crate::abi::event;
 use crate::completion::CompletionObject;
 use crate::context_object::{ContextObject, Reported};
 use crate::device::{Port, lock};
+use crate::errno;
 use crate::queue_pair::QueuePairObject;
 use crate::signals::{block_signals, restore_signals};
 use ringside_pmd::rdma::{Event, Interrupts};
@@ -39,14 +40,75 @@ impl Link {
 /// Starts the thread. It ends with the process.
 pub(crate) fn start(port: &Arc<Port>) -> std::io::Result<()> {
     let interrupts = port.device.interrupts().map_err(std::io::Error::other)?;
-    let port = Arc::downgrade(port);
-    // The program's own threads handle its signals.
+    let (vectors, port) = (&port.vectors, Arc::downgrade(port));
+    let watched = Weak::clone(&port);
+    vectors.start_by(Box::new(move |vector| watch_vector(&watched, vector)));
+    spawn("ringside-events".to_owned(), move || {
+        watch(&port, &interrupts);
+    })
+}
+
+/// Starts the thread of a completion vector.
+fn watch_vector(port: &Weak<Port>, vector: u16) -> Result<(), c_int> {
+    let device = port.upgrade().ok_or(libc::ENODEV)?;
+    let interrupts = device.device.interrupts_of(vector);
+    let interrupts = interrupts.map_err(|error| errno::of(&error))?;
+    let port = Weak::clone(port);
+    let started = spawn(format!("ringside-cv{vector}"), move || {
+        watch_completions(&port, &interrupts, vector);
+    });
+    started.map_err(|error| {
+        tracing::warn!(%error, vector, "no thread for a completion vector");
+        libc::EAGAIN
+    })
+}
+
+/// The program's own threads handle its signals.
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let before = block_signals();
-    let started = std::thread::Builder::new()
-        .name("ringside-events".to_owned())
-        .spawn(move || watch(&port, &interrupts));
+    let started = std::thread::Builder::new().name(name).spawn(body);
     restore_signals(&before);
     started.map(drop)
+}
+
+/// The port after the next interrupt, or after [`SLEEP`]. `None`: the device is gone.
+fn next(port: &Weak<Port>, interrupts: &Interrupts) -> Option<Arc<Port>> {
+    let waited = interrupts.wait(SLEEP);
+    let port = port.upgrade()?;
+    if let Err(error) = waited {
+        tracing::debug!(%error, "no interrupts");
+        std::thread::sleep(SLEEP);
+    }
+    Some(port)
+}
+
+fn watch_completions(port: &Weak<Port>, interrupts: &Interrupts, vector: u16) {
+    let mut numbers = Vec::new();
+    while let Some(port) = next(port, interrupts) {
+        tell_channels(&port, vector, &mut numbers);
+    }
+}
+
+/// Tells the completion channels whose queues have something to poll.
+fn tell_channels(port: &Port, vector: u16, numbers: &mut Vec<u32>) {
+    numbers.clear();
+    if let Err(error) = port.device.poll_completion_events_of(vector, numbers) {
+        tracing::debug!(%error, vector, "completion events");
+    }
+    let registry = lock(&port.registry);
+    for queue in numbers
+        .iter()
+        .filter_map(|number| registry.completion_queue(*number))
+    {
+        // SAFETY: it is registered, and leaves the registry before it is freed.
+        unsafe { CompletionObject::of(queue) }.notify();
+    }
+    for own in numbers
+        .iter()
+        .filter_map(|number| registry.own_queues.get(number))
+    {
+        own.set();
+    }
 }
 
 fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
@@ -55,32 +117,8 @@ fn watch(port: &Weak<Port>, interrupts: &Interrupts) {
         is_up: None,
         looked: Instant::now(),
     };
-    loop {
-        let waited = interrupts.wait(SLEEP);
-        let Some(port) = port.upgrade() else { return };
-        if let Err(error) = waited {
-            tracing::debug!(%error, "no interrupts");
-            std::thread::sleep(SLEEP);
-        }
-        numbers.clear();
-        if let Err(error) = port.device.poll_completion_events(&mut numbers) {
-            tracing::debug!(%error, "completion events");
-        }
-        let registry = lock(&port.registry);
-        for queue in numbers
-            .iter()
-            .filter_map(|number| registry.completion_queue(*number))
-        {
-            // SAFETY: it is registered, and leaves the registry before it is freed.
-            unsafe { CompletionObject::of(queue) }.notify();
-        }
-        for own in numbers
-            .iter()
-            .filter_map(|number| registry.own_queues.get(number))
-        {
-            own.set();
-        }
-        drop(registry);
+    while let Some(port) = next(port, interrupts) {
+        tell_channels(&port, 0, &mut numbers);
         if let Some(network) = &port.network
             && port.device.config().network.dhcp
         {
@@ -121,7 +159,10 @@ fn report(port: &Port, event: &Event) {
             Some(object) => (object.cast(), event::CQ_ERR),
             None => return,
         },
-        Event::DeviceFailed { .. } => (std::ptr::null_mut(), event::DEVICE_FATAL),
+        // As the kernel does before it takes a device from a program.
+        Event::DeviceFailed { .. } | Event::ReleaseRequested => {
+            (std::ptr::null_mut(), event::DEVICE_FATAL)
+        }
         Event::PortUp => (std::ptr::null_mut(), event::PORT_ACTIVE),
         Event::PortDown => (std::ptr::null_mut(), event::PORT_ERR),
         Event::GidChange { .. } => {

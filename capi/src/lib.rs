@@ -55,6 +55,7 @@ mod text;
 mod thread_domain;
 mod transitions;
 mod unsupported;
+mod vectors;
 mod verbs_table;
 mod wakeup;
 mod window;

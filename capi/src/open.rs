@@ -122,7 +122,11 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     let commands = std::fs::File::open("/dev/null").ok();
     let command_descriptor = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     let context = Box::new(ContextObject {
-        table: verbs_table::table(device, command_descriptor, events.descriptor()),
+        table: verbs_table::table(
+            device,
+            [command_descriptor, events.descriptor()],
+            port.vectors.count(),
+        ),
         _commands: commands,
         port: Arc::clone(&port),
         events,

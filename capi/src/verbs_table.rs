@@ -14,7 +14,11 @@ use std::ffi::c_int;
 
 /// A new context's table. Entries that are empty make the headers' functions return `EOPNOTSUPP`;
 /// those that the headers call unasked refuse by themselves.
-pub(crate) fn table(device: *mut ibv_device, cmd_fd: c_int, async_fd: c_int) -> verbs_context {
+pub(crate) fn table(
+    device: *mut ibv_device,
+    [cmd_fd, async_fd]: [c_int; 2],
+    num_comp_vectors: c_int,
+) -> verbs_context {
     verbs_context {
         newest: [None; 6],
         query_port: Some(query_port),
@@ -59,7 +63,7 @@ pub(crate) fn table(device: *mut ibv_device, cmd_fd: c_int, async_fd: c_int) -> 
             },
             cmd_fd,
             async_fd,
-            num_comp_vectors: 1,
+            num_comp_vectors,
             mutex: [0; 5],
             abi_compat: usize::MAX,
         },

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
@@ -49,12 +50,17 @@ const NOT_FOUND: i32 = 127;
 /// Runs a program on the library and a model of its own. Under valgrind, model and IP stack share one
 /// processor with it: on a busy machine that takes minutes.
 fn run(program: &str, arguments: &[&str]) -> Option<Output> {
+    run_with(&[], program, arguments)
+}
+
+fn run_with(variables: &[(&str, &OsStr)], program: &str, arguments: &[&str]) -> Option<Output> {
     let found = Command::new("timeout")
         .args(["-k", "5", "300"])
         .arg(program)
         .args(arguments)
         .env("LD_LIBRARY_PATH", library())
         .env("RINGSIDE_DEVICE", "model:0")
+        .envs(variables.iter().copied())
         .output()
         .expect("timeout");
     (found.status.code() != Some(NOT_FOUND)).then_some(found)
@@ -255,6 +261,25 @@ fn no_completion_event_is_lost_to_programs_that_arm_often() {
     if let Some(program) = compiled("events") {
         let output = run(&program, &[]).expect("the program");
         assert_eq!(succeeded(&output), "ok\n");
+    }
+}
+
+#[test]
+fn completion_queues_report_to_the_vectors_that_programs_choose() {
+    let Some(program) = compiled("vectors") else {
+        return;
+    };
+    // Without a configuration there is a vector for each core.
+    let cores = std::thread::available_parallelism().expect("cores").get();
+    let output = run(&program, &[&cores.min(32).to_string()]).expect("the program");
+    assert_eq!(succeeded(&output), "ok\n");
+    let config = library().join("vectors.toml");
+    for vectors in ["1", "4"] {
+        let text = format!("[rdma]\nevent_queues = {vectors}\n");
+        std::fs::write(&config, text).expect("a file");
+        let variables = [("RINGSIDE_CONFIG", config.as_os_str())];
+        let output = run_with(&variables, &program, &[vectors]).expect("the program");
+        assert_eq!(succeeded(&output), "ok\n", "{vectors} vectors");
     }
 }
 

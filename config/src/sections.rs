@@ -47,6 +47,20 @@ impl Config {
         }
     }
 
+    /// The logical CPU that the interrupt of a completion event queue is bound to, or the one of the
+    /// device's other events (`None`). `None` if `worker.bind_interrupts` is off, or no CPU is named.
+    #[must_use]
+    pub fn core_of_interrupt(&self, event_queue: Option<u16>) -> Option<u32> {
+        if !self.worker.bind_interrupts {
+            return None;
+        }
+        match (event_queue, self.housekeeping.core) {
+            (Some(event_queue), _) => self.core_of_event_queue(event_queue),
+            (None, Core::Pinned(core)) => Some(core),
+            (None, Core::Any) => None,
+        }
+    }
+
     /// The logical CPU of the worker that a completion event queue wakes: the entry of
     /// `worker.cores` with the same index. `None` if there is no such entry.
     #[must_use]
@@ -308,6 +322,9 @@ pub struct WorkerSection {
     /// The idle time after which a worker yields or sleeps, in us. 0..=1_000_000.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub idle_us: u64,
+    /// True if the interrupt of each worker's completion event queue is bound to its core, and that of
+    /// the housekeeping thread to its own, where these are named. Only of a card; needs root.
+    pub bind_interrupts: bool,
     /// Longest sleep, in ms: work without an interrupt is found at its end. 1..=60_000.
     #[schemars(range(min = 1, max = 60_000))]
     pub sleep_ms: u64,
@@ -321,6 +338,7 @@ impl Default for WorkerSection {
             inbox: 256,
             polling: Polling::Busy,
             idle_us: 50,
+            bind_interrupts: false,
             sleep_ms: 100,
         }
     }

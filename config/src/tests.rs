@@ -42,7 +42,7 @@ fn sample_names_every_key_of_the_schema() {
         .map(|t| t.len())
         .sum();
     assert_eq!(
-        keys, 43,
+        keys, 44,
         "a new key needs a test of its range, and its line in the sample"
     );
 }
@@ -210,6 +210,11 @@ fn path_mtu_must_fit_the_link() {
 #[test]
 fn cores_are_named_once_and_not_shared_with_the_model() {
     assert!(messages("[worker]\ncores = [1, 2, 1]")[0].contains("name each core once"));
+    let bound = messages("[worker]\nbind_interrupts = true");
+    assert!(
+        bound[0].contains("name worker.cores or housekeeping.core"),
+        "{bound:?}"
+    );
     let found = messages("[worker]\ncores = [1]\n[model]\nthread_core = 1");
     assert!(
         found[0].starts_with("line 4, column 15: model.thread_core = 1"),
@@ -468,4 +473,12 @@ fn an_event_queue_for_each_core_unless_a_number_is_given() {
     assert_eq!(of, [Some(3), Some(5), Some(7), None]);
     let given = read("[rdma]\nevent_queues = 8\n[worker]\ncores = [3, 5]\n");
     assert_eq!(given.event_queues(), 8);
+    assert_eq!(given.core_of_interrupt(Some(0)), None, "off by default");
+    let bound =
+        read("[rdma]\nevent_queues = 8\n[worker]\ncores = [3, 5]\nbind_interrupts = true\n");
+    let cores = [Some(0), Some(1), Some(2), None].map(|queue| bound.core_of_interrupt(queue));
+    assert_eq!(cores, [Some(3), Some(5), None, None]);
+    let pinned = read("[worker]\nbind_interrupts = true\n[housekeeping]\ncore = 7\n");
+    let cores = [Some(0), None].map(|queue| pinned.core_of_interrupt(queue));
+    assert_eq!(cores, [None, Some(7)]);
 }

@@ -295,6 +295,13 @@ fn model(checks: &mut Checks, section: &ModelSection) {
 }
 
 fn between_sections(checks: &mut Checks, config: &Config) {
+    let names_cores = !config.worker.cores.is_empty() || config.housekeeping.core != Core::Any;
+    checks.require(
+        !config.worker.bind_interrupts || names_cores,
+        "worker.bind_interrupts",
+        true,
+        "no interrupt has a core to be bound to; name worker.cores or housekeeping.core",
+    );
     let path_mtu = config.rdma.path_mtu.bytes();
     let needed = path_mtu + ROCE_OVERHEAD_BYTES;
     if config.link.mtu < needed {

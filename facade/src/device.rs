@@ -112,7 +112,12 @@ impl Device {
         self.check_process()?;
         match self.has_housekeeping() {
             true => Ok(self.served.take_events(events)),
-            false => self.driver().poll_events(events),
+            false => {
+                let before = events.len();
+                let polled = self.driver().poll_events(events);
+                self.note_requests(events, before);
+                polled
+            }
         }
     }
 
@@ -140,10 +145,13 @@ impl Device {
             let failure = self.failure();
             return Ok(failure.map_or(Supervised::InService, Supervised::Waiting));
         }
-        let (failed, life) = {
+        let before = events.len();
+        let (observed, life) = {
             let device = self.driver();
-            (device.observe(supervision, events)?, device.life())
+            (device.observe(supervision, events), device.life())
         };
+        self.note_requests(events, before);
+        let failed = observed?;
         let Some(cause) = failed else {
             return Ok(Supervised::InService);
         };
@@ -162,6 +170,11 @@ impl Device {
             Some(_) => Ok(Supervised::InService),
             None => Ok(Supervised::Waiting(cause)),
         }
+    }
+
+    fn note_requests(&self, events: &[Event], before: usize) {
+        self.served
+            .note_requests(events.get(before..).unwrap_or(&[]));
     }
 
     /// Resets the device and brings it up again. A device that is in service is taken out of

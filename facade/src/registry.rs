@@ -398,6 +398,10 @@ impl Observer for Reporter {
         (self.0)(News::Recovered { life, cause });
     }
 
+    fn release_requested(&self) {
+        (self.0)(News::ReleaseRequested);
+    }
+
     fn not_recovered(&self, life: u32, error: &RecoverError) {
         let is_gone = is_gone(error);
         (self.0)(News::NotRecovered { life, is_gone });

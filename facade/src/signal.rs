@@ -31,7 +31,7 @@ impl Signal {
 }
 
 /// Waits until one of the descriptors is readable, at most `limit`.
-pub(crate) fn wait(descriptors: [Option<BorrowedFd<'_>>; 2], limit: Duration) {
+pub(crate) fn wait<const N: usize>(descriptors: [Option<BorrowedFd<'_>>; N], limit: Duration) {
     let limit = Timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: limit.subsec_nanos().into(),

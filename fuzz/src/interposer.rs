@@ -588,6 +588,10 @@ impl Function for Lying {
         self.0.refuses()?;
         self.0.inner.set_interrupts(first, events)
     }
+    fn set_release_event(&self, event: Option<BorrowedFd<'_>>) -> Result<(), FunctionError> {
+        self.0.refuses()?;
+        self.0.inner.set_release_event(event)
+    }
     fn reset(&self) -> Result<(), FunctionError> {
         self.0.refuses()?;
         self.0.inner.reset()

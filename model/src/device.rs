@@ -75,6 +75,11 @@ pub enum Request {
         /// One for each; `None` disconnects.
         events: Vec<Option<OwnedFd>>,
     },
+    /// Connect the host's request to release the function; `None` disconnects.
+    SetReleaseEvent {
+        /// The event descriptor.
+        event: Option<OwnedFd>,
+    },
     /// Function-level reset.
     Reset,
 }
@@ -93,6 +98,7 @@ impl Request {
             Self::UnmapDma { .. } => "unmapping memory from DMA",
             Self::InterruptVectors => "asking for the interrupt vectors",
             Self::SetInterrupts { .. } => "connecting interrupt vectors",
+            Self::SetReleaseEvent { .. } => "connecting the request for release",
             Self::Reset => "resetting the function",
         }
     }

@@ -204,6 +204,10 @@ impl FunctionModel {
                     Reply::Refused(format!("vectors from {first} on are more than there are"))
                 }
             }
+            Request::SetReleaseEvent { event } => {
+                self.interrupts.connect_release(event);
+                Reply::Done
+            }
             Request::Reset => {
                 self.function_level_reset(space, now);
                 Reply::Done
@@ -471,6 +475,11 @@ impl FunctionModel {
     #[must_use]
     pub fn interrupts_fired(&self, vector: u16) -> u64 {
         self.interrupts.fired(vector)
+    }
+
+    /// Signals the host's request to release the function. False if it is not connected.
+    pub(crate) fn request_release(&self) -> bool {
+        self.interrupts.request_release()
     }
 
     /// Frames from the wire that matched no rule of the function.

@@ -158,6 +158,13 @@ impl World {
         Some(self.functions.get(index)?.snapshot(self.spaces.get(index)?))
     }
 
+    /// Asks the driver of function `index` to release it, as vfio-pci does before a driver is unbound
+    /// or the device unplugged. False if the driver has not connected the request.
+    pub fn request_release(&self, index: usize) -> bool {
+        let function = self.functions.get(index);
+        function.is_some_and(|function| function.request_release())
+    }
+
     /// Ends all faults of function `index`.
     pub fn clear_faults(&mut self, index: usize) {
         if let Some(function) = self.functions.get_mut(index) {

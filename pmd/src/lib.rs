@@ -15,6 +15,7 @@ pub mod lan;
 pub mod rdma;
 pub mod recovery;
 mod registers;
+mod release;
 mod returned;
 pub mod trace;
 pub mod worker;

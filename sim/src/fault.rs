@@ -1,6 +1,7 @@
 //! The faults of a run: the kinds with their rates, from which a seed draws events; and the single
 //! events, so that a run can be repeated with fewer of them.
 
+mod commands;
 mod event;
 mod kind;
 mod later;

@@ -72,6 +72,7 @@ pub(super) fn all(facts: &Facts, config: &Config) -> Vec<Finding> {
     found.extend(huge_pages(facts, config));
     found.push(package(facts, config));
     found.push(isolation(facts, config));
+    found.extend(interrupts::affinity(facts, config));
     found.push(clock(facts));
     found.extend(governor(facts, config));
     found
@@ -538,6 +539,8 @@ fn governor(facts: &Facts, config: &Config) -> Option<Finding> {
         )],
     ))
 }
+
+mod interrupts;
 
 #[cfg(test)]
 mod tests;

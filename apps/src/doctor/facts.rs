@@ -32,6 +32,8 @@ pub(super) struct Facts {
     /// Nodes and the cores in each.
     pub(super) nodes: Vec<Node>,
     pub(super) isolated: Vec<usize>,
+    /// irqbalance runs.
+    pub(super) spreads_interrupts: bool,
     /// Cores that this process may run on.
     pub(super) allowed: Vec<usize>,
     pub(super) clock_source: Option<String>,
@@ -131,6 +133,8 @@ pub(super) fn gather(sysfs: &Sysfs, address: Option<&str>, config: &Config) -> F
                 .text("sys/devices/system/cpu/isolated")
                 .unwrap_or_default(),
         ),
+        // Its socket; the folder stays after it has ended.
+        spreads_interrupts: !entries(&sysfs.path("run/irqbalance")).is_empty(),
         allowed: allowed_cores(),
         clock_source: sysfs.text("sys/devices/system/clocksource/clocksource0/current_clocksource"),
         governors: governors(sysfs),

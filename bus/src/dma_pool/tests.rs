@@ -102,6 +102,9 @@ impl Function for Iommu {
     fn set_interrupts(&self, _: u16, _: &[Option<BorrowedFd<'_>>]) -> Result<(), FunctionError> {
         self.refuse("interrupt")
     }
+    fn set_release_event(&self, _: Option<BorrowedFd<'_>>) -> Result<(), FunctionError> {
+        self.refuse("release")
+    }
     fn reset(&self) -> Result<(), FunctionError> {
         self.refuse("reset")
     }

@@ -36,6 +36,7 @@ fn not_refused(function: &Arc<dyn Function>, memory: &Memory) -> Vec<&'static st
             function.interrupt_vectors().map(|_| ()),
         ),
         ("set_interrupts", function.set_interrupts(0, &[])),
+        ("set_release_event", function.set_release_event(None)),
         ("reset", function.reset()),
     ];
     let refused = |result: &Result<(), FunctionError>| {
@@ -53,7 +54,7 @@ fn every_call_that_reaches_the_device_is_refused_in_a_child_and_only_there() {
     let double = Arc::new(Double::new(Willing, Duration::from_micros(1)));
     let function: Arc<dyn Function> = OneProcess::new(double);
     let memory = Memory::allocate(4096, PageSize::FourKiB, None).unwrap();
-    assert_eq!(not_refused(&function, &memory).len(), 13);
+    assert_eq!(not_refused(&function, &memory).len(), 14);
     assert!(in_a_child(|| not_refused(&function, &memory).is_empty()));
     assert!(matches!(function.address(), DeviceAddress::Model(_)));
 }

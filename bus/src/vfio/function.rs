@@ -9,6 +9,7 @@ use super::ioctl;
 use super::iommu::{self, Mapped};
 use super::owner::Owner;
 use super::regions::{self, MsixTable, MsixTablePlace, Region};
+use super::release;
 use crate::config_space::{COMMAND, Command, ConfigSpace, SNAPSHOT_BYTES};
 use crate::function::{Backend, BarInfo, DmaAccess, DmaLimits};
 use crate::process::Birth;
@@ -442,6 +443,17 @@ impl Function for VfioFunction {
     ) -> Result<(), FunctionError> {
         let set = self.interrupts().set(self.fd(), first, events);
         set.map_err(|error| self.failed("connecting interrupts", error))
+    }
+
+    fn set_release_event(&self, event: Option<BorrowedFd<'_>>) -> Result<(), FunctionError> {
+        match release::set(self.fd(), event) {
+            Ok(()) => Ok(()),
+            Err(Errno::INVAL | Errno::NOTTY) => Err(FunctionError::Unsupported {
+                backend: Backend::Vfio.name(),
+                operation: format!("ask for the release of {}", self.address),
+            }),
+            Err(error) => Err(self.failed("connecting the request for release", error)),
+        }
     }
 
     fn reset(&self) -> Result<(), FunctionError> {

@@ -108,11 +108,13 @@ fn send(
     first: usize,
     events: Option<&[Option<OwnedFd>]>,
 ) -> Result<(), Errno> {
-    let mut bytes = encode(first, events);
+    let mut bytes = encode(INTERRUPT_MSIX, first, events);
     ioctl::ask(device, Request::SetInterrupts, &mut bytes)
 }
 
-fn encode(first: usize, events: Option<&[Option<OwnedFd>]>) -> Vec<u8> {
+/// The argument of VFIO_DEVICE_SET_IRQS that connects interrupts `first..` of a kind, or switches all
+/// of it off.
+pub(super) fn encode(index: u32, first: usize, events: Option<&[Option<impl AsRawFd>]>) -> Vec<u8> {
     let flags = SetInterruptsFlags::ZERO.with_action_trigger(true);
     let flags = match events {
         Some(_) => flags.with_data_eventfd(true),
@@ -121,7 +123,7 @@ fn encode(first: usize, events: Option<&[Option<OwnedFd>]>) -> Vec<u8> {
     let narrow = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
     let set = SetInterrupts {
         flags,
-        index: INTERRUPT_MSIX,
+        index,
         start: narrow(first),
         count: narrow(events.map_or(0, <[_]>::len)),
     };
@@ -146,7 +148,7 @@ mod tests {
     fn connected_vectors_carry_their_descriptor_and_others_minus_one() {
         let one = event();
         let raw = one.as_raw_fd();
-        let bytes = encode(5, Some(&[None, Some(one)]));
+        let bytes = encode(INTERRUPT_MSIX, 5, Some(&[None, Some(one)]));
         let set = SetInterrupts::decode(&bytes).unwrap();
         assert_eq!((set.start, set.count, set.index), (5, 2, 2));
         // VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER
@@ -157,7 +159,7 @@ mod tests {
 
     #[test]
     fn switching_off_has_no_data() {
-        let bytes = encode(0, None);
+        let bytes = encode(INTERRUPT_MSIX, 0, None::<&[Option<OwnedFd>]>);
         let set = SetInterrupts::decode(&bytes).unwrap();
         // VFIO_IRQ_SET_DATA_NONE | VFIO_IRQ_SET_ACTION_TRIGGER
         assert_eq!((set.flags.0, set.count, bytes.len()), (0x21, 0, 20));

@@ -370,6 +370,13 @@ impl Function for VfioUserFunction {
         Ok(())
     }
 
+    fn set_release_event(&self, _: Option<BorrowedFd<'_>>) -> Result<(), FunctionError> {
+        Err(FunctionError::Unsupported {
+            backend: Backend::VfioUser.name(),
+            operation: "ask for the release of this device".into(),
+        })
+    }
+
     fn reset(&self) -> Result<(), FunctionError> {
         if !self.can_reset {
             return Err(FunctionError::Unsupported {

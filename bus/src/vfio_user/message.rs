@@ -115,6 +115,9 @@ pub const REGION_CONFIG: u32 = 7;
 pub const REGIONS: u32 = 9;
 /// Interrupt index of MSI-X. Source: `linux/vfio.h`, VFIO_PCI_MSIX_IRQ_INDEX.
 pub const INTERRUPT_MSIX: u32 = 2;
+
+/// The kernel's request to release the device. Source: `linux/vfio.h`, VFIO_PCI_REQ_IRQ_INDEX.
+pub const INTERRUPT_RELEASE: u32 = 4;
 /// Interrupt indexes of a PCI function. Source: `linux/vfio.h`, VFIO_PCI_NUM_IRQS.
 pub const INTERRUPTS: u32 = 5;
 

@@ -1,22 +1,67 @@
+use crate::abi::ibv_context;
 use crate::abi::{event, ibv_async_event, ibv_gid, ibv_gid_entry};
+use crate::completion::{ibv_create_cq, ibv_destroy_cq};
+use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::context::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_get_async_event, ibv_query_gid};
 use crate::gid::gid_of;
 use crate::open::{ibv_close_device, ibv_get_device_list, ibv_open_device, port};
 use ringside_model::Fault;
 use std::mem::zeroed;
 use std::net::IpAddr;
+use std::ptr::null_mut;
+use std::sync::Once;
+
+/// A context of the model that the tests of this program share.
+fn open_model() -> *mut ibv_context {
+    static NAMED: Once = Once::new();
+    // SAFETY: only here the environment is changed, before anything of the library reads it; the
+    // list has a device.
+    unsafe {
+        NAMED.call_once(|| std::env::set_var("RINGSIDE_DEVICE", "model:0"));
+        let list = ibv_get_device_list(null_mut());
+        let context = ibv_open_device(*list);
+        assert!(!context.is_null());
+        libc::free(list.cast());
+        context
+    }
+}
+
+#[test]
+fn a_completion_queue_reports_to_the_event_queue_of_its_vector() {
+    let context = open_model();
+    // SAFETY: every object is of the library and destroyed once.
+    unsafe {
+        let device = &port().unwrap().unwrap().device;
+        let last = (*context).num_comp_vectors - 1;
+        let users = || {
+            let queues = device.event_queues().unwrap();
+            queues[last as usize].completion_queues
+        };
+        let before = users();
+        let queue = ibv_create_cq(context, 4, null_mut(), null_mut(), last);
+        assert!(!queue.is_null());
+        assert_eq!(users(), before + 1);
+        let channel = ibv_create_comp_channel(context);
+        let sleeping = ibv_create_cq(context, 4, null_mut(), channel, last);
+        assert!(!sleeping.is_null());
+        assert_eq!(users(), before + 2);
+        // A thread of the library sleeps on the vector now.
+        assert!(device.interrupts_of(last as u16).is_err());
+        for queue in [queue, sleeping] {
+            assert_eq!(ibv_destroy_cq(queue), 0);
+        }
+        assert_eq!(ibv_destroy_comp_channel(channel), 0);
+        ibv_close_device(context);
+    }
+}
 
 /// An address comes and goes while a program has the device open.
 #[test]
 fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
     let added: IpAddr = "192.0.2.77".parse().unwrap();
-    // SAFETY: the only test of this program that reads or changes the environment; every pointer is
-    // of the library, every place is of this test.
+    let context = open_model();
+    // SAFETY: every pointer is of the library, every place is of this test.
     unsafe {
-        std::env::set_var("RINGSIDE_DEVICE", "model:0");
-        let list = ibv_get_device_list(std::ptr::null_mut());
-        let context = ibv_open_device(*list);
-        assert!(!context.is_null());
         let device = &port().unwrap().unwrap().device;
         let before = port().unwrap().unwrap().gids().len();
         let mut gid: ibv_gid = zeroed();
@@ -62,6 +107,5 @@ fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
             assert_eq!(told.element as usize, 1, "the port's number");
         }
         ibv_close_device(context);
-        libc::free(list.cast());
     }
 }

@@ -16,6 +16,10 @@ impl Observer for Seen {
         self.0.lock().unwrap().push(format!("in service {life}"));
     }
 
+    fn release_requested(&self) {
+        self.0.lock().unwrap().push("asked for".to_owned());
+    }
+
     fn not_recovered(&self, life: u32, _error: &Error) {
         self.0.lock().unwrap().push(format!("not recovered {life}"));
     }

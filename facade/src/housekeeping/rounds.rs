@@ -5,7 +5,7 @@ use crate::signal::wait;
 use ringside_config::HousekeepingSection;
 use ringside_pmd::rdma::{Event, Interrupts, RdmaError};
 use ringside_pmd::recovery::{FailureCause, Supervised, Supervision};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +26,17 @@ enum Wakeup {
     Nothing,
 }
 
+/// The descriptor of the host's request for the device, the thread's own: the device cannot be borrowed
+/// while the thread sleeps.
+fn release_request(served: &Served) -> Option<OwnedFd> {
+    let device = served.driver();
+    let own = device.release_request()?.try_clone_to_owned();
+    own.inspect_err(
+        |error| tracing::warn!(%error, "requests to release the device are seen a period later"),
+    )
+    .ok()
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Rounds {
@@ -37,14 +48,18 @@ pub(super) struct Rounds {
     /// as last reported; `None` before the first look
     link_is_up: Option<bool>,
     events: Vec<Event>,
+    /// readable while the host asks for the device; `None` if the backend has no request
+    release: Option<OwnedFd>,
 }
 
 impl Rounds {
     pub(super) fn new(served: Arc<Served>, section: &HousekeepingSection) -> Self {
         let probe = Duration::from_millis(section.probe_ms);
         let retry = Duration::from_millis(section.retry_ms);
+        let release = release_request(&served);
         Self {
             served,
+            release,
             wakeup: Wakeup::Unknown,
             supervision: Supervision::new(probe, retry),
             recover: section.recover,
@@ -83,11 +98,12 @@ impl Rounds {
     /// Sleeps until an interrupt, a request of the program, or the end of the period.
     fn sleep(&mut self) {
         let wake = Some(self.served.handoff.wake().as_fd());
+        let release = self.release.as_ref().map(AsFd::as_fd);
         let Wakeup::Connected(interrupts) = &self.wakeup else {
-            wait([wake, None], self.period.min(WITHOUT_INTERRUPT));
+            wait([wake, release], self.period.min(WITHOUT_INTERRUPT));
             return;
         };
-        wait([wake, Some(interrupts.as_fd())], self.period);
+        wait([wake, release, Some(interrupts.as_fd())], self.period);
         // Enabled again before the round checks the device, so that a later event raises it.
         if let Err(error) = interrupts.take() {
             tracing::debug!(%error, "the interrupt of this period of service ended");
@@ -129,6 +145,7 @@ impl Rounds {
     }
 
     fn hand_over(&mut self) {
+        self.served.note_requests(&self.events);
         for event in self.events.drain(..) {
             self.served.handoff.put(event);
         }

@@ -35,6 +35,8 @@ pub(crate) trait Observer: Send + Sync {
     fn failed(&self, life: u32, cause: FailureCause);
     /// It is in service again, in this life.
     fn recovered(&self, life: u32, cause: FailureCause);
+    /// The host asks the program to release it. May be called again until it is shut down.
+    fn release_requested(&self);
     /// An attempt to recover it from a failure in this life failed.
     fn not_recovered(&self, life: u32, error: &RecoverError);
 }
@@ -100,6 +102,15 @@ impl Served {
             && self.told.swap(life, Ordering::Relaxed) != life
         {
             observer.failed(life, cause);
+        }
+    }
+
+    /// Reports requests of the host among events that were just taken from the device.
+    pub(crate) fn note_requests(&self, events: &[Event]) {
+        if events.contains(&Event::ReleaseRequested)
+            && let Some(observer) = self.observer.get()
+        {
+            observer.release_requested();
         }
     }
 

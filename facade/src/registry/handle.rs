@@ -89,6 +89,8 @@ pub(super) enum News {
         is_gone: bool,
     },
     RemovalRequested,
+    /// The host asks the program to release the device.
+    ReleaseRequested,
     /// The last use of a device that is closing ended.
     Released,
 }

@@ -248,6 +248,7 @@ impl Keeper {
                 self.engine.not_recovered(id, life, is_gone, now);
             }
             News::RemovalRequested => self.remove_unasked(id, Cause::Removed),
+            News::ReleaseRequested => self.remove_unasked(id, Cause::ReleaseRequested),
             News::Released => self.shut_down(id),
         }
     }

@@ -123,6 +123,68 @@ fn an_initialise_that_a_failure_upset_is_tried_again() {
     assert_eq!(log.take(), ["upset - m14 Removed"]);
 }
 
+/// Asks for the device behind the handle, as the kernel does.
+fn request_release(handle: &DeviceHandle) {
+    change(handle, |world, index| {
+        assert!(world.request_release(index), "not connected");
+    });
+}
+
+#[test]
+fn a_device_that_the_host_asks_for_is_removed_in_order_and_can_be_opened_again() {
+    let (registry, log) = (registry(), Log::default());
+    registry.register("a", Recorder::new("a", &log)).unwrap();
+    registry.register("b", Recorder::new("b", &log)).unwrap();
+    // A period that the test would notice: the request wakes the thread.
+    let mut config = config();
+    config.housekeeping.period_ms = 10_000;
+    let handle = registry.open_as("m35", "model:35", &config).unwrap();
+    let bystander = open(&registry, 36);
+    log.take();
+    let begun = std::time::Instant::now();
+    request_release(&handle);
+    assert_eq!(
+        log.wait(2),
+        ["b - m35 ReleaseRequested", "a - m35 ReleaseRequested"]
+    );
+    wait_until("the shutdown", || {
+        handle.state() == DeviceState::Removed(Cause::ReleaseRequested)
+    });
+    assert!(begun.elapsed() < Duration::from_secs(5), "{begun:?}");
+    assert_eq!(bystander.state(), DeviceState::InService { life: 1 });
+    open(&registry, 35);
+    assert_eq!(log.wait(2), ["a + m35", "b + m35"]);
+    registry.close().unwrap();
+}
+
+#[test]
+fn a_program_without_a_housekeeping_thread_passes_the_request_of_the_host_on() {
+    let (registry, log) = (registry(), Log::default());
+    registry.register("a", Recorder::new("a", &log)).unwrap();
+    let mut config = config();
+    config.housekeeping.thread = false;
+    for supervises in [true, false] {
+        let handle = registry.open_as("m37", "model:37", &config).unwrap();
+        log.take();
+        request_release(&handle);
+        let device = handle.device().unwrap();
+        let mut events = Vec::new();
+        if supervises {
+            let mut supervision = Supervision::new(Duration::ZERO, Duration::ZERO);
+            device.supervise(&mut supervision, &mut events).unwrap();
+        } else {
+            device.poll_events(&mut events).unwrap();
+        }
+        assert_eq!(events, [Event::ReleaseRequested]);
+        drop(device);
+        assert_eq!(log.wait(1), ["a - m37 ReleaseRequested"]);
+        wait_until("the shutdown", || {
+            handle.state() == DeviceState::Removed(Cause::ReleaseRequested)
+        });
+    }
+    registry.close().unwrap();
+}
+
 /// Two devices, and a client that moves data between them from a thread of its own.
 struct Traffic {
     uses: Arc<Mutex<Vec<DeviceUse>>>,

@@ -205,15 +205,25 @@ impl<C: Carrier + 'static> Function for EmbeddedFunction<C> {
             .iter()
             .map(|event| event.map(|event| event.try_clone_to_owned()));
         let owned = owned.map(Option::transpose).collect::<Result<Vec<_>, _>>();
-        let events = owned.map_err(|error| FunctionError::System {
-            operation: "duplicating an event descriptor".into(),
-            error: error.to_string(),
-            remedy: "raise the limit of open files (ulimit -n)".into(),
-        })?;
+        let events = owned.map_err(no_descriptor)?;
         self.done(Request::SetInterrupts { first, events })
+    }
+
+    fn set_release_event(&self, event: Option<BorrowedFd<'_>>) -> Result<(), FunctionError> {
+        let owned = event.map(|event| event.try_clone_to_owned()).transpose();
+        let event = owned.map_err(no_descriptor)?;
+        self.done(Request::SetReleaseEvent { event })
     }
 
     fn reset(&self) -> Result<(), FunctionError> {
         self.done(Request::Reset)
+    }
+}
+
+fn no_descriptor(error: std::io::Error) -> FunctionError {
+    FunctionError::System {
+        operation: "duplicating an event descriptor".into(),
+        error: error.to_string(),
+        remedy: "raise the limit of open files (ulimit -n)".into(),
     }
 }

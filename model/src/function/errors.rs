@@ -125,7 +125,8 @@ impl FunctionModel {
             | Request::MapDma { .. }
             | Request::UnmapDma { .. }
             | Request::InterruptVectors
-            | Request::SetInterrupts { .. } => return Err(request),
+            | Request::SetInterrupts { .. }
+            | Request::SetReleaseEvent { .. } => return Err(request),
         })
     }
 

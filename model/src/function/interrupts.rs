@@ -30,6 +30,8 @@ pub(super) struct Interrupts {
     other_causes: OtherCausesState,
     other_control_written: bool,
     lost: Option<Choice>,
+    /// the host's request to release the function
+    release: Option<OwnedFd>,
 }
 
 #[derive(Default)]
@@ -54,6 +56,17 @@ impl Interrupts {
             vector.event = event.filter(made_unable_to_block);
         }
         true
+    }
+
+    /// Connects the host's request to release the function, or disconnects it.
+    pub(super) fn connect_release(&mut self, event: Option<OwnedFd>) {
+        self.release = event.filter(made_unable_to_block);
+    }
+
+    /// Signals the host's request to release the function. False if it is not connected.
+    pub(super) fn request_release(&self) -> bool {
+        let event = self.release.as_ref();
+        event.is_some_and(|event| rustix::io::write(event, &1u64.to_ne_bytes()).is_ok())
     }
 
     /// Vectors that are connected.

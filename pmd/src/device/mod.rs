@@ -1,5 +1,6 @@
 //! A device in service.
 
+mod affinity;
 mod firmware;
 mod port;
 mod verbs;
@@ -7,10 +8,13 @@ mod verbs;
 use crate::Registers;
 use crate::bring_up::{self, BringUpError, BringUpOptions, Context, Facts, Undo, UndoFailure};
 use crate::failure::FailureCause;
+use crate::rdma::Event;
+use crate::release::ReleaseRequest;
 use crate::trace::Trace;
 use ringside_bus::process::Birth;
 use ringside_bus::{DmaPool, Function, FunctionError, OneProcess};
 use ringside_config::Config;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// The result of a shutdown.
@@ -35,6 +39,8 @@ pub struct Device {
     /// the original values, to be restored after the last period of service
     pub(crate) originals: Vec<Undo>,
     birth: Birth,
+    /// `None` if the backend has none
+    release: Option<ReleaseRequest>,
 }
 
 impl Device {
@@ -50,6 +56,7 @@ impl Device {
         let function = OneProcess::new(function);
         let (context, trace) = bring_up::run(function, config, options)?;
         Ok(Self {
+            release: ReleaseRequest::connect(context.function()),
             context,
             trace,
             down: None,
@@ -120,6 +127,22 @@ impl Device {
         self.context.undos()
     }
 
+    /// A descriptor that is readable while the host asks the program to release the device, for
+    /// threads that sleep; the next call of [`Device::poll_events`] reports
+    /// [`Event::ReleaseRequested`](crate::rdma::Event::ReleaseRequested). `None` if the backend has
+    /// no request.
+    #[must_use]
+    pub fn release_request(&self) -> Option<BorrowedFd<'_>> {
+        self.release.as_ref().map(ReleaseRequest::as_fd)
+    }
+
+    /// Appends the host's request to release the device, if there is one; returns their number.
+    fn take_release_request(&self, events: &mut Vec<Event>) -> usize {
+        let is_asked = self.release.as_ref().is_some_and(ReleaseRequest::take);
+        events.extend(is_asked.then_some(Event::ReleaseRequested));
+        usize::from(is_asked)
+    }
+
     /// Takes the device down: queues and objects, firmware configuration, a reset, bus mastering
     /// off, and only then its memory.
     pub fn shutdown(mut self) -> ShutdownReport {
@@ -131,6 +154,7 @@ impl Device {
         if !self.birth.is_here() {
             return ShutdownReport::default();
         }
+        self.release = None;
         self.begin_shutdown();
         self.context.ports.shut_down();
         ringside_lan::PacketPool::free_dropped();

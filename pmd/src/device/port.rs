@@ -3,6 +3,7 @@
 use super::Device;
 use crate::bring_up::{Facts, Missing};
 use crate::lan::port::{self, GroupPlace, OpenPort, PortError, PortParts, PortSettings};
+use crate::rdma::event_vectors::{packet_vector, possible};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,12 +22,19 @@ impl Device {
     fn port_parts(&self) -> Result<PortParts, Missing> {
         let context = self.context();
         let facts = &context.facts;
+        let capabilities = facts.capabilities()?;
+        // A function that does not answer has none.
+        let vectors = context.function().interrupt_vectors().unwrap_or(0);
+        let asked = context.config().event_queues();
+        let event_queues = possible(asked, facts.rdma.event_queues, vectors);
+        let granted = u16::try_from(capabilities.vectors.count).unwrap_or(u16::MAX);
         Ok(PortParts {
             registers: context.registers().clone(),
             admin: context.admin()?,
             pool: Arc::clone(context.pool()?),
             registry: Arc::clone(&context.ports),
-            capabilities: facts.capabilities()?.clone(),
+            capabilities: capabilities.clone(),
+            vector: packet_vector(vectors.min(granted), event_queues),
             function: facts.function_number()?,
             port: facts.switch()?.port,
             vsi: facts.vsi()?,

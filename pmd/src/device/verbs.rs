@@ -123,7 +123,8 @@ impl Device {
     ///
     /// Errors: the first command that failed; the events are appended all the same.
     pub fn poll_events(&self, events: &mut Vec<Event>) -> Result<usize, RdmaError> {
-        self.engine()?.poll_events(events)
+        let asked = self.take_release_request(events);
+        Ok(asked + self.engine()?.poll_events(events)?)
     }
 
     /// Takes completion events: appends the numbers of the armed completion queues that have
@@ -155,13 +156,13 @@ impl Device {
     }
 
     /// Connects the interrupt of one completion event queue: only completion queues that report to
-    /// it raise it. One owner for each queue.
+    /// it raise it. One owner for each queue. With `worker.bind_interrupts`, the interrupt of a card
+    /// is bound to the core of the queue's worker; a warning says why it is not.
     ///
     /// Errors: those of [`Device::interrupts`], and [`RdmaError::OutOfRange`] for a number that is
     /// none.
     pub fn interrupts_of(&self, event_queue: u16) -> Result<Interrupts, RdmaError> {
-        let wanted = Wanted::Completions(event_queue);
-        Interrupts::connect(Arc::clone(self.engine()?), wanted)
+        self.connect_interrupt(Wanted::Completions(event_queue))
     }
 
     /// Connects the miscellaneous interrupt: asynchronous events, reports of the firmware, failures
@@ -169,7 +170,13 @@ impl Device {
     ///
     /// Errors: those of [`Device::interrupts`].
     pub fn event_interrupts(&self) -> Result<Interrupts, RdmaError> {
-        Interrupts::connect(Arc::clone(self.engine()?), Wanted::Events)
+        self.connect_interrupt(Wanted::Events)
+    }
+
+    fn connect_interrupt(&self, wanted: Wanted) -> Result<Interrupts, RdmaError> {
+        let connected = Interrupts::connect(Arc::clone(self.engine()?), wanted)?;
+        self.bind_interrupts();
+        Ok(connected)
     }
 
     /// The counters of the RDMA engine and the port, under the names that Linux shows: those of

@@ -89,6 +89,10 @@ pub enum Event {
         /// The number of this period of service, from 2.
         life: u32,
     },
+    /// The host asks the program to release the device: a driver is to be unbound from it, or it is
+    /// to be unplugged. The kernel waits until the device is shut down, and asks again meanwhile. A
+    /// registry removes the device by itself.
+    ReleaseRequested,
     /// Events that were not taken in time: their queue was full, and they were dropped. Ask
     /// [`Device::failure`](crate::Device::failure) and the queue pairs for their state.
     Dropped {

@@ -1,7 +1,6 @@
 //! The request for a completion event that is still to come.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use super::sync::{Arc, AtomicU8, Ordering};
 
 /// The source of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,22 +41,5 @@ impl EventRequest {
     /// The event was taken, or may not come any more. To be called before its taker is told.
     pub(crate) fn end(&self) {
         self.0.store(NOTHING, Ordering::Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{EventRequest, Notify};
-
-    #[test]
-    fn an_event_that_is_still_to_come_serves_requests_for_no_more_than_it() {
-        let request = EventRequest::default();
-        assert!(request.add(Notify::Solicited));
-        assert!(!request.add(Notify::Solicited));
-        assert!(request.add(Notify::Next), "more completions than before");
-        assert!(!request.add(Notify::Next));
-        assert!(!request.add(Notify::Solicited));
-        request.clone().end();
-        assert!(request.add(Notify::Solicited));
     }
 }

@@ -1,4 +1,5 @@
-//! Numbers of completion event queues and of their MSI-X vectors.
+//! The MSI-X vectors of a function: 0 for events and failures, one for each completion event queue,
+//! and one for the packet queues.
 
 use super::RdmaError;
 use ringside_bus::DmaBuffer;
@@ -10,12 +11,21 @@ pub(crate) const EVENT_VECTOR: u16 = 0;
 /// The vector of completion event queue 0, where there are several. The next ones follow.
 const COMPLETION_VECTOR: u16 = 1;
 
-/// Vectors that a function with so many has for completion event queues.
-pub(crate) const fn vectors_for_completions(vectors: u16) -> u16 {
+/// Vectors that a function with so many has for completion event queues: all but those for events and
+/// packet queues.
+const fn vectors_for_completions(vectors: u16) -> u16 {
     match vectors {
-        0 | 1 => 1,
-        more => more - COMPLETION_VECTOR,
+        0..=2 => 1,
+        more => more - COMPLETION_VECTOR - 1,
     }
+}
+
+/// The vector of the packet queues: the first one after those of so many completion event queues.
+/// `None`: the function has none left.
+pub(crate) fn packet_vector(vectors: u16, event_queues: u16) -> Option<u16> {
+    COMPLETION_VECTOR
+        .checked_add(event_queues.max(1))
+        .filter(|vector| *vector < vectors)
 }
 
 /// The vector of a completion event queue, of a function with so many. `None`: it has none.
@@ -63,16 +73,34 @@ pub(crate) fn check_event_queue(number: u16, queues: usize) -> Result<(), RdmaEr
 
 #[cfg(test)]
 mod tests {
-    use super::possible;
+    use super::{completion_vector, packet_vector, possible};
 
     #[test]
     fn event_queues_are_as_many_as_asked_and_possible() {
         assert_eq!(possible(8, 64, 1024), 8);
-        // One vector is for events and failures.
-        assert_eq!(possible(8, 64, 5), 4);
+        // One vector is for events and failures, one for packets.
+        assert_eq!(possible(8, 64, 5), 3);
+        assert_eq!([possible(8, 64, 3), possible(8, 64, 2)], [1, 1]);
         assert_eq!(possible(8, 3, 1024), 3);
         // One vector carries everything; none leaves polling.
         assert_eq!([possible(8, 64, 1), possible(8, 64, 0)], [1, 1]);
         assert_eq!(possible(0, 0, 0), 1);
+    }
+
+    #[test]
+    fn packet_queues_have_a_vector_that_no_completion_event_queue_has() {
+        for vectors in 0..70 {
+            for asked in 1..70 {
+                let queues = possible(asked, 64, vectors);
+                let taken: Vec<_> = (0..queues)
+                    .map(|number| completion_vector(vectors, number))
+                    .collect();
+                let packets = packet_vector(vectors, queues);
+                assert_eq!(packets.is_some(), vectors > 2, "{vectors} vectors");
+                assert!(packets.is_none() || !taken.contains(&packets));
+                assert!(packets.is_none_or(|vector| vector > 0 && vector < vectors));
+            }
+        }
+        assert_eq!(packet_vector(1024, 1), Some(2));
     }
 }

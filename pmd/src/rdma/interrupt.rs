@@ -210,6 +210,13 @@ impl Engine {
         Ok(())
     }
 
+    /// The vectors that are connected, each with the completion event queue that raises it.
+    pub(crate) fn connected_vectors(&self) -> Vec<(u16, Option<u16>)> {
+        let state = self.state();
+        let connected = state.service.interrupts.iter();
+        connected.map(|one| (one.vector, one.event_queue)).collect()
+    }
+
     /// Leaves all as it was before any interrupt was connected.
     pub(crate) fn disconnect_interrupts(&self, state: &mut EngineState) -> Result<(), RdmaError> {
         let vectors = state.service.interrupts.iter().map(|one| one.vector);

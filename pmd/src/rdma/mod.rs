@@ -63,6 +63,7 @@ pub(crate) mod session;
 mod shared_receives;
 mod shutdown;
 mod statistics;
+mod sync;
 mod usage;
 
 pub use address_handle::{AddressHandle, Destination};

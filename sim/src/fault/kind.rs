@@ -11,10 +11,15 @@ enum Draws {
     Frames,
     /// Drawn for a run.
     Runs,
-    /// Drawn for a run, from a random source of its own: a seed keeps the faults that it had before
-    /// this kind was added.
+    /// Drawn for a run, from another random source: a seed keeps the faults that it had before this
+    /// kind was added.
     RunsLater,
+    /// The same, from a third source.
+    RunsLatest,
 }
+
+/// The random sources of all kinds. One that is added leaves what others draw.
+pub(super) const SOURCES: [u64; 3] = [0xFA17, 0x1A7E, 0x01AF];
 
 /// The declaration of a kind.
 struct Declared {
@@ -88,6 +93,8 @@ kinds! {
         ["admin-delayed"];
     AdminGarbled "admin-garbled" "answers of the admin queue are invalid", 15 RunsLater,
         ["admin-garbled"];
+    CommandLate "command-late" "an answer of the control queue comes late, and commands behind it do not wait",
+        60 RunsLatest, ["control-late"];
 }
 
 impl FaultKind {
@@ -125,9 +132,13 @@ impl FaultKind {
         self.declared().likelihood
     }
 
-    /// True if it has a random source of its own.
-    pub(super) const fn is_later(self) -> bool {
-        matches!(self.declared().draws, Draws::RunsLater)
+    /// The number of its random source, in [`SOURCES`].
+    pub(super) const fn source(self) -> usize {
+        match self.declared().draws {
+            Draws::Frames | Draws::Runs => 0,
+            Draws::RunsLater => 1,
+            Draws::RunsLatest => 2,
+        }
     }
 
     /// Returns the kind of an event.

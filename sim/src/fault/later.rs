@@ -1,11 +1,12 @@
 //! Faults of functions that were added to the simulation later than the others.
 
+use super::commands::COMMANDS;
 use super::event::FaultEvent;
 use super::kind::FaultKind;
 use crate::random::Random;
 use ringside_bus::{Direction, Refusal};
 use ringside_model::Fault;
-use ringside_model::faults::ANY_ADMIN_COMMAND;
+use ringside_model::faults::{ANY_ADMIN_COMMAND, ANY_CONTROL_COMMAND};
 use ringside_spec::lan::admin::Opcode;
 use std::time::Duration;
 
@@ -52,6 +53,10 @@ pub(super) fn of_function(kind: FaultKind, steps: u32, random: &mut Random) -> O
         FaultKind::AdminSilent => Fault::AdminCommandSilent { opcode },
         FaultKind::AdminDelayed => Fault::AdminCommandDelayed {
             opcode,
+            by: Duration::from_micros(random.within(10, 20_000) as u64),
+        },
+        FaultKind::CommandLate => Fault::ControlCompletionLate {
+            opcode: random.pick(&COMMANDS).unwrap_or(ANY_CONTROL_COMMAND),
             by: Duration::from_micros(random.within(10, 20_000) as u64),
         },
         FaultKind::AdminGarbled => Fault::AdminCommandGarbled { opcode },

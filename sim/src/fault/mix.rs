@@ -1,13 +1,13 @@
 //! The kinds of faults of a run, and their amounts.
 
+use super::commands::COMMANDS;
 use super::event::{FaultEvent, FrameFault};
-use super::kind::FaultKind;
+use super::kind::{FaultKind, SOURCES};
 use super::later;
 use crate::random::Random;
 use ringside_model::Fault;
 use ringside_model::faults::ANY_CONTROL_COMMAND;
 use ringside_model::function::ResetKind;
-use ringside_spec::rdma::commands::Opcode;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -118,22 +118,18 @@ pub(crate) struct Drawn {
 impl FaultMix {
     /// Draws the faults of a seed, in a run of `steps` steps.
     pub(crate) fn draw(&self, seed: u64, steps: u32) -> Drawn {
-        let mut random = Random::split(seed, 0xFA17);
+        let mut sources = SOURCES.map(|source| Random::split(seed, source));
+        let [random, ..] = &mut sources;
         let mut drawn = Drawn {
             seed: random.next(),
             ..Drawn::default()
         };
-        let mut later = Random::split(seed, 0x1A7E);
         let quiet = random.chance(200);
         let amounts: Vec<(FaultKind, u32)> = match self {
             Self::BySeed if quiet => Vec::new(),
             Self::BySeed => FaultKind::all()
                 .filter_map(|kind| {
-                    let random = if kind.is_later() {
-                        &mut later
-                    } else {
-                        &mut random
-                    };
+                    let random = sources.get_mut(kind.source())?;
                     let amount = kind.default_amount(random);
                     random.chance(kind.likelihood()).then_some((kind, amount))
                 })
@@ -141,7 +137,7 @@ impl FaultMix {
             Self::Chosen(chosen) => chosen
                 .iter()
                 .map(|(kind, amount)| {
-                    let default = kind.default_amount(&mut random);
+                    let default = kind.default_amount(random);
                     (*kind, amount.unwrap_or(default))
                 })
                 .collect(),
@@ -152,10 +148,13 @@ impl FaultMix {
                 continue;
             }
             for _ in 0..amount.min(steps) {
-                let event = if kind.is_later() {
-                    later::of_function(kind, steps, &mut later)
-                } else {
-                    of_function(kind, steps, &mut random)
+                let place = kind.source();
+                let Some(random) = sources.get_mut(place) else {
+                    continue;
+                };
+                let event = match place {
+                    0 => of_function(kind, steps, random),
+                    _ => later::of_function(kind, steps, random),
                 };
                 drawn.of_functions.extend(event);
             }
@@ -163,17 +162,6 @@ impl FaultMix {
         drawn
     }
 }
-
-/// Commands that a fault may affect; the last one means all of them.
-const COMMANDS: [u8; 7] = [
-    Opcode::CreateQueuePair.code(),
-    Opcode::ModifyQueuePair.code(),
-    Opcode::DestroyQueuePair.code(),
-    Opcode::RegisterMemoryRegion.code(),
-    Opcode::DeallocateStag.code(),
-    Opcode::FlushWorkQueues.code(),
-    ANY_CONTROL_COMMAND,
-];
 
 fn of_function(kind: FaultKind, steps: u32, random: &mut Random) -> Option<FaultEvent> {
     let step = random.below(steps as usize) as u32;

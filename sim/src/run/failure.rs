@@ -43,6 +43,7 @@ fn is_harmless(fault: Fault) -> bool {
     matches!(
         fault,
         Fault::ControlCommandDelayed { .. }
+            | Fault::ControlCompletionLate { .. }
             | Fault::AdminCommandDelayed { .. }
             | Fault::InterruptsLost { .. }
             | Fault::LinkDown

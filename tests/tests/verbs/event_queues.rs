@@ -1,5 +1,7 @@
 //! Completion event queues: each wakes its own worker, before and after a recovery.
 
+use ringside_lan::Burst;
+use ringside_pmd::lan::PortSettings;
 use ringside_pmd::rdma::{
     Completion, CompletionQueue, Connected, Flags, Interrupts, MemoryRegion, Notify, QueuePair,
     QueuePairConfig, RdmaError,
@@ -172,6 +174,35 @@ fn an_event_queue_that_is_none_is_refused_with_the_ones_that_there_are() {
         assert!(error.contains("is 3; allowed are 0 to 2"), "{error}");
         assert!(error.contains("rdma.event_queues"), "{error}");
     }
+    pair.finish();
+}
+
+#[test]
+fn packets_raise_no_vector_of_completions_and_an_opened_port_masks_none() {
+    let pair = several();
+    let (from, to) = (pair.a.region(64), pair.b.region(64));
+    let mut lanes: Vec<Lane> = (0..QUEUES).map(|number| lane(&pair, number)).collect();
+    exchange(&pair, &mut lanes, &from, &to);
+    let settings = PortSettings::default();
+    let mut ports = [&pair.a, &pair.b].map(|end| end.device.open_port(&settings).expect("a port"));
+    exchange(&pair, &mut lanes, &from, &to);
+    // To everyone, from a station that is none of ours.
+    let frame = [&[0xFF; 6][..], &[2, 0, 0, 0, 0, 9], &[0x88, 0xB5], &[0; 50]].concat();
+    let mut burst = Burst::with_limit(1);
+    let packet = ports[1].pool.packet_with(&frame).expect("a buffer");
+    burst.push(packet).expect("room");
+    assert_eq!(ports[1].transmit[0].send(&mut burst), 1);
+    let received = (0..100).any(|_| {
+        pair.pass();
+        ports[0].receive[0].receive(&mut burst) > 0
+    });
+    assert!(received, "the frame did not arrive");
+    for lane in &lanes {
+        assert!(!lane.interrupts.wait(Duration::ZERO).unwrap());
+    }
+    drop((burst, ports));
+    exchange(&pair, &mut lanes, &from, &to);
+    drop((lanes, from, to));
     pair.finish();
 }
 

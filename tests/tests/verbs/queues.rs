@@ -236,3 +236,35 @@ fn a_queue_pair_refused_for_one_completion_queue_does_not_use_the_other() {
     assert_eq!(used(), before);
     pair.finish();
 }
+
+#[test]
+fn a_request_of_the_host_for_the_device_is_an_event_in_each_life_and_ends_with_the_device() {
+    let mut pair = Pair::new();
+    let request = |pair: &Pair| pair.world.with(|world| world.request_release(0));
+    let polled = |pair: &Pair| {
+        let mut events = Vec::new();
+        let count = pair.a.device.poll_events(&mut events).unwrap();
+        assert_eq!(count, events.len());
+        events
+    };
+    for _ in 0..2 {
+        assert_eq!(polled(&pair), []);
+        assert!(request(&pair), "not connected");
+        // The host asks again until it has the device.
+        assert!(request(&pair));
+        assert_eq!(polled(&pair), [Event::ReleaseRequested]);
+        assert_eq!(polled(&pair), []);
+        pair.a.device.give_up().unwrap();
+        pair.a.device.recover().unwrap();
+        pair.a.domain = pair.a.device.protection_domain().unwrap();
+        pair.a.completions = pair.a.device.completion_queue(256).unwrap();
+        // The failure, reported in the next life.
+        assert_eq!(polled(&pair).len(), 1);
+    }
+    let Pair { world, a, b } = pair;
+    drop((a.domain, a.completions));
+    let report = a.device.shutdown();
+    assert!(report.failures.is_empty(), "{report:?}");
+    assert!(!world.with(|world| world.request_release(0)));
+    drop(b);
+}

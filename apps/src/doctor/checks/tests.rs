@@ -66,6 +66,7 @@ fn good() -> (Facts, Config) {
         }],
         nodes: vec![node(0, 0), node(1, 4)],
         isolated: vec![5, 6],
+        spreads_interrupts: false,
         allowed: (0..8).collect(),
         clock_source: Some("tsc".into()),
         governors: (0..8).map(|core| (core, "performance".into())).collect(),
@@ -234,6 +235,37 @@ fn each_obstacle_alone_is_found_and_mended_by_a_command() {
         assert_eq!((found.0, found.1), (check, weight), "{}", found.2);
         assert!(found.2.contains(text), "{check}: {}", found.2);
     }
+}
+
+#[test]
+fn interrupts_are_bound_by_root_where_no_daemon_moves_them() {
+    let asks = |config: &mut Config| config.worker.bind_interrupts = true;
+    let sleeping = one(|_, config| config.worker.polling = ringside_config::Polling::BusyThenSleep);
+    assert_eq!(
+        (sleeping.0, sleeping.1),
+        ("interrupt affinity", Weight::Slows)
+    );
+    assert!(
+        sleeping.2.contains("worker.bind_interrupts = true"),
+        "{}",
+        sleeping.2
+    );
+    let user = one(|_, config| asks(config));
+    assert!(user.2.contains("run as root"), "{}", user.2);
+    let moved = one(|facts, config| {
+        asks(config);
+        (facts.user, facts.spreads_interrupts) = (0, true);
+    });
+    assert!(
+        moved.2.contains("IRQBALANCE_BANNED_CPULIST=5,6"),
+        "{}",
+        moved.2
+    );
+    let bound = after(|facts, config| {
+        asks(config);
+        facts.user = 0;
+    });
+    assert_eq!(bound, []);
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub(crate) struct PortParts {
     pub(crate) hash_groups: BTreeMap<u16, u8>,
     /// the same of its flow director tables
     pub(crate) filter_groups: BTreeMap<u16, u8>,
+    /// the vector of the packet queues, where the function has one left for them
+    pub(crate) vector: Option<u16>,
     /// the time in which a queue has to stop
     pub(crate) quiesce: Duration,
 }
@@ -235,7 +237,7 @@ impl PortShared {
                 capabilities.transmit_queues.count as usize,
             ),
             director: Mutex::default(),
-            vector: (capabilities.vectors.count > 2).then_some(2),
+            vector: parts.vector,
             quiesce: parts.quiesce,
             configured: Mutex::new(configured),
             statistics: Mutex::default(),
