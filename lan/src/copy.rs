@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU32;
 
 /// Copies the values of a magazine that this thread owns.
 #[inline]
-pub(crate) fn copy_out(from: &[AtomicU32], to: &mut [u32]) {
+pub(crate) fn copy_all_out(from: &[AtomicU32], to: &mut [u32]) {
     assert_eq!(from.len(), to.len());
     // SAFETY: same lengths; the slices cannot overlap, because `to` is exclusive; no other thread
     //         writes the values: see the module.
@@ -21,11 +21,30 @@ pub(crate) fn copy_out(from: &[AtomicU32], to: &mut [u32]) {
 
 /// Copies values into a magazine that this thread owns.
 #[inline]
-pub(crate) fn copy_in(from: &[u32], to: &[AtomicU32]) {
+pub(crate) fn copy_all_in(from: &[u32], to: &[AtomicU32]) {
     assert_eq!(from.len(), to.len());
     // SAFETY: same lengths; no overlap: one slice is of atomics, the other is not; no other thread
     //         accesses the values: see the module. Atomics may be written through a shared reference.
     unsafe {
         std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr().cast_mut().cast(), to.len());
     }
+}
+
+/// Copies `N` values of a magazine that this thread owns.
+#[inline(always)]
+pub(crate) fn copy_out<const N: usize>(from: &[AtomicU32; N], to: &mut [u32; N]) {
+    // SAFETY: as above, with lengths that the types make equal.
+    *to = unsafe { std::ptr::from_ref(from).cast::<[u32; N]>().read() };
+}
+
+/// Copies `N` values into a magazine that this thread owns.
+#[inline(always)]
+pub(crate) fn copy_in<const N: usize>(from: &[u32; N], to: &[AtomicU32; N]) {
+    // SAFETY: as above, with lengths that the types make equal.
+    unsafe {
+        std::ptr::from_ref(to)
+            .cast_mut()
+            .cast::<[u32; N]>()
+            .write(*from)
+    };
 }

@@ -1,5 +1,7 @@
 //! Receive queues.
 
+mod post;
+
 use crate::burst::Burst;
 use crate::control::{QueueControl, QueueState, Remains, Service, StopError};
 use crate::drops::Drops;
@@ -7,10 +9,10 @@ use crate::packet::{Packet, Written};
 use crate::pool::PacketPool;
 use crate::ring::{Ring, RingError};
 use crate::shared::NO_BUFFER;
-use crate::vector::{Arrivals, PacketPath, Posted, Template, post, receive};
+use crate::vector::{Arrivals, MARGIN, PacketPath, Posted, Template, receive};
 use ringside_bus::{DmaBuffer, Doorbell};
 use ringside_spec::lan::receive::{
-    MAX_BUFFERS_PER_PACKET, TAIL_MULTIPLE, WriteBack0, WriteBack1, WriteBack2, profile,
+    MAX_BUFFERS_PER_PACKET, WriteBack0, WriteBack1, WriteBack2, profile,
 };
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -71,7 +73,7 @@ pub struct ReceiveCounters {
 /// A ring of buffers that the device fills. `Send`, not `Sync`: only one core uses it.
 pub struct ReceiveQueue {
     ring: Ring<WORDS>,
-    /// the buffer of each descriptor that is posted
+    /// the buffer of each descriptor that is posted, with a margin in front and behind
     slots: Box<[u32]>,
     /// the descriptor that the device fills next
     head: u16,
@@ -80,6 +82,7 @@ pub struct ReceiveQueue {
     posted: u16,
     buffer_bytes: u16,
     headroom: u16,
+    buffers: Posted,
     state: QueueState,
     path: PacketPath,
     template: Template,
@@ -119,18 +122,24 @@ impl ReceiveQueue {
             });
         }
         let template = Packet::empty(pool.reference(), NO_BUFFER, sizes.headroom_bytes);
+        let slots = usize::from(settings.descriptors) + 2 * MARGIN;
+        let buffers = Posted {
+            base: pool.shared().iova(0) + u64::from(sizes.headroom_bytes),
+            stride: pool.shared().stride(),
+        };
         Ok(Self {
             path: PacketPath::choose(settings.path)?,
             template: Template::of(template),
             #[cfg(test)]
             one_by_one: false,
-            slots: vec![NO_BUFFER; settings.descriptors.into()].into(),
+            slots: vec![NO_BUFFER; slots].into(),
             ring,
             head: 0,
             fill: 0,
             posted: 0,
             buffer_bytes: sizes.buffer_bytes,
             headroom: sizes.headroom_bytes,
+            buffers,
             state: QueueState::Stopped,
             skipping: false,
             partial: None,
@@ -228,7 +237,7 @@ impl ReceiveQueue {
     fn take_posted(&mut self) -> Vec<u32> {
         let mut posted = Vec::with_capacity(self.posted.into());
         while self.posted > 0 {
-            posted.extend(self.slots.get(usize::from(self.head)));
+            posted.extend(self.slots.get(usize::from(self.head) + MARGIN));
             self.head = self.ring.after(self.head);
             self.posted -= 1;
         }
@@ -296,13 +305,58 @@ impl ReceiveQueue {
         }
         let before = burst.len();
         let room = burst.room();
+        let mut bytes = match self.is_one_by_one() {
+            false => self.receive_plain(burst, room),
+            true => 0,
+        };
+        let mut received = burst.len() - before;
+        if received < room && self.has_arrived() {
+            bytes += self.receive_others(burst, room - received);
+            received = burst.len() - before;
+        }
+        self.counters.polls += 1;
+        self.counters.empty_polls += u64::from(received == 0);
+        self.counters.full_polls += u64::from(received == room);
+        self.counters.packets += received as u64;
+        self.counters.bytes += bytes;
+        self.refill(REFILL);
+        received
+    }
+
+    /// False; tests of the paths make the queue that they compare with so.
+    #[inline(always)]
+    const fn is_one_by_one(&self) -> bool {
+        #[cfg(test)]
+        return self.one_by_one;
+        #[cfg(not(test))]
+        false
+    }
+
+    /// True if the device is done with the next descriptor.
+    #[inline(always)]
+    fn has_arrived(&self) -> bool {
+        let at = usize::from(self.head) * WORDS + 1;
+        self.posted > 0 && WriteBack1(self.ring.words().load_acquire(at)).done()
+    }
+
+    /// Appends up to `room` packets of any kind; returns their bytes.
+    ///
+    /// Not inlined: plain packets, nearly all, do not come here, except for the last of a burst that
+    /// are too few for a vector.
+    #[inline(never)]
+    fn receive_others(&mut self, burst: &mut Burst, room: usize) -> u64 {
+        let before = burst.len();
         let mut bytes = 0;
-        // Descriptors up to the next attempt at plain packets: the first attempt is now.
-        let mut single = self.first_attempt();
+        // Descriptors up to the next attempt at plain packets: the last attempt was just now.
+        let stride = match self.is_one_by_one() {
+            false => self.path.stride(),
+            true => usize::MAX,
+        };
+        let mut single = stride;
         while burst.len() - before < room && self.posted > 0 {
             if single == 0 {
                 bytes += self.receive_plain(burst, room - (burst.len() - before));
-                single = self.path.stride();
+                single = stride;
                 continue;
             }
             let Some((descriptor, buffer)) = self.next_descriptor() else {
@@ -319,35 +373,18 @@ impl ReceiveQueue {
                 burst.packets.push(packet);
             }
         }
-        let received = burst.len() - before;
-        self.counters.polls += 1;
-        self.counters.empty_polls += u64::from(received == 0);
-        self.counters.full_polls += u64::from(received == room);
-        self.counters.packets += received as u64;
-        self.counters.bytes += bytes;
-        self.refill(REFILL);
-        received
-    }
-
-    /// Zero; tests of the paths never attempt in the queue that they compare with.
-    #[inline(always)]
-    const fn first_attempt(&self) -> usize {
-        #[cfg(test)]
-        if self.one_by_one {
-            return usize::MAX;
-        }
-        0
+        bytes
     }
 
     /// Appends plain packets, as many as the path takes; returns their bytes.
     #[inline(always)]
     fn receive_plain(&mut self, burst: &mut Burst, room: usize) -> u64 {
-        let head = usize::from(self.head);
-        let to_end = usize::from(self.ring.length) - head;
-        let limit = room.min(self.posted.into()).min(to_end);
         if self.is_in_chain() {
             return 0;
         }
+        let head = usize::from(self.head);
+        let to_end = usize::from(self.ring.length) - head;
+        let limit = room.min(self.posted.into()).min(to_end);
         let from = Arrivals {
             words: &self.ring.words().as_slice()[head * WORDS..],
             slots: &self.slots[head..],
@@ -374,7 +411,7 @@ impl ReceiveQueue {
         }
         let load = |word: usize| u64::from_le(words[word].load(Ordering::Relaxed));
         let written = [load(0), status.0, load(2), load(3)];
-        let buffer = self.slots[usize::from(self.head)];
+        let buffer = self.slots[usize::from(self.head) + MARGIN];
         self.head = self.ring.after(self.head);
         self.posted -= 1;
         Some((Descriptor(written), buffer))
@@ -446,49 +483,6 @@ impl ReceiveQueue {
             descriptor.describe_tags(&mut whole);
         }
         Some(whole)
-    }
-
-    /// Posts buffers where at least `least` descriptors have none.
-    #[inline]
-    fn refill(&mut self, least: u16) {
-        // One group of descriptors stays unposted: a full ring differs from an empty one.
-        let capacity = self.ring.length - TAIL_MULTIPLE;
-        let missing = capacity - self.posted;
-        if missing < least {
-            return;
-        }
-        self.post(missing);
-    }
-
-    fn post(&mut self, missing: u16) {
-        let mut left = missing;
-        while left > 0 {
-            let count = left.min(self.ring.length - self.fill);
-            let first = usize::from(self.fill);
-            let slots = &mut self.slots[first..first + usize::from(count)];
-            let shared = self.pool.shared();
-            let got = shared.take(slots);
-            let words = &self.ring.words().as_slice()[first * WORDS..];
-            let buffers = Posted {
-                base: shared.iova(0) + u64::from(self.headroom),
-                stride: shared.stride(),
-            };
-            post(self.path, &buffers, words, &slots[..got]);
-            self.posted += got as u16;
-            left -= got as u16;
-            self.fill += got as u16;
-            if self.fill == self.ring.length {
-                self.fill = 0;
-            }
-            if got < usize::from(count) {
-                self.counters.no_buffers += 1;
-                break;
-            }
-        }
-        if left < missing {
-            let tail = self.fill - self.fill % TAIL_MULTIPLE;
-            self.tail.ring(tail.into());
-        }
     }
 }
 

@@ -72,13 +72,7 @@ impl Segment {
 #[repr(C)]
 pub struct Packet {
     pool: PoolReference,
-    /// buffer of the first segment
-    pub(crate) buffer: u32,
-    /// first byte in that buffer, headroom included
-    pub(crate) offset: u16,
-    /// segments beyond the first
-    pub(crate) more: u16,
-    /// buffer of the second
+    /// buffer of the second segment
     pub(crate) next: u32,
     /// properties that are not the descriptor's: handles, tags and segmentation
     pub(crate) own: Flags,
@@ -86,16 +80,23 @@ pub struct Packet {
     pub(crate) command: u32,
     /// bytes of the segments beyond the first
     pub(crate) rest: u32,
+    /// buffer of the first segment
+    pub(crate) buffer: u32,
+    /// first byte in that buffer, headroom included
+    pub(crate) offset: u16,
+    /// segments beyond the first
+    pub(crate) more: u16,
     /// The descriptor that the device wrote, or zero. `packet_length` is that of the first segment;
     /// `own` shows which tags are valid; of a send, `header_length` and `l2tag2_first` hold the
     /// bytes of the headers and of a segment.
     pub(crate) written: NicDescriptor,
 }
 
-// The vector paths write and read packets as these 64 bytes.
+// The vector paths write and read packets as these 64 bytes. The place of the first segment is beside
+// its length, so that one load of 16 bytes has both.
 const _: () = assert!(size_of::<Packet>() == 64 && align_of::<Packet>() == 8);
-const _: () = assert!(std::mem::offset_of!(Packet, buffer) == 8);
-const _: () = assert!(std::mem::offset_of!(Packet, offset) == 12);
+const _: () = assert!(std::mem::offset_of!(Packet, buffer) == 24);
+const _: () = assert!(std::mem::offset_of!(Packet, offset) == 28);
 const _: () = assert!(std::mem::offset_of!(Packet, written) == 32);
 
 /// The four words of a descriptor.
@@ -118,13 +119,13 @@ impl Packet {
     ) -> Self {
         Self {
             pool,
-            buffer,
-            offset: headroom,
-            more: 0,
             next: NO_BUFFER,
             own: Flags::ZERO,
             command: 0,
             rest: 0,
+            buffer,
+            offset: headroom,
+            more: 0,
             written: zerocopy::transmute!(written.map(u64::to_le)),
         }
     }

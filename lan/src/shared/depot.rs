@@ -3,18 +3,21 @@
 //!
 //! A magazine holds up to [`MAGAZINE`] buffer indices. Each thread owns two of them; it takes from
 //! and gives to the loaded one, swaps with the spare one, and goes to the depot only when both are
-//! empty or both are full. The depot is two lock-free stacks of magazines. All memory is made when
+//! empty or both are full. Runs of a fixed length swap earlier: when the loaded one has less than a
+//! run, or less room than for one. So a queue that takes and gives runs copies each in one piece. The depot is two lock-free stacks of magazines. All memory is made when
 //! the pool is.
 //!
 //! Source of the scheme: Bonwick and Adams, "Magazines and Vmem", USENIX 2001.
 
 use super::thread;
-use crate::copy::{copy_in, copy_out};
+use crate::copy::{copy_all_in, copy_all_out, copy_in, copy_out};
 use crossbeam_queue::ArrayQueue;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Buffers of a magazine.
 pub(super) const MAGAZINE: usize = 64;
+/// Buffers of a run, which the queues take and give at once when they can.
+pub(crate) const RUN: usize = 32;
 const NO_MAGAZINE: u32 = u32::MAX;
 
 struct Magazine {
@@ -96,6 +99,17 @@ struct Cache {
     given: AtomicU64,
 }
 
+impl Cache {
+    /// The spare magazine becomes the loaded one.
+    #[inline(always)]
+    fn swap(&self) {
+        let (loaded, spare) = (&self.loaded, &self.spare);
+        let other = spare.load(Ordering::Relaxed);
+        spare.store(loaded.load(Ordering::Relaxed), Ordering::Relaxed);
+        loaded.store(other, Ordering::Relaxed);
+    }
+}
+
 /// See the module.
 pub(super) struct Depot {
     magazines: Box<[Magazine]>,
@@ -173,7 +187,7 @@ impl Depot {
             }
             let take = count.min(into.len() - done);
             let from = &loaded.items[count - take..count];
-            copy_out(from, &mut into[done..done + take]);
+            copy_all_out(from, &mut into[done..done + take]);
             loaded.set_count(count - take);
             done += take;
         }
@@ -233,12 +247,63 @@ impl Depot {
             }
             let give = (MAGAZINE - count).min(buffers.len() - done);
             let to = &loaded.items[count..count + give];
-            copy_in(&buffers[done..done + give], to);
+            copy_all_in(&buffers[done..done + give], to);
             loaded.set_count(count + give);
             done += give;
         }
         let given = cache.given.load(Ordering::Relaxed);
         cache.given.store(given + done as u64, Ordering::Release);
+    }
+
+    /// Takes a run if a magazine of this thread's cache holds one; false, and nothing taken, otherwise.
+    #[inline(always)]
+    pub(super) fn take_run(&self, into: &mut [u32; RUN]) -> bool {
+        let Some(cache) = self.cache() else {
+            return false;
+        };
+        let mut magazine = self.magazine(&cache.loaded);
+        if magazine.count() < RUN {
+            magazine = self.magazine(&cache.spare);
+            if magazine.count() < RUN {
+                return false;
+            }
+            cache.swap();
+        }
+        let count = magazine.count();
+        let Some(run) = magazine.items.get(..count).and_then(<[_]>::last_chunk) else {
+            return false;
+        };
+        copy_out::<RUN>(run, into);
+        magazine.set_count(count - RUN);
+        let taken = cache.taken.load(Ordering::Relaxed);
+        cache.taken.store(taken + RUN as u64, Ordering::Relaxed);
+        true
+    }
+
+    /// Returns a run if a magazine of this thread's cache has room for it; false, and nothing
+    /// returned, otherwise.
+    #[inline(always)]
+    pub(super) fn give_run(&self, buffers: &[u32; RUN]) -> bool {
+        let Some(cache) = self.cache() else {
+            return false;
+        };
+        let mut magazine = self.magazine(&cache.loaded);
+        if magazine.count() > MAGAZINE - RUN {
+            magazine = self.magazine(&cache.spare);
+            if magazine.count() > MAGAZINE - RUN {
+                return false;
+            }
+            cache.swap();
+        }
+        let count = magazine.count();
+        let Some(run) = magazine.items.get(count..).and_then(<[_]>::first_chunk) else {
+            return false;
+        };
+        copy_in::<RUN>(buffers, run);
+        magazine.set_count(count + RUN);
+        let given = cache.given.load(Ordering::Relaxed);
+        cache.given.store(given + RUN as u64, Ordering::Release);
+        true
     }
 
     /// Returns one buffer, like [`Depot::give`].

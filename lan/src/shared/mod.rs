@@ -5,6 +5,7 @@ mod depot;
 mod thread;
 
 use depot::Depot;
+pub(crate) use depot::RUN;
 use ringside_bus::{DmaBuffer, DmaPool, Iova, MemoryError, Words};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -120,9 +121,18 @@ impl Shared {
         self.depot.take(into)
     }
 
-    #[inline]
+    /// Takes a run from this thread's cache; false, and nothing taken, if that has none.
+    #[inline(always)]
+    pub(crate) fn take_run(&self, into: &mut [u32; RUN]) -> bool {
+        self.depot.take_run(into)
+    }
+
+    #[inline(always)]
     pub(crate) fn give(&self, buffers: &[u32]) {
-        self.depot.give(buffers);
+        let given = <&[u32; RUN]>::try_from(buffers).is_ok_and(|run| self.depot.give_run(run));
+        if !given {
+            self.depot.give(buffers);
+        }
     }
 
     /// Returns one buffer.

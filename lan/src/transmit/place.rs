@@ -52,6 +52,7 @@ impl TransmitQueue {
         words[0].store(low.to_le(), Ordering::Relaxed);
         words[1].store(command.0.to_le(), Ordering::Relaxed);
         self.slots[usize::from(index)] = slot;
+        self.special += u16::from(slot >= SHARED);
         self.next = self.ring.after(index);
         self.free -= 1;
         self.since_report += 1;

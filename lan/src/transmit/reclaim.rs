@@ -13,6 +13,12 @@ impl TransmitQueue {
         if !self.service.in_service() {
             return 0;
         }
+        self.reclaim_running()
+    }
+
+    /// The same for a queue whose device is known to be in service.
+    #[inline(always)]
+    pub(super) fn reclaim_running(&mut self) -> usize {
         let before = self.free;
         while self.report_count > 0 {
             let index = self.reports[self.first_report];
@@ -42,27 +48,36 @@ impl TransmitQueue {
     }
 
     /// Frees all buffers up to descriptor `last`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn free_through(&mut self, last: u16) {
+        let mut first = usize::from(self.clean);
         if last < self.clean {
-            self.free_range(usize::from(self.clean), self.slots.len());
-            self.free_range(0, usize::from(last) + 1);
+            self.free_mixed(first, self.slots.len());
+            first = 0;
+        }
+        let end = usize::from(last) + 1;
+        // Nearly always all buffers are plain: freed in place.
+        if self.special == 0 {
+            let slots = &self.slots[first..end];
+            self.free += slots.len() as u16;
+            self.pool.shared().give(slots);
         } else {
-            self.free_range(usize::from(self.clean), usize::from(last) + 1);
+            self.free_mixed(first, end);
         }
         self.clean = self.ring.after(last);
     }
 
-    #[inline]
-    fn free_range(&mut self, first: usize, end: usize) {
+    /// Frees the buffers of descriptors in a row, of which some may not be plain.
+    #[inline(never)]
+    fn free_mixed(&mut self, first: usize, end: usize) {
         let shared = self.pool.shared();
         let slots = &self.slots[first..end];
         self.free += slots.len() as u16;
-        // Nearly always all buffers are plain: freed in place.
         if slots.iter().fold(0, |all, slot| all | slot) < SHARED {
             return shared.give(slots);
         }
         for slot in slots {
+            self.special -= u16::from(*slot >= SHARED);
             free_slot(shared, *slot);
         }
     }

@@ -14,11 +14,13 @@
 //!    last. The status of a group's last descriptor is read first, with acquire order, so plain
 //!    loads of all eight see finished words. The status of each is checked again. A device that
 //!    breaks the order can produce a packet with wrong fields, as with the scalar path; every
-//!    length is checked in the value that is used.
+//!    length is checked in the value that is used. So each descriptor is loaded once: `once` hides
+//!    the value's origin from the compiler, which could load it a second time otherwise.
 //! 4. Descriptors to write: the device reads none of them before the doorbell that follows.
-//! 5. Packets: [`Packet`] is `repr(C)`, 64 bytes without padding, 8-aligned, any bits of its last 32 are valid, and the first
-//!    32 are those of a packet that the safe code made, but for the buffer. Its pool is an address
-//!    whose provenance was exposed (`raw`), so it may travel through an integer register.
+//! 5. Packets: [`Packet`] is `repr(C)`, 64 bytes without padding, 8-aligned, any bits of its last 32
+//!    are valid, and the first 32 are those of a packet that the safe code made, but for the buffer.
+//!    Its pool is an address whose provenance was exposed (`raw`), so it may travel through an
+//!    integer register.
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -29,6 +31,7 @@ mod scalar;
 
 use crate::burst::MAX_BURST;
 use crate::packet::Packet;
+use crate::shared::RUN;
 use arrayvec::ArrayVec;
 use std::ffi::OsStr;
 use std::mem::ManuallyDrop;
@@ -36,6 +39,9 @@ use std::sync::atomic::AtomicU64;
 
 /// Descriptors of a group.
 pub(crate) const GROUP: usize = 8;
+/// Values that slots of a receive ring have in front of the first and behind the last: a path reads a
+/// whole vector around each.
+pub(crate) const MARGIN: usize = 8;
 
 /// Environment variable that names the path of queues that were not given one.
 pub const PATH_VARIABLE: &str = "RINGSIDE_PACKET_PATH";
@@ -183,7 +189,7 @@ pub(crate) struct Handled {
 pub(crate) struct Arrivals<'a> {
     /// four words to a descriptor
     pub(crate) words: &'a [AtomicU64],
-    /// buffers of the descriptors
+    /// [`MARGIN`] values, the buffers of the descriptors, and as many values again
     pub(crate) slots: &'a [u32],
     pub(crate) template: &'a Template,
     /// longest packet of one buffer
@@ -192,7 +198,7 @@ pub(crate) struct Arrivals<'a> {
 
 /// Appends plain packets to `packets`: those of the descriptors from the first on that are done. At
 /// most `limit`.
-#[inline]
+#[inline(always)]
 pub(crate) fn receive(
     path: PacketPath,
     from: &Arrivals<'_>,
@@ -200,11 +206,20 @@ pub(crate) fn receive(
     limit: usize,
 ) -> Handled {
     let before = packets.len();
-    let fits =
-        from.words.len() >= limit * 4 && from.slots.len() >= limit && MAX_BURST - before >= limit;
-    assert!(fits, "descriptors beyond the ring or the burst");
-    // SAFETY: within the capacity, by the assertion.
-    let into = unsafe { packets.as_mut_ptr().add(before) };
+    assert!(from.words.len() >= limit * 4, "descriptors beyond the ring");
+    assert!(
+        from.slots.len() >= limit + 2 * MARGIN,
+        "buffers beyond the ring"
+    );
+    assert!(MAX_BURST - before >= limit, "packets beyond the burst");
+    // SAFETY: within the capacity and the slots, by the assertions.
+    let (into, slots) = unsafe {
+        (
+            packets.as_mut_ptr().add(before),
+            from.slots.as_ptr().add(MARGIN),
+        )
+    };
+    let words = from.words.as_ptr();
     let handled = match path {
         // The first half of a packet is treated as little-endian words.
         _ if cfg!(target_endian = "big") => Handled::default(),
@@ -212,10 +227,16 @@ pub(crate) fn receive(
         PacketPath::Scalar => unsafe { scalar::receive(from, into, limit) },
         // SAFETY: point 1 by the assertion, point 2 by the path.
         #[cfg(target_arch = "x86_64")]
-        PacketPath::Avx2 => unsafe { avx2::receive(from, into, limit / GROUP) },
+        PacketPath::Avx2 => unsafe {
+            let (groups, longest) = (limit / GROUP, from.buffer_bytes);
+            avx2::receive(words, slots, into, groups, from.template, longest)
+        },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        PacketPath::Avx512 => unsafe { avx512::receive(from, into, limit / GROUP) },
+        PacketPath::Avx512 => unsafe {
+            let (groups, longest) = (limit / GROUP, from.buffer_bytes);
+            avx512::receive(words, slots, into, groups, from.template, longest)
+        },
         #[cfg(not(target_arch = "x86_64"))]
         _ => Handled::default(),
     };
@@ -225,6 +246,7 @@ pub(crate) fn receive(
 }
 
 /// Buffers on their way into a receive ring.
+#[derive(Clone, Copy)]
 pub(crate) struct Posted {
     /// device address of the first byte that the device may fill in buffer 0
     pub(crate) base: u64,
@@ -243,15 +265,37 @@ pub(crate) fn post(path: PacketPath, buffers: &Posted, words: &[AtomicU64], slot
     match path {
         // SAFETY: points 1, 2 and 4.
         #[cfg(target_arch = "x86_64")]
-        PacketPath::Avx2 => unsafe { avx2::post(buffers, words, slots, groups) },
+        PacketPath::Avx2 => unsafe {
+            let (words, slots) = (words.as_ptr(), slots.as_ptr());
+            avx2::post(buffers, words, slots, groups);
+        },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        PacketPath::Avx512 => unsafe { avx512::post(buffers, words, slots, groups) },
+        PacketPath::Avx512 => unsafe {
+            let (words, slots) = (words.as_ptr(), slots.as_ptr());
+            avx512::post(buffers, words, slots, groups);
+        },
         _ => {}
     }
     let done = groups * GROUP;
     if done < slots.len() {
         scalar::post(buffers, &words[done * 4..], &slots[done..]);
+    }
+}
+
+/// The same for a run of descriptors.
+#[inline(always)]
+pub(crate) fn post_run(
+    path: PacketPath,
+    buffers: &Posted,
+    words: &[AtomicU64; RUN * 4],
+    slots: &[u32; RUN],
+) {
+    match path {
+        // SAFETY: point 1 by the types, points 2 and 4.
+        #[cfg(target_arch = "x86_64")]
+        PacketPath::Avx2 => unsafe { avx2::post_run(buffers, words.as_ptr(), slots.as_ptr()) },
+        _ => post(path, buffers, words, slots),
     }
 }
 
@@ -261,7 +305,12 @@ pub(crate) struct Departures<'a> {
     pub(crate) words: &'a [AtomicU64],
     /// where the buffers of the descriptors are kept
     pub(crate) slots: &'a mut [u32],
-    pub(crate) template: &'a Template,
+    pub(crate) plain: &'a Outgoing,
+}
+
+/// Plain packets of a transmit queue.
+pub(crate) struct Outgoing {
+    pub(crate) template: Template,
     /// device address of buffer 0
     pub(crate) base: u64,
     /// bytes from buffer to buffer
@@ -272,24 +321,32 @@ pub(crate) struct Departures<'a> {
 
 /// Writes the descriptors of plain packets from the first on, at most `limit`. The ring then owns
 /// their buffers: the caller must not drop the packets.
-#[inline]
+#[inline(always)]
 pub(crate) fn send(
     path: PacketPath,
     packets: &[Packet],
     to: &mut Departures<'_>,
     limit: usize,
 ) -> Handled {
-    let fits = to.words.len() >= limit * 2 && to.slots.len() >= limit && packets.len() >= limit;
-    assert!(fits, "descriptors beyond the ring or the burst");
+    assert!(to.words.len() >= limit * 2, "descriptors beyond the ring");
+    assert!(to.slots.len() >= limit, "buffers beyond the ring");
+    assert!(packets.len() >= limit, "packets beyond the burst");
+    let (words, slots) = (to.words.as_ptr(), to.slots.as_mut_ptr());
     match path {
         _ if cfg!(target_endian = "big") => Handled::default(),
         PacketPath::Scalar => scalar::send(packets, to, limit),
         // SAFETY: points 1, 2 and 4.
         #[cfg(target_arch = "x86_64")]
-        PacketPath::Avx2 => unsafe { avx2::send(packets, to, limit / GROUP) },
+        PacketPath::Avx2 => unsafe {
+            let (packets, groups) = (packets.as_ptr(), limit / GROUP);
+            avx2::send(packets, words, slots, groups, to.plain)
+        },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        PacketPath::Avx512 => unsafe { avx512::send(packets, to, limit / GROUP) },
+        PacketPath::Avx512 => unsafe {
+            let (packets, groups) = (packets.as_ptr(), limit / GROUP);
+            avx512::send(packets, words, slots, groups, to.plain)
+        },
         #[cfg(not(target_arch = "x86_64"))]
         _ => Handled::default(),
     }
@@ -341,7 +398,7 @@ mod plain {
     const _: () = assert!(WriteBack0(LENGTH).bytes() == 0x3FFF);
 
     /// Bits of a packet's first half that are the template's: all but buffer and offset.
-    pub(super) const PACKET_COUNTS: [u64; 4] = [u64::MAX, 0xFFFF << 48, u64::MAX, u64::MAX];
+    pub(super) const PACKET_COUNTS: [u64; 4] = [u64::MAX, u64::MAX, u64::MAX, 0xFFFF << 48];
     /// Bits from a packet's length to that of the descriptor.
     pub(super) const LENGTH_SHIFT: u32 = 2;
     const _: () = assert!(DataCommand(1 << (32 + LENGTH_SHIFT)).buffer_bytes() == 1);

@@ -1,23 +1,23 @@
 //! Words of 64 bits: runs everywhere. Safety: see the module above.
 
-use super::{Arrivals, Departures, Handled, Posted, plain};
+use super::{Arrivals, Departures, Handled, MARGIN, Posted, plain};
 use crate::packet::Packet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Lower half of a packet's second word: the buffer.
+/// Lower half of a packet's fourth word: the buffer.
 const BUFFER: u64 = 0xFFFF_FFFF;
 
 /// # Safety
 /// Places for `count` packets exist.
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn receive(from: &Arrivals<'_>, into: *mut Packet, count: usize) -> Handled {
-    let [start, place, next, requests] = from.template.0;
+    let [pool, next, requests, place] = from.template.0;
     let place = place & !BUFFER;
     let limit = u64::from(from.buffer_bytes);
     let (descriptors, _) = from.words.as_chunks::<4>();
     let mut handled = Handled::default();
     let mut packet = into.cast::<[u64; 8]>();
-    for (descriptor, buffer) in descriptors.iter().zip(from.slots).take(count) {
+    for (descriptor, buffer) in descriptors.iter().zip(&from.slots[MARGIN..]).take(count) {
         // The status first: see point 3.
         let status = u64::from_le(descriptor[1].load(Ordering::Acquire));
         let load = |word: usize| u64::from_le(descriptor[word].load(Ordering::Relaxed));
@@ -30,7 +30,7 @@ pub(super) unsafe fn receive(from: &Arrivals<'_>, into: *mut Packet, count: usiz
             break;
         }
         let place = place | u64::from(*buffer);
-        let words = [start, place, next, requests, first, status, tags, flow];
+        let words = [pool, next, requests, place, first, status, tags, flow];
         // SAFETY: one of `count` places: point 1; a packet's 64 bytes: point 5.
         unsafe {
             packet.write(words);
@@ -54,28 +54,28 @@ pub(super) fn post(buffers: &Posted, words: &[AtomicU64], slots: &[u32]) {
     }
 }
 
-#[inline]
+#[inline(always)]
 pub(super) fn send(packets: &[Packet], to: &mut Departures<'_>, count: usize) -> Handled {
-    let [start, place, next, requests] = to.template.0;
-    let span = u64::from(to.bytes_max) - u64::from(plain::SHORTEST);
-    let stride = u64::from(to.stride);
+    let [pool, next, requests, place] = to.plain.template.0;
+    let span = u64::from(to.plain.bytes_max) - u64::from(plain::SHORTEST);
+    let stride = u64::from(to.plain.stride);
     let (descriptors, _) = to.words.as_chunks::<2>();
     let places = descriptors.iter().zip(to.slots.iter_mut()).take(count);
     let mut handled = Handled::default();
     for ((descriptor, slot), packet) in places.zip(packets) {
         // SAFETY: a packet's 64 bytes, 8-aligned, any bits of which are valid words: point 5.
         let words = unsafe { &*std::ptr::from_ref(packet).cast::<[u64; 8]>() };
-        let differs = (words[0] ^ start)
-            | (words[1] ^ place) & plain::PACKET_COUNTS[1]
-            | (words[2] ^ next)
-            | (words[3] ^ requests);
+        let differs = (words[0] ^ pool)
+            | (words[1] ^ next)
+            | (words[2] ^ requests)
+            | (words[3] ^ place) & plain::PACKET_COUNTS[3];
         let length = u64::from_le(words[4]) & plain::LENGTH;
         let bytes = length >> 32;
         if differs != 0 || bytes.wrapping_sub(plain::SHORTEST.into()) > span {
             break;
         }
-        let buffer = words[1] & BUFFER;
-        let address = to.base + buffer * stride + (words[1] >> 32);
+        let buffer = words[3] & BUFFER;
+        let address = to.plain.base + buffer * stride + (words[3] >> 32);
         let command = length << plain::LENGTH_SHIFT | plain::COMMAND;
         descriptor[0].store(address.to_le(), Ordering::Relaxed);
         descriptor[1].store(command.to_le(), Ordering::Relaxed);

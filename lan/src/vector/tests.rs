@@ -200,7 +200,7 @@ fn plain_packets_are_received_by_the_path() {
             crate::shared::NO_BUFFER,
             128,
         ));
-        let slots: Vec<u32> = (0..64).collect();
+        let slots: Vec<u32> = (0..64 + 2 * MARGIN as u32).collect();
         let from = Arrivals {
             words: rig.ring.as_slice(),
             slots: &slots,
@@ -210,6 +210,9 @@ fn plain_packets_are_received_by_the_path() {
         let mut packets = ArrayVec::new();
         let handled = receive(path, &from, &mut packets, 60);
         assert_eq!(handled, expected(path), "{path}");
+        let buffers = packets.iter().map(|packet: &Packet| packet.buffer);
+        let behind_margin = MARGIN as u32..MARGIN as u32 + handled.packets as u32;
+        assert!(buffers.eq(behind_margin), "{path}");
         // They name buffers that are in the ring.
         packets.drain(..).for_each(std::mem::forget);
         assert_eq!(rig.receive(64), 20);
@@ -349,10 +352,12 @@ fn plain_packets_are_sent_by_the_path() {
         let mut to = Departures {
             words: ring.as_slice(),
             slots: &mut slots,
-            template: &Template::of(empty),
-            base: pool.shared().iova(0),
-            stride: pool.shared().stride(),
-            bytes_max: 1500,
+            plain: &Outgoing {
+                template: Template::of(empty),
+                base: pool.shared().iova(0),
+                stride: pool.shared().stride(),
+                bytes_max: 1500,
+            },
         };
         let handled = send(path, &packets, &mut to, 20);
         assert_eq!(handled, expected(path), "{path}");
