@@ -2,7 +2,8 @@
 //! length, layout and chain.
 //!
 //! Checked: each packet lies in buffers of the pool, has at most five of them, and is as long as they say;
-//! packets that are dropped are counted; each buffer is in one hand, and comes back once.
+//! its time stamp is near the device's time; packets that are dropped are counted; each buffer is in
+//! one hand, and comes back once.
 
 use crate::hostile::Rig;
 use crate::source::Source;
@@ -16,6 +17,9 @@ use std::sync::Arc;
 const DESCRIPTORS: u16 = 64;
 const BUFFERS: u32 = 192;
 const BUFFER_BYTES: u16 = 256;
+
+/// The time that completes time stamps.
+const DEVICE_TIME: u64 = 5 << 32;
 
 thread_local! {
     static RIG: Rig = Rig::new();
@@ -49,6 +53,8 @@ fn take(queue: &mut ReceiveQueue, burst: &mut Burst) {
         );
         assert_eq!(segments.iter().sum::<usize>(), packet.length());
         assert_eq!(packet.to_vec().len(), packet.length());
+        let near = |stamp: u64| stamp.abs_diff(DEVICE_TIME) <= 1 << 31;
+        assert!(packet.timestamp().is_none_or(near));
         packet.bytes_mut().expect("the only handle").fill(0xA5);
     }
 }
@@ -62,6 +68,7 @@ pub fn receive_descriptors(bytes: &[u8]) {
             headroom_bytes: 64,
         };
         let pool = PacketPool::new(&rig.pool, sizes).expect("memory");
+        pool.note_device_time(Some(DEVICE_TIME));
         let ring = rig
             .pool
             .allocate(usize::from(DESCRIPTORS) * DESCRIPTOR_BYTES, 4096);

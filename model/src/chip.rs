@@ -4,10 +4,12 @@ mod context;
 mod filter;
 mod profiles;
 mod settings;
+mod timer;
 mod traffic;
 
 pub use context::{Causes, Context, QueueCause};
 pub(crate) use filter::{ReceiveFilter, Verdict};
 pub(crate) use profiles::{Block, Profiles, Word};
-pub use settings::FunctionSettings;
+pub use settings::{FunctionSettings, TimerAccess};
+pub(crate) use timer::{Prepared, Timer};
 pub(crate) use traffic::Traffic;

@@ -8,6 +8,7 @@ mod generic;
 mod link;
 mod logging;
 mod media;
+mod neighbour;
 mod nvm;
 mod package;
 mod queues;
@@ -22,7 +23,7 @@ mod vsi;
 
 pub use rules::Rule;
 
-use crate::chip::{Context, FunctionSettings, Profiles, ReceiveFilter};
+use crate::chip::{Context, FunctionSettings, Profiles, ReceiveFilter, Timer};
 use crate::faults::{Fault, OnCommand};
 use crate::lan::switching::Tables;
 use crate::record::Tap;
@@ -32,6 +33,7 @@ use command::{Answer, Command, needs_data};
 use generic::{Locks, SharedWords};
 use link::Link;
 use logging::FirmwareLogging;
+use neighbour::Phy;
 use package::Package;
 use queues::Queues;
 use rings::{Rings, Which};
@@ -79,6 +81,7 @@ pub(crate) struct Firmware {
     link: Link,
     package: Package,
     logging: FirmwareLogging,
+    phy: Phy,
     events: VecDeque<Event>,
     changed: bool,
     tap: Option<Tap>,
@@ -140,6 +143,7 @@ impl Firmware {
             link: Link::new(),
             package: Package::default(),
             logging: FirmwareLogging::default(),
+            phy: Phy::new(settings.timer),
             events: VecDeque::new(),
             changed: false,
             tap: None,
@@ -218,6 +222,7 @@ impl Firmware {
         if kind >= ResetKind::Core {
             self.clear_config();
             self.package.lose();
+            self.phy = Phy::new(self.settings.timer);
             self.link = Link::new();
             self.pxe_cleared = false;
         }
@@ -268,6 +273,16 @@ impl Firmware {
     /// Transmit queues of the LAN engine: number, serial, context.
     pub(crate) fn transmit_queues(&self) -> impl Iterator<Item = (u16, u64, [u8; 22])> + '_ {
         self.queues.contexts()
+    }
+
+    /// The PHY's copy of the device's timer.
+    pub(crate) const fn phy_timer(&self) -> &Timer {
+        self.phy.timer()
+    }
+
+    /// The PHY carries out the timer command that was prepared; false if it cannot.
+    pub(crate) fn execute_phy_command(&mut self, now: Instant) -> bool {
+        self.phy.execute(now)
     }
 
     /// Number of the function's own VSI.

@@ -1,5 +1,6 @@
 //! One E810 function: configuration space, registers, firmware, RDMA engine, interrupts.
 
+mod clock;
 mod config_space;
 mod errors;
 mod interrupts;
@@ -11,7 +12,7 @@ mod registers;
 mod snapshot;
 mod statistics;
 
-pub use crate::chip::{Causes, Context, FunctionSettings, QueueCause};
+pub use crate::chip::{Causes, Context, FunctionSettings, QueueCause, TimerAccess};
 pub use crate::reset_kind::ResetKind;
 pub use config_space::{CONFIG_BYTES, REGISTER_BAR_BYTES};
 pub use snapshot::FunctionSnapshot;
@@ -26,6 +27,7 @@ use crate::packet::MacAddress;
 use crate::rdma::RdmaEngine;
 use crate::record::{Event, Recorder, ResetSeen, Tap};
 use crate::strict::{Breach, Ledger};
+use clock::Clock;
 use config_space::{ConfigEffect, ConfigSpace};
 use interrupts::Interrupts;
 use register_file::RegisterFile;
@@ -65,6 +67,7 @@ pub struct FunctionModel {
     settings: FunctionSettings,
     config: ConfigSpace,
     registers: RegisterFile,
+    clock: Clock,
     msix_table: RegisterFile,
     interrupts: Interrupts,
     firmware: Firmware,
@@ -111,6 +114,7 @@ impl FunctionModel {
             settings: settings.clone(),
             config: ConfigSpace::new(settings),
             registers: RegisterFile::new(REGISTER_BAR_BYTES, defaults),
+            clock: Clock::new(settings.timer),
             msix_table: RegisterFile::new(identity::MSIX_BAR_SIZE, masked.collect()),
             interrupts: Interrupts::new(),
             firmware: Firmware::new(settings),
@@ -267,6 +271,7 @@ impl FunctionModel {
             self.resets.function_until = Some(now.plus(FUNCTION_RESET_TAKES));
         } else {
             self.resets.begin_device(kind, now.plus(DEVICE_RESET_TAKES));
+            self.reset_clock();
             let cause = OtherCauses::ZERO.with_global_reset(true);
             self.interrupts.raise_other(cause.0, &mut self.registers);
         }
@@ -285,6 +290,7 @@ impl FunctionModel {
         profiles::add(&mut tables, self.firmware.profiles(), &self.registers);
         let queues = &mut self.firmware.transmit_queues();
         self.lan.configure(tables, queues, &mut self.ledger);
+        self.lan.set_timer(*self.firmware.phy_timer());
     }
 
     /// Works for a bounded time; true if anything was done. `spaces` are those of the world.

@@ -23,7 +23,7 @@ pub(crate) mod words;
 pub(crate) use counters::LanCounters;
 pub(crate) use rss::Spreading;
 
-use crate::chip::{Context, QueueCause};
+use crate::chip::{Context, QueueCause, Timer};
 use crate::frame::EthernetFrame;
 use crate::packet::MacAddress;
 use crate::strict::Ledger;
@@ -33,6 +33,7 @@ use flow_director::FlowDirector;
 use headers::{ETHERNET_BYTES, Parsed};
 use receive::{Arrival, NotTaken, ReceiveQueue};
 use ringside_spec::lan::receive::{ReceiveContext, profile};
+use ringside_spec::lan::registers::queues::DescriptorProfile;
 use ringside_spec::lan::transmit::TransmitContext;
 use std::collections::{BTreeMap, VecDeque};
 use switching::{Key, Tables, UNTAGGED, Vsi};
@@ -61,6 +62,8 @@ pub(crate) struct LanEngine {
     receivers: Vec<u16>,
     director: FlowDirector,
     counters: LanCounters,
+    /// the PHY's timer, which stamps frames
+    timer: Timer,
 }
 
 impl LanEngine {
@@ -90,6 +93,11 @@ impl LanEngine {
             };
             self.transmit.insert(number, queue);
         }
+    }
+
+    /// The PHY's timer was changed.
+    pub(crate) fn set_timer(&mut self, timer: Timer) {
+        self.timer = timer;
     }
 
     /// True if a call of [`LanEngine::next_frame`] would do anything.
@@ -139,11 +147,12 @@ impl LanEngine {
         &mut self,
         number: u32,
         registers: [u32; ReceiveContext::DWORDS],
-        profile: u8,
+        layout: DescriptorProfile,
         tail: u32,
         context: &mut Context<'_>,
     ) {
         let queue = ReceiveContext::from_dwords(registers);
+        let profile = layout.profile() as u8;
         let known = [
             profile::LEGACY_32,
             profile::NIC,
@@ -155,7 +164,7 @@ impl LanEngine {
             tracing::debug!(number, profile, "descriptor profile without layout here");
             return;
         }
-        let queue = ReceiveQueue::new(number, queue, profile, tail, context);
+        let queue = ReceiveQueue::new(number, queue, layout, tail, context);
         self.receive.insert(number as u16, queue);
     }
 
@@ -380,6 +389,12 @@ impl LanEngine {
         wanted
     }
 
+    /// The PHY's time, for a frame that came through it.
+    fn stamp(&self, sender: Option<u16>, context: &Context<'_>) -> Option<u64> {
+        let stamped = sender.is_none() && self.timer.enabled();
+        stamped.then(|| self.timer.at(context.now))
+    }
+
     /// Puts a frame into the queue of a VSI that its headers choose.
     fn give(
         &mut self,
@@ -392,6 +407,7 @@ impl LanEngine {
         let (Some(vsi), Some(parsed)) = (self.tables.vsi(number), headers::parse(frame)) else {
             return;
         };
+        let stamp = self.stamp(sender, context);
         let counters = self.counters.vsi(number);
         let bytes = frame.len() + CHECK_BYTES;
         counters.received.count(key.destination, bytes);
@@ -416,6 +432,7 @@ impl LanEngine {
             flow: filter.and_then(|filter| filter.id),
             tag: vsi.tag_received,
             sender,
+            stamp,
         };
         let taken = match queue.and_then(|queue| self.receive.get_mut(&queue)) {
             Some(queue) => queue.deliver(&arrival, context.memory),

@@ -23,7 +23,7 @@ mod reset_kind;
 pub use embedded::{Stepped, Threaded};
 pub use faults::Fault;
 pub use firmware::{FirmwareSnapshot, Rule};
-pub use function::{FunctionModel, FunctionSettings, FunctionSnapshot};
+pub use function::{FunctionModel, FunctionSettings, FunctionSnapshot, TimerAccess};
 #[doc(hidden)]
 pub use lan::bench::{BENCH_NUMBER, BenchHeaders, BenchSettings, LanBench};
 pub use ringside_roce::{self as roce, packet};

@@ -3,7 +3,7 @@
 //! No part has a thread, a clock or a socket. A transport passes requests and the time; everything
 //! else follows from them, so a run can be repeated exactly.
 
-use crate::chip::FunctionSettings;
+use crate::chip::{FunctionSettings, TimerAccess};
 use crate::device::{Reply, Request};
 use crate::faults::Fault;
 use crate::function::{FunctionModel, FunctionSnapshot};
@@ -23,12 +23,15 @@ pub struct WorldSettings {
 }
 
 impl WorldSettings {
-    /// `count` functions with default settings and addresses of their own.
+    /// `count` functions with default settings and addresses of their own. Each controls a timer.
     #[must_use]
     pub fn with_functions(count: u16) -> Self {
-        let functions = (0..count).map(FunctionSettings::numbered).collect();
+        let functions = (0..count).map(|number| FunctionSettings {
+            timer: TimerAccess::Controlled,
+            ..FunctionSettings::numbered(number)
+        });
         Self {
-            functions,
+            functions: functions.collect(),
             ..Self::default()
         }
     }

@@ -34,7 +34,7 @@ ringside_spec::words! {
         outer_vlan: [6],
         /// [`Packet::mark`] is valid
         mark_valid: [7],
-        /// [`Packet::time_stamp`] is valid
+        /// the device stamped it: see [`Packet::timestamp`]
         time_stamp_valid: [8],
         /// to a group of stations
         multicast: [9],
@@ -244,11 +244,21 @@ impl Packet {
         self.own.outer_vlan().then_some(tag)
     }
 
-    /// Low 32 bits of the nanosecond in which it arrived.
+    /// The time at which it arrived, in nanoseconds of the device's clock.
+    ///
+    /// `None` if the device did not stamp it, or if the pool does not know the device's time: the
+    /// port was opened without `time_stamps`. The descriptor has the low 32 bits. The rest is that of
+    /// the device's time as the port has read it last, which must not be longer ago or later than
+    /// 2.1 s.
+    #[inline]
     #[must_use]
-    pub fn time_stamp(&self) -> Option<u32> {
-        let stamp = self.written.time_stamp_high.get();
-        self.flags().time_stamp_valid().then_some(stamp)
+    pub fn timestamp(&self) -> Option<u64> {
+        let [_, _, tags, flow] = self.words();
+        if !WriteBack2(tags).time_stamp_valid() {
+            return None;
+        }
+        let reference = self.pool().device_time()?;
+        Some(extend(WriteBack3(flow).time_stamp() as u32, reference))
     }
 
     /// All segments, first to last.
@@ -436,6 +446,14 @@ impl Packet {
         // The same fields, and a count of the handles: each drop decrements it.
         Self { ..*self }
     }
+}
+
+/// The moment with these low 32 bits that is nearest to `reference`; all in nanoseconds.
+#[inline]
+const fn extend(low: u32, reference: u64) -> u64 {
+    // Sign-extended: a packet is older or younger than the reference.
+    let distance = low.wrapping_sub(reference as u32) as i32;
+    reference.wrapping_add_signed(distance as i64)
 }
 
 impl Drop for Packet {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::PacketPool;
 use crate::testing::Bench;
 
 #[test]
@@ -192,4 +193,48 @@ fn two_handles_dropped_at_once_free_their_buffer_once() {
         });
         assert_eq!(pool.usage().in_use, 0);
     }
+}
+
+/// A packet that the device stamped with these low 32 bits.
+fn stamped(pool: &PacketPool, low: u32) -> Packet {
+    let mut packet = pool.packet_with(b"stamped").unwrap();
+    let tags = WriteBack2::ZERO.with_time_stamp_valid(true);
+    let flow = WriteBack3::ZERO.with_time_stamp(low.into());
+    packet.describe([0, 0, tags.0, flow.0], 7);
+    packet
+}
+
+#[test]
+fn a_time_stamp_is_completed_by_the_time_of_the_device() {
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    const WRAP: u64 = 1 << 32;
+    let cases = [
+        // the time of the device, the low bits of the stamp, the whole stamp
+        (5 * WRAP + 1000, 900, 5 * WRAP + 900),
+        (5 * WRAP + 1000, 1100, 5 * WRAP + 1100),
+        (5 * WRAP + 1000, u32::MAX, 5 * WRAP - 1),
+        (5 * WRAP - 1000, 500, 5 * WRAP + 500),
+        (5 * WRAP, 0x7FFF_FFFF, 5 * WRAP + 0x7FFF_FFFF),
+        (5 * WRAP, 0x8000_0000, 5 * WRAP - 0x8000_0000),
+    ];
+    for (time, low, whole) in cases {
+        pool.note_device_time(Some(time));
+        let packet = stamped(&pool, low);
+        assert_eq!(packet.timestamp(), Some(whole), "{time:#x} {low:#x}");
+    }
+}
+
+#[test]
+fn a_packet_has_no_time_stamp_unless_device_and_pool_give_it() {
+    let bench = Bench::new();
+    let pool = bench.pool(64);
+    let packet = stamped(&pool, 7);
+    assert_eq!(packet.timestamp(), None, "the device's time is unknown");
+    pool.note_device_time(Some(100));
+    assert_eq!(packet.timestamp(), Some(7));
+    let plain = pool.packet_with(b"plain").unwrap();
+    assert_eq!(plain.timestamp(), None, "the device did not stamp it");
+    pool.note_device_time(None);
+    assert_eq!(packet.timestamp(), None);
 }

@@ -108,6 +108,12 @@ impl PacketPool {
         }
     }
 
+    /// The device's time, read just now: completes [`Packet::timestamp`] of this pool's packets.
+    /// `None`: it is unknown, and they have no time stamp. Nanoseconds.
+    pub fn note_device_time(&self, time: Option<u64>) {
+        self.shared().note_device_time(time);
+    }
+
     /// An empty packet with the pool's headroom; `None` if all buffers are in use.
     #[inline]
     #[must_use]

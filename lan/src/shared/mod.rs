@@ -50,7 +50,12 @@ pub(crate) struct Shared {
     shares: Box<[AtomicU32]>,
     /// the device may still write to some buffer
     abandoned: AtomicBool,
+    /// the device's time as it was read last, nanoseconds; [`NO_TIME`]: unknown
+    device_time: AtomicU64,
 }
+
+/// No time stamp is complete before the device's time was read.
+const NO_TIME: u64 = u64::MAX;
 
 /// A segment inside a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +83,20 @@ impl Shared {
                 .collect(),
             shares: (0..settings.buffers).map(|_| AtomicU32::new(0)).collect(),
             abandoned: AtomicBool::new(false),
+            device_time: AtomicU64::new(NO_TIME),
         })
+    }
+
+    /// The device's time as it was read last, nanoseconds.
+    #[inline]
+    pub(crate) fn device_time(&self) -> Option<u64> {
+        let time = self.device_time.load(Ordering::Relaxed);
+        (time != NO_TIME).then_some(time)
+    }
+
+    pub(crate) fn note_device_time(&self, time: Option<u64>) {
+        self.device_time
+            .store(time.unwrap_or(NO_TIME), Ordering::Relaxed);
     }
 
     pub(crate) const fn settings(&self) -> &PoolSettings {

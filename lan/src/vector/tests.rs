@@ -53,7 +53,7 @@ fn known(packet: &Packet) -> impl PartialEq + std::fmt::Debug + use<> {
             packet.hash(),
             packet.mark(),
         ),
-        (packet.vlan(), packet.outer_vlan(), packet.time_stamp()),
+        (packet.vlan(), packet.outer_vlan(), packet.timestamp()),
         (packet.buffer, packet.offset, packet.command),
         packet.segments().collect::<Vec<_>>(),
     )
@@ -71,7 +71,9 @@ impl Receiver {
     fn new(path: Option<PacketPath>, descriptors: u16, buffers: u32) -> Self {
         let bench = Bench::new();
         let chosen = path.or(Some(PacketPath::Scalar));
-        let (mut queue, ring) = bench.receiver(descriptors, bench.pool(buffers), chosen);
+        let pool = bench.pool(buffers);
+        pool.note_device_time(Some(5_000_000_000));
+        let (mut queue, ring) = bench.receiver(descriptors, pool, chosen);
         queue.one_by_one = path.is_none();
         Self {
             _bench: bench,

@@ -1,5 +1,7 @@
 //! The identity of a function.
 
+use super::timer::Timer;
+
 /// The settings in which functions differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionSettings {
@@ -9,10 +11,35 @@ pub struct FunctionSettings {
     pub mac: [u8; 6],
     /// Device serial number.
     pub serial_number: u64,
+    /// Its access to the device's timer, which time stamps come from.
+    pub timer: TimerAccess,
+}
+
+/// A function's access to the device's timer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimerAccess {
+    /// The firmware reports no timer: there are no time stamps.
+    Absent,
+    /// The function controls the timer, which its driver has to start.
+    Controlled,
+    /// Function 7 controls the timer, which runs since power on.
+    Running,
+    /// Function 7 controls the timer and has not started it.
+    Stopped,
+}
+
+impl TimerAccess {
+    /// The timer as power on leaves it.
+    pub(crate) fn timer(self) -> Timer {
+        match self {
+            Self::Running => Timer::running(),
+            Self::Absent | Self::Controlled | Self::Stopped => Timer::default(),
+        }
+    }
 }
 
 impl FunctionSettings {
-    /// Function number 0 of card number `index`.
+    /// Function number 0 of card number `index`, without a timer.
     #[must_use]
     pub fn numbered(index: u16) -> Self {
         // From 1: an address that ends in zeros reads like a network's.
@@ -21,6 +48,7 @@ impl FunctionSettings {
             pci_function: 0,
             mac: [0x02, 0xE8, 0x10, 0x00, high, low],
             serial_number: 0x00E8_1000_0000_0000 | u64::from(index),
+            timer: TimerAccess::Absent,
         }
     }
 }

@@ -50,6 +50,7 @@ pub(super) const fn needs_data(opcode: Opcode) -> bool {
             | Opcode::AddRdmaQueueSets
             | Opcode::DownloadPackage
             | Opcode::UpdatePackage
+            | Opcode::NeighbourDeviceRequest
     )
 }
 

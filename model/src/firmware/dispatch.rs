@@ -69,6 +69,10 @@ impl Firmware {
             Opcode::FirmwareLogConfig => self.logging.configure(command),
             // The firmware of the model is always healthy: no event will come.
             Opcode::FirmwareLogRegister | Opcode::SetHealthEvents => command.done(),
+            Opcode::NeighbourDeviceRequest => {
+                self.changed = true;
+                self.phy.request(command, context)
+            }
             _ => self.execute_switch(opcode, command, context),
         }
     }

@@ -1,11 +1,13 @@
 //! Versions, locks, capabilities, MAC addresses.
 
 use super::command::{Answer, Command, Outcome};
-use crate::chip::{Context, FunctionSettings};
+use crate::chip::{Context, FunctionSettings, TimerAccess};
 use ringside_bus::Instant;
 use ringside_spec::lan::Parameters;
 use ringside_spec::lan::admin::ReturnCode;
-use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
+use ringside_spec::lan::admin::capabilities::{
+    Capability, CapabilityId, DeviceTimers, FunctionTimers, ListCapabilities,
+};
 use ringside_spec::lan::admin::generic::{
     CLEAR_PXE_RECEIVE_COUNT, ClearPxe, DriverSharedParameters, MAC_TYPE_LAN, MAX_DRIVER_TEXT_BYTES,
     MacAddress, MacReadFlags, ReadMac, RequestResource, Version, WriteMac, lock_status, resource,
@@ -190,6 +192,38 @@ impl Locks {
     }
 }
 
+/// The function that controls a timer which is not the function's own.
+const OTHER_FUNCTION: u32 = 7;
+
+/// The record of the device's timer, if there is one.
+fn time_stamps(settings: &FunctionSettings, device: bool) -> Option<Capability> {
+    let controls = settings.timer == TimerAccess::Controlled;
+    let number = match settings.timer {
+        TimerAccess::Absent => return None,
+        _ if device => {
+            let owner = if controls {
+                u32::from(settings.pci_function)
+            } else {
+                OTHER_FUNCTION
+            };
+            DeviceTimers::ZERO
+                .with_owner_0(owner & 7)
+                .with_owned_0(true)
+                .with_enabled(true)
+                .with_timer_0_enabled(true)
+                .0
+        }
+        _ => {
+            FunctionTimers::ZERO
+                .with_enabled(true)
+                .with_controls(controls)
+                .with_timer_enabled(controls)
+                .0
+        }
+    };
+    Some(Capability::record(CapabilityId::TimeSync, number, 0, 0))
+}
+
 /// Capabilities of the function, or of the whole device.
 pub(super) fn capabilities(
     command: &mut Command,
@@ -210,6 +244,7 @@ pub(super) fn capabilities(
         Capability::record(Id::MaxMtu, MAX_FRAME_BYTES, 0, 0),
         Capability::record(Id::Rdma, 1, 0, 0),
     ];
+    list.extend(time_stamps(settings, device));
     if device {
         list.insert(0, Capability::record(Id::ValidFunctions, bitmap, 0, 0));
     }

@@ -182,10 +182,14 @@ impl FunctionModel {
             self.registers.get(at)
         });
         let profile = self.registers.get(queues::RECEIVE_QUEUE_PROFILE.at(queue));
-        let profile = DescriptorProfile(profile).profile() as u8;
         let tail = self.registers.get(queues::RECEIVE_QUEUE_TAIL.at(queue));
         let mut context = lend!(self, space, now);
-        self.lan
-            .enable_receive(queue, dwords, profile, tail, &mut context);
+        self.lan.enable_receive(
+            queue,
+            dwords,
+            DescriptorProfile(profile),
+            tail,
+            &mut context,
+        );
     }
 }

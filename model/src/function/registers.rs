@@ -97,6 +97,9 @@ impl FunctionModel {
         if let Some(queue) = queues::TRANSMIT_QUEUE_HEAD.index_of(offset) {
             return self.transmit_head(queue);
         }
+        if let Some(value) = self.read_clock(offset, now) {
+            return value;
+        }
         match offset {
             reset::FUNCTION_CONTROL => {
                 let running = self.function_in_reset(now);
@@ -179,7 +182,9 @@ impl FunctionModel {
                 return;
             }
         }
-        if !self.write_queue_register(offset, value, space, now) {
+        if !self.write_queue_register(offset, value, space, now)
+            && !self.write_clock(offset, value, now)
+        {
             self.write_control(offset, value, space, now);
         }
     }

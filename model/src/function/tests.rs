@@ -1,5 +1,6 @@
 //! The shell: configuration space, registers, resets, interrupts.
 
+mod clock;
 mod lan;
 mod steering;
 

@@ -9,6 +9,7 @@ use crate::packet::MacAddress;
 use crate::strict::{Breach, Ledger};
 use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::lan::receive::ReceiveContext;
+use ringside_spec::lan::registers::queues::DescriptorProfile;
 use ringside_spec::lan::transmit::TransmitContext;
 
 /// The VSI, and the number of its transmit queue and of its receive queue.
@@ -139,7 +140,8 @@ impl LanBench {
         memory: &DmaSpace,
     ) {
         self.with(memory, |engine, context| {
-            engine.enable_receive(BENCH_NUMBER.into(), registers, profile, tail, context);
+            let layout = DescriptorProfile::ZERO.with_profile(profile.into());
+            engine.enable_receive(BENCH_NUMBER.into(), registers, layout, tail, context);
         });
     }
 

@@ -11,15 +11,21 @@ use ringside_spec::lan::receive::{
     Mirror, PacketLength, PacketType, RING_MIN, RING_MULTIPLE, ReceiveContext, Status0, Status1,
     TAIL_MULTIPLE, profile,
 };
+use ringside_spec::lan::registers::queues::DescriptorProfile;
 
 /// Flow id of frames to which no filter gave one.
 const NO_FLOW: u32 = u32::MAX;
+
+/// Bit 0 of the low byte of a time stamp.
+const STAMP_VALID: u8 = 1;
 
 /// A receive queue that is enabled.
 #[derive(Clone, Debug)]
 pub(super) struct ReceiveQueue {
     pub(super) context: ReceiveContext,
     profile: u8,
+    /// frames get the time of their arrival
+    stamps: bool,
     head: u16,
     tail: u16,
 }
@@ -40,6 +46,8 @@ pub(super) struct Arrival<'a> {
     pub(super) tag: TagReceived,
     /// The VSI of the function that sent it.
     pub(super) sender: Option<u16>,
+    /// The PHY's time when it came, nanoseconds.
+    pub(super) stamp: Option<u64>,
 }
 
 /// The reason why a queue did not take a frame.
@@ -58,7 +66,7 @@ impl ReceiveQueue {
     pub(super) fn new(
         number: u32,
         queue: ReceiveContext,
-        profile: u8,
+        layout: DescriptorProfile,
         tail: u32,
         context: &mut Context<'_>,
     ) -> Self {
@@ -85,7 +93,8 @@ impl ReceiveQueue {
             head,
             tail: head,
             context: queue,
-            profile,
+            profile: layout.profile() as u8,
+            stamps: layout.time_stamp(),
         };
         new.set_tail(tail, context);
         new
@@ -238,6 +247,9 @@ impl ReceiveQueue {
             ..FlexDescriptor::zeroed()
         };
         self.add_metadata(arrival, &mut written);
+        if let Some(stamp) = arrival.stamp.filter(|_| last && self.stamps) {
+            add_stamp(stamp, &mut written);
+        }
         written
     }
 
@@ -271,6 +283,14 @@ impl ReceiveQueue {
             _ => {}
         }
     }
+}
+
+/// The time of arrival: a valid bit and no part of a nanosecond, then the low 32 bits.
+fn add_stamp(stamp: u64, written: &mut FlexDescriptor) {
+    let [a, b, c, d, ..] = stamp.to_le_bytes();
+    written.time_stamp_low = STAMP_VALID;
+    written.metadata_4 = u16::from_le_bytes([a, b]).into();
+    written.metadata_5 = u16::from_le_bytes([c, d]).into();
 }
 
 /// The two parts of a frame without its tag, and the tag if the descriptor shows it.

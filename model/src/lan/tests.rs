@@ -5,6 +5,7 @@ mod rig;
 use super::*;
 use crate::chip::Traffic;
 use rig::{FUNCTION_MAC, Rig, data, frame_to};
+use ringside_bus::Instant;
 use ringside_spec::lan::receive::{FlexDescriptor, PacketType, Status0, packet_type};
 use ringside_spec::lan::transmit::{
     ContextCommand, DataCommand, inner_ip, kind, layer_4 as layer_4_kind,
@@ -436,4 +437,43 @@ fn a_queue_without_buffers_is_possible_and_takes_no_frame() {
         rig.breaches(),
         ["context of a receive queue that is not possible"]
     );
+}
+
+#[test]
+fn a_frame_from_the_wire_is_stamped_if_queue_and_timer_do_it() {
+    let mut rig = Rig::new();
+    rig.now = Instant(5_000_000_123);
+    let context = ReceiveContext {
+        base_in_128_bytes: rig::RECEIVE_RING >> 7,
+        ring_length: 64,
+        data_buffer_in_128_bytes: 16,
+        descriptors_of_32_bytes: true,
+        strip_crc: true,
+        frame_bytes_max: 1518,
+        ..ReceiveContext::zeroed()
+    };
+    let dwords = context.dwords();
+    let stamp = |rig: &mut Rig, index: u16| {
+        assert!(rig.receive(&frame_to(FUNCTION_MAC, 100)));
+        let (written, _) = rig.received(index).unwrap();
+        let high = u32::from(written.metadata_5.get()) << 16;
+        let whole = high | u32::from(written.metadata_4.get());
+        (written.time_stamp_low, whole)
+    };
+    rig.disable_receive();
+    rig.enable_receive(dwords, 56);
+    rig.engine.set_timer(Timer::running());
+    assert_eq!(stamp(&mut rig, 0), (0, 0), "the queue does not stamp");
+    rig.stamps = true;
+    rig.disable_receive();
+    rig.enable_receive(dwords, 56);
+    rig.free(0);
+    let (low, whole) = stamp(&mut rig, 0);
+    // The nominal increment falls behind by 15 ns in a second.
+    let expected = 5_000_000_123_u64 as u32;
+    assert_eq!(low, 1, "valid");
+    assert!(expected - whole < 100, "{expected} {whole}");
+    rig.engine.set_timer(Timer::default());
+    assert_eq!(stamp(&mut rig, 1), (0, 0), "the timer is off");
+    assert_eq!(rig.breaches(), [""; 0]);
 }

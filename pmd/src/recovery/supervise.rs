@@ -88,6 +88,7 @@ impl Device {
             if supervision.next_probe.is_none_or(|next| now >= next) {
                 supervision.next_probe = Some(now.plus(supervision.probe_every));
                 self.probe();
+                self.context().ports.refresh_clock();
             }
             match self.poll_events(events) {
                 Ok(_) | Err(RdmaError::DeviceFailed { .. }) => {}

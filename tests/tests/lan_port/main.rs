@@ -10,3 +10,4 @@ mod offloads;
 mod recovery;
 mod rig;
 mod rules;
+mod time_stamps;

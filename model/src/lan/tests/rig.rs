@@ -10,6 +10,7 @@ use crate::strict::Ledger;
 use ringside_bus::function::DmaAccess;
 use ringside_bus::{DmaSpace, Instant, Iova, Memory, PageSize};
 use ringside_spec::lan::receive::{FlexDescriptor, PacketLength, ReceiveContext, Status0, profile};
+use ringside_spec::lan::registers::queues::DescriptorProfile;
 use ringside_spec::lan::transmit::{ContextCommand, DataCommand, TransmitContext};
 
 pub(super) const FUNCTION_MAC: [u8; 6] = [2, 0xE8, 0x10, 0, 0, 1];
@@ -36,6 +37,9 @@ pub(super) struct Rig {
     causes: Causes,
     tail: u16,
     buffer: u64,
+    /// the receive queue is enabled with time stamps
+    pub(super) stamps: bool,
+    pub(super) now: Instant,
 }
 
 /// The command of a frame's only or last buffer.
@@ -99,6 +103,8 @@ impl Rig {
             ledger: Ledger::default(),
             causes: Causes::default(),
             tail: 0,
+            stamps: false,
+            now: Instant(0),
             buffer: BUFFERS,
         };
         rig.configure(1);
@@ -154,7 +160,7 @@ impl Rig {
 
     fn with<T>(&mut self, work: impl FnOnce(&mut LanEngine, &mut Context<'_>) -> T) -> T {
         let mut context = Context {
-            now: Instant(0),
+            now: self.now,
             memory: &self.space,
             ledger: &mut self.ledger,
             faults: &[],
@@ -190,8 +196,11 @@ impl Rig {
     }
 
     pub(super) fn enable_receive(&mut self, dwords: [u32; ReceiveContext::DWORDS], tail: u32) {
+        let layout = DescriptorProfile::ZERO
+            .with_profile(profile::NIC.into())
+            .with_time_stamp(self.stamps);
         self.with(|engine, context| {
-            engine.enable_receive(RECEIVE_QUEUE.into(), dwords, profile::NIC, tail, context);
+            engine.enable_receive(RECEIVE_QUEUE.into(), dwords, layout, tail, context);
         });
     }
 

@@ -2,7 +2,9 @@
 
 use super::read_list;
 use crate::admin::{AdminError, AdminQueue, Answer, Data};
-use ringside_spec::lan::admin::capabilities::{Capability, CapabilityId, ListCapabilities};
+use ringside_spec::lan::admin::capabilities::{
+    Capability, CapabilityId, FunctionTimers, ListCapabilities,
+};
 use ringside_spec::lan::admin::{BUFFER_SIZE, Opcode};
 use serde::Serialize;
 
@@ -16,6 +18,15 @@ pub struct QueueRange {
     pub count: u32,
     /// The first, as the device numbers them.
     pub first: u32,
+}
+
+/// The timers that a function's time stamps come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Timers {
+    /// Number of the timer that its packets are stamped from.
+    pub associated: u8,
+    /// Number of the timer that the function controls.
+    pub controlled: Option<u8>,
 }
 
 /// The capabilities of device and function.
@@ -41,6 +52,8 @@ pub struct Capabilities {
     pub traffic_classes: u32,
     /// Virtual functions that the function may have.
     pub virtual_functions: u32,
+    /// Timers, if the function has time stamps.
+    pub timers: Option<Timers>,
 }
 
 impl AdminQueue {
@@ -67,6 +80,16 @@ pub(super) fn decode_records(
     let head: ListCapabilities = answer.parameters();
     let count = usize::try_from(head.count.get()).unwrap_or(usize::MAX);
     read_list(opcode, &answer.data, 0, count, MAX_RECORDS)
+}
+
+/// The timers of a function that has time stamps.
+fn timers(number: u32) -> Option<Timers> {
+    let bits = FunctionTimers(number);
+    let controls = bits.controls() && bits.timer_enabled();
+    bits.enabled().then(|| Timers {
+        associated: bits.associated().into(),
+        controlled: controls.then(|| bits.controlled().into()),
+    })
 }
 
 impl Capabilities {
@@ -112,6 +135,7 @@ impl Capabilities {
             traffic_classes: of(function, CapabilityId::Dcb)
                 .map_or(1, |record| record.physical_id.get()),
             virtual_functions: number(CapabilityId::VirtualFunctions),
+            timers: timers(number(CapabilityId::TimeSync)),
         })
     }
 }

@@ -4,6 +4,7 @@ mod capabilities;
 mod filters;
 mod generic;
 mod link;
+mod neighbour;
 mod package;
 mod packet_queues;
 mod profiles;
@@ -11,7 +12,7 @@ mod scheduler;
 mod switch;
 mod vsi;
 
-pub use capabilities::{Capabilities, QueueRange};
+pub use capabilities::{Capabilities, QueueRange, Timers};
 pub use generic::{FirmwareVersion, GlobalLock};
 pub use link::LinkState;
 pub use package::InstalledPackage;

@@ -75,7 +75,8 @@ impl QueueControl for ReceiveControl {
         let registers = &self.port.registers;
         let layout = DescriptorProfile::ZERO
             .with_profile(self.profile.into())
-            .with_priority(profile::LINUX_PRIORITY);
+            .with_priority(profile::LINUX_PRIORITY)
+            .with_time_stamp(self.port.clock.get().is_some());
         let queue = u32::from(self.number);
         let mut writes = vec![(RECEIVE_QUEUE_PROFILE.at(queue), layout.0)];
         for (row, dword) in (0..).zip(context.dwords()) {

@@ -6,6 +6,7 @@
 //! more; once it was reset, stopping or dropping them gives every packet back.
 
 mod address;
+mod clock;
 mod control;
 mod counted;
 mod director;
@@ -19,6 +20,7 @@ mod restore;
 mod rules;
 mod shared;
 mod spread;
+mod stamps;
 mod statistics;
 mod steering;
 mod tables;
@@ -71,6 +73,9 @@ pub struct PortSettings {
     pub vlan_stripping: VlanStripping,
     /// All packets of the wire are delivered.
     pub promiscuous: bool,
+    /// The device stamps received packets with the time of its clock: see
+    /// [`Packet::timestamp`](ringside_lan::Packet::timestamp) and [`Port::device_time`].
+    pub time_stamps: bool,
     /// The key of the hash that spreads packets over receive queues.
     pub hash_key: [u8; 52],
     /// Instructions of the queues; `None` for those of the environment variable, else the widest.
@@ -89,6 +94,7 @@ impl Default for PortSettings {
             pool: PoolSettings::default(),
             vlan_stripping: VlanStripping::Off,
             promiscuous: false,
+            time_stamps: false,
             hash_key: DEFAULT_KEY,
             packet_path: None,
         }
@@ -120,9 +126,13 @@ impl OpenPort {
     ///
     /// Control path. Errors: [`PortError`]; the configuration has been undone.
     pub(crate) fn open(parts: PortParts, settings: &PortSettings) -> Result<Self, PortError> {
+        let timers = parts.capabilities.timers;
         let shared = PortShared::open(parts, settings)?;
         let port = Port { shared };
         let pool = PacketPool::new(&port.shared.pool, settings.pool)?;
+        if settings.time_stamps {
+            port.shared.stamp_packets(timers.as_ref(), &pool)?;
+        }
         let (mut receive, mut transmit) = (Vec::new(), Vec::new());
         for number in 0..settings.transmit_queues as u16 {
             let sizes = TransmitSettings {

@@ -1,5 +1,6 @@
 //! The state that a port and its queues share: access to the device, and its configuration.
 
+use super::clock::PortClock;
 use super::counted::Counted;
 use super::director::Director;
 use super::kinds::{FlowKind, Programmed};
@@ -12,7 +13,7 @@ use ringside_lan::{QueueKind, Service};
 use ringside_spec::lan::admin::link::PhyConfig;
 use ringside_spec::lan::admin::vsi::{ClassMapping, QUEUES_CONTIGUOUS, VsiProperties, VsiSections};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// The register that a queue's doorbell is.
@@ -113,6 +114,17 @@ impl PortRegistry {
         }
     }
 
+    /// Reads the device's clock for the port's time stamps, if it has any.
+    pub(crate) fn refresh_clock(&self) {
+        if let Some(port) = self.open()
+            && let Some(clock) = port.clock.get()
+            && port.service.in_service()
+            && let Err(error) = clock.read(&port.registers)
+        {
+            tracing::debug!(%error, "the device's time was not read");
+        }
+    }
+
     /// The device is being shut down: the port's queues are stopped, its rules removed.
     pub(crate) fn shut_down(&self) {
         if let Some(port) = self.open() {
@@ -183,6 +195,8 @@ pub(crate) struct PortShared {
     /// vector that has the device write descriptors back in time
     pub(super) vector: Option<u16>,
     pub(super) quiesce: Duration,
+    /// the timer that packets are stamped from, if they are
+    pub(super) clock: OnceLock<PortClock>,
     configured: Mutex<Configured>,
     pub(super) statistics: Mutex<Counted>,
     /// rules, and the queues that program them
@@ -239,6 +253,7 @@ impl PortShared {
             director: Mutex::default(),
             vector: parts.vector,
             quiesce: parts.quiesce,
+            clock: OnceLock::new(),
             configured: Mutex::new(configured),
             statistics: Mutex::default(),
             admin,

@@ -69,7 +69,8 @@ codes! {
         Msix "caps_msix" = 0x43,
         /// number = filters
         FlowDirector "caps_fd" = 0x45,
-        /// number = bits of the time stamp units
+        /// of the function: number = [`FunctionTimers`]; of the device: number = [`DeviceTimers`],
+        /// logical id = bitmap of ports, physical id = bitmap of functions that control a timer
         TimeSync "caps_1588" = 0x46,
         /// number = largest frame in bytes (9728)
         MaxMtu "caps_max_mtu" = 0x47,
@@ -122,5 +123,42 @@ impl Capability {
             physical_id: physical_id.into(),
             ..Self::zeroed()
         }
+    }
+}
+
+crate::words! {
+    /// Time stamps of a function. Source: ice `ice_type.h`, `ICE_TS_FUNC_ENA_M` and following.
+    pub struct FunctionTimers: u32 {
+        /// the function has time stamps
+        enabled: [0],
+        /// it controls a timer
+        controls: [1],
+        /// that timer may be used
+        timer_enabled: [2],
+        /// number of the timer that it controls
+        controlled: [4],
+        /// reference clock
+        clock_frequency: [18:16],
+        /// source of the clock
+        clock_source: [20],
+        /// number of the timer that its time stamps come from
+        associated: [24],
+    }
+    /// Timers of the device. Source: ice `ice_type.h`, `ICE_TS_TMR0_OWNR_M` and following.
+    pub struct DeviceTimers: u32 {
+        /// function that controls timer 0
+        owner_0: [2:0],
+        /// a function controls timer 0
+        owned_0: [3],
+        /// function that controls timer 1
+        owner_1: [6:4],
+        /// a function controls timer 1
+        owned_1: [7],
+        /// the device has time stamps
+        enabled: [24],
+        /// timer 0 may be used
+        timer_0_enabled: [25],
+        /// timer 1 may be used
+        timer_1_enabled: [26],
     }
 }

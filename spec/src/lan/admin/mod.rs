@@ -10,6 +10,7 @@ mod descriptor;
 pub mod generic;
 pub mod link;
 pub mod lldp;
+pub mod neighbour;
 pub mod nvm;
 mod opcode;
 pub mod package;

@@ -4,6 +4,7 @@
 //! the capabilities. A VSI index is the device's own number (below
 //! [`VSI_COUNT`](super::identity::VSI_COUNT)). Source of names and bits: ice `ice_hw_autogen.h`.
 
+pub mod clock;
 pub mod control_queues;
 pub mod filters;
 pub mod interrupts;
@@ -23,6 +24,7 @@ pub fn name_of(offset: u64) -> Option<&'static str> {
         queues::SINGLE,
         filters::SINGLE,
         statistics::SINGLE,
+        clock::SINGLE,
     ];
     single
         .iter()
@@ -35,11 +37,12 @@ pub fn name_of(offset: u64) -> Option<&'static str> {
 }
 
 fn array_name(offset: u64) -> Option<&'static str> {
-    let lists: [&[RegisterArray]; 4] = [
+    let lists: [&[RegisterArray]; 5] = [
         interrupts::ARRAYS,
         queues::ARRAYS,
         filters::ARRAYS,
         statistics::ARRAYS,
+        clock::ARRAYS,
     ];
     lists
         .iter()

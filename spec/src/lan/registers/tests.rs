@@ -9,6 +9,7 @@ fn all_spans() -> Vec<(&'static str, u64)> {
         queues::SINGLE,
         filters::SINGLE,
         statistics::SINGLE,
+        clock::SINGLE,
     ] {
         spans.extend(list.iter().copied());
     }
@@ -22,6 +23,7 @@ fn all_spans() -> Vec<(&'static str, u64)> {
         queues::ARRAYS,
         filters::ARRAYS,
         statistics::ARRAYS,
+        clock::ARRAYS,
     ] {
         for array in list {
             spans.extend((0..array.count).map(|index| (array.c_name, array.at(index))));
@@ -70,6 +72,7 @@ fn registers_are_named_as_the_data_sheet_does() {
     assert_eq!(name_of(0x29_0000 + 4 * 7), Some("QRX_TAIL"));
     assert_eq!(name_of(0x15_4000 + 0x2000 + 4 * 9), Some("GLINT_ITR"));
     assert_eq!(name_of(0x38_0008), Some("GLPRT_GORC"));
+    assert_eq!(name_of(0x08_88D0 + 4), Some("GLTSYN_TIME_L"));
     assert_eq!(name_of(0x7F_FFFC), None);
 }
 

@@ -1,0 +1,130 @@
+//! Messages to the external PHY: the registers of its copy of the device's timer.
+
+use super::command::{Answer, Command, Outcome};
+use crate::chip::{Context, Prepared, Timer, TimerAccess};
+use ringside_bus::Instant;
+use ringside_spec::lan::Parameters;
+use ringside_spec::lan::admin::ReturnCode;
+use ringside_spec::lan::admin::generic::NeighbourDeviceRequest;
+use ringside_spec::lan::admin::neighbour::{
+    NeighbourAnswer, NeighbourRequest, PHY, READ_BYTES, operation,
+};
+use ringside_spec::lan::registers::clock::{TimerCommand, TimerEnable, phy};
+use zerocopy::IntoBytes;
+
+/// The timer that there is.
+const TIMER: u8 = 0;
+
+/// The PHY's copy of the timer, and what was prepared for it.
+#[derive(Clone, Debug)]
+pub(super) struct Phy {
+    access: TimerAccess,
+    timer: Timer,
+    prepared: Prepared,
+    command: u32,
+    fraction: u32,
+}
+
+impl Phy {
+    pub(super) fn new(access: TimerAccess) -> Self {
+        Self {
+            access,
+            timer: access.timer(),
+            prepared: Prepared::default(),
+            command: 0,
+            fraction: 0,
+        }
+    }
+
+    pub(super) const fn timer(&self) -> &Timer {
+        &self.timer
+    }
+
+    /// Carries out the command that was prepared; false if it cannot.
+    pub(super) fn execute(&mut self, now: Instant) -> bool {
+        let command = TimerCommand(std::mem::take(&mut self.command));
+        self.timer.execute(command, self.prepared, now)
+    }
+
+    fn read(&self, register: u32) -> Option<u32> {
+        let increment = self.prepared.increment;
+        Some(match register {
+            phy::COMMAND => self.command,
+            _ if register == phy::enable(TIMER) => u32::from(self.timer.enabled()),
+            _ if register == phy::new_time_fraction(TIMER) => self.fraction,
+            _ if register == phy::new_time(TIMER) => self.prepared.time as u32,
+            _ if register == phy::new_increment_low(TIMER) => increment as u32,
+            _ if register == phy::new_increment_high(TIMER) => (increment >> 32) as u32,
+            _ => return None,
+        })
+    }
+
+    fn write(&mut self, register: u32, value: u32, now: Instant) -> Option<()> {
+        let increment = &mut self.prepared.increment;
+        match register {
+            phy::COMMAND => self.command = value,
+            _ if register == phy::enable(TIMER) => {
+                self.timer.enable(TimerEnable(value).enable(), now);
+            }
+            _ if register == phy::new_time_fraction(TIMER) => self.fraction = value,
+            _ if register == phy::new_time(TIMER) => self.prepared.time = value.into(),
+            _ if register == phy::new_increment_low(TIMER) => {
+                *increment = *increment >> 32 << 32 | u64::from(value);
+            }
+            _ if register == phy::new_increment_high(TIMER) => {
+                *increment = *increment & 0xFFFF_FFFF | u64::from(value) << 32;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Reads or writes a register. A message that is not possible is a breach.
+    pub(super) fn request(&mut self, command: &mut Command, context: &mut Context<'_>) -> Outcome {
+        if self.access == TimerAccess::Absent {
+            return Err(ReturnCode::NotImplemented);
+        }
+        let asked: NeighbourDeviceRequest = command.parameters();
+        let mut bytes = [0; NeighbourRequest::SIZE];
+        let length = command.buffer.len().min(bytes.len());
+        if let (Some(to), Some(from)) = (bytes.get_mut(..length), command.buffer.get(..length)) {
+            to.copy_from_slice(from);
+        }
+        let message: NeighbourRequest = zerocopy::transmute!(bytes);
+        let expected = match message.operation {
+            operation::READ => READ_BYTES,
+            _ => NeighbourRequest::SIZE,
+        };
+        let sound = usize::from(asked.length_bytes.get()) == expected && length == expected;
+        let done = match (message.operation, message.register()) {
+            _ if !sound || message.destination != PHY => None,
+            (operation::READ, Some(register)) => self.read(register),
+            (operation::WRITE, Some(_)) if self.access != TimerAccess::Controlled => None,
+            (operation::WRITE, Some(register)) => {
+                let value = message.value.get();
+                self.write(register, value, context.now).map(|()| value)
+            }
+            _ => None,
+        };
+        let Some(value) = done else {
+            context
+                .ledger
+                .breach("message to the PHY that is not possible", || {
+                    format!("{length} bytes: {message:?}")
+                });
+            return Err(ReturnCode::Invalid);
+        };
+        let answer = NeighbourAnswer {
+            source: message.destination,
+            operation: message.operation,
+            flags: message.flags,
+            value: value.into(),
+            ..NeighbourAnswer::zeroed()
+        };
+        command.put_bytes(0, answer.as_bytes())?;
+        Ok(Answer {
+            parameters: asked.to_raw(),
+            length: NeighbourAnswer::SIZE,
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! The device's clock, driven by hand.
+
+use crate::firmware::tests::client::Client;
+use ringside_spec::lan::admin::generic::NeighbourDeviceRequest;
+use ringside_spec::lan::admin::neighbour::{
+    NeighbourAnswer, NeighbourRequest, READ_BYTES, operation,
+};
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
+use ringside_spec::lan::registers::clock::{
+    EXECUTE, NOMINAL_INCREMENT, TIMER_COMMAND, TIMER_ENABLE, TIMER_EXECUTE, TIMER_INCREMENT,
+    TIMER_NEW_INCREMENT, TIMER_SEMAPHORE, TIMER_TIME, phy,
+};
+use ringside_spec::lan::registers::reset::{RESET_TRIGGER, ResetTrigger};
+use std::time::Duration;
+use zerocopy::IntoBytes;
+
+/// Sets the increment.
+const SET_INCREMENT: u32 = 2;
+
+/// A message to the PHY, and the answer.
+fn ask(client: &mut Client, message: &[u8]) -> Result<u32, ReturnCode> {
+    let parameters = NeighbourDeviceRequest {
+        length_bytes: (message.len() as u16).into(),
+        ..NeighbourDeviceRequest::zeroed()
+    };
+    let answer = client.give(Opcode::NeighbourDeviceRequest, &parameters, message);
+    match answer.descriptor.return_code() {
+        ReturnCode::Ok => Ok(answer.item::<NeighbourAnswer>(0).value.get()),
+        code => Err(code),
+    }
+}
+
+fn write(client: &mut Client, register: u32, value: u32) -> Result<u32, ReturnCode> {
+    let message = NeighbourRequest::to_phy(operation::WRITE, register, value);
+    ask(client, message.as_bytes())
+}
+
+fn read(client: &mut Client, register: u32) -> Result<u32, ReturnCode> {
+    let message = NeighbourRequest::to_phy(operation::READ, register, 0);
+    ask(client, &message.as_bytes()[..READ_BYTES])
+}
+
+/// Prepares the increment in source timer and PHY, both enabled.
+fn prepare(client: &mut Client) {
+    client.write(TIMER_ENABLE.at(0), 1);
+    let [low, high] = TIMER_NEW_INCREMENT;
+    client.write(low.at(0), NOMINAL_INCREMENT as u32);
+    client.write(high.at(0), (NOMINAL_INCREMENT >> 32) as u32);
+    client.write(TIMER_COMMAND, SET_INCREMENT);
+    write(client, phy::enable(0), 1).unwrap();
+    write(client, phy::new_increment_low(0), NOMINAL_INCREMENT as u32).unwrap();
+    write(client, phy::new_increment_high(0), 1).unwrap();
+    write(client, phy::COMMAND, SET_INCREMENT).unwrap();
+}
+
+fn time(client: &Client) -> u32 {
+    client.read(TIMER_TIME[1].at(0))
+}
+
+#[test]
+fn a_timer_runs_once_its_command_was_executed_and_a_reset_of_the_device_stops_it() {
+    let mut client = Client::ready();
+    prepare(&mut client);
+    assert_eq!(read(&mut client, phy::new_increment_high(0)), Ok(1));
+    client.pass(Duration::from_millis(1));
+    assert_eq!(time(&client), 0, "only prepared");
+    assert_eq!(client.read(TIMER_SEMAPHORE), 0, "taken");
+    assert_eq!(client.read(TIMER_SEMAPHORE), 1, "by this function");
+    client.write(TIMER_EXECUTE, EXECUTE);
+    client.write(TIMER_SEMAPHORE, 0);
+    assert_eq!(client.read(TIMER_INCREMENT[1].at(0)), 1);
+    let before = time(&client);
+    client.pass(Duration::from_millis(1));
+    assert!((900_000..1_100_000).contains(&(time(&client) - before)));
+    assert_eq!(client.breach_names(), [""; 0]);
+    client.write(RESET_TRIGGER, ResetTrigger::ZERO.with_core(true).0);
+    client.pass(Duration::from_millis(10));
+    assert_eq!(client.read(TIMER_ENABLE.at(0)), 0);
+    assert_eq!(time(&client), 0);
+}
+
+#[test]
+fn timer_commands_without_semaphore_or_preparation_are_breaches() {
+    let mut client = Client::ready();
+    prepare(&mut client);
+    client.write(TIMER_EXECUTE, EXECUTE);
+    assert_eq!(client.read(TIMER_SEMAPHORE), 0);
+    write(&mut client, phy::enable(0), 0).unwrap();
+    client.write(TIMER_COMMAND, SET_INCREMENT);
+    client.write(TIMER_EXECUTE, EXECUTE);
+    let expected = [
+        "timer command that cannot be carried out",
+        "timer command without the semaphore",
+    ];
+    assert_eq!(client.breach_names(), expected);
+}
+
+#[test]
+fn messages_to_the_phy_that_are_not_possible_are_refused() {
+    let mut client = Client::ready();
+    let sound = NeighbourRequest::to_phy(operation::WRITE, phy::COMMAND, 0);
+    let wrong = [
+        NeighbourRequest {
+            destination: 9,
+            ..sound
+        },
+        NeighbourRequest {
+            operation: 7,
+            ..sound
+        },
+        NeighbourRequest::to_phy(operation::WRITE, 0x0300_0000, 0),
+    ];
+    for message in &wrong {
+        assert_eq!(
+            ask(&mut client, message.as_bytes()),
+            Err(ReturnCode::Invalid)
+        );
+    }
+    assert_eq!(
+        ask(&mut client, &sound.as_bytes()[..READ_BYTES]),
+        Err(ReturnCode::Invalid),
+        "a write without a value"
+    );
+    assert_eq!(ask(&mut client, sound.as_bytes()), Ok(0));
+    let expected = ["message to the PHY that is not possible"];
+    assert_eq!(client.breach_names(), expected);
+}
