@@ -10,6 +10,7 @@ use crate::signals::{block_signals, restore_signals};
 use ringside_pmd::rdma::{Event, Interrupts};
 use ringside_spec::rdma::ae_codes::QueuePairEvent;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -121,7 +122,12 @@ fn report(port: &Port, event: &Event) {
             Some(object) => (object.cast(), event::CQ_ERR),
             None => return,
         },
-        Event::DeviceFailed { .. } => (std::ptr::null_mut(), event::DEVICE_FATAL),
+        Event::DeviceFailed { .. } => {
+            // The connection manager tells its ids.
+            port.has_failed.store(true, Ordering::Release);
+            registry.own_queues.values().for_each(|own| own.set());
+            (std::ptr::null_mut(), event::DEVICE_FATAL)
+        }
         Event::PortUp => (std::ptr::null_mut(), event::PORT_ACTIVE),
         Event::PortDown => (std::ptr::null_mut(), event::PORT_ERR),
         Event::GidChange { .. } => {
