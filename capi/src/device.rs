@@ -18,6 +18,7 @@ use ringside_pmd::{BringUpOptions, Device};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int};
 use std::net::IpAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Takes a lock, also after a panic of its holder: every change under these locks is one
@@ -78,6 +79,8 @@ pub(crate) struct Port {
     pub(crate) reaches: Reaches,
     /// contexts that receive asynchronous events, by address
     pub(crate) contexts: Mutex<Vec<usize>>,
+    /// the device failed, and is not recovered
+    pub(crate) has_failed: AtomicBool,
     /// the model in this process, where there is one
     _model: Option<Threaded>,
     object: Box<DeviceObject>,
@@ -139,8 +142,9 @@ fn claim(
     }
 }
 
-/// The configuration without a file: programs of verbs expect more objects than an application that
-/// makes its own configuration, and a completion vector for each core.
+/// The configuration without a file, and the values of keys that a file does not name: programs of
+/// verbs expect more objects than an application that makes its own configuration, and a completion
+/// vector for each core.
 fn sized_for_programs() -> Config {
     let mut config = Config::default();
     config.rdma.queue_pairs = 512;
@@ -164,7 +168,9 @@ impl Port {
         let invalid = |error: &dyn std::fmt::Display| Failure::of(libc::EINVAL, error);
         let address: DeviceAddress = name.parse().map_err(|error| invalid(&error))?;
         let config = match std::env::var_os("RINGSIDE_CONFIG") {
-            Some(path) => Config::load(path).map_err(|error| invalid(&error))?,
+            Some(path) => {
+                Config::load_over(path, &sized_for_programs()).map_err(|error| invalid(&error))?
+            }
             None => sized_for_programs(),
         };
         let (function, model) = claim(&address, &config)?;
@@ -196,6 +202,7 @@ impl Port {
             vectors,
             reaches: Reaches::default(),
             contexts: Mutex::default(),
+            has_failed: AtomicBool::new(false),
             _model: model,
             object: Box::new(device_object()),
         }))

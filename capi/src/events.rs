@@ -11,6 +11,7 @@ use crate::signals::{block_signals, restore_signals};
 use ringside_pmd::rdma::{Event, Interrupts};
 use ringside_spec::rdma::ae_codes::QueuePairEvent;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -161,6 +162,9 @@ fn report(port: &Port, event: &Event) {
         },
         // As the kernel does before it takes a device from a program.
         Event::DeviceFailed { .. } | Event::ReleaseRequested => {
+            // The connection manager tells its ids.
+            port.has_failed.store(true, Ordering::Release);
+            registry.own_queues.values().for_each(|own| own.set());
             (std::ptr::null_mut(), event::DEVICE_FATAL)
         }
         Event::PortUp => (std::ptr::null_mut(), event::PORT_ACTIVE),

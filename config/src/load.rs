@@ -24,31 +24,41 @@ impl Config {
     /// with every fault in it.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
-        let unreadable = |source| ConfigError::Unreadable {
-            path: path.to_owned(),
-            source,
+        parse(&read(path)?).map_err(|faults| invalid(path, faults))
+    }
+
+    /// Reads a file as [`Config::load`] does; keys that it does not name have the values of
+    /// `others`, not the defaults.
+    ///
+    /// Errors: as [`Config::load`]; without a position where a key of the file does not fit
+    /// `others`.
+    pub fn load_over(path: impl AsRef<Path>, others: &Self) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let text = read(path)?;
+        parse(&text).map_err(|faults| invalid(path, faults))?;
+        let whole = |error: &dyn std::fmt::Display| {
+            let message = error.to_string();
+            let (position, key) = (None, None);
+            invalid(
+                path,
+                vec![Fault {
+                    position,
+                    key,
+                    message,
+                }],
+            )
         };
-        let file = std::fs::File::open(path).map_err(unreadable)?;
-        let length_bytes = file.metadata().map_err(unreadable)?.len();
-        let mut bytes = Vec::new();
-        file.take(LIMIT_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
-        let read_bytes = bytes.len() as u64;
-        if read_bytes > LIMIT_BYTES {
-            return Err(ConfigError::TooLong {
-                path: path.to_owned(),
-                length_bytes: length_bytes.max(read_bytes),
-                limit_bytes: LIMIT_BYTES,
-            });
+        let mut merged = toml::Table::try_from(others).map_err(|error| whole(&error))?;
+        merge(
+            &mut merged,
+            text.parse()
+                .map_err(|error: toml::de::Error| whole(&error))?,
+        );
+        let config = Self::deserialize(merged).map_err(|error| whole(&error))?;
+        match config.faults() {
+            faults if faults.is_empty() => Ok(config),
+            faults => Err(invalid(path, faults)),
         }
-        let text = String::from_utf8(bytes).map_err(|error| {
-            unreadable(std::io::Error::new(std::io::ErrorKind::InvalidData, error))
-        })?;
-        parse(&text).map_err(|faults| ConfigError::Invalid {
-            origin: Some(path.to_owned()),
-            faults,
-        })
     }
 
     /// Parses and validates a text.
@@ -81,6 +91,48 @@ impl Config {
     /// Errors: the serializer's message; a configuration that validates has none.
     pub fn to_toml_string(&self) -> Result<String, toml::ser::Error> {
         toml::to_string(self)
+    }
+}
+
+fn invalid(path: &Path, faults: Vec<Fault>) -> ConfigError {
+    ConfigError::Invalid {
+        origin: Some(path.to_owned()),
+        faults,
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let unreadable = |source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let length_bytes = file.metadata().map_err(unreadable)?.len();
+    let mut bytes = Vec::new();
+    file.take(LIMIT_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    let read_bytes = bytes.len() as u64;
+    if read_bytes > LIMIT_BYTES {
+        return Err(ConfigError::TooLong {
+            path: path.to_owned(),
+            length_bytes: length_bytes.max(read_bytes),
+            limit_bytes: LIMIT_BYTES,
+        });
+    }
+    String::from_utf8(bytes)
+        .map_err(|error| unreadable(std::io::Error::new(std::io::ErrorKind::InvalidData, error)))
+}
+
+/// Puts the keys of `over` into `under`, section by section.
+fn merge(under: &mut toml::Table, over: toml::Table) {
+    for (key, value) in over {
+        match (under.get_mut(&key), value) {
+            (Some(toml::Value::Table(under)), toml::Value::Table(over)) => merge(under, over),
+            (_, value) => {
+                under.insert(key, value);
+            }
+        }
     }
 }
 

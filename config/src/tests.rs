@@ -482,3 +482,25 @@ fn an_event_queue_for_each_core_unless_a_number_is_given() {
     let cores = [Some(0), None].map(|queue| pinned.core_of_interrupt(queue));
     assert_eq!(cores, [None, Some(7)]);
 }
+
+#[test]
+fn keys_that_a_file_does_not_name_keep_the_values_of_the_program() {
+    let mut others = Config::default();
+    others.rdma.queue_pairs = 512;
+    others.rdma.memory_regions = 16_384;
+    others.model.functions = 3;
+    let path = std::env::temp_dir().join(format!("ringside-over-{}.toml", std::process::id()));
+    let load = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        Config::load_over(&path, &others)
+    };
+    let text = "[rdma]\nmemory_regions = 2048\n[network]\naddresses = [\"10.0.0.1/24\"]\n";
+    let merged = load(text).unwrap();
+    let faulty = load("[rdma]\nqueue_pairs = \"many\"\n").unwrap_err();
+    std::fs::remove_file(&path).unwrap();
+    let mut wanted = Config::from_toml_str(text).unwrap();
+    wanted.rdma.queue_pairs = 512;
+    wanted.model.functions = 3;
+    assert_eq!(merged, wanted);
+    assert_eq!(faulty.faults()[0].position.map(|at| at.line), Some(2));
+}

@@ -159,6 +159,7 @@ pub mod event {
     pub const REJECTED: c_int = 8;
     pub const ESTABLISHED: c_int = 9;
     pub const DISCONNECTED: c_int = 10;
+    pub const DEVICE_REMOVAL: c_int = 11;
     pub const MULTICAST_JOIN: c_int = 12;
     pub const TIMEWAIT_EXIT: c_int = 15;
 }

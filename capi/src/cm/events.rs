@@ -190,6 +190,8 @@ pub(super) unsafe fn finish(id: *mut rdma_cm_id) -> c_int {
         }
         let read = &*(*id).event;
         match (read.status, read.event) {
+            // Not what the call waits for.
+            (_, event::DEVICE_REMOVAL) => errno::minus_one(libc::ENODEV),
             (0, _) => 0,
             (_, event::REJECTED) => errno::minus_one(libc::ECONNREFUSED),
             (status, _) => errno::minus_one(status.abs()),

@@ -17,9 +17,10 @@ use ringside_cm::{
     Parameters, ServiceStatus,
 };
 use ringside_connect::Service;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -53,6 +54,8 @@ pub(super) struct State {
     pub(super) served: HashMap<ListenerId, DatagramService>,
     /// their questions to peers
     pub(super) questions: HashMap<ConnectionId, Question>,
+    /// the ids were told that the device failed
+    is_removed: bool,
 }
 
 static NODE: OnceLock<Result<Node, c_int>> = OnceLock::new();
@@ -132,6 +135,7 @@ impl Node {
                 ports: Ports::new(seed),
                 served: HashMap::new(),
                 questions: HashMap::new(),
+                is_removed: false,
             }),
             wake,
             process: std::process::id(),
@@ -187,8 +191,11 @@ impl Node {
                 tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
             }
         });
-        let is_asking = service.retry(&|address| self.port.lookup(address));
-        manager.tick(now);
+        if self.port.has_failed.load(Ordering::Acquire) && !state.is_removed {
+            state.remove_device();
+        }
+        let is_asking = state.service.retry(&|address| self.port.lookup(address));
+        state.manager.tick(now);
         state.act(self);
         let rest = if is_asking { ASKING } else { SLEEP };
         let next = state.manager.deadline();
@@ -204,6 +211,17 @@ fn watch(node: &Node) {
 }
 
 impl State {
+    /// Tells the ids that listen, ask or are connected that the device is gone. Linux does so when
+    /// it loses a device.
+    fn remove_device(&mut self) {
+        self.is_removed = true;
+        let connected = self.connections.values();
+        let ids: BTreeSet<usize> = connected.chain(self.listeners.values()).copied().collect();
+        for id in ids {
+            push(Notice::new(id, event::DEVICE_REMOVAL, 0));
+        }
+    }
+
     fn act(&mut self, node: &Node) {
         self.farewells.follow(&mut self.manager, &node.port);
         while let Some(action) = self.manager.next_action() {

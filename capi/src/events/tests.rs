@@ -1,5 +1,9 @@
-use crate::abi::ibv_context;
-use crate::abi::{event, ibv_async_event, ibv_gid, ibv_gid_entry};
+use crate::abi::{event, ibv_async_event, ibv_context, ibv_gid, ibv_gid_entry};
+use crate::cm::{
+    self, ringside_rdma_ack_cm_event, ringside_rdma_bind_addr, ringside_rdma_create_event_channel,
+    ringside_rdma_create_id, ringside_rdma_destroy_event_channel, ringside_rdma_destroy_id,
+    ringside_rdma_get_cm_event, ringside_rdma_listen,
+};
 use crate::completion::{ibv_create_cq, ibv_destroy_cq};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::context::{_ibv_query_gid_ex, _ibv_query_gid_table, ibv_get_async_event, ibv_query_gid};
@@ -106,6 +110,48 @@ fn a_program_is_told_of_changes_of_the_gid_table_and_of_the_link() {
             assert_eq!(told.event_type, kind);
             assert_eq!(told.element as usize, 1, "the port's number");
         }
+        the_device_fails(context);
         ibv_close_device(context);
+    }
+}
+
+/// An error of the device itself is reported to the context, and to an id that listens.
+///
+/// # Safety
+/// `context` is open.
+unsafe fn the_device_fails(context: *mut ibv_context) {
+    // SAFETY: every pointer is of the library, every place is of this function.
+    unsafe {
+        let channel = ringside_rdma_create_event_channel();
+        let mut id = std::ptr::null_mut();
+        let made =
+            ringside_rdma_create_id(channel, &raw mut id, std::ptr::null_mut(), cm::space::TCP);
+        let mut any: libc::sockaddr_in = zeroed();
+        any.sin_family = libc::AF_INET as u16;
+        assert_eq!(
+            (made, ringside_rdma_bind_addr(id, (&raw mut any).cast())),
+            (0, 0)
+        );
+        assert_eq!(ringside_rdma_listen(id, 1), 0);
+        let model = port().unwrap().unwrap().model().unwrap();
+        let critical = Fault::CriticalError { code: 1 };
+        assert!(model.with(move |world| world.inject(0, critical)).is_some());
+
+        let mut told: ibv_async_event = zeroed();
+        assert_eq!(ibv_get_async_event(context, &raw mut told), 0);
+        assert_eq!(told.event_type, event::DEVICE_FATAL);
+        let mut ready = libc::pollfd {
+            fd: (*channel).fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        assert_eq!(libc::poll(&raw mut ready, 1, 5000), 1, "the id is not told");
+        let mut read = std::ptr::null_mut();
+        assert_eq!(ringside_rdma_get_cm_event(channel, &raw mut read), 0);
+        assert_eq!((*read).event, cm::abi::event::DEVICE_REMOVAL);
+        assert_eq!((*read).id, id);
+        ringside_rdma_ack_cm_event(read);
+        assert_eq!(ringside_rdma_destroy_id(id), 0);
+        ringside_rdma_destroy_event_channel(channel);
     }
 }

@@ -1,7 +1,7 @@
 """The scenarios, by name, in the order in which they run."""
 from .stage import Stage
 from . import recording
-from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, packets, peers, perftest, recovery, storage, verbs, vfio
+from . import chaos, datagrams, dpdk, errors, lan, mismatch, netdev, ours, outside, packets, peers, perftest, programs, recovery, storage, verbs, vfio
 
 ALL = {
     "link": netdev.link,
@@ -56,6 +56,8 @@ ALL = {
     "vfio-bodies": vfio.bodies,
     "vfio-contained": vfio.contained,
     "vfio-irdma": peers.vfio_irdma,
+    "vfio-programs": programs.one_of_each,
+    "vfio-programs-all": programs.table,
     "vfio-sleep": vfio.sleep,
     "vfio-killed": vfio.killed,
     "vfio-vanished": vfio.vanished,
@@ -63,10 +65,10 @@ ALL = {
 }
 
 # The longest scenarios begin first when all run, so that no core waits for them at the end.
-LONGEST = ("dpdk-24", "dpdk-25", "vfio-bodies", "perftest", "vfio-irdma", "recording", "vfio-vanished", "vfio-killed", "reload", "sizes")
+LONGEST = ("dpdk-24", "dpdk-25", "vfio-bodies", "perftest", "vfio-programs-all", "vfio-programs", "vfio-irdma", "recording", "vfio-vanished", "vfio-killed", "reload", "sizes")
 
 # Scenarios of the nightly run only: their judge moves, or they take long.
-NIGHTLY = ("dpdk-24", "dpdk-25", "perftest-both-ways", "perftest-atomics", "refused-keys-load")
+NIGHTLY = ("dpdk-24", "dpdk-25", "perftest-both-ways", "perftest-atomics", "refused-keys-load", "vfio-programs-all")
 # Scenarios that compare with recordings of one kernel, the first of the table of judges.
 RECORDED = ("recording", "recording-package")
 

@@ -44,8 +44,8 @@ class Stage:
             server.without_clients()
         return server.stop()
 
-    def serve(self, functions=1, options=()):
-        self.server = Server(self.ringside, self.command, self.folder, functions, options)
+    def serve(self, functions=1, options=(), **settings):
+        self.server = Server(self.ringside, self.command, self.folder, functions, options, **settings)
 
     def serve_another(self, functions=1, options=()):
         """A second model, whose functions are on a wire of their own; returns its server."""

@@ -22,14 +22,14 @@ WAKES = 1000
 KILLS = int(os.environ.get("RINGSIDE_KILLS", "20"))
 
 
-def own_guest(stage, functions=2, files=(), folders=(), spare=False, used=None, serving=(), **settings):
+def own_guest(stage, functions=2, files=(), folders=(), programs=(), spare=False, used=None, serving=(), lifetime=600, **settings):
     """A guest with an IOMMU, functions of the model each in an IOMMU group of its own, and our command inside.
 
-    `files` and `folders` are added to its file system, see `overlay.image`; `used` of the functions are in this guest, all by
+    `files`, `folders` and `programs` are added to its file system, see `overlay.image`; `used` of the functions are in this guest, all by
     default; `spare` adds a function of another server, which is
     `stage.spare`; `serving` are further options of the server.
     """
-    stage.serve(functions, ("--doorbell-page", *serving))
+    stage.serve(functions, ("--doorbell-page", *serving), lifetime=lifetime)
     sockets = stage.server.sockets[:used]
     if spare:
         folder = os.path.join(stage.folder, "spare")
@@ -40,9 +40,9 @@ def own_guest(stage, functions=2, files=(), folders=(), spare=False, used=None, 
     program = os.path.join(stage.folder, "ringside")
     subprocess.run(["strip", "-o", program, stage.ringside], check=True)
     image = overlay.image(stage.rig, "guest-with-package.cpio", os.path.join(stage.folder, "own.cpio"),
-                          {"usr/bin/ringside": program, **dict(files)}, folders=folders)
+                          {"usr/bin/ringside": program, **dict(files)}, programs, folders)
     guest = Guest(stage.rig, stage.folder, "guest0", sockets=sockets, image=image, memory="3G",
-                  append=f"intel_iommu=on hugepages={HUGE_PAGES}", iommu=True, **settings)
+                  append=f"intel_iommu=on hugepages={HUGE_PAGES}", iommu=True, lifetime=lifetime, **settings)
     stage.guests.append(guest)
     guest.booted()
     os.remove(image)
