@@ -112,7 +112,7 @@ pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
     if let Some(device) = &options.device {
         let files = folder()?.join(format!("{}.files", device.replace(['/', ':'], "_")));
         let error = program(options, config, &libraries, device, &files)?.exec();
-        return Err(Failure::operation(error));
+        return Err(not_started(options, error));
     }
     let folder = folder()?;
     let port = join(&folder, options)?;
@@ -131,15 +131,19 @@ pub(crate) fn run(options: &Run, config: Option<&Path>) -> Result<(), Failure> {
     let ended = to_its_end(&mut command);
     farewell::say(&files, &socket, config);
     leave(&folder, port)?;
-    let name = options.program.first().map(OsString::as_os_str);
-    let name = name.unwrap_or_default().display();
-    let status = ended.with_context(|| format!("starting {name}"));
-    let status = status.map_err(Failure::usage)?;
+    let status = ended.map_err(|error| not_started(options, error))?;
     let code = status.code().or(status.signal().map(|signal| 128 + signal));
     match code {
         Some(0) => Ok(()),
         code => std::process::exit(code.unwrap_or(1)),
     }
+}
+
+/// The failure of a program that does not start, with its name.
+fn not_started(options: &Run, error: std::io::Error) -> Failure {
+    let name = options.program.first().map(OsString::as_os_str);
+    let name = name.unwrap_or_default().display();
+    Failure::usage(anyhow::Error::new(error).context(format!("starting {name}")))
 }
 
 /// The folder of the C libraries.

@@ -31,7 +31,8 @@ pub struct ReceiveSettings {
     pub descriptors: u16,
     /// Longest frame with its check sequence, up to 9728 bytes, and up to five buffers.
     pub frame_bytes_max: u16,
-    /// Instructions to use; `None` for those of the environment variable, else the widest.
+    /// Instructions to use; `None` for those of the environment variable, else AVX2 if
+    /// the processor has it.
     pub path: Option<PacketPath>,
 }
 

@@ -32,7 +32,8 @@ const SHARED: u32 = 1 << 31;
 pub struct TransmitSettings {
     /// Descriptors of the ring: a multiple of 32, 64..=8160.
     pub descriptors: u16,
-    /// Instructions to use; `None` for those of the environment variable, else the widest.
+    /// Instructions to use; `None` for those of the environment variable, else AVX2 if
+    /// the processor has it.
     pub path: Option<PacketPath>,
 }
 

@@ -84,8 +84,8 @@ pub(crate) struct Options {
     /// Largest payload of a frame, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500)]
     mtu: u16,
-    /// Instructions of the queues: scalar, avx2 or avx512 [default: RINGSIDE_PACKET_PATH, else the
-    /// widest]
+    /// Instructions of the queues: scalar, avx2 or avx512 [default: RINGSIDE_PACKET_PATH, else
+    /// avx2 where the processor has it]
     #[arg(long, value_name = "PATH", value_parser = packet_path)]
     packet_path: Option<PacketPath>,
     /// Bytes of a packet that txonly and flowgen send, without frame check sequence

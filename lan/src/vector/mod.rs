@@ -120,7 +120,9 @@ impl PacketPath {
     }
 
     /// The path of a queue: `wanted`, else that of the environment variable [`PATH_VARIABLE`],
-    /// else the widest that the processor has.
+    /// else AVX2, or words on a processor without it.
+    ///
+    /// AVX-512 is taken by name only: it was not run since its last change, on a machine that has it.
     ///
     /// Errors: [`PathError`], a path that was named and cannot be used.
     pub fn choose(wanted: Option<Self>) -> Result<Self, PathError> {
@@ -134,14 +136,12 @@ impl PacketPath {
                 let path = name.to_str().and_then(Self::from_name);
                 path.ok_or(PathError::Unknown)?.check()
             }
-            (None, None) => Ok(Self::widest()),
+            (None, None) => Ok(Self::usual()),
         }
     }
 
-    fn widest() -> Self {
-        let mut widest_first = Self::ALL.into_iter().rev();
-        let path = widest_first.find(|path| path.is_available());
-        path.unwrap_or(Self::Scalar)
+    fn usual() -> Self {
+        Self::Avx2.check().unwrap_or(Self::Scalar)
     }
 }
 

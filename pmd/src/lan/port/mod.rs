@@ -78,7 +78,8 @@ pub struct PortSettings {
     pub time_stamps: bool,
     /// The key of the hash that spreads packets over receive queues.
     pub hash_key: [u8; 52],
-    /// Instructions of the queues; `None` for those of the environment variable, else the widest.
+    /// Instructions of the queues; `None` for those of the environment variable, else AVX2 if
+    /// the processor has it.
     pub packet_path: Option<PacketPath>,
 }
 
