@@ -1,7 +1,5 @@
 //! `ringside model`: the software model for other processes.
 
-mod control;
-mod report;
 mod serve;
 mod tell;
 
@@ -9,6 +7,7 @@ use crate::failure::Failure;
 use clap::{Args, Subcommand};
 use ringside_model::Fault;
 use ringside_model::faults::FAULTS;
+use ringside_server::FaultAt;
 use ringside_server::ports::{UdpEnds, UdpEndsError};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -197,77 +196,6 @@ impl FromStr for LostFrames {
     fn from_str(text: &str) -> Result<Self, String> {
         let fault = format!("drop {text}").parse::<Fault>();
         fault.map(Self).map_err(|error| error.to_string())
-    }
-}
-
-/// The place of a fault: the wire or a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The switch between all.
-    Wire,
-    /// A function.
-    Function(usize),
-}
-
-impl FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "wire" => Ok(Self::Wire),
-            number => number.parse().map(Self::Function).map_err(|_| {
-                format!("'{number}' is neither the number of a function nor \"wire\"")
-            }),
-        }
-    }
-}
-
-impl Place {
-    /// True if a fault exists there.
-    pub(crate) fn check(self, fault: Fault, functions: usize) -> Result<(), String> {
-        match self {
-            Self::Wire if !fault.is_of_the_wire() => Err(format!(
-                "'{fault}' is a fault of a function, not of the wire"
-            )),
-            Self::Function(_) if fault.is_of_the_wire() => Err(format!(
-                "'{fault}' is a fault of the wire, not of a function"
-            )),
-            Self::Function(index) if index >= functions => Err(format!(
-                "there is no function {index}; the last is {}",
-                functions.saturating_sub(1)
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// The number of a function for the model; the wire ignores it.
-    pub(crate) const fn index(self) -> usize {
-        match self {
-            Self::Wire => 0,
-            Self::Function(index) => index,
-        }
-    }
-}
-
-/// A fault and its side.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FaultAt {
-    pub(crate) place: Place,
-    pub(crate) fault: Fault,
-}
-
-impl FromStr for FaultAt {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let Some((place, fault)) = text.split_once(':') else {
-            return Err(
-                "expected the number of a function or \"wire\", a colon and a fault".into(),
-            );
-        };
-        let fault: Fault = fault.parse().map_err(|error| format!("{error}"))?;
-        let place = place.parse()?;
-        Ok(Self { place, fault })
     }
 }
 

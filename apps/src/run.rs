@@ -5,10 +5,11 @@
 
 use crate::failure::Failure;
 use crate::farewell;
-use crate::model::{FaultAt, OutsideWire};
+use crate::model::OutsideWire;
 use crate::users::{self, Port, socket};
 use anyhow::{Context, anyhow};
 use clap::Args;
+use ringside_server::FaultAt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};

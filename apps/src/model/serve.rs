@@ -1,8 +1,6 @@
 //! `ringside model serve`.
 
-use super::control::Control;
-use super::report::{Report, Sources, breaches_text};
-use super::{FaultAt, OutsideWire, Place, Serve};
+use super::{OutsideWire, Serve};
 use crate::failure::Failure;
 use crate::output::stdout;
 use crate::users::Watch;
@@ -10,8 +8,11 @@ use anyhow::{Context, anyhow};
 use ringside_bus::pinning::pin_to;
 use ringside_model::record::Recorder;
 use ringside_model::{Fault, FunctionSettings, World};
+use ringside_server::control::Control;
 use ringside_server::ports::{Capture, DatagramWire, Ports, TapWire, UdpWire};
+use ringside_server::report::{Report, Sources, breaches_text};
 use ringside_server::vfio_user::{Server, ServerSettings};
+use ringside_server::{FaultAt, Place};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fs::File;
 use std::io::Write;

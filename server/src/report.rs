@@ -1,10 +1,10 @@
 //! The counts of a server of the model: as text and as JSON.
 
+use crate::ports::{Capture, WireCounters, WireReport};
 use ringside_model::left_over::{LeftOver, left_over};
 use ringside_model::strict::Breach;
 use ringside_model::wire::SwitchCounters;
 use ringside_model::{FunctionSnapshot, World};
-use ringside_server::ports::{Capture, WireCounters, WireReport};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -15,24 +15,27 @@ const MAX_SHOWN: usize = 8;
 
 /// The sources of a report besides the world.
 #[derive(Clone)]
-pub(super) struct Sources {
-    pub(super) sockets: Vec<PathBuf>,
+pub struct Sources {
+    /// The socket of each function.
+    pub sockets: Vec<PathBuf>,
     /// The functions as the server made them.
-    pub(super) before: Vec<FunctionSnapshot>,
-    pub(super) wires: WireReport,
-    pub(super) capture: Option<Arc<Capture>>,
+    pub before: Vec<FunctionSnapshot>,
+    /// Counters of the external wires.
+    pub wires: WireReport,
+    /// The capture, if there is one.
+    pub capture: Option<Arc<Capture>>,
 }
 
 /// One function.
-pub(super) struct FunctionReport {
+struct FunctionReport {
     socket: String,
     faults: Vec<String>,
     breaches: Vec<Breach>,
     left_over: Vec<LeftOver>,
 }
 
-/// See the module.
-pub(super) struct Report {
+/// Counts, faults, breaches and left-over state of all functions and wires.
+pub struct Report {
     functions: Vec<FunctionReport>,
     wire_faults: Vec<String>,
     switch: SwitchCounters,
@@ -41,7 +44,8 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn of(world: &mut World, sources: &Sources) -> Self {
+    /// The counts of now.
+    pub fn of(world: &mut World, sources: &Sources) -> Self {
         let numbered = sources.sockets.iter().zip(&sources.before).enumerate();
         let functions = numbered.map(|(index, (socket, before))| {
             let function = world.function(index);
@@ -69,7 +73,8 @@ impl Report {
     }
 
     /// Breaches of the interface by drivers.
-    pub(super) fn breaches(&self) -> u64 {
+    #[must_use]
+    pub fn breaches(&self) -> u64 {
         let all = self
             .functions
             .iter()
@@ -77,7 +82,9 @@ impl Report {
         all.map(|breach| breach.count).sum()
     }
 
-    pub(super) fn to_json(&self) -> Value {
+    /// As JSON; `docs/model-server.md` describes the fields.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
         let functions: Vec<_> = self
             .functions
             .iter()
@@ -99,7 +106,9 @@ impl Report {
         })
     }
 
-    pub(super) fn to_text(&self) -> String {
+    /// As text for people.
+    #[must_use]
+    pub fn to_text(&self) -> String {
         let mut text = String::new();
         for (index, function) in self.functions.iter().enumerate() {
             function.write(index, &mut text);
@@ -162,7 +171,8 @@ impl FunctionReport {
 }
 
 /// The rules of the interface that a driver has broken.
-pub(super) fn breaches_text(index: usize, breaches: &[Breach]) -> String {
+#[must_use]
+pub fn breaches_text(index: usize, breaches: &[Breach]) -> String {
     let count: u64 = breaches.iter().map(|breach| breach.count).sum();
     let mut text = format!("function {index}: the driver broke the interface {count} times\n");
     for breach in breaches {

@@ -1,12 +1,12 @@
 //! A socket for commands to a running server: a line in, a line of JSON out.
 
-use super::Place;
-use super::report::{Report, Sources};
+use crate::attachment::{Attachment, Readiness};
+use crate::place::Place;
+use crate::ports::{SocketFile, SocketPathError};
+use crate::report::{Report, Sources};
 use ringside_bus::Instant;
 use ringside_model::faults::FAULTS;
 use ringside_model::{Fault, World};
-use ringside_server::attachment::{Attachment, Readiness};
-use ringside_server::ports::{SocketFile, SocketPathError};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,8 +22,8 @@ const MAX_LINE_BYTES: usize = 4096;
 /// The most bytes of unread answers of a client; beyond it the client is disconnected.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// See the module.
-pub(super) struct Control {
+/// A control socket and its clients; an attachment of the server.
+pub struct Control {
     /// removed before the listener is closed, see [`SocketFile`]
     _file: SocketFile,
     listener: UnixListener,
@@ -38,8 +38,11 @@ struct Client {
 }
 
 impl Control {
-    /// Listens at `path`.
-    pub(super) fn bind(path: &Path, sources: Sources) -> Result<Self, SocketPathError> {
+    /// Listens at `path`, and answers from the world and `sources`.
+    ///
+    /// # Errors
+    /// The path is in use, is not a socket, or cannot be created.
+    pub fn bind(path: &Path, sources: Sources) -> Result<Self, SocketPathError> {
         let is_alive = |path: &Path| UnixStream::connect(path).is_ok();
         let (listener, file) = SocketFile::make(path, is_alive, |path| {
             let listener = UnixListener::bind(path)?;

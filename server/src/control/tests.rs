@@ -1,6 +1,6 @@
 use super::*;
+use crate::ports::WireReport;
 use ringside_model::WorldSettings;
-use ringside_server::ports::WireReport;
 
 struct Rig {
     folder: tempfile::TempDir,
