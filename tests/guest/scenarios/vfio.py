@@ -296,6 +296,9 @@ def normal(exchange):
     for words in ("asked", "answered"):
         if words in kept:
             kept[words] = ADDRESS.sub("(address)", kept[words])
+    if kept.get("name") in ("list_dev_caps", "list_func_caps") and "answered" in kept:
+        # The model in process has a timer (capability 0x46), the served one does not: one entry of 32 bytes.
+        kept["answered"] = re.sub(r"ok 00000000 [0-9a-f]{8} \(address\) with \d+ bytes", "ok (capabilities)", kept["answered"])
     text = json.dumps(kept, sort_keys=True)
     # numbers whose first one is random in each bring-up
     return re.sub(r"arp_index: [0-9a-f]+", "arp_index", text)
