@@ -54,7 +54,7 @@ const fn with_half(value: u64, high: bool, new: u32) -> u64 {
     }
 }
 
-/// Which half of a pair of registers of the timer `offset` is.
+/// The half of a pair of registers of the timer that `offset` names.
 fn half_at(pair: &[ringside_spec::lan::RegisterArray], offset: u64) -> Option<bool> {
     let found = pair.iter().position(|one| one.at(TIMER) == offset)?;
     Some(found == 1)
