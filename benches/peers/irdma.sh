@@ -1,31 +1,14 @@
 # The peer "irdma": rdma-core's provider for the E810, version 56.1 as Debian trixie has it.
 #
 # Sourced by `run`, in the folder that the peer may fill. Sets `version` and `program`.
-# The sources come from Debian's archive through apt, which checks them against the signed index; they
-# stay under target/. Debian's own patches are not applied.
+# Built as a static archive, driven by drive.c and irdma.c with the functions of card.h.
 
 peer_version=56.1
-peer_needs='apt-get gcc ar python3 tar'
+peer_needs='apt-get gcc ar python3 tar valgrind'
 
 peer_fetch() {
     [ -d "rdma-core-$peer_version" ] && return
-    mkdir -p apt/lists/partial apt/cache/archives/partial
-    # the mirror that this machine's apt uses, or MIRROR=URL
-    mirror=${MIRROR:-$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' |
-        grep -E '/debian/?$' | sort -u | head -1)}
-    [ -n "$mirror" ] || { echo 'no Debian mirror in the apt sources of this machine; set MIRROR' >&2; return 1; }
-    echo "deb-src [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror trixie main" \
-        > apt/sources.list
-    cat > apt/apt.conf <<END
-Dir::Etc::sourcelist "$PWD/apt/sources.list";
-Dir::Etc::sourceparts "/dev/null";
-Dir::State::lists "$PWD/apt/lists";
-Dir::Cache "$PWD/apt/cache";
-APT::Sandbox::User "";
-END
-    APT_CONFIG=$PWD/apt/apt.conf apt-get -qq update >&2
-    # The archive's description may be missing on a mirror; the sources themselves are what counts.
-    APT_CONFIG=$PWD/apt/apt.conf apt-get -qq source --download-only rdma-core >&2 || true
+    debian_source rdma-core
     [ -f "rdma-core_$peer_version.orig.tar.gz" ] || {
         echo "benches/peers/run: rdma-core $peer_version is not in Debian trixie any more: change peer_version in irdma.sh" >&2
         exit 3
@@ -66,4 +49,36 @@ peer_build() { # folder of our own sources
     gcc $flags -Wall -Wl,--gc-sections "$1/drive.c" "$1/irdma.c" libirdma.a -lpthread -o drive
     program=$here/drive
     version="rdma-core $peer_version (irdma), $(gcc --version | head -1), -O2"
+}
+
+count() { # function, command
+    counted=$1
+    shift
+    total=$(valgrind --tool=callgrind --callgrind-out-file="$scratch/out" --toggle-collect="*$counted*" "$@" 2>&1 >/dev/null |
+        sed -n 's/.*Collected : \([0-9]*\).*/\1/p')
+    [ -n "$total" ] && [ "$total" -gt 0 ] || { echo "nothing was counted for $counted" >&2; exit 3; }
+    echo "$total $rounds" | awk '{ printf "%.1f", $1 / $2 }'
+}
+
+peer_compare() { # peer
+    rounds=10240
+    ours --no-default-features instructions
+    printf '%-52s %9s %9s %7s\n' "8-byte RDMA write, one in flight" ringside "$1" ratio
+    own=$(count measured_harness "$ours" harness "$rounds")
+    its=$(count measured_harness "$program" harness "$rounds")
+    one=$(count measured_round_trips "$ours" round-trips "$rounds")
+    other=$(count measured_round_trips "$program" instructions "$rounds")
+    row "instructions, with the harness" "$one" "$other"
+    row "the harness by itself" "$own" "$its"
+    row "instructions, without it" "$(less "$one" "$own")" "$(less "$other" "$its")"
+    one=$(count measured_inline_round_trips "$ours" inline-round-trips "$rounds")
+    other=$(count measured_round_trips "$program" instructions "$rounds" inline)
+    row "data in the element, with the harness" "$one" "$other"
+    : > "$scratch/ours"
+    : > "$scratch/theirs"
+    for _ in 1 2 3 4 5 6 7; do
+        "$ours" time-round-trips 400000 >> "$scratch/ours"
+        "$program" time 400000 >> "$scratch/theirs"
+    done
+    row "time, ns: median of 7 runs in turn, with the harness" "$(median "$scratch/ours")" "$(median "$scratch/theirs")"
 }
