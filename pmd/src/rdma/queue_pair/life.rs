@@ -404,7 +404,8 @@ impl QueuePairRecord {
             let quantum = (position % slots) as usize;
             let header = ring.get(quantum * QUANTUM_WORDS + QUANTUM_WORDS - 1);
             let pass = (position / slots).is_multiple_of(2);
-            header.is_some_and(|header| SendHeader(header.load(Ordering::Acquire)).valid() == pass)
+            let header = header.map(|header| u64::from_le(header.load(Ordering::Acquire)));
+            header.is_some_and(|header| SendHeader(header).valid() == pass)
         })
     }
 
