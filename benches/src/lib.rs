@@ -1,7 +1,8 @@
 //! Code that the benchmarks of the data path share: a queue pair and its completion queue in
 //! ordinary memory, and a consumer that only writes completions.
 //!
-//! No device or model takes part, so the figures cover posting and polling alone.
+//! No device or model takes part in this module, so its figures cover posting and polling alone.
+//! `connected` has two devices on one model; `lan` takes only the function that maps memory from it.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "devices")]

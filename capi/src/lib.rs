@@ -1,8 +1,10 @@
 //! The C interface of RDMA programs.
 //!
-//! `capi/build` links this crate into `libibverbs.so.1`. A program that finds it before
-//! rdma-core's runs on ringside: on the device that the environment variable `RINGSIDE_DEVICE`
-//! names, without a kernel driver.
+//! `capi/build` links this crate into `libibverbs.so.1` and `librdmacm.so.1`, whose functions only
+//! jump into the first, and builds `ringside-files.so`, which answers what programs read under
+//! `/sys/class/infiniband`. A program that finds these libraries before rdma-core's runs on
+//! ringside: on the device that the environment variable `RINGSIDE_DEVICE` names, without a kernel
+//! driver.
 //!
 //! The structures in [`abi`] are those of rdma-core's public headers. ringside has no copy of the
 //! headers: programs are built against rdma-core's. A test compares every field with
