@@ -310,6 +310,27 @@ impl DmaSpace {
         }
     }
 
+    /// Reads what lies in one mapping. False where a check of [`DmaSpace::read`] might fail or leave
+    /// a trace, which that call then does; nothing has happened.
+    #[inline]
+    #[must_use]
+    pub fn read_plainly(&self, iova: Iova, into: &mut [u8]) -> bool {
+        self.open
+            && self
+                .locate(iova, into.len())
+                .is_ok_and(|(region, offset)| region.memory.read(offset, into))
+    }
+
+    /// The same for [`DmaSpace::write`].
+    #[inline]
+    #[must_use]
+    pub fn write_plainly(&self, iova: Iova, from: &[u8]) -> bool {
+        self.open
+            && self
+                .locate_writable(iova, from.len())
+                .is_ok_and(|(region, offset)| region.memory.write(offset, from))
+    }
+
     /// DMA write.
     pub fn write(&self, iova: Iova, from: &[u8]) -> Result<(), DmaFault> {
         let fault = DmaFault::NotMapped {

@@ -448,6 +448,7 @@ impl Memory {
     /// mixture of old and new ones, never undefined.
     ///
     /// Returns false, and copies nothing, if the range is outside.
+    #[inline]
     #[must_use]
     pub fn read(&self, offset: usize, into: &mut [u8]) -> bool {
         let fits = self.holds(offset, into.len());
@@ -462,6 +463,7 @@ impl Memory {
     }
 
     /// Copies into the memory. Returns false, and copies nothing, if the range is outside.
+    #[inline]
     #[must_use]
     pub fn write(&self, offset: usize, from: &[u8]) -> bool {
         let fits = self.holds(offset, from.len());

@@ -393,6 +393,18 @@ fn source_space(spaces: &[DmaSpace], source: usize) -> Result<&DmaSpace, Payload
     spaces.get(source).ok_or(PayloadError::Source(gone))
 }
 
+/// Bytes on the wire of a packet, from the Ethernet header to the frame check sequence.
+#[inline]
+pub(crate) fn wire_length(path: &Path, extension: ExtensionKind, payload: usize) -> usize {
+    let overhead = match path.network {
+        Network::V4(_) => OVERHEAD_IPV4,
+        Network::V6(_) => OVERHEAD_IPV6,
+    };
+    let tag = if path.vlan.is_some() { 4 } else { 0 };
+    let padded = payload.next_multiple_of(4);
+    (overhead + tag + extension.length_bytes() + padded).max(64)
+}
+
 /// The reason why a frame has no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SerialiseError {
@@ -456,17 +468,7 @@ impl Frame {
 
     #[inline]
     fn length_with(&self, extension: ExtensionKind, payload: usize) -> usize {
-        let overhead = match self.packet.path.network {
-            Network::V4(_) => OVERHEAD_IPV4,
-            Network::V6(_) => OVERHEAD_IPV6,
-        };
-        let tag = if self.packet.path.vlan.is_some() {
-            4
-        } else {
-            0
-        };
-        let padded = payload.next_multiple_of(4);
-        (overhead + tag + extension.length_bytes() + padded).max(64)
+        wire_length(&self.packet.path, extension, payload)
     }
 
     /// Copies the payload out.

@@ -2,6 +2,7 @@
 
 mod clock;
 mod config_space;
+mod direct;
 mod errors;
 mod interrupts;
 mod lan;
@@ -309,8 +310,10 @@ impl FunctionModel {
                 self.refresh();
             }
         }
-        let mut context = lend!(self, memory, now);
-        worked |= self.rdma.step(&mut context);
+        if !self.rdma.rests(memory, now) {
+            let mut context = lend!(self, memory, now);
+            worked |= self.rdma.step(&mut context);
+        }
         worked |= self.lan.has_work();
         self.deliver_causes();
         worked
@@ -328,6 +331,18 @@ impl FunctionModel {
             self.interrupts
                 .deliver(&mut self.causes, &mut self.registers);
         }
+    }
+
+    /// True if it may have a frame for the wire.
+    #[inline(always)]
+    pub(crate) fn may_send(&self) -> bool {
+        self.has_packets() || self.lan.has_work()
+    }
+
+    /// True if its RDMA engine may have a frame for the wire.
+    #[inline(always)]
+    pub(crate) fn has_packets(&self) -> bool {
+        self.rdma.may_send()
     }
 
     /// Puts the next frame for the wire into `frame`; false if there is none or the link is down.

@@ -8,6 +8,7 @@
 mod access;
 mod control;
 mod counters;
+mod direct;
 mod fault_codes;
 mod heads;
 mod hmc;
@@ -20,6 +21,7 @@ mod schedule;
 mod snapshot;
 mod translation;
 
+pub(crate) use direct::deliver;
 pub use snapshot::RdmaSnapshot;
 
 use crate::chip::{Context, FunctionSettings};

@@ -7,6 +7,7 @@
 //! The switch does no input or output: the owner of an external port moves its frames
 //! ([`Switch::inject_frame`], [`Switch::outgoing`]).
 
+mod direct;
 mod fate;
 mod impairment;
 mod message;
@@ -281,7 +282,18 @@ impl Switch {
         };
         // One frame is filled again and again: it is large to move.
         let mut frame = self.frame.take().unwrap_or_default();
-        for _ in 0..BURST {
+        let mut left = BURST as u32;
+        while left > 0 {
+            if run_bytes > 0
+                && let Some((packets, more)) = self.deliver(index, functions, (spaces, now), left)
+            {
+                worked = true;
+                left -= packets;
+                if more {
+                    continue;
+                }
+                break;
+            }
             let Some(sender) = functions.get_mut(index) else {
                 break;
             };
@@ -289,6 +301,7 @@ impl Switch {
                 break;
             }
             worked = true;
+            left -= 1;
             self.forward(index, &frame, functions, spaces, now);
         }
         self.frame = Some(frame);

@@ -87,10 +87,13 @@ impl World {
             .switch
             .step(&mut self.functions, &self.spaces, self.now);
         for index in 0..self.functions.len() {
-            worked |= self.functions[index].step(&self.spaces, self.now);
-            worked |= self
-                .switch
-                .transmit_from(index, &mut self.functions, &self.spaces, self.now);
+            let function = &mut self.functions[index];
+            worked |= function.step(&self.spaces, self.now);
+            if function.may_send() {
+                worked |=
+                    self.switch
+                        .transmit_from(index, &mut self.functions, &self.spaces, self.now);
+            }
         }
         worked
     }

@@ -134,7 +134,7 @@ pub use config::{
     PathMtu, RETRY_FOREVER, RequesterConfig, ResponderConfig, receiver_not_ready_wait,
 };
 pub use fault::{AccessFault, RequesterFault, RequesterFaultReason, ResponderFault};
-pub use requester::{IgnoredResponse, Requester, RequesterStatistics, ResponseOutcome};
+pub use requester::{IgnoredResponse, Requester, RequesterStatistics, ResponseOutcome, ShortWrite};
 pub use responder::{
     DropReason, Placement, Receive, Received, RemoteBytes, RemoteRight, RequestOutcome, Responder,
     ResponderHost, ResponderStatistics, ResponsePacket,

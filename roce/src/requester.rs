@@ -15,6 +15,7 @@
 mod response;
 mod settings;
 mod shape;
+mod short;
 
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use settings::Settings;
 use shape::shape;
 
 pub use response::{IgnoredResponse, ResponseOutcome};
+pub use short::ShortWrite;
 
 /// Packets that may lie between the oldest unanswered and the newest: half the numbers.
 const MAX_SPAN: u64 = Psn::MODULUS as u64 / 2;

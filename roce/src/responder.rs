@@ -7,6 +7,7 @@
 mod reads;
 mod request;
 mod run;
+mod short;
 
 #[cfg(test)]
 mod tests;

@@ -219,8 +219,12 @@ fn perform(
         Run::new(scenario.seed, world, wire, interference).map_err(|problem| (problem, None))?;
     run.trace = trace.take();
     run.quiet_wire = of_frames.is_quiet() && events.is_empty();
-    let script = wire.script(of_frames, run.interference.forges());
-    world.with(|world| world.switch().set_script(Some(script)));
+    let forge = run.interference.forges();
+    // Packets then go from function to function as in service: in long frames, or without one.
+    if !of_frames.is_quiet() || forge.is_some() {
+        let script = wire.script(of_frames, forge);
+        world.with(|world| world.switch().set_script(Some(script)));
+    }
     if run.trace.is_some() {
         run.wire.book().shown = Some(Vec::new());
         world.with(|world| world.switch().set_tap(Some(wire.tap())));

@@ -3,9 +3,6 @@
 use crate::frame::{Frame, is_group};
 use crate::packet::MacAddress;
 
-/// Longest frame of each size class but the last, bytes with frame check sequence.
-const SIZE_CLASSES: [usize; 6] = [64, 127, 255, 511, 1023, 1522];
-
 /// Frames and bytes in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
@@ -13,6 +10,7 @@ pub(crate) struct Traffic {
     pub(crate) unicast: u64,
     pub(crate) multicast: u64,
     pub(crate) broadcast: u64,
+    /// Frames of up to 64, 127, 255, 511, 1023 and 1522 bytes with frame check sequence, and longer.
     pub(crate) by_size: [u64; 7],
 }
 
@@ -20,25 +18,43 @@ impl Traffic {
     /// Counts a frame of `length` bytes, frame check sequence included.
     #[inline]
     pub(crate) fn count(&mut self, destination: MacAddress, length: usize) {
-        self.bytes += length as u64;
+        self.count_many(destination, length, 1);
+    }
+
+    /// Counts `frames` frames of `length` bytes each.
+    #[inline]
+    pub(crate) fn count_many(&mut self, destination: MacAddress, length: usize, frames: u64) {
         if !is_group(destination) {
-            self.unicast += 1;
+            self.unicast += frames;
         } else if destination == MacAddress([0xFF; 6]) {
-            self.broadcast += 1;
+            self.broadcast += frames;
         } else {
-            self.multicast += 1;
+            self.multicast += frames;
         }
-        // The shortest and the longest are most of all.
+        self.count_sizes(length, frames);
+    }
+
+    /// Counts `frames` frames of `length` bytes each to one station.
+    #[inline]
+    pub(crate) fn count_unicast(&mut self, length: usize, frames: u64) {
+        self.unicast += frames;
+        self.count_sizes(length, frames);
+    }
+
+    #[inline]
+    fn count_sizes(&mut self, length: usize, frames: u64) {
+        self.bytes += frames * length as u64;
         let class = match length {
             0..=64 => 0,
-            1523.. => SIZE_CLASSES.len(),
-            _ => SIZE_CLASSES
-                .iter()
-                .filter(|longest| length > **longest)
-                .count(),
+            65..=127 => 1,
+            128..=255 => 2,
+            256..=511 => 3,
+            512..=1023 => 4,
+            1024..=1522 => 5,
+            1523.. => 6,
         };
         if let Some(counter) = self.by_size.get_mut(class) {
-            *counter += 1;
+            *counter += frames;
         }
     }
 
@@ -48,10 +64,8 @@ impl Traffic {
         let destination = frame.packet.path.destination;
         self.count(destination, frame.length());
         if frame.packets > 1 {
-            let length = frame.further_length();
-            for _ in 1..frame.packets {
-                self.count(destination, length);
-            }
+            let further = u64::from(frame.packets) - 1;
+            self.count_many(destination, frame.further_length(), further);
         }
     }
 

@@ -203,6 +203,13 @@ impl RdmaEngine {
         self.control.as_ref()?.delayed_until
     }
 
+    /// True if a command or a completion waits for its time.
+    #[inline(always)]
+    pub(super) fn has_late_commands(&self) -> bool {
+        let control = self.control.as_ref();
+        control.is_some_and(|queue| queue.delayed_until.is_some() || !queue.late.is_empty())
+    }
+
     /// When the next late completion is written.
     pub(super) fn next_late_completion(&self) -> Option<Instant> {
         let late = self.control.as_ref()?.late.iter();

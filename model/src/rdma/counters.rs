@@ -78,14 +78,19 @@ impl Counters {
     #[inline]
     pub(super) fn count_sent(&mut self, frame: &Frame) {
         let bytes = frame.total_length() as u64;
-        let path = &frame.packet.path;
-        match path.network {
+        self.count_sent_many(&frame.packet.path.network, frame.packets.into(), bytes);
+    }
+
+    /// Counts departing packets of `bytes` bytes together.
+    #[inline]
+    pub(super) fn count_sent_many(&mut self, network: &Network, packets: u64, bytes: u64) {
+        match network {
             Network::V4(_) => {
-                self.ipv4_sent += u64::from(frame.packets);
+                self.ipv4_sent += packets;
                 self.ipv4_sent_bytes += bytes;
             }
             Network::V6(_) => {
-                self.ipv6_sent += u64::from(frame.packets);
+                self.ipv6_sent += packets;
                 self.ipv6_sent_bytes += bytes;
             }
         }
@@ -125,13 +130,19 @@ impl Counters {
     #[inline]
     pub(super) fn count_received(&mut self, frame: &Frame) {
         let bytes = frame.total_length() as u64;
-        match frame.packet.path.network {
+        self.count_received_many(&frame.packet.path.network, frame.packets.into(), bytes);
+    }
+
+    /// Counts arriving packets of `bytes` bytes together.
+    #[inline]
+    pub(super) fn count_received_many(&mut self, network: &Network, packets: u64, bytes: u64) {
+        match network {
             Network::V4(_) => {
-                self.ipv4_received += u64::from(frame.packets);
+                self.ipv4_received += packets;
                 self.ipv4_received_bytes += bytes;
             }
             Network::V6(_) => {
-                self.ipv6_received += u64::from(frame.packets);
+                self.ipv6_received += packets;
                 self.ipv6_received_bytes += bytes;
             }
         }

@@ -140,6 +140,20 @@ impl Heads {
         self.look_at(place)
     }
 
+    /// Looks at the next `looks` queue pairs in turn. True if none may have work; else the next look
+    /// begins where this one did.
+    #[inline(always)]
+    pub(super) fn look_over(&mut self, looks: usize) -> bool {
+        let first = self.next;
+        for _ in 0..self.count().min(looks) {
+            if self.look().is_some() {
+                self.next = first;
+                return false;
+            }
+        }
+        true
+    }
+
     /// The queue pair made so many before the one at `place`, if it may have work.
     #[inline]
     pub(super) fn look_before(&self, place: usize, by: usize) -> Option<u32> {

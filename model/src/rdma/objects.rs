@@ -98,7 +98,8 @@ impl Objects {
         };
         // An arm request may be in memory while its doorbell is still under way: software that has
         // seen the queue empty after it must not miss this completion.
-        if queue.resolve(&mut self.hmc, context) {
+        let resolved = queue.resolve(&mut self.hmc, context);
+        if resolved {
             queue.look_at_arm(false);
         }
         let Element {
@@ -106,7 +107,13 @@ impl Objects {
             extension,
             notable,
         } = *element;
-        match queue.write(words, extension, notable, &mut self.hmc, context) {
+        match queue.write(
+            words,
+            extension,
+            (notable, resolved),
+            &mut self.hmc,
+            context,
+        ) {
             Written::Quietly | Written::Lost => {}
             Written::Tell => self.tell(number, context),
             written @ (Written::Overflow | Written::Refused) => {

@@ -13,9 +13,14 @@ use super::objects::event_queues::{Event, report};
 use super::objects::queue_pair::{QueuePair, Work};
 use super::objects::{Element, Objects};
 use crate::chip::Context;
+use crate::packet::TransportHeaders;
+use crate::roce::ResponseOutcome;
 use ringside_spec::rdma::ae_codes::AeCode;
 use ringside_spec::rdma::commands::{AccessRights, AeSource};
 use ringside_spec::verbs::{CompletionElement, QueueSide};
+
+pub(super) use receive::REMOTE_WRITE;
+pub(super) use send::LOCAL_READ;
 
 /// The right that a peer needs for a read.
 const REMOTE_READ: AccessRights = AccessRights::ZERO.with_remote_read(true);
@@ -68,6 +73,24 @@ impl ActiveQueuePair<'_, '_> {
             completion_context: self.qp.context.completion_context,
         };
         self.objects.raise(&event, self.context);
+    }
+
+    /// Takes an acknowledgement that comes without a packet.
+    #[inline]
+    pub(super) fn acknowledged(&mut self, headers: &TransportHeaders) {
+        let now = self.context.now;
+        let Some(requester) = &mut self.qp.requester else {
+            return;
+        };
+        match requester.on_response(now, headers, 0) {
+            ResponseOutcome::Ignored(_) => return,
+            ResponseOutcome::Fault(fault) => self.requester_failed(fault),
+            // An acknowledgement has no bytes to place.
+            ResponseOutcome::Acknowledged
+            | ResponseOutcome::Repeating
+            | ResponseOutcome::Place(_) => {}
+        }
+        self.drain_completions();
     }
 
     /// Writes the completions of the requests that are done.

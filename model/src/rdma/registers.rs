@@ -80,6 +80,16 @@ impl DoorbellPage {
         }
     }
 
+    /// True if a doorbell was rung since the last call of [`Self::take`].
+    #[inline(always)]
+    pub(super) fn is_rung(&self) -> bool {
+        let words = self.words.as_slice();
+        [SEND_WORD, ARM_WORD].into_iter().any(|index| {
+            let word = words.get(index);
+            word.is_some_and(|word| word.load(Ordering::Relaxed) != NOT_RUNG.to_le())
+        })
+    }
+
     #[inline(always)]
     fn take_word(&self, index: usize) -> Option<u32> {
         let word = self.words.as_slice().get(index)?;

@@ -130,6 +130,40 @@ impl Ring {
         word.map_or(0, |word| u64::from_le(word.load(Ordering::Acquire)))
     }
 
+    /// Reads the four words from `index` on, a multiple of four; 0 outside the ring.
+    #[inline(always)]
+    pub(super) fn load_four(&self, index: usize) -> [u64; 4] {
+        let words = self.four(index);
+        words.map_or([0; 4], |words| {
+            std::array::from_fn(|at| u64::from_le(words[at].load(Ordering::Relaxed)))
+        })
+    }
+
+    /// Writes the four words from `index` on, a multiple of four: the last after all that was
+    /// written before it. Nothing outside the ring.
+    #[inline(always)]
+    pub(super) fn store_four_release(&self, index: usize, values: [u64; 4]) {
+        if let Some(words) = self.four(index) {
+            words[0].store(values[0].to_le(), Ordering::Relaxed);
+            words[1].store(values[1].to_le(), Ordering::Relaxed);
+            words[2].store(values[2].to_le(), Ordering::Relaxed);
+            words[3].store(values[3].to_le(), Ordering::Release);
+        }
+    }
+
+    /// Four words that lie in one piece of memory: a piece of several holds a multiple of four.
+    #[inline(always)]
+    fn four(&self, index: usize) -> Option<&[std::sync::atomic::AtomicU64; 4]> {
+        let (chunk, at) = match self.chunks.len() {
+            1 => (self.chunks.first()?, index),
+            _ => {
+                let chunk = self.chunks.get(index / self.chunk_words)?;
+                (chunk, index % self.chunk_words)
+            }
+        };
+        chunk.as_slice().get(at..)?.first_chunk()
+    }
+
     /// Writes a word; nothing outside the ring.
     #[inline(always)]
     pub(super) fn store(&self, index: usize, value: u64) {

@@ -3,10 +3,11 @@
 use super::heads::Heads;
 use super::objects::queue_pair::QueuePair;
 use super::queues::ActiveQueuePair;
+use super::registers::DoorbellPage;
 use super::{RdmaEngine, Stall};
 use crate::chip::Context;
 use crate::frame::Frame;
-use ringside_bus::Instant;
+use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::rdma::registers::{CompletionQueueNumber, SendDoorbell};
 use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
@@ -55,6 +56,28 @@ impl Default for Schedule {
     }
 }
 
+impl Schedule {
+    /// The queue pair whose packet leaves next.
+    #[inline]
+    pub(super) fn front(&self) -> Option<u32> {
+        self.ready.front().copied()
+    }
+
+    /// True if several queue pairs have work.
+    #[inline]
+    pub(super) fn has_several(&self) -> bool {
+        self.ready.len() > 1
+    }
+
+    /// The queue pair in front has sent: the next one has its turn.
+    #[inline]
+    pub(super) fn end_turn(&mut self) {
+        if self.has_several() {
+            self.ready.rotate_left(1);
+        }
+    }
+}
+
 impl RdmaEngine {
     fn queue_pair(&mut self, number: u32) -> Option<&mut QueuePair> {
         let slot = self.queue_pairs.get_mut(number as usize)?;
@@ -97,6 +120,33 @@ impl RdmaEngine {
                 qp.place = place;
             }
         }
+    }
+
+    /// True if [`Self::step`] would find nothing to do.
+    #[inline(always)]
+    pub(crate) fn rests(&mut self, memory: &DmaSpace, now: Instant) -> bool {
+        let schedule = &mut self.schedule;
+        let is_rung = self.page.as_ref().is_none_or(DoorbellPage::is_rung);
+        let is_quiet = memory.is_bus_master()
+            && !is_rung
+            && schedule.ready.is_empty()
+            && schedule.told.is_empty()
+            && now < schedule.next_timer
+            && matches!(self.stall, Stall::No)
+            && self.foretold.is_empty()
+            && self.objects.looped_back.is_empty();
+        if !is_quiet || self.has_late_commands() {
+            return false;
+        }
+        let stamp = (memory.generation(), self.objects.hmc.generation());
+        self.schedule.heads.check(stamp);
+        self.schedule.heads.look_over(LOOKS)
+    }
+
+    /// True if it may have packets for the wire.
+    #[inline(always)]
+    pub(crate) fn may_send(&self) -> bool {
+        !self.schedule.ready.is_empty() || !self.objects.notifications.is_empty()
     }
 
     /// Does a bounded burst of work; true if anything was done.
@@ -342,9 +392,7 @@ impl RdmaEngine {
             let (deadline, more) = (active.qp.deadline(), active.qp.more);
             if sends {
                 // One frame of each in turn.
-                if self.schedule.ready.len() > 1 {
-                    self.schedule.ready.rotate_left(1);
-                }
+                self.schedule.end_turn();
                 return true;
             }
             self.watch(number, deadline);
@@ -372,6 +420,63 @@ impl RdmaEngine {
         if std::mem::take(&mut qp.told) {
             self.schedule.told.push(number);
         }
+    }
+
+    /// Puts the queue pair in front to rest, if no other has work and it has none either.
+    #[inline]
+    pub(super) fn rest_if_quiet(&mut self) {
+        let (Some(number), false) = (self.schedule.front(), self.schedule.has_several()) else {
+            return;
+        };
+        let Some(qp) = self.queue_pair(number) else {
+            return;
+        };
+        let deadline = qp.deadline();
+        if qp.is_quiet() && !qp.more {
+            self.watch(number, deadline);
+            self.rest(number);
+        }
+    }
+
+    /// Passes over queue pairs in front that have nothing to send, as [`Self::fill_next`] does.
+    pub(super) fn pass_quiet(&mut self, stamp: (u64, u64)) {
+        for _ in 0..self.schedule.ready.len() {
+            let Some(number) = self.schedule.front() else {
+                return;
+            };
+            let Some(qp) = self.queue_pair(number) else {
+                return;
+            };
+            if !qp.is_quiet() || !qp.is_resolved(stamp) {
+                return;
+            }
+            let (deadline, more) = (qp.deadline(), qp.more);
+            self.watch(number, deadline);
+            if more {
+                self.schedule.ready.rotate_left(1);
+            } else {
+                self.rest(number);
+            }
+        }
+    }
+
+    /// Gives the queue pair in front its turn, if an acknowledgement is all that it would bring. True
+    /// if that is the next packet.
+    #[inline]
+    pub(crate) fn acknowledges_next(&mut self, memory: &DmaSpace) -> bool {
+        let stamp = (memory.generation(), self.objects.hmc.generation());
+        let alone = !self.schedule.has_several() && self.stall == Stall::No;
+        let (Some(number), true) = (self.schedule.front(), alone) else {
+            return false;
+        };
+        let Some(qp) = self.queue_pair(number) else {
+            return false;
+        };
+        let only = qp.only_acknowledges(stamp);
+        if only {
+            qp.more = false;
+        }
+        only
     }
 
     /// Notes the deadline of a queue pair's timer.

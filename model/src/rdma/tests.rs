@@ -4,6 +4,7 @@ mod congestion;
 mod control;
 mod data;
 mod datagrams;
+mod direct;
 mod ended;
 mod errors;
 mod rig;

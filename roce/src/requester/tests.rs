@@ -1,3 +1,4 @@
+mod short;
 mod table;
 
 use std::time::Duration;

@@ -235,7 +235,7 @@ impl<G: Copy> Responder<G> {
     }
 
     #[inline]
-    fn message_done(&mut self) {
+    pub(super) fn message_done(&mut self) {
         self.message_sequence_number = Psn::new(self.message_sequence_number + 1).value();
     }
 

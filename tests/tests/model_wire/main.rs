@@ -2,6 +2,7 @@
 //! engine's own packet code.
 
 mod outside;
+mod short;
 
 use ringside_bus::Instant;
 use ringside_model::packet::pcap::PcapWriter;

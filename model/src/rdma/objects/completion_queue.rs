@@ -183,16 +183,16 @@ impl CompletionQueue {
 
     /// Writes an element; `extension` goes to the slot after it, and to memory first.
     ///
-    /// The words come without valid bit.
+    /// The words come without valid bit. `resolved` is the result of [`Self::resolve`] just now.
     pub(in crate::rdma) fn write(
         &mut self,
         element: [u64; ELEMENT_WORDS],
         extension: Option<[u64; ELEMENT_WORDS]>,
-        notable: bool,
+        (notable, resolved): (bool, bool),
         hmc: &mut Hmc,
         context: &mut Context<'_>,
     ) -> Written {
-        if self.refused || self.failed || !self.resolve(hmc, context) {
+        if self.refused || self.failed || !(resolved || self.resolve(hmc, context)) {
             return match self.refused && self.take_refused() {
                 true => Written::Refused,
                 false => Written::Lost,
@@ -268,10 +268,9 @@ impl CompletionQueue {
 
     #[inline(always)]
     fn put(&self, at: usize, words: [u64; ELEMENT_WORDS], header: u64) {
-        self.ring.store(at, words[0]);
-        self.ring.store(at + 1, words[1]);
-        self.ring.store(at + 2, words[2]);
-        self.ring.store_release(at + HEADER, header);
+        let [first, second, third, _] = words;
+        self.ring
+            .store_four_release(at, [first, second, third, header]);
     }
 
     #[inline(always)]

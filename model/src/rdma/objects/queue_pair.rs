@@ -316,6 +316,33 @@ impl QueuePair {
         }
     }
 
+    /// True where nothing waits to be sent or to be completed.
+    #[inline]
+    pub(in crate::rdma) fn is_quiet(&self) -> bool {
+        let answers = self.responder.as_ref().is_some_and(Responder::has_packet);
+        !answers && self.requests_nothing()
+    }
+
+    /// The same, its answers aside.
+    #[inline]
+    fn requests_nothing(&self) -> bool {
+        self.requester.as_ref().is_none_or(Requester::is_quiet) && self.datagrams.is_empty()
+    }
+
+    /// True where an acknowledgement is all that its turn would bring.
+    #[inline]
+    pub(in crate::rdma) fn only_acknowledges(&self, stamp: (u64, u64)) -> bool {
+        let acknowledges = self.responder.as_ref().is_some_and(Responder::acknowledges);
+        let has_read = self.is_resolved(stamp)
+            && self.told_tail == self.send.next()
+            && self.send.peek().is_none();
+        acknowledges
+            && self.requests_nothing()
+            && self.fault.is_none()
+            && !self.quiesce
+            && (has_read || !self.sends())
+    }
+
     /// True where the peer's requests are taken.
     #[inline]
     pub(in crate::rdma) fn receives(&self) -> bool {
@@ -341,8 +368,8 @@ impl QueuePair {
     pub(in crate::rdma) fn remember(&mut self, work: Work) -> u32 {
         let token = self.next_token;
         self.next_token = token.wrapping_add(1);
-        let slot = token as usize % self.works.len().max(1);
-        if let Some(place) = self.works.get_mut(slot) {
+        let mask = self.works.len().wrapping_sub(1);
+        if let Some(place) = self.works.get_mut(token as usize & mask) {
             *place = work;
         }
         token
@@ -351,8 +378,23 @@ impl QueuePair {
     /// The element of a token.
     #[inline]
     pub(in crate::rdma) fn work(&self, token: u32) -> Work {
-        let slot = token as usize % self.works.len().max(1);
-        self.works.get(slot).copied().unwrap_or_default()
+        *self.work_at(token)
+    }
+
+    /// The same, where it lies.
+    #[inline]
+    pub(in crate::rdma) fn work_at(&self, token: u32) -> &Work {
+        const NONE: Work = Work {
+            index: 0,
+            quanta: 0,
+            operation: 0,
+            signalled: false,
+            invalidates: 0,
+            single: None,
+        };
+        // The number of slots is a power of two.
+        let mask = self.works.len().wrapping_sub(1);
+        self.works.get(token as usize & mask).unwrap_or(&NONE)
     }
 
     /// The time at which the connection's timer is due.

@@ -102,6 +102,12 @@ impl WorkQueue {
         ElementWords { words, quanta }
     }
 
+    /// Copies one quantum.
+    #[inline(always)]
+    pub(in crate::rdma) fn read_one(&self, index: u32) -> [u64; QUANTUM_WORDS] {
+        self.ring.load_four(index as usize * QUANTUM_WORDS)
+    }
+
     /// Goes on behind an element of so many quanta.
     #[inline]
     pub(in crate::rdma) fn advance(&mut self, quanta: u32) {

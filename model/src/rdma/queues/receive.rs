@@ -20,7 +20,7 @@ use ringside_spec::verbs::{
     CompletionElement, CompletionExtension, Fragment, QueueSide, ReceiveElement, SendElement,
 };
 
-const REMOTE_WRITE: AccessRights = AccessRights::ZERO.with_remote_write(true);
+pub(in crate::rdma) const REMOTE_WRITE: AccessRights = AccessRights::ZERO.with_remote_write(true);
 
 /// Values of six bits: the part of a packet's opcode in a completion.
 pub(super) const OPERATION_CODES: u8 = 64;
@@ -233,7 +233,7 @@ impl ActiveQueuePair<'_, '_> {
     }
 
     #[cold]
-    fn requester_failed(&mut self, fault: RequesterFault) {
+    pub(super) fn requester_failed(&mut self, fault: RequesterFault) {
         self.drain_completions();
         let index = self.qp.work(fault.token).index;
         self.fail(

@@ -90,8 +90,15 @@ impl ActiveQueuePair<'_, '_> {
             });
             return Err(AeCode::InvalidWqeParameter.into());
         }
-        let words = self.qp.send.read(index, quanta);
-        let element = match SendElement::new(words.as_slice()) {
+        let (one, several);
+        let words = if quanta == 1 {
+            one = self.qp.send.read_one(index);
+            one.as_slice()
+        } else {
+            several = self.qp.send.read(index, quanta);
+            several.as_slice()
+        };
+        let element = match SendElement::new(words) {
             Ok(element) => element,
             Err(breach) => {
                 self.breach(breach);
@@ -328,5 +335,5 @@ impl ActiveQueuePair<'_, '_> {
     }
 }
 
-pub(super) const LOCAL_READ: AccessRights = AccessRights::ZERO.with_local_read(true);
+pub(in crate::rdma) const LOCAL_READ: AccessRights = AccessRights::ZERO.with_local_read(true);
 pub(super) const LOCAL_WRITE: AccessRights = AccessRights::ZERO.with_local_write(true);

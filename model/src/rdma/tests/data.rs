@@ -391,37 +391,59 @@ fn sends(rig: &mut Rig) -> bool {
     })
 }
 
+/// Steps until a packet leaves, 200 at most. A busy engine has an event to report in each step.
+fn steps_until_sent(rig: &mut Rig, busy: bool) -> Option<u32> {
+    (1..=200).find(|_| {
+        if busy {
+            let code = AeCode::SuspendComplete.code();
+            rig.with(0, |engine, _| engine.inject_event(code, 0, 0));
+        }
+        let sent = sends(rig);
+        assert_eq!(rig.event_code(0).is_some(), busy);
+        sent
+    })
+}
+
 /// Software that read the tail before the device published it does not ring again. No answer comes
 /// that would make the engine look at this queue pair.
 #[test]
 fn work_posted_without_doorbell_behind_a_told_tail_is_found() {
-    let mut rig = Rig::new();
-    let (mut qps, _) = rig.pair();
-    let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
-    let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
-    let post = |rig: &mut Rig, qp: &mut Qp| {
-        rig.request(
-            0,
-            qp,
-            SendOpcode::Write,
-            (BASE + to, remote),
-            &[piece(from, 8, local)],
-        );
-    };
-    for round in 0..3 {
-        post(&mut rig, &mut qps[0]);
-        rig.ring(0, &qps[0]);
-        assert!(sends(&mut rig), "round {round}: rung");
-        // It has published the tail, and has nothing more to send.
-        let more = rig.with(0, |engine, context| {
-            engine.next_run(4096, context).is_some()
-        });
-        assert!(!more);
-        post(&mut rig, &mut qps[0]);
-        assert!((0..3).any(|_| sends(&mut rig)), "round {round}: not rung");
-        while sends(&mut rig) {}
+    for busy in [false, true] {
+        let mut rig = Rig::new();
+        let (mut qps, _) = rig.pair();
+        let (from, to) = (rig.data(0, 4096), rig.data(1, 4096));
+        let (local, remote) = (rig.region(0, 1, from, 4096), rig.region(1, 2, to, 4096));
+        let post = |rig: &mut Rig, qp: &mut Qp| {
+            rig.request(
+                0,
+                qp,
+                SendOpcode::Write,
+                (BASE + to, remote),
+                &[piece(from, 8, local)],
+            );
+        };
+        for round in 0..3 {
+            let case = format!("round {round}, busy: {busy}");
+            post(&mut rig, &mut qps[0]);
+            rig.ring(0, &qps[0]);
+            assert!(sends(&mut rig), "{case}: rung");
+            // It has published the tail, and has nothing more to send.
+            let more = rig.with(0, |engine, context| {
+                engine.next_run(4096, context).is_some()
+            });
+            assert!(!more, "{case}");
+            post(&mut rig, &mut qps[0]);
+            // An idle engine looks in its next step, a busy one after 64 steps with work.
+            let steps = steps_until_sent(&mut rig, busy);
+            let most = if busy { 65 } else { 2 };
+            assert!(
+                steps.is_some_and(|steps| steps <= most),
+                "{case}: {steps:?}"
+            );
+            while sends(&mut rig) {}
+        }
+        rig.assert_no_breach();
     }
-    rig.assert_no_breach();
 }
 
 #[test]
