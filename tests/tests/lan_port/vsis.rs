@@ -588,7 +588,7 @@ fn what_is_not_possible_is_refused_by_name_and_leaves_nothing() {
     let error = refused(&queues(1, 64));
     assert_eq!(
         error.to_string(),
-        "64 transmit queues beside those in use are not possible: this function has 61"
+        "64 transmit queues in a row beside those in use are not possible: this function has 61"
     );
     others.into_iter().for_each(close);
     assert_eq!(snapshot(&rig), before);

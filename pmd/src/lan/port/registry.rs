@@ -136,9 +136,9 @@ impl PortRegistry {
             let all = ports.further.values();
             all.map(|(taken, _)| which(taken).clone()).collect()
         };
-        let what = "receive queues beside those in use";
+        let what = "receive queues in a row beside those in use";
         let receive = free_range(what, receive, &used(|taken| &taken.receive))?;
-        let what = "transmit queues beside those in use";
+        let what = "transmit queues in a row beside those in use";
         let transmit = free_range(what, transmit, &used(|taken| &taken.transmit))?;
         let free = (1..).find(|place| !ports.further.contains_key(place));
         let taken = Taken {
@@ -214,22 +214,22 @@ fn free_range(
     used: &[Range<u16>],
 ) -> Result<Range<u16>, PortError> {
     let Wanted { among, count } = wanted;
-    let mut free = 0;
-    for queue in among.clone() {
+    let (mut free, mut longest) = (0, 0);
+    for queue in among {
         let number = queue as u16;
         free = match used.iter().any(|range| range.contains(&number)) {
             true => 0,
             false => free + 1,
         };
+        longest = longest.max(free);
         if free == count {
             return Ok(number + 1 - count as u16..number + 1);
         }
     }
-    let in_use: usize = used.iter().map(Range::len).sum();
     Err(PortError::TooMany {
         what,
         wanted: count,
-        limit: among.len().saturating_sub(in_use),
+        limit: longest,
     })
 }
 
@@ -237,3 +237,6 @@ fn weak<V: Registered + 'static>(vsi: &Arc<V>) -> Weak<dyn Registered> {
     let weak: Weak<V> = Arc::downgrade(vsi);
     weak
 }
+
+#[cfg(test)]
+mod tests;
