@@ -81,7 +81,7 @@ pub struct PortSettings {
     /// All packets of the wire are delivered.
     pub promiscuous: bool,
     /// The device stamps received packets with the time of its clock: see
-    /// [`Packet::timestamp`](ringside_lan::Packet::timestamp) and [`Port::device_time`].
+    /// [`Packet::timestamp`](ringside_lan::Packet::timestamp) and [`Vsi::device_time`].
     pub time_stamps: bool,
     /// The key of the hash that spreads packets over receive queues.
     pub hash_key: [u8; 52],
