@@ -27,6 +27,7 @@ mod sim;
 mod tap;
 mod trouble;
 mod users;
+mod vsi;
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use crate::open::open;
 use crate::output::stdout;
 use crate::rule::Rule;
+use crate::vsi::VsiText;
 use anyhow::anyhow;
 use clap::Args;
 use ringside_bus::DeviceAddress;
@@ -12,7 +13,7 @@ use ringside_pmd::admin::commands::LinkState;
 use ringside_pmd::lan::port::{
     DEFAULT_KEY, ErrorCorrection, MAX_MTU, MAX_QUEUES, Malicious, Module, Pause,
 };
-use ringside_pmd::lan::{Port, PortSettings, PortStatistic};
+use ringside_pmd::lan::{OpenVsi, Port, PortSettings, PortStatistic, Vsi};
 use ringside_pmd::{BringUpOptions, Device};
 use serde::Serialize;
 use std::io::{self, Write};
@@ -26,6 +27,7 @@ Examples:
   ringside port --device model:0 --statistics --json
   ringside port --queues 4
   ringside port --queues 4 --rule 'udp4 dst-port 4791 action 1' --rule 'ether proto 0x0806 action 0-1'
+  ringside port --vsi 02:aa:00:00:00:01,4 --vsi 02:aa:00:00:00:02
 
 A rule is written in the words of `ethtool -N`:
 KIND [FIELD VALUE]... action WHAT [mark NUMBER] [count]
@@ -36,6 +38,9 @@ KIND [FIELD VALUE]... action WHAT [mark NUMBER] [count]
 All rules of a kind name the same fields: the device has one set of fields for each kind. Rules go \
 with the port, when the command ends: this one shows whether the device takes them. A program that \
 runs keeps them: ringside forward --rule, or its command \"rule add\".
+
+A further VSI has queues, filters, spreading and statistics of its own (Port::add_vsi). Like a rule \
+it goes when the command ends: this one shows whether the device takes it, and which queues it gets.
 
 Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened.";
 
@@ -54,6 +59,10 @@ pub(crate) struct Options {
     /// Rule to add before the port is shown; give it once for each
     #[arg(long, value_name = "RULE")]
     rule: Vec<Rule>,
+    /// Further VSI with this MAC address, and its number of receive and of transmit queues; give
+    /// it once for each
+    #[arg(long, value_name = "MAC[,QUEUES]")]
+    vsi: Vec<VsiText>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -66,6 +75,37 @@ struct ShownRule {
     rule: String,
     /// packets that it counted
     packets: Option<u64>,
+}
+
+/// A VSI of the port.
+#[derive(Serialize)]
+struct ShownVsi {
+    number: u16,
+    address: String,
+    /// counted from the function's first
+    first_receive_queue: u16,
+    receive_queues: u16,
+    first_transmit_queue: u16,
+    transmit_queues: u16,
+    hash_table_entries: usize,
+    /// of the port's own VSI they are those of the port
+    statistics: Vec<PortStatistic>,
+}
+
+impl ShownVsi {
+    fn of(vsi: &Vsi, statistics: Vec<PortStatistic>) -> Self {
+        let (receive, transmit) = (vsi.receive_queues(), vsi.transmit_queues());
+        Self {
+            number: vsi.number(),
+            address: hex(&vsi.mac()),
+            first_receive_queue: receive.start,
+            receive_queues: receive.len() as u16,
+            first_transmit_queue: transmit.start,
+            transmit_queues: transmit.len() as u16,
+            hash_table_entries: vsi.hash_table_entries(),
+            statistics,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -85,6 +125,8 @@ struct Shown {
     hash_table_entries: usize,
     offloads: &'static [&'static str],
     rules: Vec<ShownRule>,
+    /// the port's own first
+    vsis: Vec<ShownVsi>,
     statistics: Vec<PortStatistic>,
     /// queues of this function that the device has stopped since it was asked last
     malicious: Vec<Malicious>,
@@ -128,6 +170,11 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
         let added = open.port.add_rule(&rule.0);
         added.map_err(|error| Failure::operation(anyhow!("rule '{rule}': {error}")))?;
     }
+    let mut further = Vec::new();
+    for vsi in &options.vsi {
+        let added = open.port.add_vsi(&vsi.settings());
+        further.push(added.map_err(|error| Failure::operation(anyhow!("VSI {vsi}: {error}")))?);
+    }
     let shown = Shown {
         device: address.to_string(),
         address: hex(&open.port.mac()),
@@ -144,6 +191,7 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
         hash_table_entries: open.port.hash_table_entries(),
         offloads: OFFLOADS,
         rules: shown_rules(&open.port)?,
+        vsis: shown_vsis(&open.port, &further, options.statistics)?,
         statistics: match options.statistics {
             true => open.port.statistics()?,
             false => Vec::new(),
@@ -155,7 +203,7 @@ pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
         false => Ok(text(&shown)),
     };
     let told = told.and_then(|text| writeln!(stdout(), "{}", text.trim_end()));
-    drop(open);
+    drop((further, open));
     let down = device.shutdown();
     told?;
     match down.failures.first() {
@@ -173,6 +221,37 @@ fn shown_rules(port: &Port) -> Result<Vec<ShownRule>, Failure> {
         })
     });
     rules.collect()
+}
+
+fn shown_vsis(port: &Port, further: &[OpenVsi], counted: bool) -> Result<Vec<ShownVsi>, Failure> {
+    let mut vsis = vec![ShownVsi::of(port, Vec::new())];
+    for open in further {
+        let statistics = match counted {
+            true => open.vsi.statistics()?,
+            false => Vec::new(),
+        };
+        vsis.push(ShownVsi::of(&open.vsi, statistics));
+    }
+    Ok(vsis)
+}
+
+/// `2`, or `2 to 5`.
+fn queues_text(first: u16, count: u16) -> String {
+    match count {
+        1 => format!("queue {first}"),
+        _ => format!("queues {first} to {}", first + count - 1),
+    }
+}
+
+fn vsi_text(vsi: &ShownVsi) -> String {
+    format!(
+        "  VSI {}: address {}, receive {}, transmit {}, {} hash entries",
+        vsi.number,
+        vsi.address,
+        queues_text(vsi.first_receive_queue, vsi.receive_queues),
+        queues_text(vsi.first_transmit_queue, vsi.transmit_queues),
+        vsi.hash_table_entries
+    )
 }
 
 fn media_text(shown: &Shown) -> Vec<String> {
@@ -242,6 +321,11 @@ fn text(shown: &Shown) -> String {
             Some(packets) => format!("  rule {}: {}, {packets} packets", rule.number, rule.rule),
             None => format!("  rule {}: {}", rule.number, rule.rule),
         });
+    }
+    for vsi in &shown.vsis {
+        lines.push(vsi_text(vsi));
+        let counted = vsi.statistics.iter();
+        lines.extend(counted.map(|one| format!("    {}: {}", one.name, one.value)));
     }
     for one in &shown.statistics {
         lines.push(format!("  {}: {}", one.name, one.value));

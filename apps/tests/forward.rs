@@ -182,3 +182,38 @@ fn a_port_is_shown_for_people_and_for_machines() {
     assert_eq!(report["link"]["up"], true);
     assert_eq!(report["hash_table_entries"].as_u64().unwrap() % 4, 0);
 }
+
+#[test]
+fn further_vsis_of_a_port_are_shown_with_their_queues() {
+    let output = run("port --queues 2 -S --vsi 02:aa:00:00:00:01,4 --vsi 02:aa:00:00:00:02");
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    for part in [
+        "VSI 16: address 02:",
+        "receive queues 0 to 1, transmit queue 0, 2048 hash entries",
+        "VSI 17: address 02:aa:00:00:00:01, receive queues 3 to 6, transmit queues 2 to 5, 64 hash",
+        "VSI 18: address 02:aa:00:00:00:02, receive queue 7, transmit queue 6, 64 hash entries",
+        "    rx_unicast: 0",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let output = run("port --json --vsi 02:aa:00:00:00:01,4");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["vsis"][1]["number"], 17);
+    assert_eq!(report["vsis"][1]["first_receive_queue"], 2);
+    for wrong in [
+        "02:aa:00:00:00:01,17",
+        "02:aa:00:00:00:01,x",
+        "01:00:5e:00:00:01",
+    ] {
+        let output = run(&format!("port --vsi {wrong}"));
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+    let output = run("port --vsi 02:aa:00:00:00:01 --vsi 02:aa:00:00:00:01");
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(
+        error.contains("VSI 17 of this function receives"),
+        "{error}"
+    );
+}

@@ -190,6 +190,27 @@ fn an_unmapped_page_ends_the_entry_that_holds_it_and_no_other() {
 }
 
 #[test]
+fn what_a_program_invalidates_ends_every_entry_of_its_pages() {
+    let _one = ONE.lock();
+    let [left, _right] = connected(0);
+    let cache = cache(&left, settings(Unmapping::Told));
+    let before = regions(&left);
+    let pages = Pages::map(8 * PAGE);
+    for first in [0, 2, 4] {
+        drop(cache.get(pages.at(first * PAGE), PAGE).unwrap());
+    }
+    assert_eq!(regions(&left), before + 3);
+    // From the middle of a page to the middle of another.
+    cache
+        .invalidate(pages.at(2 * PAGE + PAGE / 2), 2 * PAGE)
+        .unwrap();
+    assert_eq!((cache.report().entries, regions(&left)), (1, before + 1));
+    cache.invalidate(pages.at(PAGE - 1), 1).unwrap();
+    assert_eq!((cache.report().entries, regions(&left)), (0, before));
+    assert_eq!(cache.report().invalidated, 3);
+}
+
+#[test]
 fn an_entry_in_use_is_neither_evicted_nor_deregistered() {
     let _one = ONE.lock();
     let [mut left, right] = connected(0);

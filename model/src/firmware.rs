@@ -290,6 +290,11 @@ impl Firmware {
         self.vsis.of_function()
     }
 
+    /// The VSIs that were freed since this was asked last.
+    pub(crate) fn take_freed_vsis(&mut self) -> Vec<u16> {
+        self.vsis.take_freed()
+    }
+
     pub(crate) const fn link_up(&self) -> bool {
         self.link.wanted()
     }

@@ -289,6 +289,9 @@ impl FunctionModel {
         self.rdma.set_receive_enabled(self.filter.any_rdma());
         let mut tables = self.firmware.switch_tables();
         profiles::add(&mut tables, self.firmware.profiles(), &self.registers);
+        for vsi in self.firmware.take_freed_vsis() {
+            self.lan.check_freed(vsi, &mut self.ledger);
+        }
         let queues = &mut self.firmware.transmit_queues();
         self.lan.configure(tables, queues, &mut self.ledger);
         self.lan.set_timer(*self.firmware.phy_timer());
@@ -417,7 +420,7 @@ impl FunctionModel {
     #[inline]
     #[must_use]
     pub fn loops_back(&self, destination: MacAddress) -> bool {
-        self.filter.owns(destination)
+        self.filter.loops_back(destination)
     }
 
     /// The moment of the next action that needs no request. `space` is the memory that the function

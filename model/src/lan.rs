@@ -95,6 +95,22 @@ impl LanEngine {
         }
     }
 
+    /// A VSI was freed; [`LanEngine::configure`] was not called since. Counts its receive queues
+    /// that are enabled.
+    pub(crate) fn check_freed(&self, number: u16, ledger: &mut Ledger) {
+        let queues = |vsi: &Vsi| vsi.queues.clone();
+        let own = self.tables.vsi(number).map(queues).unwrap_or_default();
+        let others = self.tables.vsis.iter().filter(|vsi| vsi.number != number);
+        // A class has a power of two queues: the last of them may be another VSI's.
+        let others: Vec<u16> = others.flat_map(queues).collect();
+        let enabled = |queue: &&u16| self.receive.contains_key(queue) && !others.contains(queue);
+        if let Some(queue) = own.iter().find(enabled) {
+            ledger.breach("VSI freed while its receive queues are enabled", || {
+                format!("VSI {number}, queue {queue}")
+            });
+        }
+    }
+
     /// The PHY's timer was changed.
     pub(crate) fn set_timer(&mut self, timer: Timer) {
         self.timer = timer;

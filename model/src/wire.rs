@@ -318,7 +318,7 @@ impl Switch {
                 spaces,
                 now,
             };
-            self.forward_ethernet(index, frame.bytes, stations);
+            self.accept(index, frame.bytes, stations);
         }
         worked
     }
@@ -398,19 +398,6 @@ impl Switch {
             Err(error) => self.count_malformed(&error),
         }
         self.scratch = bytes;
-    }
-
-    /// A frame of a function's LAN engine.
-    fn forward_ethernet(&mut self, from: usize, bytes: Vec<u8>, stations: &mut Stations<'_>) {
-        if let Some((destination, _)) = message::addresses(&bytes)
-            && let Some(own) = stations.functions.get_mut(from)
-            && own.loops_back(destination)
-        {
-            own.receive_ethernet_frame(&bytes, stations.spaces, stations.now);
-            self.counters.delivered += 1;
-            return;
-        }
-        self.accept(from, bytes, stations);
     }
 
     /// Takes a frame as bytes from a port.

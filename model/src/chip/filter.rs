@@ -15,11 +15,20 @@ pub(crate) enum Verdict {
     },
 }
 
+/// An address that a rule names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Address {
+    address: MacAddress,
+    /// a VSI behind it lets RDMA have packets
+    rdma: bool,
+    /// the switch delivers packets of the function itself to it
+    loopback: bool,
+}
+
 /// See the module. Built when rules change, consulted for each frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReceiveFilter {
-    /// Addresses of rules, with whether a VSI behind them lets RDMA have packets.
-    addresses: Vec<(MacAddress, bool)>,
+    addresses: Vec<Address>,
     unicast: Option<bool>,
     multicast: Option<bool>,
     broadcast: Option<bool>,
@@ -27,15 +36,19 @@ pub(crate) struct ReceiveFilter {
 }
 
 impl ReceiveFilter {
-    /// Frames to `address` get in.
-    pub(crate) fn add_address(&mut self, address: MacAddress, rdma: bool) {
-        match self
-            .addresses
-            .iter_mut()
-            .find(|(known, _)| *known == address)
-        {
-            Some((_, known)) => *known |= rdma,
-            None => self.addresses.push((address, rdma)),
+    /// Frames to `address` get in, of the function itself only with `loopback`.
+    pub(crate) fn add_address(&mut self, address: MacAddress, rdma: bool, loopback: bool) {
+        let mut all = self.addresses.iter_mut();
+        match all.find(|known| known.address == address) {
+            Some(known) => {
+                known.rdma |= rdma;
+                known.loopback |= loopback;
+            }
+            None => self.addresses.push(Address {
+                address,
+                rdma,
+                loopback,
+            }),
         }
     }
 
@@ -57,27 +70,24 @@ impl ReceiveFilter {
     /// True if RDMA packets could get in at all.
     pub(crate) fn any_rdma(&self) -> bool {
         let general = [self.unicast, self.multicast, self.broadcast, self.otherwise];
-        self.addresses.iter().any(|(_, rdma)| *rdma) || general.contains(&Some(true))
+        self.addresses.iter().any(|known| known.rdma) || general.contains(&Some(true))
     }
 
     #[inline]
-    fn rule(&self, address: MacAddress) -> Option<bool> {
-        self.addresses
-            .iter()
-            .find(|(known, _)| *known == address)
-            .map(|(_, rdma)| *rdma)
+    fn rule(&self, address: MacAddress) -> Option<&Address> {
+        self.addresses.iter().find(|known| known.address == address)
     }
 
-    /// True if a rule names the address and it is that of a single station.
+    /// True if a rule names the address, that of a single station, and lets packets loop back to it.
     #[inline]
-    pub(crate) fn owns(&self, address: MacAddress) -> bool {
-        !is_group(address) && self.rule(address).is_some()
+    pub(crate) fn loops_back(&self, address: MacAddress) -> bool {
+        !is_group(address) && self.rule(address).is_some_and(|known| known.loopback)
     }
 
     /// The decision about a frame to `destination`.
     #[inline]
     pub(crate) fn judge(&self, destination: MacAddress) -> Verdict {
-        let named = self.rule(destination);
+        let named = self.rule(destination).map(|known| known.rdma);
         let promiscuous = match Cast::of(destination) {
             Cast::Unicast => self.unicast,
             Cast::Multicast => self.multicast,

@@ -1,6 +1,7 @@
 //! Dispatches each command to the part of the firmware that executes it.
 
 use super::command::{Command, Outcome};
+use super::rules::ListKind;
 use super::{Firmware, generic, media, nvm, recipes, switch};
 use crate::chip::Context;
 use ringside_spec::lan::admin::generic::resource;
@@ -122,7 +123,7 @@ impl Firmware {
             Opcode::GetRssKey => self.rss.get_key(command, &self.vsis),
             Opcode::SetRssTable => {
                 self.changed = true;
-                self.rss.set_table(command, &self.vsis)
+                self.rss.set_table(command, &self.vsis, context)
             }
             Opcode::GetRssTable => self.rss.get_table(command, &self.vsis),
             _ => self.execute_scheduler(opcode, command, context),
@@ -132,9 +133,10 @@ impl Firmware {
     /// Removes the state that depended on a resource that was freed.
     fn let_go(&mut self, kind: Resource, number: u16) {
         match kind {
-            Resource::VsiListReplication | Resource::VsiListPrune => {
-                self.rules.forget_list(number);
+            Resource::VsiListReplication => {
+                self.rules.forget_list(ListKind::Replication, number);
             }
+            Resource::VsiListPrune => self.rules.forget_list(ListKind::Prune, number),
             Resource::FlowDirectorTcam => self.package.profiles_mut().free_filter_row(number),
             Resource::HashTcam => self.package.profiles_mut().free_hash_row(number),
             _ => return,
@@ -153,7 +155,10 @@ impl Firmware {
             Opcode::UpdateVsi => self.vsis.update(command, context),
             Opcode::GetVsi => self.vsis.get(command, context),
             _ => {
-                let outcome = self.vsis.free(command, context)?;
+                let queues = &self.queues;
+                let outcome = self
+                    .vsis
+                    .free(command, |vsi| queues.sends_for(vsi), context)?;
                 for vsi in self.rss.list().0 {
                     if !self.vsis.exists(vsi) {
                         self.rss.forget(vsi);

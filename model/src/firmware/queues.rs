@@ -62,6 +62,12 @@ impl Queues {
         queues.map(|(number, queue)| (*number, queue.serial, queue.context))
     }
 
+    /// True if a transmit queue belongs to the VSI.
+    pub(super) fn sends_for(&self, vsi: u16) -> bool {
+        let mut queues = self.transmit.values();
+        queues.any(|queue| TransmitContext::decode(&queue.context).vsi == vsi)
+    }
+
     /// Numbers of the RDMA queue sets.
     pub(super) fn rdma(&self) -> Vec<u16> {
         self.rdma.keys().copied().collect()

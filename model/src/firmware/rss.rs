@@ -2,12 +2,16 @@
 
 use super::command::{Command, Outcome};
 use super::vsi::Vsis;
+use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::rss::{
     RssKey, RssKeyCommand, RssTableCommand, RssTableFlags, RssVsi, table,
 };
 use ringside_spec::lan::admin::vsi::rss;
 use std::collections::BTreeMap;
+
+/// Highest queue in the table of a VSI.
+const MAX_VSI_QUEUE: u8 = 15;
 
 /// Keys by VSI, tables by VSI and place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,7 +102,12 @@ impl Rss {
         command.answer_with(&asked, RssKey::SIZE)
     }
 
-    pub(super) fn set_table(&mut self, command: &Command, vsis: &Vsis) -> Outcome {
+    pub(super) fn set_table(
+        &mut self,
+        command: &Command,
+        vsis: &Vsis,
+        context: &mut Context<'_>,
+    ) -> Outcome {
         let asked: RssTableCommand = command.parameters();
         let flags = RssTableFlags(asked.flags.get());
         let vsi = existing(asked.vsi.get(), vsis)?;
@@ -108,6 +117,15 @@ impl Rss {
             .get(..wanted.min(command.buffer.len()))
             .unwrap_or_default();
         if bytes.len() < wanted {
+            return Err(ReturnCode::Invalid);
+        }
+        // The table of a VSI has 4 bits for a queue.
+        if flags.kind() == table::VSI && bytes.iter().any(|queue| *queue > MAX_VSI_QUEUE) {
+            context
+                .ledger
+                .breach("hash table of a VSI with a queue beyond 15", || {
+                    format!("VSI {vsi}")
+                });
             return Err(ReturnCode::Invalid);
         }
         self.tables.insert((vsi, place(flags)), bytes.to_vec());

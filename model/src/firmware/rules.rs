@@ -32,11 +32,29 @@ pub struct Rule {
     pub header: [u8; LOOKUP_HEADER_BYTES],
 }
 
+/// Kinds of lists of VSIs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ListKind {
+    Replication,
+    Prune,
+}
+
+impl ListKind {
+    /// The kind that a rule about lists means.
+    const fn of(kind: RuleType) -> Self {
+        match kind {
+            RuleType::PruneListSet | RuleType::PruneListClear => Self::Prune,
+            _ => Self::Replication,
+        }
+    }
+}
+
 /// The switch's tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rules {
     rules: BTreeMap<u16, Rule>,
-    lists: BTreeMap<u16, BTreeSet<u16>>,
+    /// by kind and number: each kind counts its lists by itself
+    lists: BTreeMap<(ListKind, u16), BTreeSet<u16>>,
     /// an answer of the firmware was lost or garbled: the driver cannot know which rules exist
     answer_is_lost: bool,
 }
@@ -68,7 +86,11 @@ impl Rules {
         let number = action.vsi() as u16;
         let exists = |vsi: &u16| vsis.exists(*vsi);
         if action.is_list() {
-            let members = self.lists.get(&number).into_iter().flatten();
+            let kind = match action.kind() {
+                action::PRUNE => ListKind::Prune,
+                _ => ListKind::Replication,
+            };
+            let members = self.lists.get(&(kind, number)).into_iter().flatten();
             members.copied().filter(exists).collect()
         } else {
             Some(number).into_iter().filter(exists).collect()
@@ -79,13 +101,13 @@ impl Rules {
     pub(super) fn vsi_lists(&self) -> Vec<(u16, Vec<u16>)> {
         let lists = self.lists.iter().filter(|(_, members)| !members.is_empty());
         lists
-            .map(|(number, members)| (*number, members.iter().copied().collect()))
+            .map(|((_, number), members)| (*number, members.iter().copied().collect()))
             .collect()
     }
 
     /// A list was freed.
-    pub(super) fn forget_list(&mut self, list: u16) {
-        self.lists.remove(&list);
+    pub(super) fn forget_list(&mut self, kind: ListKind, list: u16) {
+        self.lists.remove(&(kind, list));
     }
 
     pub(super) fn add(
@@ -153,7 +175,8 @@ impl Rules {
                 RuleType::LargeAction | RuleType::Unknown(_) => Err(ReturnCode::NotImplemented),
                 _ => {
                     let rule: VsiListRule = command.item(at)?;
-                    rules.lists.remove(&rule.list.get());
+                    let kind = ListKind::of(RuleType::from_code(header.kind.get()));
+                    rules.lists.remove(&(kind, rule.list.get()));
                     Ok(VsiListRule::SIZE + 2 * usize::from(rule.count.get()))
                 }
             }
@@ -217,14 +240,7 @@ impl Rules {
             return Err(ReturnCode::NoEntry);
         }
         let header: [u8; LOOKUP_HEADER_BYTES] = command.item(at + LookupRule::SIZE)?;
-        let same = |rule: &Rule| {
-            rule.recipe == new.recipe.get()
-                && rule.source == new.source.get()
-                && rule.header == header
-        };
-        if self.rules.values().any(same) {
-            return Err(ReturnCode::Exists);
-        }
+        self.check_new(&new, header, context)?;
         let free = (1..MAX_RULES).find(|index| !self.rules.contains_key(index));
         let index = free.ok_or(ReturnCode::NoSpace)?;
         let rule = Rule {
@@ -246,6 +262,36 @@ impl Rules {
         Ok(LookupRule::SIZE + bytes)
     }
 
+    /// Refuses a rule for the packets of another one.
+    fn check_new(
+        &self,
+        new: &LookupRule,
+        header: [u8; LOOKUP_HEADER_BYTES],
+        context: &mut Context<'_>,
+    ) -> Result<(), ReturnCode> {
+        let looks_up = |rule: &&Rule| rule.recipe == new.recipe.get() && rule.header == header;
+        let others = || self.rules.values().filter(looks_up);
+        if others().any(|rule| rule.source == new.source.get()) {
+            return Err(ReturnCode::Exists);
+        }
+        // These recipes do not compare the source. Source: ice `ice_switch.c`,
+        // `ice_find_rule_entry`.
+        let shared = [recipe::MAC, recipe::MAC_VLAN, recipe::VLAN].contains(&new.recipe.get());
+        let other = others().find(|rule| rule.kind == new.header.kind.get());
+        if let Some(Rule { index, source, .. }) = other
+            && shared
+            && !SingleAction(new.action.get()).drop()
+        {
+            context
+                .ledger
+                .breach("switch rule for the packets of another one", || {
+                    format!("rule {index} of VSI {source}: VSIs share a rule by a list")
+                });
+            return Err(ReturnCode::Exists);
+        }
+        Ok(())
+    }
+
     fn change_list(
         &mut self,
         command: &Command,
@@ -256,7 +302,10 @@ impl Rules {
     ) -> Result<usize, ReturnCode> {
         let rule: VsiListRule = command.item(at)?;
         let count = usize::from(rule.count.get());
-        let members = self.lists.entry(rule.list.get()).or_default();
+        let members = self
+            .lists
+            .entry((ListKind::of(kind), rule.list.get()))
+            .or_default();
         for member in 0..count {
             let vsi = command.number16(at + VsiListRule::SIZE + 2 * member)?;
             let clear = matches!(kind, RuleType::VsiListClear | RuleType::PruneListClear);
@@ -289,7 +338,9 @@ impl Rules {
             let single = BTreeSet::from([number]);
             let none = BTreeSet::new();
             let targets = if action.is_list() {
-                self.lists.get(&number).unwrap_or(&none)
+                self.lists
+                    .get(&(ListKind::Replication, number))
+                    .unwrap_or(&none)
             } else {
                 &single
             };
@@ -301,7 +352,9 @@ impl Rules {
             let [a, b, c, d, e, f, ..] = rule.header;
             let address = MacAddress([a, b, c, d, e, f]);
             match rule.recipe {
-                recipe::MAC | recipe::MAC_VLAN => filter.add_address(address, rdma),
+                recipe::MAC | recipe::MAC_VLAN => {
+                    filter.add_address(address, rdma, action.loopback());
+                }
                 recipe::PROMISCUOUS | recipe::PROMISCUOUS_VLAN => {
                     filter.add_promiscuous(Cast::of(address), rdma)
                 }

@@ -5,8 +5,8 @@ use super::switch::SWITCH_ID;
 use crate::chip::Context;
 use ringside_spec::lan::admin::ReturnCode;
 use ringside_spec::lan::admin::vsi::{
-    self, KEEP_ALLOCATED, RDMA_FILTERS_ENABLED, VsiAnswer, VsiCommand, VsiNumber, VsiProperties,
-    VsiSections, VsiType,
+    self, ClassMapping, KEEP_ALLOCATED, QUEUES_CONTIGUOUS, RDMA_FILTERS_ENABLED, VsiAnswer,
+    VsiCommand, VsiNumber, VsiProperties, VsiSections, VsiType,
 };
 use ringside_spec::lan::identity::VSI_COUNT;
 use std::collections::BTreeMap;
@@ -14,6 +14,9 @@ use zerocopy::IntoBytes;
 
 /// Number of the first VSI that a driver gets; not zero, so that a forgotten number shows.
 const FIRST_VSI: u16 = 16;
+
+/// Most receive queues of a VSI.
+const MAX_QUEUES: u16 = 2048;
 
 /// One VSI.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,25 +28,32 @@ pub(super) struct Vsi {
 
 /// The VSIs that exist, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Vsis(BTreeMap<u16, Vsi>);
+pub(super) struct Vsis {
+    all: BTreeMap<u16, Vsi>,
+    /// those that were freed since the LAN engine was told
+    freed: Vec<u16>,
+}
 
 impl Vsis {
     pub(super) fn exists(&self, number: u16) -> bool {
-        self.0
+        self.all
             .get(&number)
             .is_some_and(|vsi| vsi.properties.is_some())
     }
 
     /// True if RDMA gets the packets of this VSI.
     pub(super) fn lets_rdma_in(&self, number: u16) -> bool {
-        let properties = self.0.get(&number).and_then(|vsi| vsi.properties.as_ref());
+        let properties = self
+            .all
+            .get(&number)
+            .and_then(|vsi| vsi.properties.as_ref());
         properties.is_some_and(|all| all.queue_option_flags & RDMA_FILTERS_ENABLED != 0)
     }
 
     /// The first VSI of the physical function.
     pub(super) fn of_function(&self) -> Option<u16> {
         let own = |vsi: &Vsi| vsi.kind == vsi::kind::PHYSICAL_FUNCTION && vsi.properties.is_some();
-        self.0
+        self.all
             .iter()
             .find(|(_, vsi)| own(vsi))
             .map(|(number, _)| *number)
@@ -51,25 +61,46 @@ impl Vsis {
 
     /// The VSIs that have properties.
     pub(super) fn with_properties(&self) -> impl Iterator<Item = (u16, &VsiProperties)> {
-        let all = self.0.iter();
+        let all = self.all.iter();
         all.filter_map(|(number, vsi)| Some((*number, vsi.properties.as_ref()?)))
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.all.clear();
+        self.freed.clear();
+    }
+
+    /// The VSIs that were freed since this was asked last.
+    pub(super) fn take_freed(&mut self) -> Vec<u16> {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Counts receive queues that another VSI has too.
+    fn check_queues(&self, number: u16, new: &VsiProperties, context: &mut Context<'_>) {
+        let own = receive_queues(new);
+        for (other, properties) in self.with_properties() {
+            let theirs = receive_queues(properties);
+            if other != number && own.iter().any(|queue| theirs.contains(queue)) {
+                context
+                    .ledger
+                    .breach("VSI with a receive queue of another VSI", || {
+                        format!("VSI {number}: {own:?}, VSI {other}: {theirs:?}")
+                    });
+            }
+        }
     }
 
     /// Every VSI: number, kind, properties.
     pub(super) fn list(&self) -> Vec<(u16, u16, Option<Vec<u8>>)> {
         let bytes = |all: &VsiProperties| all.as_bytes().to_vec();
-        let entries = self.0.iter();
+        let entries = self.all.iter();
         entries
             .map(|(number, vsi)| (*number, vsi.kind, vsi.properties.as_ref().map(bytes)))
             .collect()
     }
 
     fn answer(&self, command: &Command, number: u16) -> Outcome {
-        let used = self.0.len() as u16;
+        let used = self.all.len() as u16;
         let answer = VsiAnswer {
             number: VsiNumber::ZERO
                 .with_number(number)
@@ -97,7 +128,7 @@ impl Vsis {
         let number = if number.valid() {
             number.number()
         } else {
-            let free = (FIRST_VSI..VSI_COUNT).find(|number| !self.0.contains_key(number));
+            let free = (FIRST_VSI..VSI_COUNT).find(|number| !self.all.contains_key(number));
             free.ok_or(ReturnCode::NoSpace)?
         };
         if number >= VSI_COUNT {
@@ -112,7 +143,8 @@ impl Vsis {
             return Err(ReturnCode::Exists);
         }
         let kind = VsiType(asked.vsi_flags.get()).kind();
-        self.0.insert(
+        self.check_queues(number, &properties, context);
+        self.all.insert(
             number,
             Vsi {
                 kind,
@@ -146,10 +178,13 @@ impl Vsis {
     pub(super) fn update(&mut self, command: &Command, context: &mut Context<'_>) -> Outcome {
         let number = self.existing(command, context)?;
         let new: VsiProperties = command.item(0)?;
+        if VsiSections(new.valid_sections.get()).receive_queue_map() {
+            self.check_queues(number, &new, context);
+        }
         if let Some(Vsi {
             properties: Some(properties),
             ..
-        }) = self.0.get_mut(&number)
+        }) = self.all.get_mut(&number)
         {
             apply_sections(properties, &new);
         }
@@ -161,7 +196,7 @@ impl Vsis {
         if let Some(Vsi {
             properties: Some(properties),
             ..
-        }) = self.0.get(&number)
+        }) = self.all.get(&number)
         {
             let properties = *properties;
             command.put(0, &properties)?;
@@ -169,16 +204,46 @@ impl Vsis {
         self.answer(command, number)
     }
 
-    pub(super) fn free(&mut self, command: &Command, context: &mut Context<'_>) -> Outcome {
+    /// Frees a VSI. `sends`: it has transmit queues.
+    pub(super) fn free(
+        &mut self,
+        command: &Command,
+        sends: impl Fn(u16) -> bool,
+        context: &mut Context<'_>,
+    ) -> Outcome {
         let number = self.existing(command, context)?;
+        if sends(number) {
+            context
+                .ledger
+                .breach("VSI freed while it has transmit queues", || {
+                    format!("VSI {number}")
+                });
+            return Err(ReturnCode::Busy);
+        }
+        self.freed.push(number);
         let asked: VsiCommand = command.parameters();
         if asked.flags.get() & KEEP_ALLOCATED == 0 {
-            self.0.remove(&number);
-        } else if let Some(vsi) = self.0.get_mut(&number) {
+            self.all.remove(&number);
+        } else if let Some(vsi) = self.all.get_mut(&number) {
             vsi.properties = None;
         }
         self.answer(command, number)
     }
+}
+
+/// The receive queues that a map names.
+fn receive_queues(properties: &VsiProperties) -> Vec<u16> {
+    let [first, count, ..] = properties.queue_mapping.map(|entry| entry.get());
+    if properties.mapping_flags.get() == QUEUES_CONTIGUOUS {
+        let count = count.min(MAX_QUEUES);
+        return (0..count)
+            .map(|queue| first.saturating_add(queue))
+            .collect();
+    }
+    let [class, ..] = properties.class_mapping;
+    let count = 1usize << ClassMapping(class.get()).count_log2().min(4);
+    let listed = properties.queue_mapping.iter().take(count);
+    listed.map(|entry| entry.get()).collect()
 }
 
 /// Takes over the sections that are marked valid.

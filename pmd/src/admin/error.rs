@@ -74,6 +74,15 @@ pub enum AdminError {
         /// The values that it reads.
         value: u32,
     },
+    /// Another VSI of the function receives the packets to the address of a single station.
+    #[error(
+        "VSI {vsi} of this function receives the packets to this address, and a single station's \
+         address belongs to one VSI: remove it there first, or choose another"
+    )]
+    AddressTaken {
+        /// The VSI that has it.
+        vsi: u16,
+    },
     /// There is no memory for the rings.
     #[error(transparent)]
     Memory(#[from] MemoryError),

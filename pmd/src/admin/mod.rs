@@ -5,11 +5,12 @@
 
 pub mod commands;
 mod error;
-mod mac_rules;
 mod queue;
 mod ring;
+mod switch_rules;
 
 pub use error::AdminError;
 pub(crate) use queue::pause;
 pub use queue::{AdminEvent, AdminQueue, Answer, Data};
 pub use ring::RING_ENTRIES;
+pub use switch_rules::{Loopback, RulePackets};

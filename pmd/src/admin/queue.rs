@@ -4,8 +4,8 @@
 //! result, and the descriptor's length is the number of valid bytes in the buffer.
 
 use super::AdminError;
-use super::mac_rules::MacRules;
 use super::ring::{RING_ENTRIES, Ring, silence};
+use super::switch_rules::SwitchRules;
 use crate::Registers;
 use crate::trace::{CommandQueue, Exchange};
 use ringside_bus::clock::wait_for;
@@ -107,7 +107,7 @@ pub struct AdminQueue {
     pool: Arc<DmaPool>,
     deadline: Duration,
     state: Mutex<State>,
-    pub(super) mac_rules: MacRules,
+    pub(super) switch_rules: SwitchRules,
 }
 
 /// True for commands that are sent again when the firmware answers "busy".
@@ -132,7 +132,7 @@ impl AdminQueue {
             pool,
             deadline,
             state: Mutex::default(),
-            mac_rules: MacRules::default(),
+            switch_rules: SwitchRules::default(),
         }
     }
 
@@ -214,7 +214,7 @@ impl AdminQueue {
     /// Takes both rings from the device without a word to the firmware: after a reset.
     pub(crate) fn silence_rings(&self) -> Result<(), AdminError> {
         self.state().stopped = true;
-        self.mac_rules.forget();
+        self.switch_rules.forget();
         silence(&self.registers, &ADMIN_SEND).and(silence(&self.registers, &ADMIN_RECEIVE))
     }
 

@@ -76,9 +76,9 @@ fn perform(undo: &Undo, context: &mut Context) -> Result<(), StageError> {
             let admin = admin()?;
             number.map_or(Ok(()), |number| admin.free_vsi(number))?;
         }
-        Undo::RemoveMacRule { rule, .. } => {
+        Undo::RemoveMacRule { vsi, rule, .. } => {
             let admin = admin()?;
-            rule.map_or(Ok(()), |rule| admin.remove_rule(rule))?;
+            rule.map_or(Ok(()), |rule| admin.remove_rule(*vsi, rule))?;
         }
         Undo::DisableRdmaFilters { vsi } => {
             admin()?.update_vsi(*vsi, &lan::vsi::rdma_filters(false))?;

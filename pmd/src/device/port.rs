@@ -37,6 +37,7 @@ impl Device {
             vector: packet_vector(vectors.min(granted), event_queues),
             function: facts.function_number()?,
             port: facts.switch()?.port,
+            switch_id: facts.switch()?.switch_id,
             vsi: facts.vsi()?,
             mac: facts.mac()?,
             place: place(facts)?,

@@ -8,4 +8,7 @@ pub mod vsi;
 
 pub(crate) use counters::PORT_COUNTERS;
 pub use events::FirmwareEvent;
-pub use port::{OpenPort, Port, PortError, PortSettings, PortStatistic, VlanStripping};
+pub use port::{
+    OpenPort, OpenVsi, Port, PortError, PortSettings, PortStatistic, VlanStripping, Vsi,
+    VsiSettings,
+};

@@ -1,9 +1,12 @@
-//! Properties of the function's virtual station interface (VSI).
+//! Properties of the function's virtual station interfaces (VSIs).
 
+use crate::admin::Loopback;
 use ringside_spec::lan::admin::vsi::{
-    InnerVlanFlags, PriorityTable, QUEUES_CONTIGUOUS, QueueOptionRss, RDMA_FILTERS_ENABLED,
-    SwitchFlags, SwitchFlags2, VsiProperties, VsiSections, rss, vlan_receive, vlan_transmit,
+    ClassMapping, InnerVlanFlags, PriorityTable, QUEUES_CONTIGUOUS, QueueOptionRss,
+    RDMA_FILTERS_ENABLED, SwitchFlags, SwitchFlags2, VsiProperties, VsiSections, rss, vlan_receive,
+    vlan_transmit,
 };
+use std::ops::Range;
 
 /// The default VSI of the function: one queue, sends to the wire, keeps VLAN tags where they are,
 /// maps each priority to itself. Source: ice `ice_lib.c`, `ice_set_dflt_vsi_ctx`.
@@ -23,10 +26,7 @@ pub fn default_properties(switch_id: u16) -> VsiProperties {
         valid_sections: sections.0.into(),
         switch_id,
         // allowed loopback lets what queue pairs of this function send each other stay inside
-        switch_flags: SwitchFlags::ZERO
-            .with_allow_loopback(true)
-            .with_source_prune(true)
-            .0,
+        switch_flags: switch_flags(Loopback::Allowed),
         switch_flags_2: SwitchFlags2::ZERO.with_lan_enable(true).0,
         inner_vlan_flags: InnerVlanFlags::ZERO
             .with_transmit_mode(vlan_transmit::ALL)
@@ -42,11 +42,41 @@ pub fn default_properties(switch_id: u16) -> VsiProperties {
             .0,
         ..VsiProperties::zeroed()
     };
-    // First queue 0, one queue.
-    let [first, count, ..] = &mut properties.queue_mapping;
-    *first = 0.into();
-    *count = 1.into();
+    map_queues(&mut properties, 0..1);
     properties
+}
+
+/// A VSI beside the default one: its own receive queues, contiguous, and its own hash table.
+#[must_use]
+pub fn further_properties(switch_id: u16, queues: Range<u16>, loopback: Loopback) -> VsiProperties {
+    let mut properties = VsiProperties {
+        switch_flags: switch_flags(loopback),
+        queue_option_rss: QueueOptionRss::ZERO
+            .with_table(rss::TABLE_VSI)
+            .with_hash(rss::HASH_TOEPLITZ)
+            .0,
+        ..default_properties(switch_id)
+    };
+    map_queues(&mut properties, queues);
+    properties
+}
+
+/// The receive queues of a VSI, contiguous, all of one traffic class.
+pub(crate) fn map_queues(properties: &mut VsiProperties, queues: Range<u16>) {
+    let [first, number, ..] = &mut properties.queue_mapping;
+    *first = queues.start.into();
+    *number = (queues.len() as u16).into();
+    let [class, ..] = &mut properties.class_mapping;
+    let log2 = queues.len().next_power_of_two().trailing_zeros() as u16;
+    *class = ClassMapping::ZERO.with_count_log2(log2).0.into();
+}
+
+/// A VSI does not receive its own packets; others of the function do, if loopback is allowed.
+pub(crate) fn switch_flags(loopback: Loopback) -> u8 {
+    SwitchFlags::ZERO
+        .with_allow_loopback(loopback == Loopback::Allowed)
+        .with_source_prune(true)
+        .0
 }
 
 /// Each priority is unchanged.

@@ -45,7 +45,7 @@ impl GroupRules {
         }
         let rule = *rule;
         self.rules.remove(&mac);
-        self.admin.remove_rule(rule)?;
+        self.admin.remove_rule(self.vsi_number, rule)?;
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl GroupRules {
     pub(crate) fn remove_all(&mut self) -> Result<(), RdmaError> {
         let mut result = Ok(());
         for (rule, _) in std::mem::take(&mut self.rules).into_values() {
-            let removed = self.admin.remove_rule(rule);
+            let removed = self.admin.remove_rule(self.vsi_number, rule);
             result = result.and(removed.map_err(RdmaError::from));
         }
         result

@@ -11,3 +11,4 @@ mod recovery;
 mod rig;
 mod rules;
 mod time_stamps;
+mod vsis;

@@ -5,7 +5,7 @@ use crate::packet::MacAddress;
 use ringside_spec::lan::admin::rss::{RssTableCommand, RssTableFlags, RssVsi, table};
 use ringside_spec::lan::admin::switch::{
     AllocateResource, ElementNumber, GetSwitchConfig, LOOKUP_HEADER_BYTES, LookupRule, Resource,
-    RuleHeader, SingleAction, SwitchElement, SwitchRules, VsiListRule, recipe,
+    RuleHeader, RuleType, SingleAction, SwitchElement, SwitchRules, VsiListRule, recipe,
 };
 use ringside_spec::lan::admin::vsi::{
     VsiAnswer, VsiCommand, VsiNumber, VsiProperties, VsiSections, kind,
@@ -212,6 +212,7 @@ fn lists_of_vsis_forward_too() {
     let action = SingleAction::ZERO
         .with_vsi(u16::from_le_bytes(list).into())
         .with_is_list(true)
+        .with_loopback(true)
         .with_valid(true);
     forward[8..12].copy_from_slice(&action.0.to_le_bytes());
     client
@@ -309,4 +310,144 @@ fn a_lookup_table_is_read_without_the_size_that_it_was_written_with() {
         let read = client.ask(Opcode::GetRssTable, &of(0), entries).ok();
         assert_eq!(read.bytes[..entries.into()], written);
     }
+}
+
+/// Adds a VSI with these receive queues.
+fn add_with_queues(client: &mut Client, first: u16, count: u16) -> u16 {
+    let asked = VsiCommand {
+        vsi_flags: kind::VIRTUAL_MACHINE.into(),
+        ..VsiCommand::zeroed()
+    };
+    let mut properties = VsiProperties {
+        switch_id: 1,
+        ..VsiProperties::zeroed()
+    };
+    properties.queue_mapping[0] = first.into();
+    properties.queue_mapping[1] = count.into();
+    let answer = client
+        .give(Opcode::AddVsi, &asked, properties.as_bytes())
+        .ok();
+    VsiNumber(answer.descriptor.parameters::<VsiAnswer>().number.get()).number()
+}
+
+#[test]
+fn a_receive_queue_belongs_to_one_vsi() {
+    const SHARED: &str = "VSI with a receive queue of another VSI";
+    let mut client = Client::ready();
+    let first = add_with_queues(&mut client, 0, 4);
+    let second = add_with_queues(&mut client, 4, 4);
+    assert_eq!(client.breach_names(), [""; 0]);
+    add_with_queues(&mut client, 7, 2);
+    assert_eq!(client.breach_names(), [SHARED]);
+    let mut wider = VsiProperties::zeroed();
+    wider.valid_sections = VsiSections::ZERO.with_receive_queue_map(true).0.into();
+    wider.queue_mapping[1] = 5.into();
+    client
+        .give(Opcode::UpdateVsi, &command_for(first), wider.as_bytes())
+        .ok();
+    let found = client.world.with(|world| world.breaches(0));
+    assert_eq!(found.iter().map(|one| one.count).sum::<u64>(), 2);
+    // Of a VSI that is gone the queues are free.
+    client.direct(Opcode::FreeVsi, &command_for(second)).ok();
+    let mut narrow = wider;
+    narrow.queue_mapping[1] = 6.into();
+    client
+        .give(Opcode::UpdateVsi, &command_for(first), narrow.as_bytes())
+        .ok();
+    let found = client.world.with(|world| world.breaches(0));
+    assert_eq!(found.iter().map(|one| one.count).sum::<u64>(), 2);
+}
+
+#[test]
+fn vsis_share_the_rule_of_an_address_by_a_list() {
+    let mut client = Client::ready();
+    let group = [0x33, 0x33, 0, 0, 0, 1];
+    let first = add_vsi(&mut client);
+    let second = add_with_queues(&mut client, 8, 1);
+    add_mac_rule(&mut client, first, group);
+    assert_eq!(client.breach_names(), [""; 0]);
+    let twice = client.give(
+        Opcode::AddSwitchRules,
+        &one_rule(),
+        &mac_rule(second, group),
+    );
+    assert_eq!(twice.descriptor.return_code(), ReturnCode::Exists);
+    assert_eq!(
+        client.breach_names(),
+        ["switch rule for the packets of another one"]
+    );
+}
+
+/// Allocates a list of a kind and puts a VSI into it; returns its number.
+fn add_list(client: &mut Client, resource: Resource, set: RuleType, vsi: u16) -> u16 {
+    let one = AllocateResource {
+        entry_count: 1.into(),
+        ..AllocateResource::zeroed()
+    };
+    let [low, high] = resource.code().to_le_bytes();
+    let list: [u8; 2] = client
+        .give(Opcode::AllocateResource, &one, &[low, high, 1, 0, 0, 0])
+        .ok()
+        .item(4);
+    let rule = VsiListRule {
+        header: RuleHeader {
+            kind: set.code().into(),
+            status: 0.into(),
+        },
+        list: u16::from_le_bytes(list).into(),
+        count: 1.into(),
+    };
+    let bytes = [rule.as_bytes(), &vsi.to_le_bytes()].concat();
+    client
+        .give(Opcode::AddSwitchRules, &one_rule(), &bytes)
+        .ok();
+    u16::from_le_bytes(list)
+}
+
+#[test]
+fn lists_to_replicate_to_and_lists_to_prune_by_are_counted_apart() {
+    let mut client = Client::ready();
+    let first = add_vsi(&mut client);
+    let second = add_with_queues(&mut client, 8, 1);
+    let kinds = [
+        (Resource::VsiListReplication, RuleType::VsiListSet, first),
+        (Resource::VsiListPrune, RuleType::PruneListSet, second),
+    ];
+    let [replicated, pruned] =
+        kinds.map(|(resource, set, vsi)| add_list(&mut client, resource, set, vsi));
+    assert_eq!(replicated, pruned, "each kind begins with the same number");
+    let found = client.world.with(|world| world.snapshot(0)).unwrap();
+    let lists = [(replicated, vec![first]), (pruned, vec![second])];
+    assert_eq!(found.firmware.vsi_lists, lists);
+    let one = AllocateResource {
+        entry_count: 1.into(),
+        ..AllocateResource::zeroed()
+    };
+    let [low, high] = Resource::VsiListPrune.code().to_le_bytes();
+    let [number, zero] = pruned.to_le_bytes();
+    client
+        .give(Opcode::FreeResource, &one, &[low, high, 1, 0, number, zero])
+        .ok();
+    let found = client.world.with(|world| world.snapshot(0)).unwrap();
+    assert_eq!(found.firmware.vsi_lists, lists[..1]);
+    assert_eq!(client.breach_names(), [""; 0]);
+}
+
+#[test]
+fn the_hash_table_of_a_vsi_names_sixteen_queues_at_most() {
+    let mut client = Client::ready();
+    let vsi = add_vsi(&mut client);
+    let asked = RssTableCommand {
+        vsi: RssVsi::ZERO.with_number(vsi).with_valid(true).0.into(),
+        flags: RssTableFlags::ZERO.with_kind(table::VSI).0.into(),
+        ..RssTableCommand::zeroed()
+    };
+    client.give(Opcode::SetRssTable, &asked, &[15; 64]).ok();
+    assert_eq!(client.breach_names(), [""; 0]);
+    let refused = client.give(Opcode::SetRssTable, &asked, &[16; 64]);
+    assert_eq!(refused.descriptor.return_code(), ReturnCode::Invalid);
+    assert_eq!(
+        client.breach_names(),
+        ["hash table of a VSI with a queue beyond 15"]
+    );
 }

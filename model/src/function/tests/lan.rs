@@ -8,7 +8,6 @@ use crate::packet::{
     Extension, Ipv4, MacAddress, Network, Packet, Path, Psn, QpNumber, TransportHeaders,
     UdpChecksum, emit,
 };
-use ringside_spec::lan::admin::Opcode;
 use ringside_spec::lan::admin::queues::{
     AddTransmitQueues, DisableGroup, DisableTransmitQueues, TransmitQueue, TransmitQueueGroup,
 };
@@ -18,6 +17,7 @@ use ringside_spec::lan::admin::vsi::{
     InnerVlanFlags, RDMA_FILTERS_ENABLED, SwitchFlags2, VsiAnswer, VsiCommand, VsiNumber,
     VsiProperties, VsiSections, kind, vlan_transmit,
 };
+use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use ringside_spec::lan::receive::{PacketLength, ReceiveContext, profile};
 use ringside_spec::lan::registers::queues as registers;
 use ringside_spec::lan::registers::statistics;
@@ -249,6 +249,33 @@ fn datagram() -> Packet {
             extension: Extension::None,
         },
     }
+}
+
+#[test]
+fn a_vsi_is_freed_once_its_queues_have_stopped() {
+    let mut station = Station::new();
+    let number = VsiNumber::ZERO.with_number(station.vsi).with_valid(true);
+    let vsi = VsiCommand {
+        number: number.0.into(),
+        ..VsiCommand::zeroed()
+    };
+    let busy = station.client.direct(Opcode::FreeVsi, &vsi);
+    assert_eq!(busy.descriptor.return_code(), ReturnCode::Busy);
+    let sends = "VSI freed while it has transmit queues";
+    assert_eq!(station.client.breach_names(), [sends]);
+    station.remove_transmit_queue();
+    station.client.direct(Opcode::FreeVsi, &vsi).ok();
+    let mut expected = [sends, "VSI freed while its receive queues are enabled"];
+    expected.sort_unstable();
+    let mut found = station.client.breach_names();
+    found.sort_unstable();
+    assert_eq!(found, expected);
+
+    let mut station = Station::new();
+    station.remove_transmit_queue();
+    station.client.write(RECEIVE_QUEUE_CONTROL.at(0), 0);
+    station.client.direct(Opcode::FreeVsi, &vsi).ok();
+    assert_eq!(station.client.breach_names(), [""; 0]);
 }
 
 #[test]

@@ -90,17 +90,15 @@ impl AdminQueue {
         Ok(())
     }
 
-    /// Sets the function's table of queues (0x0B03): 128, 512 or 2048 entries, each a queue counted
-    /// from the VSI's first.
-    pub fn set_hash_table(&self, vsi: u16, queues: &[u8]) -> Result<(), AdminError> {
+    /// Sets the table of queues of this [`kind`](table) (0x0B03), each a queue counted from the VSI's
+    /// first: the function's of 128, 512 or 2048 entries, or the VSI's own of 64.
+    pub fn set_hash_table(&self, vsi: u16, kind: u16, queues: &[u8]) -> Result<(), AdminError> {
         let size = match queues.len() {
             table::FUNCTION_ENTRIES => table::SIZE_2048,
             table::GLOBAL_ENTRIES => table::SIZE_512,
             _ => table::SIZE_128,
         };
-        let flags = RssTableFlags::ZERO
-            .with_kind(table::FUNCTION)
-            .with_size(size);
+        let flags = RssTableFlags::ZERO.with_kind(kind).with_size(size);
         let parameters = RssTableCommand {
             vsi: of_vsi(vsi).into(),
             flags: flags.0.into(),

@@ -1,22 +1,18 @@
-//! The switch: the function's port and switch, port parameters, filter rules.
+//! The switch: the function's port and switch, port parameters.
 
-use super::{read_at, read_list};
+use super::read_list;
 use crate::admin::{AdminError, AdminQueue, Answer, Data};
 use ringside_spec::lan::admin::switch::{
-    ElementNumber, GetSwitchConfig, LOOKUP_HEADER_BYTES, LocalForward, LookupRule, RuleHeader,
-    RuleType, SWITCH_CONFIG_BUFFER_BYTES, SetPortParameters, SingleAction, SwitchElement,
-    SwitchRules, action, element, recipe,
+    ElementNumber, GetSwitchConfig, LocalForward, RuleHeader, SWITCH_CONFIG_BUFFER_BYTES,
+    SetPortParameters, SwitchElement, element,
 };
 use ringside_spec::lan::admin::{Opcode, ReturnCode};
 use serde::Serialize;
-use zerocopy::IntoBytes;
 
 /// The most elements of one answer: as many as fit into its buffer.
 const MAX_ELEMENTS: usize = SWITCH_CONFIG_BUFFER_BYTES / SwitchElement::SIZE;
 /// Answers at most: the index of an element has 16 bits, so each answer has at least one.
 const MAX_ANSWERS: usize = 64;
-/// Bytes of a rule with its header.
-const RULE_BYTES: usize = LookupRule::SIZE + LOOKUP_HEADER_BYTES;
 
 /// The port that the function is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -60,92 +56,6 @@ impl AdminQueue {
         self.execute(Opcode::SetPortParameters, &parameters, Data::None)?;
         Ok(())
     }
-
-    /// Delivers frames to `mac` to VSI `vsi`; returns the rule's number. A further caller for the same
-    /// address gets the rule that exists, and has to remove it too.
-    ///
-    /// Errors: those of the command, for a rule that does not exist yet.
-    pub fn add_mac_rule(&self, vsi: u16, mac: [u8; 6]) -> Result<u16, AdminError> {
-        let make = || self.make_mac_rule(vsi, mac);
-        self.mac_rules.add(vsi, mac, make)
-    }
-
-    /// Removes rule `index`; one of a MAC address with its last caller.
-    ///
-    /// Errors: those of the command; the rule counts as not removed then.
-    pub fn remove_rule(&self, index: u16) -> Result<(), AdminError> {
-        self.mac_rules.remove(index, || self.unmake_rule(index))
-    }
-
-    /// Delivers frames to `mac` to VSI `vsi` (0x02A0); returns the rule's number.
-    ///
-    /// The rule is a transmit rule and applies to received frames too. Frames that the device sends
-    /// to a unicast address of its own stay inside; others also go to the wire.
-    fn make_mac_rule(&self, vsi: u16, mac: [u8; 6]) -> Result<u16, AdminError> {
-        let opcode = Opcode::AddSwitchRules;
-        let rule = mac_rule(vsi, mac);
-        let answer = self.execute(opcode, &one_rule(), Data::Send(&rule))?;
-        let done: LookupRule = read_at(opcode, &answer.data, 0)?;
-        check_status(opcode, done.header)?;
-        Ok(done.index.get())
-    }
-
-    /// Removes rule `index` (0x02A2). The firmware goes by the number alone.
-    fn unmake_rule(&self, index: u16) -> Result<(), AdminError> {
-        let opcode = Opcode::RemoveSwitchRules;
-        let rule = LookupRule {
-            index: index.into(),
-            ..LookupRule::zeroed()
-        };
-        let answer = self.execute(opcode, &one_rule(), Data::Send(rule.as_bytes()))?;
-        let done: RuleHeader = read_at(opcode, &answer.data, 0)?;
-        check_status(opcode, done)
-    }
-}
-
-fn one_rule() -> SwitchRules {
-    SwitchRules {
-        rule_count: 1.into(),
-        ..SwitchRules::zeroed()
-    }
-}
-
-fn lookup_transmit() -> RuleHeader {
-    RuleHeader {
-        kind: RuleType::LookupTransmit.code().into(),
-        status: 0.into(),
-    }
-}
-
-/// The rule and the header that it matches.
-fn mac_rule(vsi: u16, mac: [u8; 6]) -> [u8; RULE_BYTES] {
-    let [first, ..] = mac;
-    let unicast = first.is_multiple_of(2);
-    let act = SingleAction::ZERO
-        .with_kind(action::FORWARD)
-        .with_vsi(vsi.into())
-        .with_valid(true)
-        .with_loopback(true)
-        .with_lan(!unicast);
-    let rule = LookupRule {
-        header: lookup_transmit(),
-        recipe: recipe::MAC.into(),
-        source: vsi.into(),
-        action: act.0.into(),
-        index: 0.into(),
-        header_length: (LOOKUP_HEADER_BYTES as u16).into(),
-    };
-    let mut bytes = [0; RULE_BYTES];
-    let (head, packet) = bytes.split_at_mut(LookupRule::SIZE);
-    head.copy_from_slice(rule.as_bytes());
-    for (to, from) in packet.iter_mut().zip(mac) {
-        *to = from;
-    }
-    // The EtherType of a tag follows both addresses; the recipe does not compare it.
-    for (to, from) in packet.iter_mut().skip(12).zip([0x81, 0x00]) {
-        *to = from;
-    }
-    bytes
 }
 
 /// Each rule has a status of its own; 0 is success.

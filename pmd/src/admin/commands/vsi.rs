@@ -2,18 +2,17 @@
 
 use super::super::{AdminError, AdminQueue, Data};
 use ringside_spec::lan::admin::Opcode;
-use ringside_spec::lan::admin::vsi::{
-    VsiAnswer, VsiCommand, VsiNumber, VsiProperties, VsiType, kind,
-};
+use ringside_spec::lan::admin::vsi::{VsiAnswer, VsiCommand, VsiNumber, VsiProperties, VsiType};
 use ringside_spec::lan::identity::VSI_COUNT;
 use zerocopy::IntoBytes;
 
 impl AdminQueue {
-    /// Adds a VSI of the function (0x0210); the firmware chooses its number, which is returned.
-    pub fn add_vsi(&self, properties: &VsiProperties) -> Result<u16, AdminError> {
+    /// Adds a VSI of this [`kind`](ringside_spec::lan::admin::vsi::kind) to the function (0x0210);
+    /// the firmware chooses its number, which is returned.
+    pub fn add_vsi(&self, kind: u16, properties: &VsiProperties) -> Result<u16, AdminError> {
         let opcode = Opcode::AddVsi;
         let parameters = VsiCommand {
-            vsi_flags: VsiType::ZERO.with_kind(kind::PHYSICAL_FUNCTION).0.into(),
+            vsi_flags: VsiType::ZERO.with_kind(kind).0.into(),
             ..VsiCommand::zeroed()
         };
         let answer = self.execute(opcode, &parameters, Data::Send(properties.as_bytes()))?;

@@ -4,6 +4,7 @@
 
 use crate::bring_up::{Context, Needs, Stage, StageError, Undo};
 use crate::lan::vsi::default_properties;
+use ringside_spec::lan::admin::vsi::kind;
 
 pub(super) const STAGE: Stage = Stage {
     name: "vsi",
@@ -15,7 +16,7 @@ fn run(context: &mut Context) -> Result<(), StageError> {
     let admin = context.admin()?;
     let properties = default_properties(context.facts.switch()?.switch_id);
     let undo = context.record(Undo::FreeVsi { number: None });
-    let number = admin.add_vsi(&properties)?;
+    let number = admin.add_vsi(kind::PHYSICAL_FUNCTION, &properties)?;
     context.amend(
         undo,
         Undo::FreeVsi {

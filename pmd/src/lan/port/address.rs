@@ -1,23 +1,22 @@
 //! The port's own MAC address.
 
 use super::shared::PortShared;
-use super::{Port, PortError};
+use super::station::{check_station, text};
+use super::{Port, PortError, Vsi};
+use crate::admin::RulePackets;
 
-/// Bit of the first byte: a group of stations.
-const GROUP: u8 = 1;
+const BROADCAST: [u8; 6] = [0xFF; 6];
 
-fn text(mac: [u8; 6]) -> String {
-    mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
-impl Port {
-    /// The port's MAC address: the function's own, or that of [`Port::set_address`].
+impl Vsi {
+    /// The MAC address of a VSI. Of a port: the function's own, or that of [`Port::set_address`].
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         let own = self.shared.configured().own;
         own.map_or(self.shared.mac, |(address, _)| address)
     }
+}
 
+impl Port {
     /// Changes the port's MAC address while packets flow. Packets to it are let in before the
     /// device takes it over, and no longer after the next change.
     ///
@@ -29,14 +28,7 @@ impl Port {
     /// [`PortError::Address`], the firmware refused it, and the port has its former address.
     /// Source: ice `ice_main.c`, `ice_set_mac_address`.
     pub fn set_address(&self, mac: [u8; 6]) -> Result<(), PortError> {
-        let [first, ..] = mac;
-        if first & GROUP != 0 || mac == [0; 6] {
-            return Err(PortError::Invalid {
-                what: "MAC address",
-                value: text(mac),
-                remedy: "choose the address of a single station: an even first byte, not all zero",
-            });
-        }
+        check_station(mac)?;
         let shared = &self.shared;
         let admin = shared.admin()?;
         let mut configured = shared.configured();
@@ -50,14 +42,14 @@ impl Port {
         let own = match further {
             _ if mac == shared.mac => None,
             Some(rule) => Some((mac, rule)),
-            None => Some((mac, admin.add_mac_rule(shared.vsi, mac)?)),
+            None => Some((mac, shared.add_mac_rule(mac)?)),
         };
         if former.is_none() {
             shared.registry.note_address(Some(shared.mac));
         }
         if let Err(source) = admin.write_mac(mac) {
             if let (Some((_, rule)), None) = (own, further)
-                && let Err(error) = admin.remove_rule(rule)
+                && let Err(error) = admin.remove_rule(shared.vsi, rule)
             {
                 tracing::warn!(%error, rule, "packets to a refused address still arrive");
                 configured.addresses.insert(mac, rule);
@@ -71,7 +63,7 @@ impl Port {
         configured.addresses.remove(&mac);
         configured.own = own;
         if let Some((address, rule)) = former
-            && let Err(error) = admin.remove_rule(rule)
+            && let Err(error) = admin.remove_rule(shared.vsi, rule)
         {
             tracing::warn!(%error, rule, "packets to the former address still arrive");
             configured.addresses.insert(address, rule);
@@ -81,6 +73,23 @@ impl Port {
 }
 
 impl PortShared {
+    /// Lets packets to the address of a further VSI in, and to all stations.
+    pub(super) fn let_own_in(&self) -> Result<(), PortError> {
+        for mac in [self.mac, BROADCAST] {
+            let rule = self.add_mac_rule(mac)?;
+            self.configured().own_rules.push(rule);
+        }
+        Ok(())
+    }
+
+    /// Lets packets to `mac` in; returns the rule's number. Of a station that another VSI of the
+    /// function is, the error names it.
+    pub(super) fn add_mac_rule(&self, mac: [u8; 6]) -> Result<u16, PortError> {
+        let packets = RulePackets::To(mac);
+        let added = self.admin()?.add_rule(packets, self.vsi, self.loopback());
+        Ok(added?)
+    }
+
     /// Gives the device its own address back. Runs before the rules of the port are removed.
     pub(super) fn restore_address(&self) {
         let Ok(admin) = self.admin() else {

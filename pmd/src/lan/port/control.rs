@@ -29,6 +29,7 @@ const LOW_THRESHOLD_64: u8 = 2;
 /// One receive queue.
 pub(super) struct ReceiveControl {
     pub(super) port: Arc<PortShared>,
+    /// counted from the function's first
     pub(super) number: u16,
     pub(super) ring: u64,
     pub(super) settings: ReceiveSettings,
@@ -40,6 +41,7 @@ pub(super) struct ReceiveControl {
 /// One transmit queue.
 pub(super) struct TransmitControl {
     pub(super) port: Arc<PortShared>,
+    /// counted from the function's first
     pub(super) number: u16,
     pub(super) ring: u64,
     pub(super) settings: TransmitSettings,
@@ -263,12 +265,14 @@ impl PortShared {
 }
 
 impl PortShared {
+    /// Makes receive queue `number` of the VSI.
     pub(super) fn receive_queue(
         self: &Arc<Self>,
         number: u16,
         settings: ReceiveSettings,
         packets: PacketPool,
     ) -> Result<ReceiveQueue, PortError> {
+        let number = self.first.0 + number;
         let bytes =
             usize::from(settings.descriptors) * ringside_spec::lan::receive::DESCRIPTOR_BYTES;
         let memory = self.pool.allocate(bytes, 4096)?;
@@ -286,12 +290,14 @@ impl PortShared {
         Ok(queue?)
     }
 
+    /// Makes transmit queue `number` of the VSI.
     pub(super) fn transmit_queue(
         self: &Arc<Self>,
         number: u16,
         settings: TransmitSettings,
         packets: PacketPool,
     ) -> Result<TransmitQueue, PortError> {
+        let number = self.first.1 + number;
         let bytes =
             usize::from(settings.descriptors) * ringside_spec::lan::transmit::DESCRIPTOR_BYTES;
         let memory = self.pool.allocate(bytes, 4096)?;

@@ -1,10 +1,11 @@
 //! Filters of received packets: addresses, VLANs, promiscuous mode.
 
 use super::shared::PortShared;
-use super::{Port, PortError};
+use super::{PortError, Vsi};
+use crate::admin::{Loopback, RulePackets};
+use crate::lan::vsi::switch_flags;
 use ringside_spec::lan::admin::vsi::{
-    InnerVlanFlags, SwitchFlags, SwitchFlags2, VsiProperties, VsiSections, vlan_receive,
-    vlan_transmit,
+    InnerVlanFlags, SwitchFlags2, VsiProperties, VsiSections, vlan_receive, vlan_transmit,
 };
 use std::collections::btree_map::Entry;
 
@@ -21,7 +22,7 @@ pub enum VlanStripping {
     On,
 }
 
-impl Port {
+impl Vsi {
     /// Delivers all unicast packets of the wire, and all to groups, or only those that other rules
     /// let in.
     pub fn set_promiscuous(&self, wanted: bool) -> Result<(), PortError> {
@@ -34,15 +35,17 @@ impl Port {
         self.shared.set_all(true, wanted)
     }
 
-    /// Lets packets to one more address in; the function's own and broadcast are in anyway.
+    /// Lets packets to one more address in; its own and broadcast are in anyway.
+    ///
+    /// The address of a single station belongs to one VSI of a function; those of groups do not.
     pub fn add_address(&self, mac: [u8; 6]) -> Result<(), PortError> {
-        let admin = self.shared.admin()?;
+        self.shared.admin()?;
         let mut configured = self.shared.configured();
         let is_own = mac == self.shared.mac || configured.own.is_some_and(|(own, _)| own == mac);
         if is_own || mac == [0xFF; 6] || configured.addresses.contains_key(&mac) {
             return Ok(());
         }
-        let rule = admin.add_mac_rule(self.shared.vsi, mac)?;
+        let rule = self.shared.add_mac_rule(mac)?;
         configured.addresses.insert(mac, rule);
         Ok(())
     }
@@ -54,7 +57,7 @@ impl Port {
         let Some(rule) = configured.addresses.get(&mac).copied() else {
             return Ok(false);
         };
-        admin.remove_rule(rule)?;
+        admin.remove_rule(self.shared.vsi, rule)?;
         configured.addresses.remove(&mac);
         Ok(true)
     }
@@ -71,20 +74,13 @@ impl Port {
         }
         let admin = self.shared.admin()?;
         let mut configured = self.shared.configured();
-        let list = match configured.prune_list {
-            Some(list) => list,
-            None => {
-                let list = admin.add_prune_list(self.shared.vsi)?;
-                configured.prune_list = Some(list);
-                list
-            }
-        };
         for vlan in [0, vlan] {
             if let Entry::Vacant(place) = configured.vlans.entry(vlan) {
-                place.insert(admin.add_vlan_rule(self.shared.vsi, list, vlan)?);
+                let packets = RulePackets::Vlan(vlan);
+                place.insert(admin.add_rule(packets, self.shared.vsi, Loopback::Allowed)?);
             }
         }
-        Ok(admin.update_vsi(self.shared.vsi, &pruning(true))?)
+        Ok(admin.update_vsi(self.shared.vsi, &self.shared.pruning(true))?)
     }
 
     /// Takes that back; false if the VLAN was not added. The last one lets all VLANs in again.
@@ -95,9 +91,9 @@ impl Port {
             return Ok(false);
         };
         if configured.vlans.len() == 2 {
-            admin.update_vsi(self.shared.vsi, &pruning(false))?;
+            admin.update_vsi(self.shared.vsi, &self.shared.pruning(false))?;
         }
-        admin.remove_rule(rule)?;
+        admin.remove_rule(self.shared.vsi, rule)?;
         configured.vlans.remove(&vlan);
         Ok(true)
     }
@@ -121,33 +117,35 @@ impl Port {
     }
 }
 
-/// The switch section, as bring-up wrote it, with pruning by VLAN or without.
-fn pruning(enabled: bool) -> VsiProperties {
-    VsiProperties {
-        valid_sections: VsiSections::ZERO.with_switch(true).0.into(),
-        switch_flags: SwitchFlags::ZERO
-            .with_allow_loopback(true)
-            .with_source_prune(true)
-            .0,
-        switch_flags_2: SwitchFlags2::ZERO
-            .with_lan_enable(true)
-            .with_receive_vlan_prune(enabled)
-            .0,
-        ..VsiProperties::zeroed()
-    }
-}
-
 impl PortShared {
+    /// The switch section, as the VSI was added, with pruning by VLAN or without.
+    fn pruning(&self, enabled: bool) -> VsiProperties {
+        VsiProperties {
+            valid_sections: VsiSections::ZERO.with_switch(true).0.into(),
+            switch_flags: switch_flags(self.loopback()),
+            switch_flags_2: SwitchFlags2::ZERO
+                .with_lan_enable(true)
+                .with_receive_vlan_prune(enabled)
+                .0,
+            ..VsiProperties::zeroed()
+        }
+    }
+
     fn set_all(&self, groups: bool, wanted: bool) -> Result<(), PortError> {
         let admin = self.admin()?;
         let mut configured = self.configured();
         match (configured.promiscuous.get(&groups).copied(), wanted) {
             (None, true) => {
-                let rule = admin.add_promiscuous_rule(self.port, self.vsi, groups)?;
+                let port = self.port;
+                let packets = match groups {
+                    true => RulePackets::AllGroups { port },
+                    false => RulePackets::AllUnicast { port },
+                };
+                let rule = admin.add_rule(packets, self.vsi, self.loopback())?;
                 configured.promiscuous.insert(groups, rule);
             }
             (Some(rule), false) => {
-                admin.remove_rule(rule)?;
+                admin.remove_rule(self.vsi, rule)?;
                 configured.promiscuous.remove(&groups);
             }
             _ => {}
@@ -164,24 +162,19 @@ impl PortShared {
         let mut rules: Vec<u16> = configured.promiscuous.values().copied().collect();
         rules.extend(configured.addresses.values());
         rules.extend(configured.vlans.values());
+        rules.append(&mut configured.own_rules);
         let had_vlans = !configured.vlans.is_empty();
         configured.promiscuous.clear();
         configured.addresses.clear();
         configured.vlans.clear();
-        let list = configured.prune_list.take();
         drop(configured);
-        if had_vlans && let Err(error) = admin.update_vsi(self.vsi, &pruning(false)) {
+        if had_vlans && let Err(error) = admin.update_vsi(self.vsi, &self.pruning(false)) {
             tracing::warn!(%error, "the VSI continues to prune VLANs");
         }
         for rule in rules {
-            if let Err(error) = admin.remove_rule(rule) {
+            if let Err(error) = admin.remove_rule(self.vsi, rule) {
                 tracing::warn!(%error, rule, "a switch rule stays until the next reset");
             }
-        }
-        if let Some(list) = list
-            && let Err(error) = admin.free_prune_list(list)
-        {
-            tracing::warn!(%error, list, "a VSI list stays until the next reset");
         }
     }
 }

@@ -6,7 +6,7 @@
 use super::kinds::{FlowKind, HashField, Programmed};
 use super::shared::PortShared;
 use super::tables::{Block, free};
-use super::{Port, PortError};
+use super::{PortError, Vsi};
 use crate::admin::AdminQueue;
 use crate::admin::commands::Section;
 use ringside_spec::lan::admin::switch::Resource;
@@ -15,7 +15,7 @@ use ringside_spec::lan::registers::filters::{
     HASH_CONTROL, HASH_MASK_SELECT, HASH_SYMMETRY, HashControl, WordChoice,
 };
 
-impl Port {
+impl Vsi {
     /// Sets the fields from which the hash of a kind of packets is computed, in the order of
     /// [`HashField`]. Without fields all packets of the kind have the hash of no bytes, and go to
     /// one queue.
@@ -62,7 +62,7 @@ impl Port {
     }
 
     /// The fields of a kind; `None` on a port of one queue before the first
-    /// [`Port::set_hash_fields`].
+    /// [`Vsi::set_hash_fields`].
     #[must_use]
     pub fn hash_fields(&self, kind: FlowKind) -> Option<Vec<HashField>> {
         let configured = self.shared.configured();
@@ -72,10 +72,12 @@ impl Port {
 }
 
 impl PortShared {
-    /// The group of VSIs that the port's own is in, alone. Groups carry the number of their function
-    /// in bits 13 to 15. Source: ice `ICE_VSIG_VALUE`.
-    pub(super) const fn group_number(&self) -> u16 {
-        1 | (self.function as u16 & 7) << 13
+    /// The group of VSIs that this one is in, alone. Groups carry the number of their function in
+    /// bits 13 to 15. Source: ice `ICE_VSIG_VALUE`.
+    pub(super) fn group_number(&self) -> u16 {
+        let further = self.further.as_ref();
+        let place = further.map_or(0, |further| further.taken.place);
+        (1 + place) | (u16::from(self.function) & 7) << 13
     }
 
     /// Has every kind hashed by all of its fields, unless that was done. Without it the device of

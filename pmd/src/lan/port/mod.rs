@@ -2,7 +2,8 @@
 //!
 //! [`Device::open_port`](crate::Device::open_port) makes N receive and M transmit queues on the
 //! function's own VSI and hands them out; each may go to another core. The [`Port`] itself is the
-//! control path: filters, spreading, link, statistics. When the device fails, the queues do nothing
+//! control path: filters, spreading, link, statistics. [`Port::add_vsi`] makes further VSIs, each with
+//! queues, filters and spreading of its own. When the device fails, the queues do nothing
 //! more; once it was reset, stopping or dropping them gives every packet back.
 
 mod address;
@@ -13,32 +14,38 @@ mod director;
 mod error;
 mod filters;
 mod hash;
+mod hash_table;
 mod kinds;
 mod malicious;
 mod media;
+mod registry;
 mod restore;
 mod rules;
 mod shared;
 mod spread;
 mod stamps;
+mod station;
 mod statistics;
 mod steering;
 mod tables;
+mod vsi;
 
 pub use error::PortError;
 pub use filters::VlanStripping;
+pub use hash_table::{DEFAULT_KEY, Spreading};
 pub use kinds::{FlowKind, HashField};
 pub use malicious::{Detector, Malicious};
 pub use media::{ErrorCorrection, Module, Pause};
-pub use restore::PortSetup;
+pub(crate) use registry::PortRegistry;
+pub use restore::{PortSetup, VsiSetup};
 pub use rules::{FlowMatch, FlowRule, FlowTarget, RuleKind, RuleNumber};
-pub(crate) use shared::{GroupPlace, PortParts, PortRegistry};
-pub use spread::{DEFAULT_KEY, Spreading};
+pub(crate) use shared::{GroupPlace, PortParts};
 pub use statistics::PortStatistic;
+pub use vsi::{MAX_VSI_RECEIVE_QUEUES, OpenVsi, Vsi, VsiSettings};
 
 use crate::admin::commands::LinkState;
 use ringside_lan::{
-    PacketPath, PacketPool, PoolSettings, QueueState, ReceiveQueue, ReceiveSettings, TransmitQueue,
+    PacketPath, PacketPool, PoolSettings, ReceiveQueue, ReceiveSettings, TransmitQueue,
     TransmitSettings,
 };
 use ringside_spec::lan::receive::MAX_FRAME_BYTES;
@@ -74,7 +81,7 @@ pub struct PortSettings {
     /// All packets of the wire are delivered.
     pub promiscuous: bool,
     /// The device stamps received packets with the time of its clock: see
-    /// [`Packet::timestamp`](ringside_lan::Packet::timestamp) and [`Port::device_time`].
+    /// [`Packet::timestamp`](ringside_lan::Packet::timestamp) and [`Vsi::device_time`].
     pub time_stamps: bool,
     /// The key of the hash that spreads packets over receive queues.
     pub hash_key: [u8; 52],
@@ -115,11 +122,12 @@ pub struct OpenPort {
     pub pool: PacketPool,
 }
 
-/// Control of a port; clones control the same one. Once all of them and all queues of the port are
-/// dropped, its configuration is removed from the device.
+/// Control of a port; clones control the same one. It is control of the port's own [`Vsi`] and of
+/// what all VSIs share. Once all of them and all queues and further VSIs of the port are dropped,
+/// its configuration is removed from the device.
 #[derive(Clone)]
 pub struct Port {
-    shared: Arc<PortShared>,
+    own: Vsi,
 }
 
 impl OpenPort {
@@ -127,12 +135,35 @@ impl OpenPort {
     ///
     /// Control path. Errors: [`PortError`]; the configuration has been undone.
     pub(crate) fn open(parts: PortParts, settings: &PortSettings) -> Result<Self, PortError> {
-        let timers = parts.capabilities.timers;
         let shared = PortShared::open(parts, settings)?;
-        let port = Port { shared };
-        let pool = PacketPool::new(&port.shared.pool, settings.pool)?;
+        let queues = Queues::open(&shared, settings)?;
+        // Last: nothing is delivered before every queue can take it.
+        shared.map_queues(settings.receive_queues)?;
+        let own = Vsi { shared };
+        own.strip_vlan(settings.vlan_stripping)?;
+        own.set_promiscuous(settings.promiscuous)?;
+        Ok(Self {
+            port: Port { own },
+            receive: queues.receive,
+            transmit: queues.transmit,
+            pool: queues.pool,
+        })
+    }
+}
+
+/// The queues of a VSI, all started, and their pool.
+struct Queues {
+    receive: Vec<ReceiveQueue>,
+    transmit: Vec<TransmitQueue>,
+    pool: PacketPool,
+}
+
+impl Queues {
+    /// Makes and starts them, and sets the spreading over them.
+    fn open(shared: &Arc<PortShared>, settings: &PortSettings) -> Result<Self, PortError> {
+        let pool = PacketPool::new(&shared.pool, settings.pool)?;
         if settings.time_stamps {
-            port.shared.stamp_packets(timers.as_ref(), &pool)?;
+            shared.stamp_packets(shared.capabilities.timers.as_ref(), &pool)?;
         }
         let (mut receive, mut transmit) = (Vec::new(), Vec::new());
         for number in 0..settings.transmit_queues as u16 {
@@ -140,7 +171,7 @@ impl OpenPort {
                 descriptors: settings.transmit_descriptors,
                 path: settings.packet_path,
             };
-            let mut queue = port.shared.transmit_queue(number, sizes, pool.clone())?;
+            let mut queue = shared.transmit_queue(number, sizes, pool.clone())?;
             queue.start()?;
             transmit.push(queue);
         }
@@ -150,23 +181,18 @@ impl OpenPort {
                 frame_bytes_max: settings.mtu + FRAME_OVERHEAD,
                 path: settings.packet_path,
             };
-            let mut queue = port.shared.receive_queue(number, sizes, pool.clone())?;
+            let mut queue = shared.receive_queue(number, sizes, pool.clone())?;
             queue.start()?;
             receive.push(queue);
         }
-        port.spread(&Spreading {
+        shared.write_spreading(&Spreading {
             key: settings.hash_key,
-            table: spread::even_table(settings.receive_queues),
+            table: hash_table::even_table(settings.receive_queues),
         })?;
         if settings.receive_queues > 1 {
-            port.shared.hash_all()?;
+            shared.hash_all()?;
         }
-        // Last: nothing is delivered before every queue can take it.
-        port.shared.map_queues(settings.receive_queues)?;
-        port.strip_vlan(settings.vlan_stripping)?;
-        port.set_promiscuous(settings.promiscuous)?;
         Ok(Self {
-            port,
             receive,
             transmit,
             pool,
@@ -212,28 +238,12 @@ impl Port {
         let admin = self.shared.admin()?;
         Ok(admin.link_status(self.shared.port, keep)?)
     }
-
-    /// The state of the port's queues.
-    #[must_use]
-    pub fn state(&self) -> QueueState {
-        match self.shared.service.in_service() {
-            true => QueueState::Running,
-            false if self.shared.service.is_released() => QueueState::Stopped,
-            false => QueueState::Lost,
-        }
-    }
-
-    /// Buffers of dropped queues that the device may still use.
-    #[must_use]
-    pub fn kept_buffers(&self) -> usize {
-        self.shared.service.kept_buffers()
-    }
 }
 
 impl std::fmt::Debug for Port {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Port")
-            .field("vsi", &self.shared.vsi)
+            .field("vsi", &self.vsi())
             .field("state", &self.state())
             .finish_non_exhaustive()
     }

@@ -1,35 +1,49 @@
-//! The settings of a port, to be applied again to the port that replaces it after a recovery.
+//! The settings of VSIs, to be applied again to those that replace them after a recovery.
 
 use super::rules::FlowRule;
-use super::{Port, PortError};
+use super::{FlowKind, HashField, Port, PortError, Spreading, Vsi};
+use std::collections::BTreeMap;
 
-/// The frames that a port accepts, and its rules.
+/// The frames that a VSI accepts, and their spreading over its queues.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct PortSetup {
+pub struct VsiSetup {
     /// All packets to single stations.
     pub promiscuous: bool,
     /// All packets to groups.
     pub all_multicast: bool,
-    /// The address that took the place of the function's own.
-    pub address: Option<[u8; 6]>,
     /// Further addresses.
     pub addresses: Vec<[u8; 6]>,
     /// VLANs.
     pub vlans: Vec<u16>,
+    /// Key and table, if [`Vsi::spread`] set them.
+    pub spreading: Option<Spreading>,
+    /// Fields of the hash, of the kinds for which these are not all.
+    pub hash_fields: BTreeMap<FlowKind, Vec<HashField>>,
+    /// Both directions of a flow have one hash.
+    pub symmetric_hash: bool,
+}
+
+/// The settings of a port: those of its own VSI, its address and its rules.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct PortSetup {
+    /// Those of its own VSI.
+    pub vsi: VsiSetup,
+    /// The address that took the place of the function's own.
+    pub address: Option<[u8; 6]>,
     /// Rules, oldest first.
     pub rules: Vec<FlowRule>,
 }
 
-impl Port {
-    /// The requested settings of the port. They can be read after a failure of the device, too.
+impl Vsi {
+    /// The requested settings of the VSI. They can be read after a failure of the device, too.
     #[must_use]
-    pub fn setup(&self) -> PortSetup {
-        let rules = self.rules().into_iter().map(|(_, rule)| rule).collect();
+    pub fn setup(&self) -> VsiSetup {
         let configured = self.shared.configured();
-        PortSetup {
+        let hashes = configured.hashes.iter();
+        let chosen = hashes.filter(|(kind, one)| one.fields != kind.fields());
+        VsiSetup {
             promiscuous: configured.promiscuous.contains_key(&false),
             all_multicast: configured.promiscuous.contains_key(&true),
-            address: configured.own.map(|(address, _)| address),
             addresses: configured.addresses.keys().copied().collect(),
             vlans: configured
                 .vlans
@@ -37,6 +51,51 @@ impl Port {
                 .copied()
                 .filter(|vlan| *vlan != 0)
                 .collect(),
+            spreading: configured.spreading.clone(),
+            hash_fields: chosen
+                .map(|(kind, one)| (*kind, one.fields.clone()))
+                .collect(),
+            symmetric_hash: configured.is_symmetric,
+        }
+    }
+
+    /// Asks the VSI for all of that: after a recovery, the one that was added again.
+    ///
+    /// Control path. Errors: [`PortError`] of the first part that was not done; what came before it
+    /// is done.
+    pub fn restore(&self, setup: &VsiSetup) -> Result<(), PortError> {
+        if setup.promiscuous {
+            self.set_promiscuous(true)?;
+        }
+        self.set_all_multicast(setup.all_multicast)?;
+        for address in &setup.addresses {
+            self.add_address(*address)?;
+        }
+        for vlan in &setup.vlans {
+            self.add_vlan(*vlan)?;
+        }
+        if let Some(spreading) = &setup.spreading {
+            self.spread(spreading)?;
+        }
+        for (kind, fields) in &setup.hash_fields {
+            self.set_hash_fields(*kind, fields)?;
+        }
+        if setup.symmetric_hash {
+            self.set_symmetric_hash(true)?;
+        }
+        Ok(())
+    }
+}
+
+impl Port {
+    /// The requested settings of the port. They can be read after a failure of the device, too.
+    /// Those of further VSIs are in [`Vsi::setup`].
+    #[must_use]
+    pub fn setup(&self) -> PortSetup {
+        let rules = self.rules().into_iter().map(|(_, rule)| rule).collect();
+        PortSetup {
+            vsi: Vsi::setup(self),
+            address: self.shared.configured().own.map(|(address, _)| address),
             rules,
         }
     }
@@ -46,19 +105,10 @@ impl Port {
     /// Control path. Errors: [`PortError`] of the first part that was not done; what came before it
     /// is done.
     pub fn restore(&self, setup: &PortSetup) -> Result<(), PortError> {
-        if setup.promiscuous {
-            self.set_promiscuous(true)?;
-        }
-        self.set_all_multicast(setup.all_multicast)?;
         if let Some(address) = setup.address {
             self.set_address(address)?;
         }
-        for address in &setup.addresses {
-            self.add_address(*address)?;
-        }
-        for vlan in &setup.vlans {
-            self.add_vlan(*vlan)?;
-        }
+        Vsi::restore(self, &setup.vsi)?;
         for rule in &setup.rules {
             self.add_rule(rule)?;
         }

@@ -1,19 +1,24 @@
-//! The state that a port and its queues share: access to the device, and its configuration.
+//! The state that a VSI of a port and its queues share: access to the device, and its configuration.
+//!
+//! The port has the function's own VSI. A further one ([`Further`]) keeps the port open.
 
 use super::clock::PortClock;
 use super::counted::Counted;
 use super::director::Director;
+use super::hash_table::Spreading;
 use super::kinds::{FlowKind, Programmed};
+use super::registry::{PortRegistry, Registered, Taken, Wanted};
 use super::{MAX_QUEUES, PortError, PortSettings};
 use crate::Registers;
-use crate::admin::AdminQueue;
 use crate::admin::commands::Capabilities;
+use crate::admin::{AdminQueue, Loopback};
+use crate::lan::vsi;
 use ringside_bus::{DmaPool, Doorbell};
 use ringside_lan::{QueueKind, Service};
 use ringside_spec::lan::admin::link::PhyConfig;
-use ringside_spec::lan::admin::vsi::{ClassMapping, QUEUES_CONTIGUOUS, VsiProperties, VsiSections};
+use ringside_spec::lan::admin::vsi::{QUEUES_CONTIGUOUS, VsiProperties, VsiSections, kind};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The register that a queue's doorbell is.
@@ -30,6 +35,7 @@ pub(crate) struct PortParts {
     pub(crate) function: u8,
     /// number of the logical port
     pub(crate) port: u8,
+    pub(crate) switch_id: u16,
     pub(crate) vsi: u16,
     pub(crate) mac: [u8; 6],
     pub(crate) place: GroupPlace,
@@ -62,75 +68,15 @@ pub(crate) enum GroupPlace {
     },
 }
 
-/// The open port of a device, if any, and leftovers of earlier ones.
-#[derive(Debug, Default)]
-pub(crate) struct PortRegistry {
-    ports: Mutex<Ports>,
-    /// the function's own address, while a port has put another in its place
-    own_address: Mutex<Option<[u8; 6]>>,
-}
-
-#[derive(Debug, Default)]
-struct Ports {
-    open: Weak<PortShared>,
-    /// of this port and of earlier ones, whose queues may have left buffers to the device
-    services: Vec<Arc<Service>>,
-}
-
-impl PortRegistry {
-    fn ports(&self) -> MutexGuard<'_, Ports> {
-        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn open(&self) -> Option<Arc<PortShared>> {
-        self.ports().open.upgrade()
-    }
-
-    /// Notes the function's own address before a port changes it; `None`: it has it back.
-    pub(super) fn note_address(&self, own: Option<[u8; 6]>) {
-        *self.own_address() = own;
-    }
-
-    fn own_address(&self) -> MutexGuard<'_, Option<[u8; 6]>> {
-        let address = self.own_address.lock();
-        address.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The device failed: its queues do nothing more.
-    pub(crate) fn fail(&self) {
-        if let Some(port) = self.open() {
-            port.cut_off();
-        }
-    }
-
-    /// The function was reset, and that was confirmed: every packet goes back.
-    pub(crate) fn release(&self) {
-        if let Some(port) = self.open() {
-            port.cut_off();
-        }
-        let services = std::mem::take(&mut self.ports().services);
-        for service in services {
-            service.release();
-        }
-    }
-
-    /// Reads the device's clock for the port's time stamps, if it has any.
-    pub(crate) fn refresh_clock(&self) {
-        if let Some(port) = self.open()
-            && let Some(clock) = port.clock.get()
-            && port.service.in_service()
-            && let Err(error) = clock.read(&port.registers)
-        {
-            tracing::debug!(%error, "the device's time was not read");
-        }
-    }
-
-    /// The device is being shut down: the port's queues are stopped, its rules removed.
-    pub(crate) fn shut_down(&self) {
-        if let Some(port) = self.open() {
-            port.shut_down();
-        }
-    }
+/// The part of a VSI that the port's own does not have.
+#[derive(Debug)]
+pub(super) struct Further {
+    /// the port, which stays open while the VSI exists
+    pub(super) port: Arc<PortShared>,
+    /// its place among the VSIs of the port, and its queues
+    pub(super) taken: Taken,
+    /// packets of other VSIs of the function
+    pub(super) loopback: Loopback,
 }
 
 /// The configuration that a shutdown removes.
@@ -150,8 +96,10 @@ pub(super) struct Configured {
     pub(super) own: Option<([u8; 6], u16)>,
     /// rules for VLANs
     pub(super) vlans: BTreeMap<u16, u16>,
-    /// list of VSIs that those rules name
-    pub(super) prune_list: Option<u16>,
+    /// rules of a further VSI for its own address and for broadcast
+    pub(super) own_rules: Vec<u16>,
+    /// key and table that the caller set
+    pub(super) spreading: Option<Spreading>,
     /// profiles and rows of the hash
     pub(super) hashes: BTreeMap<FlowKind, Programmed>,
     /// profiles of the hash that others have replaced
@@ -173,6 +121,9 @@ pub(super) struct Configured {
 pub(crate) struct PortShared {
     pub(super) registers: Registers,
     admin: Arc<AdminQueue>,
+    pub(super) capabilities: Capabilities,
+    place: GroupPlace,
+    switch_id: u16,
     pub(super) registry: Arc<PortRegistry>,
     pub(super) pool: Arc<DmaPool>,
     pub(super) service: Arc<Service>,
@@ -186,8 +137,12 @@ pub(crate) struct PortShared {
     /// packet type groups of the package; none if its file is not known
     pub(super) hash_groups: BTreeMap<u16, u8>,
     pub(super) filter_groups: BTreeMap<u16, u8>,
-    /// queues that the port makes: receive and transmit
+    /// queues that the VSI makes: receive and transmit
     pub(super) queues: (usize, usize),
+    /// the first of each, counted from the function's first
+    pub(super) first: (u16, u16),
+    /// `None`: this is the port's own VSI
+    pub(super) further: Option<Further>,
     /// the function's first queues, as the device numbers them: receive and transmit
     pub(super) queues_first: (u32, u32),
     /// queues that the function has: receive and transmit
@@ -208,27 +163,24 @@ impl PortShared {
         let capabilities = &parts.capabilities;
         check_limits(capabilities, settings)?;
         let registry = Arc::clone(&parts.registry);
-        let mut ports = registry.ports();
-        let in_service = |port: &Arc<Self>| port.service.in_service();
-        if ports.open.upgrade().as_ref().is_some_and(in_service) {
-            return Err(PortError::AlreadyOpen);
-        }
+        let mut opening = registry.open_port()?;
         let admin = parts.admin;
         // A reset came before an earlier port could give the address back.
-        let own_address = *registry.own_address();
-        if let Some(own) = own_address {
-            admin.write_mac(own)?;
-            registry.note_address(None);
-        }
-        let mut configured = Configured::default();
-        let group = match add_group(parts.place, &admin, &mut configured) {
-            Ok(group) => group,
-            Err(error) => {
-                delete_nodes(&admin, &mut configured);
-                return Err(error);
-            }
-        };
+        opening.return_address(|own| admin.write_mac(own))?;
+        let (group, configured) = group_at(parts.place, &admin)?;
         let shared = Arc::new(Self {
+            table_entries: capabilities.hash_table_entries as usize,
+            queues_first: (
+                capabilities.receive_queues.first,
+                capabilities.transmit_queues.first,
+            ),
+            queues_max: (
+                capabilities.receive_queues.count as usize,
+                capabilities.transmit_queues.count as usize,
+            ),
+            capabilities: parts.capabilities,
+            place: parts.place,
+            switch_id: parts.switch_id,
             registers: parts.registers,
             registry: parts.registry,
             pool: parts.pool,
@@ -238,18 +190,11 @@ impl PortShared {
             vsi: parts.vsi,
             mac: parts.mac,
             group,
-            table_entries: capabilities.hash_table_entries as usize,
             hash_groups: parts.hash_groups,
             filter_groups: parts.filter_groups,
             queues: (settings.receive_queues, settings.transmit_queues),
-            queues_first: (
-                capabilities.receive_queues.first,
-                capabilities.transmit_queues.first,
-            ),
-            queues_max: (
-                capabilities.receive_queues.count as usize,
-                capabilities.transmit_queues.count as usize,
-            ),
+            first: (0, 0),
+            further: None,
             director: Mutex::default(),
             vector: parts.vector,
             quiesce: parts.quiesce,
@@ -260,12 +205,92 @@ impl PortShared {
         });
         shared.start_statistics()?;
         shared.open_vector()?;
-        ports.open = Arc::downgrade(&shared);
-        ports
-            .services
-            .retain(|service| Arc::strong_count(service) > 1 || service.kept_buffers() > 0);
-        ports.services.push(Arc::clone(&shared.service));
+        opening.opened(&shared);
         Ok(shared)
+    }
+
+    /// Adds a VSI to the function of this port, with a group for its transmit queues.
+    pub(super) fn add_vsi(
+        self: &Arc<Self>,
+        mac: [u8; 6],
+        loopback: Loopback,
+        settings: &PortSettings,
+    ) -> Result<Arc<Self>, PortError> {
+        let taken = self.take(settings)?;
+        let made = self.make_vsi(&taken, loopback);
+        if made.is_err() {
+            self.registry.give(&taken);
+        }
+        let (vsi, group, configured) = made?;
+        let shared = Arc::new(Self {
+            registers: self.registers.clone(),
+            admin: Arc::clone(&self.admin),
+            capabilities: self.capabilities.clone(),
+            place: self.place,
+            switch_id: self.switch_id,
+            registry: Arc::clone(&self.registry),
+            pool: Arc::clone(&self.pool),
+            service: Service::new(),
+            function: self.function,
+            port: self.port,
+            vsi,
+            mac,
+            group,
+            table_entries: self.table_entries,
+            hash_groups: self.hash_groups.clone(),
+            filter_groups: self.filter_groups.clone(),
+            queues: (settings.receive_queues, settings.transmit_queues),
+            first: (taken.receive.start, taken.transmit.start),
+            queues_first: self.queues_first,
+            queues_max: self.queues_max,
+            vector: self.vector,
+            quiesce: self.quiesce,
+            clock: OnceLock::new(),
+            configured: Mutex::new(configured),
+            statistics: Mutex::default(),
+            director: Mutex::default(),
+            further: Some(Further {
+                port: Arc::clone(self),
+                taken: taken.clone(),
+                loopback,
+            }),
+        });
+        self.registry.added(taken, &shared);
+        shared.start_statistics()?;
+        Ok(shared)
+    }
+
+    /// Takes queues beside those of this port; the next one of each kind stays free for its rules.
+    fn take(&self, settings: &PortSettings) -> Result<Taken, PortError> {
+        let receive = Wanted {
+            among: self.queues.0 + 1..self.queues_max.0,
+            count: settings.receive_queues,
+        };
+        let transmit = Wanted {
+            among: self.queues.1 + 1..self.queues_max.1,
+            count: settings.transmit_queues,
+        };
+        let vsis_max = self.capabilities.vsis as usize;
+        self.registry.take(vsis_max, receive, transmit)
+    }
+
+    /// Adds a VSI and a group; returns their numbers and what was recorded for the group.
+    fn make_vsi(
+        &self,
+        taken: &Taken,
+        loopback: Loopback,
+    ) -> Result<(u16, u32, Configured), PortError> {
+        let admin = self.admin()?;
+        let queues = taken.receive.clone();
+        let properties = vsi::further_properties(self.switch_id, queues, loopback);
+        let (group, mut configured) = group_at(self.place, admin)?;
+        match admin.add_vsi(kind::VIRTUAL_MACHINE, &properties) {
+            Ok(vsi) => Ok((vsi, group, configured)),
+            Err(error) => {
+                delete_nodes(admin, &mut configured);
+                Err(error.into())
+            }
+        }
     }
 
     pub(super) fn configured(&self) -> MutexGuard<'_, Configured> {
@@ -290,30 +315,22 @@ impl PortShared {
         Ok(doorbell)
     }
 
-    /// Tells the VSI which receive queues it has: `count` from the first on.
+    /// Tells the VSI which receive queues it has: `count` from its first on.
     pub(super) fn map_queues(&self, count: usize) -> Result<(), PortError> {
         let mut properties = VsiProperties {
             valid_sections: VsiSections::ZERO.with_receive_queue_map(true).0.into(),
             mapping_flags: QUEUES_CONTIGUOUS.into(),
             ..VsiProperties::zeroed()
         };
-        let [first, number, ..] = &mut properties.queue_mapping;
-        *first = 0.into();
-        *number = (count as u16).into();
-        let [class, ..] = &mut properties.class_mapping;
-        let log2 = count.next_power_of_two().trailing_zeros() as u16;
-        *class = ClassMapping::ZERO.with_count_log2(log2).0.into();
+        let (first, _) = self.first;
+        vsi::map_queues(&mut properties, first..first + count as u16);
         Ok(self.admin()?.update_vsi(self.vsi, &properties)?)
     }
 
-    /// Takes the queues out of service and retires their doorbells.
-    fn cut_off(&self) {
-        self.service.fail();
-        for doorbell in &self.configured().doorbells {
-            if let Err(error) = doorbell.retire() {
-                tracing::error!(%error, "a doorbell of a packet queue stays in service");
-            }
-        }
+    /// The way of packets that other VSIs of the function send to this one.
+    pub(super) fn loopback(&self) -> Loopback {
+        let further = self.further.as_ref();
+        further.map_or(Loopback::Allowed, |further| further.loopback)
     }
 
     /// Takes back what was asked of PHY and LED.
@@ -333,7 +350,34 @@ impl PortShared {
         }
     }
 
-    /// Takes everything back that was configured; once.
+    /// Frees a further VSI. Its queues have stopped; their numbers may be used again afterwards.
+    fn free_vsi(&self) {
+        let Some(further) = &self.further else {
+            return;
+        };
+        match self.admin.free_vsi(self.vsi) {
+            Ok(()) => self.registry.give(&further.taken),
+            Err(error) => {
+                tracing::warn!(%error, vsi = self.vsi, "a VSI stays until the next reset");
+            }
+        }
+    }
+}
+
+impl Registered for PortShared {
+    fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    fn cut_off(&self) {
+        self.service.fail();
+        for doorbell in &self.configured().doorbells {
+            if let Err(error) = doorbell.retire() {
+                tracing::error!(%error, "a doorbell of a packet queue stays in service");
+            }
+        }
+    }
+
     fn shut_down(&self) {
         {
             let mut configured = self.configured();
@@ -360,16 +404,28 @@ impl PortShared {
                 quiet = false;
             }
         }
-        self.restore_phy();
-        if let Err(error) = self.map_queues(1) {
-            tracing::warn!(%error, "the VSI keeps its packet queues");
+        if self.further.is_none() {
+            self.restore_phy();
+            if let Err(error) = self.map_queues(1) {
+                tracing::warn!(%error, "the VSI keeps its packet queues");
+            }
+            self.close_vector();
         }
-        self.close_vector();
         self.cut_off();
         if quiet {
             self.clear_contexts();
             self.service.release();
             delete_nodes(&self.admin, &mut self.configured());
+            self.free_vsi();
+        }
+    }
+
+    fn refresh_clock(&self) {
+        if let Some(clock) = self.clock.get()
+            && self.service.in_service()
+            && let Err(error) = clock.read(&self.registers)
+        {
+            tracing::debug!(%error, "the device's time was not read");
         }
     }
 }
@@ -415,7 +471,18 @@ fn check_limits(capabilities: &Capabilities, settings: &PortSettings) -> Result<
 /// Layers from a queue group to the end of the tree, the queues included.
 const LAYERS_BELOW: u8 = 2;
 
-/// Adds a group for transmit queues at `place`.
+/// Adds a group for transmit queues at `place`; its nodes are recorded.
+fn group_at(place: GroupPlace, admin: &AdminQueue) -> Result<(u32, Configured), PortError> {
+    let mut configured = Configured::default();
+    match add_group(place, admin, &mut configured) {
+        Ok(group) => Ok((group, configured)),
+        Err(error) => {
+            delete_nodes(admin, &mut configured);
+            Err(error)
+        }
+    }
+}
+
 fn add_group(
     place: GroupPlace,
     admin: &AdminQueue,

@@ -1,38 +1,35 @@
 //! Spreading of received packets over queues.
 
-use super::{Port, PortError};
+use super::hash_table::Spreading;
+use super::shared::PortShared;
+use super::{PortError, Vsi};
 use ringside_spec::lan::admin::rss::table;
 
-/// The key of a port for which none is chosen: that of Microsoft's verification suite, continued
-/// with its own beginning. It is public, so a peer can choose packets for one queue; choose a
-/// random key if that matters.
-pub const DEFAULT_KEY: [u8; 52] = [
-    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
-    0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
-    0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa, 0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2,
-    0x41, 0x67, 0x25, 0x3d,
-];
-
-/// Key and table of the hash that chooses a packet's queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spreading {
-    /// Key of the Toeplitz hash.
-    pub key: [u8; 52],
-    /// Queues, repeated to the size of the device's table: the hash modulo that size chooses.
-    pub table: Vec<u8>,
-}
-
-/// Each queue in turn.
-pub(super) fn even_table(queues: usize) -> Vec<u8> {
-    (0..queues).map(|queue| queue as u8).collect()
-}
-
-impl Port {
-    /// Entries of the device's table: 128, 512 or 2048.
+impl Vsi {
+    /// Entries of its table: 128, 512 or 2048 of the port, 64 of a further VSI.
     #[must_use]
     pub fn hash_table_entries(&self) -> usize {
+        self.shared.spreading_entries()
+    }
+
+    /// Sets key and table.
+    ///
+    /// Control path. Errors: an empty table, a queue that does not exist, or a refusal of the
+    /// firmware.
+    pub fn spread(&self, spreading: &Spreading) -> Result<(), PortError> {
+        self.shared.write_spreading(spreading)?;
+        self.shared.configured().spreading = Some(spreading.clone());
+        Ok(())
+    }
+}
+
+impl PortShared {
+    fn spreading_entries(&self) -> usize {
+        if self.further.is_some() {
+            return table::VSI_ENTRIES;
+        }
         let known = [128, table::GLOBAL_ENTRIES, table::FUNCTION_ENTRIES];
-        let has = self.shared.table_entries;
+        let has = self.table_entries;
         known
             .into_iter()
             .filter(|size| *size <= has)
@@ -40,10 +37,8 @@ impl Port {
             .unwrap_or(128)
     }
 
-    /// Sets key and table.
-    ///
-    /// Control path. Errors: an empty table, or a refusal of the firmware.
-    pub fn spread(&self, spreading: &Spreading) -> Result<(), PortError> {
+    /// Writes key and table.
+    pub(super) fn write_spreading(&self, spreading: &Spreading) -> Result<(), PortError> {
         if spreading.table.is_empty() {
             return Err(PortError::Invalid {
                 what: "hash table",
@@ -51,11 +46,23 @@ impl Port {
                 remedy: "name at least one queue",
             });
         }
-        let admin = self.shared.admin()?;
-        let entries = spreading.table.iter().copied().cycle();
-        let table: Vec<u8> = entries.take(self.hash_table_entries()).collect();
-        admin.set_hash_key(self.shared.vsi, &spreading.key)?;
-        admin.set_hash_table(self.shared.vsi, &table)?;
+        let beyond = |queue: &&u8| usize::from(**queue) >= self.queues.0;
+        if let Some(queue) = spreading.table.iter().find(beyond) {
+            return Err(PortError::Invalid {
+                what: "hash table",
+                value: format!("with queue {queue} of {}", self.queues.0),
+                remedy: "name receive queues that exist, counted from 0",
+            });
+        }
+        let admin = self.admin()?;
+        let table = spreading.table.iter().copied().cycle();
+        let table: Vec<u8> = table.take(self.spreading_entries()).collect();
+        admin.set_hash_key(self.vsi, &spreading.key)?;
+        let kind = match self.further {
+            Some(_) => table::VSI,
+            None => table::FUNCTION,
+        };
+        admin.set_hash_table(self.vsi, kind, &table)?;
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::clock::{PortClock, refused};
 use super::shared::PortShared;
-use super::{Port, PortError};
+use super::{PortError, Vsi};
 use crate::admin::commands::Timers;
 use ringside_lan::PacketPool;
 
@@ -20,7 +20,7 @@ impl PortShared {
     }
 }
 
-impl Port {
+impl Vsi {
     /// The time of the device's clock, nanoseconds since its timer was started: that of
     /// [`Packet::timestamp`](ringside_lan::Packet::timestamp).
     ///

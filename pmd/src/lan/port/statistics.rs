@@ -1,7 +1,7 @@
-//! Counters of port and VSI.
+//! Counters of the port and its VSIs.
 
 use super::shared::PortShared;
-use super::{Port, PortError};
+use super::{PortError, Vsi};
 use ringside_spec::lan::registers::statistics::{self as counters, Counter};
 use serde::Serialize;
 use std::sync::PoisonError;
@@ -30,15 +30,17 @@ const OF_VSI: [(Counter, &str); 10] = [
     (counters::VSI_TRANSMIT_ERRORS, "tx_errors"),
 ];
 
-fn all() -> impl Iterator<Item = (Counter, &'static str, bool)> {
-    let vsi = OF_VSI.iter().map(|(counter, name)| (*counter, *name, true));
-    let port = crate::lan::PORT_COUNTERS.iter();
-    vsi.chain(port.map(|(counter, name)| (*counter, *name, false)))
-}
-
 impl PortShared {
+    /// Those of the VSI; those of the port belong to its own one.
+    fn all(&self) -> impl Iterator<Item = (Counter, &'static str, bool)> + use<> {
+        let vsi = OF_VSI.iter().map(|(counter, name)| (*counter, *name, true));
+        let has_port = self.further.is_none();
+        let port = crate::lan::PORT_COUNTERS.iter().filter(move |_| has_port);
+        vsi.chain(port.map(|(counter, name)| (*counter, *name, false)))
+    }
+
     fn read_counters(&self) -> Result<Vec<u64>, PortError> {
-        all()
+        self.all()
             .map(|(counter, _, of_vsi)| {
                 let index = if of_vsi {
                     self.vsi.into()
@@ -67,8 +69,9 @@ impl PortShared {
     }
 }
 
-impl Port {
-    /// All counters of VSI and port. Control path: a register read for each.
+impl Vsi {
+    /// All counters of the VSI; for the port's own also those of the port. Control path: a register
+    /// read for each.
     ///
     /// 32-bit counters wrap: at full rate, call this every few minutes.
     pub fn statistics(&self) -> Result<Vec<PortStatistic>, PortError> {
@@ -81,7 +84,7 @@ impl Port {
         let counted = &mut *guard;
         let totals = counted.total.iter_mut().zip(&mut counted.last);
         let mut list = Vec::with_capacity(now.len());
-        for (((counter, name, _), value), (total, last)) in all().zip(now).zip(totals) {
+        for (((counter, name, _), value), (total, last)) in self.shared.all().zip(now).zip(totals) {
             *total = total.wrapping_add(counter.difference(*last, value));
             *last = value;
             list.push(PortStatistic {

@@ -1,0 +1,242 @@
+//! The open port of a device, its further VSIs, and leftovers of earlier ones.
+
+use super::PortError;
+use crate::admin::AdminError;
+use ringside_lan::Service;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A VSI, with the port's own among them.
+pub(super) trait Registered: std::fmt::Debug + Send + Sync {
+    /// Tells the queues if the device is in service, and keeps what they leave to it.
+    fn service(&self) -> &Arc<Service>;
+    /// Takes the queues out of service and retires their doorbells.
+    fn cut_off(&self);
+    /// Takes everything back that was configured; once.
+    fn shut_down(&self);
+    /// Reads the device's clock, if the packets have time stamps.
+    fn refresh_clock(&self);
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct PortRegistry {
+    ports: Mutex<Ports>,
+    /// the function's own address, while a port has put another in its place
+    own_address: Mutex<Option<[u8; 6]>>,
+}
+
+#[derive(Debug, Default)]
+struct Ports {
+    open: Option<Weak<dyn Registered>>,
+    /// further VSIs, by place; a place is taken before its VSI exists, and until it is freed
+    further: BTreeMap<u16, (Taken, Option<Weak<dyn Registered>>)>,
+    /// of this port and of earlier ones, whose queues may have left buffers to the device
+    services: Vec<Arc<Service>>,
+}
+
+/// Place and queues of a further VSI.
+#[derive(Clone, Debug)]
+pub(super) struct Taken {
+    /// 1 for the first one beside the port's own
+    pub(super) place: u16,
+    /// receive queues, counted from the function's first
+    pub(super) receive: Range<u16>,
+    /// the same of transmit queues
+    pub(super) transmit: Range<u16>,
+}
+
+/// Queues of one kind: those that further VSIs may have, and the number that one asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    pub(super) among: Range<usize>,
+    pub(super) count: usize,
+}
+
+/// The registry while a port is being opened: no other one can be.
+pub(super) struct Opening<'a> {
+    registry: &'a PortRegistry,
+    ports: MutexGuard<'a, Ports>,
+}
+
+impl Opening<'_> {
+    /// Writes the function's own address, if an earlier port did not.
+    pub(super) fn return_address(
+        &mut self,
+        write: impl FnOnce([u8; 6]) -> Result<(), AdminError>,
+    ) -> Result<(), PortError> {
+        let own = *self.registry.own_address();
+        if let Some(own) = own {
+            write(own)?;
+            self.registry.note_address(None);
+        }
+        Ok(())
+    }
+
+    /// The port is open.
+    pub(super) fn opened(mut self, port: &Arc<impl Registered + 'static>) {
+        self.ports.open = Some(weak(port));
+        self.ports.add_service(port.service());
+    }
+}
+
+impl Ports {
+    fn add_service(&mut self, service: &Arc<Service>) {
+        self.services
+            .retain(|service| Arc::strong_count(service) > 1 || service.kept_buffers() > 0);
+        self.services.push(Arc::clone(service));
+    }
+}
+
+impl PortRegistry {
+    fn ports(&self) -> MutexGuard<'_, Ports> {
+        self.ports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to open a port; refuses a second one.
+    pub(super) fn open_port(&self) -> Result<Opening<'_>, PortError> {
+        let ports = self.ports();
+        let port = ports.open.as_ref().and_then(Weak::upgrade);
+        if port.is_some_and(|port| port.service().in_service()) {
+            return Err(PortError::AlreadyOpen);
+        }
+        Ok(Opening {
+            registry: self,
+            ports,
+        })
+    }
+
+    /// All VSIs of the open port, its own last.
+    fn open(&self) -> Vec<Arc<dyn Registered>> {
+        let ports = self.ports();
+        let further = ports.further.values().map(|(_, vsi)| vsi);
+        let all = further.chain([&ports.open]);
+        all.filter_map(|vsi| vsi.as_ref()?.upgrade()).collect()
+    }
+
+    /// Takes a place and queues for one more VSI of the port.
+    pub(super) fn take(
+        &self,
+        vsis_max: usize,
+        receive: Wanted,
+        transmit: Wanted,
+    ) -> Result<Taken, PortError> {
+        let mut ports = self.ports();
+        // The port's own is one of them.
+        let vsis = ports.further.len() + 2;
+        if vsis > vsis_max {
+            return Err(PortError::TooMany {
+                what: "VSIs",
+                wanted: vsis,
+                limit: vsis_max,
+            });
+        }
+        let used = |which: fn(&Taken) -> &Range<u16>| -> Vec<Range<u16>> {
+            let all = ports.further.values();
+            all.map(|(taken, _)| which(taken).clone()).collect()
+        };
+        let what = "receive queues in a row beside those in use";
+        let receive = free_range(what, receive, &used(|taken| &taken.receive))?;
+        let what = "transmit queues in a row beside those in use";
+        let transmit = free_range(what, transmit, &used(|taken| &taken.transmit))?;
+        let free = (1..).find(|place| !ports.further.contains_key(place));
+        let taken = Taken {
+            place: free.unwrap_or(u16::MAX),
+            receive,
+            transmit,
+        };
+        ports.further.insert(taken.place, (taken.clone(), None));
+        Ok(taken)
+    }
+
+    /// A further VSI exists.
+    pub(super) fn added(&self, taken: Taken, vsi: &Arc<impl Registered + 'static>) {
+        let mut ports = self.ports();
+        ports.further.insert(taken.place, (taken, Some(weak(vsi))));
+        ports.add_service(vsi.service());
+    }
+
+    /// Place and queues of a VSI may be taken again.
+    pub(super) fn give(&self, taken: &Taken) {
+        self.ports().further.remove(&taken.place);
+    }
+
+    /// Notes the function's own address before a port changes it; `None`: it has it back.
+    pub(super) fn note_address(&self, own: Option<[u8; 6]>) {
+        *self.own_address() = own;
+    }
+
+    fn own_address(&self) -> MutexGuard<'_, Option<[u8; 6]>> {
+        let address = self.own_address.lock();
+        address.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device failed: its queues do nothing more.
+    pub(crate) fn fail(&self) {
+        for vsi in self.open() {
+            vsi.cut_off();
+        }
+    }
+
+    /// The function was reset, and that was confirmed: every packet goes back.
+    pub(crate) fn release(&self) {
+        self.fail();
+        let services = {
+            let mut ports = self.ports();
+            ports.further.clear();
+            std::mem::take(&mut ports.services)
+        };
+        for service in services {
+            service.release();
+        }
+    }
+
+    /// Reads the device's clock for the time stamps of packets, where they have any.
+    pub(crate) fn refresh_clock(&self) {
+        for vsi in self.open() {
+            vsi.refresh_clock();
+        }
+    }
+
+    /// The device is being shut down: the queues are stopped, rules and VSIs removed.
+    pub(crate) fn shut_down(&self) {
+        for vsi in self.open() {
+            vsi.shut_down();
+        }
+    }
+}
+
+/// The first free range of that many queues.
+fn free_range(
+    what: &'static str,
+    wanted: Wanted,
+    used: &[Range<u16>],
+) -> Result<Range<u16>, PortError> {
+    let Wanted { among, count } = wanted;
+    let (mut free, mut longest) = (0, 0);
+    for queue in among {
+        let number = queue as u16;
+        free = match used.iter().any(|range| range.contains(&number)) {
+            true => 0,
+            false => free + 1,
+        };
+        longest = longest.max(free);
+        if free == count {
+            return Ok(number + 1 - count as u16..number + 1);
+        }
+    }
+    Err(PortError::TooMany {
+        what,
+        wanted: count,
+        limit: longest,
+    })
+}
+
+fn weak<V: Registered + 'static>(vsi: &Arc<V>) -> Weak<dyn Registered> {
+    let weak: Weak<V> = Arc::downgrade(vsi);
+    weak
+}
+
+#[cfg(test)]
+mod tests;
