@@ -3,12 +3,15 @@
 //! Counted, driver and model in one thread (`measured_step` is what callgrind counts):
 //! `writes COUNT`, `bursts COUNT` (32 at a time), `long-writes COUNT` (1 MiB), `idle COUNT`,
 //! `many COUNT QUEUE_PAIRS` (one write in flight over them in turn).
-//! Timed, driver on core 0 and model on core 1: `time latency|rate|long ROUNDS`.
+//! Timed, driver on core 0 and model on core 1: `time latency|rate|long ROUNDS`,
+//! `time packets BYTES COUNT` (from port to port).
 
 use ringside_benches::CHAIN;
 use ringside_benches::connected::{End, Result, connect, devices, shut_down};
 use ringside_bus::pinning::pin_to;
+use ringside_lan::Burst;
 use ringside_model::{Stepped, Threaded, World, WorldSettings};
+use ringside_pmd::lan::{OpenPort, PortSettings};
 use ringside_pmd::rdma::{Completion, Flags};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -86,6 +89,11 @@ fn counted(case: &str, count: usize, queue_pairs: usize) -> Result<()> {
     drop(ends);
     shut_down(devices)
 }
+
+/// Packets under way at most: fewer than the receive ring holds, so that none is dropped.
+const PACKETS_UNDER_WAY: usize = 512;
+/// Kind of a packet for experiments. Source: IEEE 802, local experimental EtherType 1.
+const ETHER_TYPE: [u8; 2] = [0x88, 0xB5];
 
 /// Turns of the probe.
 const HAND_OFFS: u64 = 20_000;
@@ -217,6 +225,65 @@ fn ping_pong(ends: &mut [End; 2], count: usize) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
+/// Sends `count` packets of this many bytes (no frame check sequence) from one port to the other, on
+/// this thread; seconds taken.
+fn send_packets(ports: &mut [OpenPort; 2], bytes: usize, count: usize) -> Result<f64> {
+    let [near, far] = ports;
+    let header = [&far.port.mac()[..], &near.port.mac(), &ETHER_TYPE].concat();
+    let mut frame = vec![0; bytes.max(header.len())];
+    for (byte, value) in frame.iter_mut().zip(header) {
+        *byte = value;
+    }
+    let mut original = near.pool.packet_with(&frame).ok_or("the pool is empty")?;
+    let send = near.transmit.first_mut().ok_or("no transmit queue")?;
+    let receive = far.receive.first_mut().ok_or("no receive queue")?;
+    let (mut leaving, mut arrived) = (Burst::with_limit(CHAIN), Burst::with_limit(CHAIN));
+    let (mut sent, mut received) = (0, 0);
+    let began = Instant::now();
+    while received < count {
+        let under_way = sent - received + leaving.len();
+        let room = (PACKETS_UNDER_WAY - under_way).min(count - sent - leaving.len());
+        for _ in 0..room.min(leaving.room()) {
+            let packet = leaving.push(original.share());
+            packet.map_err(|_| "a burst without room")?;
+        }
+        sent += send.send(&mut leaving);
+        let taken = receive.receive(&mut arrived);
+        arrived.clear();
+        received += taken;
+        if taken == 0 && began.elapsed() > Duration::from_secs(60) {
+            return Err("packets were lost, or the model has stopped".into());
+        }
+    }
+    Ok(began.elapsed().as_secs_f64())
+}
+
+/// Times packets of this many bytes from port to port; prints the probe and the median.
+fn timed_packets(bytes: usize, count: usize) -> Result<()> {
+    let probe = hand_off()?;
+    let model = Threaded::start(&WorldSettings::with_functions(2), Some(1))?;
+    pin_to(0)?;
+    let devices = devices(|index| model.function(index), 1);
+    let [near, far] = &devices;
+    let settings = PortSettings::default();
+    let mut ports = [near.open_port(&settings)?, far.open_port(&settings)?];
+    let part = count / PARTS;
+    let mut parts = Vec::with_capacity(PARTS);
+    for index in 0..=PARTS {
+        let seconds = send_packets(&mut ports, bytes, part)?;
+        if index > 0 {
+            parts.push(part as f64 / seconds / 1e6);
+        }
+    }
+    let rate = median(parts);
+    println!(
+        "{rate:.3} million/s, {:.2} Gbit/s (line hand-off {probe:.0} ns, driver on core 0, model on core 1)",
+        rate * bytes as f64 * 8.0 / 1e3
+    );
+    drop(ports);
+    shut_down(devices)
+}
+
 /// Runs a timed case; prints the probe and the median.
 fn timed(case: &str, rounds: usize) -> Result<()> {
     let probe = hand_off()?;
@@ -255,6 +322,7 @@ fn main() -> Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
     let words: Vec<_> = arguments.iter().map(String::as_str).collect();
     match words.as_slice() {
+        ["time", "packets", bytes, count] => timed_packets(bytes.parse()?, count.parse()?),
         ["time", case, rounds] => timed(case, rounds.parse()?),
         ["many", count, queue_pairs] => counted("many", count.parse()?, queue_pairs.parse()?),
         [case @ ("writes" | "bursts" | "long-writes" | "idle"), count] => {
@@ -262,7 +330,7 @@ fn main() -> Result<()> {
         }
         _ => Err(
             "usage: model writes|bursts|long-writes|idle COUNT | model many COUNT \
-            QUEUE_PAIRS | model time latency|rate|long ROUNDS"
+            QUEUE_PAIRS | model time latency|rate|long ROUNDS | model time packets BYTES COUNT"
                 .into(),
         ),
     }
