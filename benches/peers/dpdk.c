@@ -19,11 +19,11 @@
 
 #include "ice_ethdev.h"
 #include "ice_rxtx.h"
+#include "timing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { BURST = 32, RING = 1024, PACKET_BYTES = 60, BUFFERS = 8192, BAR_BYTES = 16 << 20, ROUNDS_MAX = 1 << 20 };
 
@@ -156,27 +156,13 @@ static void make_queues(void)
 	ice_set_tx_function(device);
 }
 
-static double now(void)
-{
-	struct timespec at;
-
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	return (double)at.tv_sec * 1e9 + (double)at.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 int main(int count, char **arguments)
 {
 	static double samples[ROUNDS_MAX];
 	struct rte_mbuf *packets[BURST];
 	const char *path = count > 3 ? arguments[3] : "", *way = count > 4 ? arguments[4] : "";
-	const char *width = !strcmp(path, "scalar") ? "64" : !strcmp(path, "avx2") ? "256" : "512";
+	const char *width = !strcmp(path, "scalar") ? "64" : !strcmp(path, "avx2") ? "256" : !strcmp(path, "avx512") ? "512" : NULL;
+	int known = !strcmp(way, "offloads") || !strcmp(way, "plain") || !strcmp(way, "fast-free");
 	unsigned long rounds = count > 2 ? strtoul(arguments[2], NULL, 10) / BURST : 0;
 	int timed, forward;
 	char bits[64];
@@ -184,8 +170,9 @@ int main(int count, char **arguments)
 	char *eal[] = { arguments[0], pages, "-m", "64", "--no-pci", "--no-shconf", "--no-telemetry",
 		"--log-level=error", "--lcores=0", bits, NULL };
 
-	if (count != 5 || rounds == 0 || rounds > ROUNDS_MAX) {
-		fprintf(stderr, "usage: drive receive|forward|time-receive|time-forward PACKETS PATH WAY\n");
+	if (count != 5 || rounds == 0 || rounds > ROUNDS_MAX || !width || !known) {
+		fprintf(stderr, "usage: drive receive|forward|time-receive|time-forward PACKETS scalar|avx2|avx512 "
+				"offloads|plain|fast-free\n");
 		return 2;
 	}
 	timed = strncmp(arguments[1], "time-", 5) == 0;
@@ -211,9 +198,8 @@ int main(int count, char **arguments)
 		else
 			rte_pktmbuf_free_bulk(packets, received);
 	}
-	qsort(samples, rounds, sizeof(samples[0]), compare);
 	if (timed)
-		printf("%.2f\n", samples[rounds / 2]);
+		printf("%.2f\n", median(samples, rounds));
 	else
 		printf("%lu\n", rounds * BURST);
 	return 0;

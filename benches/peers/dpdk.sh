@@ -54,7 +54,7 @@ peer_build() { # folder of our own sources
     grep -q 'RTE_HAS_LIBNUMA 1' "$build/rte_build_config.h" && numa=-lnuma || numa=''
     # shellcheck disable=SC2046,SC2086
     gcc -O3 -g -march=corei7 -DALLOW_INTERNAL_API -DALLOW_EXPERIMENTAL_API -D_GNU_SOURCE -include rte_config.h \
-        $(peer_headers) -Wall "$1/dpdk.c" -o drive -Wl,--gc-sections \
+        $(peer_headers) -I"$1" -Wall "$1/dpdk.c" -o drive -Wl,--gc-sections \
         -Wl,--whole-archive "$build/drivers/librte_mempool_ring.a" -Wl,--no-whole-archive \
         -Wl,--start-group "$build"/drivers/librte_*.a "$build"/lib/librte_*.a -Wl,--end-group $numa -lm -lpthread -ldl
     gcc -O2 -Wall -Werror -o step "$1/../step.c"

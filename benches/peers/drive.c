@@ -2,11 +2,11 @@
  * ROUNDS [inline]` prints nanoseconds a round trip, `drive harness ROUNDS` runs the loop and the card alone.
  */
 #include "card.h"
+#include "timing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 __attribute__((noinline)) uint64_t measured_round_trips(struct card *card, uint64_t rounds, int data_inline)
 {
@@ -28,21 +28,6 @@ __attribute__((noinline)) uint64_t measured_harness(struct card *card, uint64_t 
 		__asm__ volatile("" : : "r"(id) : "memory");
 	}
 	return rounds;
-}
-
-static double now(void)
-{
-	struct timespec at;
-
-	clock_gettime(CLOCK_MONOTONIC, &at);
-	return (double)at.tv_sec * 1e9 + (double)at.tv_nsec;
-}
-
-static int compare(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
 }
 
 int main(int count, char **arguments)
@@ -76,7 +61,6 @@ int main(int count, char **arguments)
 		}
 		parts[part] = (now() - began) / (double)(rounds / PARTS);
 	}
-	qsort(parts, PARTS, sizeof(parts[0]), compare);
-	printf("%.2f\n", parts[PARTS / 2]);
+	printf("%.2f\n", median(parts, PARTS));
 	return 0;
 }

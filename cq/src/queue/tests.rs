@@ -1,9 +1,11 @@
 use super::*;
 use crate::completion::{Operation, Status};
 use crate::inbox::HandleError;
+use crate::table::{AttachError, Sides};
 use ringside_bus::{Memory, PageSize};
 use ringside_qp::{
-    Fragment, Nop, ReceiveQueue, SendFlags, SendInline, SendKind, SendQueue, SharedReceives, Write,
+    Fragment, Nop, QueuePairState, ReceiveQueue, SendFlags, SendInline, SendKind, SendQueue,
+    SharedReceives, Write,
 };
 use ringside_spec::verbs::{CompletionElement, CompletionExtension};
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! Two devices with a port each, on one switch.
 
-use ringside_lan::{Burst, Packet};
+use ringside_lan::{Burst, Packet, ReceiveQueue};
 use ringside_model::{Stepped, WorldSettings};
 use ringside_pmd::Device;
 use ringside_pmd::lan::{OpenPort, PortSettings};
@@ -22,6 +22,17 @@ pub(crate) fn settings() -> PortSettings {
         },
         ..PortSettings::default()
     }
+}
+
+/// Takes the packets on all these queues: queue and packet.
+pub(crate) fn poll(queues: &mut [ReceiveQueue]) -> Vec<(usize, Packet)> {
+    let mut found = Vec::new();
+    for (number, queue) in queues.iter_mut().enumerate() {
+        let mut burst = Burst::with_limit(64);
+        queue.receive(&mut burst);
+        found.extend(burst.drain().map(|packet| (number, packet)));
+    }
+    found
 }
 
 pub(crate) struct End {
@@ -58,13 +69,7 @@ impl End {
 
     /// Takes the packets on all queues: queue and packet.
     pub(crate) fn poll(&mut self) -> Vec<(usize, Packet)> {
-        let mut found = Vec::new();
-        for (number, queue) in self.open.receive.iter_mut().enumerate() {
-            let mut burst = Burst::with_limit(64);
-            queue.receive(&mut burst);
-            found.extend(burst.drain().map(|packet| (number, packet)));
-        }
-        found
+        poll(&mut self.open.receive)
     }
 
     /// Stops everything and demands each packet handle back.

@@ -1,6 +1,6 @@
 //! Further VSIs of a port: queues, filters, spreading and statistics of their own.
 
-use crate::rig::{End, Flow, Rig, ip_frame, plain_frame, settings};
+use crate::rig::{End, Flow, Rig, ip_frame, plain_frame, poll, settings};
 use ringside_lan::{Burst, Packet, QueueState, Toeplitz};
 use ringside_model::FirmwareSnapshot;
 use ringside_pmd::admin::{AdminError, Loopback};
@@ -34,14 +34,6 @@ struct Bed {
 
 /// Packets of the port, red and blue, each with its queue.
 type Arrivals = [Vec<(usize, Packet)>; 3];
-
-fn take(open: &mut [ringside_lan::ReceiveQueue], found: &mut Vec<(usize, Packet)>) {
-    for (number, queue) in open.iter_mut().enumerate() {
-        let mut burst = Burst::with_limit(64);
-        queue.receive(&mut burst);
-        found.extend(burst.drain().map(|packet| (number, packet)));
-    }
-}
 
 fn send(open: &mut OpenVsi, frame: &[u8]) {
     let mut burst = Burst::default();
@@ -83,14 +75,14 @@ impl Bed {
         Self { rig, red, blue }
     }
 
-    /// What has come once the switch is quiet.
+    /// The packets that have come once the switch is quiet.
     fn arrivals(&mut self) -> Arrivals {
         let mut found = Arrivals::default();
         for _ in 0..30 {
             let [port, red, blue] = &mut found;
-            take(&mut self.rig.b.open.receive, port);
-            take(&mut self.red.receive, red);
-            take(&mut self.blue.receive, blue);
+            port.extend(poll(&mut self.rig.b.open.receive));
+            red.extend(poll(&mut self.red.receive));
+            blue.extend(poll(&mut self.blue.receive));
             self.rig.pass();
         }
         found

@@ -122,8 +122,8 @@ pub struct OpenPort {
     pub pool: PacketPool,
 }
 
-/// Control of a port; clones control the same one. It is control of the port's own [`Vsi`] and of
-/// what all VSIs share. Once all of them and all queues and further VSIs of the port are dropped,
+/// Control of a port; clones control the same one. It controls the port's own [`Vsi`], and the parts
+/// that all VSIs share. Once all of them and all queues and further VSIs of the port are dropped,
 /// its configuration is removed from the device.
 #[derive(Clone)]
 pub struct Port {
