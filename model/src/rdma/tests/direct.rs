@@ -1,6 +1,7 @@
 //! Short writes that are delivered without a packet do what their packets do.
 
 use super::rig::{BASE, Qp, Rig};
+use crate::rdma::objects::queue_pair::QueuePair;
 use ringside_bus::function::DmaAccess;
 use ringside_bus::{Direction, Iova, Memory, PageSize, Refusal};
 use ringside_spec::rdma::ae_codes::AeCode;
@@ -39,15 +40,21 @@ enum Last {
     ReadOnlyTarget,
     PeerStalls,
     PeerRefuses,
+    PeerForbidsWrites,
+    PeerHasStopped,
+    PeerHasAnotherPeer,
 }
 
-const LASTS: [Last; 6] = [
+const LASTS: [Last; 9] = [
     Last::Plain,
     Last::UnknownKey,
     Last::OutOfBounds,
     Last::ReadOnlyTarget,
     Last::PeerStalls,
     Last::PeerRefuses,
+    Last::PeerForbidsWrites,
+    Last::PeerHasStopped,
+    Last::PeerHasAnotherPeer,
 ];
 
 struct Run {
@@ -147,6 +154,9 @@ impl Run {
         self.write((0, to), 8, self.keys[1]);
         match last {
             Last::Plain | Last::PeerStalls | Last::PeerRefuses => {}
+            Last::PeerForbidsWrites => self.peer().context.write_and_read_response_ok = false,
+            Last::PeerHasStopped => self.peer().stopped = true,
+            Last::PeerHasAnotherPeer => self.peer().context.destination_ip ^= 1,
             Last::UnknownKey => self.write((8, to + 8), 8, 0x7700),
             Last::OutOfBounds => self.write((8, to + LENGTH - 4), 8, self.keys[1]),
             Last::ReadOnlyTarget => self.write((8, BASE + READ_ONLY), 8, read_only),
@@ -167,6 +177,12 @@ impl Run {
             }));
         }
         self.rig.run_out();
+    }
+
+    /// The queue pair that is written to.
+    fn peer(&mut self) -> &mut QueuePair {
+        let queue_pairs = &mut self.rig.sides[1].engine.queue_pairs;
+        queue_pairs[3].as_deref_mut().unwrap()
     }
 
     fn engine(&self, side: usize) -> String {
