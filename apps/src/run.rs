@@ -3,12 +3,15 @@
 //! Programs that are to meet run on functions of one model, which the first one starts and the
 //! last one ends. A folder of the user holds its sockets and locks; see [`users`].
 
+mod layout;
+
 use crate::failure::Failure;
 use crate::farewell;
 use crate::model::OutsideWire;
 use crate::users::{self, Port, socket};
 use anyhow::{Context, anyhow};
 use clap::Args;
+use layout::Layout;
 use ringside_server::FaultAt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -48,6 +51,7 @@ Examples:
   ringside run -- ibv_devinfo -v
   ringside run --port 0 -- ibv_rc_pingpong -g 1
   ringside run --port 1 -- ibv_rc_pingpong -g 1 localhost
+  ringside run --port 0 --pcap rping.pcap -- rping -s -C 10
   ringside run --wire udp:192.0.2.2 -- ib_write_bw -x 1
   ringside run --wire udp:192.0.2.1 --first 8 -- ib_write_bw -x 1 192.0.2.1
   ringside run --device 0000:3b:00.0 -- ib_write_bw -x 1
@@ -85,6 +89,10 @@ pub(crate) struct Run {
         conflicts_with = "device"
     )]
     pub(crate) faults: Vec<FaultText>,
+    /// Capture every frame on the model's wire until its last program ends; open it with Wireshark.
+    /// The first program of a model says it
+    #[arg(long, value_name = "FILE", conflicts_with = "device")]
+    pub(crate) pcap: Option<PathBuf>,
     /// Folder with the C libraries; without it, c-libraries beside this command
     #[arg(long, value_name = "FOLDER")]
     pub(crate) libraries: Option<PathBuf>,
@@ -272,70 +280,6 @@ fn control(folder: &Path) -> PathBuf {
     folder.join("control.sock")
 }
 
-/// The properties that distinguish the model of one folder from others.
-#[derive(Debug, PartialEq, Eq)]
-struct Layout {
-    first: u16,
-    wires: Vec<String>,
-}
-
-impl Layout {
-    /// The layout that a program asks for.
-    fn wanted(options: &Run) -> Self {
-        Self {
-            first: options.first.unwrap_or(0),
-            wires: options.wires.iter().map(ToString::to_string).collect(),
-        }
-    }
-
-    fn ports(&self) -> std::ops::Range<u16> {
-        self.first..self.first.saturating_add(PORTS)
-    }
-
-    fn path(folder: &Path) -> PathBuf {
-        folder.join("model.layout")
-    }
-
-    /// Notes it for later programs.
-    fn write(&self, folder: &Path) -> Result<(), Failure> {
-        let mut text = format!("{}\n", self.first);
-        for wire in &self.wires {
-            text.push_str(wire);
-            text.push('\n');
-        }
-        std::fs::write(Self::path(folder), text).context("noting the model's layout")?;
-        Ok(())
-    }
-
-    fn read(folder: &Path) -> Self {
-        let text = std::fs::read_to_string(Self::path(folder)).unwrap_or_default();
-        let mut lines = text.lines();
-        Self {
-            first: lines.next().and_then(|line| line.parse().ok()).unwrap_or(0),
-            wires: lines.map(str::to_owned).collect(),
-        }
-    }
-
-    /// A program that says nothing takes the model as it is.
-    fn check(&self, options: &Run) -> Result<(), Failure> {
-        let wanted = Self::wanted(options);
-        let same_first = options.first.is_none() || wanted.first == self.first;
-        let same_wires = wanted.wires.is_empty() || wanted.wires == self.wires;
-        if same_first && same_wires {
-            return Ok(());
-        }
-        let wires = match self.wires.as_slice() {
-            [] => "no wire".to_owned(),
-            wires => wires.join(" and "),
-        };
-        Err(Failure::usage(anyhow!(
-            "the model runs with {wires} and ports from {} on: leave --wire and --first away, or \
-             end its programs first",
-            self.first
-        )))
-    }
-}
-
 /// Takes a port, and starts the model if no program has one.
 fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
     let turn = users::turn(folder)?;
@@ -343,7 +287,7 @@ fn join(folder: &Path, options: &Run) -> Result<Port, Failure> {
     let layout = if alone.is_some() {
         // The model of a run whose last program was killed.
         end_model(folder)?;
-        let wanted = Layout::wanted(options);
+        let wanted = Layout::wanted(options)?;
         check_port(&wanted, options.port)?;
         users::remove_files(folder, true);
         wanted.write(folder)?;
@@ -404,6 +348,9 @@ fn start_model(folder: &Path, layout: &Layout) -> Result<(), Failure> {
     command.arg("--first").arg(layout.first.to_string());
     for wire in &layout.wires {
         command.arg("--wire").arg(wire);
+    }
+    if let Some(file) = &layout.pcap {
+        command.arg("--pcap").arg(file);
     }
     let _ = std::fs::remove_file(control(folder));
     command.arg("--control").arg(control(folder));

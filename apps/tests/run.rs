@@ -687,6 +687,48 @@ fn programs_on_two_models_meet_over_a_udp_wire() {
     succeeded(&server.wait_with_output().expect("the server"));
 }
 
+#[test]
+fn every_frame_between_two_programs_is_captured() {
+    if !is_installed("rping") || !is_installed("tshark") {
+        eprintln!("rdmacm-utils or tshark is not installed: not run");
+        return;
+    }
+    let folder = Folder::new();
+    let file = folder.path().join("frames of rping.pcap");
+    let flags = ["--port", "0", "--pcap", file.to_str().expect("a name")];
+    let rping = ["rping", "-a", "10.0.0.1", "-C", "10", "-V"];
+    let server = run_with(folder.path(), &flags, &[&rping[..], &["-s"]].concat());
+    std::thread::sleep(Duration::from_secs(2));
+    let other = run_with(folder.path(), &["--pcap", "other.pcap"], &["true"]);
+    let refused = other.wait_with_output().expect("ringside");
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        text.contains("frames of rping.pcap: leave --pcap away"),
+        "{text}"
+    );
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    let client = run_with(
+        folder.path(),
+        &["--port", "1"],
+        &[&rping[..], &["-c"]].concat(),
+    );
+    succeeded(&client.wait_with_output().expect("the client"));
+    succeeded(&server.wait_with_output().expect("the server"));
+    let counted = |filter: &str| {
+        let mut tshark = Command::new("tshark");
+        let tshark = tshark.arg("-r").arg(&file).args(["-Y", filter]);
+        succeeded(&tshark.output().expect("tshark")).lines().count()
+    };
+    // Each ping is a read of the server and a write back, in one packet each.
+    assert_eq!(counted("infiniband.bth.opcode == 12"), 10, "read requests");
+    assert_eq!(counted("infiniband.bth.opcode == 16"), 10, "read responses");
+    assert_eq!(
+        counted("infiniband.mad.attributeid == 0x0010"),
+        1,
+        "requests for a connection"
+    );
+}
+
 /// Two hosts: network namespaces with a cable of 1,500 bytes between them, without any right outside.
 const TWO_HOSTS: &str = r#"
 set -e
