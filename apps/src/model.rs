@@ -4,9 +4,9 @@ mod serve;
 mod tell;
 
 use crate::failure::Failure;
-use clap::{Args, Subcommand};
-use ringside_model::Fault;
+use clap::{Args, Subcommand, ValueEnum};
 use ringside_model::faults::FAULTS;
+use ringside_model::{Fault, TimerAccess};
 use ringside_server::FaultAt;
 use ringside_server::ports::{UdpEnds, UdpEndsError};
 use std::path::PathBuf;
@@ -84,6 +84,9 @@ pub(crate) struct Serve {
     /// Lose this many of a million frames on the wire, chosen by seed
     #[arg(long, value_name = "PER_MILLION[,SEED]")]
     pub(crate) drop: Option<LostFrames>,
+    /// Give each function a timer, which time stamps of packets come from; Linux's ice needs functions without one
+    #[arg(long, value_enum, value_name = "ACCESS")]
+    pub(crate) timer: Option<Timer>,
     /// Start without the device's own DDP package
     #[arg(long)]
     pub(crate) no_package: bool,
@@ -102,6 +105,27 @@ pub(crate) struct Serve {
     /// Short for --report -
     #[arg(long, conflicts_with = "report")]
     pub(crate) json: bool,
+}
+
+/// The timer of a function.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timer {
+    /// The function controls it, and its driver starts it
+    Controlled,
+    /// Another function controls it, and has started it
+    Running,
+    /// Another function controls it, and has not started it: time stamps are refused
+    Stopped,
+}
+
+impl From<Timer> for TimerAccess {
+    fn from(timer: Timer) -> Self {
+        match timer {
+            Timer::Controlled => Self::Controlled,
+            Timer::Running => Self::Running,
+            Timer::Stopped => Self::Stopped,
+        }
+    }
 }
 
 fn fault_help() -> String {

@@ -39,7 +39,7 @@ All rules of a kind name the same fields: the device has one set of fields for e
 with the port, when the command ends: this one shows whether the device takes them. A program that \
 runs keeps them: ringside forward --rule, or its command \"rule add\".
 
-A further VSI has queues, filters, spreading and statistics of its own (Port::add_vsi). Like a rule \
+A further VSI has queues, filters, rules, spreading and statistics of its own (Port::add_vsi). Like a rule \
 it goes when the command ends: this one shows whether the device takes it, and which queues it gets.
 
 Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened.";

@@ -4,6 +4,7 @@ mod running;
 
 use running::{LIMIT, end, start};
 use serde_json::Value;
+use std::os::unix::net::UnixDatagram;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,19 @@ fn packets(file: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
             found.push((number(at + 8), number(options + 4), data));
         }
         at += length;
+    }
+    found
+}
+
+/// The times of a file's packets, nanoseconds.
+fn times(file: &[u8]) -> Vec<u64> {
+    let number = |at: usize| u32::from_le_bytes(file[at..at + 4].try_into().unwrap());
+    let (mut at, mut found) = (0, Vec::new());
+    while at < file.len() {
+        if number(at) == 6 {
+            found.push(u64::from(number(at + 12)) << 32 | u64::from(number(at + 16)));
+        }
+        at += number(at + 4) as usize;
     }
     found
 }
@@ -274,5 +288,140 @@ fn rules_of_a_port_are_shown_and_those_that_it_refuses_are_named() {
             "{}",
             text(&output.stderr)
         );
+    }
+}
+
+/// `ringside model serve` with one function, and a wire to a socket of the test. Dropping it ends it.
+struct Served {
+    child: Child,
+    wire: UnixDatagram,
+    folder: tempfile::TempDir,
+}
+
+impl Served {
+    fn start(more: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let wire = UnixDatagram::bind(path("far")).unwrap();
+        let ends = format!("{},{}", path("near"), path("far"));
+        let socket = path("nic");
+        let line = ["model", "serve", "--socket", &socket, "--dgram", &ends];
+        let mut child = start(line.iter().chain(more));
+        for name in [&socket, &path("near")] {
+            wait_for(std::path::Path::new(name), &mut child);
+        }
+        wire.connect(path("near")).unwrap();
+        Self {
+            child,
+            wire,
+            folder,
+        }
+    }
+
+    fn device(&self) -> String {
+        format!("vfio-user:{}", self.folder.path().join("nic").display())
+    }
+
+    fn file(&self) -> String {
+        let path = self.folder.path().join("x.pcapng");
+        path.to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+/// The device's time stamps have 32 bits, which are used up after 4.3 s.
+#[test]
+fn packets_of_a_served_model_have_the_times_of_its_clock() {
+    const EVERY: Duration = Duration::from_millis(100);
+    const COUNT: usize = 55;
+    let served = Served::start(&["--timer", "controlled"]);
+    let (device, file) = (served.device(), served.file());
+    let count = COUNT.to_string();
+    let line = [
+        "capture",
+        "--device",
+        &device,
+        "--write",
+        &file,
+        "--device-time",
+        "--json",
+        "--count",
+        &count,
+        "ether",
+        "proto",
+        "0x88b5",
+    ];
+    let began = Instant::now();
+    let mut capture = start(line);
+    let mut frame = [0xFF; 60];
+    frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 0x88, 0xB5]);
+    let mut sent = Vec::new();
+    while capture.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < LIMIT, "the capture does not end");
+        frame[14..22].copy_from_slice(&(sent.len() as u64).to_le_bytes());
+        sent.push(Instant::now());
+        served.wire.send(&frame).unwrap();
+        std::thread::sleep(EVERY);
+    }
+    let output = end(capture);
+    let lasted = began.elapsed().as_nanos() as u64;
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&told["packets"], &told["unstamped"]),
+        (&COUNT.into(), &0.into())
+    );
+    let bytes = std::fs::read(&file).unwrap();
+    let (times, packets) = (times(&bytes), packets(&bytes));
+    assert_eq!((times.len(), packets.len()), (COUNT, COUNT));
+    // The clock began when the port was opened: these times are none of the day.
+    assert!(*times.last().unwrap() < lasted, "{times:?}");
+    assert!(times.is_sorted(), "{times:?}");
+    let number = |at: usize| u64::from_le_bytes(packets[at].2[14..22].try_into().unwrap()) as usize;
+    let first = number(0);
+    for (at, time) in times.iter().enumerate() {
+        let on_wire = (sent[number(at)] - sent[first]).as_nanos() as i64;
+        let stamped = (time - times[0]) as i64;
+        // A busy machine delays a frame; a lost carry is 4.3 s.
+        assert!(
+            (stamped - on_wire).abs() < 2_000_000_000,
+            "packet {at}: {on_wire} ns on the wire, {stamped} ns in the file"
+        );
+    }
+    let described = b"time of the device's clock at the arrival";
+    assert!(bytes.windows(described.len()).any(|part| part == described));
+    same_in_tshark(&file, &packets);
+}
+
+#[test]
+fn a_device_without_a_timer_refuses_time_stamps_by_name() {
+    for (flags, named) in [
+        (&[][..], "the firmware reports no timer"),
+        (&["--timer", "stopped"], "timer 0, which does not run"),
+    ] {
+        let served = Served::start(flags);
+        let (device, file) = (served.device(), served.file());
+        for line in [
+            &[
+                "capture",
+                "--device",
+                &device,
+                "--write",
+                &file,
+                "--device-time",
+            ][..],
+            &["forward", "--device", &device, "--device-time"],
+        ] {
+            let output = end(start(line));
+            let told = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(3), "{line:?}: {told}");
+            assert!(told.contains(named), "{told}");
+        }
     }
 }

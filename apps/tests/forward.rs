@@ -37,6 +37,31 @@ fn number(report: &Value, port: usize, name: &str) -> u64 {
 }
 
 #[test]
+fn time_stamps_of_the_device_are_counted_and_span_the_run() {
+    let line = "forward --device model:0 --device model:1 --mode txonly,rxonly --duration 2 --json \
+                --device-time";
+    let report = total(&run(line));
+    let (received, stamps) = (
+        number(&report, 1, "rx_packets"),
+        &report["ports"][1]["time_stamps"],
+    );
+    assert!(received > 0, "{report}");
+    assert_eq!(stamps["packets"], received, "{report}");
+    let [first, last] = ["first_ns", "last_ns"].map(|name| stamps[name].as_u64().unwrap());
+    // Both are of one clock, in which a time stamp lies 2.1 s from the last look at most.
+    let seconds = report["ports"][1]["seconds"].as_f64().unwrap();
+    let span = last.checked_sub(first).expect("in order") as f64 / 1e9;
+    assert!(
+        span > seconds / 4.0 && span < seconds + 1.0,
+        "{span} of {seconds} s"
+    );
+    assert!(
+        report["ports"][0].get("time_stamps").is_none(),
+        "nothing arrived"
+    );
+}
+
+#[test]
 fn what_one_port_sends_the_other_counts() {
     let line = "forward --device model:0 --device model:1 --mode txonly,rxonly --txpkts 200 \
                 --duration 2 --json";

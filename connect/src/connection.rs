@@ -1,8 +1,8 @@
 //! Listeners, requests and connections.
 
-use crate::error::ConnectError;
+use crate::error::{ConnectError, End};
 use crate::pair::{self, Settings};
-use crate::shared::{Shared, Unfinished, Waiting, refused};
+use crate::shared::{News, Shared, Unfinished, Waiting, end_of, refused};
 use ringside_cm::{ConnectionId, EventKind, ListenerId, Reason, Refused, RequestError};
 use ringside_pmd::rdma::{Connected, QueuePair};
 use std::net::SocketAddr;
@@ -115,7 +115,7 @@ impl Request {
         shared.with(|state, now| state.manager.accept(now, id, &answer))?;
         loop {
             match shared.next_event(id, peer, limit, wait)? {
-                EventKind::Established => break,
+                News::Event(EventKind::Established) => break,
                 other => refused(other, peer)?,
             }
         }
@@ -168,7 +168,7 @@ impl Connection {
             id,
             peer,
             private_data,
-            is_over: false,
+            end: None,
         };
         Self { queue_pair, bond }
     }
@@ -190,6 +190,12 @@ impl Connection {
         self.bond.wait_for_end(wait)
     }
 
+    /// See [`Bond::end`].
+    #[must_use]
+    pub const fn end(&self) -> Option<End> {
+        self.bond.end()
+    }
+
     /// Ends the connection and destroys the queue pair. See [`Bond::disconnect`].
     pub fn disconnect(self, wait: Duration) -> bool {
         self.bond.disconnect(wait)
@@ -203,7 +209,7 @@ pub struct Bond {
     id: ConnectionId,
     peer: SocketAddr,
     private_data: Vec<u8>,
-    is_over: bool,
+    end: Option<End>,
 }
 
 impl std::fmt::Debug for Bond {
@@ -213,24 +219,23 @@ impl std::fmt::Debug for Bond {
 }
 
 impl Bond {
-    /// Waits up to `wait` for the end of the connection. True once it is over: the peer ended it, or
-    /// no longer answers the question for its end.
+    /// Waits up to `wait` for the end of the connection. True once it is over; [`Bond::end`] says why.
     pub fn wait_for_end(&mut self, wait: Duration) -> bool {
         let limit = Instant::now() + wait;
         let id = self.id;
-        while !self.is_over {
-            let event = self.shared.wait(limit, |state| state.next_event(id));
-            match event {
-                Some(
-                    EventKind::Disconnected { .. }
-                    | EventKind::Rejected { .. }
-                    | EventKind::Unreachable,
-                ) => self.is_over = true,
-                Some(_) => {}
+        while self.end.is_none() {
+            match self.shared.wait(limit, |state| state.next_event(id)) {
+                Some(news) => self.end = end_of(&news),
                 None => return false,
             }
         }
         true
+    }
+
+    /// Why the connection is over, once [`Bond::wait_for_end`] has returned true; nothing before.
+    #[must_use]
+    pub const fn end(&self) -> Option<End> {
+        self.end
     }
 
     /// Ends the connection: the peer is told, and confirms within `wait`. Requests that are

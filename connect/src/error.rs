@@ -2,6 +2,7 @@
 
 use ringside_cm::{Reason, RequestError};
 use ringside_pmd::rdma::RdmaError;
+use ringside_pmd::recovery::FailureCause;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -18,6 +19,15 @@ pub enum StartError {
         /// The driver's message.
         reason: String,
     },
+    /// An address of the manager is none of the device's.
+    #[error(
+        "{address} is an address of the connection manager, and no longer one of the device: add it \
+         with Device::add_address, or start another manager"
+    )]
+    AddressGone {
+        /// The address.
+        address: IpAddr,
+    },
     /// The operating system made no thread.
     #[error("no thread for the connection manager: {0}")]
     Thread(#[from] std::io::Error),
@@ -33,6 +43,21 @@ pub enum ListenError {
     /// Port 0 names no service.
     #[error("port 0 names no service: choose one from 1 to 65535")]
     NoPort,
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum End {
+    /// The peer ended it, or confirmed the end that this side asked for.
+    Disconnected,
+    /// The peer refused it.
+    Rejected(Reason),
+    /// The peer confirmed the end after no repeat.
+    Silent,
+    /// The device of this side failed, and the queue pair with it. The peer is told once the manager is
+    /// restored.
+    DeviceFailed(FailureCause),
 }
 
 /// Why there is no connection. The queue pair that was given is destroyed.
@@ -66,6 +91,15 @@ pub enum ConnectError {
         peer: IpAddr,
         /// The time that was given.
         waited: Duration,
+    },
+    /// The device of this side failed, and queue pair 1 with it.
+    #[error(
+        "the device failed: {cause}; once it is in service again, have the connection manager \
+         restored (ConnectionManager::restore), and connect again"
+    )]
+    DeviceFailed {
+        /// The cause.
+        cause: FailureCause,
     },
     /// No way to the peer was found.
     #[error("no MAC address of {peer} is known: check the route and that the peer is up")]

@@ -15,7 +15,7 @@ mod service;
 mod shared;
 
 pub use connection::{Bond, Connection, Listener, Request};
-pub use error::{ConnectError, ListenError, StartError};
+pub use error::{ConnectError, End, ListenError, StartError};
 pub use manager::ConnectionManager;
 pub use pair::Settings;
 pub use ringside_cm::Reason;

@@ -4,7 +4,7 @@ use crate::connection::{Connection, Listener};
 use crate::error::{ConnectError, ListenError, StartError};
 use crate::pair::{self, Settings};
 use crate::service::{Lookup, Service};
-use crate::shared::{Parts, Shared, Unfinished, refused};
+use crate::shared::{News, Parts, Shared, Unfinished, refused};
 use ringside_cm::{Connect, EventKind, Identity, Manager, PortSpace, Reason, Refused, ServiceId};
 use ringside_pmd::Device;
 use ringside_pmd::rdma::QueuePair;
@@ -19,7 +19,12 @@ use std::time::{Duration, Instant};
 ///
 /// It owns queue pair 1 of the device, and a thread that answers peers. All calls take any thread,
 /// and each wait has its deadline. Dropping it ends the connections that are left, and tells their
-/// peers. After a recovery of the device another one has to be started.
+/// peers.
+///
+/// A failure of the device ends queue pair 1 and all connections. Each of them is reported as lost
+/// once ([`End::DeviceFailed`](crate::End::DeviceFailed)), and a call that waits for a peer returns
+/// [`ConnectError::DeviceFailed`]. Once the device is in service again, [`ConnectionManager::restore`]
+/// makes queue pair 1 again: listeners go on, and the peers of lost connections are told.
 pub struct ConnectionManager {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -70,7 +75,7 @@ impl ConnectionManager {
             path_mtu: pair::mtu_code(mtu),
             reads: (cut(limits.inbound_reads), cut(limits.outbound_reads)),
         };
-        let shared = Arc::new(Shared::new(parts, Box::new(resolve), seed));
+        let shared = Arc::new(Shared::new(parts, Arc::new(resolve), seed));
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("ringside-cm".to_owned())
@@ -79,6 +84,36 @@ impl ConnectionManager {
             shared,
             thread: Some(thread),
         })
+    }
+
+    /// Makes queue pair 1 of the recovered device again, with all that belongs to it; `resolve`
+    /// replaces the one of [`ConnectionManager::start`]. Does nothing if the device has not failed.
+    ///
+    /// Listeners go on with the requests that peers send or repeat from now on; a request that
+    /// [`Listener::next`] gave out before the failure can still be accepted, with a queue pair of the
+    /// recovered device. The peers of connections that were lost are told (DREQ, or REJ if the
+    /// connection was not established). A peer that was not reached, and still believes in an old
+    /// connection, is told when it asks: DREP answers its DREQ, and it refuses a request of the same
+    /// queue pair number as stale (REJ 10), which is repeated once it has ended the old connection.
+    ///
+    /// Errors: [`StartError`]; the device is still out of service, for instance. It can be called again.
+    pub fn restore(
+        &self,
+        device: &Device,
+        resolve: impl Fn(IpAddr) -> Lookup + Send + Sync + 'static,
+    ) -> Result<(), StartError> {
+        let shared = &self.shared;
+        if shared.with(|state, now| state.check(now)).is_ok() {
+            return Ok(());
+        }
+        let addresses = device.local_addresses()?;
+        let gone = shared.addresses.iter().find(|own| !addresses.contains(own));
+        if let Some(&address) = gone {
+            return Err(StartError::AddressGone { address });
+        }
+        let service = Service::open(device)?;
+        shared.with(|state, _| state.resume(service, Arc::new(resolve)));
+        Ok(())
     }
 
     /// The addresses that it listens on and connects from.
@@ -138,18 +173,19 @@ impl ConnectionManager {
             private_data: settings.private_data.clone(),
         };
         let id = shared.with(|state, now| {
+            state.check(now)?;
             let port = state.take_port();
             let id = state.manager.connect(now, &request(port))?;
             state.events.insert(id, VecDeque::new());
-            Ok::<_, ringside_cm::RequestError>(id)
+            Ok::<_, ConnectError>(id)
         })?;
         let mut unfinished = Unfinished::new(shared, id);
         let (agreed, private_data) = loop {
             match shared.next_event(id, peer, limit, wait)? {
-                EventKind::Reply {
+                News::Event(EventKind::Reply {
                     parameters,
                     private_data,
-                } => break (parameters, private_data),
+                }) => break (parameters, private_data),
                 other => refused(other, peer)?,
             }
         };

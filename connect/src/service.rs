@@ -9,6 +9,7 @@ use ringside_pmd::rdma::{
     MemoryRegion, Notify, ProtectionDomain, QueuePair, QueuePairConfig, RdmaError, Route,
     SendFlags, Status, To,
 };
+use ringside_pmd::recovery::{FailureCause, Watch};
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -79,11 +80,13 @@ pub struct Service {
     /// places of messages that are not under way
     idle: Vec<usize>,
     domain: ProtectionDomain,
+    watch: Watch,
 }
 
 impl Service {
     /// Takes queue pair 1 of a device. Errors: another owner has it, or no objects are left.
     pub fn open(device: &Device) -> Result<Self, RdmaError> {
+        let watch = device.watch()?;
         let domain = device.protection_domain()?;
         let queue = device.completion_queue((RECEIVES + SENDS) as u32)?;
         let config = QueuePairConfig::datagram(&queue)
@@ -105,6 +108,7 @@ impl Service {
             waiting: VecDeque::new(),
             idle: (0..SENDS).collect(),
             domain,
+            watch,
         };
         for place in 0..RECEIVES {
             service.receive(place);
@@ -127,6 +131,19 @@ impl Service {
     #[must_use]
     pub fn is_sending(&self) -> bool {
         self.idle.len() < SENDS
+    }
+
+    /// The cause for which the device failed, and queue pair 1 with it; `None` while it is in service.
+    pub(crate) fn failure(&self) -> Option<FailureCause> {
+        match self.watch.has_failed() {
+            true => self.domain.failure(),
+            false => None,
+        }
+    }
+
+    /// True if it takes a message that is in no hurry, and leaves room for others.
+    pub(crate) fn has_room(&self) -> bool {
+        self.idle.len() > SENDS / 2 && self.waiting.len() < MAX_WAITING / 2
     }
 
     /// True if it takes no message before the device has sent one.

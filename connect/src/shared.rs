@@ -1,16 +1,17 @@
 //! State shared by the calls, the connections and the thread of a connection manager.
 
-use crate::error::ConnectError;
+use crate::error::{ConnectError, End};
 use crate::pair::Settings;
 use crate::service::{LONGEST_WAIT, Lookup, Service};
 use ringside_cm::{
-    Accept, Action, ConnectionId, Event, EventKind, ListenerId, Manager, Parameters,
+    Accept, Action, ConnectionId, Event, EventKind, ListenerId, Manager, OutgoingMad, Parameters,
 };
 use ringside_pmd::rdma::address::MacAddress;
+use ringside_pmd::recovery::FailureCause;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Between two looks for messages while a call waits for one.
@@ -19,11 +20,13 @@ const BUSY: Duration = Duration::from_micros(200);
 const IDLE: Duration = Duration::from_millis(5);
 /// Longest wait for the last messages to leave.
 const FAREWELL: Duration = Duration::from_millis(200);
+/// Messages that wait for the recovery of the device: a last one for each connection.
+const MAX_KEPT: usize = ringside_cm::MAX_CONNECTIONS;
 /// Ports of programs that connect.
 const EPHEMERAL: std::ops::Range<u16> = 32768..61000;
 
 /// The resolver of a manager: looks for the MAC address of an IP address.
-pub(crate) type Resolver = Box<dyn Fn(IpAddr) -> Lookup + Send + Sync>;
+pub(crate) type Resolver = dyn Fn(IpAddr) -> Lookup + Send + Sync;
 
 /// A request that was not answered yet.
 pub(crate) struct Waiting {
@@ -33,12 +36,33 @@ pub(crate) struct Waiting {
     pub(crate) private_data: Vec<u8>,
 }
 
+/// News of a connection.
+pub(crate) enum News {
+    /// from the connection manager
+    Event(EventKind),
+    /// the device failed, and the connection with it
+    Lost(FailureCause),
+}
+
+/// Queue pair 1, or the reason why there is none.
+enum Gsi {
+    InService(Box<Service>),
+    /// the device failed; these messages tell the peers of it
+    Lost {
+        cause: FailureCause,
+        kept: VecDeque<OutgoingMad>,
+    },
+}
+
 /// State that calls and the thread change.
 pub(crate) struct State {
     pub(crate) manager: Manager,
-    service: Service,
-    /// unread events of each connection
-    pub(crate) events: HashMap<ConnectionId, VecDeque<EventKind>>,
+    gsi: Gsi,
+    /// messages from before a recovery, which are sent as there is room
+    kept: VecDeque<OutgoingMad>,
+    resolve: Arc<Resolver>,
+    /// unread news of each connection
+    pub(crate) events: HashMap<ConnectionId, VecDeque<News>>,
     /// unread requests of each listener
     pub(crate) requests: HashMap<ListenerId, VecDeque<Waiting>>,
     next_port: u16,
@@ -62,27 +86,40 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     changed: Condvar,
     is_ending: AtomicBool,
-    resolve: Resolver,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) path_mtu: u8,
     /// reads that the device answers, and that it has under way
     pub(crate) reads: (u8, u8),
 }
 
-/// Why an event ends an attempt; nothing for one that does not.
-pub(crate) fn refused(event: EventKind, peer: IpAddr) -> Result<(), ConnectError> {
-    match event {
-        EventKind::Rejected {
+/// Why news end an attempt; nothing for those that do not.
+pub(crate) fn refused(news: News, peer: IpAddr) -> Result<(), ConnectError> {
+    match news {
+        News::Event(EventKind::Rejected {
             reason,
             private_data,
             ..
-        } => Err(ConnectError::Rejected {
+        }) => Err(ConnectError::Rejected {
             reason,
             private_data,
         }),
-        EventKind::Unreachable => Err(ConnectError::Unreachable { peer }),
-        EventKind::Disconnected { .. } => Err(ConnectError::Ended { peer }),
-        _ => Ok(()),
+        News::Event(EventKind::Unreachable) => Err(ConnectError::Unreachable { peer }),
+        News::Event(EventKind::Disconnected { .. }) => Err(ConnectError::Ended { peer }),
+        News::Lost(cause) => Err(ConnectError::DeviceFailed { cause }),
+        News::Event(_) => Ok(()),
+    }
+}
+
+/// Why news end a connection; nothing for those that do not.
+pub(crate) const fn end_of(news: &News) -> Option<End> {
+    match news {
+        News::Event(EventKind::Disconnected { by_peer: true }) => Some(End::Disconnected),
+        News::Event(EventKind::Disconnected { by_peer: false } | EventKind::Unreachable) => {
+            Some(End::Silent)
+        }
+        News::Event(EventKind::Rejected { reason, .. }) => Some(End::Rejected(*reason)),
+        News::Lost(cause) => Some(End::DeviceFailed(*cause)),
+        News::Event(_) => None,
     }
 }
 
@@ -124,19 +161,79 @@ impl State {
         port
     }
 
-    /// The next unread event of a connection.
-    pub(crate) fn next_event(&mut self, id: ConnectionId) -> Option<EventKind> {
+    /// The next unread news of a connection.
+    pub(crate) fn next_event(&mut self, id: ConnectionId) -> Option<News> {
         self.events.get_mut(&id)?.pop_front()
     }
 
+    /// Errors: the device has failed, and the manager was not restored.
+    pub(crate) fn check(&mut self, now: Duration) -> Result<(), ConnectError> {
+        self.notice_failure(now);
+        match self.gsi {
+            Gsi::InService(_) => Ok(()),
+            Gsi::Lost { cause, .. } => Err(ConnectError::DeviceFailed { cause }),
+        }
+    }
+
+    /// Takes queue pair 1 out of use if the device failed: its connections are over.
+    fn notice_failure(&mut self, now: Duration) {
+        let Gsi::InService(service) = &self.gsi else {
+            return;
+        };
+        let Some(cause) = service.failure() else {
+            return;
+        };
+        let kept = std::mem::take(&mut self.kept);
+        self.gsi = Gsi::Lost { cause, kept };
+        self.manager.lose_device();
+        self.act(now);
+    }
+
+    /// Puts queue pair 1 of the recovered device into use.
+    pub(crate) fn resume(&mut self, service: Service, resolve: Arc<Resolver>) {
+        if let Gsi::Lost { kept, .. } = &mut self.gsi {
+            self.kept = std::mem::take(kept);
+        }
+        self.gsi = Gsi::InService(Box::new(service));
+        self.resolve = resolve;
+    }
+
     /// Does what the manager wants.
-    fn act(&mut self, shared: &Shared, now: Duration) {
+    fn act(&mut self, now: Duration) {
         while let Some(action) = self.manager.next_action() {
-            match action {
-                Action::Send(mad) => self.service.send(mad, &*shared.resolve),
-                Action::Event(event) => self.tell(event, now),
+            match (action, &mut self.gsi) {
+                (Action::Send(mad), Gsi::InService(service)) => service.send(mad, &*self.resolve),
+                (Action::Send(mad), Gsi::Lost { kept, .. }) if kept.len() < MAX_KEPT => {
+                    kept.push_back(mad);
+                }
+                (Action::Send(mad), Gsi::Lost { .. }) => {
+                    let to = mad.destination.address();
+                    tracing::debug!(%to, "a peer is not told of the end of a connection");
+                }
+                (Action::Event(event), _) => self.tell(event, now),
             }
         }
+    }
+
+    /// Takes the messages that arrived, and sends those that waited.
+    fn serve(&mut self, now: Duration) {
+        let Gsi::InService(service) = &mut self.gsi else {
+            return;
+        };
+        let manager = &mut self.manager;
+        service.poll(|arrived| {
+            if let Err(reason) = manager.receive(now, arrived) {
+                tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
+            }
+        });
+        // While messages wait, each turn looks whether their peers have answered.
+        service.retry(&*self.resolve);
+        while service.has_room()
+            && let Some(mad) = self.kept.pop_front()
+        {
+            service.send(mad, &*self.resolve);
+        }
+        self.notice_failure(now);
     }
 
     fn tell(&mut self, event: Event, now: Duration) {
@@ -158,13 +255,20 @@ impl State {
                     private_data,
                 });
             }
+            EventKind::DeviceFailed => {
+                if let Gsi::Lost { cause, .. } = self.gsi
+                    && let Some(events) = self.events.get_mut(&event.id)
+                {
+                    events.push_back(News::Lost(cause));
+                }
+            }
             kind => {
                 if matches!(kind, EventKind::Disconnected { by_peer: true }) {
                     // Confirms; an end that this side asked for needs that no more.
                     let _ = self.manager.disconnect(now, event.id);
                 }
                 if let Some(events) = self.events.get_mut(&event.id) {
-                    events.push_back(kind);
+                    events.push_back(News::Event(kind));
                 }
             }
         }
@@ -172,13 +276,15 @@ impl State {
 }
 
 impl Shared {
-    pub(crate) fn new(parts: Parts, resolve: Resolver, seed: u64) -> Self {
+    pub(crate) fn new(parts: Parts, resolve: Arc<Resolver>, seed: u64) -> Self {
         let span = u64::from(EPHEMERAL.end - EPHEMERAL.start);
         Self {
             began: Instant::now(),
             state: Mutex::new(State {
                 manager: parts.manager,
-                service: parts.service,
+                gsi: Gsi::InService(Box::new(parts.service)),
+                kept: VecDeque::new(),
+                resolve,
                 events: HashMap::new(),
                 requests: HashMap::new(),
                 next_port: EPHEMERAL.start + (seed % span) as u16,
@@ -186,7 +292,6 @@ impl Shared {
             }),
             changed: Condvar::new(),
             is_ending: AtomicBool::new(false),
-            resolve,
             addresses: parts.addresses,
             path_mtu: parts.path_mtu,
             reads: parts.reads,
@@ -208,7 +313,9 @@ impl Shared {
         let mut state = self.lock();
         let now = self.began.elapsed();
         let result = call(&mut state, now);
-        state.act(self, now);
+        state.act(now);
+        drop(state);
+        self.changed.notify_all();
         result
     }
 
@@ -251,7 +358,7 @@ impl Shared {
         peer: IpAddr,
         limit: Instant,
         waited: Duration,
-    ) -> Result<EventKind, ConnectError> {
+    ) -> Result<News, ConnectError> {
         self.wait(limit, |state| state.next_event(id))
             .ok_or(ConnectError::Deadline { peer, waited })
     }
@@ -260,10 +367,16 @@ impl Shared {
     pub(crate) fn resolve(&self, peer: IpAddr) -> Result<MacAddress, ConnectError> {
         let limit = Instant::now() + LONGEST_WAIT;
         loop {
-            match (self.resolve)(peer) {
+            let resolve = self.with(|state, now| {
+                state.check(now)?;
+                Ok::<_, ConnectError>(Arc::clone(&state.resolve))
+            })?;
+            match resolve(peer) {
                 Lookup::Found(mac) => return Ok(mac),
                 Lookup::Asked if Instant::now() < limit => std::thread::sleep(BUSY),
                 Lookup::Asked | Lookup::Unknown => {
+                    // The stack ends with the device.
+                    self.with(|state, now| state.check(now))?;
                     return Err(ConnectError::NoNeighbour { peer });
                 }
             }
@@ -306,20 +419,9 @@ impl Shared {
         while !self.is_ending.load(Ordering::Relaxed) {
             let mut state = self.lock();
             let now = self.began.elapsed();
-            let State {
-                manager, service, ..
-            } = &mut *state;
-            let mut has_news = false;
-            service.poll(|arrived| {
-                has_news = true;
-                if let Err(reason) = manager.receive(now, arrived) {
-                    tracing::debug!(%reason, "a datagram for queue pair 1 was dropped");
-                }
-            });
-            // While messages wait, each turn looks whether their peers have answered.
-            service.retry(&*self.resolve);
-            manager.tick(now);
-            state.act(self, now);
+            state.serve(now);
+            state.manager.tick(now);
+            state.act(now);
             let rest = if state.waiting > 0 { BUSY } else { IDLE };
             let next = state.manager.deadline();
             let rest = next.map_or(rest, |at| at.saturating_sub(now).min(rest));
@@ -338,10 +440,13 @@ impl Shared {
         for id in left {
             state.manager.destroy(now, id);
         }
-        state.act(self, now);
+        state.act(now);
         let limit = Instant::now() + FAREWELL;
-        while state.service.is_sending() && Instant::now() < limit {
-            state.service.poll(|_| {});
+        let Gsi::InService(service) = &mut state.gsi else {
+            return;
+        };
+        while service.is_sending() && Instant::now() < limit {
+            service.poll(|_| {});
             std::thread::yield_now();
         }
     }

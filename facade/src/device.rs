@@ -261,11 +261,23 @@ impl Device {
     ///
     /// Errors: those of [`Device::resolve`], except for the address.
     pub fn serve_network(&self) -> Result<(), NetworkError> {
-        let mut network = self.network()?;
-        if network.is_none() {
-            *network = Some(self.start_network()?);
-        }
+        self.ensure_network(&mut *self.network()?)?;
         Ok(())
+    }
+
+    /// Starts the stack, unless the one of this period of service runs.
+    fn ensure_network<'a>(
+        &self,
+        network: &'a mut Option<Network>,
+    ) -> Result<&'a Network, NetworkError> {
+        let life = self.life();
+        if network.as_ref().is_some_and(|found| found.life() != life) {
+            *network = None;
+        }
+        Ok(match network {
+            Some(running) => running,
+            None => network.insert(self.start_network()?),
+        })
     }
 
     fn start_network(&self) -> Result<Network, NetworkError> {
@@ -277,7 +289,7 @@ impl Device {
     /// Starts the connection manager: connections by IP address and port, compatible with `rdma_cm`
     /// and so with C programs over librdmacm. It starts the IP stack of [`Device::resolve`] and
     /// resolves peers with it. A device has one connection manager; after a recovery of the device,
-    /// start another.
+    /// call [`Device::restore_connections`].
     ///
     /// ```
     /// use ringside::connect::{ConnectError, Reason, Settings};
@@ -332,11 +344,64 @@ impl Device {
     /// Errors: [`NetworkError`].
     pub fn connection_manager(&self) -> Result<ConnectionManager, NetworkError> {
         let mut network = self.network()?;
-        if network.is_none() {
-            *network = Some(self.start_network()?);
-        }
-        let running = network.as_ref().ok_or(ResolveError::Ended)?;
+        let running = self.ensure_network(&mut network)?;
         Ok(ConnectionManager::start(&self.driver(), running.finder())?)
+    }
+
+    /// Puts the connection manager into service again after a recovery of the device: its queue pair 1,
+    /// and the IP stack of [`Device::resolve`]. Does nothing if the manager is in service.
+    ///
+    /// Listeners go on. Connections from before are lost: their ends report
+    /// [`End::DeviceFailed`](ringside_connect::End), and their peers are told now. See
+    /// [`ConnectionManager::restore`].
+    ///
+    /// ```
+    /// use ringside::connect::{ConnectError, End, Settings};
+    /// use ringside::prelude::*;
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// const WAIT: Duration = Duration::from_secs(20);
+    /// let config = Config::default();
+    /// let left = ringside::open("model:0", &config)?;
+    /// let right = ringside::open("model:1", &config)?;
+    /// let (client, server) = (left.connection_manager()?, right.connection_manager()?);
+    /// let address = std::net::SocketAddr::new(server.addresses()[0], 7471);
+    /// let listener = server.listen(address, 8)?;
+    /// let pair = |device: &Device| {
+    ///     let completions = device.completion_queue(16).expect("a queue");
+    ///     let domain = device.protection_domain().expect("a domain");
+    ///     domain.queue_pair(QueuePairConfig::reliable(&completions)).expect("a pair")
+    /// };
+    /// let connect = || {
+    ///     std::thread::scope(|scope| {
+    ///         let accepting = scope.spawn(|| {
+    ///             let request = listener.next(WAIT).expect("a request");
+    ///             request.accept(pair(&right), &Settings::default(), WAIT)
+    ///         });
+    ///         let near = client.connect(pair(&left), address, &Settings::default(), WAIT);
+    ///         Ok::<_, ConnectError>((near?, accepting.join().expect("the server")?))
+    ///     })
+    /// };
+    /// let (mut near, mut far) = connect()?;
+    ///
+    /// right.recover()?; // the housekeeping thread does so after a failure
+    /// assert!(far.wait_for_end(WAIT));
+    /// assert!(matches!(far.end(), Some(End::DeviceFailed(_))));
+    /// right.restore_connections(&server)?;
+    /// assert!(near.wait_for_end(WAIT), "the client was told");
+    /// assert_eq!(near.end(), Some(End::Disconnected));
+    /// connect()?; // with the listener from before
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Errors: [`NetworkError`]; the device is still out of service, for instance. It can be called
+    /// again.
+    pub fn restore_connections(&self, manager: &ConnectionManager) -> Result<(), NetworkError> {
+        let mut network = self.network()?;
+        let running = self.ensure_network(&mut network)?;
+        Ok(manager.restore(&self.driver(), running.finder())?)
     }
 
     /// Adds an address while the device is in service: see [`ringside_pmd::Device::add_address`]. A

@@ -34,6 +34,8 @@ pub enum NetworkError {
 pub(crate) struct Network {
     thread: StackThread,
     clock: Arc<dyn Clock>,
+    /// the period of service of the device that it belongs to
+    life: u32,
 }
 
 impl Network {
@@ -53,7 +55,17 @@ impl Network {
         let clock = device.function().clock();
         let stack = Stack::new(open.port, (receive, transmit), &settings, clock.now())?;
         let thread = StackThread::start(stack, Arc::clone(&clock))?;
-        Ok(Self { thread, clock })
+        let life = device.life();
+        Ok(Self {
+            thread,
+            clock,
+            life,
+        })
+    }
+
+    /// The period of service of the device that it belongs to; it ends with that.
+    pub(crate) const fn life(&self) -> u32 {
+        self.life
     }
 
     /// Resolves an address; waits for the neighbour's answer.

@@ -191,6 +191,10 @@ impl Bench {
                 self.manager.packet_arrived(id);
                 Ok(())
             }
+            6 => {
+                self.manager.lose_device();
+                Ok(())
+            }
             _ => {
                 // Events of a connection are taken before it is removed.
                 self.take_actions();
@@ -218,7 +222,7 @@ pub fn connection_manager(bytes: &[u8]) {
         if source.is_empty() {
             break;
         }
-        match source.byte() % 16 {
+        match source.byte() % 18 {
             0..=6 => bench.receive(&mut source),
             7 => {
                 let payload: [u8; MAD_BYTES] = source.array();

@@ -12,11 +12,12 @@ use crate::output::stdout;
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use filter::Filter;
+use pcapng::Interface;
 use ringside_bus::DeviceAddress;
 use ringside_config::Config;
-use ringside_lan::{Burst, MAX_BURST};
+use ringside_lan::{Burst, MAX_BURST, Packet};
 use ringside_pmd::lan::port::MAX_MTU;
-use ringside_pmd::lan::{OpenPort, PortSettings};
+use ringside_pmd::lan::{OpenPort, Port, PortSettings};
 use ringside_pmd::{BringUpOptions, Device};
 use serde::Serialize;
 use sink::{End, Limits, Sink, Totals};
@@ -32,6 +33,11 @@ Two ways to packets:
                   and counted
   --device        those that a port of this command's own receives: everything on the wire. A device
                   that another program holds cannot be opened
+
+With --device-time the time of each packet is that of its arrival by the device's clock, which counts from \
+the start of the device's timer and is not the time of day. Packets that the device does not stamp, because \
+they do not come from the wire, are on an interface of their own: their time is the device's when they were \
+read. A device without a timer is refused.
 
 The file is pcapng with nanoseconds, an interface for each port, and the direction of each packet:
 Wireshark and tshark read it. With \"--write -\" it goes to standard output, and what is told to \
@@ -73,6 +79,9 @@ pub(crate) struct Options {
     /// Seconds to run [default: until interrupted, or a limit is reached]
     #[arg(long, value_name = "SECONDS")]
     duration: Option<u64>,
+    /// Time stamps of the device's clock, taken at the arrival, in place of the time of day
+    #[arg(long, conflicts_with = "attach")]
+    device_time: bool,
     /// Packets that a running program received, sent, or both
     #[arg(long, value_enum, default_value = "both")]
     direction: Wanted,
@@ -110,8 +119,17 @@ struct Told {
     totals: Totals,
     /// copies that the running program had no room for
     lost: u64,
+    /// packets that the device did not stamp; nothing without --device-time
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unstamped: Option<u64>,
     ended_by: &'static str,
 }
+
+/// The interfaces of a capture with --device-time: of packets that the device has stamped, and not.
+const STAMPED: u16 = 0;
+const UNSTAMPED: u16 = 1;
+/// Between two looks at the device's clock: a time stamp is completed by one of the last 2.1 s.
+const CLOCK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(options: &Options, config: &Config) -> Result<(), Failure> {
     let filter = options.filter.join(" ").parse::<Filter>();
@@ -165,9 +183,13 @@ fn tell(options: &Options, told: &Told) -> Result<(), Failure> {
             } = told.totals;
             let lost = told.lost;
             let end = told.ended_by;
+            let stamps = match told.unstamped {
+                Some(count) => format!(", {count} without a time stamp of the device"),
+                None => String::new(),
+            };
             format!(
                 "{packets} packets written, {bytes} bytes; {seen} seen, {unwanted} not selected, \
-                 {lost} lost; ended by {end}"
+                 {lost} lost{stamps}; ended by {end}"
             )
         }
     };
@@ -215,7 +237,8 @@ fn attach(
     line.clear();
     from.read_line(&mut line).map_err(greeting)?;
     let names: Vec<String> = serde_json::from_str(&line).map_err(io::Error::from)?;
-    let mut sink = Sink::new(output(&options.write)?, &names, filter, limits)?;
+    let interfaces: Vec<Interface> = names.iter().map(|name| name.as_str().into()).collect();
+    let mut sink = Sink::new(output(&options.write)?, &interfaces, filter, limits)?;
     let mut copy = Copied::empty();
     let mut lost = 0;
     let end = loop {
@@ -234,15 +257,13 @@ fn attach(
             sink.take(&copy)?;
         }
     };
-    Ok((told(sink.finish()?, lost, end), end))
-}
-
-const fn told(totals: Totals, lost: u64, end: End) -> Told {
-    Told {
-        totals,
+    let told = Told {
+        totals: sink.finish()?,
         lost,
+        unstamped: None,
         ended_by: end.name(),
-    }
+    };
+    Ok((told, end))
 }
 
 /// A stream whose reads wait until something comes, a signal arrives or the time is over.
@@ -283,41 +304,112 @@ fn own_port(
     let settings = PortSettings {
         promiscuous: true,
         mtu: MAX_MTU,
+        time_stamps: options.device_time,
         ..PortSettings::default()
     };
     let port = device
         .open_port(&settings)
         .map_err(|error| Failure::claim(anyhow!("{address}: {error}")))?;
-    let names = [address.to_string()];
-    let captured = Sink::new(out, &names, filter, limits)
-        .and_then(|sink| receive(sink, port))
-        .map_err(Failure::from);
+    let interfaces = interfaces(&address.to_string(), options.device_time);
+    let captured = Sink::new(out, &interfaces, filter, limits)
+        .map_err(Failure::from)
+        .and_then(|sink| receive(sink, port, options.device_time));
     let down = device.shutdown();
-    let (totals, lost, end) = captured?;
+    let captured = captured?;
     match down.failures.first() {
         Some(failure) => Err(Failure::operation(anyhow!("{failure}"))),
-        None => Ok((told(totals, lost, end), end)),
+        None => Ok(captured),
     }
 }
 
-fn receive(mut sink: Sink, mut open: OpenPort) -> io::Result<(Totals, u64, End)> {
+/// The interfaces of a port's file.
+fn interfaces(name: &str, device_time: bool) -> Vec<Interface> {
+    if !device_time {
+        return vec![name.into()];
+    }
+    vec![
+        Interface {
+            name: name.to_owned(),
+            description: "time of the device's clock at the arrival; not the time of day",
+        },
+        Interface {
+            name: format!("{name} unstamped"),
+            description: "not stamped by the device: time of its clock when the packet was read",
+        },
+    ]
+}
+
+/// The times of packets: those of the device, or the time of day at which they are read.
+struct Times<'a> {
+    /// the port whose clock it is
+    device: Option<&'a Port>,
+    read: Instant,
+    unstamped: u64,
+}
+
+impl<'a> Times<'a> {
+    fn new(device: Option<&'a Port>) -> Self {
+        Self {
+            device,
+            read: Instant::now(),
+            unstamped: 0,
+        }
+    }
+
+    /// Reads the device's clock once a second, so that its time stamps can be completed.
+    fn refresh(&mut self) -> Result<(), Failure> {
+        if let Some(port) = self.device
+            && self.read.elapsed() >= CLOCK_EVERY
+        {
+            device_time(port)?;
+            self.read = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Sets time and interface of a copy.
+    fn set(&mut self, copy: &mut Copied, packet: &Packet, now_ns: u64) -> Result<(), Failure> {
+        copy.time_ns = now_ns;
+        let Some(port) = self.device else {
+            return Ok(());
+        };
+        (copy.time_ns, copy.port) = match packet.timestamp() {
+            Some(stamp) => (stamp, STAMPED),
+            None => {
+                self.unstamped += 1;
+                (device_time(port)?, UNSTAMPED)
+            }
+        };
+        Ok(())
+    }
+}
+
+fn device_time(port: &Port) -> Result<u64, Failure> {
+    let read = port.device_time();
+    read.map_err(|error| Failure::operation(anyhow!("the device's clock: {error}")))
+}
+
+fn receive(mut sink: Sink, mut open: OpenPort, stamps: bool) -> Result<(Told, End), Failure> {
+    let mut times = Times::new(stamps.then_some(&open.port));
     let mut copy = Copied::empty();
     let mut burst = Burst::with_limit(MAX_BURST);
     let end = loop {
         if let Some(end) = sink.end() {
             break end;
         }
+        times.refresh()?;
         let mut count = 0;
         for queue in &mut open.receive {
             count += queue.receive(&mut burst);
         }
-        copy.time_ns = now_ns();
+        let now_ns = now_ns();
         let taken = burst.packets().iter().try_for_each(|packet| {
             if sink.end().is_some() {
                 return Ok(());
             }
+            times.set(&mut copy, packet, now_ns)?;
             copy.fill(packet);
-            sink.take(&copy)
+            Ok::<_, Failure>(sink.take(&copy)?)
         });
         burst.clear();
         taken?;
@@ -331,5 +423,11 @@ fn receive(mut sink: Sink, mut open: OpenPort) -> io::Result<(Totals, u64, End)>
         .iter()
         .map(|queue| queue.counters().no_buffers)
         .sum();
-    Ok((sink.finish()?, lost, end))
+    let told = Told {
+        totals: sink.finish()?,
+        lost,
+        unstamped: stamps.then_some(times.unstamped),
+        ended_by: end.name(),
+    };
+    Ok((told, end))
 }

@@ -9,9 +9,10 @@ const INTERFACE: u32 = 1;
 const PACKET: u32 = 6;
 /// Link type of Ethernet frames.
 const ETHERNET: u16 = 1;
-/// Options: the last one; name and resolution of time of an interface; flags of a packet.
+/// Options: the last one; name, description and resolution of time of an interface; flags of a packet.
 const OPTION_END: u16 = 0;
 const OPTION_NAME: u16 = 2;
+const OPTION_DESCRIPTION: u16 = 3;
 const OPTION_RESOLUTION: u16 = 9;
 const OPTION_FLAGS: u16 = 2;
 /// Resolution: nanoseconds.
@@ -22,6 +23,23 @@ const OUTBOUND: u32 = 2;
 
 /// Bytes of a packet's block beside its data.
 const PACKET_OVERHEAD: u64 = 12 + 20 + 12;
+
+/// An interface of a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    /// what its time stamps are; empty if they are the time of day
+    pub(super) description: &'static str,
+}
+
+impl From<&str> for Interface {
+    fn from(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            description: "",
+        }
+    }
+}
 
 /// Writes a file of packets of several interfaces.
 pub(super) struct Pcapng<W: Write> {
@@ -38,19 +56,22 @@ fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
 }
 
 impl<W: Write> Pcapng<W> {
-    /// Begins a file with an interface of each name.
-    pub(super) fn new(out: W, names: &[String], snap_length: u32) -> io::Result<Self> {
+    /// Begins a file with these interfaces.
+    pub(super) fn new(out: W, interfaces: &[Interface], snap_length: u32) -> io::Result<Self> {
         let mut file = Self { out, bytes: 0 };
         let mut section = BYTE_ORDER.to_le_bytes().to_vec();
         section.extend([1, 0, 0, 0]);
         // The length of the section is not known beforehand.
         section.extend(u64::MAX.to_le_bytes());
         file.block(SECTION, &section)?;
-        for name in names {
+        for Interface { name, description } in interfaces {
             let mut body = ETHERNET.to_le_bytes().to_vec();
             body.extend([0, 0]);
             body.extend(snap_length.to_le_bytes());
             option(&mut body, OPTION_NAME, name.as_bytes());
+            if !description.is_empty() {
+                option(&mut body, OPTION_DESCRIPTION, description.as_bytes());
+            }
             option(&mut body, OPTION_RESOLUTION, &[NANOSECONDS]);
             option(&mut body, OPTION_END, &[]);
             file.block(INTERFACE, &body)?;
@@ -112,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_size_foretold_is_the_size_written() {
-        let names = ["model:0".to_owned(), "b".to_owned()];
+        let names = ["model:0".into(), "b".into()];
         let mut written = Vec::new();
         let mut file = Pcapng::new(&mut written, &names, 9728).unwrap();
         for length in [0, 1, 3, 4, 60, 1514] {

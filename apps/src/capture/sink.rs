@@ -1,7 +1,7 @@
 //! The file of a capture, its filter, and its limits.
 
 use super::filter::Filter;
-use super::pcapng::Pcapng;
+use super::pcapng::{Interface, Pcapng};
 use crate::interrupt;
 use crate::mirror::Copied;
 use serde::Serialize;
@@ -67,14 +67,14 @@ pub(super) struct Sink {
 impl Sink {
     pub(super) fn new(
         out: Box<dyn Write>,
-        names: &[String],
+        interfaces: &[Interface],
         filter: Filter,
         limits: Limits,
     ) -> io::Result<Self> {
         let snap_length = limits.snap_length as u32;
         Ok(Self {
-            file: Pcapng::new(out, names, snap_length)?,
-            interfaces: names.len(),
+            file: Pcapng::new(out, interfaces, snap_length)?,
+            interfaces: interfaces.len(),
             filter,
             limits,
             totals: Totals::default(),
@@ -151,7 +151,7 @@ mod tests {
             snap_length: 9728,
             end: None,
         };
-        let names = ["a".to_owned()];
+        let names = ["a".into()];
         Sink::new(
             Box::new(io::sink()),
             &names,

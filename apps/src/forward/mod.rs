@@ -104,6 +104,9 @@ pub(crate) struct Options {
     /// those of `ringside port --help`
     #[arg(long, value_name = "RULE")]
     rule: Vec<Rule>,
+    /// Count the packets that the device stamps, and show the device's time of the first and the last
+    #[arg(long, conflicts_with = "interactive")]
+    device_time: bool,
     /// Let `ringside capture --attach PATH` see what the ports receive and send
     #[arg(long, value_name = "PATH")]
     mirror: Option<PathBuf>,
@@ -123,6 +126,9 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 }
+
+/// Between two looks at the device's clock: a time stamp is completed by one of the last 2.1 s.
+const CLOCK_EVERY: Duration = Duration::from_secs(1);
 
 /// A port with its device. Order of fields is order of dropping.
 struct Brought {
@@ -260,6 +266,7 @@ fn bring_up(
         mtu: options.mtu,
         promiscuous: !options.no_promiscuous,
         packet_path: options.packet_path,
+        time_stamps: options.device_time,
         pool: PoolSettings {
             // Rings, bursts under way, and the cache of each thread.
             buffers: rings + queues * 512 + 1024,
@@ -333,7 +340,8 @@ fn workers(
     let mut workers: Vec<Worker> = (0..usize::from(options.queues))
         .map(|number| {
             let burst = options.burst.into();
-            Worker::new(number, Arc::clone(shared), burst, mirror.cloned())
+            let stamps = options.device_time;
+            Worker::new(number, Arc::clone(shared), burst, mirror.cloned(), stamps)
         })
         .collect();
     for (index, port) in ports.iter_mut().enumerate() {
@@ -397,9 +405,16 @@ fn watch(
         .duration
         .map(|seconds| begin + Duration::from_secs(seconds));
     let period = Duration::from_secs(options.stats_period);
-    let mut next = begin + period;
+    let (mut next, mut clock) = (begin + period, begin + CLOCK_EVERY);
     loop {
         let now = Instant::now();
+        if options.device_time && now >= clock {
+            for port in ports {
+                let read = port.device_time();
+                read.map_err(|error| Failure::operation(anyhow!("the device's clock: {error}")))?;
+            }
+            clock = now + CLOCK_EVERY;
+        }
         if interrupt::seen() || end.is_some_and(|end| now >= end) {
             return Ok(());
         }

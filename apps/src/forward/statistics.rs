@@ -3,7 +3,7 @@
 use super::mode::Mode;
 use super::observed::{DeviceDrops, Observed};
 use crate::output::stdout;
-use ringside_lan::Drops;
+use ringside_lan::{Drops, Packet};
 use ringside_pmd::lan::Port;
 use ringside_pmd::lan::port::Malicious;
 use serde::Serialize;
@@ -34,6 +34,58 @@ pub(super) struct Counters {
     pub(super) pool_empty: AtomicU64,
     /// descriptors of a transmit queue that does not move; 0 if it does
     pub(super) stuck: AtomicU64,
+    pub(super) stamps: StampCounters,
+}
+
+/// Time stamps of one thread's packets. Only that thread writes it.
+#[derive(Debug, Default)]
+pub(super) struct StampCounters {
+    packets: AtomicU64,
+    /// of the first and the last packet, nanoseconds of the device's clock
+    first_ns: AtomicU64,
+    last_ns: AtomicU64,
+}
+
+impl StampCounters {
+    /// Counts packets that the device has stamped.
+    pub(super) fn note(&self, packets: &[Packet]) {
+        let mut count = self.packets.load(Ordering::Relaxed);
+        for stamp in packets.iter().filter_map(Packet::timestamp) {
+            if count == 0 {
+                self.first_ns.store(stamp, Ordering::Relaxed);
+            }
+            self.last_ns.store(stamp, Ordering::Relaxed);
+            count += 1;
+        }
+        self.packets.store(count, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Option<Stamps> {
+        let packets = self.packets.load(Ordering::Relaxed);
+        (packets > 0).then(|| Stamps {
+            packets,
+            first_ns: self.first_ns.load(Ordering::Relaxed),
+            last_ns: self.last_ns.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// Time stamps of a port's packets since the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct Stamps {
+    packets: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Stamps {
+    fn joined(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            first_ns: self.first_ns.min(other.first_ns),
+            last_ns: self.last_ns.max(other.last_ns),
+        }
+    }
 }
 
 /// The state that all threads share.
@@ -175,6 +227,9 @@ struct Totals {
     device_drops: DeviceDrops,
     /// events of its detection of malicious drivers
     malicious_events: u64,
+    /// since the start; none without --device-time, and before the first packet
+    #[serde(skip_serializing_if = "Option::is_none")]
+    time_stamps: Option<Stamps>,
 }
 
 impl Totals {
@@ -196,6 +251,8 @@ impl Totals {
         let malformed = drops.named().filter(|(name, _)| MALFORMED.contains(name));
         self.malformed += malformed.map(|(_, count)| count).sum::<u64>();
         self.queue_drops.push(drops);
+        let stamps = [self.time_stamps, one.stamps.read()];
+        self.time_stamps = stamps.into_iter().flatten().reduce(Stamps::joined);
     }
 
     fn since(&self, before: &Self) -> Self {
@@ -213,6 +270,7 @@ impl Totals {
             queue_drops: queues.map(|(now, before)| now.since(*before)).collect(),
             device_drops: self.device_drops.since(before.device_drops),
             malicious_events: self.malicious_events - before.malicious_events,
+            time_stamps: self.time_stamps,
         }
     }
 }
@@ -395,6 +453,12 @@ fn table(kind: &str, ports: &[Line<'_>], with_names: bool) -> String {
                 counted.tx_bytes,
                 counted.malformed
             );
+            if let Some(stamps) = counted.time_stamps {
+                text += &format!(
+                    "         time stamps of the device: {} packets, the first at {} ns, the last at {} ns\n",
+                    stamps.packets, stamps.first_ns, stamps.last_ns
+                );
+            }
         }
     }
     text

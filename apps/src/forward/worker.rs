@@ -37,6 +37,8 @@ pub(super) struct Worker {
     ports: Vec<PortQueues>,
     burst: Burst,
     mirror: Option<Arc<Mirror>>,
+    /// packets have time stamps
+    stamps: bool,
 }
 
 impl Worker {
@@ -45,6 +47,7 @@ impl Worker {
         shared: Arc<Shared>,
         burst: usize,
         mirror: Option<Arc<Mirror>>,
+        stamps: bool,
     ) -> Self {
         Self {
             number,
@@ -52,6 +55,7 @@ impl Worker {
             ports: Vec::new(),
             burst: Burst::with_limit(burst),
             mirror,
+            stamps,
         }
     }
 
@@ -147,6 +151,11 @@ impl Worker {
             mirror.copy(index, Direction::Received, self.burst.packets());
         }
         let pair = port.pair;
+        if self.stamps
+            && let Some(counters) = self.shared.counters(index, self.number)
+        {
+            counters.stamps.note(self.burst.packets());
+        }
         let out = match mode {
             Mode::Txonly | Mode::Flowgen => {
                 self.burst.clear();

@@ -7,7 +7,7 @@ use crate::users::Watch;
 use anyhow::{Context, anyhow};
 use ringside_bus::pinning::pin_to;
 use ringside_model::record::Recorder;
-use ringside_model::{Fault, FunctionSettings, World};
+use ringside_model::{Fault, FunctionSettings, TimerAccess, World};
 use ringside_server::control::Control;
 use ringside_server::ports::{Capture, DatagramWire, Ports, TapWire, UdpWire};
 use ringside_server::report::{Report, Sources, breaches_text};
@@ -104,7 +104,12 @@ fn bind(options: &Serve) -> Result<Server, Failure> {
     };
     let mut settings = ServerSettings::new(options.sockets.clone());
     let numbers = options.first..end;
-    settings.world.functions = numbers.map(FunctionSettings::numbered).collect();
+    let timer = options.timer.map_or(TimerAccess::Absent, TimerAccess::from);
+    let function = |number| FunctionSettings {
+        timer,
+        ..FunctionSettings::numbered(number)
+    };
+    settings.world.functions = numbers.map(function).collect();
     settings.doorbell_page = options.doorbell_page;
     settings.accept_shrinkable_memory = options.accept_shrinkable_memory;
     settings.refused_through_client = options.refused_through_client;

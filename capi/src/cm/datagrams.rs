@@ -210,7 +210,7 @@ impl State {
                 self.manager.destroy(now, event.id);
                 None
             }
-            EventKind::ServiceReply { .. } | EventKind::Unreachable => {
+            EventKind::ServiceReply { .. } | EventKind::Unreachable | EventKind::DeviceFailed => {
                 let Some(question) = self.questions.remove(&event.id) else {
                     return Some(event);
                 };

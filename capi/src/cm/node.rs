@@ -383,6 +383,7 @@ fn notice_of(node: &Node, id: usize, kind: EventKind) -> Notice {
             ..Notice::new(id, event::REJECTED, reason.0.into())
         },
         EventKind::Unreachable => Notice::new(id, event::UNREACHABLE, -libc::ETIMEDOUT),
+        EventKind::DeviceFailed => Notice::new(id, event::DEVICE_REMOVAL, 0),
         EventKind::Disconnected { by_peer } => {
             let status = if by_peer { 0 } else { -libc::ETIMEDOUT };
             Notice::new(id, event::DISCONNECTED, status)

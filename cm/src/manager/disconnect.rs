@@ -214,6 +214,37 @@ impl Manager {
         self.remove(id.0);
     }
 
+    /// The device of this node failed: its queue pairs are gone, queue pair 1 too. Every connection
+    /// and every open question ends, with [`EventKind::DeviceFailed`]. The messages that tell the
+    /// peers are actions of now; they leave once there is a queue pair 1 again.
+    ///
+    /// Listeners stay, and so do requests that the program has not answered: it can accept them with
+    /// queue pairs of the device after its recovery. Connections in timewait stay in it.
+    pub fn lose_device(&mut self) {
+        let is_over = |state: &State| {
+            matches!(
+                state,
+                State::Idle
+                    | State::TimeWait { .. }
+                    | State::RequestReceived
+                    | State::ServiceReceived
+            )
+        };
+        let lost = self.connections.values().filter(|one| !is_over(&one.state));
+        for id in lost.map(|one| one.id).collect::<Vec<_>>() {
+            let again = self.connections.get(&id).and_then(|one| match &one.state {
+                // The failure may have lost the message.
+                State::DisconnectSent { repeat } => Some(outgoing(one.path, *repeat.mad)),
+                _ => None,
+            });
+            if let Some(message) = again.or_else(|| self.farewell(ConnectionId(id))) {
+                self.actions.push_back(Action::Send(message));
+            }
+            self.idle(id);
+            self.event(id, EventKind::DeviceFailed);
+        }
+    }
+
     /// The message that tells the peer of the end of a connection, as [`Manager::destroy`] sends
     /// it: somebody else can send it once this process was killed. `None` for a connection whose
     /// peer expects nothing, and for service requests.

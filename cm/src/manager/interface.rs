@@ -162,6 +162,9 @@ pub enum EventKind {
         /// the peer requested or confirmed it; false after repeats without an answer
         by_peer: bool,
     },
+    /// The device of this node failed, and the connection's queue pair with it: see
+    /// [`Manager::lose_device`](crate::Manager::lose_device).
+    DeviceFailed,
     /// Packets of the former connection can no longer arrive: the queue pair number may be used
     /// again.
     TimeWaitOver,

@@ -112,6 +112,7 @@ const fn event_name(kind: &EventKind) -> &'static str {
         EventKind::Unreachable => "Unreachable",
         EventKind::Disconnected { by_peer: true } => "Disconnected",
         EventKind::Disconnected { by_peer: false } => "Disconnected without answer",
+        EventKind::DeviceFailed => "DeviceFailed",
         EventKind::TimeWaitOver => "TimeWaitOver",
         EventKind::ServiceRequest { .. } => "ServiceRequest",
         EventKind::ServiceReply { .. } => "ServiceReply",

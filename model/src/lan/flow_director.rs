@@ -183,6 +183,14 @@ impl FlowDirector {
             let found = filters.and_then(|filters| filters.remove(&key));
             return found.map(|_| ()).ok_or(Failure::Refused);
         }
+        // The device would keep it, and never find it.
+        let found_by = owner.filters.of_packet(&parsed);
+        if found_by.is_none_or(|other| other.number != profile.number) {
+            return refuse(
+                "filter for a VSI that looks for its packets in another profile",
+                format!("profile {} of VSI {number}", profile.number),
+            );
+        }
         let full = self.count(None) >= GUARANTEED + BEST_EFFORT;
         let filters = self.filters.entry(number).or_default();
         if full && !filters.contains_key(&key) {

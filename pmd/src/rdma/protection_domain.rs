@@ -2,6 +2,7 @@
 
 use super::RdmaError;
 use super::engine::Engine;
+use crate::failure::FailureCause;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -109,6 +110,13 @@ impl ProtectionDomain {
     #[must_use]
     pub fn number(&self) -> u32 {
         self.0.number
+    }
+
+    /// The cause for which the device failed in the domain's period of service; `None` while it is in
+    /// service. Sends no command. An object that outlives a recovery still has the cause of its end.
+    #[must_use]
+    pub fn failure(&self) -> Option<FailureCause> {
+        self.0.engine.state().service.end.cause
     }
 
     /// True if both are one domain of one device. Devices have domains of the same numbers.

@@ -6,7 +6,7 @@ use ringside_model::FirmwareSnapshot;
 use ringside_pmd::admin::{AdminError, Loopback};
 use ringside_pmd::lan::port::{DEFAULT_KEY, FlowKind, FlowTarget, HashField, Spreading};
 use ringside_pmd::lan::port::{FlowMatch, FlowRule, RuleKind};
-use ringside_pmd::lan::{OpenVsi, PortError, PortSettings, VsiSettings};
+use ringside_pmd::lan::{OpenVsi, PortError, PortSettings, Vsi, VsiSettings};
 
 const RED: [u8; 6] = [0x02, 0xAA, 0, 0, 0, 1];
 const BLUE: [u8; 6] = [0x02, 0xAA, 0, 0, 0, 2];
@@ -457,6 +457,10 @@ fn a_reset_under_traffic_gives_every_packet_back_and_the_vsis_are_added_again() 
             .set_hash_fields(FlowKind::UdpV4, &fields)
             .expect("possible");
         bed.blue.vsi.set_promiscuous(true).expect("set");
+        if bed.red.vsi.rules().is_empty() {
+            let drop = rule(7, FlowTarget::Drop);
+            bed.red.vsi.add_rule(&drop).expect("programmed");
+        }
         bed.copies_of(RED, Some(5));
         // On their way in both directions when the reset comes.
         let frame = plain_frame(bed.rig.a.mac(), BLUE, 500, 1);
@@ -490,6 +494,7 @@ fn a_reset_under_traffic_gives_every_packet_back_and_the_vsis_are_added_again() 
         bed.blue.vsi.set_promiscuous(false).expect("set");
         let hash = Toeplitz::new(DEFAULT_KEY).hash_bytes(2000u16.to_be_bytes());
         assert_eq!(spreads(&mut bed, RED, 1), (1, Some(hash)));
+        assert_eq!(steered(&mut bed, RED, 7), [vec![], vec![], vec![]]);
     }
     bed.finish();
 }
@@ -616,5 +621,143 @@ fn rules_of_the_port_go_to_its_own_queues_beside_those_of_a_vsi() {
     }
     assert_eq!(port.rule_hits(number), Ok(Some(1)));
     drop(port);
+    bed.finish();
+}
+
+fn udp_to(port: u16) -> FlowMatch {
+    FlowMatch {
+        destination_port: Some(port),
+        ..FlowMatch::of(RuleKind::Flow(FlowKind::UdpV4))
+    }
+}
+
+fn rule(port: u16, target: FlowTarget) -> FlowRule {
+    FlowRule {
+        packets: udp_to(port),
+        target,
+        mark: None,
+        count: false,
+    }
+}
+
+/// The arrivals of a packet to `to` and this UDP port: queue and mark of each, at the port, red and
+/// blue.
+fn steered(bed: &mut Bed, to: [u8; 6], port: u16) -> [Vec<(usize, Option<u32>)>; 3] {
+    let flow = Flow {
+        v6: false,
+        protocol: 17,
+        ports: (1, port),
+    };
+    let frame = ip_frame(to, bed.rig.a.mac(), flow, b"x");
+    bed.rig.a.send([bed.rig.a.packet(&frame)]);
+    let seen = |(queue, packet): (usize, Packet)| (queue, packet.mark());
+    bed.arrivals()
+        .map(|found| found.into_iter().map(seen).collect())
+}
+
+#[test]
+fn rules_of_a_further_vsi_are_for_its_packets_alone_and_end_with_it() {
+    let (red, blue) = (
+        vsi(RED, Loopback::Refused, 4),
+        vsi(BLUE, Loopback::Refused, 2),
+    );
+    let mut bed = Bed::with(&red, &blue);
+    let own = bed.rig.b.mac();
+    let before = bed.snapshot();
+    let [plain_red, plain_blue] =
+        [RED, BLUE].map(|to| [1, 2].map(|at| steered(&mut bed, to, 7)[at].clone()));
+    // The queue of red that the hash does not choose: counted from red's first.
+    let chosen = (plain_red[0][0].0 as u16 + 1) % 4;
+    let marked = FlowRule {
+        mark: Some(77),
+        count: true,
+        ..rule(7, FlowTarget::Queue(chosen))
+    };
+    let number = bed.red.vsi.add_rule(&marked).expect("programmed");
+    let seen = vec![(usize::from(chosen), Some(77))];
+    assert_eq!(steered(&mut bed, RED, 7), [vec![], seen.clone(), vec![]]);
+    assert_eq!(
+        steered(&mut bed, BLUE, 7),
+        [vec![], vec![], plain_blue[1].clone()]
+    );
+    assert_eq!(
+        steered(&mut bed, own, 7)[0].len(),
+        1,
+        "the port has no rule"
+    );
+    assert_eq!(bed.red.vsi.rule_hits(number), Ok(Some(1)));
+    // The same packets at the port and at blue, with other actions.
+    let port = bed.rig.b.open.port.clone();
+    let of_port = port.add_rule(&rule(7, FlowTarget::Drop)).expect("its own");
+    let last = FlowTarget::Queue(1 - plain_blue[1][0].0 as u16);
+    bed.blue.vsi.add_rule(&rule(7, last)).expect("its own");
+    assert_eq!(steered(&mut bed, own, 7), [vec![], vec![], vec![]]);
+    assert_eq!(steered(&mut bed, RED, 7)[1], seen);
+    assert_ne!(steered(&mut bed, BLUE, 7)[2], plain_blue[1]);
+    // A rule is its VSI's.
+    assert_eq!(port.remove_rule(number), Ok(false));
+    assert_eq!(bed.red.vsi.remove_rule(of_port), Ok(false));
+    assert_eq!(port.rule_hits(number), Ok(None));
+    let rules = |vsi: &Vsi| vsi.rules().len();
+    let counts = [&*port, &bed.red.vsi, &bed.blue.vsi].map(rules);
+    assert_eq!(counts, [1, 1, 1]);
+    // Several rules of a kind, and a group of queues.
+    let group = FlowTarget::Group { first: 2, count: 2 };
+    bed.red.vsi.add_rule(&rule(8, group)).expect("programmed");
+    let found = steered(&mut bed, RED, 8)[1][0].0;
+    assert!((2..4).contains(&found), "queue {found}");
+    close(bed.red);
+    // The others' rules are what they were.
+    bed.red = port.add_vsi(&red).expect("red again");
+    assert_eq!(rules(&bed.red.vsi), 0);
+    assert_eq!(
+        steered(&mut bed, RED, 7)[1],
+        plain_red[0],
+        "its rules ended"
+    );
+    assert_eq!(steered(&mut bed, own, 7), [vec![], vec![], vec![]]);
+    assert_eq!(port.remove_rule(of_port), Ok(true));
+    assert_eq!(steered(&mut bed, own, 7)[0].len(), 1);
+    let (left, _) = bed.blue.vsi.rules().remove(0);
+    assert_eq!(bed.blue.vsi.remove_rule(left), Ok(true));
+    assert_eq!(steered(&mut bed, BLUE, 7)[2], plain_blue[1]);
+    assert_eq!(before.rules.len(), bed.snapshot().rules.len());
+    drop(port);
+    bed.finish();
+}
+
+#[test]
+fn rules_of_a_further_vsi_that_are_not_possible_are_refused_by_name() {
+    let bed = Bed::with(
+        &vsi(RED, Loopback::Refused, 2),
+        &vsi(BLUE, Loopback::Refused, 1),
+    );
+    let red = &bed.red.vsi;
+    let refused = |rule: &FlowRule, named: &str| {
+        let error = red.add_rule(rule).expect_err("not possible").to_string();
+        assert!(error.contains(named), "{error}");
+    };
+    // The port and the device have more queues.
+    refused(&rule(7, FlowTarget::Queue(2)), "2 to 2 of 2");
+    let first = red.add_rule(&rule(7, FlowTarget::Queue(1)));
+    first.expect("possible");
+    refused(
+        &rule(7, FlowTarget::Drop),
+        "another rule has the same packets",
+    );
+    // The device has one set of fields for each kind, for all VSIs of the function.
+    let other = FlowMatch {
+        destination_port: None,
+        source_port: Some(1),
+        ..udp_to(7)
+    };
+    let other = FlowRule {
+        packets: other,
+        ..rule(7, FlowTarget::Drop)
+    };
+    let error = bed.blue.vsi.add_rule(&other).expect_err("other fields");
+    assert!(matches!(error, PortError::Rule { .. }), "{error}");
+    let error = bed.rig.b.open.port.add_rule(&other).expect_err("fields");
+    assert!(matches!(error, PortError::Rule { .. }), "{error}");
     bed.finish();
 }

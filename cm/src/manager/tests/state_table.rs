@@ -21,7 +21,7 @@ const STATES: [StateName; 13] = [
 /// The peer's communication id.
 const PEER_ID: u32 = 0xA1;
 
-const STIMULI: [&str; 20] = [
+const STIMULI: [&str; 21] = [
     "REQ",
     "REP",
     "RTU",
@@ -41,6 +41,7 @@ const STIMULI: [&str; 20] = [
     "ready",
     "disconnect",
     "answer",
+    "device failure",
     "destroy",
 ];
 
@@ -281,6 +282,10 @@ fn apply(one: &mut Manager, id: ConnectionId, stimulus: &str) -> Result<(), Requ
                 private_data: Vec::new(),
             };
             return one.answer(id, &answer);
+        }
+        "device failure" => {
+            one.lose_device();
+            return Ok(());
         }
         "destroy" => {
             one.destroy(START, id);

@@ -143,14 +143,56 @@ impl Bench {
 
     /// Waits until so many commands are under way.
     fn until_under_way(&self, commands: u32) {
+        let limit = Limit::new();
         while self.queue.commands_under_way() != commands {
-            std::thread::yield_now();
+            let now = self.queue.commands_under_way();
+            limit.check(|| format!("{commands} commands under way; there are {now}"));
         }
+    }
+
+    /// Runs threads that execute commands. A failure of the test ends their commands: otherwise the
+    /// scope would wait for their deadlines, which are not reached in the life of the test.
+    fn scope<'env, T>(
+        &'env self,
+        run: impl for<'scope> FnOnce(&'scope std::thread::Scope<'scope, 'env>) -> T,
+    ) -> T {
+        std::thread::scope(|scope| {
+            let _ending = AbandonsOnFailure(&self.queue);
+            run(scope)
+        })
     }
 
     fn set(&self, register: u64, value: u32) {
         let mut inside = self.engine.script();
         inside.registers.insert(register, value);
+    }
+}
+
+/// The limit of a wait for other threads, in real time.
+struct Limit(std::time::Instant);
+
+impl Limit {
+    const LENGTH: Duration = Duration::from_secs(30);
+
+    fn new() -> Self {
+        Self(std::time::Instant::now() + Self::LENGTH)
+    }
+
+    /// Yields; panics once the time is over.
+    fn check(&self, awaited: impl FnOnce() -> String) {
+        let in_time = std::time::Instant::now() < self.0;
+        assert!(in_time, "not within {:?}: {}", Self::LENGTH, awaited());
+        std::thread::yield_now();
+    }
+}
+
+struct AbandonsOnFailure<'a>(&'a ControlQueue);
+
+impl Drop for AbandonsOnFailure<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.abandon();
+        }
     }
 }
 
@@ -326,7 +368,7 @@ fn valued(wqe_index: u32, return_value: u32) -> ControlCompletion {
 #[test]
 fn two_commands_are_under_way_and_each_thread_gets_its_own_answer_in_any_order() {
     let bench = Bench::patient();
-    std::thread::scope(|scope| {
+    bench.scope(|scope| {
         let first = scope.spawn(|| bench.queue.execute(Nop {}));
         bench.until_under_way(1);
         let second = scope.spawn(|| bench.queue.execute(Nop {}));
@@ -346,7 +388,7 @@ fn two_commands_are_under_way_and_each_thread_gets_its_own_answer_in_any_order()
 fn an_entry_is_used_again_only_after_its_answer() {
     let bench = Bench::patient();
     let rings = || bench.engine.script().registers.get(&CQP_DOORBELL).copied();
-    std::thread::scope(|scope| {
+    bench.scope(|scope| {
         let slow = scope.spawn(|| bench.queue.execute(Nop {}));
         bench.until_under_way(1);
         for slot in [1, 2, 3] {
@@ -397,7 +439,7 @@ fn a_thread_that_waits_longer_yields_its_core() {
 #[test]
 fn silence_for_one_command_leaves_the_others_their_answers() {
     let bench = Bench::patient();
-    std::thread::scope(|scope| {
+    bench.scope(|scope| {
         let other = scope.spawn(|| bench.queue.execute(Nop {}));
         bench.until_under_way(1);
         // As a command that was not answered leaves it.
@@ -414,7 +456,7 @@ fn silence_for_one_command_leaves_the_others_their_answers() {
 fn a_wrong_answer_ends_all_commands_that_wait_and_abandoning_too() {
     for abandoned in [false, true] {
         let bench = Bench::patient();
-        std::thread::scope(|scope| {
+        bench.scope(|scope| {
             let waiting: Vec<_> = (0..3)
                 .map(|_| scope.spawn(|| bench.queue.execute(Nop {})))
                 .collect();
@@ -441,7 +483,7 @@ fn commands_of_many_threads_answered_in_any_order_are_all_answered_once() {
     const THREADS: u32 = 4;
     const EACH: u32 = 100;
     let bench = Bench::patient();
-    std::thread::scope(|scope| {
+    bench.scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
                 for _ in 0..EACH {
@@ -451,6 +493,7 @@ fn commands_of_many_threads_answered_in_any_order_are_all_answered_once() {
         }
         // The device: up to three commands of the ring of four, the latest first.
         let (mut tail, mut answered) = (0, 0);
+        let limit = Limit::new();
         while answered < THREADS * EACH {
             let doorbell = bench.engine.script().registers.get(&CQP_DOORBELL).copied();
             let head = doorbell.unwrap_or(0);
@@ -460,7 +503,7 @@ fn commands_of_many_threads_answered_in_any_order_are_all_answered_once() {
             }
             tail = head;
             answered += waiting;
-            std::thread::yield_now();
+            limit.check(|| format!("{} commands; {answered} came", THREADS * EACH));
         }
     });
     assert_eq!(bench.queue.commands_under_way(), 0);

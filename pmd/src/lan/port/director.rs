@@ -1,4 +1,7 @@
-//! The state of a port's flow director: its rules and their resources.
+//! The state of a function's flow director: the rules of its VSIs and their resources.
+//!
+//! The port has it. The device looks up a rule's profile for the VSI that programs the rule, which is
+//! the port's own, so all VSIs with rules are in one group of profiles.
 
 use super::rules::{Field, FlowRule, PacketKind, RuleNumber};
 use ringside_lan::FilterQueue;
@@ -21,6 +24,8 @@ pub(super) struct KindProfile {
 /// A rule that the device has.
 #[derive(Clone, Debug)]
 pub(super) struct Installed {
+    /// the VSI whose packets it is for
+    pub(super) vsi: u16,
     pub(super) rule: FlowRule,
     pub(super) counter: Option<u16>,
     /// kinds for which it was programmed
@@ -33,6 +38,8 @@ pub(super) struct Director {
     /// none before the first rule
     pub(super) queue: Option<FilterQueue>,
     pub(super) rules: BTreeMap<RuleNumber, Installed>,
+    /// further VSIs that look for rules
+    pub(super) joined: BTreeSet<u16>,
     pub(super) profiles: BTreeMap<PacketKind, KindProfile>,
     /// masks by register, with the profiles that use each
     pub(super) masks: BTreeMap<u32, (FieldMask, BTreeSet<u16>)>,
@@ -47,6 +54,13 @@ impl Director {
         let used: BTreeSet<u16> = self.rules.values().filter_map(|one| one.counter).collect();
         let first = self.counters?;
         (first..first + COUNTERS_PER_BLOCK).find(|counter| !used.contains(counter))
+    }
+
+    /// The rules of a VSI, oldest first.
+    pub(super) fn of(&self, vsi: u16) -> impl Iterator<Item = (RuleNumber, &Installed)> {
+        let all = self.rules.iter();
+        all.filter(move |(_, one)| one.vsi == vsi)
+            .map(|(number, one)| (*number, one))
     }
 
     /// True if a rule of the kind is installed.

@@ -21,23 +21,24 @@ pub struct VsiSetup {
     pub hash_fields: BTreeMap<FlowKind, Vec<HashField>>,
     /// Both directions of a flow have one hash.
     pub symmetric_hash: bool,
+    /// Rules, oldest first.
+    pub rules: Vec<FlowRule>,
 }
 
-/// The settings of a port: those of its own VSI, its address and its rules.
+/// The settings of a port: those of its own VSI, and its address.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct PortSetup {
     /// Those of its own VSI.
     pub vsi: VsiSetup,
     /// The address that took the place of the function's own.
     pub address: Option<[u8; 6]>,
-    /// Rules, oldest first.
-    pub rules: Vec<FlowRule>,
 }
 
 impl Vsi {
     /// The requested settings of the VSI. They can be read after a failure of the device, too.
     #[must_use]
     pub fn setup(&self) -> VsiSetup {
+        let rules = self.rules().into_iter().map(|(_, rule)| rule).collect();
         let configured = self.shared.configured();
         let hashes = configured.hashes.iter();
         let chosen = hashes.filter(|(kind, one)| one.fields != kind.fields());
@@ -56,6 +57,7 @@ impl Vsi {
                 .map(|(kind, one)| (*kind, one.fields.clone()))
                 .collect(),
             symmetric_hash: configured.is_symmetric,
+            rules,
         }
     }
 
@@ -83,6 +85,9 @@ impl Vsi {
         if setup.symmetric_hash {
             self.set_symmetric_hash(true)?;
         }
+        for rule in &setup.rules {
+            self.add_rule(rule)?;
+        }
         Ok(())
     }
 }
@@ -92,11 +97,9 @@ impl Port {
     /// Those of further VSIs are in [`Vsi::setup`].
     #[must_use]
     pub fn setup(&self) -> PortSetup {
-        let rules = self.rules().into_iter().map(|(_, rule)| rule).collect();
         PortSetup {
             vsi: Vsi::setup(self),
             address: self.shared.configured().own.map(|(address, _)| address),
-            rules,
         }
     }
 
@@ -108,10 +111,6 @@ impl Port {
         if let Some(address) = setup.address {
             self.set_address(address)?;
         }
-        Vsi::restore(self, &setup.vsi)?;
-        for rule in &setup.rules {
-            self.add_rule(rule)?;
-        }
-        Ok(())
+        Vsi::restore(self, &setup.vsi)
     }
 }

@@ -5,7 +5,7 @@ use super::director::{COUNTERS_PER_BLOCK, Director, Installed, KindProfile, MASK
 use super::rules::{FlowMatch, FlowRule, FlowTarget, InputSet, PacketKind, RuleNumber, packet};
 use super::shared::PortShared;
 use super::tables::{Block, free};
-use super::{MAX_QUEUES, Port, PortError};
+use super::{MAX_QUEUES, PortError, Vsi};
 use crate::admin::AdminQueue;
 use ringside_lan::{
     FILTER_PACKETS_BYTES, FILTER_RING_ENTRIES, FilterError, FilterMemory, FilterQueue,
@@ -44,38 +44,40 @@ mod written {
     pub(super) const COUNT: u64 = 1;
 }
 
-impl Port {
-    /// Adds a rule: the device sends its packets to a queue or a group of queues, drops, marks or
-    /// counts them.
+impl Vsi {
+    /// Adds a rule for packets that this VSI receives: the device sends them to one of its queues or a
+    /// group of them, drops, marks or counts them.
     ///
-    /// The first rule takes one more receive and one more transmit queue of the function. All rules of
-    /// a kind of packets name the same fields; that is the device's limit. A rule whose packets
-    /// another rule has already is refused.
+    /// The first rule of a function takes one more receive and one more transmit queue. All rules of a
+    /// kind of packets name the same fields, those of other VSIs too; that is the device's limit. A
+    /// rule whose packets another rule of the VSI has already is refused.
     ///
     /// Control path. Errors: [`PortError`]; nothing of the rule is left then.
     pub fn add_rule(&self, rule: &FlowRule) -> Result<RuleNumber, PortError> {
         rule.check(self.shared.queues.0 as u16)?;
         let admin = self.shared.admin()?;
-        let mut director = self.shared.director();
-        self.shared.open_director(admin, &mut director)?;
-        check_beside(rule, &director)?;
+        let home = self.shared.home();
+        let mut director = home.director();
+        home.open_director(admin, &mut director)?;
+        check_beside(rule, self.number(), &director)?;
+        self.shared.join_director(admin, &mut director)?;
         let counter = match rule.count {
-            true => Some(self.shared.take_counter(admin, &mut director)?),
+            true => Some(home.take_counter(admin, &mut director)?),
             false => None,
         };
         let number = RuleNumber(director.last + 1);
         let mut installed = Installed {
+            vsi: self.number(),
             rule: rule.clone(),
             counter,
             kinds: Vec::new(),
         };
         for kind in rule.packets.kinds() {
-            let done = self
-                .shared
+            let done = home
                 .ensure_profile(admin, &mut director, kind, &rule.packets)
-                .and_then(|()| self.shared.program(&mut director, &installed, kind, false));
+                .and_then(|()| home.program(&mut director, &installed, kind, false));
             if let Err(error) = done {
-                self.shared.take_back(admin, &mut director, installed);
+                home.take_back(admin, &mut director, installed);
                 return Err(error);
             }
             installed.kinds.push(kind);
@@ -85,40 +87,43 @@ impl Port {
         Ok(number)
     }
 
-    /// Takes a rule back; false if there is none of that number.
+    /// Takes a rule back; false if this VSI has none of that number.
     pub fn remove_rule(&self, number: RuleNumber) -> Result<bool, PortError> {
         let admin = self.shared.admin()?;
-        let mut director = self.shared.director();
-        let Some(installed) = director.rules.get(&number).cloned() else {
+        let home = self.shared.home();
+        let mut director = home.director();
+        let own = director.rules.get(&number);
+        let Some(installed) = own.filter(|one| one.vsi == self.number()).cloned() else {
             return Ok(false);
         };
         for kind in installed.kinds.clone() {
-            self.shared.program(&mut director, &installed, kind, true)?;
+            home.program(&mut director, &installed, kind, true)?;
             if let Some(left) = director.rules.get_mut(&number) {
                 left.kinds.retain(|one| *one != kind);
             }
-            self.shared.drop_profile(admin, &mut director, kind);
+            home.drop_profile(admin, &mut director, kind);
         }
         director.rules.remove(&number);
         Ok(true)
     }
 
-    /// The rules of the port, oldest first.
+    /// The rules of the VSI, oldest first. They can be read after a failure of the device, too.
     #[must_use]
     pub fn rules(&self) -> Vec<(RuleNumber, FlowRule)> {
-        let director = self.shared.director();
-        let rules = director.rules.iter();
-        rules
-            .map(|(number, one)| (*number, one.rule.clone()))
+        let director = self.shared.home().director();
+        let own = director.of(self.number());
+        own.map(|(number, one)| (number, one.rule.clone()))
             .collect()
     }
 
-    /// Packets that a rule has counted; `None` if there is no rule of that number, or it does not count.
+    /// Packets that a rule of the VSI has counted; `None` if it has no rule of that number, or the rule
+    /// does not count.
     pub fn rule_hits(&self, number: RuleNumber) -> Result<Option<u64>, PortError> {
         self.shared.admin()?;
-        let director = self.shared.director();
-        let counter = director.rules.get(&number).and_then(|one| one.counter);
-        let Some(counter) = counter else {
+        let director = self.shared.home().director();
+        let mut own = director.of(self.number());
+        let found = own.find(|(one, _)| *one == number);
+        let Some(counter) = found.and_then(|(_, one)| one.counter) else {
             return Ok(None);
         };
         // The low half first: reading it holds the high one.
@@ -129,8 +134,8 @@ impl Port {
     }
 }
 
-/// Refuses a rule that the rules of the port leave no place for.
-fn check_beside(rule: &FlowRule, director: &Director) -> Result<(), PortError> {
+/// Refuses a rule of a VSI that the rules of the function leave no place for.
+fn check_beside(rule: &FlowRule, vsi: u16, director: &Director) -> Result<(), PortError> {
     let refuse = |reason: String, remedy| {
         Err(PortError::Rule {
             rule: format!("{:?}", rule.packets.kind),
@@ -151,9 +156,9 @@ fn check_beside(rule: &FlowRule, director: &Director) -> Result<(), PortError> {
             return refuse(reason, "name the same fields, or remove those rules first");
         }
     }
-    let same = |one: &&Installed| one.rule.packets == rule.packets;
-    match director.rules.values().find(same) {
-        Some(other) => refuse(
+    let mut own = director.of(vsi);
+    match own.find(|(_, one)| one.rule.packets == rule.packets) {
+        Some((_, other)) => refuse(
             format!("another rule has the same packets: {:?}", other.rule.target),
             "remove that rule first",
         ),
@@ -197,8 +202,34 @@ fn identity(rule: &FlowRule, vsi: u16, remove: bool) -> FilterIdentity {
 }
 
 impl PortShared {
-    pub(super) fn director(&self) -> MutexGuard<'_, Director> {
+    /// The port, which has the flow director of all its VSIs.
+    fn home(self: &Arc<Self>) -> &Arc<Self> {
+        let further = self.further.as_ref();
+        further.map_or(self, |further| &further.port)
+    }
+
+    fn director(&self) -> MutexGuard<'_, Director> {
         self.director.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a further VSI look for rules: in the group of the port, whose profiles its rules use.
+    fn join_director(&self, admin: &AdminQueue, director: &mut Director) -> Result<(), PortError> {
+        let Some(further) = &self.further else {
+            return Ok(());
+        };
+        // Recorded first: the end of the VSI takes it out again.
+        if !director.joined.insert(self.vsi) {
+            return Ok(());
+        }
+        let size = FlowDirectorSize(self.registers.read(FUNCTION_FLOW_DIRECTOR_SIZE)?);
+        let group = Block::FlowDirector.vsi_group(self.vsi, further.port.group_number());
+        let joined = admin
+            .update_vsi(self.vsi, &filtering(Some(Filtering::Found(size))))
+            .and_then(|()| admin.update_tables(&[group]));
+        if joined.is_err() {
+            director.joined.remove(&self.vsi);
+        }
+        Ok(joined?)
     }
 
     /// Makes the queues that program rules, unless that was done, and lets the VSI use them.
@@ -243,7 +274,8 @@ impl PortShared {
         self.registers.write(FLOW_DIRECTOR_ENABLE, 1)?;
         let queue = self.filter_queue(receive as u16, transmit as u16)?;
         self.map_queues(receive + 1)?;
-        admin.update_vsi(self.vsi, &filtering(Some((size, receive as u16))))?;
+        let programs = Filtering::Programmed(size, receive as u16);
+        admin.update_vsi(self.vsi, &filtering(Some(programs)))?;
         let group = Block::FlowDirector.vsi_group(self.vsi, self.group_number());
         admin.update_tables(&[group])?;
         queue.start();
@@ -327,7 +359,7 @@ impl PortShared {
     ) -> Result<(), PortError> {
         let queue = director.queue.as_mut().ok_or(FilterError::OutOfService)?;
         let action = action(&installed.rule, installed.counter);
-        let identity = identity(&installed.rule, self.vsi, remove);
+        let identity = identity(&installed.rule, installed.vsi, remove);
         let packet = packet(kind, &installed.rule.packets);
         let clock = self.registers.clock();
         Ok(queue.program(action, identity, &packet, &**clock, self.quiesce)?)
@@ -473,17 +505,28 @@ impl PortShared {
         }
     }
 
-    /// Removes all rules and frees their resources; the queues stop with the others.
+    /// Removes the rules of this VSI and frees their resources; the queues stop with the others.
     pub(super) fn remove_rules(&self) {
         let Ok(admin) = self.admin() else {
             return;
         };
-        let mut director = self.director();
+        let home = match &self.further {
+            Some(further) => &*further.port,
+            None => self,
+        };
+        let mut director = home.director();
         if director.queue.is_none() {
             return;
         }
-        for (_, installed) in std::mem::take(&mut director.rules) {
-            self.take_back(admin, &mut director, installed);
+        // One by one: a kind's profile stays until its last rule is removed.
+        let numbers: Vec<RuleNumber> = director.of(self.vsi).map(|(number, _)| number).collect();
+        for number in numbers {
+            if let Some(installed) = director.rules.remove(&number) {
+                home.take_back(admin, &mut director, installed);
+            }
+        }
+        if self.further.is_some() && !director.joined.remove(&self.vsi) {
+            return;
         }
         let group = Block::FlowDirector.vsi_group(self.vsi, 0);
         if let Err(error) = admin.update_tables(&[group]) {
@@ -492,26 +535,39 @@ impl PortShared {
         if let Err(error) = admin.update_vsi(self.vsi, &filtering(None)) {
             tracing::warn!(%error, "the VSI continues to look for rules");
         }
-        if let Some(first) = director.counters.take() {
+        if self.further.is_none()
+            && let Some(first) = director.counters.take()
+        {
             let block = first / COUNTERS_PER_BLOCK;
             free(admin, Resource::FlowDirectorCounters, block);
         }
     }
 }
 
+/// A VSI's use of the flow director.
+#[derive(Clone, Copy)]
+enum Filtering {
+    /// It looks for rules.
+    Found(FlowDirectorSize),
+    /// It also programs them, and has the queue for reports.
+    Programmed(FlowDirectorSize, u16),
+}
+
 /// The section of the flow director: with entries and the queue for reports, or off.
-fn filtering(on: Option<(FlowDirectorSize, u16)>) -> VsiProperties {
+fn filtering(on: Option<Filtering>) -> VsiProperties {
     let sections = VsiSections::ZERO.with_flow_director(true);
     let off = VsiProperties {
         valid_sections: sections.0.into(),
         ..VsiProperties::zeroed()
     };
-    let Some((size, reports)) = on else {
-        return off;
+    let (size, reports, programs) = match on {
+        None => return off,
+        Some(Filtering::Found(size)) => (size, 0, false),
+        Some(Filtering::Programmed(size, reports)) => (size, reports, true),
     };
     let options = FlowDirectorOptions::ZERO
         .with_enable(true)
-        .with_program(true);
+        .with_program(programs);
     VsiProperties {
         flow_director_options: options.0.into(),
         flow_director_dedicated: (size.guaranteed() as u16).into(),

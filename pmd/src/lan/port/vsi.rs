@@ -52,7 +52,7 @@ pub struct OpenVsi {
     pub pool: PacketPool,
 }
 
-/// Control of a VSI: its filters, spreading and statistics; clones control the same one.
+/// Control of a VSI: its filters, rules, spreading and statistics; clones control the same one.
 ///
 /// Once all of them and all queues of a further VSI are dropped, it is removed from the device. It
 /// keeps its port open.
@@ -74,8 +74,7 @@ impl Port {
     /// packets to its address and to all stations, and what its filters let in.
     ///
     /// Its queues are some of the function's that no other VSI has. The next queue of each kind
-    /// after the port's own stays free for the port's rules. The further VSI has none: rules are the
-    /// port's.
+    /// after the port's own stays free for the queues that program rules, of all VSIs.
     ///
     /// A reset of the device ends it, like the port. After a recovery it is added to the port that
     /// was opened again; [`Vsi::restore`] then asks for its filters.
