@@ -322,8 +322,9 @@ impl FunctionModel {
         worked
     }
 
+    /// Raises the interrupts of the causes that wait.
     #[inline]
-    fn deliver_causes(&mut self) {
+    pub(crate) fn deliver_causes(&mut self) {
         let causes = &self.causes;
         let raised = causes.asynchronous_event | causes.admin_event | (causes.other != 0);
         let queues = !causes.completion_event_queues.is_empty() || !causes.queues.is_empty();

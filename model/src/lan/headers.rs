@@ -4,7 +4,7 @@
 //! Sources: IEEE 802.1Q, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 9260; the numbers of packet
 //! types are those of ice `ice_ptype_lkup`.
 
-use super::bytes::{Sum, be16, be32, crc32c};
+use super::bytes::{Sum, be16, be32, crc32c, put};
 use ringside_spec::lan::receive::packet_type;
 
 /// Bytes of an Ethernet header without tag.
@@ -58,11 +58,11 @@ pub(super) struct Flow {
 impl Flow {
     fn new(addresses: &[u8], ports: Option<&[u8]>) -> Self {
         let mut bytes = [0; MAX_HASHED_BYTES];
-        let all = addresses.iter().chain(ports.unwrap_or_default());
         let mut length = 0;
-        for (place, byte) in bytes.iter_mut().zip(all) {
-            *place = *byte;
-            length += 1;
+        for part in [addresses, ports.unwrap_or_default()] {
+            if put(&mut bytes, length, part).is_some() {
+                length += part.len();
+            }
         }
         Self {
             bytes,
@@ -135,7 +135,7 @@ pub(super) struct Checks {
 }
 
 /// See the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// See [`packet_type`].
     pub(super) packet_type: u16,
@@ -151,6 +151,13 @@ pub(super) struct Parsed {
     pub(super) flow: Option<Flow>,
     /// IPv6 with a routing header or destination options.
     pub(super) ipv6_extension: bool,
+}
+
+impl Parsed {
+    /// True if the type of the payload is IPv4 or IPv6.
+    pub(super) const fn is_ip(&self) -> bool {
+        matches!(self.ether_type, number::IPV4 | number::IPV6)
+    }
 }
 
 /// The payload of IP.
