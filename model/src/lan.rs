@@ -16,6 +16,7 @@ mod frame;
 mod headers;
 mod numbered;
 mod offload;
+mod plain;
 mod receive;
 mod ring;
 mod rss;
@@ -245,6 +246,9 @@ impl LanEngine {
 
     /// Takes one packet of a queue.
     fn work(&mut self, number: u16, context: &mut Context<'_>) {
+        if self.take_plain(number, context) {
+            return;
+        }
         let mut packet = self.packet.take().unwrap_or_default();
         self.take_packet(number, &mut packet, context);
         self.packet = Some(packet);

@@ -22,9 +22,28 @@ pub(super) struct Headers {
 impl Headers {
     /// Parses a frame; `None` if it has no Ethernet header.
     pub(super) fn of(frame: &[u8]) -> Option<Self> {
-        let parsed = headers::parse(frame)?;
-        let key = key_of(frame, &parsed)?;
-        Some(Self { parsed, key })
+        let mut headers = Self::default();
+        headers.fill(frame).then_some(headers)
+    }
+
+    /// The same in place of another frame's; false and any content if it has no Ethernet header.
+    #[inline]
+    fn fill(&mut self, frame: &[u8]) -> bool {
+        let Some((destination, source)) = headers::addresses(frame) else {
+            return false;
+        };
+        if !headers::parse_into(frame, &mut self.parsed) {
+            return false;
+        }
+        let parsed = &self.parsed;
+        self.key = Key {
+            destination,
+            source,
+            vlan: parsed.tag.map_or(UNTAGGED, |(_, value)| value & 0xFFF),
+            tagged: parsed.tag.is_some(),
+            ether_type: parsed.ether_type,
+        };
+        true
     }
 }
 
@@ -41,11 +60,7 @@ impl SentFrame {
     /// Looks at its bytes. False if they have no Ethernet header.
     #[inline]
     pub(super) fn parse(&mut self) -> bool {
-        let headers = Headers::of(&self.bytes);
-        headers.is_some_and(|headers| {
-            self.headers = headers;
-            true
-        })
+        self.headers.fill(&self.bytes)
     }
 
     /// True if it is a whole datagram to RoCEv2's port, with any content.
@@ -86,16 +101,4 @@ impl Spares {
             self.0.push(frame);
         }
     }
-}
-
-fn key_of(frame: &[u8], parsed: &Parsed) -> Option<Key> {
-    let (destination, rest) = frame.split_first_chunk::<6>()?;
-    let (source, _) = rest.split_first_chunk::<6>()?;
-    Some(Key {
-        destination: MacAddress(*destination),
-        source: MacAddress(*source),
-        vlan: parsed.tag.map_or(UNTAGGED, |(_, value)| value & 0xFFF),
-        tagged: parsed.tag.is_some(),
-        ether_type: parsed.ether_type,
-    })
 }

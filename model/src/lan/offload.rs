@@ -296,9 +296,15 @@ impl Offload {
             let at = TAG_AT.min(frame.len());
             frame.splice(at..at, [a, b, c, d]);
         }
-        if frame.len() < FRAME_BYTES_MIN {
-            frame.resize(FRAME_BYTES_MIN, 0);
-        }
+        pad(frame);
+    }
+}
+
+/// Pads a frame to the shortest one.
+#[inline]
+pub(super) fn pad(frame: &mut Vec<u8>) {
+    if frame.len() < FRAME_BYTES_MIN {
+        frame.resize(FRAME_BYTES_MIN, 0);
     }
 }
 

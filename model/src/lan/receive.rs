@@ -138,6 +138,9 @@ impl ReceiveQueue {
         memory: &DmaSpace,
     ) -> Result<(), NotTaken> {
         let (frame, tag) = untagged(arrival);
+        if frame.1.is_empty() && self.takes_plainly(frame.0.len()) {
+            return self.deliver_plainly(arrival, tag, frame.0, memory);
+        }
         let check_sequence;
         let mut parts: [&[u8]; 3] = [frame.0, frame.1, &[]];
         if !self.context.strip_crc {
@@ -160,20 +163,40 @@ impl ReceiveQueue {
             return Err(NotTaken::NoDescriptors);
         }
         self.ring.resolve(memory);
-        let [first, rest @ ..] = parts;
-        if count == 1 && rest.iter().all(|part| part.is_empty()) {
-            let descriptor = self.ring.descriptor(self.head, memory);
-            let descriptor = descriptor.map_err(|_| NotTaken::Fault)?;
-            write(memory, descriptor.load(0), first)?;
-            write_back(&self.describe(arrival, tag, bytes, true), &descriptor);
-            self.head = self.after(self.head);
-            return Ok(());
-        }
         self.whole.clear();
         for part in parts {
             self.whole.extend_from_slice(part);
         }
         self.scatter(arrival, tag, buffer, memory)
+    }
+
+    /// True if so many bytes go into one buffer and nothing is to be added to them.
+    #[inline]
+    fn takes_plainly(&self, bytes: usize) -> bool {
+        self.context.strip_crc
+            && bytes <= usize::from(self.context.frame_bytes_max)
+            && bytes <= usize::from(self.context.data_buffer_in_128_bytes) * 128
+            && self.head != self.tail
+            && self.profile != profile::LEGACY_32
+    }
+
+    /// Puts `bytes` into one buffer.
+    #[inline]
+    fn deliver_plainly(
+        &mut self,
+        arrival: &Arrival<'_>,
+        tag: Option<u16>,
+        bytes: &[u8],
+        memory: &DmaSpace,
+    ) -> Result<(), NotTaken> {
+        self.ring.resolve(memory);
+        let descriptor = self.ring.descriptor(self.head, memory);
+        let descriptor = descriptor.map_err(|_| NotTaken::Fault)?;
+        write(memory, descriptor.load(0), bytes)?;
+        let written = self.describe(arrival, tag, bytes.len(), true);
+        write_back(&written, &descriptor);
+        self.head = self.after(self.head);
+        Ok(())
     }
 
     /// Puts the frame in `whole` into buffers of this many bytes.

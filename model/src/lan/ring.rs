@@ -62,6 +62,14 @@ impl<const WORDS: usize> Ring<WORDS> {
         self.whole = whole.flatten();
     }
 
+    /// The descriptor at `index` of a ring that is resolved as a whole. The caller has called
+    /// [`Ring::resolve`].
+    #[inline]
+    pub(super) fn known(&self, index: u16) -> Option<&[AtomicU64; WORDS]> {
+        let whole = self.whole.as_ref()?.as_slice();
+        whole.get(usize::from(index) * WORDS..)?.first_chunk()
+    }
+
     /// The descriptor at `index`. The caller has called [`Ring::resolve`] with this memory.
     ///
     /// Errors: [`DmaFault`]; it is not in memory that the device reaches.
@@ -71,10 +79,7 @@ impl<const WORDS: usize> Ring<WORDS> {
         index: u16,
         memory: &DmaSpace,
     ) -> Result<Descriptor<'_, WORDS>, DmaFault> {
-        let start = usize::from(index) * WORDS;
-        let whole = self.whole.as_ref();
-        let rest = whole.and_then(|whole| whole.as_slice().get(start..));
-        if let Some(words) = rest.and_then(|rest| rest.first_chunk()) {
+        if let Some(words) = self.known(index) {
             return Ok(Descriptor::Known(words));
         }
         // 57 bits of address in the contexts: nothing is lost.

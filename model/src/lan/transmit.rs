@@ -3,7 +3,7 @@
 use super::flow_director::Programming;
 use super::headers::TAG_BYTES;
 use super::offload::{Ip, Layer4, Offload, Segmentation, Tunnel};
-use super::ring::Ring;
+use super::ring::{Descriptor, Ring};
 use super::switching::Destination;
 use crate::chip::Context;
 use crate::strict::Ledger;
@@ -22,6 +22,14 @@ pub(super) const MAX_FRAME_BYTES: usize = ringside_spec::lan::admin::link::MAX_F
 
 /// Words of a descriptor.
 const DESCRIPTOR_WORDS: usize = DESCRIPTOR_BYTES / 8;
+
+/// Bits of the descriptor of a packet of one buffer that is sent as it is.
+const PLAIN_BITS: u64 = DataCommand::END_OF_PACKET_MASK
+    | DataCommand::REPORT_STATUS_MASK
+    | DataCommand::BUFFER_BYTES_MASK;
+
+/// Most bytes of it: there is room for the frame check sequence.
+const MAX_PLAIN_BYTES: u64 = MAX_FRAME_BYTES as u64 - 4;
 
 /// Type of the tag that `l2tag1` becomes.
 const CUSTOMER_TAG: u16 = 0x8100;
@@ -161,6 +169,31 @@ impl TransmitQueue {
         } else {
             next
         }
+    }
+
+    /// Fills `frame` with the next packet, if that is one buffer without any offload in which nothing
+    /// is wrong, and reports it. Returns true if the driver requested the report. `None`, and nothing
+    /// has happened, for all other packets: [`TransmitQueue::next_packet`] takes them.
+    #[inline]
+    pub(super) fn next_plain(&mut self, frame: &mut Vec<u8>, memory: &DmaSpace) -> Option<bool> {
+        self.ring.resolve(memory);
+        let descriptor = Descriptor::Known(self.ring.known(self.head)?);
+        let command = DataCommand(descriptor.load(1));
+        let plain = command.0 & !PLAIN_BITS == 0 && command.end_of_packet();
+        let bytes = command.buffer_bytes();
+        let fits = (FRAME_BYTES_MIN..=MAX_PLAIN_BYTES).contains(&bytes);
+        if !plain || !fits || !self.has_work() {
+            return None;
+        }
+        frame.resize(bytes as usize, 0);
+        if !memory.read_plainly(Iova(descriptor.load(0)), frame) {
+            return None;
+        }
+        if command.report_status() {
+            descriptor.store_release(1, DataCommand::DONE.0);
+        }
+        self.head = self.after(self.head);
+        Some(command.report_status())
     }
 
     /// Fills `packet` with the next one, its bytes read. False: there is none, or it is not
