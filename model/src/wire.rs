@@ -104,6 +104,9 @@ pub struct Switch {
     scratch: Vec<u8>,
     /// The frame of a function that is on its way.
     frame: Option<Box<Frame>>,
+    /// Frames that were handed on without the wire's looking at them.
+    #[cfg(test)]
+    passed_on: u64,
 }
 
 /// The functions, the memory that each can reach, and the time.
@@ -129,6 +132,8 @@ impl Switch {
             counters: SwitchCounters::default(),
             scratch: Vec::new(),
             frame: None,
+            #[cfg(test)]
+            passed_on: 0,
         }
     }
 

@@ -76,6 +76,10 @@ impl Switch {
                 now,
             };
             if !self.special && self.pass_on(from, &frame, stations) {
+                #[cfg(test)]
+                {
+                    self.passed_on += 1;
+                }
                 if let Some(sender) = functions.get_mut(from) {
                     sender.recycle(frame);
                 }
@@ -87,6 +91,12 @@ impl Switch {
             function.deliver_causes();
         }
         worked
+    }
+
+    /// Frames that were handed on without the wire's looking at them.
+    #[cfg(test)]
+    pub(crate) fn passed_on(&self) -> u64 {
+        self.passed_on
     }
 
     /// Gives a frame to the functions that it is for, with what the sender's parser found in it.
