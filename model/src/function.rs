@@ -340,7 +340,13 @@ impl FunctionModel {
     /// True if it may have a frame for the wire.
     #[inline(always)]
     pub(crate) fn may_send(&self) -> bool {
-        self.has_packets() || self.lan.has_work()
+        self.has_packets() || self.has_frames()
+    }
+
+    /// True if its network stack may have a frame for the wire.
+    #[inline(always)]
+    pub(crate) fn has_frames(&self) -> bool {
+        self.lan.has_work()
     }
 
     /// True if its RDMA engine may have a frame for the wire.

@@ -138,8 +138,9 @@ impl ReceiveQueue {
         memory: &DmaSpace,
     ) -> Result<(), NotTaken> {
         let (frame, tag) = untagged(arrival);
-        if frame.1.is_empty() && self.takes_plainly(frame.0.len()) {
-            return self.deliver_plainly(arrival, tag, frame.0, memory);
+        let plain = frame.1.is_empty() && self.takes_plainly(frame.0.len());
+        if plain && self.deliver_plainly(arrival, tag, frame.0, memory) {
+            return Ok(());
         }
         let check_sequence;
         let mut parts: [&[u8]; 3] = [frame.0, frame.1, &[]];
@@ -180,7 +181,8 @@ impl ReceiveQueue {
             && self.profile != profile::LEGACY_32
     }
 
-    /// Puts `bytes` into one buffer.
+    /// Puts `bytes` into one buffer. False, and nothing has happened, if ring and buffer do not lie
+    /// in one mapping each.
     #[inline]
     fn deliver_plainly(
         &mut self,
@@ -188,15 +190,19 @@ impl ReceiveQueue {
         tag: Option<u16>,
         bytes: &[u8],
         memory: &DmaSpace,
-    ) -> Result<(), NotTaken> {
+    ) -> bool {
         self.ring.resolve(memory);
-        let descriptor = self.ring.descriptor(self.head, memory);
-        let descriptor = descriptor.map_err(|_| NotTaken::Fault)?;
-        write(memory, descriptor.load(0), bytes)?;
+        let Some(known) = self.ring.known(self.head) else {
+            return false;
+        };
+        let descriptor = Descriptor::Known(known);
+        if !memory.write_plainly(Iova(descriptor.load(0)), bytes) {
+            return false;
+        }
         let written = self.describe(arrival, tag, bytes.len(), true);
         write_back(&written, &descriptor);
         self.head = self.after(self.head);
-        Ok(())
+        true
     }
 
     /// Puts the frame in `whole` into buffers of this many bytes.
@@ -212,7 +218,8 @@ impl ReceiveQueue {
         for (piece, place) in self.whole.chunks(buffer).zip(&mut used) {
             let descriptor = self.ring.descriptor(index, memory);
             let descriptor = descriptor.map_err(|_| NotTaken::Fault)?;
-            write(memory, descriptor.load(0), piece)?;
+            let buffer = Iova(descriptor.load(0));
+            memory.write(buffer, piece).map_err(|_| NotTaken::Fault)?;
             *place = Some(descriptor);
             index = self.after(index);
         }
@@ -338,16 +345,6 @@ fn write_back(written: &FlexDescriptor, descriptor: &Descriptor<'_, DESCRIPTOR_W
     descriptor.store(2, u64::from_le(c));
     descriptor.store(3, u64::from_le(d));
     descriptor.store_release(1, u64::from_le(b));
-}
-
-/// Writes a part of a frame to a buffer.
-#[inline]
-fn write(memory: &DmaSpace, buffer: u64, bytes: &[u8]) -> Result<(), NotTaken> {
-    let buffer = Iova(buffer);
-    if memory.write_plainly(buffer, bytes) {
-        return Ok(());
-    }
-    memory.write(buffer, bytes).map_err(|_| NotTaken::Fault)
 }
 
 /// The time of arrival: a valid bit and no part of a nanosecond, then the low 32 bits.

@@ -62,6 +62,9 @@ impl Switch {
         now: Instant,
     ) -> bool {
         let mut worked = false;
+        if !functions.get(from).is_some_and(FunctionModel::has_frames) {
+            return false;
+        }
         for _ in 0..BURST {
             let Some(sender) = functions.get_mut(from) else {
                 break;
