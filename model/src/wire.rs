@@ -105,7 +105,6 @@ pub struct Switch {
     /// The frame of a function that is on its way.
     frame: Option<Box<Frame>>,
     /// Frames that were handed on without the wire's looking at them.
-    #[cfg(test)]
     passed_on: u64,
 }
 
@@ -132,7 +131,6 @@ impl Switch {
             counters: SwitchCounters::default(),
             scratch: Vec::new(),
             frame: None,
-            #[cfg(test)]
             passed_on: 0,
         }
     }
