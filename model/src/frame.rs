@@ -3,7 +3,6 @@
 
 mod ethernet;
 
-pub use ethernet::EthernetFrame;
 pub(crate) use ethernet::{Cast, is_group};
 
 use crate::packet::{

@@ -322,8 +322,9 @@ impl FunctionModel {
         worked
     }
 
+    /// Raises the interrupts of the causes that wait.
     #[inline]
-    fn deliver_causes(&mut self) {
+    pub(crate) fn deliver_causes(&mut self) {
         let causes = &self.causes;
         let raised = causes.asynchronous_event | causes.admin_event | (causes.other != 0);
         let queues = !causes.completion_event_queues.is_empty() || !causes.queues.is_empty();
@@ -339,7 +340,13 @@ impl FunctionModel {
     /// True if it may have a frame for the wire.
     #[inline(always)]
     pub(crate) fn may_send(&self) -> bool {
-        self.has_packets() || self.lan.has_work()
+        self.has_packets() || self.has_frames()
+    }
+
+    /// True if its network stack may have a frame for the wire.
+    #[inline(always)]
+    pub(crate) fn has_frames(&self) -> bool {
+        self.lan.has_work()
     }
 
     /// True if its RDMA engine may have a frame for the wire.

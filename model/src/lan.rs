@@ -7,36 +7,42 @@
 //! the wire, [`LanEngine::receive`] takes them. Descriptors are believed nothing: every address is
 //! looked up, every length checked, and one call works for a bounded time.
 
+mod answers;
 pub(crate) mod bench;
 mod bytes;
 mod counters;
 mod flow_director;
+mod frame;
 mod headers;
+mod numbered;
 mod offload;
-
+mod plain;
 mod receive;
+mod ring;
 mod rss;
 pub(crate) mod switching;
 mod transmit;
 pub(crate) mod words;
 
 pub(crate) use counters::LanCounters;
+pub(crate) use frame::SentFrame;
 pub(crate) use rss::Spreading;
 
 use crate::chip::{Context, QueueCause, Timer};
-use crate::frame::EthernetFrame;
-use crate::packet::MacAddress;
 use crate::strict::Ledger;
+use answers::Answers;
 pub(crate) use flow_director::GUARANTEED as FILTERS_GUARANTEED;
 
 use flow_director::FlowDirector;
+use frame::{Headers, Spares};
 use headers::{ETHERNET_BYTES, Parsed};
+use numbered::Numbered;
 use receive::{Arrival, NotTaken, ReceiveQueue};
 use ringside_spec::lan::receive::{ReceiveContext, profile};
 use ringside_spec::lan::registers::queues::DescriptorProfile;
 use ringside_spec::lan::transmit::TransmitContext;
-use std::collections::{BTreeMap, VecDeque};
-use switching::{Key, Tables, UNTAGGED, Vsi};
+use std::collections::VecDeque;
+use switching::{Destination, Tables, Vsi};
 use transmit::{MAX_FRAME_BYTES, Packet, TransmitQueue};
 
 /// Packets that one call takes from the rings at most, if none of them is for the wire.
@@ -53,13 +59,16 @@ pub(crate) type TransmitQueues<'a> =
 #[derive(Default)]
 pub(crate) struct LanEngine {
     tables: Tables,
-    transmit: BTreeMap<u16, TransmitQueue>,
+    transmit: Numbered<TransmitQueue>,
     /// Queues whose doorbell rang and whose descriptors have not been read since, in order.
     ready: VecDeque<u16>,
-    receive: BTreeMap<u16, ReceiveQueue>,
+    receive: Numbered<ReceiveQueue>,
     /// Frames on their way to the wire.
-    outgoing: VecDeque<EthernetFrame>,
-    receivers: Vec<u16>,
+    outgoing: VecDeque<Box<SentFrame>>,
+    answers: Answers,
+    /// The packet that is worked on. One is filled again and again: it is large to move.
+    packet: Option<Box<Packet>>,
+    spares: Spares,
     director: FlowDirector,
     counters: LanCounters,
     /// the PHY's timer, which stamps frames
@@ -84,10 +93,11 @@ impl LanEngine {
         ledger: &mut Ledger,
     ) {
         self.tables = tables;
+        self.answers.forget();
         self.director.keep(&self.tables);
         let mut before = std::mem::take(&mut self.transmit);
         for (number, serial, bytes) in queues {
-            let queue = match before.remove(&number) {
+            let queue = match before.remove(number) {
                 Some(queue) if queue.serial == serial => queue,
                 _ => TransmitQueue::new(number, serial, &bytes, ledger),
             };
@@ -103,7 +113,7 @@ impl LanEngine {
         let others = self.tables.vsis.iter().filter(|vsi| vsi.number != number);
         // A class has a power of two queues: the last of them may be another VSI's.
         let others: Vec<u16> = others.flat_map(queues).collect();
-        let enabled = |queue: &&u16| self.receive.contains_key(queue) && !others.contains(queue);
+        let enabled = |queue: &&u16| self.receive.contains(**queue) && !others.contains(queue);
         if let Some(queue) = own.iter().find(enabled) {
             ledger.breach("VSI freed while its receive queues are enabled", || {
                 format!("VSI {number}, queue {queue}")
@@ -131,7 +141,7 @@ impl LanEngine {
     pub(crate) fn ring(&mut self, number: u32, tail: u32, context: &mut Context<'_>) {
         let found = u16::try_from(number)
             .ok()
-            .and_then(|number| self.transmit.get_mut(&number));
+            .and_then(|number| self.transmit.get_mut(number));
         let Some(queue) = found else {
             // DPDK sets the tail to 0 before it adds the queue (24.11 `ice_rxtx.c`,
             // `ice_tx_queue_start`): that offers no descriptor.
@@ -154,7 +164,7 @@ impl LanEngine {
     /// The descriptor that a transmit queue works on.
     pub(crate) fn transmit_head(&self, number: u32) -> u16 {
         let number = u16::try_from(number).ok();
-        let queue = number.and_then(|number| self.transmit.get(&number));
+        let queue = number.and_then(|number| self.transmit.get(number));
         queue.map_or(0, TransmitQueue::head)
     }
 
@@ -186,23 +196,23 @@ impl LanEngine {
 
     /// A receive queue is disabled.
     pub(crate) fn disable_receive(&mut self, number: u32) {
-        self.receive.remove(&(number as u16));
+        self.receive.remove(number as u16);
     }
 
     /// True while a receive queue is enabled.
     pub(crate) fn receives(&self, number: u32) -> bool {
-        self.receive.contains_key(&(number as u16))
+        self.receive.contains(number as u16)
     }
 
     /// The tail of a receive queue was written; nothing happens before it is enabled.
     pub(crate) fn receive_tail(&mut self, number: u32, tail: u32, context: &mut Context<'_>) {
-        if let Some(queue) = self.receive.get_mut(&(number as u16)) {
+        if let Some(queue) = self.receive.get_mut(number as u16) {
             queue.set_tail(tail, context);
         }
     }
 
-    /// The next frame for the wire.
-    pub(crate) fn next_frame(&mut self, context: &mut Context<'_>) -> Option<EthernetFrame> {
+    /// The next frame for the wire. [`LanEngine::recycle`] takes it back.
+    pub(crate) fn next_frame(&mut self, context: &mut Context<'_>) -> Option<Box<SentFrame>> {
         for _ in 0..PACKETS_BURST {
             if !self.outgoing.is_empty() {
                 break;
@@ -211,11 +221,15 @@ impl LanEngine {
             self.work(number, context);
         }
         let frame = self.outgoing.pop_front()?;
-        if let Some(destination) = frame.destination() {
-            let bytes = frame.bytes.len() + CHECK_BYTES;
-            self.counters.sent.count(destination, bytes);
-        }
+        let bytes = frame.bytes.len() + CHECK_BYTES;
+        self.counters.sent.count(frame.destination(), bytes);
         Some(frame)
+    }
+
+    /// Takes back a frame that is not needed any more.
+    #[inline]
+    pub(crate) fn recycle(&mut self, frame: Box<SentFrame>) {
+        self.spares.keep(frame);
     }
 
     /// Drops and counts the waiting frames when the link is down.
@@ -232,12 +246,21 @@ impl LanEngine {
 
     /// Takes one packet of a queue.
     fn work(&mut self, number: u16, context: &mut Context<'_>) {
-        let Some(queue) = self.transmit.get_mut(&number) else {
+        if self.take_plain(number, context) {
+            return;
+        }
+        let mut packet = self.packet.take().unwrap_or_default();
+        self.take_packet(number, &mut packet, context);
+        self.packet = Some(packet);
+    }
+
+    fn take_packet(&mut self, number: u16, packet: &mut Packet, context: &mut Context<'_>) {
+        let Some(queue) = self.transmit.get_mut(number) else {
             return;
         };
-        let Some(packet) = queue.next_packet(context) else {
+        if !queue.next_packet(packet, context) {
             return;
-        };
+        }
         let vsi = queue.context.vsi;
         if packet.malformed.is_some() {
             // The queue has stopped: nothing is reported.
@@ -246,12 +269,12 @@ impl LanEngine {
         }
         if packet.dummy {
             // Before the packet is reported: a driver then looks for the outcome.
-            self.program(vsi, &packet, context);
+            self.program(vsi, packet, context);
         }
-        let Some(queue) = self.transmit.get_mut(&number) else {
+        let Some(queue) = self.transmit.get_mut(number) else {
             return;
         };
-        let reported = queue.report(&packet, context.memory);
+        let reported = queue.report(packet, context.memory);
         if queue.has_work() {
             self.ready.push_back(number);
         }
@@ -259,7 +282,7 @@ impl LanEngine {
             context.causes.raise_queue(QueueCause::Transmit(number));
         }
         if !packet.dummy {
-            self.send(vsi, &packet, context);
+            self.send(vsi, packet, context);
         }
     }
 
@@ -277,7 +300,7 @@ impl LanEngine {
             .program(programming, sender, frame, tables, context);
         let Some(status) = status else { return };
         let number = sender.queues.get(usize::from(sender.report_queue));
-        let queue = number.and_then(|number| self.receive.get_mut(number));
+        let queue = number.and_then(|number| self.receive.get_mut(*number));
         let written = queue.is_some_and(|queue| queue.report(status, context.memory));
         match (written, number) {
             (true, Some(number)) => context.causes.raise_queue(QueueCause::Receive(*number)),
@@ -291,11 +314,8 @@ impl LanEngine {
 
     /// Address and length of the ring of a transmit queue.
     pub(crate) fn transmit_ring(&self, number: u16) -> Option<(ringside_bus::Iova, u16)> {
-        let context = &self.transmit.get(&number)?.context;
-        Some((
-            ringside_bus::Iova(context.base_in_128_bytes << 7),
-            context.ring_length,
-        ))
+        let queue = self.transmit.get(number)?;
+        Some((queue.base(), queue.context.ring_length))
     }
 
     /// The value of a counter of the flow director.
@@ -313,9 +333,13 @@ impl LanEngine {
         self.director.count(vsi)
     }
 
-    fn send(&mut self, vsi: u16, packet: &Packet, context: &mut Context<'_>) {
-        let mut frames = Vec::new();
-        let applied = offload::apply(&packet.bytes, &packet.offload, |frame| frames.push(frame));
+    fn send(&mut self, vsi: u16, packet: &mut Packet, context: &mut Context<'_>) {
+        let wanted = packet.destination;
+        let applied = offload::apply(&mut packet.bytes, &packet.offload, |bytes| {
+            let mut frame = self.spares.take();
+            std::mem::swap(&mut frame.bytes, bytes);
+            self.forward(vsi, wanted, frame, context);
+        });
         if let Err(error) = applied {
             context
                 .ledger
@@ -323,19 +347,20 @@ impl LanEngine {
                     format!("{error}: {:?}", packet.offload)
                 });
             self.counters.vsi(vsi).transmit_errors += 1;
-            return;
-        }
-        for bytes in frames {
-            self.forward(vsi, packet, bytes, context);
         }
     }
 
     /// Decides where a frame of a VSI goes.
-    fn forward(&mut self, vsi: u16, packet: &Packet, bytes: Vec<u8>, context: &mut Context<'_>) {
-        let Some(parsed) = headers::parse(&bytes) else {
+    fn forward(
+        &mut self,
+        vsi: u16,
+        wanted: Destination,
+        mut frame: Box<SentFrame>,
+        context: &mut Context<'_>,
+    ) {
+        if !frame.parse() {
             return;
-        };
-        let mut frame = EthernetFrame { bytes };
+        }
         let Some(sender) = self.tables.vsi(vsi) else {
             context
                 .ledger
@@ -344,14 +369,15 @@ impl LanEngine {
                 });
             return;
         };
-        if let (Some(tag), None) = (sender.port_vlan, parsed.tag) {
+        if let (Some(tag), None) = (sender.port_vlan, frame.headers.parsed.tag) {
             frame.bytes = tagged(&frame.bytes, tag);
+            if !frame.parse() {
+                return;
+            }
         }
-        let Some(key) = key_of(&frame.bytes, &parsed) else {
-            return;
-        };
-        let route = match self.tables.route(sender, &key, packet.destination) {
-            Ok(route) => route,
+        let key = &frame.headers.key;
+        let wire = match self.answers.route(&self.tables, sender, key, wanted) {
+            Ok(wire) => wire,
             Err(refused) => {
                 tracing::debug!(vsi, ?refused, ?key, "a frame may not be sent");
                 self.counters.vsi(vsi).transmit_errors += 1;
@@ -360,20 +386,37 @@ impl LanEngine {
         };
         let counters = self.counters.vsi(vsi);
         counters.sent.count(key.destination, frame.bytes.len());
-        for target in route.local {
-            self.give(target, &frame.bytes, &key, Some(vsi), context);
+        for place in 0..self.answers.local().len() {
+            if let Some(&target) = self.answers.local().get(place) {
+                self.give(target, &frame.bytes, &frame.headers, Some(vsi), context);
+            }
         }
-        if route.wire {
+        if wire {
             self.outgoing.push_back(frame);
+        } else {
+            self.spares.keep(frame);
         }
     }
 
     /// Takes a frame from the wire. False: no receiver accepts it.
     pub(crate) fn receive(&mut self, frame: &[u8], context: &mut Context<'_>) -> bool {
+        let headers = Headers::of(frame);
+        self.receive_parsed(frame, headers.as_ref(), context)
+    }
+
+    /// Takes a frame of another function; as [`LanEngine::receive`].
+    pub(crate) fn receive_sent(&mut self, frame: &SentFrame, context: &mut Context<'_>) -> bool {
+        self.receive_parsed(&frame.bytes, Some(&frame.headers), context)
+    }
+
+    fn receive_parsed(
+        &mut self,
+        frame: &[u8],
+        headers: Option<&Headers>,
+        context: &mut Context<'_>,
+    ) -> bool {
         let bytes = frame.len() + CHECK_BYTES;
-        let parsed = headers::parse(frame);
-        let key = parsed.and_then(|parsed| key_of(frame, &parsed));
-        let Some(key) = key.filter(|_| frame.len() > ETHERNET_BYTES) else {
+        let Some(headers) = headers.filter(|_| frame.len() > ETHERNET_BYTES) else {
             self.counters.undersize += 1;
             return true;
         };
@@ -381,28 +424,27 @@ impl LanEngine {
             self.counters.oversize += 1;
             return true;
         }
-        self.counters.received.count(key.destination, bytes);
-        self.take(frame, &key, context)
+        let received = &mut self.counters.received;
+        received.count(headers.key.destination, bytes);
+        self.take(frame, headers, context)
     }
 
     /// Takes a frame that the port has counted already. False: no receiver accepts it.
     pub(crate) fn receive_counted(&mut self, frame: &[u8], context: &mut Context<'_>) -> bool {
-        let parsed = headers::parse(frame);
-        match parsed.and_then(|parsed| key_of(frame, &parsed)) {
-            Some(key) => self.take(frame, &key, context),
+        match Headers::of(frame) {
+            Some(headers) => self.take(frame, &headers, context),
             None => false,
         }
     }
 
-    fn take(&mut self, frame: &[u8], key: &Key, context: &mut Context<'_>) -> bool {
-        let mut receivers = std::mem::take(&mut self.receivers);
-        self.tables.receivers(key, &mut receivers);
-        for vsi in &receivers {
-            self.give(*vsi, frame, key, None, context);
+    fn take(&mut self, frame: &[u8], headers: &Headers, context: &mut Context<'_>) -> bool {
+        let count = self.answers.receive(&self.tables, &headers.key);
+        for place in 0..count {
+            if let Some(&vsi) = self.answers.receivers().get(place) {
+                self.give(vsi, frame, headers, None, context);
+            }
         }
-        let wanted = !receivers.is_empty();
-        self.receivers = receivers;
-        wanted
+        count > 0
     }
 
     /// The PHY's time, for a frame that came through it.
@@ -416,19 +458,20 @@ impl LanEngine {
         &mut self,
         number: u16,
         frame: &[u8],
-        key: &Key,
+        headers: &Headers,
         sender: Option<u16>,
         context: &mut Context<'_>,
     ) {
-        let (Some(vsi), Some(parsed)) = (self.tables.vsi(number), headers::parse(frame)) else {
+        let Some(vsi) = self.tables.vsi(number) else {
             return;
         };
+        let parsed = &headers.parsed;
         let stamp = self.stamp(sender, context);
         let counters = self.counters.vsi(number);
         let bytes = frame.len() + CHECK_BYTES;
-        counters.received.count(key.destination, bytes);
-        let hash = hash(vsi, frame, &parsed);
-        let filter = self.director.find(vsi, frame, &parsed);
+        counters.received.count(headers.key.destination, bytes);
+        let hash = hash(vsi, frame, parsed);
+        let filter = self.director.find(vsi, frame, parsed);
         if filter.is_some_and(|filter| filter.drop) {
             return;
         }
@@ -442,15 +485,14 @@ impl LanEngine {
         };
         let arrival = Arrival {
             frame,
-            parsed: &parsed,
-            destination: key.destination,
+            headers,
             hash,
             flow: filter.and_then(|filter| filter.id),
             tag: vsi.tag_received,
             sender,
             stamp,
         };
-        let taken = match queue.and_then(|queue| self.receive.get_mut(&queue)) {
+        let taken = match queue.and_then(|queue| self.receive.get_mut(queue)) {
             Some(queue) => queue.deliver(&arrival, context.memory),
             None => Err(NotTaken::NoDescriptors),
         };
@@ -498,19 +540,6 @@ fn spread(vsi: &Vsi, hash: Option<u32>) -> Option<u16> {
     // A class has a power of two queues.
     let last = vsi.queues.len().saturating_sub(1);
     vsi.queues.get(usize::from(index) & last).copied()
-}
-
-fn key_of(frame: &[u8], parsed: &Parsed) -> Option<Key> {
-    let (destination, rest) = frame.split_first_chunk::<6>()?;
-    let (source, _) = rest.split_first_chunk::<6>()?;
-    let tag = headers::first_tag(frame);
-    Some(Key {
-        destination: MacAddress(*destination),
-        source: MacAddress(*source),
-        vlan: tag.map_or(UNTAGGED, |(_, value)| value & 0xFFF),
-        tagged: tag.is_some(),
-        ether_type: parsed.ether_type,
-    })
 }
 
 /// A frame with a tag put in.

@@ -15,8 +15,7 @@ mod outside;
 mod table;
 
 pub use crate::frame::{
-    EthernetFrame, Frame, MAX_INLINE_BYTES, MAX_PIECES, Payload, PayloadError, Pieces,
-    SerialiseError,
+    Frame, MAX_INLINE_BYTES, MAX_PIECES, Payload, PayloadError, Pieces, SerialiseError,
 };
 pub use fate::{FrameFate, Script};
 
@@ -105,6 +104,8 @@ pub struct Switch {
     scratch: Vec<u8>,
     /// The frame of a function that is on its way.
     frame: Option<Box<Frame>>,
+    /// Frames that were handed on without the wire's looking at them.
+    passed_on: u64,
 }
 
 /// The functions, the memory that each can reach, and the time.
@@ -130,6 +131,7 @@ impl Switch {
             counters: SwitchCounters::default(),
             scratch: Vec::new(),
             frame: None,
+            passed_on: 0,
         }
     }
 
@@ -255,6 +257,9 @@ impl Switch {
         }
         if worked {
             self.find_special();
+            for function in &mut *stations.functions {
+                function.deliver_causes();
+            }
         }
         worked
     }
@@ -305,22 +310,7 @@ impl Switch {
             self.forward(index, &frame, functions, spaces, now);
         }
         self.frame = Some(frame);
-        for _ in 0..BURST {
-            let Some(sender) = functions.get_mut(index) else {
-                break;
-            };
-            let Some(frame) = sender.next_ethernet_frame(spaces, now) else {
-                break;
-            };
-            worked = true;
-            let stations = &mut Stations {
-                functions: &mut *functions,
-                spaces,
-                now,
-            };
-            self.accept(index, frame.bytes, stations);
-        }
-        worked
+        worked | self.transmit_others(index, functions, spaces, now)
     }
 
     /// The moment of the next arrival of a frame that a fault held back.

@@ -2,14 +2,15 @@
 //!
 //! Counted, driver and model in one thread (`measured_step` is what callgrind counts):
 //! `writes COUNT`, `bursts COUNT` (32 at a time), `long-writes COUNT` (1 MiB), `idle COUNT`,
-//! `many COUNT QUEUE_PAIRS` (one write in flight over them in turn).
+//! `many COUNT QUEUE_PAIRS` (one write in flight over them in turn), `packets BYTES COUNT` (from port
+//! to port, in bursts of 32).
 //! Timed, driver on core 0 and model on core 1: `time latency|rate|long ROUNDS`,
 //! `time packets BYTES COUNT` (from port to port).
 
 use ringside_benches::CHAIN;
 use ringside_benches::connected::{End, Result, connect, devices, shut_down};
 use ringside_bus::pinning::pin_to;
-use ringside_lan::Burst;
+use ringside_lan::{Burst, Packet};
 use ringside_model::{Stepped, Threaded, World, WorldSettings};
 use ringside_pmd::lan::{OpenPort, PortSettings};
 use ringside_pmd::rdma::{Completion, Flags};
@@ -88,6 +89,68 @@ fn counted(case: &str, count: usize, queue_pairs: usize) -> Result<()> {
     println!("{:.2}", f64::from(steps) / count as f64);
     drop(ends);
     shut_down(devices)
+}
+
+/// Sends `count` packets of `bytes` bytes from port to port, a burst at a time, and lets the model run
+/// until they have arrived; prints steps a packet.
+fn counted_packets(bytes: usize, count: usize) -> Result<()> {
+    let model = Stepped::with_mapped_doorbells(&WorldSettings::with_functions(2))?;
+    let devices = devices(|index| model.function(index), 1);
+    let [near, far] = &devices;
+    let settings = PortSettings::default();
+    let mut ports = [near.open_port(&settings)?, far.open_port(&settings)?];
+    let mut frame = Frames::between(&mut ports, bytes)?;
+    let [near, far] = &mut ports;
+    let send = near.transmit.first_mut().ok_or("no transmit queue")?;
+    let receive = far.receive.first_mut().ok_or("no receive queue")?;
+    let (mut leaving, mut arrived) = (Burst::with_limit(CHAIN), Burst::with_limit(CHAIN));
+    let (mut received, mut steps) = (0, 0u32);
+    while received < count {
+        frame.fill(&mut leaving, CHAIN.min(count - received))?;
+        let mut under_way = send.send(&mut leaving);
+        let until = steps + MAX_STEPS;
+        while under_way > 0 {
+            model.with(measured_step);
+            steps += 1;
+            let taken = receive.receive(&mut arrived);
+            arrived.clear();
+            under_way -= taken;
+            received += taken;
+            if steps > until {
+                return Err("packets were lost".into());
+            }
+        }
+    }
+    println!("{:.2}", f64::from(steps) / count as f64);
+    drop(frame);
+    drop(ports);
+    shut_down(devices)
+}
+
+/// The packet that is sent again and again.
+struct Frames(Packet);
+
+impl Frames {
+    /// A packet of `bytes` bytes from the first port to the second.
+    fn between(ports: &mut [OpenPort; 2], bytes: usize) -> Result<Self> {
+        let [near, far] = ports;
+        let header = [&far.port.mac()[..], &near.port.mac(), &ETHER_TYPE].concat();
+        let mut frame = vec![0; bytes.max(header.len())];
+        for (byte, value) in frame.iter_mut().zip(header) {
+            *byte = value;
+        }
+        let packet = near.pool.packet_with(&frame).ok_or("the pool is empty")?;
+        Ok(Self(packet))
+    }
+
+    /// Puts `count` handles to it into a burst.
+    fn fill(&mut self, burst: &mut Burst, count: usize) -> Result<()> {
+        for _ in 0..count {
+            let packet = burst.push(self.0.share());
+            packet.map_err(|_| "a burst without room")?;
+        }
+        Ok(())
+    }
 }
 
 /// Packets under way at most: fewer than the receive ring holds, so that none is dropped.
@@ -228,13 +291,8 @@ fn ping_pong(ends: &mut [End; 2], count: usize) -> Result<f64> {
 /// Sends `count` packets of this many bytes (no frame check sequence) from one port to the other, on
 /// this thread; seconds taken.
 fn send_packets(ports: &mut [OpenPort; 2], bytes: usize, count: usize) -> Result<f64> {
+    let mut frame = Frames::between(ports, bytes)?;
     let [near, far] = ports;
-    let header = [&far.port.mac()[..], &near.port.mac(), &ETHER_TYPE].concat();
-    let mut frame = vec![0; bytes.max(header.len())];
-    for (byte, value) in frame.iter_mut().zip(header) {
-        *byte = value;
-    }
-    let mut original = near.pool.packet_with(&frame).ok_or("the pool is empty")?;
     let send = near.transmit.first_mut().ok_or("no transmit queue")?;
     let receive = far.receive.first_mut().ok_or("no receive queue")?;
     let (mut leaving, mut arrived) = (Burst::with_limit(CHAIN), Burst::with_limit(CHAIN));
@@ -243,10 +301,8 @@ fn send_packets(ports: &mut [OpenPort; 2], bytes: usize, count: usize) -> Result
     while received < count {
         let under_way = sent - received + leaving.len();
         let room = (PACKETS_UNDER_WAY - under_way).min(count - sent - leaving.len());
-        for _ in 0..room.min(leaving.room()) {
-            let packet = leaving.push(original.share());
-            packet.map_err(|_| "a burst without room")?;
-        }
+        let room = room.min(leaving.room());
+        frame.fill(&mut leaving, room)?;
         sent += send.send(&mut leaving);
         let taken = receive.receive(&mut arrived);
         arrived.clear();
@@ -324,13 +380,14 @@ fn main() -> Result<()> {
     match words.as_slice() {
         ["time", "packets", bytes, count] => timed_packets(bytes.parse()?, count.parse()?),
         ["time", case, rounds] => timed(case, rounds.parse()?),
+        ["packets", bytes, count] => counted_packets(bytes.parse()?, count.parse()?),
         ["many", count, queue_pairs] => counted("many", count.parse()?, queue_pairs.parse()?),
         [case @ ("writes" | "bursts" | "long-writes" | "idle"), count] => {
             counted(case, count.parse()?, 1)
         }
         _ => Err(
             "usage: model writes|bursts|long-writes|idle COUNT | model many COUNT \
-            QUEUE_PAIRS | model time latency|rate|long ROUNDS | model time packets BYTES COUNT"
+            QUEUE_PAIRS | model packets BYTES COUNT | model time latency|rate|long ROUNDS | model time packets BYTES COUNT"
                 .into(),
         ),
     }

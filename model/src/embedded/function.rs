@@ -10,8 +10,30 @@ use std::sync::Arc;
 /// The path of requests to the world, and of answers back.
 pub(super) trait Carrier: Send + Sync {
     fn ask(&self, function: usize, request: Request) -> Result<Reply, CarrierError>;
+    /// Writes a doorbell. The world sees it before all later requests of this thread; the caller need
+    /// not wait for that. A ring that cannot be passed on is dropped.
+    fn ring(&self, function: usize, bell: Bell, value: u32);
     /// The doorbell page that the world polls, where it does.
     fn doorbell_page(&self, function: usize) -> Option<&Memory>;
+}
+
+/// A register that is a doorbell.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bell {
+    pub(super) bar: u8,
+    pub(super) offset: u64,
+}
+
+impl Bell {
+    /// The request that a ring stands for.
+    pub(super) fn write(self, value: u32) -> Request {
+        Request::RegisterWrite {
+            bar: self.bar,
+            offset: self.offset,
+            width: 4,
+            value: value.into(),
+        }
+    }
 }
 
 /// The reason for a missing answer.
@@ -157,7 +179,10 @@ impl<C: Carrier + 'static> Function for EmbeddedFunction<C> {
             }
             _ => None,
         };
-        Ok(mapped.unwrap_or_else(|| ringside_bus::function::message_doorbell(self, bar, offset)))
+        let (carrier, index) = (Arc::clone(&self.carrier), self.index);
+        let bell = Bell { bar, offset };
+        let message = || Doorbell::message(move |value| carrier.ring(index, bell, value));
+        Ok(mapped.unwrap_or_else(message))
     }
 
     fn dma_limits(&self) -> Result<DmaLimits, FunctionError> {

@@ -1,6 +1,6 @@
 //! The model in the caller's thread and in virtual time.
 
-use super::function::{Carrier, CarrierError, DOORBELL_PAGE_BYTES, EmbeddedFunction};
+use super::function::{Bell, Carrier, CarrierError, DOORBELL_PAGE_BYTES, EmbeddedFunction};
 use crate::device::{Reply, Request};
 use crate::world::{World, WorldSettings};
 use ringside_bus::{Clock, DeviceAddress, Function, Instant, Memory, MemoryError, PageSize};
@@ -135,6 +135,11 @@ impl Carrier for Shared {
         let now = inside.now;
         inside.world.step(now);
         Ok(inside.world.handle(function, request))
+    }
+
+    fn ring(&self, function: usize, bell: Bell, value: u32) {
+        // The deadline of the thread that waits for the device's answer detects a removed device.
+        let _ = self.ask(function, bell.write(value));
     }
 
     fn doorbell_page(&self, function: usize) -> Option<&Memory> {

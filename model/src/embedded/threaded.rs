@@ -1,6 +1,6 @@
 //! The model on a thread of its own, in real time.
 
-use super::function::{Carrier, CarrierError, DOORBELL_PAGE_BYTES, EmbeddedFunction};
+use super::function::{Bell, Carrier, CarrierError, DOORBELL_PAGE_BYTES, EmbeddedFunction};
 use crate::device::{Reply, Request};
 use crate::world::{World, WorldSettings};
 use crossbeam_queue::ArrayQueue;
@@ -18,6 +18,12 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// Requests that may be under way at once.
 const REQUESTS: usize = 256;
+
+/// Rings that may wait: room is left for requests.
+const RINGS: usize = REQUESTS / 2;
+
+/// Looks for room for a ring until the thread that rings offers its core to others.
+const LOOKS_BEFORE_YIELD: u32 = 2_000;
 
 /// Rounds without work after which the thread pauses in each: a pause makes room for the core's
 /// other thread, and delays what it waits for.
@@ -53,6 +59,11 @@ enum Message {
         function: usize,
         request: Request,
         answer: mpsc::SyncSender<Reply>,
+    },
+    Ring {
+        function: usize,
+        bell: Bell,
+        value: u32,
     },
     Look(Box<dyn FnOnce(&mut World) + Send>),
 }
@@ -221,6 +232,11 @@ fn answer_all(world: &mut World, shared: &Shared) -> bool {
             } => {
                 let _ = answer.send(world.handle(function, request));
             }
+            Message::Ring {
+                function,
+                bell,
+                value,
+            } => drop(world.handle(function, bell.write(value))),
             Message::Look(look) => look(world),
         }
     }
@@ -265,6 +281,35 @@ impl Carrier for Shared {
                 }
                 mpsc::RecvTimeoutError::Disconnected => self.gone(),
             })
+    }
+
+    fn ring(&self, function: usize, bell: Bell, value: u32) {
+        let mut message = Message::Ring {
+            function,
+            bell,
+            value,
+        };
+        let mut looks = 0u32;
+        let mut until = None;
+        while self.alive.load(Ordering::Acquire) {
+            if self.messages.len() < RINGS {
+                match self.messages.push(message) {
+                    Ok(()) => return,
+                    Err(back) => message = back,
+                }
+            }
+            // The thread takes all that wait within microseconds, unless it is not scheduled.
+            looks += 1;
+            if looks < LOOKS_BEFORE_YIELD {
+                std::hint::spin_loop();
+                continue;
+            }
+            std::thread::yield_now();
+            let now = std::time::Instant::now();
+            if now > *until.get_or_insert(now + ANSWER_WITHIN) {
+                return;
+            }
+        }
     }
 
     fn doorbell_page(&self, function: usize) -> Option<&Memory> {

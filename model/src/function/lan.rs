@@ -1,8 +1,8 @@
 //! The LAN engine's place in the function: registers of its queues, and frames as bytes.
 
 use super::{Context, FunctionModel, lend};
-use crate::frame::{EthernetFrame, Frame};
-use crate::lan::FILTERS_GUARANTEED;
+use crate::frame::Frame;
+use crate::lan::{FILTERS_GUARANTEED, SentFrame};
 use ringside_bus::{DmaSpace, Instant};
 use ringside_spec::lan::receive::ReceiveContext;
 use ringside_spec::lan::registers::filters::{
@@ -20,32 +20,59 @@ const MATCHES_HIGH: u32 = 0xFF;
 
 impl FunctionModel {
     /// The next frame of the host's network stack for the wire: everything but RoCEv2, which
-    /// [`FunctionModel::next_frame`] gives.
+    /// [`FunctionModel::next_frame`] gives. [`FunctionModel::recycle`] takes it back, and
+    /// [`FunctionModel::deliver_causes`] follows a burst.
     #[inline]
-    pub fn next_ethernet_frame(
+    pub(crate) fn next_sent_frame(
         &mut self,
         spaces: &[DmaSpace],
         now: Instant,
-    ) -> Option<EthernetFrame> {
+    ) -> Option<Box<SentFrame>> {
         if !self.lan.has_work() {
             return None;
         }
         let memory = spaces.get(self.index)?;
         let mut context = lend!(self, memory, now);
-        let frame = if self.link_up {
-            self.lan.next_frame(&mut context)
-        } else {
+        if !self.link_up {
             self.lan.discard(&mut context);
-            None
+            return None;
+        }
+        self.lan.next_frame(&mut context)
+    }
+
+    /// Takes back a frame that has been sent.
+    #[inline]
+    pub(crate) fn recycle(&mut self, frame: Box<SentFrame>) {
+        self.lan.recycle(frame);
+    }
+
+    /// A frame of another function that is no RoCEv2 packet: as
+    /// [`FunctionModel::receive_ethernet_frame`].
+    #[inline]
+    pub(crate) fn receive_sent_frame(
+        &mut self,
+        frame: &SentFrame,
+        spaces: &[DmaSpace],
+        now: Instant,
+    ) {
+        let Some(memory) = spaces.get(self.index).filter(|_| self.link_up) else {
+            return;
         };
-        self.deliver_causes();
-        frame
+        let mut context = lend!(self, memory, now);
+        if !self.lan.receive_sent(frame, &mut context) {
+            self.statistics.not_for_us += 1;
+        }
     }
 
     /// A frame from the wire as bytes, from its Ethernet header on, without frame check sequence:
     /// everything that is not a sound RoCEv2 packet, for which there is
-    /// [`FunctionModel::receive`].
-    pub fn receive_ethernet_frame(&mut self, frame: &[u8], spaces: &[DmaSpace], now: Instant) {
+    /// [`FunctionModel::receive`]. [`FunctionModel::deliver_causes`] follows a burst.
+    pub(crate) fn receive_ethernet_frame(
+        &mut self,
+        frame: &[u8],
+        spaces: &[DmaSpace],
+        now: Instant,
+    ) {
         let Some(memory) = spaces.get(self.index).filter(|_| self.link_up) else {
             return;
         };
@@ -53,7 +80,6 @@ impl FunctionModel {
         if !self.lan.receive(frame, &mut context) {
             self.statistics.not_for_us += 1;
         }
-        self.deliver_causes();
     }
 
     /// A RoCEv2 packet that the port has counted and the RDMA engine does not take: the host's

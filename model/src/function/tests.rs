@@ -1,6 +1,7 @@
 //! The shell: configuration space, registers, resets, interrupts.
 
 mod clock;
+mod frames;
 mod lan;
 mod steering;
 

@@ -1,7 +1,7 @@
 //! Counters of the LAN engine.
 
+use super::numbered::Numbered;
 use crate::chip::Traffic;
-use std::collections::BTreeMap;
 
 /// Counters of one VSI.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,17 +31,18 @@ pub(crate) struct LanCounters {
     pub(crate) undersize: u64,
     /// Frames from the wire that were too long.
     pub(crate) oversize: u64,
-    vsis: BTreeMap<u16, VsiCounters>,
+    vsis: Numbered<VsiCounters>,
 }
 
 impl LanCounters {
     /// The counters of a VSI.
+    #[inline]
     pub(crate) fn vsi(&mut self, number: u16) -> &mut VsiCounters {
-        self.vsis.entry(number).or_default()
+        self.vsis.entry(number)
     }
 
     /// The counters of a VSI, if it has counted anything.
     pub(crate) fn of_vsi(&self, number: u16) -> Option<&VsiCounters> {
-        self.vsis.get(&number)
+        self.vsis.get(number)
     }
 }

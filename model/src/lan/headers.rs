@@ -4,7 +4,8 @@
 //! Sources: IEEE 802.1Q, RFC 791, RFC 8200, RFC 768, RFC 9293, RFC 9260; the numbers of packet
 //! types are those of ice `ice_ptype_lkup`.
 
-use super::bytes::{Sum, be16, be32, crc32c};
+use super::bytes::{Sum, be16, be32, crc32c, put};
+use crate::packet::MacAddress;
 use ringside_spec::lan::receive::packet_type;
 
 /// Bytes of an Ethernet header without tag.
@@ -58,11 +59,11 @@ pub(super) struct Flow {
 impl Flow {
     fn new(addresses: &[u8], ports: Option<&[u8]>) -> Self {
         let mut bytes = [0; MAX_HASHED_BYTES];
-        let all = addresses.iter().chain(ports.unwrap_or_default());
         let mut length = 0;
-        for (place, byte) in bytes.iter_mut().zip(all) {
-            *place = *byte;
-            length += 1;
+        for part in [addresses, ports.unwrap_or_default()] {
+            if put(&mut bytes, length, part).is_some() {
+                length += part.len();
+            }
         }
         Self {
             bytes,
@@ -135,7 +136,7 @@ pub(super) struct Checks {
 }
 
 /// See the module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// See [`packet_type`].
     pub(super) packet_type: u16,
@@ -151,6 +152,13 @@ pub(super) struct Parsed {
     pub(super) flow: Option<Flow>,
     /// IPv6 with a routing header or destination options.
     pub(super) ipv6_extension: bool,
+}
+
+impl Parsed {
+    /// True if the type of the payload is IPv4 or IPv6.
+    pub(super) const fn is_ip(&self) -> bool {
+        matches!(self.ether_type, number::IPV4 | number::IPV6)
+    }
 }
 
 /// The payload of IP.
@@ -209,36 +217,61 @@ pub(super) fn first_tag(frame: &[u8]) -> Option<(u16, u16)> {
     is_tag(kind).then_some((kind, value))
 }
 
+/// Destination and source of a frame; `None` if it ends before.
+#[inline]
+pub(super) fn addresses(frame: &[u8]) -> Option<(MacAddress, MacAddress)> {
+    let (destination, rest) = frame.split_first_chunk::<6>()?;
+    let (source, _) = rest.split_first_chunk::<6>()?;
+    Some((MacAddress(*destination), MacAddress(*source)))
+}
+
 /// Looks at a frame; `None` if it has no Ethernet header.
 pub(super) fn parse(frame: &[u8]) -> Option<Parsed> {
+    let mut parsed = Parsed::default();
+    parse_into(frame, &mut parsed).then_some(parsed)
+}
+
+/// The same in place of another frame's result; false and any content if it has no Ethernet header.
+pub(super) fn parse_into(frame: &[u8], parsed: &mut Parsed) -> bool {
     let mut at = TAG_AT;
-    let mut ether_type = be16(frame, at)?;
-    let tag = first_tag(frame);
-    let mut layers = Layers::default();
-    for place in &mut layers.tags {
-        if is_tag(ether_type) {
-            *place = at as u16 + 2;
-            at += TAG_BYTES;
-            ether_type = be16(frame, at)?;
+    let Some(mut ether_type) = be16(frame, at) else {
+        return false;
+    };
+    parsed.tag = None;
+    parsed.layers = Layers::default();
+    if is_tag(ether_type) {
+        parsed.tag = first_tag(frame);
+        for place in &mut parsed.layers.tags {
+            if is_tag(ether_type) {
+                *place = at as u16 + 2;
+                at += TAG_BYTES;
+                let Some(inner) = be16(frame, at) else {
+                    return false;
+                };
+                ether_type = inner;
+            }
         }
     }
-    layers.ether_type = at as u16;
-    let payload = frame.get(at + 2..).unwrap_or_default();
-    let mut parsed = Parsed {
-        layers,
-        packet_type: packet_type::LAYER_2,
-        ether_type,
-        tag,
-        checks: Checks::default(),
-        flow: None,
-        ipv6_extension: false,
-    };
-    let inside = match ether_type {
+    parsed.layers.ether_type = at as u16;
+    parsed.packet_type = packet_type::LAYER_2;
+    parsed.ether_type = ether_type;
+    parsed.checks = Checks::default();
+    parsed.flow = None;
+    parsed.ipv6_extension = false;
+    parse_payload(frame, at + 2, parsed);
+    true
+}
+
+/// Looks at the payload of a frame, which begins at `start`.
+#[inline]
+fn parse_payload(frame: &[u8], start: usize, parsed: &mut Parsed) {
+    let payload = frame.get(start..).unwrap_or_default();
+    let inside = match parsed.ether_type {
         number::IPV4 => ipv4(payload),
         number::IPV6 => ipv6(payload),
         number::ARP => {
             parsed.packet_type = packet_type::ARP;
-            parsed.layers.network = (at as u16 + 2, protocol::ARP);
+            parsed.layers.network = (start as u16, protocol::ARP);
             None
         }
         number::LLDP => {
@@ -252,8 +285,7 @@ pub(super) fn parse(frame: &[u8]) -> Option<Parsed> {
         _ => None,
     };
     if let Some(inside) = inside {
-        inside.describe(&mut parsed);
-        let start = at + 2;
+        inside.describe(parsed);
         parsed.layers.network = (start as u16, inside.network());
         let transport = start + inside.segment_at;
         parsed.layers.transport = match inside.transport() {
@@ -261,7 +293,6 @@ pub(super) fn parse(frame: &[u8]) -> Option<Parsed> {
             None => (0, 0),
         };
     }
-    Some(parsed)
 }
 
 fn ipv4(payload: &[u8]) -> Option<Inside<'_>> {

@@ -141,17 +141,20 @@ struct Places {
 
 /// Turns a packet of the driver into the frames that go out, without frame check sequence.
 ///
+/// A packet that is not segmented is changed in place and becomes the frame. The callee of `emit` may
+/// keep the frame and leave another buffer.
+///
 /// Errors: [`OffloadError`]; the descriptors contradict the packet, and nothing goes out.
 pub(super) fn apply(
-    packet: &[u8],
+    packet: &mut Vec<u8>,
     offload: &Offload,
-    mut emit: impl FnMut(Vec<u8>),
+    mut emit: impl FnMut(&mut Vec<u8>),
 ) -> Result<(), OffloadError> {
     let places = offload.places(packet)?;
     let Some(cut) = offload.segmentation else {
-        let mut frame = packet.to_vec();
-        offload.finish(&mut frame, &places, false);
-        emit(offload.wrap(frame));
+        offload.finish(packet, &places, false);
+        offload.wrap(packet);
+        emit(packet);
         return Ok(());
     };
     offload.check_segmentation(&cut, &places, packet.len())?;
@@ -166,7 +169,8 @@ pub(super) fn apply(
         let before = index * cut.segment_bytes;
         offload.number(&mut frame, &places, index, before, index == last);
         offload.finish(&mut frame, &places, true);
-        emit(offload.wrap(frame));
+        offload.wrap(&mut frame);
+        emit(&mut frame);
     }
     Ok(())
 }
@@ -284,7 +288,7 @@ impl Offload {
     }
 
     /// Inserts tags and pads.
-    fn wrap(&self, mut frame: Vec<u8>) -> Vec<u8> {
+    fn wrap(&self, frame: &mut Vec<u8>) {
         // The inner one first: the outer one goes before it.
         for (kind, value) in self.tags.iter().rev().flatten() {
             let [a, b] = kind.to_be_bytes();
@@ -292,10 +296,15 @@ impl Offload {
             let at = TAG_AT.min(frame.len());
             frame.splice(at..at, [a, b, c, d]);
         }
-        if frame.len() < FRAME_BYTES_MIN {
-            frame.resize(FRAME_BYTES_MIN, 0);
-        }
-        frame
+        pad(frame);
+    }
+}
+
+/// Pads a frame to the shortest one.
+#[inline]
+pub(super) fn pad(frame: &mut Vec<u8>) {
+    if frame.len() < FRAME_BYTES_MIN {
+        frame.resize(FRAME_BYTES_MIN, 0);
     }
 }
 

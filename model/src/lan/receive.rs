@@ -1,10 +1,11 @@
 //! Receive queues: from a frame to buffers and descriptors.
 
-use super::headers::{Parsed, TAG_AT, TAG_BYTES};
+use super::frame::Headers;
+use super::headers::{TAG_AT, TAG_BYTES};
+use super::ring::{Descriptor, Ring};
 use super::switching::TagReceived;
 use crate::chip::Context;
 use crate::frame::Cast;
-use crate::packet::MacAddress;
 use ringside_bus::{DmaSpace, Iova};
 use ringside_spec::lan::receive::{
     DESCRIPTOR_BYTES, FilterStatus, FlexDescriptor, HeaderLength, MAX_BUFFERS_PER_PACKET, MAX_RING,
@@ -19,15 +20,23 @@ const NO_FLOW: u32 = u32::MAX;
 /// Bit 0 of the low byte of a time stamp.
 const STAMP_VALID: u8 = 1;
 
+/// Words of a descriptor.
+const DESCRIPTOR_WORDS: usize = DESCRIPTOR_BYTES / 8;
+
+/// Buffers that a frame is put into at most.
+const MAX_BUFFERS: usize = MAX_BUFFERS_PER_PACKET as usize;
+
 /// A receive queue that is enabled.
-#[derive(Clone, Debug)]
 pub(super) struct ReceiveQueue {
     pub(super) context: ReceiveContext,
     profile: u8,
     /// frames get the time of their arrival
     stamps: bool,
+    ring: Ring<DESCRIPTOR_WORDS>,
     head: u16,
     tail: u16,
+    /// Parts of a frame, put together.
+    whole: Vec<u8>,
 }
 
 /// A frame on its way into a queue.
@@ -35,9 +44,7 @@ pub(super) struct Arrival<'a> {
     /// Its bytes, without frame check sequence.
     pub(super) frame: &'a [u8],
     /// The result of the parser.
-    pub(super) parsed: &'a Parsed,
-    /// Its queue.
-    pub(super) destination: MacAddress,
+    pub(super) headers: &'a Headers,
     /// Its hash, if it was hashed.
     pub(super) hash: Option<u32>,
     /// Number that a filter gave it.
@@ -92,6 +99,8 @@ impl ReceiveQueue {
         let mut new = Self {
             head,
             tail: head,
+            ring: Ring::new(Iova(queue.base_in_128_bytes << 7), length),
+            whole: Vec::new(),
             context: queue,
             profile: layout.profile() as u8,
             stamps: layout.time_stamp(),
@@ -114,13 +123,10 @@ impl ReceiveQueue {
     }
 
     fn free(&self) -> u16 {
-        let length = self.context.ring_length;
-        (self.tail + length - self.head) % length.max(1)
-    }
-
-    fn at(&self, index: u16) -> Iova {
-        let base = self.context.base_in_128_bytes << 7;
-        Iova(base.wrapping_add(u64::from(index) * DESCRIPTOR_BYTES as u64))
+        if self.tail >= self.head {
+            return self.tail - self.head;
+        }
+        self.tail + self.context.ring_length - self.head
     }
 
     /// Puts a frame into as many buffers as it takes.
@@ -132,6 +138,10 @@ impl ReceiveQueue {
         memory: &DmaSpace,
     ) -> Result<(), NotTaken> {
         let (frame, tag) = untagged(arrival);
+        let plain = frame.1.is_empty() && self.takes_plainly(frame.0.len());
+        if plain && self.deliver_plainly(arrival, tag, frame.0, memory) {
+            return Ok(());
+        }
         let check_sequence;
         let mut parts: [&[u8]; 3] = [frame.0, frame.1, &[]];
         if !self.context.strip_crc {
@@ -153,30 +163,71 @@ impl ReceiveQueue {
         if count > usize::from(self.free()) || self.profile == profile::LEGACY_32 {
             return Err(NotTaken::NoDescriptors);
         }
-        let mut whole = Vec::with_capacity(bytes);
+        self.ring.resolve(memory);
+        self.whole.clear();
         for part in parts {
-            whole.extend_from_slice(part);
+            self.whole.extend_from_slice(part);
         }
+        self.scatter(arrival, tag, buffer, memory)
+    }
+
+    /// True if so many bytes go into one buffer and nothing is to be added to them.
+    #[inline]
+    fn takes_plainly(&self, bytes: usize) -> bool {
+        self.context.strip_crc
+            && bytes <= usize::from(self.context.frame_bytes_max)
+            && bytes <= usize::from(self.context.data_buffer_in_128_bytes) * 128
+            && self.head != self.tail
+            && self.profile != profile::LEGACY_32
+    }
+
+    /// Puts `bytes` into one buffer. False, and nothing has happened, if ring and buffer do not lie
+    /// in one mapping each.
+    #[inline]
+    fn deliver_plainly(
+        &mut self,
+        arrival: &Arrival<'_>,
+        tag: Option<u16>,
+        bytes: &[u8],
+        memory: &DmaSpace,
+    ) -> bool {
+        self.ring.resolve(memory);
+        let Some(known) = self.ring.known(self.head) else {
+            return false;
+        };
+        let descriptor = Descriptor::Known(known);
+        if !memory.write_plainly(Iova(descriptor.load(0)), bytes) {
+            return false;
+        }
+        let written = self.describe(arrival, tag, bytes.len(), true);
+        write_back(&written, &descriptor);
+        self.head = self.after(self.head);
+        true
+    }
+
+    /// Puts the frame in `whole` into buffers of this many bytes.
+    fn scatter(
+        &mut self,
+        arrival: &Arrival<'_>,
+        tag: Option<u16>,
+        buffer: usize,
+        memory: &DmaSpace,
+    ) -> Result<(), NotTaken> {
         let mut index = self.head;
-        let mut used = Vec::with_capacity(count);
-        for piece in whole.chunks(buffer) {
-            let words = memory
-                .words(self.at(index), DESCRIPTOR_BYTES)
-                .map_err(|_| NotTaken::Fault)?;
-            let address = Iova(words.load(0));
-            memory.write(address, piece).map_err(|_| NotTaken::Fault)?;
-            used.push((words, piece.len()));
+        let mut used: [Option<Descriptor<'_, _>>; MAX_BUFFERS] = [const { None }; MAX_BUFFERS];
+        for (piece, place) in self.whole.chunks(buffer).zip(&mut used) {
+            let descriptor = self.ring.descriptor(index, memory);
+            let descriptor = descriptor.map_err(|_| NotTaken::Fault)?;
+            let buffer = Iova(descriptor.load(0));
+            memory.write(buffer, piece).map_err(|_| NotTaken::Fault)?;
+            *place = Some(descriptor);
             index = self.after(index);
         }
-        let last = used.len().saturating_sub(1);
-        for (place, (words, length)) in used.iter().enumerate() {
-            let written = self.describe(arrival, tag, *length, place == last);
-            let [a, b, c, d]: [u64; 4] = zerocopy::transmute!(written.to_bytes());
-            words.store(0, u64::from_le(a));
-            words.store(2, u64::from_le(c));
-            words.store(3, u64::from_le(d));
-            // Holds the done bit: written after all other words.
-            words.store_release(1, u64::from_le(b));
+        let last = self.whole.chunks(buffer).len().saturating_sub(1);
+        let used = used.iter().flatten().zip(self.whole.chunks(buffer));
+        for (place, (descriptor, piece)) in used.enumerate() {
+            let written = self.describe(arrival, tag, piece.len(), place == last);
+            write_back(&written, descriptor);
         }
         self.head = index;
         Ok(())
@@ -187,11 +238,12 @@ impl ReceiveQueue {
         if self.free() == 0 {
             return false;
         }
-        let Ok(words) = memory.words(self.at(self.head), DESCRIPTOR_BYTES) else {
+        self.ring.resolve(memory);
+        let Ok(descriptor) = self.ring.descriptor(self.head, memory) else {
             return false;
         };
-        words.store(0, 0);
-        words.store_release(1, status.0);
+        descriptor.store(0, 0);
+        descriptor.store_release(1, status.0);
         self.head = self.after(self.head);
         true
     }
@@ -213,8 +265,8 @@ impl ReceiveQueue {
         length: usize,
         last: bool,
     ) -> FlexDescriptor {
-        let parsed = arrival.parsed;
-        let cast = match Cast::of(arrival.destination) {
+        let Headers { parsed, key } = arrival.headers;
+        let cast = match Cast::of(key.destination) {
             Cast::Unicast => 0,
             Cast::Multicast => 1,
             Cast::Broadcast => 2,
@@ -285,6 +337,16 @@ impl ReceiveQueue {
     }
 }
 
+/// Writes a descriptor over the driver's: the word with the done bit after all others.
+#[inline]
+fn write_back(written: &FlexDescriptor, descriptor: &Descriptor<'_, DESCRIPTOR_WORDS>) {
+    let [a, b, c, d]: [u64; 4] = zerocopy::transmute!(written.to_bytes());
+    descriptor.store(0, u64::from_le(a));
+    descriptor.store(2, u64::from_le(c));
+    descriptor.store(3, u64::from_le(d));
+    descriptor.store_release(1, u64::from_le(b));
+}
+
 /// The time of arrival: a valid bit and no part of a nanosecond, then the low 32 bits.
 fn add_stamp(stamp: u64, written: &mut FlexDescriptor) {
     let [a, b, c, d, ..] = stamp.to_le_bytes();
@@ -297,7 +359,7 @@ fn add_stamp(stamp: u64, written: &mut FlexDescriptor) {
 fn untagged<'a>(arrival: &Arrival<'a>) -> ((&'a [u8], &'a [u8]), Option<u16>) {
     let frame = arrival.frame;
     let whole = (frame, frame.get(..0).unwrap_or_default());
-    let Some((_, value)) = arrival.parsed.tag else {
+    let Some((_, value)) = arrival.headers.parsed.tag else {
         return (whole, None);
     };
     let (Some(before), Some(after)) = (frame.get(..TAG_AT), frame.get(TAG_AT + TAG_BYTES..)) else {

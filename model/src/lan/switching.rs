@@ -130,7 +130,7 @@ pub(crate) struct Tables {
 }
 
 /// The parts of a frame that rules compare.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) destination: MacAddress,
     pub(super) source: MacAddress,

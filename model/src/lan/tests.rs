@@ -4,6 +4,7 @@ mod rig;
 
 use super::*;
 use crate::chip::Traffic;
+use crate::packet::MacAddress;
 use rig::{FUNCTION_MAC, Rig, data, frame_to};
 use ringside_bus::Instant;
 use ringside_spec::lan::receive::{FlexDescriptor, PacketType, Status0, packet_type};

@@ -3,6 +3,7 @@
 use super::flow_director::Programming;
 use super::headers::TAG_BYTES;
 use super::offload::{Ip, Layer4, Offload, Segmentation, Tunnel};
+use super::ring::{Descriptor, Ring};
 use super::switching::Destination;
 use crate::chip::Context;
 use crate::strict::Ledger;
@@ -19,6 +20,17 @@ const MAX_DESCRIPTORS: usize = 512;
 /// Longest frame, with frame check sequence.
 pub(super) const MAX_FRAME_BYTES: usize = ringside_spec::lan::admin::link::MAX_FRAME_BYTES as usize;
 
+/// Words of a descriptor.
+const DESCRIPTOR_WORDS: usize = DESCRIPTOR_BYTES / 8;
+
+/// Bits of the descriptor of a packet of one buffer that is sent as it is.
+const PLAIN_BITS: u64 = DataCommand::END_OF_PACKET_MASK
+    | DataCommand::REPORT_STATUS_MASK
+    | DataCommand::BUFFER_BYTES_MASK;
+
+/// Most bytes of it: there is room for the frame check sequence.
+const MAX_PLAIN_BYTES: u64 = MAX_FRAME_BYTES as u64 - 4;
+
 /// Type of the tag that `l2tag1` becomes.
 const CUSTOMER_TAG: u16 = 0x8100;
 
@@ -26,12 +38,12 @@ const CUSTOMER_TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88A8;
 
 /// A transmit queue that the firmware added.
-#[derive(Clone, Debug)]
 pub(super) struct TransmitQueue {
     pub(super) number: u16,
     /// Tells it from one before it under the same number.
     pub(super) serial: u64,
     pub(super) context: TransmitContext,
+    ring: Ring<DESCRIPTOR_WORDS>,
     head: u16,
     tail: u16,
     /// The driver broke the interface, and the queue does nothing more; or a packet is not
@@ -53,10 +65,10 @@ mod malicious {
     pub(super) const TOO_MANY_BUFFERS: u8 = 3;
 }
 
-/// One packet of the ring.
+/// One packet of the ring. It is filled again and again: nothing is allocated for a packet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Packet {
-    /// Its bytes.
+    /// Its bytes; before its first buffer any.
     pub(super) bytes: Vec<u8>,
     /// The changes to make to it.
     pub(super) offload: Offload,
@@ -72,6 +84,8 @@ pub(super) struct Packet {
     reports: Vec<u16>,
     /// Bytes of each data descriptor.
     buffers: Vec<usize>,
+    /// The sum of `buffers`.
+    length: usize,
 }
 
 /// One descriptor as it lies in memory.
@@ -100,6 +114,7 @@ impl TransmitQueue {
         Self {
             number,
             serial,
+            ring: Ring::new(Iova(queue.base_in_128_bytes << 7), length),
             context: queue,
             head: 0,
             tail: 0,
@@ -128,22 +143,22 @@ impl TransmitQueue {
         self.head != self.tail && self.stopped.is_none()
     }
 
+    /// The first byte of its ring.
+    pub(super) const fn base(&self) -> Iova {
+        self.ring.base()
+    }
+
     /// The descriptor that is worked on next.
     pub(super) const fn head(&self) -> u16 {
         self.head
     }
 
-    fn at(&self, index: u16) -> Iova {
-        // 57 bits of address in the context: nothing is lost.
-        let base = self.context.base_in_128_bytes << 7;
-        Iova(base.wrapping_add(u64::from(index) * DESCRIPTOR_BYTES as u64))
-    }
-
+    #[inline]
     fn fetch(&self, index: u16, memory: &DmaSpace) -> Option<Raw> {
-        let words = memory.words(self.at(index), DESCRIPTOR_BYTES).ok()?;
+        let descriptor = self.ring.descriptor(index, memory).ok()?;
         Some(Raw {
-            low: words.load(0),
-            high: words.load(1),
+            low: descriptor.load(0),
+            high: descriptor.load(1),
         })
     }
 
@@ -156,14 +171,40 @@ impl TransmitQueue {
         }
     }
 
-    /// The next packet, its bytes read. `None`: there is none, or it is not complete, or the
-    /// queue cannot go on.
-    pub(super) fn next_packet(&mut self, context: &mut Context<'_>) -> Option<Packet> {
-        if !context.memory.is_bus_master() {
-            // The driver has cut the device off: it reaches no descriptor.
+    /// Fills `frame` with the next packet, if that is one buffer without any offload in which nothing
+    /// is wrong, and reports it. Returns true if the driver requested the report. `None`, and nothing
+    /// has happened, for all other packets: [`TransmitQueue::next_packet`] takes them.
+    #[inline]
+    pub(super) fn next_plain(&mut self, frame: &mut Vec<u8>, memory: &DmaSpace) -> Option<bool> {
+        self.ring.resolve(memory);
+        let descriptor = Descriptor::Known(self.ring.known(self.head)?);
+        let command = DataCommand(descriptor.load(1));
+        let plain = command.0 & !PLAIN_BITS == 0 && command.end_of_packet();
+        let bytes = command.buffer_bytes();
+        let fits = (FRAME_BYTES_MIN..=MAX_PLAIN_BYTES).contains(&bytes);
+        if !plain || !fits || !self.has_work() {
             return None;
         }
-        let mut packet = Packet::default();
+        frame.resize(bytes as usize, 0);
+        if !memory.read_plainly(Iova(descriptor.load(0)), frame) {
+            return None;
+        }
+        if command.report_status() {
+            descriptor.store_release(1, DataCommand::DONE.0);
+        }
+        self.head = self.after(self.head);
+        Some(command.report_status())
+    }
+
+    /// Fills `packet` with the next one, its bytes read. False: there is none, or it is not
+    /// complete, or the queue cannot go on.
+    pub(super) fn next_packet(&mut self, packet: &mut Packet, context: &mut Context<'_>) -> bool {
+        if !context.memory.is_bus_master() {
+            // The driver has cut the device off: it reaches no descriptor.
+            return false;
+        }
+        self.ring.resolve(context.memory);
+        packet.begin();
         let mut index = self.head;
         for _ in 0..MAX_DESCRIPTORS {
             if index == self.tail {
@@ -173,18 +214,18 @@ impl TransmitQueue {
                         format!("queue {}, descriptor {index}", self.number)
                     });
                 self.stopped = Some(Stop::UntilDoorbell);
-                return None;
+                return false;
             }
             let Some(raw) = self.fetch(index, context.memory) else {
                 self.halt("transmit ring in memory that is not mapped", index, context);
-                return None;
+                return false;
             };
             let ended = match DataCommand(raw.high).kind() {
                 kind::DATA => match packet.add_data(raw, index, context) {
                     Ok(ended) => ended,
                     Err(what) => {
                         self.halt(what, index, context);
-                        return None;
+                        return false;
                     }
                 },
                 kind::CONTEXT => {
@@ -200,7 +241,7 @@ impl TransmitQueue {
                     context
                         .causes
                         .raise_malicious(self.number, malicious::DESCRIPTOR);
-                    return None;
+                    return false;
                 }
             };
             index = self.after(index);
@@ -211,13 +252,13 @@ impl TransmitQueue {
                     self.stopped = Some(Stop::ForEver);
                     context.causes.raise_malicious(self.number, kind);
                 }
-                return Some(packet);
+                return true;
             }
         }
         self.halt("packet of too many descriptors", index, context);
         let kind = malicious::TOO_MANY_BUFFERS;
         context.causes.raise_malicious(self.number, kind);
-        None
+        false
     }
 
     #[cold]
@@ -235,8 +276,8 @@ impl TransmitQueue {
     /// Reports to the driver that a packet is done; true if a descriptor requested it.
     pub(super) fn report(&self, packet: &Packet, memory: &DmaSpace) -> bool {
         for index in &packet.reports {
-            if let Ok(words) = memory.words(self.at(*index), DESCRIPTOR_BYTES) {
-                words.store_release(1, DataCommand::DONE.0);
+            if let Ok(descriptor) = self.ring.descriptor(*index, memory) {
+                descriptor.store_release(1, DataCommand::DONE.0);
             }
         }
         !packet.reports.is_empty()
@@ -244,6 +285,18 @@ impl TransmitQueue {
 }
 
 impl Packet {
+    /// Forgets the packet before.
+    fn begin(&mut self) {
+        self.offload = Offload::default();
+        self.destination = Destination::default();
+        self.dummy = false;
+        self.programming = None;
+        self.malformed = None;
+        self.reports.clear();
+        self.buffers.clear();
+        self.length = 0;
+    }
+
     /// Takes a buffer; true if it is the packet's last. An error names what the queue cannot
     /// survive.
     fn add_data(
@@ -268,10 +321,12 @@ impl Packet {
                     format!("descriptor {index}: {bytes} bytes")
                 });
         }
-        let start = self.bytes.len();
-        self.bytes.resize(start + bytes as usize, 0);
+        let start = self.length;
+        self.length += bytes as usize;
+        self.bytes.resize(self.length, 0);
         let place = self.bytes.get_mut(start..).unwrap_or_default();
-        if context.memory.read(Iova(raw.low), place).is_err() {
+        let at = Iova(raw.low);
+        if !context.memory.read_plainly(at, place) && context.memory.read(at, place).is_err() {
             return Err("transmit buffer in memory that is not mapped");
         }
         self.buffers.push(bytes as usize);

@@ -1,7 +1,10 @@
-//! Packets that go from function to function without a frame.
+//! Packets that go from function to function without a frame, and frames that nothing on the wire
+//! looks at.
 
-use super::{BURST, Switch};
+use super::{BURST, Stations, Switch};
+use crate::frame::is_group;
 use crate::function::FunctionModel;
+use crate::lan::SentFrame;
 use ringside_bus::{DmaSpace, Instant};
 
 impl Switch {
@@ -46,5 +49,91 @@ impl Switch {
         let packets = sender.deliver_to(receiver, &path, world, most)?;
         self.counters.delivered += u64::from(packets);
         Some((packets, port))
+    }
+
+    /// Lets function `from` send a burst of frames of the host's network stack; true if it sent any.
+    ///
+    /// Interrupts follow the whole burst, as descriptors are all written then.
+    pub(super) fn transmit_others(
+        &mut self,
+        from: usize,
+        functions: &mut [FunctionModel],
+        spaces: &[DmaSpace],
+        now: Instant,
+    ) -> bool {
+        let mut worked = false;
+        if !functions.get(from).is_some_and(FunctionModel::has_frames) {
+            return false;
+        }
+        for _ in 0..BURST {
+            let Some(sender) = functions.get_mut(from) else {
+                break;
+            };
+            let Some(frame) = sender.next_sent_frame(spaces, now) else {
+                break;
+            };
+            worked = true;
+            let stations = &mut Stations {
+                functions: &mut *functions,
+                spaces,
+                now,
+            };
+            if !self.special && self.pass_on(from, &frame, stations) {
+                self.passed_on += 1;
+                if let Some(sender) = functions.get_mut(from) {
+                    sender.recycle(frame);
+                }
+            } else {
+                self.accept(from, frame.bytes, stations);
+            }
+        }
+        for function in functions {
+            function.deliver_causes();
+        }
+        worked
+    }
+
+    /// Frames of the host's network stack that were handed on without the wire's looking at them.
+    #[must_use]
+    pub const fn passed_on(&self) -> u64 {
+        self.passed_on
+    }
+
+    /// Gives a frame to the functions that it is for, with what the sender's parser found in it.
+    /// False, and nothing has happened but that the source is known, if a station outside may be one
+    /// of them, or if it is the RDMA engine's.
+    #[inline]
+    fn pass_on(&mut self, from: usize, frame: &SentFrame, stations: &mut Stations<'_>) -> bool {
+        if frame.is_for_roce() {
+            return false;
+        }
+        self.table.learn(frame.source(), from);
+        let destination = frame.destination();
+        let (spaces, now) = (stations.spaces, stations.now);
+        let known = match is_group(destination) {
+            true => None,
+            false => self.table.find(destination),
+        };
+        if let Some(port) = known {
+            if port == from {
+                return true;
+            }
+            let Some(receiver) = stations.functions.get_mut(port) else {
+                return false;
+            };
+            receiver.receive_sent_frame(frame, spaces, now);
+            self.counters.delivered += 1;
+            return true;
+        }
+        if !self.outside.is_empty() {
+            return false;
+        }
+        self.counters.flooded += 1;
+        let receivers = stations.functions.iter_mut().enumerate();
+        for (_, receiver) in receivers.filter(|(port, _)| *port != from) {
+            receiver.receive_sent_frame(frame, spaces, now);
+            self.counters.delivered += 1;
+        }
+        true
     }
 }

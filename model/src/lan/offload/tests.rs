@@ -48,7 +48,9 @@ fn prepare(frame: &mut [u8], ip_bytes: usize, protocol: u32, field: usize, segme
 
 fn frames(packet: &[u8], offload: &Offload) -> Result<Vec<Vec<u8>>, OffloadError> {
     let mut frames = Vec::new();
-    apply(packet, offload, |frame| frames.push(frame))?;
+    apply(&mut packet.to_vec(), offload, |frame| {
+        frames.push(std::mem::take(frame));
+    })?;
     Ok(frames)
 }
 

@@ -1,0 +1,87 @@
+//! Frames of the network stack that go from function to function do the same on each way: handed on
+//! with what the parser found, shown to a capture, and as bytes; with rings and buffers in one mapping
+//! and in many.
+
+mod bench;
+
+use bench::{Bench, Kind, Way};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+
+const ROUNDS: usize = 24;
+
+/// Random packets, offers, commands and states; the same for a seed on each way.
+fn run(seed: u64, way: Way) -> Bench {
+    let mut bench = Bench::new(seed, way);
+    let mut random = SmallRng::seed_from_u64(seed);
+    for round in 0..ROUNDS {
+        let from = random.random_range(0..bench::FUNCTIONS);
+        match random.random_range(0..12) {
+            0 => bench.set_link(from, false),
+            1 => bench.disable_queue(from, random.random_range(0..bench::QUEUES)),
+            2 => bench.enable_queue(from, random.random_range(0..bench::QUEUES)),
+            3 => bench.program_filter(from, &mut random),
+            _ => bench.set_link(from, true),
+        }
+        for _ in 0..random.random_range(1..20) {
+            bench.post(from, Kind::any(&mut random), &mut random);
+        }
+        bench.ring(from);
+        if random.random_range(0..3) > 0 {
+            let receiver = random.random_range(0..bench::FUNCTIONS);
+            bench.offer(receiver, &mut random);
+        }
+        bench.settle();
+        if round == ROUNDS / 2 {
+            bench.break_interface(from, &mut random);
+            bench.settle();
+        }
+    }
+    bench
+}
+
+#[test]
+fn frames_do_the_same_on_every_way() {
+    for seed in 0..40 {
+        let slow = run(seed, Way::Bytes { split: true });
+        let expected = slow.outcome();
+        assert_eq!(slow.passed_on(), 0);
+        for split in [false, true] {
+            let (capture, bytes) = (Way::Capture { split }, Way::Bytes { split });
+            for way in [Way::Direct { split }, capture, bytes] {
+                let ended = run(seed, way);
+                let outcome = ended.outcome();
+                let case = format!("seed {seed}, {way:?}");
+                assert_eq!(outcome.counters, expected.counters, "{case}");
+                assert_eq!(outcome.breaches, expected.breaches, "{case}");
+                assert_eq!(outcome.interrupts, expected.interrupts, "{case}");
+                assert!(outcome.memory == expected.memory, "{case}");
+                let direct = matches!(way, Way::Direct { .. });
+                assert_eq!(ended.passed_on() > 20, direct, "{case}");
+                let seen = ended.captured();
+                assert_eq!(
+                    seen == ended.sent(),
+                    matches!(way, Way::Capture { .. }),
+                    "{case}"
+                );
+            }
+        }
+    }
+}
+
+/// A run in which nothing happened would agree with any other.
+#[test]
+fn random_frames_arrive_are_dropped_refused_and_steered() {
+    let mut all = bench::Totals::default();
+    for seed in 0..40 {
+        run(seed, Way::Direct { split: false }).add_to(&mut all);
+    }
+    assert!(all.received > 1000, "{all:?}");
+    assert!(all.dropped > 100, "{all:?}");
+    assert!(all.receive_errors > 20, "{all:?}");
+    assert!(all.transmit_errors > 20, "{all:?}");
+    assert!(all.link_down > 20, "{all:?}");
+    assert!(all.steered > 20, "{all:?}");
+    assert!(all.breaches > 20, "{all:?}");
+    assert!(all.interrupts > 100, "{all:?}");
+}
