@@ -13,6 +13,9 @@ use std::sync::Mutex;
 /// that wait for both would find it ready at all times.
 pub(crate) struct EventQueue<T> {
     reader: OwnedFd,
+    /// The reading end opened once more, never waiting whatever the program sets: bytes of withdrawn
+    /// events are read here, with the lock held. `None` without /proc.
+    drain: Option<OwnedFd>,
     writer: OwnedFd,
     waiting: Mutex<Waiting<T>>,
 }
@@ -40,6 +43,7 @@ impl<T> EventQueue<T> {
         let made = unsafe {
             Self {
                 reader: OwnedFd::from_raw_fd(reader),
+                drain: again(reader),
                 writer: OwnedFd::from_raw_fd(writer),
                 waiting: Mutex::new(Waiting {
                     events: VecDeque::new(),
@@ -76,10 +80,12 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Takes an event: waits for one unless the program made the descriptor non-blocking.
+    /// Takes an event: waits for one unless the program made the descriptor non-blocking. `count` is
+    /// called before the event can no longer be withdrawn: whoever destroys its object finds it
+    /// either here or counted.
     ///
     /// Errors: an errno value, `EAGAIN` and `EINTR` among them.
-    pub(crate) fn take(&self) -> Result<T, c_int> {
+    pub(crate) fn take(&self, count: impl Fn(&T)) -> Result<T, c_int> {
         loop {
             let mut byte = 0_u8;
             // SAFETY: one byte is written to a live value.
@@ -97,6 +103,7 @@ impl<T> EventQueue<T> {
             // Events that were withdrawn took their bytes along, but a reader may have been faster:
             // then the next one is waited for.
             if let Some(event) = waiting.events.pop_front() {
+                count(&event);
                 return Ok(event);
             }
         }
@@ -119,21 +126,42 @@ impl<T> EventQueue<T> {
                 waiting.unannounced -= 1;
                 continue;
             }
-            let mut ready = libc::pollfd {
-                fd: self.descriptor(),
-                events: libc::POLLIN,
-                revents: 0,
-            };
-            let mut byte = 0_u8;
-            // SAFETY: one live poll entry; the read writes one byte to a live value and finds one,
-            // unless a reader that waits for this lock has taken it.
-            unsafe {
-                if libc::poll(&raw mut ready, 1, 0) > 0 {
-                    libc::read(self.descriptor(), (&raw mut byte).cast(), 1);
-                }
-            }
+            self.discard();
         }
         gone
+    }
+
+    /// Reads the byte of a withdrawn event, unless a reader that waits for the lock has taken it.
+    fn discard(&self) {
+        let mut byte = 0_u8;
+        if let Some(drain) = &self.drain {
+            // SAFETY: one byte is written to a live value.
+            unsafe { libc::read(drain.as_raw_fd(), (&raw mut byte).cast(), 1) };
+            return;
+        }
+        let mut ready = libc::pollfd {
+            fd: self.descriptor(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one live poll entry; one byte is written to a live value.
+        unsafe {
+            if libc::poll(&raw mut ready, 1, 0) > 0 {
+                libc::read(self.descriptor(), (&raw mut byte).cast(), 1);
+            }
+        }
+    }
+}
+
+/// The reading end of a pipe as a description of its own, which does not wait: its flags are not
+/// those of the program's descriptor.
+fn again(reader: c_int) -> Option<OwnedFd> {
+    let path = std::ffi::CString::new(format!("/proc/self/fd/{reader}")).ok()?;
+    let flags = libc::O_RDONLY | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    // SAFETY: a terminated path; the descriptor is new.
+    unsafe {
+        let opened = libc::open(path.as_ptr(), flags);
+        (opened >= 0).then(|| OwnedFd::from_raw_fd(opened))
     }
 }
 
@@ -177,7 +205,7 @@ mod tests {
         assert!(!ready_for(&queue, libc::POLLIN | libc::POLLOUT));
         queue.push(1);
         assert!(!ready_for(&queue, libc::POLLOUT));
-        assert_eq!(queue.take(), Ok(1));
+        assert_eq!(queue.take(|_| {}), Ok(1));
         assert!(!ready_for(&queue, libc::POLLIN | libc::POLLOUT));
     }
 
@@ -191,7 +219,7 @@ mod tests {
         let gone = queue.withdraw(|event| event % 3 == 0);
         for event in (0..all).filter(|event| event % 3 != 0) {
             assert!(is_readable(&queue), "event {event}");
-            assert_eq!(queue.take(), Ok(event));
+            assert_eq!(queue.take(|_| {}), Ok(event));
         }
         assert_eq!(gone.len(), all.div_ceil(3) as usize);
         assert!(!is_readable(&queue));
@@ -204,10 +232,10 @@ mod tests {
         queue.push(1);
         queue.push(2);
         queue.push(3);
-        assert_eq!(queue.take(), Ok(1));
+        assert_eq!(queue.take(|_| {}), Ok(1));
         assert!(is_readable(&queue));
         queue.withdraw(|event| *event == 3);
-        assert_eq!(queue.take(), Ok(2));
+        assert_eq!(queue.take(|_| {}), Ok(2));
         assert!(
             !is_readable(&queue),
             "a withdrawn event leaves nothing to read"
@@ -215,12 +243,62 @@ mod tests {
     }
 
     #[test]
+    fn a_withdrawal_beside_a_waiting_reader_does_not_wait() {
+        let queue = EventQueue::<u32>::new().unwrap();
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Events are withdrawn under its eyes; 0 ends it.
+                while queue.take(|_| {}) != Ok(0) {}
+            });
+            scope.spawn(|| {
+                for event in 1..200_000 {
+                    queue.push(event);
+                    queue.withdraw(|_| true);
+                }
+                let _ = done.send(());
+                queue.push(0);
+            });
+            let limit = std::time::Duration::from_secs(60);
+            let in_time = ended.recv_timeout(limit).is_ok();
+            if !in_time {
+                eprintln!("a withdrawal waits for a byte that a reader has taken");
+                std::process::abort(); // its threads would never end
+            }
+        });
+    }
+
+    #[test]
+    fn an_event_is_counted_before_a_withdrawal_can_miss_it() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let (queue, counted) = (EventQueue::<u32>::new().unwrap(), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let count = |_: &u32| {
+                    std::thread::yield_now();
+                    counted.fetch_add(1, Ordering::Relaxed);
+                };
+                while queue.take(count) != Ok(0) {}
+            });
+            for event in 1..20_000 {
+                let before = counted.load(Ordering::Relaxed);
+                queue.push(event);
+                std::thread::yield_now();
+                let withdrawn = queue.withdraw(|_| true).len() as u32;
+                let read = counted.load(Ordering::Relaxed) - before;
+                assert_eq!(withdrawn + read, 1, "event {event}");
+            }
+            queue.push(0);
+        });
+    }
+
+    #[test]
     fn a_program_that_wants_no_waiting_gets_eagain() {
         let queue = EventQueue::<u32>::new().unwrap();
         // SAFETY: flags of a descriptor that the queue owns.
         unsafe { libc::fcntl(queue.descriptor(), libc::F_SETFL, libc::O_NONBLOCK) };
-        assert_eq!(queue.take(), Err(libc::EAGAIN));
+        assert_eq!(queue.take(|_| {}), Err(libc::EAGAIN));
         queue.push(7);
-        assert_eq!(queue.take(), Ok(7));
+        assert_eq!(queue.take(|_| {}), Ok(7));
     }
 }

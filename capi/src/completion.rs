@@ -58,6 +58,15 @@ impl Made {
         self.count.store(list.len(), Ordering::Release);
     }
 
+    /// The number of completions of one side of a queue pair that were not polled.
+    fn waiting(&self, queue_pair: u32, opcode: c_int) -> usize {
+        let list = lock(&self.list);
+        let of_side = |(made, _): &&(ibv_wc, Option<Earlier>)| {
+            made.qp_num == queue_pair && made.opcode == opcode
+        };
+        list.iter().filter(of_side).count()
+    }
+
     fn forget(&self, queue_pair: u32) {
         let mut list = lock(&self.list);
         list.retain(|(completion, _)| completion.qp_num != queue_pair);
@@ -146,7 +155,24 @@ impl CompletionObject {
     /// that the queue pair failed, a little before it flushes what is outstanding.
     pub(crate) fn complete(&self, completion: ibv_wc, earlier: Option<Earlier>) {
         self.made.put(completion, earlier);
-        self.notify();
+        self.notify_if_armed();
+    }
+
+    /// The same for a request of a queue that holds `capacity` of them.
+    ///
+    /// Errors: `ENOMEM` if so many wait to be polled, as for a full queue.
+    pub(crate) fn complete_flushed(
+        &self,
+        completion: ibv_wc,
+        earlier: Option<Earlier>,
+        capacity: u32,
+    ) -> Result<(), c_int> {
+        let waiting = self.made.waiting(completion.qp_num, completion.opcode);
+        if waiting >= capacity as usize {
+            return Err(libc::ENOMEM);
+        }
+        self.complete(completion, earlier);
+        Ok(())
     }
 
     /// Drops what was added for a queue pair that is destroyed or reset.
@@ -477,12 +503,16 @@ pub unsafe extern "C" fn ibv_get_cq_event(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let object = unsafe { ChannelObject::of(channel) };
-    match object.events.take() {
+    let count = |event: &usize| {
+        // SAFETY: a queue takes its events back before it goes.
+        let read = unsafe { CompletionObject::of(*event as *mut ibv_cq) };
+        lock(&read.counts).read += 1;
+    };
+    match object.events.take(count) {
         Ok(event) => {
             let found = event as *mut ibv_cq;
-            // SAFETY: a queue takes its events back before it goes; the caller's places.
+            // SAFETY: a queue with a read event waits before it goes; the caller's places.
             unsafe {
-                lock(&CompletionObject::of(found).counts).read += 1;
                 *queue = found;
                 *program = (*found).cq_context;
             }

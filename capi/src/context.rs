@@ -385,11 +385,13 @@ pub unsafe extern "C" fn ibv_get_async_event(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let context = unsafe { ContextObject::of(context) };
-    match context.events.take() {
+    let count = |event: &crate::context_object::Reported| {
+        if event.element != 0 {
+            lock(&context.unacknowledged).push(event.element);
+        }
+    };
+    match context.events.take(count) {
         Ok(taken) => {
-            if taken.element != 0 {
-                lock(&context.unacknowledged).push(taken.element);
-            }
             // SAFETY: the caller's promise.
             unsafe {
                 (*event).element = match taken.element {

@@ -165,6 +165,13 @@ fn report(port: &Port, event: &Event) {
             // The connection manager tells its ids.
             port.has_failed.store(true, Ordering::Release);
             registry.own_queues.values().for_each(|own| own.set());
+            if matches!(event, Event::DeviceFailed { .. }) {
+                for queue in registry.completion_queues.values() {
+                    // The requests of its queue pairs can be polled as flushed.
+                    // SAFETY: it is registered, and leaves the registry, which is locked, before it is freed.
+                    unsafe { CompletionObject::of(*queue as *mut _) }.notify_if_armed();
+                }
+            }
             (std::ptr::null_mut(), event::DEVICE_FATAL)
         }
         Event::PortUp => (std::ptr::null_mut(), event::PORT_ACTIVE),

@@ -472,7 +472,7 @@ pub(crate) unsafe fn post_all<'a>(
         // SAFETY: the caller's promise.
         match unsafe { inner.post_send(wanted, object.signal_all) } {
             Ok(()) => {}
-            Err(Refused::Flushed) => object.flush(&inner, wanted),
+            Err(Refused::Flushed) => object.flush(&inner, wanted)?,
             Err(Refused::Errno(error)) => {
                 tracing::error!(error, "a request of a batch was not posted");
                 return Err(error);
@@ -486,11 +486,22 @@ pub(crate) unsafe fn post_all<'a>(
 impl QueuePairObject {
     /// Completes a request that was posted after the queue pair had failed.
     #[cold]
-    fn flush(&self, inner: &Inner, wanted: &ibv_send_wr) {
+    fn flush(&self, inner: &Inner, wanted: &ibv_send_wr) -> Result<(), c_int> {
         // SAFETY: a queue pair's completion queue outlives it.
         let queue = unsafe { CompletionObject::of(self.plain().send_cq) };
         let made = flushed(wanted.wr_id, self.plain().qp_num, completed::SEND);
-        queue.complete(made, inner.pair.outstanding(true));
+        let capacity = self.capacities().max_send_wr;
+        queue.complete_flushed(made, inner.pair.outstanding(true), capacity)
+    }
+
+    /// The same for a receive.
+    #[cold]
+    fn flush_receive(&self, inner: &Inner, wanted: &ibv_recv_wr) -> Result<(), c_int> {
+        // SAFETY: a queue pair's completion queue outlives it.
+        let queue = unsafe { CompletionObject::of(self.plain().recv_cq) };
+        let made = flushed(wanted.wr_id, self.plain().qp_num, completed::RECV);
+        let capacity = self.capacities().max_recv_wr;
+        queue.complete_flushed(made, inner.pair.outstanding(false), capacity)
     }
 }
 
@@ -523,12 +534,17 @@ pub(crate) unsafe extern "C" fn post_send(
         };
         match posted {
             Ok(()) => {}
-            Err(Refused::Flushed) => object.flush(&inner, wanted),
-            Err(Refused::Errno(error)) => {
-                // SAFETY: the caller's place.
-                unsafe { *refused = next };
-                result = error;
-                break;
+            Err(refusal) => {
+                let flushed = match refusal {
+                    Refused::Flushed => object.flush(&inner, wanted),
+                    Refused::Errno(error) => Err(error),
+                };
+                if let Err(error) = flushed {
+                    // SAFETY: the caller's place.
+                    unsafe { *refused = next };
+                    result = error;
+                    break;
+                }
             }
         }
         next = wanted.next;
@@ -561,16 +577,16 @@ pub(crate) unsafe extern "C" fn post_recv(
         // SAFETY: the caller's promise.
         match unsafe { inner.post_receive(wanted) } {
             Ok(()) => {}
-            Err(Refused::Flushed) => {
-                // SAFETY: a queue pair's completion queue outlives it.
-                let queue = unsafe { CompletionObject::of(object.plain().recv_cq) };
-                let made = flushed(wanted.wr_id, object.plain().qp_num, completed::RECV);
-                queue.complete(made, inner.pair.outstanding(false));
-            }
-            Err(Refused::Errno(error)) => {
-                // SAFETY: the caller's place.
-                unsafe { *refused = next };
-                return error;
+            Err(refusal) => {
+                let flushed = match refusal {
+                    Refused::Flushed => object.flush_receive(&inner, wanted),
+                    Refused::Errno(error) => Err(error),
+                };
+                if let Err(error) = flushed {
+                    // SAFETY: the caller's place.
+                    unsafe { *refused = next };
+                    return error;
+                }
             }
         }
         next = wanted.next;

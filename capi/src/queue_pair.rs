@@ -62,6 +62,11 @@ impl QueuePairObject {
         unsafe { &*pair.cast() }
     }
 
+    /// The capacities that it was made with.
+    pub(crate) fn capacities(&self) -> &ibv_qp_cap {
+        &self.init.cap
+    }
+
     /// The plain form of its public part.
     pub(crate) fn plain(&self) -> &ibv_qp {
         &self.public.qp_base

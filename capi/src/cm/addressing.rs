@@ -342,6 +342,8 @@ pub unsafe extern "C" fn ringside_rdma_migrate_id(
             let unread = ChannelObject::of(old).notices.withdraw(mine);
             (*id).channel = target;
             for notice in unread {
+                // The id of a request that nobody has read goes where its listener goes.
+                (*(notice.id as *mut rdma_cm_id)).channel = target;
                 ChannelObject::of(target).notices.push(notice);
             }
             std::mem::replace(&mut object.private().is_synchronous, channel.is_null())

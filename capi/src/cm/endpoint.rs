@@ -17,8 +17,6 @@ use std::ffi::{c_char, c_int};
 const PASSIVE: c_int = 1;
 /// The name is an address.
 const NUMERIC: c_int = 2;
-/// The family is chosen by the hints.
-const FAMILY: c_int = 8;
 /// Time for each step of an endpoint.
 const MILLISECONDS: c_int = 2000;
 
@@ -58,6 +56,9 @@ pub unsafe extern "C" fn ringside_rdma_getaddrinfo(
 ) -> c_int {
     if let Err(error) = node() {
         return errno::minus_one(error);
+    }
+    if name.is_null() && service.is_null() && hints.is_null() {
+        return errno::minus_one(libc::EINVAL);
     }
     // SAFETY: the caller's promise.
     let hints = unsafe { hints.as_ref() };
@@ -122,9 +123,6 @@ unsafe fn look_up(
         if flags & ours != 0 {
             asked.ai_flags |= theirs;
         }
-    }
-    if flags & FAMILY == 0 {
-        asked.ai_family = 0;
     }
     let mut found: *mut libc::addrinfo = std::ptr::null_mut();
     // SAFETY: the caller's promise; live places.

@@ -99,7 +99,16 @@ fn parameters(detail: &Detail, data: &[u8]) -> event_param {
     all
 }
 
-/// Processes an event, and makes the event that the program reads.
+/// Counts an event that a program reads, so that its id waits for the acknowledgement.
+///
+/// # Safety
+/// The id that the notice counts for exists.
+unsafe fn count(notice: &Notice) {
+    // SAFETY: the caller's promise.
+    unsafe { IdObject::of(notice.counted() as *mut rdma_cm_id) }.count_read();
+}
+
+/// Processes an event that was counted, and makes the event that the program reads.
 ///
 /// # Safety
 /// The ids that the notice names exist.
@@ -115,7 +124,10 @@ unsafe fn made(notice: Notice) -> *mut rdma_cm_event {
             pairs::fail(id);
         }
         let counted = notice.counted();
-        IdObject::of(counted as *mut rdma_cm_id).count_read();
+        if notice.listener != 0 {
+            // As in the kernel: the listener's context at the time of reading.
+            (*id).context = (*(notice.listener as *mut rdma_cm_id)).context;
+        }
         let mut made = Box::new(EventObject {
             public: rdma_cm_event {
                 id,
@@ -148,7 +160,8 @@ pub unsafe extern "C" fn ringside_rdma_get_cm_event(
     }
     // SAFETY: the caller's promise; ids take their events back before they go.
     unsafe {
-        match ChannelObject::of(channel).notices.take() {
+        let notices = &ChannelObject::of(channel).notices;
+        match notices.take(|notice| count(notice)) {
             Ok(notice) => {
                 *into = made(notice);
                 0

@@ -2,7 +2,7 @@
 
 use super::abi::{DATAGRAM_KEY, event, rdma_cm_id, rdma_cm_join_mc_attr_ex};
 use super::events::finish;
-use super::id::{Detail, Group, IdObject, Notice};
+use super::id::{ChannelObject, Detail, Group, IdObject, Notice};
 use super::node::{node, push};
 use super::{route, socket_address};
 use crate::errno::{self, answer};
@@ -119,6 +119,8 @@ pub unsafe extern "C" fn ringside_rdma_leave_multicast(
     answer(result)
 }
 
+/// Discards the event of joining if it was not read: its context may be gone.
+///
 /// Errors: `EADDRNOTAVAIL` if the id did not join the group.
 ///
 /// # Safety
@@ -132,6 +134,16 @@ unsafe fn leave(id: *mut rdma_cm_id, group: IpAddr) -> Result<(), c_int> {
         if left.is_attached && !(*id).qp.is_null() {
             ibv_detach_mcast((*id).qp, &gid_of(group), 0);
         }
+        drop(private);
+        let gid = gid_of(group);
+        let joins = |notice: &Notice| match &notice.detail {
+            Detail::Datagram { route, .. } => {
+                notice.event == event::MULTICAST_JOIN && route.grh.dgid.raw == gid.raw
+            }
+            _ => false,
+        };
+        let notices = &ChannelObject::of((*id).channel).notices;
+        notices.withdraw(|notice| notice.id == id as usize && joins(notice));
         Ok(())
     }
 }

@@ -192,7 +192,7 @@ impl Node {
             }
         });
         if self.port.has_failed.load(Ordering::Acquire) && !state.is_removed {
-            state.remove_device();
+            state.remove_device(now);
         }
         let is_asking = state.service.retry(&|address| self.port.lookup(address));
         state.manager.tick(now);
@@ -211,10 +211,37 @@ fn watch(node: &Node) {
 }
 
 impl State {
+    /// Discards a request that ended before the program read it: its id, its event and its
+    /// connection. False if the program has the id.
+    fn discard_unread(&mut self, now: Duration, id: usize) -> bool {
+        // SAFETY: an id leaves the tables before it is destroyed.
+        let object = unsafe { IdObject::of(id as *mut rdma_cm_id) };
+        if object.private().step != Step::Requested {
+            return false;
+        }
+        // SAFETY: a channel is destroyed after its ids.
+        let channel = unsafe { ChannelObject::of((*(id as *mut rdma_cm_id)).channel) };
+        let of_request = |notice: &Notice| notice.id == id && notice.listener != 0;
+        if channel.notices.withdraw(of_request).is_empty() {
+            return false;
+        }
+        if let Some(connection) = object.private().connection {
+            self.connections.remove(&connection);
+            self.manager.destroy(now, connection);
+        }
+        // SAFETY: made for this request; no program has seen it, and no table names it any more.
+        unsafe { IdObject::free(id as *mut rdma_cm_id) };
+        true
+    }
+
     /// Tells the ids that listen, ask or are connected that the device is gone. Linux does so when
     /// it loses a device.
-    fn remove_device(&mut self) {
+    fn remove_device(&mut self, now: Duration) {
         self.is_removed = true;
+        let all: Vec<usize> = self.connections.values().copied().collect();
+        for id in all {
+            self.discard_unread(now, id);
+        }
         let connected = self.connections.values();
         let ids: BTreeSet<usize> = connected.chain(self.listeners.values()).copied().collect();
         for id in ids {
@@ -273,6 +300,7 @@ impl State {
                     data: private_data,
                     ..notice
                 }),
+            (_, Some(id)) if self.discard_unread(node.began.elapsed(), id) => None,
             (kind, Some(id)) => Some(notice_of(node, id, kind)),
             (_, None) => None,
         };
