@@ -151,12 +151,19 @@ fn what_cannot_be_is_refused_before_a_device_is_touched() {
             "--eth-peer 02:00:00:00:00:01 --eth-peer 02:00:00:00:00:02",
             "for 1 ports",
         ),
+        ("--stats-period 18446744073709551615", "31536000"),
     ];
     for (flags, why) in wrong {
         let output = run(&format!("forward {flags} --duration 1"));
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{flags}: {said}");
         assert!(said.contains(why), "{flags}: {said}");
+    }
+    for line in ["forward", "tap --interface x", "capture --write -"] {
+        let output = run(&format!("{line} --duration 18446744073709551615"));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains("31536000"), "{line}: {said}");
     }
     let output = run("forward --device model:7 --duration 1");
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
