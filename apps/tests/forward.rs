@@ -91,7 +91,7 @@ fn commands_are_obeyed_and_wrong_ones_are_named() {
     ask("show port info 0", "port 0: address 02:");
     ask("show port info 2", "no port 2: there are 2");
     ask("vlan rm 5 0", "VLAN 5 was not added");
-    ask("vlan add 5000 0", "choose 0 to 4094");
+    ask("vlan add 5000 0", "choose 1 to 4094");
     ask("set promisc 0 maybe", "maybe is neither on nor off");
     ask("mac_addr add 0 nonsense", "a MAC address of one card is");
     ask("dance", "no command 'dance'");
