@@ -354,7 +354,7 @@ fn a_first_rule_that_the_device_refuses_leaves_nothing_and_succeeds_later() {
             code: 12,
         };
         for _ in 0..3 {
-            rig.world.with(|world| world.inject(1, fault.clone()));
+            rig.world.with(|world| world.inject(1, fault));
             let error = port.add_rule(&rule).expect_err("refused").to_string();
             assert!(error.contains("ebusy (12)"), "{opcode:?}: {error}");
             rig.world.with(|world| world.clear_faults(1));
