@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+/// The longest run that a flag can ask for: a year.
+pub(crate) const MAX_SECONDS: u64 = 365 * 86_400;
+
 /// Signals within this time count as one.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
 

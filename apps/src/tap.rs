@@ -1,7 +1,7 @@
 //! `ringside tap`: a network interface of the kernel over a port's queues.
 
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::interrupt::{self, MAX_SECONDS};
 use crate::mac::Mac;
 use crate::mirror::{Direction, Mirror, MirrorServer};
 use crate::open::open;
@@ -66,10 +66,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     mirror: Option<PathBuf>,
     /// Seconds to run [default: until interrupted]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     duration: Option<u64>,
     /// Seconds between reports; 0: only at the end
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     stats_period: u64,
     /// Reports as JSON, one object a line
     #[arg(long)]

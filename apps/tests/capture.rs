@@ -235,6 +235,40 @@ fn what_cannot_be_captured_is_refused_by_name() {
     }
 }
 
+/// As the socket of a mirror that serves another capture, which is accepted later.
+#[test]
+fn a_capture_without_a_greeting_ends_after_a_while_and_at_a_signal_at_once() {
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("mirror");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let line = || {
+        let socket = socket.to_str().unwrap();
+        ["capture", "--attach", socket, "--write", "-"]
+    };
+    let begin = Instant::now();
+    let output = end(start(line()));
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("no greeting within 5 s"), "{said}");
+    assert!(begin.elapsed() >= Duration::from_secs(5));
+    let capture = start(line());
+    let accepted = [listener.accept().unwrap().0, listener.accept().unwrap().0];
+    // The handler of signals is installed before the socket is opened.
+    let id = rustix::process::Pid::from_child(&capture);
+    rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+    let output = end(capture);
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    drop(accepted);
+    // A line without end is refused, and not gathered.
+    let capture = start(line());
+    let (mut stream, _) = listener.accept().unwrap();
+    while stream.write_all(&[b'x'; 4096]).is_ok() {}
+    let output = end(capture);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+}
+
 #[test]
 fn a_port_of_its_own_is_captured_for_a_time() {
     let folder = tempfile::tempdir().unwrap();

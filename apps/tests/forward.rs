@@ -116,7 +116,7 @@ fn commands_are_obeyed_and_wrong_ones_are_named() {
     ask("show port info 0", "port 0: address 02:");
     ask("show port info 2", "no port 2: there are 2");
     ask("vlan rm 5 0", "VLAN 5 was not added");
-    ask("vlan add 5000 0", "choose 0 to 4094");
+    ask("vlan add 5000 0", "choose 1 to 4094");
     ask("set promisc 0 maybe", "maybe is neither on nor off");
     ask("mac_addr add 0 nonsense", "a MAC address of one card is");
     ask("dance", "no command 'dance'");
@@ -176,12 +176,19 @@ fn what_cannot_be_is_refused_before_a_device_is_touched() {
             "--eth-peer 02:00:00:00:00:01 --eth-peer 02:00:00:00:00:02",
             "for 1 ports",
         ),
+        ("--stats-period 18446744073709551615", "31536000"),
     ];
     for (flags, why) in wrong {
         let output = run(&format!("forward {flags} --duration 1"));
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{flags}: {said}");
         assert!(said.contains(why), "{flags}: {said}");
+    }
+    for line in ["forward", "tap --interface x", "capture --write -"] {
+        let output = run(&format!("{line} --duration 18446744073709551615"));
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        assert!(said.contains("31536000"), "{line}: {said}");
     }
     let output = run("forward --device model:7 --duration 1");
     assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));

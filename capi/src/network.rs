@@ -22,10 +22,13 @@ pub(crate) struct Network {
 impl Network {
     /// Opens the port, and starts a stack with the addresses of the GID table.
     pub(crate) fn start(device: &Device) -> Result<Self, Box<dyn Error>> {
-        let mut open = device.open_port(&PortSettings::default())?;
-        let (receive, transmit) = (open.receive.swap_remove(0), open.transmit.swap_remove(0));
         let config = device.config();
         let mtu = u16::try_from(config.link.mtu).unwrap_or(u16::MAX);
+        let mut open = device.open_port(&PortSettings {
+            mtu,
+            ..PortSettings::default()
+        })?;
+        let (receive, transmit) = (open.receive.swap_remove(0), open.transmit.swap_remove(0));
         let gids = device.gids()?;
         let settings = StackSettings {
             addresses: gids.iter().map(|gid| gid.address).collect(),

@@ -1,7 +1,7 @@
 //! IP addresses of the port, as text in the configuration.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
@@ -80,7 +80,12 @@ impl FromStr for LocalAddress {
         let prefix_bits = prefix.parse().ok().filter(|bits| (1..=most).contains(bits));
         let prefix_bits =
             prefix_bits.ok_or_else(|| wrong(&format!("its prefix has 1 to {most} bits")))?;
-        if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
+        let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
+        if address.is_multicast()
+            || address.is_unspecified()
+            || address.is_loopback()
+            || is_broadcast
+        {
             return Err(wrong("a port has unicast addresses"));
         }
         let vlan = vlan.map(|vlan| {
@@ -150,6 +155,7 @@ mod tests {
             ("2001:db8::1/129", "1 to 128 bits"),
             ("192.0.2/24", "not an IPv4 or IPv6 address"),
             ("224.0.0.1/24", "unicast"),
+            ("255.255.255.255/24", "unicast"),
             ("192.0.2.1/24@0", "1 to 4094"),
             ("192.0.2.1/24@4095", "1 to 4094"),
         ];

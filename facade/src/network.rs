@@ -45,9 +45,12 @@ impl Network {
         config: &Config,
         addresses: Vec<LocalAddress>,
     ) -> Result<Self, NetworkError> {
-        let mut open = device.open_port(&PortSettings::default())?;
-        let (receive, transmit) = (open.receive.swap_remove(0), open.transmit.swap_remove(0));
         let mtu = u16::try_from(config.link.mtu).unwrap_or(u16::MAX);
+        let mut open = device.open_port(&PortSettings {
+            mtu,
+            ..PortSettings::default()
+        })?;
+        let (receive, transmit) = (open.receive.swap_remove(0), open.transmit.swap_remove(0));
         let settings = StackSettings {
             addresses,
             ..StackSettings::of(config, open.port.mac(), mtu)

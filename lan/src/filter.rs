@@ -124,6 +124,12 @@ impl FilterQueue {
         self.reports_tail.ring((FILTER_RING_ENTRIES - 1).into());
     }
 
+    /// Frees the memory of queues that the device has stopped.
+    pub fn free(mut self) {
+        drop((self.ring.take_buffer(), self.reports.take_buffer()));
+        self.packets = None;
+    }
+
     /// Makes the device execute one programming descriptor, and waits for its report.
     ///
     /// `packet` is one of the packets that the rule is for, as the device would send it: at most

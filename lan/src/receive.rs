@@ -170,6 +170,9 @@ impl ReceiveQueue {
         self.ring.zero();
         (self.head, self.fill, self.skipping) = (0, 0, false);
         self.control.configure()?;
+        // The register holds the tail of an earlier run: without buffers, `refill` does not write it,
+        // and the device would use descriptors that have no address.
+        self.tail.ring(0);
         self.state = QueueState::Running;
         self.refill(1);
         let enabled = self.control.enable();

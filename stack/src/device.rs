@@ -65,7 +65,11 @@ impl Queues {
         if self.transmit.room() < DESCRIPTORS {
             self.transmit.reclaim();
         }
-        (self.transmit.room() >= DESCRIPTORS).then_some(Sending { queues: self, vlan })
+        (self.transmit.room() >= DESCRIPTORS).then_some(Sending {
+            queues: self,
+            vlan,
+            is_muted: false,
+        })
     }
 
     /// Sends one frame.
@@ -141,11 +145,20 @@ impl RxToken for Received {
 pub struct Sending<'a> {
     queues: &'a mut Queues,
     vlan: Option<u16>,
+    /// the frame is dropped: it was sent already
+    pub(crate) is_muted: bool,
 }
 
 impl TxToken for Sending<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, bytes: usize, fill: F) -> R {
-        let Self { queues, vlan } = self;
+        let Self {
+            queues,
+            vlan,
+            is_muted,
+        } = self;
+        if is_muted {
+            return fill(&mut vec![0; bytes]);
+        }
         let pool = queues.transmit.pool().clone();
         let (result, packet) = match pool.packet() {
             Some(mut packet) if bytes <= packet.tailroom() => {

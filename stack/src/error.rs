@@ -14,6 +14,9 @@ pub enum StackError {
     /// The stack has the address.
     #[error("the stack has the address {0} already")]
     Duplicate(IpAddr),
+    /// An address that no station can have.
+    #[error("{0} is no address of a station: add a unicast address")]
+    NotUnicast(IpAddr),
     /// The stack has no such address.
     #[error("the stack has no address {0}: nothing to remove")]
     Unknown(IpAddr),

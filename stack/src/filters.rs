@@ -196,7 +196,7 @@ impl Filters {
             return Ok(());
         };
         if !self.groups.contains_key(&mac) {
-            self.port.add_address(mac)?;
+            self.port.hold_group(mac)?;
         }
         *self.groups.entry(mac).or_default() += 1;
         Ok(())
@@ -214,7 +214,7 @@ impl Filters {
             return;
         }
         self.groups.remove(&mac);
-        if let Err(error) = self.port.remove_address(mac) {
+        if let Err(error) = self.port.release_group(mac) {
             tracing::warn!(%error, %group, "the port continues to receive a group");
         }
     }
@@ -228,9 +228,19 @@ impl Filters {
         }
         let groups: Vec<_> = std::mem::take(&mut self.groups).into_keys().collect();
         for mac in groups {
-            if let Err(error) = self.port.remove_address(mac) {
+            if let Err(error) = self.port.release_group(mac) {
                 tracing::debug!(%error, "a filter of the stack goes with the port");
             }
+        }
+    }
+}
+
+impl Drop for Filters {
+    /// Removes the filters of a stack that was dropped or did not start. In a child by fork they are
+    /// the parent's.
+    fn drop(&mut self) {
+        if !self.port.is_elsewhere() {
+            self.clear();
         }
     }
 }

@@ -7,8 +7,9 @@
 //!   MAC address that RDMA needs for an address handle or a connection.
 //! - [`StackThread`] runs a stack on a thread of its own and resolves for other threads.
 //!
-//! The protocols are those of smoltcp. Two things are here because smoltcp does not have them: a
-//! neighbour table with look-ups, and VLANs.
+//! The protocols are those of smoltcp. Three things are here because smoltcp does not have them: a
+//! neighbour table with look-ups, VLANs, and answers to ARP and neighbour discovery for stations of
+//! other networks and for those that look whether an address is free.
 //!
 //! The stack sees the frames that arrive in its receive queue. On a port of several receive queues,
 //! [`StackSettings::queue`] names the stack's: rules of the flow director bring ARP, neighbour

@@ -49,6 +49,7 @@ impl Link {
         let mut device = LinkDevice {
             queues,
             packet: None,
+            is_answered: false,
             vlan,
         };
         Self {
@@ -96,11 +97,18 @@ impl Link {
         }
     }
 
-    /// Processes one frame, and sends the answer.
-    pub(crate) fn process(&mut self, packet: Packet, queues: &mut Queues, now: Instant) {
+    /// Processes one frame, and sends the answer unless the stack itself has answered.
+    pub(crate) fn process(
+        &mut self,
+        packet: Packet,
+        is_answered: bool,
+        queues: &mut Queues,
+        now: Instant,
+    ) {
         let mut device = LinkDevice {
             queues,
             packet: Some(packet),
+            is_answered,
             vlan: self.vlan,
         };
         // One frame: bounded work, even if more arrive meanwhile.
@@ -117,6 +125,7 @@ impl Link {
         let mut device = LinkDevice {
             queues,
             packet: None,
+            is_answered: false,
             vlan: self.vlan,
         };
         self.interface.poll_maintenance(now);
@@ -146,6 +155,8 @@ impl Link {
 struct LinkDevice<'a> {
     queues: &'a mut Queues,
     packet: Option<Packet>,
+    /// smoltcp learns from the packet, and its answer is dropped
+    is_answered: bool,
     vlan: Option<u16>,
 }
 
@@ -161,7 +172,8 @@ impl Device for LinkDevice<'_> {
 
     fn receive(&mut self, _: Instant) -> Option<(Received, Sending<'_>)> {
         let packet = self.packet.take()?;
-        let sending = self.queues.sending(self.vlan)?;
+        let mut sending = self.queues.sending(self.vlan)?;
+        sending.is_muted = self.is_answered;
         Some((Received(packet), sending))
     }
 

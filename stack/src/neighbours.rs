@@ -188,6 +188,15 @@ impl Neighbours {
         };
         match (self.entries.get(&key).copied(), said.how) {
             (Some(State::Known { mac, .. }), How::Hint) if mac != said.mac => {}
+            // Only the station that had the address was queried so far.
+            (
+                Some(State::Asked {
+                    sent: 0..=1,
+                    before: Some(mac),
+                    ..
+                }),
+                How::Hint,
+            ) if mac != said.mac => {}
             (Some(_), _) => {
                 self.entries.insert(key, known);
             }

@@ -12,7 +12,7 @@ use ringside_config::Config;
 use ringside_lan::{MAX_BURST, Packet, QueueState, ReceiveQueue, TransmitQueue};
 use ringside_pmd::lan::Port;
 use ringside_pmd::rdma::Destination;
-use ringside_pmd::rdma::address::{local_addresses, multicast_mac};
+use ringside_pmd::rdma::address::{link_local, local_addresses, multicast_mac, private_address};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -20,6 +20,9 @@ use std::time::Duration;
 const TAGGED: [u8; 2] = [0x81, 0x00];
 /// Bits of a tag that name the VLAN.
 const VLAN_BITS: u16 = 0xFFF;
+/// The shortest time between two warnings of claimed addresses. Source: RFC 5227, section 1.1,
+/// `DEFEND_INTERVAL`.
+const CLAIMS_PERIOD: Duration = Duration::from_secs(10);
 /// The time between two polls of the queues during a wait for an answer.
 const STEP: Duration = Duration::from_micros(20);
 
@@ -83,8 +86,36 @@ pub struct Stack {
     addresses: Vec<LocalAddress>,
     gateways: Vec<IpAddr>,
     lease: Option<Lease>,
+    /// a router that a DHCP server named: the first of `gateways`, and then the one of IPv4
+    leased_gateway: Option<IpAddr>,
+    claims: Claims,
     seed: u64,
     counters: StackCounters,
+}
+
+/// Warnings of stations that claim an address of ours.
+#[derive(Debug, Default)]
+struct Claims {
+    last: Option<Instant>,
+}
+
+impl Claims {
+    /// Logs one claim in ten seconds: a peer must not fill the log.
+    fn warn(&mut self, vlan: Option<u16>, said: &wire::Said, now: Instant) {
+        if self
+            .last
+            .is_some_and(|last| now.since(last) < CLAIMS_PERIOD)
+        {
+            return;
+        }
+        self.last = Some(now);
+        let [a, b, c, d, e, f] = said.mac;
+        let mac = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+        tracing::warn!(
+            address = %said.address, ?vlan, mac,
+            "another station has an address of this port: give one of them another address"
+        );
+    }
 }
 
 impl Stack {
@@ -107,12 +138,12 @@ impl Stack {
             addresses: Vec::new(),
             gateways: Vec::new(),
             lease: None,
+            leased_gateway: None,
+            claims: Claims::default(),
             seed: settings.seed,
             counters: StackCounters::default(),
         };
-        for address in &settings.addresses {
-            stack.add_address(*address, now)?;
-        }
+        stack.add_all(&settings.addresses, now)?;
         for gateway in &settings.gateways {
             stack.set_gateway(*gateway)?;
         }
@@ -121,6 +152,28 @@ impl Stack {
             stack.link(None, now).start_dhcp();
         }
         Ok(stack)
+    }
+
+    /// Adds the addresses of the settings. Those that ringside made itself come last: the stack does
+    /// without them where the others leave no room.
+    fn add_all(&mut self, all: &[LocalAddress], now: Instant) -> Result<(), StackError> {
+        let made = [
+            IpAddr::V6(link_local(self.mac)),
+            IpAddr::V4(private_address(self.mac)),
+        ];
+        let is_made = |one: &&LocalAddress| made.contains(&one.address);
+        for address in all.iter().filter(|one| !is_made(one)) {
+            self.add_address(*address, now)?;
+        }
+        for address in all.iter().filter(is_made) {
+            match self.add_address(*address, now) {
+                Err(error @ StackError::TooMany { .. }) => {
+                    tracing::warn!(%error, "an automatic address of the port is not answered for");
+                }
+                added => added?,
+            }
+        }
+        Ok(())
     }
 
     /// The port that it runs on.
@@ -141,7 +194,7 @@ impl Stack {
         self.lease.map(|lease| lease.address)
     }
 
-    /// Its routers.
+    /// Its routers. Of two of one IP version the first, a DHCP server's, is used.
     #[must_use]
     pub fn gateways(&self) -> &[IpAddr] {
         &self.gateways
@@ -164,6 +217,11 @@ impl Stack {
 
     /// Answers for one more address from now on. Control path.
     pub fn add_address(&mut self, address: LocalAddress, now: Instant) -> Result<(), StackError> {
+        // smoltcp panics at addresses that no station can have.
+        let unicast = !address.address.is_unspecified() && !address.address.is_multicast();
+        if !unicast || is_broadcast(address.address) {
+            return Err(StackError::NotUnicast(address.address));
+        }
         let is_same = |own: &LocalAddress| own.address == address.address;
         if self.addresses.iter().any(is_same) {
             return Err(StackError::Duplicate(address.address));
@@ -193,21 +251,40 @@ impl Stack {
             .is_some_and(|leased| leased.address == address)
         {
             self.lease = None;
+            self.drop_leased_gateway();
         }
         self.apply();
         Ok(())
     }
 
     /// Sets the router for all networks that no address names; it takes the place of an earlier one.
+    ///
+    /// While a DHCP server's address has a router, the stack uses that one, and the one that was set
+    /// here before again afterwards.
     pub fn set_gateway(&mut self, gateway: IpAddr) -> Result<(), StackError> {
-        if !self.addresses.iter().any(|own| own.is_neighbour(gateway)) {
-            return Err(StackError::FarGateway(gateway));
+        self.check_gateway(gateway)?;
+        if gateway.is_ipv4() {
+            self.drop_leased_gateway();
         }
         self.gateways
             .retain(|other| other.is_ipv4() != gateway.is_ipv4());
         self.gateways.push(gateway);
         self.apply();
         Ok(())
+    }
+
+    fn check_gateway(&self, gateway: IpAddr) -> Result<(), StackError> {
+        match self.addresses.iter().any(|own| own.is_neighbour(gateway)) {
+            true => Ok(()),
+            false => Err(StackError::FarGateway(gateway)),
+        }
+    }
+
+    /// The first of `gateways` is no longer that of a DHCP server.
+    fn drop_leased_gateway(&mut self) {
+        if self.leased_gateway.take().is_some() {
+            self.gateways.remove(0);
+        }
     }
 
     /// Tells every link its addresses and routers.
@@ -219,9 +296,13 @@ impl Stack {
             if !link.set_addresses(own) {
                 tracing::error!(?vlan, "an interface has more addresses than it takes");
             }
-            let near = gateways.iter().copied().filter(|gateway| {
-                hop(addresses, &[], *gateway).is_some_and(|hop| hop.own.vlan == vlan)
+            let near = gateways.iter().enumerate().filter(|(at, gateway)| {
+                // One of each IP version: the first.
+                let mut earlier = gateways.iter().take(*at);
+                !earlier.any(|other| other.is_ipv4() == gateway.is_ipv4())
+                    && hop(addresses, &[], **gateway).is_some_and(|hop| hop.own.vlan == vlan)
             });
+            let near = near.map(|(_, gateway)| *gateway);
             link.set_gateways(near);
         }
     }
@@ -274,10 +355,18 @@ impl Stack {
             return;
         };
         if let Some(said) = wire::said(packet.bytes()) {
+            if link.has(said.address) && said.mac != self.mac {
+                self.claims.warn(vlan, &said, now);
+            }
             self.neighbours
                 .hear(vlan, &said, |address| link.has(address), now);
         }
-        link.process(packet, &mut self.queues, moment(now));
+        // smoltcp answers neither stations of other networks nor those without an address.
+        let answer = wire::answer(packet.bytes(), self.mac, |address| link.has(address));
+        if let Some(frame) = &answer {
+            self.queues.send(frame, vlan);
+        }
+        link.process(packet, answer.is_some(), &mut self.queues, moment(now));
     }
 
     fn ask(&mut self, question: &Question) {
@@ -294,15 +383,17 @@ impl Stack {
     }
 
     fn apply_lease(&mut self, change: DhcpChange, now: Instant) {
-        if let Some(lease) = self.lease.take() {
-            self.gateways
-                .retain(|gateway| lease.gateway.map(IpAddr::V4) != Some(*gateway));
-            if let Err(error) = self.remove_address(lease.address.address) {
-                tracing::warn!(%error, "an address of a DHCP server was removed already");
-            }
+        let former = self.leased();
+        if let Some(former) = former
+            && let Err(error) = self.remove_address(former.address)
+        {
+            tracing::warn!(%error, "an address of a DHCP server was removed already");
         }
         let DhcpChange::Granted(lease) = change else {
-            tracing::warn!("the DHCP server's address is lost");
+            // The first report of DHCP is that there is no address yet.
+            if let Some(former) = former {
+                tracing::warn!(address = %former, "the DHCP server's address is lost");
+            }
             return;
         };
         if let Err(error) = self.add_address(lease.address, now) {
@@ -310,11 +401,16 @@ impl Stack {
             return;
         }
         self.lease = Some(lease);
-        if let Some(gateway) = lease.gateway
-            && let Err(error) = self.set_gateway(IpAddr::V4(gateway))
-        {
+        let Some(gateway) = lease.gateway.map(IpAddr::V4) else {
+            return;
+        };
+        if let Err(error) = self.check_gateway(gateway) {
             tracing::warn!(%error, "a gateway of a DHCP server is not used");
+            return;
         }
+        self.leased_gateway = Some(gateway);
+        self.gateways.insert(0, gateway);
+        self.apply();
     }
 
     /// The way to an address, as RDMA needs it; `None` while the answer of a neighbour is waited for:

@@ -1,7 +1,7 @@
 //! Frames of address resolution: ARP (RFC 826) and neighbour discovery (RFC 4861).
 
 use crate::MacAddress;
-use crate::filters::solicited_node;
+use crate::filters::{ALL_NODES, solicited_node};
 use ringside_pmd::rdma::address::multicast_mac;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
@@ -30,7 +30,8 @@ pub(crate) struct Said {
 pub(crate) enum How {
     /// It answers, or announces itself: the entry takes this MAC address.
     Answer,
-    /// It answers without the override flag: another known MAC address stays.
+    /// It answers without the override flag: another known MAC address stays. Source: RFC 4861,
+    /// section 7.2.5.
     Hint,
     /// It queries this address of ours, and announces its own.
     Question { target: IpAddr },
@@ -79,7 +80,8 @@ fn said_by_arp(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
     })
 }
 
-fn said_by_discovery(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
+/// A message of neighbour discovery that comes from the link itself, and its IP header.
+fn discovery_message<'a>(frame: &EthernetFrame<&'a [u8]>) -> Option<(Ipv6Repr, NdiscRepr<'a>)> {
     let packet = Ipv6Packet::new_checked(frame.payload()).ok()?;
     let header = Ipv6Repr::parse(&packet).ok()?;
     if header.next_header != IpProtocol::Icmpv6 || header.hop_limit != HOP_LIMIT {
@@ -87,7 +89,14 @@ fn said_by_discovery(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
     }
     let message = Icmpv6Packet::new_checked(packet.payload()).ok()?;
     let checks = ChecksumCapabilities::default();
-    let message = Icmpv6Repr::parse(&header.src_addr, &header.dst_addr, &message, &checks).ok()?;
+    match Icmpv6Repr::parse(&header.src_addr, &header.dst_addr, &message, &checks).ok()? {
+        Icmpv6Repr::Ndisc(message) => Some((header, message)),
+        _ => None,
+    }
+}
+
+fn said_by_discovery(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
+    let (header, message) = discovery_message(frame)?;
     let said = |address: Ipv6Addr, mac: EthernetAddress, how| {
         let is_host = !address.is_unspecified() && !address.is_multicast();
         (is_host && mac.is_unicast()).then_some(Said {
@@ -97,24 +106,22 @@ fn said_by_discovery(frame: &EthernetFrame<&[u8]>) -> Option<Said> {
         })
     };
     match message {
-        Icmpv6Repr::Ndisc(NdiscRepr::NeighborAdvert {
+        NdiscRepr::NeighborAdvert {
             flags,
             target_addr,
             lladdr,
-        }) => {
+        } => {
             let mac = ethernet(lladdr?.as_bytes())?;
-            let how = match flags
-                .intersects(NdiscNeighborFlags::OVERRIDE.union(NdiscNeighborFlags::SOLICITED))
-            {
+            let how = match flags.contains(NdiscNeighborFlags::OVERRIDE) {
                 true => How::Answer,
                 false => How::Hint,
             };
             said(target_addr, mac, how)
         }
-        Icmpv6Repr::Ndisc(NdiscRepr::NeighborSolicit {
+        NdiscRepr::NeighborSolicit {
             target_addr,
             lladdr,
-        }) => {
+        } => {
             let mac = match lladdr {
                 Some(mac) => ethernet(mac.as_bytes())?,
                 None => frame.src_addr(),
@@ -148,6 +155,99 @@ pub(crate) fn question(
     }
 }
 
+/// The answer to a query for an address for which `is_ours` is true; `None` for all other frames.
+///
+/// Stations without an address of the network query too: those that look whether an address is free,
+/// and those of another network on the same link. Source: RFC 5227, section 2.1; RFC 4861, section
+/// 7.2.4.
+pub(crate) fn answer(
+    frame: &[u8],
+    own_mac: MacAddress,
+    is_ours: impl Fn(IpAddr) -> bool,
+) -> Option<Vec<u8>> {
+    let frame = EthernetFrame::new_checked(frame).ok()?;
+    if frame.src_addr().0 == own_mac {
+        return None;
+    }
+    match frame.ethertype() {
+        EthernetProtocol::Arp => answer_arp(&frame, own_mac, is_ours),
+        EthernetProtocol::Ipv6 => answer_discovery(&frame, own_mac, is_ours),
+        _ => None,
+    }
+}
+
+fn answer_arp(
+    frame: &EthernetFrame<&[u8]>,
+    own_mac: MacAddress,
+    is_ours: impl Fn(IpAddr) -> bool,
+) -> Option<Vec<u8>> {
+    let packet = ArpPacket::new_checked(frame.payload()).ok()?;
+    let ArpRepr::EthernetIpv4 {
+        operation: ArpOperation::Request,
+        source_hardware_addr: mac,
+        source_protocol_addr: address,
+        target_protocol_addr: target,
+        ..
+    } = ArpRepr::parse(&packet).ok()?
+    else {
+        return None;
+    };
+    let may_ask = !address.is_multicast() && !address.is_broadcast() && address != target;
+    if !mac.is_unicast() || !may_ask || !is_ours(IpAddr::V4(target)) {
+        return None;
+    }
+    let reply = ArpRepr::EthernetIpv4 {
+        operation: ArpOperation::Reply,
+        source_hardware_addr: EthernetAddress(own_mac),
+        source_protocol_addr: target,
+        target_hardware_addr: mac,
+        target_protocol_addr: address,
+    };
+    Some(arp(own_mac, mac, &reply))
+}
+
+fn answer_discovery(
+    frame: &EthernetFrame<&[u8]>,
+    own_mac: MacAddress,
+    is_ours: impl Fn(IpAddr) -> bool,
+) -> Option<Vec<u8>> {
+    let (header, message) = discovery_message(frame)?;
+    let NdiscRepr::NeighborSolicit {
+        target_addr: target,
+        lladdr,
+    } = message
+    else {
+        return None;
+    };
+    if !is_ours(IpAddr::V6(target)) || header.src_addr.is_multicast() {
+        return None;
+    }
+    let (flags, to) = if header.src_addr.is_unspecified() {
+        // It looks whether the address is free, in the group of the address and without its own.
+        if lladdr.is_some() || header.dst_addr != solicited_node(target) {
+            return None;
+        }
+        let mac = multicast_mac(IpAddr::V6(ALL_NODES))?;
+        (NdiscNeighborFlags::OVERRIDE, (mac, ALL_NODES))
+    } else {
+        let mac = match lladdr {
+            Some(mac) => ethernet(mac.as_bytes())?,
+            None => frame.src_addr(),
+        };
+        if !mac.is_unicast() {
+            return None;
+        }
+        let flags = NdiscNeighborFlags::SOLICITED.union(NdiscNeighborFlags::OVERRIDE);
+        (flags, (mac.0, header.src_addr))
+    };
+    let message = NdiscRepr::NeighborAdvert {
+        flags,
+        target_addr: target,
+        lladdr: Some(EthernetAddress(own_mac).into()),
+    };
+    Some(discovery(own_mac, target, to, message))
+}
+
 fn arp_request(
     own_mac: MacAddress,
     own: Ipv4Addr,
@@ -162,10 +262,14 @@ fn arp_request(
         target_protocol_addr: target,
     };
     let to = to.map_or(EthernetAddress::BROADCAST, EthernetAddress);
-    let mut frame = vec![0; ETHERNET_BYTES + request.buffer_len()];
+    arp(own_mac, to, &request)
+}
+
+fn arp(own_mac: MacAddress, to: EthernetAddress, message: &ArpRepr) -> Vec<u8> {
+    let mut frame = vec![0; ETHERNET_BYTES + message.buffer_len()];
     let (header, payload) = frame.split_at_mut(ETHERNET_BYTES);
     put_header(header, own_mac, to, EthernetProtocol::Arp);
-    request.emit(&mut ArpPacket::new_unchecked(payload));
+    message.emit(&mut ArpPacket::new_unchecked(payload));
     frame
 }
 
@@ -332,8 +436,8 @@ mod tests {
         }
     }
 
-    /// The option with the MAC address counts, not the frame's sender; without the flags "override"
-    /// and "solicited" it is a hint. Source: RFC 4861, section 7.2.5.
+    /// The option with the MAC address counts, not the frame's sender; without the flag "override" it
+    /// is a hint, also if it was solicited. Source: RFC 4861, section 7.2.5.
     #[test]
     fn an_advertisement_names_its_station_and_its_flags_decide() {
         let (IpAddr::V6(own), IpAddr::V6(peer)) = (ip("fd00::2"), ip("fd00::1")) else {
@@ -342,7 +446,7 @@ mod tests {
         let proxy = [2, 0, 0, 0, 0, 7];
         let cases = [
             (NdiscNeighborFlags::OVERRIDE, How::Answer),
-            (NdiscNeighborFlags::SOLICITED, How::Answer),
+            (NdiscNeighborFlags::SOLICITED, How::Hint),
             (NdiscNeighborFlags::ROUTER, How::Hint),
             (NdiscNeighborFlags::empty(), How::Hint),
         ];
@@ -358,6 +462,70 @@ mod tests {
         }
     }
 
+    /// Of each kind one query by a host, by a station of another network, and by one without address.
+    #[test]
+    fn queries_for_an_own_address_are_answered_whoever_sends_them() {
+        let (own4, own6) = (ip("192.0.2.1"), ip("fd00::1"));
+        let is_ours = |address| address == own4 || address == own6;
+        for from in ["192.0.2.2", "198.51.100.9", "0.0.0.0"] {
+            let query = question(PEER, ip(from), own4, None).unwrap();
+            let reply = answer(&query, OWN, is_ours).expect(from);
+            // Reply, our addresses, the sender's.
+            let IpAddr::V4(from) = ip(from) else {
+                unreachable!()
+            };
+            let expected = [
+                &PEER[..],
+                &OWN,
+                &[0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 2],
+                &OWN,
+                &[192, 0, 2, 1],
+                &PEER,
+                &from.octets(),
+            ];
+            assert_eq!(reply, expected.concat());
+            assert_eq!(answer(&query, PEER, is_ours), None, "the own query");
+            let other = question(PEER, from.into(), ip("192.0.2.3"), None).unwrap();
+            assert_eq!(answer(&other, OWN, is_ours), None);
+        }
+        let query = question(PEER, ip("fd00::2"), own6, None).unwrap();
+        let reply = answer(&query, OWN, is_ours).unwrap();
+        // Type 136 with the flags solicited and override.
+        assert_eq!((&reply[..6], reply[54], reply[58]), (&PEER[..], 136, 0x60));
+        assert_eq!(said(&reply).unwrap().mac, OWN);
+        // An announcement is no query.
+        let announcement = question(PEER, own4, own4, None).unwrap();
+        assert_eq!(answer(&announcement, OWN, is_ours), None);
+    }
+
+    /// A station looks whether an address is free: all hear that it is not. RFC 4861, section 7.2.4.
+    #[test]
+    fn a_station_that_wants_an_own_address_is_told_in_front_of_all_nodes() {
+        let IpAddr::V6(own) = ip("fd00::aa:1") else {
+            unreachable!()
+        };
+        let group = solicited_node(own);
+        let mac = multicast_mac(group.into()).unwrap();
+        let probe = |to, lladdr: Option<MacAddress>| {
+            let message = NdiscRepr::NeighborSolicit {
+                target_addr: own,
+                lladdr: lladdr.map(|mac| EthernetAddress(mac).into()),
+            };
+            discovery(PEER, Ipv6Addr::UNSPECIFIED, (mac, to), message)
+        };
+        let is_ours = |address| address == IpAddr::V6(own);
+        let reply = answer(&probe(group, None), OWN, is_ours).unwrap();
+        assert_eq!(reply[..6], [0x33, 0x33, 0, 0, 0, 1]);
+        assert_eq!(reply[38..54], ALL_NODES.octets());
+        // Override, not solicited.
+        assert_eq!((reply[54], reply[58]), (136, 0x20));
+        assert_eq!(said(&reply).unwrap().mac, OWN);
+        // Neither to one station nor with a MAC address: RFC 4861, section 7.1.1.
+        assert_eq!(answer(&probe(own, None), OWN, is_ours), None);
+        assert_eq!(answer(&probe(group, Some(PEER)), OWN, is_ours), None);
+        assert_eq!(answer(&probe(group, None), OWN, |_| false), None);
+    }
+
     #[test]
     fn frames_cut_short_say_nothing() {
         for frame in [
@@ -366,6 +534,7 @@ mod tests {
         ] {
             for length in 0..frame.len() {
                 assert_eq!(said(&frame[..length]), None, "{length} bytes");
+                assert_eq!(answer(&frame[..length], PEER, |_| true), None, "{length}");
             }
         }
     }

@@ -30,6 +30,8 @@ pub(crate) enum End {
     Either,
 }
 
+/// Conditions of a filter: each one behind an `and` or `or` nests it once more.
+const MAX_TERMS: usize = 1024;
 /// Deepest nesting of parentheses and `not`.
 const MAX_DEPTH: usize = 32;
 /// Tags and extension headers that are looked through.
@@ -168,6 +170,8 @@ impl Filter {
 struct Words<'a> {
     words: Vec<&'a str>,
     at: usize,
+    /// conditions that were read
+    terms: usize,
 }
 
 impl<'a> Words<'a> {
@@ -216,6 +220,10 @@ impl<'a> Words<'a> {
             return Err(format!(
                 "more than {MAX_DEPTH} parentheses and 'not' in one another"
             ));
+        }
+        self.terms += 1;
+        if self.terms > MAX_TERMS {
+            return Err(format!("more than {MAX_TERMS} conditions"));
         }
         let word = self
             .next()
@@ -309,6 +317,7 @@ impl FromStr for Filter {
         let mut words = Words {
             words: spaced.split_whitespace().collect(),
             at: 0,
+            terms: 0,
         };
         if words.words.is_empty() {
             return Ok(Self::All);
@@ -396,6 +405,8 @@ mod tests {
     #[test]
     fn filters_that_make_no_sense_are_refused_by_word() {
         let deep = "not ".repeat(MAX_DEPTH + 1) + "udp";
+        let many = |word: &str| format!("ip {word} ").repeat(240_000) + "udp";
+        let (ors, ands) = (many("or"), many("and"));
         for (filter, named) in [
             ("udpp", "udpp"),
             ("udp port", "where 'and'"),
@@ -409,9 +420,12 @@ mod tests {
             ("ether host", "needs a value"),
             ("ether 1", "host, src, dst or proto"),
             (&deep, "more than 32"),
+            (&ors, "more than 1024"),
+            (&ands, "more than 1024"),
         ] {
-            let error = filter.parse::<Filter>().expect_err(filter);
-            assert!(error.contains(named), "{filter}: {error}");
+            let shown = filter.get(..80).unwrap_or(filter);
+            let error = filter.parse::<Filter>().expect_err(shown);
+            assert!(error.contains(named), "{shown}: {error}");
         }
     }
 }

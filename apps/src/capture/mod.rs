@@ -5,7 +5,7 @@ mod pcapng;
 mod sink;
 
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::interrupt::{self, MAX_SECONDS};
 use crate::mirror::{Copied, Direction, GREETING, now_ns};
 use crate::open::open;
 use crate::output::stdout;
@@ -55,6 +55,11 @@ Examples:
 Exit codes: 0 done, 1 an operation failed, 2 wrong arguments, 3 the device could not be opened, 130 \
 interrupted before a limit was reached, 141 standard output was closed.";
 
+/// The longest wait for the greeting of a mirror.
+const GREETING_WAIT: Duration = Duration::from_secs(5);
+/// The longest line of a greeting: the names of the ports.
+const GREETING_BYTES: u64 = 1 << 16;
+
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct Options {
@@ -77,7 +82,7 @@ pub(crate) struct Options {
     #[arg(short = 's', long, value_name = "BYTES", default_value_t = 9728, value_parser = clap::value_parser!(u32).range(14..=9728))]
     snap_length: u32,
     /// Seconds to run [default: until interrupted, or a limit is reached]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     duration: Option<u64>,
     /// Time stamps of the device's clock, taken at the arrival, in place of the time of day
     #[arg(long, conflicts_with = "attach")]
@@ -213,30 +218,7 @@ fn attach(
             "--attach {shown}: {error}; start a program with --mirror {shown}, such as `ringside forward`"
         ))
     })?;
-    // A waiting read ends ten times a second, to check for signals and for the end.
-    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
-    let mut from = BufReader::with_capacity(
-        1 << 16,
-        Patient {
-            stream,
-            end: limits.end,
-        },
-    );
-    let greeting = |error: io::Error| {
-        Failure::claim(anyhow!(
-            "--attach {shown}: {error}; a mirror serves one capture at a time"
-        ))
-    };
-    let mut line = String::new();
-    from.read_line(&mut line).map_err(greeting)?;
-    if line.trim_end() != GREETING {
-        return Err(Failure::claim(anyhow!(
-            "--attach {shown}: that is no mirror of this version of ringside: it sends {line:?}"
-        )));
-    }
-    line.clear();
-    from.read_line(&mut line).map_err(greeting)?;
-    let names: Vec<String> = serde_json::from_str(&line).map_err(io::Error::from)?;
+    let (mut from, names) = greeting(stream, &limits, &shown.to_string())?;
     let interfaces: Vec<Interface> = names.iter().map(|name| name.as_str().into()).collect();
     let mut sink = Sink::new(output(&options.write)?, &interfaces, filter, limits)?;
     let mut copy = Copied::empty();
@@ -257,13 +239,56 @@ fn attach(
             sink.take(&copy)?;
         }
     };
-    let told = Told {
-        totals: sink.finish()?,
+    Ok((told(sink.finish()?, lost, end), end))
+}
+
+/// Waits for the greeting of a mirror; returns the stream of copies behind it, and the names of its
+/// ports.
+fn greeting(
+    stream: UnixStream,
+    limits: &Limits,
+    shown: &str,
+) -> Result<(BufReader<Patient>, Vec<String>), Failure> {
+    // A waiting read ends ten times a second, to check for signals and for the end.
+    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
+    let latest = Instant::now() + GREETING_WAIT;
+    let end = limits.end.map_or(latest, |end| end.min(latest));
+    let end = Some(end);
+    let mut from = BufReader::with_capacity(1 << 16, Patient { stream, end });
+    let mut line = || {
+        let mut line = String::new();
+        let read = from.by_ref().take(GREETING_BYTES).read_line(&mut line);
+        match read {
+            Ok(_) => Ok(line),
+            Err(_) if interrupt::seen() => Err(Failure::interrupted()),
+            Err(error) if error.kind() == ErrorKind::TimedOut => Err(Failure::claim(anyhow!(
+                "--attach {shown}: no greeting within {} s: another capture is attached, or that is no \
+                 mirror; a mirror serves one capture at a time",
+                GREETING_WAIT.as_secs()
+            ))),
+            Err(error) => Err(Failure::claim(anyhow!("--attach {shown}: {error}"))),
+        }
+    };
+    let first = line()?;
+    if first.trim_end() != GREETING {
+        let first: String = first.chars().take(80).collect();
+        return Err(Failure::claim(anyhow!(
+            "--attach {shown}: that is no mirror of this version of ringside: it sends {first:?}"
+        )));
+    }
+    let names = line()?;
+    let names = serde_json::from_str(&names).map_err(io::Error::from)?;
+    from.get_mut().end = limits.end;
+    Ok((from, names))
+}
+
+const fn told(totals: Totals, lost: u64, end: End) -> Told {
+    Told {
+        totals,
         lost,
         unstamped: None,
         ended_by: end.name(),
-    };
-    Ok((told, end))
+    }
 }
 
 /// A stream whose reads wait until something comes, a signal arrives or the time is over.

@@ -8,7 +8,7 @@ mod statistics;
 mod worker;
 
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::interrupt::{self, MAX_SECONDS};
 use crate::mac::Mac;
 use crate::mirror::{Mirror, MirrorServer};
 use crate::open::{Cores, Opened, model_function, open, start_model};
@@ -111,10 +111,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     mirror: Option<PathBuf>,
     /// Seconds to run [default: until interrupted]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     duration: Option<u64>,
     /// Seconds between reports; 0: only at the end
-    #[arg(long, value_name = "SECONDS", default_value_t = 1)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=MAX_SECONDS))]
     stats_period: u64,
     /// Cores of the threads
     #[arg(long, value_name = "CORE,...", value_delimiter = ',')]

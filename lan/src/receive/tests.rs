@@ -290,6 +290,21 @@ fn a_pool_that_runs_short_leaves_the_tail_at_a_multiple_of_eight() {
     assert_eq!((queue.posted(), bench.rung()), (45, 40));
 }
 
+/// The device uses what lies before the tail: descriptors of an earlier run have no address.
+#[test]
+fn a_queue_that_starts_without_buffers_takes_the_old_tail_back() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.bench.rung(), 56);
+    rig.queue.stop().unwrap();
+    let hoard: Vec<Packet> = std::iter::from_fn(|| rig.queue.pool().packet()).collect();
+    assert_eq!(rig.queue.pool().usage().in_use, 256);
+    rig.queue.start().unwrap();
+    assert_eq!((rig.queue.posted(), rig.bench.rung()), (0, 0));
+    drop(hoard);
+    assert!(rig.receive().is_empty());
+    assert_eq!((rig.queue.posted(), rig.bench.rung()), (56, 56));
+}
+
 #[test]
 fn results_of_checksums_that_were_not_checked_and_flow_zero_say_nothing() {
     let mut rig = Rig::new();

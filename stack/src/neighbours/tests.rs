@@ -102,6 +102,29 @@ fn a_moved_address_is_followed_and_a_hint_moves_none() {
     assert_eq!(table.find(key, OWN, at(4)), Found::Mac(moved));
 }
 
+/// While the known station alone is queried, its MAC address stays; once all are, any answer counts.
+#[test]
+fn a_hint_of_another_station_does_not_take_the_place_of_the_known_one_that_is_queried() {
+    let mut table = Neighbours::new(ResolveSettings::default());
+    let key = (None, peer(2));
+    table.find(key, OWN, at(0));
+    table.hear(None, &answer(peer(2)), is_ours, at(0));
+    let moved = [2, 0, 0, 0, 0, 10];
+    let hint = Said {
+        mac: moved,
+        how: How::Hint,
+        ..answer(peer(2))
+    };
+    assert_eq!(table.find(key, OWN, at(31_000)), Found::Pending);
+    table.hear(None, &hint, is_ours, at(31_000));
+    assert_eq!(table.due(at(31_000))[0].to, Some(MAC));
+    table.hear(None, &hint, is_ours, at(31_500));
+    assert_eq!(table.find(key, OWN, at(31_600)), Found::Pending);
+    assert_eq!(table.due(at(32_000))[0].to, None);
+    table.hear(None, &hint, is_ours, at(32_100));
+    assert_eq!(table.find(key, OWN, at(32_200)), Found::Mac(moved));
+}
+
 #[test]
 fn the_table_is_bounded_and_the_oldest_goes_first() {
     let mut table = Neighbours::new(ResolveSettings::default());

@@ -94,6 +94,68 @@ fn vlans_that_were_not_added_stay_out_once_one_was() {
     rig.finish();
 }
 
+/// Packets without a tag are always in: the first VLAN must be one that shuts the others out.
+#[test]
+fn vlan_0_is_refused_and_changes_nothing() {
+    let mut rig = Rig::new();
+    let port = rig.b.open.port.clone();
+    for wrong in [0, 4095] {
+        let error = port.add_vlan(wrong).expect_err("no VLAN").to_string();
+        assert!(error.contains("1 to 4094"), "{error}");
+    }
+    assert_eq!(port.remove_vlan(0), Ok(false));
+    try_vlan(&mut rig, Some(7), true);
+    port.add_vlan(5).expect("added");
+    assert_eq!(port.setup().vsi.vlans, [5]);
+    assert_eq!(port.remove_vlan(0), Ok(false));
+    try_vlan(&mut rig, None, true);
+    try_vlan(&mut rig, Some(7), false);
+    assert_eq!(port.remove_vlan(5), Ok(true));
+    try_vlan(&mut rig, Some(7), true);
+    drop(port);
+    rig.finish();
+}
+
+/// A program and its stack use the same group, and each may end first.
+#[test]
+fn a_group_that_is_held_and_added_comes_until_both_have_given_it_back() {
+    let mut rig = Rig::new();
+    let port = rig.b.open.port.clone();
+    for program_first in [true, false] {
+        for program_ends_first in [true, false] {
+            if program_first {
+                port.add_address(GROUP).expect("added");
+            }
+            port.hold_group(GROUP).expect("held");
+            port.hold_group(GROUP).expect("held twice");
+            if !program_first {
+                assert!(port.setup().vsi.addresses.is_empty());
+                assert_eq!(port.remove_address(GROUP), Ok(false), "the holder's");
+                port.add_address(GROUP).expect("added");
+            }
+            assert_eq!(port.setup().vsi.addresses, [GROUP]);
+            assert_eq!(port.release_group(GROUP), Ok(true));
+            match program_ends_first {
+                true => assert_eq!(port.remove_address(GROUP), Ok(true)),
+                false => assert_eq!(port.release_group(GROUP), Ok(true)),
+            }
+            try_address(&mut rig, GROUP, true);
+            match program_ends_first {
+                true => assert_eq!(port.release_group(GROUP), Ok(true)),
+                false => assert_eq!(port.remove_address(GROUP), Ok(true)),
+            }
+            try_address(&mut rig, GROUP, false);
+            assert_eq!(port.release_group(GROUP), Ok(false));
+            assert_eq!(port.remove_address(GROUP), Ok(false));
+        }
+    }
+    assert!(port.hold_group(STRANGER).is_err());
+    // Still held when the port goes.
+    port.hold_group(GROUP).expect("held");
+    drop(port);
+    rig.finish();
+}
+
 #[test]
 fn a_port_that_is_dropped_leaves_no_rule_behind() {
     let all = PortSettings {

@@ -146,6 +146,28 @@ fn queues_stop_and_start_again() {
     rig.finish();
 }
 
+/// Packets that the program holds are missing when the queue starts again.
+#[test]
+fn a_queue_that_restarts_without_buffers_drops_frames_until_there_are_some() {
+    let mut rig = Rig::new();
+    let frame = plain_frame(rig.b.mac(), rig.a.mac(), 200, 5);
+    let queue = &mut rig.b.open.receive[0];
+    queue.stop().expect("stopped");
+    let pool = queue.pool().clone();
+    let hoard: Vec<_> = std::iter::from_fn(|| pool.packet()).collect();
+    queue.start().expect("started");
+    assert_eq!(queue.posted(), 0);
+    let packets: Vec<_> = (0..5).map(|_| rig.a.packet(&frame)).collect();
+    rig.a.send(packets);
+    rig.silent_b();
+    drop((hoard, pool));
+    assert!(rig.b.poll().is_empty(), "posts buffers");
+    let packets: Vec<_> = (0..5).map(|_| rig.a.packet(&frame)).collect();
+    rig.a.send(packets);
+    assert_eq!(rig.wait_b(5).len(), 5);
+    rig.finish();
+}
+
 #[test]
 fn a_function_has_one_port_at_a_time() {
     let rig = Rig::new();
@@ -161,6 +183,40 @@ fn a_function_has_one_port_at_a_time() {
         b,
     }
     .finish();
+}
+
+/// Two threads read the counters while frames arrive: a count never jumps by a counter's range.
+#[test]
+fn statistics_of_two_threads_never_count_a_turn_of_a_register() {
+    let mut rig = Rig::new();
+    let frame = plain_frame(rig.b.mac(), rig.a.mac(), 200, 5);
+    let port = rig.b.open.port.clone();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let read = || {
+            let mut most = 0;
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                let list = port.statistics().expect("statistics");
+                most = most.max(list.iter().map(|one| one.value).max().unwrap_or(0));
+            }
+            most
+        };
+        let readers = [scope.spawn(read), scope.spawn(read)];
+        for _ in 0..2000 {
+            let packet = rig.a.packet(&frame);
+            rig.a.send([packet]);
+            rig.pass();
+            drop(rig.b.poll());
+            rig.a.poll();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        for reader in readers {
+            let most = reader.join().expect("a reader");
+            assert!(most < 1 << 30, "{most} bytes or packets of 2000 frames");
+        }
+    });
+    drop(port);
+    rig.finish();
 }
 
 #[test]

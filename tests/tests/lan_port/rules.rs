@@ -3,10 +3,12 @@
 
 use crate::rig::{Flow, Rig, ip_frame, plain_frame, settings};
 use ringside_lan::{Packet, Toeplitz};
+use ringside_model::Fault;
 use ringside_pmd::lan::port::{
     DEFAULT_KEY, FlowKind, FlowMatch, FlowRule, FlowTarget, RuleKind, RuleNumber,
 };
 use ringside_pmd::lan::{OpenPort, PortSettings};
+use ringside_spec::lan::admin::Opcode;
 use std::net::IpAddr;
 
 const QUEUES: usize = 4;
@@ -325,6 +327,45 @@ fn removed_rules_leave_nothing_taken() {
             .unwrap_or_else(|error| panic!("{round}: {error}"));
         assert_eq!(port.remove_rule(number), Ok(true));
     }
+    rig.finish();
+}
+
+/// A first rule starts two queues: one that fails later stops them again.
+#[test]
+fn a_first_rule_that_the_device_refuses_leaves_nothing_and_succeeds_later() {
+    let mut rig = rig();
+    let port = rig.b.open.port.clone();
+    let flow = Flow {
+        v6: false,
+        protocol: 17,
+        ports: (5000, 9),
+    };
+    let queue = another(hashed(&rig, flow));
+    let rule = to_queue(matching(FlowKind::UdpV4, flow, 8), queue);
+    let pool = rig.b.device.pool().expect("memory").clone();
+    let used = pool.usage().used_bytes;
+    for opcode in [
+        Opcode::UpdatePackage,
+        Opcode::UpdateVsi,
+        Opcode::AddTransmitQueues,
+    ] {
+        let fault = Fault::AdminCommandFails {
+            opcode: opcode.code(),
+            code: 12,
+        };
+        for _ in 0..3 {
+            rig.world.with(|world| world.inject(1, fault));
+            let error = port.add_rule(&rule).expect_err("refused").to_string();
+            assert!(error.contains("ebusy (12)"), "{opcode:?}: {error}");
+            rig.world.with(|world| world.clear_faults(1));
+        }
+        assert_eq!(pool.usage().used_bytes, used, "{opcode:?}");
+    }
+    let number = port.add_rule(&rule).expect("programmed");
+    let bytes = frame(&rig, flow);
+    assert_eq!(arrives(&mut rig, &bytes, None).0, usize::from(queue));
+    assert_eq!(port.remove_rule(number), Ok(true));
+    drop((port, pool));
     rig.finish();
 }
 

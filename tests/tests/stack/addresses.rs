@@ -132,6 +132,117 @@ fn addresses_come_and_go_at_run_time_with_their_filters() {
     bed.finish([device_a, device_b]);
 }
 
+/// Sends a frame to a stack, and returns the ARP frames that come back.
+fn ask(bed: &Bed, far: &mut Raw, stack: &mut Stack, frame: &[u8]) -> Vec<Vec<u8>> {
+    far.send(frame);
+    let mut answers = Vec::new();
+    for _ in 0..20 {
+        stack.poll(bed.world.clock().now());
+        answers.extend(far.poll());
+        bed.pass();
+    }
+    // Without reports of multicast groups.
+    answers.retain(|frame| frame[12..14] == [8, 6]);
+    answers
+}
+
+/// RFC 5227 for stations without an address; Linux queries from any of its addresses.
+#[test]
+fn arp_requests_without_address_and_from_another_network_are_answered_once() {
+    let bed = Bed::new();
+    let (near, mut stack) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let mut far = Raw::new(&bed, 1, &promiscuous());
+    let (own, mac) = (stack.port().mac(), far.port.mac());
+    for from in [[0, 0, 0, 0], [198, 51, 100, 7], [192, 0, 2, 9]] {
+        let request = [
+            &[0xFF; 6][..],
+            &mac,
+            &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1],
+            &mac,
+            &from,
+            &[0; 6],
+            &[192, 0, 2, 1],
+        ];
+        let answers = ask(&bed, &mut far, &mut stack, &request.concat());
+        let [answer] = &answers[..] else {
+            panic!("{from:?}: {answers:x?}");
+        };
+        let expected = [
+            &mac[..],
+            &own,
+            &[0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 2],
+            &own,
+            &[192, 0, 2, 1],
+            &mac,
+            &from,
+        ];
+        assert_eq!(answer[..42], expected.concat());
+    }
+    drop(stack);
+    bed.finish([near, far.into_device()]);
+}
+
+/// Eight addresses are possible, and two more are there in any case.
+#[test]
+fn a_stack_whose_addresses_leave_no_room_for_the_automatic_ones_works() {
+    let bed = Bed::new();
+    let own: Vec<String> = (1..=8).map(|at| format!("2001:db8::{at}/64")).collect();
+    let own: Vec<&str> = own.iter().map(String::as_str).collect();
+    let (device_a, mut a) = bed.stack(0, &config(&own));
+    let (device_b, mut b) = bed.stack(1, &config(&["2001:db8::99/64"]));
+    assert_eq!(a.addresses().len(), 8);
+    let mac = a.port().mac();
+    assert_eq!(resolve(&bed, &mut b, &mut a, ip("2001:db8::8")), Ok(mac));
+    drop((a, b));
+    bed.finish([device_a, device_b]);
+}
+
+#[test]
+fn addresses_that_no_station_has_are_refused() {
+    let bed = Bed::new();
+    let (device_a, mut a) = bed.stack(0, &config(&["192.0.2.1/24"]));
+    let (device_b, b) = bed.stack(1, &config(&[]));
+    let now = bed.world.clock().now();
+    for wrong in ["255.255.255.255", "0.0.0.0", "224.0.0.1", "::", "ff02::1"] {
+        let address = ringside_stack::LocalAddress::new(ip(wrong), 24);
+        let refused = Err(StackError::NotUnicast(ip(wrong)));
+        assert_eq!(a.add_address(address, now), refused, "{wrong}");
+    }
+    drop((a, b));
+    bed.finish([device_a, device_b]);
+}
+
+/// The groups of its addresses, which the program itself may have added before.
+#[test]
+fn a_stack_that_ends_or_does_not_start_removes_its_filters_and_no_others() {
+    let bed = Bed::new();
+    let (near, stack) = bed.stack(0, &config(&["2001:db8::77/64"]));
+    let far = Raw::new(&bed, 1, &settings());
+    let port = stack.port().clone();
+    let nodes = [0x33, 0x33, 0, 0, 0, 1];
+    let rules = || {
+        let snapshot = bed.world.with(|world| world.snapshot(0));
+        snapshot.expect("the function").firmware.rules.len()
+    };
+    let with_stack = rules();
+    port.add_address(nodes).unwrap();
+    assert_eq!(rules(), with_stack, "the stack has the group already");
+    let (receive, transmit) = stack.into_queues();
+    assert_eq!(rules(), with_stack - 2, "two solicited-node groups");
+    assert_eq!(port.setup().vsi.addresses, [nodes]);
+    let own = |addresses: &[&str]| crate::bed::stack_settings(&config(addresses), port.mac());
+    let now = bed.world.clock().now();
+    // A duplicate is found after the groups of the first were opened.
+    let twice = own(&["2001:db8::77/64", "2001:db8::77/65"]);
+    let error = Stack::new(port.clone(), (receive, transmit), &twice, now).unwrap_err();
+    assert_eq!(error, StackError::Duplicate(ip("2001:db8::77")));
+    assert_eq!(rules(), with_stack - 2);
+    assert_eq!(port.remove_address(nodes), Ok(true));
+    assert_eq!(rules(), with_stack - 3);
+    drop(port);
+    bed.finish([near, far.into_device()]);
+}
+
 #[test]
 fn a_solicitation_to_this_station_alone_is_answered() {
     let bed = Bed::new();

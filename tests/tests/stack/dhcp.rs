@@ -1,6 +1,7 @@
 //! An address from a DHCP server, which is made by hand.
 
 use crate::bed::{Bed, Raw, config, settings};
+use ringside_stack::Stack;
 use smoltcp::phy::ChecksumCapabilities;
 use smoltcp::wire::{
     DhcpMessageType, DhcpPacket, DhcpRepr, EthernetAddress, EthernetFrame, EthernetProtocol,
@@ -106,13 +107,9 @@ fn a_server_s_answers_come_to_the_stack_s_queue_whichever_it_is() {
     }
 }
 
-fn granted(place: (usize, u16)) {
-    let bed = Bed::new();
-    let mut config = config(&["fd00::1/64"]);
-    config.network.dhcp = true;
-    let (near, mut stack, others) = bed.stack_beside(0, &config, place);
+/// Answers the stack's requests until it has a lease; returns the requests.
+fn lease(bed: &Bed, stack: &mut Stack, server: &mut Raw) -> Vec<DhcpMessageType> {
     let client = stack.port().mac();
-    let mut server = Raw::new(&bed, 1, &settings());
     let mac = server.port.mac();
     let mut heard = Vec::new();
     for _ in 0..2000 {
@@ -134,6 +131,37 @@ fn granted(place: (usize, u16)) {
         }
         bed.pass();
     }
+    heard
+}
+
+/// Removes the lease by hand: the server's router goes with it.
+#[test]
+fn a_lease_hides_the_configured_router_and_its_end_brings_that_one_back() {
+    let bed = Bed::new();
+    let mut config = config(&["192.0.2.1/24"]);
+    config.network.dhcp = true;
+    let configured: IpAddr = "192.0.2.254".parse().expect("an address");
+    config.network.gateways = vec![configured];
+    let (near, mut stack) = bed.stack(0, &config);
+    let mut server = Raw::new(&bed, 1, &settings());
+    assert_eq!(stack.gateways(), [configured]);
+    lease(&bed, &mut stack, &mut server);
+    assert_eq!(stack.gateways(), [IpAddr::V4(SERVER), configured]);
+    stack.remove_address(IpAddr::V4(OFFERED)).expect("leased");
+    assert_eq!(stack.leased(), None);
+    assert_eq!(stack.gateways(), [configured]);
+    drop(stack);
+    bed.finish([near, server.into_device()]);
+}
+
+fn granted(place: (usize, u16)) {
+    let bed = Bed::new();
+    let mut config = config(&["fd00::1/64"]);
+    config.network.dhcp = true;
+    let (near, mut stack, others) = bed.stack_beside(0, &config, place);
+    let mut server = Raw::new(&bed, 1, &settings());
+    let mac = server.port.mac();
+    let heard = lease(&bed, &mut stack, &mut server);
     assert_eq!(heard, [DhcpMessageType::Discover, DhcpMessageType::Request]);
     let leased = stack.leased().expect("a lease").to_string();
     assert_eq!(leased, "198.51.100.77/24");

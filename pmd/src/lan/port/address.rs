@@ -14,6 +14,12 @@ impl Vsi {
         let own = self.shared.configured().own;
         own.map_or(self.shared.mac, |(address, _)| address)
     }
+
+    /// True in a child by fork: the port is its parent's.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        self.shared.pool.is_elsewhere()
+    }
 }
 
 impl Port {

@@ -135,10 +135,12 @@ impl QueueControl for TransmitControl {
         }
         // Whatever the answer is, the device may use the queue from here on.
         let running = (QueueKind::Transmit, self.number);
-        self.port.configured().running.insert(running);
+        let is_new = self.port.configured().running.insert(running);
         let added = admin.add_transmit_queue(self.port.group, self.number, &context);
+        // A refusal says nothing about a queue of this number that was there before.
         if let Err(error) = &added
             && error.code().is_some()
+            && is_new
         {
             self.port.configured().running.remove(&running);
         }

@@ -1,6 +1,6 @@
 //! Filters of received packets: addresses, VLANs, promiscuous mode.
 
-use super::shared::PortShared;
+use super::shared::{Held, PortShared};
 use super::{PortError, Vsi};
 use crate::admin::{Loopback, RulePackets};
 use crate::lan::vsi::switch_flags;
@@ -41,6 +41,10 @@ impl Vsi {
     pub fn add_address(&self, mac: [u8; 6]) -> Result<(), PortError> {
         self.shared.admin()?;
         let mut configured = self.shared.configured();
+        if let Some(held) = configured.held.get_mut(&mac) {
+            held.alone = false;
+            return Ok(());
+        }
         let is_own = mac == self.shared.mac || configured.own.is_some_and(|(own, _)| own == mac);
         if is_own || mac == [0xFF; 6] || configured.addresses.contains_key(&mac) {
             return Ok(());
@@ -54,6 +58,9 @@ impl Vsi {
     pub fn remove_address(&self, mac: [u8; 6]) -> Result<bool, PortError> {
         let admin = self.shared.admin()?;
         let mut configured = self.shared.configured();
+        if let Some(held) = configured.held.get_mut(&mac) {
+            return Ok(!std::mem::replace(&mut held.alone, true));
+        }
         let Some(rule) = configured.addresses.get(&mac).copied() else {
             return Ok(false);
         };
@@ -62,14 +69,65 @@ impl Vsi {
         Ok(true)
     }
 
+    /// Lets packets to a group in until [`Vsi::release_group`] was called as often, whether
+    /// [`Vsi::add_address`] and [`Vsi::remove_address`] are called for the group or not: for a part of
+    /// a program that does not know the others, such as an IP stack.
+    ///
+    /// [`Vsi::setup`] does not list the group: after a recovery its users hold it again.
+    pub fn hold_group(&self, mac: [u8; 6]) -> Result<(), PortError> {
+        if mac[0] & 1 == 0 {
+            return Err(PortError::Invalid {
+                what: "address of a group",
+                value: format!("{mac:02x?}"),
+                remedy: "use add_address for the address of a station",
+            });
+        }
+        self.shared.admin()?;
+        let mut configured = self.shared.configured();
+        if mac == [0xFF; 6] {
+            return Ok(());
+        }
+        if let Some(held) = configured.held.get_mut(&mac) {
+            held.users += 1;
+            return Ok(());
+        }
+        let alone = !configured.addresses.contains_key(&mac);
+        if alone {
+            let rule = self.shared.add_mac_rule(mac)?;
+            configured.addresses.insert(mac, rule);
+        }
+        configured.held.insert(mac, Held { users: 1, alone });
+        Ok(())
+    }
+
+    /// Takes one [`Vsi::hold_group`] back; false if there is none.
+    pub fn release_group(&self, mac: [u8; 6]) -> Result<bool, PortError> {
+        let admin = self.shared.admin()?;
+        let mut configured = self.shared.configured();
+        let Some(held) = configured.held.get_mut(&mac) else {
+            return Ok(false);
+        };
+        held.users = held.users.saturating_sub(1);
+        let Held { users, alone } = *held;
+        if users > 0 {
+            return Ok(true);
+        }
+        if alone && let Some(rule) = configured.addresses.get(&mac).copied() {
+            admin.remove_rule(self.shared.vsi, rule)?;
+            configured.addresses.remove(&mac);
+        }
+        configured.held.remove(&mac);
+        Ok(true)
+    }
+
     /// Lets packets of a VLAN in. The first one shuts out all VLANs that were not added; packets
-    /// without a tag (VLAN 0) stay in.
+    /// without a tag (VLAN 0) stay in, and VLAN 0 is refused.
     pub fn add_vlan(&self, vlan: u16) -> Result<(), PortError> {
-        if vlan > MAX_VLAN {
+        if !(1..=MAX_VLAN).contains(&vlan) {
             return Err(PortError::Invalid {
                 what: "VLAN",
                 value: vlan.to_string(),
-                remedy: "choose 0 to 4094",
+                remedy: "choose 1 to 4094; packets without a tag come in always",
             });
         }
         let admin = self.shared.admin()?;
@@ -166,6 +224,7 @@ impl PortShared {
         let had_vlans = !configured.vlans.is_empty();
         configured.promiscuous.clear();
         configured.addresses.clear();
+        configured.held.clear();
         configured.vlans.clear();
         drop(configured);
         if had_vlans && let Err(error) = admin.update_vsi(self.vsi, &self.pruning(false)) {

@@ -41,11 +41,12 @@ impl Vsi {
         let rules = self.rules().into_iter().map(|(_, rule)| rule).collect();
         let configured = self.shared.configured();
         let hashes = configured.hashes.iter();
+        let asked = |mac: &&[u8; 6]| configured.held.get(*mac).is_none_or(|held| !held.alone);
         let chosen = hashes.filter(|(kind, one)| one.fields != kind.fields());
         VsiSetup {
             promiscuous: configured.promiscuous.contains_key(&false),
             all_multicast: configured.promiscuous.contains_key(&true),
-            addresses: configured.addresses.keys().copied().collect(),
+            addresses: configured.addresses.keys().filter(asked).copied().collect(),
             vlans: configured
                 .vlans
                 .keys()

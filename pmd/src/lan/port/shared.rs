@@ -79,6 +79,15 @@ pub(super) struct Further {
     pub(super) loopback: Loopback,
 }
 
+/// A group that parts of the program hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    /// the parts that hold it
+    pub(super) users: usize,
+    /// the program did not add it beside them
+    pub(super) alone: bool,
+}
+
 /// The configuration that a shutdown removes.
 #[derive(Debug, Default)]
 pub(super) struct Configured {
@@ -92,6 +101,8 @@ pub(super) struct Configured {
     pub(super) promiscuous: BTreeMap<bool, u16>,
     /// rules for further addresses
     pub(super) addresses: BTreeMap<[u8; 6], u16>,
+    /// groups among them that parts of the program hold
+    pub(super) held: BTreeMap<[u8; 6], Held>,
     /// the address that took the place of the function's own, and its rule
     pub(super) own: Option<([u8; 6], u16)>,
     /// rules for VLANs

@@ -75,12 +75,14 @@ impl Vsi {
     ///
     /// 32-bit counters wrap: at full rate, call this every few minutes.
     pub fn statistics(&self) -> Result<Vec<PortStatistic>, PortError> {
-        let now = self.shared.read_counters()?;
+        // Locked before the registers are read: an older reading after a newer one would count as a
+        // turn of the counter.
         let mut guard = self
             .shared
             .statistics
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        let now = self.shared.read_counters()?;
         let counted = &mut *guard;
         let totals = counted.total.iter_mut().zip(&mut counted.last);
         let mut list = Vec::with_capacity(now.len());

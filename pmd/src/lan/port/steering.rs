@@ -271,24 +271,73 @@ impl PortShared {
                 remedy: "give the function entries in the device's configuration",
             });
         }
+        // Queues of an earlier attempt that did not stop then.
+        self.disable_receive(receive as u16)?;
+        self.disable_transmit(transmit as u16)?;
         self.registers.write(FLOW_DIRECTOR_ENABLE, 1)?;
-        let queue = self.filter_queue(receive as u16, transmit as u16)?;
-        self.map_queues(receive + 1)?;
-        let programs = Filtering::Programmed(size, receive as u16);
-        admin.update_vsi(self.vsi, &filtering(Some(programs)))?;
-        let group = Block::FlowDirector.vsi_group(self.vsi, self.group_number());
-        admin.update_tables(&[group])?;
+        let queue = self.start_director(admin, size)?;
         queue.start();
         director.queue = Some(queue);
         Ok(())
     }
 
-    /// Starts one receive and one transmit queue of these numbers for rules.
+    /// Starts the queues for rules, behind those of the port, and lets the VSI use them.
+    ///
+    /// Errors: [`PortError`]; all steps are undone.
+    fn start_director(
+        self: &Arc<Self>,
+        admin: &AdminQueue,
+        size: FlowDirectorSize,
+    ) -> Result<FilterQueue, PortError> {
+        let (receive, transmit) = (self.queues.0 as u16, self.queues.1 as u16);
+        let (queue, sends, reports) = self.filter_queue(receive, transmit)?;
+        let started = sends
+            .enable()
+            .and_then(|()| reports.configure())
+            .and_then(|()| reports.enable())
+            .map_err(PortError::from);
+        let failed = match started.and_then(|()| self.admit_reports(admin, size)) {
+            Ok(()) => return Ok(queue),
+            Err(error) => error,
+        };
+        let stopped = self
+            .disable_receive(receive)
+            .and_then(|()| self.disable_transmit(transmit));
+        match stopped {
+            Ok(()) => queue.free(),
+            // Its memory is kept until the device confirms, or a reset.
+            Err(error) => tracing::warn!(%error, "a queue for rules did not stop"),
+        }
+        Err(failed)
+    }
+
+    /// Gives the VSI the queue for reports, its entries and its group of profiles.
+    ///
+    /// Errors: [`PortError`]; the VSI is as before.
+    fn admit_reports(&self, admin: &AdminQueue, size: FlowDirectorSize) -> Result<(), PortError> {
+        let (receive, _) = self.queues;
+        let admitted = self.map_queues(receive + 1).and_then(|()| {
+            let programs = Filtering::Programmed(size, receive as u16);
+            admin.update_vsi(self.vsi, &filtering(Some(programs)))?;
+            let group = Block::FlowDirector.vsi_group(self.vsi, self.group_number());
+            Ok(admin.update_tables(&[group])?)
+        });
+        if admitted.is_err() {
+            let off = admin.update_vsi(self.vsi, &filtering(None));
+            if let Err(error) = off.map_err(PortError::from).and(self.map_queues(receive)) {
+                tracing::warn!(%error, "the VSI keeps the queue for reports of rules");
+            }
+        }
+        admitted
+    }
+
+    /// One receive and one transmit queue of these numbers for rules, which the device does not use
+    /// yet.
     fn filter_queue(
         self: &Arc<Self>,
         receive: u16,
         transmit: u16,
-    ) -> Result<FilterQueue, PortError> {
+    ) -> Result<(FilterQueue, TransmitControl, ReceiveControl), PortError> {
         let entries = usize::from(FILTER_RING_ENTRIES);
         let memory = FilterMemory {
             ring: self.pool.allocate(entries * 16, 4096)?,
@@ -319,14 +368,7 @@ impl PortShared {
         let bell = self.doorbell(TRANSMIT_QUEUE_DOORBELL.at(transmit.into()))?;
         let tail = self.doorbell(RECEIVE_QUEUE_TAIL.at(receive.into()))?;
         let queue = FilterQueue::new(memory, bell, tail, Arc::clone(&self.service))?;
-        sends.enable()?;
-        let started = reports.configure().and_then(|()| reports.enable());
-        if let Err(error) = started {
-            // A queue that does not stop here is stopped when the port is closed.
-            let _ = sends.disable();
-            return Err(error.into());
-        }
-        Ok(queue)
+        Ok((queue, sends, reports))
     }
 
     /// A counter that starts at zero.
