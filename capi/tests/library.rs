@@ -257,6 +257,13 @@ fn ports_are_bound_as_linux_binds_them() {
 }
 
 #[test]
+fn events_that_nobody_reads_leave_nothing_behind() {
+    if let Some(program) = compiled("unread") {
+        runs_with_and_without_valgrind(&program, &[]);
+    }
+}
+
+#[test]
 fn no_completion_event_is_lost_to_programs_that_arm_often() {
     if let Some(program) = compiled("events") {
         let output = run(&program, &[]).expect("the program");

@@ -35,6 +35,8 @@ pub struct StackThread {
 #[derive(Clone, Debug)]
 pub struct Resolver {
     requests: SyncSender<Request>,
+    /// A child of a fork has the queue but not the thread.
+    birth: Birth,
 }
 
 impl StackThread {
@@ -49,11 +51,13 @@ impl StackThread {
             .name("ringside-stack".to_owned())
             .spawn(move || run(stack, &*clock, &receiver, &told))
             .map_err(|error| StackError::Thread(error.to_string()))?;
+        let birth = Birth::now();
+        let requests = sender;
         Ok(Self {
-            resolver: Resolver { requests: sender },
+            resolver: Resolver { requests, birth },
             stop,
             thread: Some(thread),
-            birth: Birth::now(),
+            birth,
         })
     }
 
@@ -115,11 +119,14 @@ fn run(
 impl Resolver {
     /// Calls `look` on the stack's thread, and returns the result.
     ///
-    /// Errors: [`StackError::Ended`].
+    /// Errors: [`StackError::Ended`], also in a child of a fork, which does not have the thread.
     pub fn with<T: Send + 'static>(
         &self,
         look: impl FnOnce(&mut Stack) -> T + Send + 'static,
     ) -> Result<T, StackError> {
+        if !self.birth.is_here() {
+            return Err(StackError::Ended);
+        }
         let (sender, receiver) = sync_channel(1);
         let request: Request = Box::new(move |stack| {
             // A caller that has ended needs no result.

@@ -19,7 +19,7 @@ use ringside_cm::{
 use ringside_connect::Service;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::c_int;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
@@ -56,11 +56,13 @@ pub(super) struct State {
     pub(super) questions: HashMap<ConnectionId, Question>,
     /// the ids were told that the device failed
     is_removed: bool,
+    /// the addresses that the manager has
+    addresses: Vec<IpAddr>,
 }
 
 static NODE: OnceLock<Result<Node, c_int>> = OnceLock::new();
 
-/// The connection manager; an errno value if there is no device.
+/// The connection manager; an errno value if there is no device, or in a child of a fork.
 pub(super) fn node() -> Result<&'static Node, c_int> {
     let mut is_new = false;
     let found = NODE.get_or_init(|| {
@@ -68,6 +70,10 @@ pub(super) fn node() -> Result<&'static Node, c_int> {
         Node::open()
     });
     let node = found.as_ref().map_err(|error| *error)?;
+    if node.process != std::process::id() {
+        // A child of a fork has neither the thread nor, perhaps, the lock.
+        return Err(libc::ENODEV);
+    }
     if is_new {
         // SAFETY: the function needs nothing that may be gone when the process ends.
         unsafe { libc::atexit(at_exit) };
@@ -114,8 +120,9 @@ impl Node {
         }
         let seed = seed();
         let mut manager = Manager::new(Identity::of(u64::from_be(port.guid()), seed));
-        for address in port.addresses() {
-            manager.add_address(address);
+        let addresses = port.addresses();
+        for address in &addresses {
+            manager.add_address(*address);
         }
         let farewells = Farewells::open(&mut manager, &mut service);
         let wake = Arc::new(Wakeup::default());
@@ -136,6 +143,7 @@ impl Node {
                 served: HashMap::new(),
                 questions: HashMap::new(),
                 is_removed: false,
+                addresses,
             }),
             wake,
             process: std::process::id(),
@@ -194,6 +202,7 @@ impl Node {
         if self.port.has_failed.load(Ordering::Acquire) && !state.is_removed {
             state.remove_device(now);
         }
+        state.follow_addresses(&self.port);
         let is_asking = state.service.retry(&|address| self.port.lookup(address));
         state.manager.tick(now);
         state.act(self);
@@ -232,6 +241,22 @@ impl State {
         // SAFETY: made for this request; no program has seen it, and no table names it any more.
         unsafe { IdObject::free(id as *mut rdma_cm_id) };
         true
+    }
+
+    /// Gives the manager the addresses that the port has got since, by DHCP for instance, and takes
+    /// back those that it has lost.
+    fn follow_addresses(&mut self, port: &Port) {
+        let now = port.addresses();
+        if now == self.addresses {
+            return;
+        }
+        for lost in self.addresses.iter().filter(|old| !now.contains(old)) {
+            self.manager.remove_address(*lost);
+        }
+        for address in &now {
+            self.manager.add_address(*address);
+        }
+        self.addresses = now;
     }
 
     /// Tells the ids that listen, ask or are connected that the device is gone. Linux does so when
