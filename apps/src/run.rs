@@ -90,7 +90,7 @@ pub(crate) struct Run {
     )]
     pub(crate) faults: Vec<FaultText>,
     /// Capture every frame on the model's wire until its last program ends; open it with Wireshark.
-    /// The first program of a model says it
+    /// For the first program of a model; later ones may omit it
     #[arg(long, value_name = "FILE", conflicts_with = "device")]
     pub(crate) pcap: Option<PathBuf>,
     /// Folder with the C libraries; without it, c-libraries beside this command

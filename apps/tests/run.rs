@@ -158,6 +158,39 @@ fn two_ping_pongs_sleep_on_their_completion_channels() {
     }
 }
 
+#[test]
+fn programs_that_sleep_on_a_channel_wake_when_the_device_is_gone() {
+    if !is_installed("ibv_rc_pingpong") {
+        eprintln!("ibverbs-utils is not installed: not run");
+        return;
+    }
+    let port = (30_000 + std::process::id() % 10_000).to_string();
+    let common = [
+        "ibv_rc_pingpong",
+        "-g",
+        "1",
+        "-n",
+        "100000000",
+        "-e",
+        "-p",
+        &port,
+    ];
+    let folder = Folder::new();
+    let server = start(folder.path(), "0", &common);
+    std::thread::sleep(Duration::from_secs(2));
+    let client = start(folder.path(), "1", &[&common[..], &["localhost"]].concat());
+    std::thread::sleep(Duration::from_secs(3));
+    let model = std::fs::read_to_string(folder.pid_file()).expect("a model");
+    let killed = Command::new("kill").args(["-KILL", model.trim()]).status();
+    assert!(killed.expect("kill").success());
+    for program in [server, client] {
+        let output = program.wait_with_output().expect("the program");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains("Work Request Flushed Error"), "{text}");
+        assert_eq!(output.status.code(), Some(1), "{text}");
+    }
+}
+
 /// Runs a program with itself; the client gets more arguments. Nothing if it is not installed.
 fn meet_with(server: &[&str], more: &[&str]) -> Option<[String; 2]> {
     let program = server.first().expect("a program");

@@ -81,8 +81,8 @@ impl<T> EventQueue<T> {
     }
 
     /// Takes an event: waits for one unless the program made the descriptor non-blocking. `count` is
-    /// called before the event can no longer be withdrawn: whoever destroys its object finds it
-    /// either here or counted.
+    /// called before the event can no longer be withdrawn, so that the destruction of its object
+    /// finds it either here or counted.
     ///
     /// Errors: an errno value, `EAGAIN` and `EINTR` among them.
     pub(crate) fn take(&self, count: impl Fn(&T)) -> Result<T, c_int> {
@@ -268,6 +268,15 @@ mod tests {
         });
     }
 
+    /// Adds the last event when it goes.
+    struct Ending<'a>(&'a EventQueue<u32>);
+
+    impl Drop for Ending<'_> {
+        fn drop(&mut self) {
+            self.0.push(0);
+        }
+    }
+
     #[test]
     fn an_event_is_counted_before_a_withdrawal_can_miss_it() {
         use std::sync::atomic::{AtomicU32, Ordering};
@@ -280,6 +289,8 @@ mod tests {
                 };
                 while queue.take(count) != Ok(0) {}
             });
+            // The reader ends with 0, also if this thread panics.
+            let ending = Ending(&queue);
             for event in 1..20_000 {
                 let before = counted.load(Ordering::Relaxed);
                 queue.push(event);
@@ -288,7 +299,7 @@ mod tests {
                 let read = counted.load(Ordering::Relaxed) - before;
                 assert_eq!(withdrawn + read, 1, "event {event}");
             }
-            queue.push(0);
+            drop(ending);
         });
     }
 

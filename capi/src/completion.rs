@@ -14,10 +14,10 @@ use crate::shared::feeds::Feeds;
 use crate::work_completion::{convert, flushed};
 use ringside_pmd::rdma::{Completion, CompletionQueue, CompletionTarget, Earlier, Notify};
 use std::cell::{Cell, UnsafeCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
@@ -47,30 +47,38 @@ pub(crate) struct Polled {
 #[derive(Default)]
 struct Made {
     count: AtomicUsize,
+    list: Mutex<MadeList>,
+}
+
+#[derive(Default)]
+struct MadeList {
     /// each with the requests that complete before it
-    list: Mutex<VecDeque<(ibv_wc, Option<Earlier>)>>,
+    waiting: VecDeque<(ibv_wc, Option<Earlier>)>,
+    /// the number of them, by queue pair and opcode
+    counts: HashMap<(u32, c_int), u32>,
 }
 
 impl Made {
-    fn put(&self, completion: ibv_wc, earlier: Option<Earlier>) {
+    /// Adds a completion; false if `capacity` of its queue pair and opcode wait.
+    fn put(&self, completion: ibv_wc, earlier: Option<Earlier>, capacity: u32) -> bool {
         let mut list = lock(&self.list);
-        list.push_back((completion, earlier));
-        self.count.store(list.len(), Ordering::Release);
-    }
-
-    /// The number of completions of one side of a queue pair that were not polled.
-    fn waiting(&self, queue_pair: u32, opcode: c_int) -> usize {
-        let list = lock(&self.list);
-        let of_side = |(made, _): &&(ibv_wc, Option<Earlier>)| {
-            made.qp_num == queue_pair && made.opcode == opcode
-        };
-        list.iter().filter(of_side).count()
+        let of_side = (completion.qp_num, completion.opcode);
+        let count = list.counts.entry(of_side).or_default();
+        if *count >= capacity {
+            return false;
+        }
+        *count += 1;
+        list.waiting.push_back((completion, earlier));
+        self.count.store(list.waiting.len(), Ordering::Release);
+        true
     }
 
     fn forget(&self, queue_pair: u32) {
         let mut list = lock(&self.list);
-        list.retain(|(completion, _)| completion.qp_num != queue_pair);
-        self.count.store(list.len(), Ordering::Release);
+        list.waiting
+            .retain(|(completion, _)| completion.qp_num != queue_pair);
+        list.counts.retain(|(number, _), _| *number != queue_pair);
+        self.count.store(list.waiting.len(), Ordering::Release);
     }
 
     #[inline(always)]
@@ -84,10 +92,16 @@ impl Made {
         let is_next = |(_, earlier): &(ibv_wc, Option<Earlier>)| {
             earlier.as_ref().is_none_or(Earlier::are_complete)
         };
-        let at = list.iter().position(is_next);
-        let first = at.and_then(|at| list.remove(at));
-        self.count.store(list.len(), Ordering::Release);
-        first.map(|(first, _)| place.write(first)).is_some()
+        let at = list.waiting.iter().position(is_next);
+        let Some((first, _)) = at.and_then(|at| list.waiting.remove(at)) else {
+            return false;
+        };
+        if let Some(count) = list.counts.get_mut(&(first.qp_num, first.opcode)) {
+            *count = count.saturating_sub(1);
+        }
+        self.count.store(list.waiting.len(), Ordering::Release);
+        place.write(first);
+        true
     }
 }
 
@@ -153,25 +167,21 @@ impl CompletionObject {
     /// Adds a completion of a request that the device never saw, to be polled once all `earlier`
     /// ones of its queue pair are: the driver refuses requests from the moment at which it knows
     /// that the queue pair failed, a little before it flushes what is outstanding.
-    pub(crate) fn complete(&self, completion: ibv_wc, earlier: Option<Earlier>) {
-        self.made.put(completion, earlier);
-        self.notify_if_armed();
-    }
-
-    /// The same for a request of a queue that holds `capacity` of them.
     ///
-    /// Errors: `ENOMEM` if so many wait to be polled, as for a full queue.
-    pub(crate) fn complete_flushed(
+    /// Errors: `ENOMEM` if `capacity` of the same queue pair and opcode wait to be polled. Requests
+    /// that are outstanding at the device do not count.
+    pub(crate) fn complete(
         &self,
         completion: ibv_wc,
         earlier: Option<Earlier>,
         capacity: u32,
     ) -> Result<(), c_int> {
-        let waiting = self.made.waiting(completion.qp_num, completion.opcode);
-        if waiting >= capacity as usize {
+        if !self.made.put(completion, earlier, capacity) {
             return Err(libc::ENOMEM);
         }
-        self.complete(completion, earlier);
+        // Either this sees that the program armed the queue, or its next poll sees the completion.
+        fence(Ordering::SeqCst);
+        self.notify_if_armed();
         Ok(())
     }
 
@@ -550,6 +560,8 @@ pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only
     let mut polled = object.polled.hold();
     polled.queue.arm(notify);
     object.is_armed.store(true, Ordering::Release);
+    // See `CompletionObject::complete`.
+    fence(Ordering::SeqCst);
     drop(polled);
     0
 }

@@ -89,6 +89,16 @@ enum Refused {
     Flushed,
 }
 
+impl Refused {
+    /// Completes the request by `flush` if its queue pair has failed; else the errno value.
+    fn settle(self, flush: impl FnOnce() -> Result<(), c_int>) -> Result<(), c_int> {
+        match self {
+            Self::Flushed => flush(),
+            Self::Errno(error) => Err(error),
+        }
+    }
+}
+
 impl From<c_int> for Refused {
     fn from(error: c_int) -> Self {
         Self::Errno(error)
@@ -491,7 +501,7 @@ impl QueuePairObject {
         let queue = unsafe { CompletionObject::of(self.plain().send_cq) };
         let made = flushed(wanted.wr_id, self.plain().qp_num, completed::SEND);
         let capacity = self.capacities().max_send_wr;
-        queue.complete_flushed(made, inner.pair.outstanding(true), capacity)
+        queue.complete(made, inner.pair.outstanding(true), capacity)
     }
 
     /// The same for a receive.
@@ -501,7 +511,7 @@ impl QueuePairObject {
         let queue = unsafe { CompletionObject::of(self.plain().recv_cq) };
         let made = flushed(wanted.wr_id, self.plain().qp_num, completed::RECV);
         let capacity = self.capacities().max_recv_wr;
-        queue.complete_flushed(made, inner.pair.outstanding(false), capacity)
+        queue.complete(made, inner.pair.outstanding(false), capacity)
     }
 }
 
@@ -535,11 +545,7 @@ pub(crate) unsafe extern "C" fn post_send(
         match posted {
             Ok(()) => {}
             Err(refusal) => {
-                let flushed = match refusal {
-                    Refused::Flushed => object.flush(&inner, wanted),
-                    Refused::Errno(error) => Err(error),
-                };
-                if let Err(error) = flushed {
+                if let Err(error) = refusal.settle(|| object.flush(&inner, wanted)) {
                     // SAFETY: the caller's place.
                     unsafe { *refused = next };
                     result = error;
@@ -578,11 +584,7 @@ pub(crate) unsafe extern "C" fn post_recv(
         match unsafe { inner.post_receive(wanted) } {
             Ok(()) => {}
             Err(refusal) => {
-                let flushed = match refusal {
-                    Refused::Flushed => object.flush_receive(&inner, wanted),
-                    Refused::Errno(error) => Err(error),
-                };
-                if let Err(error) = flushed {
+                if let Err(error) = refusal.settle(|| object.flush_receive(&inner, wanted)) {
                     // SAFETY: the caller's place.
                     unsafe { *refused = next };
                     return error;

@@ -257,7 +257,7 @@ fn ports_are_bound_as_linux_binds_them() {
 }
 
 #[test]
-fn events_that_nobody_reads_leave_nothing_behind() {
+fn unread_events_leave_nothing_behind() {
     if let Some(program) = compiled("unread") {
         runs_with_and_without_valgrind(&program, &[]);
     }

@@ -1,4 +1,4 @@
-/* Events that nobody has read: requests whose peers gave up, requests of a listener that moves to another
+/* Unread events: requests whose peers gave up, requests of a listener that moves to another
  * channel, a group that is left; receives for a queue pair that failed. Says "ok" and ends with 0. */
 #include "connect.h"
 #include <arpa/inet.h>

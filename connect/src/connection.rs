@@ -112,7 +112,10 @@ impl Request {
         let mac = shared.resolve(peer)?;
         let answer = shared.answer(pair.number(), &mut agreed, settings);
         let pair = pair::set(pair, &agreed, mac)?;
-        shared.with(|state, now| state.manager.accept(now, id, &answer))?;
+        shared.with(|state, now| {
+            state.check(now)?;
+            Ok::<_, ConnectError>(state.manager.accept(now, id, &answer)?)
+        })?;
         loop {
             match shared.next_event(id, peer, limit, wait)? {
                 News::Event(EventKind::Established) => break,
@@ -232,7 +235,7 @@ impl Bond {
         true
     }
 
-    /// Why the connection is over, once [`Bond::wait_for_end`] has returned true; nothing before.
+    /// The reason for its end, once [`Bond::wait_for_end`] has returned true; nothing before.
     #[must_use]
     pub const fn end(&self) -> Option<End> {
         self.end

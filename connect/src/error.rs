@@ -45,7 +45,7 @@ pub enum ListenError {
     NoPort,
 }
 
-/// Why a connection is over.
+/// The reason for the end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
@@ -53,7 +53,7 @@ pub enum End {
     Disconnected,
     /// The peer refused it.
     Rejected(Reason),
-    /// The peer confirmed the end after no repeat.
+    /// The peer did not answer: the message was repeated, and never confirmed.
     Silent,
     /// The device of this side failed, and the queue pair with it. The peer is told once the manager is
     /// restored.

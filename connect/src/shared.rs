@@ -92,7 +92,7 @@ pub(crate) struct Shared {
     pub(crate) reads: (u8, u8),
 }
 
-/// Why news end an attempt; nothing for those that do not.
+/// The error of an attempt that these news end; `Ok` for other news.
 pub(crate) fn refused(news: News, peer: IpAddr) -> Result<(), ConnectError> {
     match news {
         News::Event(EventKind::Rejected {
@@ -228,12 +228,20 @@ impl State {
         });
         // While messages wait, each turn looks whether their peers have answered.
         service.retry(&*self.resolve);
+        self.send_kept();
+        self.notice_failure(now);
+    }
+
+    /// Sends messages from before a recovery, as many as there is room for.
+    fn send_kept(&mut self) {
+        let Gsi::InService(service) = &mut self.gsi else {
+            return;
+        };
         while service.has_room()
             && let Some(mad) = self.kept.pop_front()
         {
             service.send(mad, &*self.resolve);
         }
-        self.notice_failure(now);
     }
 
     fn tell(&mut self, event: Event, now: Duration) {
@@ -442,10 +450,15 @@ impl Shared {
         }
         state.act(now);
         let limit = Instant::now() + FAREWELL;
-        let Gsi::InService(service) = &mut state.gsi else {
-            return;
-        };
-        while service.is_sending() && Instant::now() < limit {
+        while Instant::now() < limit {
+            state.send_kept();
+            let left = !state.kept.is_empty();
+            let Gsi::InService(service) = &mut state.gsi else {
+                return;
+            };
+            if !left && !service.is_sending() {
+                return;
+            }
             service.poll(|_| {});
             std::thread::yield_now();
         }

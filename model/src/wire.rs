@@ -359,6 +359,10 @@ impl Switch {
             now,
         };
         self.forward_rarely(from, frame, stations);
+        // A fault may have made it a frame for a network stack.
+        for function in functions {
+            function.deliver_causes();
+        }
     }
 
     /// A packet of a function that cannot just be handed to another one.

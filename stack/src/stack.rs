@@ -86,8 +86,8 @@ pub struct Stack {
     addresses: Vec<LocalAddress>,
     gateways: Vec<IpAddr>,
     lease: Option<Lease>,
-    /// a router that a DHCP server named: the first of `gateways`, and then the one of IPv4
-    leased_gateway: Option<IpAddr>,
+    /// the first of `gateways` is a DHCP server's
+    has_leased_gateway: bool,
     claims: Claims,
     seed: u64,
     counters: StackCounters,
@@ -138,7 +138,7 @@ impl Stack {
             addresses: Vec::new(),
             gateways: Vec::new(),
             lease: None,
-            leased_gateway: None,
+            has_leased_gateway: false,
             claims: Claims::default(),
             seed: settings.seed,
             counters: StackCounters::default(),
@@ -259,8 +259,8 @@ impl Stack {
 
     /// Sets the router for all networks that no address names; it takes the place of an earlier one.
     ///
-    /// While a DHCP server's address has a router, the stack uses that one, and the one that was set
-    /// here before again afterwards.
+    /// A DHCP server's router goes before it while the lease lasts. Set during a lease, it replaces the
+    /// lease's router until the server grants another lease.
     pub fn set_gateway(&mut self, gateway: IpAddr) -> Result<(), StackError> {
         self.check_gateway(gateway)?;
         if gateway.is_ipv4() {
@@ -282,7 +282,7 @@ impl Stack {
 
     /// The first of `gateways` is no longer that of a DHCP server.
     fn drop_leased_gateway(&mut self) {
-        if self.leased_gateway.take().is_some() {
+        if std::mem::take(&mut self.has_leased_gateway) {
             self.gateways.remove(0);
         }
     }
@@ -408,7 +408,7 @@ impl Stack {
             tracing::warn!(%error, "a gateway of a DHCP server is not used");
             return;
         }
-        self.leased_gateway = Some(gateway);
+        self.has_leased_gateway = true;
         self.gateways.insert(0, gateway);
         self.apply();
     }

@@ -464,7 +464,7 @@ mod tests {
 
     /// Of each kind one query by a host, by a station of another network, and by one without address.
     #[test]
-    fn queries_for_an_own_address_are_answered_whoever_sends_them() {
+    fn queries_for_an_own_address_are_answered_from_any_station() {
         let (own4, own6) = (ip("192.0.2.1"), ip("fd00::1"));
         let is_ours = |address| address == own4 || address == own6;
         for from in ["192.0.2.2", "198.51.100.9", "0.0.0.0"] {

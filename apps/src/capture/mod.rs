@@ -251,10 +251,14 @@ fn greeting(
 ) -> Result<(BufReader<Patient>, Vec<String>), Failure> {
     // A waiting read ends ten times a second, to check for signals and for the end.
     stream.set_read_timeout(Some(Duration::from_millis(100)))?;
-    let latest = Instant::now() + GREETING_WAIT;
+    let began = Instant::now();
+    let latest = began + GREETING_WAIT;
     let end = limits.end.map_or(latest, |end| end.min(latest));
-    let end = Some(end);
-    let mut from = BufReader::with_capacity(1 << 16, Patient { stream, end });
+    let patient = Patient {
+        stream,
+        end: Some(end),
+    };
+    let mut from = BufReader::with_capacity(1 << 16, patient);
     let mut line = || {
         let mut line = String::new();
         let read = from.by_ref().take(GREETING_BYTES).read_line(&mut line);
@@ -262,9 +266,9 @@ fn greeting(
             Ok(_) => Ok(line),
             Err(_) if interrupt::seen() => Err(Failure::interrupted()),
             Err(error) if error.kind() == ErrorKind::TimedOut => Err(Failure::claim(anyhow!(
-                "--attach {shown}: no greeting within {} s: another capture is attached, or that is no \
+                "--attach {shown}: no greeting within {:.0} s: another capture is attached, or that is no \
                  mirror; a mirror serves one capture at a time",
-                GREETING_WAIT.as_secs()
+                end.saturating_duration_since(began).as_secs_f64()
             ))),
             Err(error) => Err(Failure::claim(anyhow!("--attach {shown}: {error}"))),
         }
@@ -300,14 +304,13 @@ struct Patient {
 impl Read for Patient {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
+            // Before each read: a peer that never pauses does not hold the command.
+            if interrupt::seen() || self.end.is_some_and(|end| Instant::now() >= end) {
+                return Err(ErrorKind::TimedOut.into());
+            }
             match self.stream.read(into) {
                 Err(error)
-                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-                {
-                    if interrupt::seen() || self.end.is_some_and(|end| Instant::now() >= end) {
-                        return Err(ErrorKind::TimedOut.into());
-                    }
-                }
+                    if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 other => return other,
             }
         }

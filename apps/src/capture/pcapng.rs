@@ -28,7 +28,7 @@ const PACKET_OVERHEAD: u64 = 12 + 20 + 12;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interface {
     pub(super) name: String,
-    /// what its time stamps are; empty if they are the time of day
+    /// meaning of its time stamps; empty if they are the time of day
     pub(super) description: &'static str,
 }
 

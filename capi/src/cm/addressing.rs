@@ -342,7 +342,7 @@ pub unsafe extern "C" fn ringside_rdma_migrate_id(
             let unread = ChannelObject::of(old).notices.withdraw(mine);
             (*id).channel = target;
             for notice in unread {
-                // The id of a request that nobody has read goes where its listener goes.
+                // The id of an unread request follows its listener.
                 (*(notice.id as *mut rdma_cm_id)).channel = target;
                 ChannelObject::of(target).notices.push(notice);
             }

@@ -221,7 +221,7 @@ impl Manager {
     /// Listeners stay, and so do requests that the program has not answered: it can accept them with
     /// queue pairs of the device after its recovery. Connections in timewait stay in it.
     pub fn lose_device(&mut self) {
-        let is_over = |state: &State| {
+        let stays = |state: &State| {
             matches!(
                 state,
                 State::Idle
@@ -230,7 +230,7 @@ impl Manager {
                     | State::ServiceReceived
             )
         };
-        let lost = self.connections.values().filter(|one| !is_over(&one.state));
+        let lost = self.connections.values().filter(|one| !stays(&one.state));
         for id in lost.map(|one| one.id).collect::<Vec<_>>() {
             let again = self.connections.get(&id).and_then(|one| match &one.state {
                 // The failure may have lost the message.

@@ -218,11 +218,15 @@ fn run(world: &mut World, shared: &Shared, clock: &TscClock) {
     }
 }
 
-/// Performs the requests that wait; true if there was one.
+/// Performs requests that wait, as many as have room at most: one that rings without end does not
+/// stop the world. True if there was one.
 #[cold]
 fn answer_all(world: &mut World, shared: &Shared) -> bool {
     let mut worked = false;
-    while let Some(message) = shared.messages.pop() {
+    for _ in 0..shared.messages.capacity() {
+        let Some(message) = shared.messages.pop() else {
+            break;
+        };
         worked = true;
         match message {
             Message::Ask {

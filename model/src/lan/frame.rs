@@ -10,7 +10,7 @@ const MAX_SPARES: usize = 64;
 /// Bytes of the largest buffer of a frame that is kept.
 const MAX_SPARE_BYTES: usize = 16 << 10;
 
-/// What the parser finds in a frame: once, for its sender and for its receivers.
+/// The result of the parser, found once for sender and receivers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Headers {
     /// The result of the parser.

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Numbered<T>(Vec<(u16, T)>);
 
-// Not derived: nothing is made of `T`.
+// Not derived: that would require `T: Default`.
 impl<T> Default for Numbered<T> {
     fn default() -> Self {
         Self(Vec::new())

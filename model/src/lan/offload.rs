@@ -161,9 +161,10 @@ pub(super) fn apply(
     let (headers, payload) = packet.split_at(places.payload.min(packet.len()));
     let pieces = payload.chunks(cut.segment_bytes.max(1));
     let last = pieces.len().saturating_sub(1);
+    // The callee leaves a buffer for the next one.
+    let mut frame = Vec::new();
     for (index, piece) in pieces.enumerate() {
-        let mut frame =
-            Vec::with_capacity(headers.len() + piece.len() + 2 * super::headers::TAG_BYTES);
+        frame.clear();
         frame.extend_from_slice(headers);
         frame.extend_from_slice(piece);
         let before = index * cut.segment_bytes;

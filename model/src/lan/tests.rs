@@ -306,6 +306,48 @@ fn a_device_that_is_cut_off_drops_frames_and_sends_none_without_a_breach() {
     assert_eq!(rig.breaches(), [""; 0]);
 }
 
+/// One frame each way, so that both rings are resolved.
+fn used() -> Rig {
+    let mut rig = Rig::new();
+    rig.offer(8);
+    assert!(rig.receive(&frame_to(FUNCTION_MAC, 100)));
+    rig.post(&frame_to([2; 6], 100), data());
+    assert_eq!(rig.sent().len(), 1);
+    rig
+}
+
+#[test]
+fn rings_whose_memory_is_gone_are_not_used_again() {
+    let mut rig = used();
+    rig.post(&frame_to([2; 6], 100), data());
+    rig.unmap();
+    assert!(rig.sent().is_empty());
+    assert_eq!(
+        rig.breaches(),
+        ["transmit ring in memory that is not mapped"]
+    );
+    let mut rig = used();
+    rig.unmap();
+    rig.receive(&frame_to(FUNCTION_MAC, 100));
+    assert_eq!(
+        rig.breaches(),
+        ["receive ring or buffer that is not mapped"]
+    );
+}
+
+#[test]
+fn rings_in_other_memory_at_the_same_address_are_used() {
+    let mut rig = used();
+    rig.remap();
+    let frame = frame_to(FUNCTION_MAC, 120);
+    assert!(rig.receive(&frame));
+    assert_eq!(rig.received(1).map(|(_, bytes)| bytes), Some(frame));
+    let frame = frame_to([2; 6], 130);
+    rig.post(&frame, data());
+    assert_eq!(rig.sent(), [frame]);
+    assert_eq!(rig.breaches(), [""; 0]);
+}
+
 #[test]
 fn hostile_rings_and_buffers_end_in_breaches_only() {
     let mut rig = Rig::new();

@@ -3,6 +3,7 @@
 use crate::rig::{Rig, plain_frame, settings};
 use ringside_lan::{Packet, QueueState};
 use ringside_pmd::lan::{PortError, PortSettings};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn frames_of_all_lengths_arrive_intact_and_in_order() {
@@ -186,22 +187,33 @@ fn a_function_has_one_port_at_a_time() {
 }
 
 /// Two threads read the counters while frames arrive: a count never jumps by a counter's range.
+/// Sets a flag when it goes.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 #[test]
 fn statistics_of_two_threads_never_count_a_turn_of_a_register() {
     let mut rig = Rig::new();
     let frame = plain_frame(rig.b.mac(), rig.a.mac(), 200, 5);
     let port = rig.b.open.port.clone();
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let read = || {
             let mut most = 0;
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            while !done.load(Ordering::Relaxed) {
                 let list = port.statistics().expect("statistics");
                 most = most.max(list.iter().map(|one| one.value).max().unwrap_or(0));
             }
             most
         };
         let readers = [scope.spawn(read), scope.spawn(read)];
+        // Ends the readers, also if this thread panics.
+        let ending = Ending(&done);
         for _ in 0..2000 {
             let packet = rig.a.packet(&frame);
             rig.a.send([packet]);
@@ -209,7 +221,7 @@ fn statistics_of_two_threads_never_count_a_turn_of_a_register() {
             drop(rig.b.poll());
             rig.a.poll();
         }
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        drop(ending);
         for reader in readers {
             let most = reader.join().expect("a reader");
             assert!(most < 1 << 30, "{most} bytes or packets of 2000 frames");

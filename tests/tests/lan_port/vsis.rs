@@ -2,11 +2,12 @@
 
 use crate::rig::{End, Flow, Rig, ip_frame, plain_frame, poll, settings};
 use ringside_lan::{Burst, Packet, QueueState, Toeplitz};
-use ringside_model::FirmwareSnapshot;
+use ringside_model::{Fault, FirmwareSnapshot};
 use ringside_pmd::admin::{AdminError, Loopback};
 use ringside_pmd::lan::port::{DEFAULT_KEY, FlowKind, FlowTarget, HashField, Spreading};
 use ringside_pmd::lan::port::{FlowMatch, FlowRule, RuleKind};
 use ringside_pmd::lan::{OpenVsi, PortError, PortSettings, Vsi, VsiSettings};
+use ringside_spec::lan::admin::Opcode;
 
 const RED: [u8; 6] = [0x02, 0xAA, 0, 0, 0, 1];
 const BLUE: [u8; 6] = [0x02, 0xAA, 0, 0, 0, 2];
@@ -721,7 +722,45 @@ fn rules_of_a_further_vsi_are_for_its_packets_alone_and_end_with_it() {
     let (left, _) = bed.blue.vsi.rules().remove(0);
     assert_eq!(bed.blue.vsi.remove_rule(left), Ok(true));
     assert_eq!(steered(&mut bed, BLUE, 7)[2], plain_blue[1]);
-    assert_eq!(before.rules.len(), bed.snapshot().rules.len());
+    // Only the block of counters stays, until the port is closed.
+    let more = bed.snapshot().resources.len() - before.resources.len();
+    assert!(more <= 1, "{more} resources of rules are left");
+    drop(port);
+    bed.finish();
+}
+
+#[test]
+fn a_first_rule_of_a_further_vsi_that_fails_leaves_nothing_and_succeeds_later() {
+    let mut bed = Bed::with(
+        &vsi(RED, Loopback::Refused, 4),
+        &vsi(BLUE, Loopback::Refused, 1),
+    );
+    let plain = steered(&mut bed, RED, 7)[1].clone();
+    let chosen = (plain[0].0 as u16 + 1) % 4;
+    // The port's first rule makes the queues, so that only the VSI's own steps can fail.
+    let port = bed.rig.b.open.port.clone();
+    let of_port = port
+        .add_rule(&rule(9, FlowTarget::Drop))
+        .expect("the port's");
+    for opcode in [Opcode::UpdateVsi, Opcode::UpdatePackage] {
+        let fault = Fault::AdminCommandFails {
+            opcode: opcode.code(),
+            code: 12,
+        };
+        for _ in 0..2 {
+            bed.rig.world.with(|world| world.inject(1, fault));
+            let wanted = rule(7, FlowTarget::Queue(chosen));
+            let error = bed.red.vsi.add_rule(&wanted).expect_err("refused");
+            assert!(error.to_string().contains("ebusy (12)"), "{error}");
+            bed.rig.world.with(|world| world.clear_faults(1));
+        }
+    }
+    let wanted = rule(7, FlowTarget::Queue(chosen));
+    let number = bed.red.vsi.add_rule(&wanted).expect("programmed");
+    let seen = vec![(usize::from(chosen), None)];
+    assert_eq!(steered(&mut bed, RED, 7)[1], seen);
+    assert_eq!(bed.red.vsi.remove_rule(number), Ok(true));
+    assert_eq!(port.remove_rule(of_port), Ok(true));
     drop(port);
     bed.finish();
 }

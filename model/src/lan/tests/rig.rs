@@ -208,6 +208,22 @@ impl Rig {
         self.engine.disable_receive(RECEIVE_QUEUE.into());
     }
 
+    /// Takes all memory away from the device.
+    pub(super) fn unmap(&mut self) {
+        assert_eq!(self.space.unmap(Iova(BASE), BYTES as u64), 1);
+    }
+
+    /// Gives the device other memory at the same addresses, with empty receive descriptors.
+    pub(super) fn remap(&mut self) {
+        self.unmap();
+        let memory = Memory::allocate(BYTES, PageSize::FourKiB, None).unwrap();
+        let access = DmaAccess::ReadWrite;
+        assert!(self.space.map(Iova(BASE), &memory, 0, BYTES, access));
+        for index in 0..ENTRIES {
+            self.free(index);
+        }
+    }
+
     pub(super) fn set_transmit(&mut self, index: u16, low: u64, high: u64) {
         let at = Iova(TRANSMIT_RING + u64::from(index) * 16);
         self.space.write_words(at, &[low, high]).unwrap();

@@ -1,9 +1,10 @@
 //! The state of a function's flow director: the rules of its VSIs and their resources.
 //!
-//! The port has it. The device looks up a rule's profile for the VSI that programs the rule, which is
+//! The port's own VSI owns it. The device looks up a rule's profile for the VSI that programs the rule, which is
 //! the port's own, so all VSIs with rules are in one group of profiles.
 
 use super::rules::{Field, FlowRule, PacketKind, RuleNumber};
+use ringside_bus::Doorbell;
 use ringside_lan::FilterQueue;
 use ringside_spec::lan::registers::filters::FieldMask;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,9 +38,11 @@ pub(super) struct Installed {
 pub(super) struct Director {
     /// none before the first rule
     pub(super) queue: Option<FilterQueue>,
+    /// of its queue for sending, and of the one for reports, made at the first attempt
+    pub(super) bells: Option<[Doorbell; 2]>,
     pub(super) rules: BTreeMap<RuleNumber, Installed>,
-    /// further VSIs that look for rules
-    pub(super) joined: BTreeSet<u16>,
+    /// further VSIs that were told to look for rules; true where all steps succeeded
+    pub(super) joined: BTreeMap<u16, bool>,
     pub(super) profiles: BTreeMap<PacketKind, KindProfile>,
     /// masks by register, with the profiles that use each
     pub(super) masks: BTreeMap<u32, (FieldMask, BTreeSet<u16>)>,

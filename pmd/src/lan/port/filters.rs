@@ -69,9 +69,9 @@ impl Vsi {
         Ok(true)
     }
 
-    /// Lets packets to a group in until [`Vsi::release_group`] was called as often, whether
-    /// [`Vsi::add_address`] and [`Vsi::remove_address`] are called for the group or not: for a part of
-    /// a program that does not know the others, such as an IP stack.
+    /// Lets packets to a group in. Each call needs one [`Vsi::release_group`]. Independent of
+    /// [`Vsi::add_address`] and [`Vsi::remove_address`], so that a library such as an IP stack does not
+    /// disturb the program's own filters.
     ///
     /// [`Vsi::setup`] does not list the group: after a recovery its users hold it again.
     pub fn hold_group(&self, mac: [u8; 6]) -> Result<(), PortError> {
@@ -100,7 +100,7 @@ impl Vsi {
         Ok(())
     }
 
-    /// Takes one [`Vsi::hold_group`] back; false if there is none.
+    /// Ends one [`Vsi::hold_group`]; false if there is none.
     pub fn release_group(&self, mac: [u8; 6]) -> Result<bool, PortError> {
         let admin = self.shared.admin()?;
         let mut configured = self.shared.configured();

@@ -1,36 +1,24 @@
-//! Programming of rules: the queue that does it, profiles of the kinds of packets, and the rules.
+//! Programming of rules: profiles of the kinds of packets, and the rules.
 
-use super::control::{ReceiveControl, TransmitControl};
+mod start;
+
 use super::director::{COUNTERS_PER_BLOCK, Director, Installed, KindProfile, MASKS_PER_FUNCTION};
 use super::rules::{FlowMatch, FlowRule, FlowTarget, InputSet, PacketKind, RuleNumber, packet};
 use super::shared::PortShared;
 use super::tables::{Block, free};
-use super::{MAX_QUEUES, PortError, Vsi};
+use super::{PortError, Vsi};
 use crate::admin::AdminQueue;
-use ringside_lan::{
-    FILTER_PACKETS_BYTES, FILTER_RING_ENTRIES, FilterError, FilterMemory, FilterQueue,
-    QueueControl, ReceiveSettings, TransmitSettings,
-};
+use ringside_lan::FilterError;
 use ringside_spec::lan::admin::switch::Resource;
-use ringside_spec::lan::admin::vsi::{
-    FlowDirectorOptions, FlowDirectorReport, VsiProperties, VsiSections,
-};
-use ringside_spec::lan::receive::profile;
 use ringside_spec::lan::registers::filters::{
-    FLOW_DIRECTOR_ENABLE, FLOW_DIRECTOR_INPUT, FLOW_DIRECTOR_MASK, FLOW_DIRECTOR_MASK_SELECT,
-    FLOW_DIRECTOR_SWAP, FUNCTION_FLOW_DIRECTOR_SIZE, FlowDirectorSize,
+    FLOW_DIRECTOR_INPUT, FLOW_DIRECTOR_MASK, FLOW_DIRECTOR_MASK_SELECT, FLOW_DIRECTOR_SWAP,
 };
-use ringside_spec::lan::registers::queues::{RECEIVE_QUEUE_TAIL, TRANSMIT_QUEUE_DOORBELL};
 use ringside_spec::lan::registers::statistics::{
     FLOW_DIRECTOR_MATCHES, FLOW_DIRECTOR_MATCHES_HIGH,
 };
 use ringside_spec::lan::transmit::{FilterAction, FilterIdentity, filter_report, kind};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-/// Bytes of a buffer and of a frame of the queue for reports. It gets no buffers, but the device
-/// requires valid sizes. Source: DPDK ice `ice_fdir_program_hw_rx_queue`.
-const REPORT_BUFFER_BYTES: u16 = 1024;
-const REPORT_FRAME_BYTES: u16 = 1518;
 /// Values that drivers write into each descriptor. Source: reference e810-lan-data, section 3.1.
 mod written {
     pub(super) const PROFILE: u64 = 1;
@@ -210,165 +198,6 @@ impl PortShared {
 
     fn director(&self) -> MutexGuard<'_, Director> {
         self.director.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has a further VSI look for rules: in the group of the port, whose profiles its rules use.
-    fn join_director(&self, admin: &AdminQueue, director: &mut Director) -> Result<(), PortError> {
-        let Some(further) = &self.further else {
-            return Ok(());
-        };
-        // Recorded first: the end of the VSI takes it out again.
-        if !director.joined.insert(self.vsi) {
-            return Ok(());
-        }
-        let size = FlowDirectorSize(self.registers.read(FUNCTION_FLOW_DIRECTOR_SIZE)?);
-        let group = Block::FlowDirector.vsi_group(self.vsi, further.port.group_number());
-        let joined = admin
-            .update_vsi(self.vsi, &filtering(Some(Filtering::Found(size))))
-            .and_then(|()| admin.update_tables(&[group]));
-        if joined.is_err() {
-            director.joined.remove(&self.vsi);
-        }
-        Ok(joined?)
-    }
-
-    /// Makes the queues that program rules, unless that was done, and lets the VSI use them.
-    fn open_director(
-        self: &Arc<Self>,
-        admin: &AdminQueue,
-        director: &mut Director,
-    ) -> Result<(), PortError> {
-        if director.queue.is_some() {
-            return Ok(());
-        }
-        let (receive, transmit) = self.queues;
-        let limits = [
-            (
-                "receive queues (one for reports of rules)",
-                receive + 1,
-                self.queues_max.0,
-            ),
-            (
-                "transmit queues (one for rules)",
-                transmit + 1,
-                self.queues_max.1.min(MAX_QUEUES),
-            ),
-        ];
-        for (what, wanted, limit) in limits {
-            if wanted > limit {
-                return Err(PortError::TooMany {
-                    what,
-                    wanted,
-                    limit,
-                });
-            }
-        }
-        let size = FlowDirectorSize(self.registers.read(FUNCTION_FLOW_DIRECTOR_SIZE)?);
-        if size.guaranteed() + size.best_effort() == 0 {
-            return Err(PortError::Invalid {
-                what: "flow director",
-                value: "without entries for this function".to_owned(),
-                remedy: "give the function entries in the device's configuration",
-            });
-        }
-        // Queues of an earlier attempt that did not stop then.
-        self.disable_receive(receive as u16)?;
-        self.disable_transmit(transmit as u16)?;
-        self.registers.write(FLOW_DIRECTOR_ENABLE, 1)?;
-        let queue = self.start_director(admin, size)?;
-        queue.start();
-        director.queue = Some(queue);
-        Ok(())
-    }
-
-    /// Starts the queues for rules, behind those of the port, and lets the VSI use them.
-    ///
-    /// Errors: [`PortError`]; all steps are undone.
-    fn start_director(
-        self: &Arc<Self>,
-        admin: &AdminQueue,
-        size: FlowDirectorSize,
-    ) -> Result<FilterQueue, PortError> {
-        let (receive, transmit) = (self.queues.0 as u16, self.queues.1 as u16);
-        let (queue, sends, reports) = self.filter_queue(receive, transmit)?;
-        let started = sends
-            .enable()
-            .and_then(|()| reports.configure())
-            .and_then(|()| reports.enable())
-            .map_err(PortError::from);
-        let failed = match started.and_then(|()| self.admit_reports(admin, size)) {
-            Ok(()) => return Ok(queue),
-            Err(error) => error,
-        };
-        let stopped = self
-            .disable_receive(receive)
-            .and_then(|()| self.disable_transmit(transmit));
-        match stopped {
-            Ok(()) => queue.free(),
-            // Its memory is kept until the device confirms, or a reset.
-            Err(error) => tracing::warn!(%error, "a queue for rules did not stop"),
-        }
-        Err(failed)
-    }
-
-    /// Gives the VSI the queue for reports, its entries and its group of profiles.
-    ///
-    /// Errors: [`PortError`]; the VSI is as before.
-    fn admit_reports(&self, admin: &AdminQueue, size: FlowDirectorSize) -> Result<(), PortError> {
-        let (receive, _) = self.queues;
-        let admitted = self.map_queues(receive + 1).and_then(|()| {
-            let programs = Filtering::Programmed(size, receive as u16);
-            admin.update_vsi(self.vsi, &filtering(Some(programs)))?;
-            let group = Block::FlowDirector.vsi_group(self.vsi, self.group_number());
-            Ok(admin.update_tables(&[group])?)
-        });
-        if admitted.is_err() {
-            let off = admin.update_vsi(self.vsi, &filtering(None));
-            if let Err(error) = off.map_err(PortError::from).and(self.map_queues(receive)) {
-                tracing::warn!(%error, "the VSI keeps the queue for reports of rules");
-            }
-        }
-        admitted
-    }
-
-    /// One receive and one transmit queue of these numbers for rules, which the device does not use
-    /// yet.
-    fn filter_queue(
-        self: &Arc<Self>,
-        receive: u16,
-        transmit: u16,
-    ) -> Result<(FilterQueue, TransmitControl, ReceiveControl), PortError> {
-        let entries = usize::from(FILTER_RING_ENTRIES);
-        let memory = FilterMemory {
-            ring: self.pool.allocate(entries * 16, 4096)?,
-            reports: self.pool.allocate(entries * 32, 4096)?,
-            packets: self.pool.allocate(FILTER_PACKETS_BYTES, 4096)?,
-        };
-        let sends = TransmitControl {
-            port: Arc::clone(self),
-            number: transmit,
-            ring: memory.ring.iova().0,
-            settings: TransmitSettings {
-                descriptors: FILTER_RING_ENTRIES,
-                path: None,
-            },
-        };
-        let reports = ReceiveControl {
-            port: Arc::clone(self),
-            number: receive,
-            ring: memory.reports.iova().0,
-            settings: ReceiveSettings {
-                descriptors: FILTER_RING_ENTRIES,
-                frame_bytes_max: REPORT_FRAME_BYTES,
-                path: None,
-            },
-            buffer_bytes: REPORT_BUFFER_BYTES,
-            profile: profile::LEGACY_32,
-        };
-        let bell = self.doorbell(TRANSMIT_QUEUE_DOORBELL.at(transmit.into()))?;
-        let tail = self.doorbell(RECEIVE_QUEUE_TAIL.at(receive.into()))?;
-        let queue = FilterQueue::new(memory, bell, tail, Arc::clone(&self.service))?;
-        Ok((queue, sends, reports))
     }
 
     /// A counter that starts at zero.
@@ -567,55 +396,16 @@ impl PortShared {
                 home.take_back(admin, &mut director, installed);
             }
         }
-        if self.further.is_some() && !director.joined.remove(&self.vsi) {
+        if self.further.is_some() && director.joined.remove(&self.vsi).is_none() {
             return;
         }
-        let group = Block::FlowDirector.vsi_group(self.vsi, 0);
-        if let Err(error) = admin.update_tables(&[group]) {
-            tracing::warn!(%error, "the VSI stays in its group of filter profiles");
-        }
-        if let Err(error) = admin.update_vsi(self.vsi, &filtering(None)) {
-            tracing::warn!(%error, "the VSI continues to look for rules");
-        }
+        self.leave_director(admin);
         if self.further.is_none()
             && let Some(first) = director.counters.take()
         {
             let block = first / COUNTERS_PER_BLOCK;
             free(admin, Resource::FlowDirectorCounters, block);
         }
-    }
-}
-
-/// A VSI's use of the flow director.
-#[derive(Clone, Copy)]
-enum Filtering {
-    /// It looks for rules.
-    Found(FlowDirectorSize),
-    /// It also programs them, and has the queue for reports.
-    Programmed(FlowDirectorSize, u16),
-}
-
-/// The section of the flow director: with entries and the queue for reports, or off.
-fn filtering(on: Option<Filtering>) -> VsiProperties {
-    let sections = VsiSections::ZERO.with_flow_director(true);
-    let off = VsiProperties {
-        valid_sections: sections.0.into(),
-        ..VsiProperties::zeroed()
-    };
-    let (size, reports, programs) = match on {
-        None => return off,
-        Some(Filtering::Found(size)) => (size, 0, false),
-        Some(Filtering::Programmed(size, reports)) => (size, reports, true),
-    };
-    let options = FlowDirectorOptions::ZERO
-        .with_enable(true)
-        .with_program(programs);
-    VsiProperties {
-        flow_director_options: options.0.into(),
-        flow_director_dedicated: (size.guaranteed() as u16).into(),
-        flow_director_shared: (size.best_effort() as u16).into(),
-        flow_director_report: FlowDirectorReport::ZERO.with_queue(reports).0.into(),
-        ..off
     }
 }
 
