@@ -5,6 +5,7 @@ use crate::context_object::ContextObject;
 use crate::device::Port;
 use crate::errno;
 use crate::gid::{address_of, gid_of};
+use crate::live::{self, Kind};
 use crate::memory::DomainObject;
 use ringside_pmd::rdma::{AddressHandle, Datagram, Destination, Route};
 use std::ffi::c_int;
@@ -83,7 +84,10 @@ pub unsafe extern "C" fn ibv_create_ah(
                 },
                 handle,
             });
-            Box::into_raw(made).cast()
+            let made = Box::into_raw(made);
+            // SAFETY: as for the exported call.
+            let end = |handle| unsafe { ibv_destroy_ah(handle as *mut _) };
+            live::enter(made, Kind::AddressHandle, object.public.context, end).cast()
         }
         Err(error) => errno::null(errno::of(&error)),
     }
@@ -93,6 +97,10 @@ pub unsafe extern "C" fn ibv_create_ah(
 /// `handle` came from [`ibv_create_ah`]; sends that name it are complete.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(handle: *mut ibv_ah) -> c_int {
+    if let Err(error) = live::expect(handle, &[Kind::AddressHandle]) {
+        return error;
+    }
+    live::leave(handle);
     // SAFETY: the caller's promise.
     let object = unsafe { Box::from_raw(handle.cast::<HandleObject>()) };
     // SAFETY: a domain outlives its handles.

@@ -9,6 +9,7 @@ use crate::context_object::ContextObject;
 use crate::device::lock;
 use crate::errno;
 use crate::guarded::{Guarded, Held};
+use crate::live::{self, Kind};
 use crate::memory::DomainObject;
 use crate::shared::feeds::Feeds;
 use crate::work_completion::{convert, flushed};
@@ -403,9 +404,25 @@ pub(crate) unsafe fn make(
         }
     }
     let made: *mut ibv_cq_ex = Box::into_raw(made).cast();
+    live::enter(made, Kind::CompletionQueue, object.public(), end);
     let mut registry = lock(&object.port.registry);
     registry.completion_queues.insert(number, made as usize);
     Ok(made)
+}
+
+/// Destroys a queue that its context has left. Events that were read are not waited for.
+///
+/// # Safety
+/// As for [`ibv_destroy_cq`].
+unsafe fn end(queue: usize) -> c_int {
+    let queue = queue as *mut ibv_cq;
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut counts = lock(&CompletionObject::of(queue).counts);
+        counts.acknowledged = counts.read;
+        drop(counts);
+        ibv_destroy_cq(queue)
+    }
 }
 
 /// Destroys a completion queue: discards unread events, and waits until those that were read are
@@ -415,6 +432,9 @@ pub(crate) unsafe fn make(
 /// `queue` came from [`ibv_create_cq`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
+    if let Err(error) = live::expect(queue, &[Kind::CompletionQueue]) {
+        return error;
+    }
     // SAFETY: the caller's promise.
     let object = unsafe { CompletionObject::of(queue) };
     if object.users.load(Ordering::Relaxed) > 0 {
@@ -444,6 +464,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
         let domain = unsafe { DomainObject::of(object.domain) };
         domain.users.fetch_sub(1, Ordering::Relaxed);
     }
+    live::leave(queue);
     // SAFETY: it is in no table any more, and the caller gives it up.
     drop(unsafe { Box::from_raw(queue.cast::<CompletionObject>()) });
     0

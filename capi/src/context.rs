@@ -8,6 +8,7 @@ use crate::context_object::ContextObject;
 use crate::device::{Port, lock, put_text};
 use crate::errno;
 use crate::gid::gid_of;
+use crate::live::{self, Kind};
 use ringside_pmd::rdma::PortState;
 use std::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv6Addr};
@@ -414,7 +415,9 @@ pub unsafe extern "C" fn ibv_get_async_event(
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     // SAFETY: the caller's promise.
     let element = unsafe { (*event).element };
-    if (element as usize) <= 1 {
+    // The object may have ended with its context.
+    let kinds = [Kind::QueuePair, Kind::CompletionQueue, Kind::SharedReceives];
+    if live::expect(element, &kinds).is_err() {
         return;
     }
     // SAFETY: an object that waits for this acknowledgement before it goes; it begins with its

@@ -38,6 +38,7 @@ mod files;
 mod fragments;
 mod gid;
 mod guarded;
+mod live;
 mod memory;
 mod modify;
 mod network;

@@ -3,6 +3,7 @@
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd, ibv_td, reregister};
 use crate::context_object::ContextObject;
 use crate::errno;
+use crate::live::{self, Kind};
 use crate::probe;
 use crate::reach::Reach;
 use ringside_bus::DmaBuffer;
@@ -73,10 +74,19 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
                 users: AtomicU32::new(0),
                 parent: None,
             });
-            Box::into_raw(made).cast()
+            live::enter(Box::into_raw(made), Kind::Domain, context, end_domain).cast()
         }
         Err(error) => errno::null(errno::of(&error)),
     }
+}
+
+/// Frees a protection domain or a parent domain that its context has left.
+///
+/// # Safety
+/// As for [`ibv_dealloc_pd`].
+pub(crate) unsafe fn end_domain(domain: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { ibv_dealloc_pd(domain as *mut _) }
 }
 
 /// Frees a protection domain or a parent domain.
@@ -85,6 +95,9 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 /// `domain` is one of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int {
+    if let Err(error) = live::expect(domain, &[Kind::Domain, Kind::ParentDomain]) {
+        return error;
+    }
     // SAFETY: the caller's promise.
     let object = unsafe { DomainObject::of(domain) };
     if object.users.load(Ordering::Relaxed) > 0 {
@@ -100,6 +113,7 @@ pub unsafe extern "C" fn ibv_dealloc_pd(domain: *mut ibv_pd) -> c_int {
             }
         }
     }
+    live::leave(domain);
     // SAFETY: nothing uses it any more.
     drop(unsafe { Box::from_raw(domain.cast::<DomainObject>()) });
     0
@@ -223,7 +237,10 @@ impl Wanted {
             .map_err(|refused| errno::of(&refused.error))?;
         // SAFETY: the caller's promise.
         let made = Box::new(unsafe { self.made(region) });
-        Ok(Box::into_raw(made).cast())
+        let made = Box::into_raw(made);
+        // SAFETY: as for the exported call.
+        let end = |region| unsafe { ibv_dereg_mr(region as *mut _) };
+        Ok(live::enter(made, Kind::Region, domain.public.context, end).cast())
     }
 }
 
@@ -284,6 +301,9 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 /// `region` came from a registration.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
+    if let Err(error) = live::expect(region, &[Kind::Region]) {
+        return error;
+    }
     // SAFETY: the caller's promise.
     let object = unsafe { &mut *region.cast::<RegionObject>() };
     // SAFETY: a context outlives its objects.
@@ -303,6 +323,7 @@ pub unsafe extern "C" fn ibv_dereg_mr(region: *mut ibv_mr) -> c_int {
         }
     }
     leave(object.public.pd);
+    live::leave(region);
     // SAFETY: the region is gone and the caller gives the object up.
     drop(unsafe { Box::from_raw(region.cast::<RegionObject>()) });
     0

@@ -4,6 +4,7 @@ use crate::abi::{ibv_context, ibv_device, verbs_context};
 use crate::channel::EventQueue;
 use crate::context_object::ContextObject;
 use crate::device::{Failure, Port, lock, start_log};
+use crate::live::{self, Kind};
 use crate::{errno, events, files, verbs_table};
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsRawFd;
@@ -136,17 +137,29 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     let context = Box::leak(context);
     let public = &raw mut context.table.context;
     lock(&port.contexts).push(public as usize);
-    public
+    // It ends by the call alone.
+    live::enter(public, Kind::Context, public, |_| 0)
 }
 
-/// Closes a context. Its objects are destroyed before.
+/// Closes a context, and destroys those of its objects that the program has left: afterwards the device
+/// uses none of the memory that was registered with it.
+///
+/// Errors: `EINVAL` if it was closed before.
 ///
 /// # Safety
-/// `context` came from [`ibv_open_device`] and is used no more.
+/// `context` came from [`ibv_open_device`]; it and its objects are used no more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    if let Err(error) = live::expect(context, &[Kind::Context]) {
+        return error;
+    }
     // SAFETY: the caller's promise.
     let object = unsafe { ContextObject::of(context) };
+    // Events that were read are not waited for.
+    lock(&object.unacknowledged).clear();
+    // SAFETY: it is open, and the caller promises that nothing uses it.
+    unsafe { live::end_all(context) };
+    live::leave(context);
     lock(&object.port.contexts).retain(|other| *other != context as usize);
     let offset = std::mem::offset_of!(verbs_context, context);
     // SAFETY: `ibv_open_device` leaked this box, and the caller gives it up.

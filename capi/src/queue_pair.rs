@@ -12,6 +12,7 @@ use crate::device::lock;
 use crate::errno;
 use crate::gid::address_of;
 use crate::guarded::{Guarded, Held};
+use crate::live::{self, Kind};
 use crate::memory::DomainObject;
 use crate::pair::Pair;
 use crate::shared::SharedObject;
@@ -233,6 +234,9 @@ pub unsafe extern "C" fn ibv_create_qp(
     }
     let number = made.plain().qp_num;
     let made: *mut ibv_qp = Box::into_raw(made).cast();
+    // SAFETY: as for the exported call.
+    let end = |pair| unsafe { ibv_destroy_qp(pair as *mut _) };
+    live::enter(made, Kind::QueuePair, object.public.context, end);
     // SAFETY: a domain's context outlives it.
     let context = unsafe { ContextObject::of(object.public.context) };
     let mut registry = lock(&context.port.registry);
@@ -244,6 +248,9 @@ pub unsafe extern "C" fn ibv_create_qp(
 /// `pair` came from [`ibv_create_qp`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
+    if let Err(error) = live::expect(pair, &[Kind::QueuePair]) {
+        return error;
+    }
     // SAFETY: the caller's promise.
     let object = unsafe { QueuePairObject::of(pair) };
     // SAFETY: a context outlives its objects.
@@ -261,6 +268,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(pair: *mut ibv_qp) -> c_int {
     // SAFETY: a domain outlives its objects.
     let domain = unsafe { DomainObject::of(object.plain().pd) };
     domain.users.fetch_sub(1, Ordering::Relaxed);
+    live::leave(pair);
     // SAFETY: it is in no table any more, and the caller gives it up.
     let object = unsafe { Box::from_raw(pair.cast::<QueuePairObject>()) };
     if !object.init.srq.is_null() {

@@ -5,6 +5,7 @@ use crate::abi::{event, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr};
 use crate::context_object::{ContextObject, Reported};
 use crate::errno;
 use crate::guarded::Guarded;
+use crate::live::{self, Kind};
 use crate::memory::DomainObject;
 use ringside_pmd::rdma::{SharedReceiveConfig, SharedReceiveQueue};
 use std::ffi::c_int;
@@ -105,13 +106,19 @@ pub unsafe extern "C" fn ibv_create_srq(
         limit: AtomicU32::new(0),
         users: AtomicU32::new(0),
     });
-    Box::into_raw(made).cast()
+    let made = Box::into_raw(made);
+    // SAFETY: as for the exported call.
+    let end = |shared| unsafe { ibv_destroy_srq(shared as *mut _) };
+    live::enter(made, Kind::SharedReceives, object.public.context, end).cast()
 }
 
 /// # Safety
 /// `shared` came from [`ibv_create_srq`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(shared: *mut ibv_srq) -> c_int {
+    if let Err(error) = live::expect(shared, &[Kind::SharedReceives]) {
+        return error;
+    }
     // SAFETY: the caller's promise.
     let object = unsafe { SharedObject::of(shared) };
     if object.users.load(Ordering::Relaxed) > 0 {
@@ -121,6 +128,7 @@ pub unsafe extern "C" fn ibv_destroy_srq(shared: *mut ibv_srq) -> c_int {
     unsafe {
         ContextObject::of(object.public.context).finish_events(shared as usize);
         let domain = DomainObject::of(object.public.pd);
+        live::leave(shared);
         drop(Box::from_raw(shared.cast::<SharedObject>()));
         domain.users.fetch_sub(1, Ordering::Relaxed);
     }

@@ -4,7 +4,8 @@ use crate::abi::{
     ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr, parent_domain,
 };
 use crate::errno;
-use crate::memory::{DomainObject, Joined, ThreadObject};
+use crate::live::{self, Kind};
+use crate::memory::{DomainObject, Joined, ThreadObject, end_domain};
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -88,5 +89,5 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
             thread: wanted.td.cast(),
         }),
     });
-    Box::into_raw(made).cast()
+    live::enter(Box::into_raw(made), Kind::ParentDomain, context, end_domain).cast()
 }

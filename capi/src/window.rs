@@ -7,6 +7,7 @@
 use crate::abi::{ibv_mw, ibv_mw_bind, ibv_pd, ibv_qp, ibv_send_wr, request, window};
 use crate::bind;
 use crate::errno;
+use crate::live::{self, Kind};
 use crate::memory::DomainObject;
 use crate::post::post_send;
 use ringside_pmd::rdma::{MemoryWindow, WindowKind};
@@ -51,7 +52,10 @@ pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *m
         public,
         _window: made,
     });
-    Box::into_raw(made).cast()
+    let made = Box::into_raw(made);
+    // SAFETY: as for the slot.
+    let end = |window| unsafe { dealloc_mw(window as *mut _) };
+    live::enter(made, Kind::Window, object.public.context, end).cast()
 }
 
 /// The slot behind `ibv_dealloc_mw`: closes and frees a window.
@@ -59,6 +63,10 @@ pub(crate) unsafe extern "C" fn alloc_mw(domain: *mut ibv_pd, kind: c_int) -> *m
 /// # Safety
 /// `window` came from [`alloc_mw`].
 pub(crate) unsafe extern "C" fn dealloc_mw(window: *mut ibv_mw) -> c_int {
+    if let Err(error) = live::expect(window, &[Kind::Window]) {
+        return error;
+    }
+    live::leave(window);
     // SAFETY: the caller's promise, and the caller gives the object up.
     let object = unsafe { Box::from_raw(window.cast::<WindowObject>()) };
     let domain = object.public.pd;

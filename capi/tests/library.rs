@@ -264,6 +264,16 @@ fn unread_events_leave_nothing_behind() {
 }
 
 #[test]
+fn a_closed_context_leaves_nothing_that_the_device_uses() {
+    if let Some(program) = compiled("closed") {
+        // More contexts than the device has queue pairs.
+        let plain = run(&program, &["600"]).expect("the program");
+        assert_eq!(succeeded(&plain), "ok\n");
+        runs_with_and_without_valgrind(&program, &["10"]);
+    }
+}
+
+#[test]
 fn no_completion_event_is_lost_to_programs_that_arm_often() {
     if let Some(program) = compiled("events") {
         let output = run(&program, &[]).expect("the program");

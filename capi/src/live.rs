@@ -1,0 +1,83 @@
+//! The objects that programs have made and not yet destroyed, by address.
+//!
+//! A context ends what is left of it when it is closed, as the kernel does when a program's
+//! descriptor goes. Calls that destroy an object twice, or after its context, are refused.
+
+use crate::abi::ibv_context;
+use crate::device::lock;
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::Mutex;
+
+/// The kind of an object, in the order in which those of a context end: users before what they use.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    QueuePair,
+    AddressHandle,
+    Window,
+    Region,
+    SharedReceives,
+    CompletionQueue,
+    ParentDomain,
+    Domain,
+    Context,
+}
+
+/// Destroys the object at an address; an errno value, or 0.
+pub(crate) type End = unsafe fn(usize) -> c_int;
+
+struct Live {
+    kind: Kind,
+    context: usize,
+    end: End,
+}
+
+static LIVE: Mutex<BTreeMap<usize, Live>> = Mutex::new(BTreeMap::new());
+
+/// An object is made, which `end` destroys if it is left when its context is closed. Returns its pointer.
+pub(crate) fn enter<T>(object: *mut T, kind: Kind, context: *mut ibv_context, end: End) -> *mut T {
+    let context = context as usize;
+    lock(&LIVE).insert(object as usize, Live { kind, context, end });
+    object
+}
+
+/// `EINVAL` for an address where no object of these kinds lives. Nothing there is read.
+pub(crate) fn expect<T>(object: *mut T, kinds: &[Kind]) -> Result<(), c_int> {
+    match lock(&LIVE).get(&(object as usize)) {
+        Some(live) if kinds.contains(&live.kind) => Ok(()),
+        _ => Err(libc::EINVAL),
+    }
+}
+
+/// An object is about to be freed.
+pub(crate) fn leave<T>(object: *mut T) {
+    lock(&LIVE).remove(&(object as usize));
+}
+
+/// What a context has left, users before what they use.
+fn left_of(context: *mut ibv_context) -> Vec<(Kind, usize, End)> {
+    let live = lock(&LIVE);
+    let objects = live
+        .iter()
+        .filter(|(_, live)| live.context == context as usize);
+    let objects = objects.filter(|(_, live)| live.kind != Kind::Context);
+    let mut left: Vec<_> = objects
+        .map(|(object, live)| (live.kind, *object, live.end))
+        .collect();
+    left.sort_unstable_by_key(|(kind, object, _)| (*kind, *object));
+    left
+}
+
+/// Destroys what a context has left.
+///
+/// # Safety
+/// The context is open, and no other thread uses it or an object of it.
+pub(crate) unsafe fn end_all(context: *mut ibv_context) {
+    for (_, object, end) in left_of(context) {
+        // SAFETY: the table has only objects that were not freed, each with the call that frees it.
+        let ended = unsafe { end(object) };
+        if ended != 0 {
+            tracing::warn!(errno = ended, "an object of a closed context stays");
+        }
+    }
+}
