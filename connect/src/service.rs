@@ -74,7 +74,9 @@ pub struct Service {
     pair: QueuePair<DatagramReady>,
     queue: CompletionQueue,
     region: MemoryRegion,
-    handles: HashMap<Way, AddressHandle>,
+    handles: HashMap<Way, (MacAddress, AddressHandle)>,
+    /// handles to MAC addresses that peers had before: messages under way may name them
+    former: Vec<AddressHandle>,
     /// messages to peers whose MAC addresses are being asked for, and until when they wait
     waiting: VecDeque<(OutgoingMad, Instant)>,
     /// places of messages that are not under way
@@ -105,6 +107,7 @@ impl Service {
             queue,
             region,
             handles: HashMap::new(),
+            former: Vec::new(),
             waiting: VecDeque::new(),
             idle: (0..SENDS).collect(),
             domain,
@@ -219,7 +222,7 @@ impl Service {
         let fragment = self.region.slice(begin..begin + MAD_BYTES);
         let fragment = fragment.map_err(|_| "the message has no place")?;
         let to = To {
-            handle: self.handles.get(&way).ok_or("no way to the peer")?,
+            handle: &self.handles.get(&way).ok_or("no way to the peer")?.1,
             queue_pair: gsi::QUEUE_PAIR,
             queue_key: gsi::QUEUE_KEY,
         };
@@ -231,25 +234,29 @@ impl Service {
         Ok(())
     }
 
-    /// Makes an address handle for a way, unless there is one.
+    /// Makes an address handle for a way, unless there is one to the peer's present MAC address.
     fn prepare(&mut self, neighbour: &Neighbour<'_>, way: Way) -> Result<(), Unsent> {
-        if self.handles.contains_key(&way) {
-            return Ok(());
+        let (local, remote, traffic_class) = way;
+        let address = remote.address();
+        let known = self.handles.get(&way).map(|(mac, _)| *mac);
+        let mac = match (neighbour(address), known) {
+            (Lookup::Found(mac), Some(known)) if mac == known => return Ok(()),
+            (Lookup::Found(mac), _) => mac,
+            // A repetition of the message takes the answer.
+            (_, Some(_)) => return Ok(()),
+            (Lookup::Asked, None) => return Err(Unsent::Waits),
+            (Lookup::Unknown, None) => return Err("the peer's MAC address is not known".into()),
+        };
+        // A handle must outlive the messages that name it.
+        if self.idle.len() == SENDS {
+            self.former.clear();
         }
-        if self.handles.len() >= MAX_HANDLES {
-            // A handle must outlive the messages that name it.
+        if self.handles.len() + self.former.len() >= MAX_HANDLES {
             if self.idle.len() < SENDS {
                 return Err("too many peers at once".into());
             }
             self.handles.clear();
         }
-        let (local, remote, traffic_class) = way;
-        let address = remote.address();
-        let mac = match neighbour(address) {
-            Lookup::Found(mac) => mac,
-            Lookup::Asked => return Err(Unsent::Waits),
-            Lookup::Unknown => return Err("the peer's MAC address is not known".into()),
-        };
         let destination = Destination {
             local_address: Some(local.address()),
             traffic_class,
@@ -258,7 +265,9 @@ impl Service {
         };
         let handle = self.domain.address_handle(&destination);
         let handle = handle.map_err(|_| "no address handle")?;
-        self.handles.insert(way, handle);
+        if let Some((_, former)) = self.handles.insert(way, (mac, handle)) {
+            self.former.push(former);
+        }
         Ok(())
     }
 

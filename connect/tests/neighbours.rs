@@ -7,8 +7,8 @@ use ringside_pmd::rdma::address::MacAddress;
 use ringside_pmd::rdma::{CompletionQueue, QueuePair, QueuePairConfig};
 use ringside_testkit::{bring_up_all, config, threaded};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const PORT: u16 = 7471;
@@ -140,4 +140,37 @@ fn a_peer_that_does_not_tell_its_mac_address_delays_no_other_connection() {
                 .contains(&address(&server, true).to_string())
         );
     });
+}
+
+#[test]
+fn a_peer_with_a_new_mac_address_is_reached_again() {
+    let (_model, [client, server]) = devices();
+    // The card that the peer had before is gone.
+    let told = Arc::new(Mutex::new([0x02, 0, 0, 0, 0, 0x99]));
+    let present = Arc::clone(&told);
+    let of_client =
+        ConnectionManager::start(&client, move |_| Lookup::Found(*present.lock().unwrap()));
+    let of_client = of_client.unwrap();
+    let to_client = mac(&client);
+    let of_server = ConnectionManager::start(&server, move |_| Lookup::Found(to_client)).unwrap();
+    let listener = listen(&of_server);
+    let to = SocketAddr::new(address(&server, true), PORT);
+    let (pair, _queue) = queue_pair(&client);
+    let patience = Duration::from_secs(1);
+    let settings = Settings::default();
+    let unanswered = of_client.connect(pair, to, &settings, patience);
+    unanswered.expect_err("no answer");
+
+    *told.lock().unwrap() = mac(&server);
+    let begin = Instant::now();
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| accept(&listener, &server, address(&client, true)));
+        drop(connect(&of_client, &client, to.ip()));
+        drop(accepted.join().unwrap());
+    });
+    let took = begin.elapsed();
+    assert!(
+        took < Duration::from_secs(3),
+        "a message was lost: {took:?}"
+    );
 }
