@@ -1,5 +1,6 @@
 //! `ringside run`: unmodified programs of the distribution, two at a time on one model.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -101,10 +102,12 @@ fn succeeded(output: &Output) -> String {
     text
 }
 
-/// Runs server and client; the client again until the server listens. One pair at a time: server,
-/// client and model poll without end, and there may be two cores.
+/// One pair of programs at a time: server, client and model poll without end, and there may be two
+/// cores.
+static ONE_PAIR: Mutex<()> = Mutex::new(());
+
+/// Runs server and client; the client again until the server listens.
 fn meet(server: &[&str], client: &[&str]) -> [String; 2] {
-    static ONE_PAIR: Mutex<()> = Mutex::new(());
     let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new();
     let mut waiting = start(folder.path(), "0", server);
@@ -165,21 +168,30 @@ fn programs_that_sleep_on_a_channel_wake_when_the_device_is_gone() {
         return;
     }
     let port = (30_000 + std::process::id() % 10_000).to_string();
-    let common = [
-        "ibv_rc_pingpong",
-        "-g",
-        "1",
-        "-n",
-        "100000000",
-        "-e",
-        "-p",
-        &port,
-    ];
+    let _one_pair = ONE_PAIR.lock().unwrap_or_else(PoisonError::into_inner);
+    // Each line is to be seen at once.
+    let server = format!("stdbuf -oL ibv_rc_pingpong -g 1 -n 100000000 -e -p {port}");
+    let server: Vec<&str> = server.split(' ').collect();
+    let client = [&server[..], &["localhost"]].concat();
     let folder = Folder::new();
-    let server = start(folder.path(), "0", &common);
-    std::thread::sleep(Duration::from_secs(2));
-    let client = start(folder.path(), "1", &[&common[..], &["localhost"]].concat());
-    std::thread::sleep(Duration::from_secs(3));
+    let server = start(folder.path(), "0", &server);
+    let limit = Instant::now() + Duration::from_secs(30);
+    let client = loop {
+        let mut client = start(folder.path(), "1", &client);
+        let lines = BufReader::new(client.stdout.take().expect("its output")).lines();
+        // It knows its peer: the exchange begins.
+        if lines
+            .map_while(Result::ok)
+            .any(|line| line.contains("remote address"))
+        {
+            break client;
+        }
+        let output = client.wait_with_output().expect("the client");
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(Instant::now() < limit, "the server does not listen: {text}");
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    std::thread::sleep(Duration::from_secs(1));
     let model = std::fs::read_to_string(folder.pid_file()).expect("a model");
     let killed = Command::new("kill").args(["-KILL", model.trim()]).status();
     assert!(killed.expect("kill").success());

@@ -1,5 +1,7 @@
 //! Completion queues.
 
+mod made;
+
 use crate::abi::{
     cq_init, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_pd,
     ibv_srq, ibv_wc,
@@ -13,12 +15,12 @@ use crate::live::{self, Kind};
 use crate::memory::DomainObject;
 use crate::shared::feeds::Feeds;
 use crate::work_completion::{convert, flushed};
+use made::Made;
 use ringside_pmd::rdma::{Completion, CompletionQueue, CompletionTarget, Earlier, Notify};
 use std::cell::{Cell, UnsafeCell};
-use std::collections::{HashMap, VecDeque};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Completions that are taken from the device at a time.
@@ -40,70 +42,6 @@ pub(crate) struct Polled {
     feeds: Feeds,
     /// polls that found nothing since one that did
     empty: u32,
-}
-
-/// Completions that the library makes: of requests posted to a queue pair that has failed.
-///
-/// They have a lock of their own: a program may post while it has a completion open.
-#[derive(Default)]
-struct Made {
-    count: AtomicUsize,
-    list: Mutex<MadeList>,
-}
-
-#[derive(Default)]
-struct MadeList {
-    /// each with the requests that complete before it
-    waiting: VecDeque<(ibv_wc, Option<Earlier>)>,
-    /// the number of them, by queue pair and opcode
-    counts: HashMap<(u32, c_int), u32>,
-}
-
-impl Made {
-    /// Adds a completion; false if `capacity` of its queue pair and opcode wait.
-    fn put(&self, completion: ibv_wc, earlier: Option<Earlier>, capacity: u32) -> bool {
-        let mut list = lock(&self.list);
-        let of_side = (completion.qp_num, completion.opcode);
-        let count = list.counts.entry(of_side).or_default();
-        if *count >= capacity {
-            return false;
-        }
-        *count += 1;
-        list.waiting.push_back((completion, earlier));
-        self.count.store(list.waiting.len(), Ordering::Release);
-        true
-    }
-
-    fn forget(&self, queue_pair: u32) {
-        let mut list = lock(&self.list);
-        list.waiting
-            .retain(|(completion, _)| completion.qp_num != queue_pair);
-        list.counts.retain(|(number, _), _| *number != queue_pair);
-        self.count.store(list.waiting.len(), Ordering::Release);
-    }
-
-    #[inline(always)]
-    fn take(&self, place: &mut MaybeUninit<ibv_wc>) -> bool {
-        self.count.load(Ordering::Acquire) != 0 && self.take_first(place)
-    }
-
-    #[cold]
-    fn take_first(&self, place: &mut MaybeUninit<ibv_wc>) -> bool {
-        let mut list = lock(&self.list);
-        let is_next = |(_, earlier): &(ibv_wc, Option<Earlier>)| {
-            earlier.as_ref().is_none_or(Earlier::are_complete)
-        };
-        let at = list.waiting.iter().position(is_next);
-        let Some((first, _)) = at.and_then(|at| list.waiting.remove(at)) else {
-            return false;
-        };
-        if let Some(count) = list.counts.get_mut(&(first.qp_num, first.opcode)) {
-            *count = count.saturating_sub(1);
-        }
-        self.count.store(list.waiting.len(), Ordering::Release);
-        place.write(first);
-        true
-    }
 }
 
 /// A completion queue. The public part is as long as the extended form.
@@ -507,8 +445,7 @@ impl CompletionObject {
 
     /// `EINVAL` if more completions than that wait to be polled.
     fn has_room(&self, polled: &Polled, wanted: u32) -> Result<(), c_int> {
-        let made = self.made.count.load(Ordering::Acquire);
-        let waiting = polled.queue.waiting() + polled.feeds.waiting() + made;
+        let waiting = polled.queue.waiting() + polled.feeds.waiting() + self.made.waiting();
         if waiting <= wanted as usize {
             return Ok(());
         }

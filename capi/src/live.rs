@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::sync::Mutex;
 
-/// The kind of an object, in the order in which those of a context end: users before what they use.
+/// The kind of an object, in the order in which those of a context end: users before the objects that they use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     QueuePair,
@@ -54,7 +54,7 @@ pub(crate) fn leave<T>(object: *mut T) {
     lock(&LIVE).remove(&(object as usize));
 }
 
-/// What a context has left, users before what they use.
+/// The objects that a context has left, users before the objects that they use.
 fn left_of(context: *mut ibv_context) -> Vec<(Kind, usize, End)> {
     let live = lock(&LIVE);
     let objects = live
@@ -68,7 +68,7 @@ fn left_of(context: *mut ibv_context) -> Vec<(Kind, usize, End)> {
     left
 }
 
-/// Destroys what a context has left.
+/// Destroys the objects that a context has left.
 ///
 /// # Safety
 /// The context is open, and no other thread uses it or an object of it.

@@ -4,6 +4,8 @@
 #include "connect.h"
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { PAGE = 4096, ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 
@@ -79,7 +81,7 @@ static void refused_afterwards(struct side *side)
 
 int main(int count, char **arguments)
 {
-    CHECK(count == 2);
+    CHECK(count == 2 && !ibv_fork_init());
     int rounds = atoi(arguments[1]);
     int pages = MAP_PRIVATE | MAP_ANONYMOUS;
     char *memory = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, pages, -1, 0);
@@ -106,6 +108,16 @@ int main(int count, char **arguments)
         }
         CHECK(!ibv_destroy_comp_channel(left.channel));
     }
+
+    /* Nor can a child that was forked end the objects of this process. */
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        ibv_close_device(stays.context);
+        _exit(0);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && !status);
 
     /* The other context was not touched. */
     struct side again = made(memory);

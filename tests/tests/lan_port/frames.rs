@@ -186,7 +186,6 @@ fn a_function_has_one_port_at_a_time() {
     .finish();
 }
 
-/// Two threads read the counters while frames arrive: a count never jumps by a counter's range.
 /// Sets a flag when it goes.
 struct Ending<'a>(&'a AtomicBool);
 
@@ -196,6 +195,7 @@ impl Drop for Ending<'_> {
     }
 }
 
+/// Two threads read the counters while frames arrive: a count never jumps by a counter's range.
 #[test]
 fn statistics_of_two_threads_never_count_a_turn_of_a_register() {
     let mut rig = Rig::new();

@@ -1,0 +1,81 @@
+//! Completions that the library makes itself.
+
+use crate::abi::ibv_wc;
+use crate::device::lock;
+use ringside_pmd::rdma::Earlier;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Completions that the library makes: of requests posted to a queue pair that has failed.
+///
+/// They have a lock of their own: a program may post while it has a completion open.
+#[derive(Default)]
+pub(super) struct Made {
+    count: AtomicUsize,
+    list: Mutex<MadeList>,
+}
+
+#[derive(Default)]
+struct MadeList {
+    /// each with the requests that complete before it
+    waiting: VecDeque<(ibv_wc, Option<Earlier>)>,
+    /// the number of them, by queue pair and opcode
+    counts: HashMap<(u32, c_int), u32>,
+}
+
+impl Made {
+    /// Adds a completion; false if `capacity` of its queue pair and opcode wait.
+    pub(super) fn put(&self, completion: ibv_wc, earlier: Option<Earlier>, capacity: u32) -> bool {
+        let mut list = lock(&self.list);
+        let of_side = (completion.qp_num, completion.opcode);
+        let count = list.counts.entry(of_side).or_default();
+        if *count >= capacity {
+            return false;
+        }
+        *count += 1;
+        list.waiting.push_back((completion, earlier));
+        self.count.store(list.waiting.len(), Ordering::Release);
+        true
+    }
+
+    /// Discards those of a queue pair.
+    pub(super) fn forget(&self, queue_pair: u32) {
+        let mut list = lock(&self.list);
+        list.waiting
+            .retain(|(completion, _)| completion.qp_num != queue_pair);
+        list.counts.retain(|(number, _), _| *number != queue_pair);
+        self.count.store(list.waiting.len(), Ordering::Release);
+    }
+
+    /// Takes the first whose earlier requests are complete; false if there is none.
+    #[inline(always)]
+    pub(super) fn take(&self, place: &mut MaybeUninit<ibv_wc>) -> bool {
+        self.count.load(Ordering::Acquire) != 0 && self.take_first(place)
+    }
+
+    #[cold]
+    fn take_first(&self, place: &mut MaybeUninit<ibv_wc>) -> bool {
+        let mut list = lock(&self.list);
+        let is_next = |(_, earlier): &(ibv_wc, Option<Earlier>)| {
+            earlier.as_ref().is_none_or(Earlier::are_complete)
+        };
+        let at = list.waiting.iter().position(is_next);
+        let Some((first, _)) = at.and_then(|at| list.waiting.remove(at)) else {
+            return false;
+        };
+        if let Some(count) = list.counts.get_mut(&(first.qp_num, first.opcode)) {
+            *count = count.saturating_sub(1);
+        }
+        self.count.store(list.waiting.len(), Ordering::Release);
+        place.write(first);
+        true
+    }
+
+    /// The number of completions that wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+}
